@@ -1,0 +1,1 @@
+"""layerwise: what each layer of a model represents, and which layer to use."""

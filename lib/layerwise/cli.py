@@ -1,0 +1,62 @@
+"""What every script shares: arguments as JSON, a log to file and stderr, one-line errors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from layerwise.errors import LayerwiseError
+
+log = logging.getLogger("layerwise")
+
+
+def json_argument(text: str) -> Any:
+    """Parse a JSON argument, or ``@file.json``.
+
+    Raises
+    ------
+    argparse.ArgumentTypeError
+        If it is not JSON.
+    """
+    try:
+        return json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
+    except (ValueError, OSError) as error:
+        raise argparse.ArgumentTypeError(f"not JSON: {text[:80]!r} ({error})") from error
+
+
+def parser(description: str | None) -> argparse.ArgumentParser:
+    """An argument parser with the options that all scripts have (`--log`, `--threads`)."""
+    made = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--log", type=Path, help="also write the log to this file")
+    made.add_argument("--threads", type=int, default=1, help="CPU threads to use (default 1)")
+    return made
+
+
+def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> None:
+    """Set up logging, run `main`, and turn a `LayerwiseError` into one line and exit status 1."""
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    if arguments.log:
+        arguments.log.parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(logging.FileHandler(arguments.log, mode="w"))
+    logging.basicConfig(
+        level=logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+        handlers=handlers,
+        force=True,
+    )
+    logging.captureWarnings(True)
+    try:
+        main(arguments)
+    except LayerwiseError as error:
+        log.error("%s", error)
+        sys.exit(1)
+    except Exception:
+        log.exception("Unexpected failure; this is a bug in layerwise")
+        sys.exit(2)

@@ -1,0 +1,108 @@
+"""Files that are whole or not there, and that say where they came from.
+
+Every result is written beside its target and moved over it at the end, so that a reader never
+sees half a file and a failed run never costs a finished one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import shlex
+import socket
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from layerwise.errors import LayerwiseError
+
+LIBRARIES = ("layerwise", "torch", "transformers", "numpy", "h5py", "mteb", "nlpaug")
+
+
+@contextmanager
+def replacing(target: Path) -> Iterator[Path]:
+    """Yield a path beside `target`; move it over `target` if the block ends well, else remove it.
+
+    The move is `os.replace`, so `target` is at all times either the old file or the new one.
+    Leftovers of killed writers on this host are cleared first.
+
+    Raises
+    ------
+    LayerwiseError
+        If the folder cannot be written (read-only, full).
+    """
+    target = Path(target)
+    host = socket.gethostname()
+    partial = target.with_name(f".{target.name}.{host}.{os.getpid()}.partial")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for stale in target.parent.glob(f".{target.name}.{host}.*.partial"):
+            pid = stale.suffixes[-2].removeprefix(".")
+            if pid.isdigit() and not _alive(int(pid)):
+                stale.unlink(missing_ok=True)
+        yield partial
+        with partial.open("rb") as handle:
+            os.fsync(handle.fileno())
+        partial.replace(target)
+    except OSError as error:
+        raise LayerwiseError(
+            f"Could not write {target}: {error.strerror or error}; "
+            "free some space or choose a folder that can be written."
+        ) from error
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def sha256_file(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file's bytes."""
+    with Path(path).open("rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def sha256_text(*parts: str) -> str:
+    """Hexadecimal SHA-256 of strings, each preceded by its length so that no two lists collide.
+
+    Lone surrogates are legal in Python strings and are kept (`surrogatepass`).
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        raw = part.encode("utf-8", "surrogatepass")
+        digest.update(len(raw).to_bytes(8, "little"))
+        digest.update(raw)
+    return digest.hexdigest()
+
+
+def provenance(**facts: Any) -> dict[str, str]:
+    """What every file says of its making: library versions, platform, command, and `facts`.
+
+    Values that are not strings are written as JSON, so that any reader can take them apart.
+    """
+    versions = {}
+    for library in LIBRARIES:
+        try:
+            versions[library] = version(library)
+        except PackageNotFoundError:
+            continue
+    record: Mapping[str, Any] = {
+        "versions": versions,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        **facts,
+    }
+    return {k: v if isinstance(v, str) else json.dumps(v) for k, v in record.items()}

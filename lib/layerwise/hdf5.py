@@ -1,0 +1,172 @@
+"""HDF5 files that are whole, name their dimensions, carry their provenance, and are checked.
+
+What all of our HDF5 files share. What is in them is written down where they are defined:
+`layerwise.activations.layout` and `layerwise.tasks.layout`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.errors import LayerwiseError
+from layerwise.files import replacing
+
+# Network file systems often refuse HDF5's locks; every file of ours has one writer and is
+# replaced whole, so readers need none.
+os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
+
+STRING = h5py.string_dtype("utf-8")
+
+
+@contextmanager
+def create(
+    path: Path, schema: str, version: int, attributes: Mapping[str, Any]
+) -> Iterator[h5py.File]:
+    """Write an HDF5 file beside `path`, mark it complete and move it there when the block ends.
+
+    Raises
+    ------
+    LayerwiseError
+        If the folder cannot be written.
+    """
+    with replacing(path) as partial, h5py.File(partial, "w", libver=("v110", "v110")) as file:
+        file.attrs["schema"] = schema
+        file.attrs["schema_version"] = version
+        for key, value in attributes.items():
+            file.attrs[key] = value
+        yield file
+        file.attrs["complete"] = True
+
+
+def add_scale(file: h5py.File, name: str, values: Sequence[Any] | npt.NDArray[Any]) -> None:
+    """Add the dimension scale `name` with its labels."""
+    data = np.asarray(values)
+    if data.dtype.kind in "US":
+        data = np.asarray(data, dtype=object)
+    scale = file.create_dataset(name, data=data, dtype=STRING if data.dtype == object else None)
+    scale.make_scale(name)
+
+
+def add_array(
+    file: h5py.File,
+    name: str,
+    dims: Sequence[str],
+    dtype: npt.DTypeLike,
+    *,
+    unit: str,
+    description: str,
+    whole: Sequence[str] = (),
+    compress: bool = False,
+) -> h5py.Dataset:
+    """Add an array over named dimensions, whose sizes are those of their scales.
+
+    A chunk holds all of the dimensions named in `whole` (up to 1 MiB) and one entry of every
+    other. Each chunk has a checksum (Fletcher-32), so that a changed byte is an error on reading.
+    """
+    shape = tuple(file[d].shape[0] for d in dims)
+    chunk = [size if dim in whole else 1 for dim, size in zip(dims, shape, strict=True)]
+    limit = 2**20 // np.dtype(dtype).itemsize
+    for axis, dim in enumerate(dims):
+        if dim in whole and np.prod(chunk) > limit and dim != whole[-1]:
+            chunk[axis] = max(1, int(chunk[axis] * limit // np.prod(chunk)))
+    array = file.create_dataset(
+        name,
+        shape=shape,
+        dtype=dtype,
+        chunks=tuple(max(1, c) for c in chunk) if all(shape) else None,
+        fletcher32=bool(all(shape)),
+        compression="gzip" if compress and all(shape) else None,
+        compression_opts=1 if compress and all(shape) else None,
+        shuffle=compress and all(shape),
+        fillvalue=np.nan if np.dtype(dtype).kind == "f" else None,
+    )
+    for axis, dim in enumerate(dims):
+        array.dims[axis].attach_scale(file[dim])
+    array.attrs["unit"] = unit
+    array.attrs["description"] = description
+    return array
+
+
+def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, str]) -> h5py.File:
+    """Open a file for reading after making sure that it is what the caller takes it for.
+
+    Parameters
+    ----------
+    expected : mapping
+        Attributes that must have the given value, such as ``{"model": "pythia-14m"}``.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file is missing, not HDF5, cut off, incomplete, of another schema or version, or
+        about another model, revision or corpus. The message names the file and the reason.
+    """
+    path = Path(path)
+    remedy = "delete it and run snakemake again."
+    if not path.is_file():
+        raise LayerwiseError(f"There is no file {path}; run the rule that makes it.")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise LayerwiseError(
+            f"{path} is not a readable HDF5 file ({_reason(error)}); {remedy}"
+        ) from error
+    try:
+        found = file.attrs.get("schema")
+        if found != schema:
+            raise LayerwiseError(
+                f"{path} was not written by layerwise as {schema} (its schema is {found!r}); "
+                "give the right file, or " + remedy
+            )
+        if int(file.attrs.get("schema_version", -1)) != version:
+            raise LayerwiseError(
+                f"{path} has version {file.attrs.get('schema_version')} of the schema {schema}, "
+                f"this layerwise reads version {version}; {remedy}"
+            )
+        if not file.attrs.get("complete", False):
+            raise LayerwiseError(f"{path} is incomplete: its writer was stopped; {remedy}")
+        for key, value in expected.items():
+            if file.attrs.get(key) != value:
+                raise LayerwiseError(
+                    f"{path} is about {key} {file.attrs.get(key)!r}, wanted was {value!r}; {remedy}"
+                )
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read(array: h5py.Dataset, selection: Any) -> npt.NDArray[Any]:
+    """Read a part of an array.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file's checksum does not fit what is on the disk.
+    """
+    try:
+        return np.asarray(array[selection])
+    except OSError as error:
+        raise LayerwiseError(
+            f"{array.file.filename} is damaged in {array.name} ({_reason(error)}); "
+            "delete it and run snakemake again."
+        ) from error
+
+
+def _reason(error: OSError) -> str:
+    text = str(error)
+    if "truncated file" in text:
+        return "it is cut off"
+    if "file signature not found" in text:
+        return "it is no HDF5 at all"
+    if "fletcher32" in text.lower() or "checksum" in text.lower() or "filter" in text.lower():
+        return "a checksum does not fit"
+    return text.splitlines()[0] if text else "unknown reason"

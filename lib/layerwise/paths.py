@@ -1,0 +1,32 @@
+"""Names of models, revisions, corpora and tasks as parts of a path, one to one and back."""
+
+from __future__ import annotations
+
+from urllib.parse import quote, unquote
+
+from layerwise.errors import LayerwiseError
+
+
+def encode(name: str) -> str:
+    """A name as one path component: slashes, spaces and the like percent-encoded.
+
+    `decode` gives the name back. Letters, digits and ``_ - ~ .`` stay readable; a leading dot is
+    encoded, so that nothing is hidden.
+
+    Raises
+    ------
+    LayerwiseError
+        For an empty name, one with a NUL, or one that tries to climb (a ``..`` component).
+    """
+    if not name or "\0" in name or ".." in name.replace("\\", "/").split("/"):
+        raise LayerwiseError(
+            f"{name!r} cannot be the name of a model, revision, corpus, task or study: "
+            "it must not be empty or contain '..' as a part."
+        )
+    quoted = quote(name, safe="")
+    return "%2E" + quoted[1:] if quoted.startswith(".") else quoted
+
+
+def decode(component: str) -> str:
+    """The name that `encode` turned into this path component."""
+    return unquote(component)

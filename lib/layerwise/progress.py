@@ -1,0 +1,49 @@
+"""Progress bars: rate and time left on a terminal, a line a minute in a log."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from typing import Any
+
+from tqdm import tqdm
+
+log = logging.getLogger(__name__)
+
+LOG_EVERY_S = 60.0
+
+
+class Progress:
+    """Count work done, in any unit; a bar on a terminal, a logged line a minute elsewhere."""
+
+    def __init__(self, total: int, what: str, unit: str = "it") -> None:
+        self.total, self.what, self.unit = total, what, unit
+        self.done = 0
+        self.start = self.last = time.monotonic()
+        self.bar: Any = (
+            tqdm(total=total, desc=what, unit=unit, unit_scale=True) if sys.stderr.isatty() else None
+        )
+
+    def update(self, n: int = 1) -> None:
+        """Count `n` more units as done."""
+        self.done += n
+        if self.bar is not None:
+            self.bar.update(n)
+            return
+        now = time.monotonic()
+        if now - self.last >= LOG_EVERY_S:
+            self.last = now
+            rate = self.done / (now - self.start)
+            left = (self.total - self.done) / rate if rate else float("inf")
+            log.info(
+                "%s: %d of %d %s, %.1f %s/s, %.0f s left",
+                self.what, self.done, self.total, self.unit, rate, self.unit, left,
+            )  # fmt: skip
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.close()
