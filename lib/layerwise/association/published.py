@@ -1,0 +1,182 @@
+"""Tables published elsewhere, in the schema of the authors' released results, as our tidy tables.
+
+Scores: family, size, revision, layer, task, task_type, hf_subset, languages, split, main_score.
+Metrics: family, size, revision, dataset, split, metric, normalization, layer, value. Both as CSV
+(gzipped or not) or parquet. So the association and the figures can be had without running a model.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from layerwise.association.curves import require_columns
+from layerwise.errors import LayerwiseError
+
+log = logging.getLogger(__name__)
+
+SCORES = (
+    "family", "size", "revision", "layer", "task", "task_type", "hf_subset", "languages", "split",
+    "main_score",
+)  # fmt: skip
+METRICS = (
+    "family", "size", "revision", "dataset", "split", "metric", "normalization", "layer", "value",
+)  # fmt: skip
+
+# The released tables' names for metrics that are called otherwise here.
+METRIC_NAMES = {"entropy_sentence": "prompt_entropy", "entropy_dataset": "dataset_entropy"}
+
+WITH_ALPHA = frozenset({"prompt_entropy", "dataset_entropy", "dime"})
+
+# Which MTEB task a data set of the metrics is the text of, so that each task can be set against
+# the metrics on its own texts. The names of MTEB's data sets on the hub, as the tables have them.
+TASK_OF_DATASET = {
+    "mteb/amazon_counterfactual": "AmazonCounterfactualClassification",
+    "mteb/amazon_massive_intent": "MassiveIntentClassification",
+    "mteb/amazon_massive_scenario": "MassiveScenarioClassification",
+    "mteb/amazon_reviews_multi": "AmazonReviewsClassification",
+    "mteb/arxiv-clustering-s2s": "ArxivClusteringS2S",
+    "mteb/askubuntudupquestions-reranking": "AskUbuntuDupQuestions",
+    "mteb/banking77": "Banking77Classification",
+    "mteb/biorxiv-clustering-s2s": "BiorxivClusteringS2S",
+    "mteb/biosses-sts": "BIOSSES",
+    "mteb/emotion": "EmotionClassification",
+    "mteb/medrxiv-clustering-s2s": "MedrxivClusteringS2S",
+    "mteb/mind_small": "MindSmallReranking",
+    "mteb/mtop_domain": "MTOPDomainClassification",
+    "mteb/mtop_intent": "MTOPIntentClassification",
+    "mteb/reddit-clustering": "RedditClustering",
+    "mteb/scidocs-reranking": "SciDocsRR",
+    "mteb/sickr-sts": "SICK-R",
+    "mteb/stackexchange-clustering": "StackExchangeClustering",
+    "mteb/stackoverflowdupquestions-reranking": "StackOverflowDupQuestions",
+    "mteb/sts12-sts": "STS12",
+    "mteb/sts13-sts": "STS13",
+    "mteb/sts14-sts": "STS14",
+    "mteb/sts15-sts": "STS15",
+    "mteb/sts16-sts": "STS16",
+    "mteb/sts17-crosslingual-sts": "STS17",
+    "mteb/stsbenchmark-sts": "STSBenchmark",
+    "mteb/toxic_conversations_50k": "ToxicConversationsClassification",
+    "mteb/tweet_sentiment_extraction": "TweetSentimentExtractionClassification",
+    "mteb/twentynewsgroups-clustering": "TwentyNewsgroupsClustering",
+}
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a CSV (gzipped or not) or parquet table.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file is missing or not such a table.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise LayerwiseError(f"There is no table {path}; check the path under `published`.")
+    try:
+        if path.suffix == ".parquet":
+            return pd.read_parquet(path)
+        return pd.read_csv(path)
+    except (ValueError, OSError) as error:
+        raise LayerwiseError(
+            f"{path} is neither CSV nor parquet ({str(error).splitlines()[0]}); "
+            "published tables are one of the two."
+        ) from error
+
+
+def published_scores(table: pd.DataFrame) -> pd.DataFrame:
+    """Published MTEB results as tidy scores: test split, English subsets.
+
+    A pair of languages is left out (of STS17, en-en alone stays); AmazonCounterfactual keeps both
+    of its English subsets, whose mean is the task's score.
+
+    Raises
+    ------
+    LayerwiseError
+        If a column is missing or no English test row is there.
+    """
+    require_columns(table, SCORES, "published scores")
+    kept = table[(table["split"] == "test") & (table["languages"] == "eng-Latn")]
+    if kept.empty:
+        raise LayerwiseError(
+            "The published scores have no row of the split 'test' in 'eng-Latn'; those are the "
+            "rows that count."
+        )
+    log.info("%d of %d published scores are English test scores", len(kept), len(table))
+    model = _model(kept)
+    tidy = pd.DataFrame(
+        {
+            "model": model,
+            "revision": kept["revision"].astype(str),
+            "task": kept["task"],
+            "task_type": kept["task_type"],
+            "subset": kept["hf_subset"],
+            "split": kept["split"],
+            "layer": kept["layer"].astype(int),
+            "depth": _depth(model, kept["layer"]),
+            "tokens": "all",
+            "pooling": "mean",
+            "main_score": kept["main_score"].astype(float),
+            "score_low": np.nan,
+            "score_high": np.nan,
+            "n_runs": 1,
+        }
+    )
+    return tidy.reset_index(drop=True)
+
+
+def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
+    """Published metrics as tidy metrics of the protocol `reference`; the corpus is the data set.
+
+    Where a data set has several splits, the test split is taken, so that metric and score are
+    of the same texts. Missing values (curvature has many) are left out and logged. Alpha is 2 on
+    WikiText and 1 elsewhere, as the released code had it.
+
+    Raises
+    ------
+    LayerwiseError
+        If a column is missing.
+    """
+    require_columns(table, METRICS, "published metrics")
+    known = table[np.isfinite(table["value"])]
+    if len(known) < len(table):
+        log.warning(
+            "%d of %d published metric values are missing and left out",
+            len(table) - len(known), len(table),
+        )  # fmt: skip
+    has_test = known.loc[known["split"] == "test", "dataset"].unique()
+    kept = known[(known["split"] == "test") | ~known["dataset"].isin(has_test)]
+    model = _model(kept)
+    metric = kept["metric"].replace(METRIC_NAMES)
+    alpha = np.where(kept["dataset"].str.contains("wikitext"), 2.0, 1.0)
+    tidy = pd.DataFrame(
+        {
+            "model": model,
+            "revision": kept["revision"].astype(str),
+            "corpus": kept["dataset"],
+            "layer": kept["layer"].astype(int),
+            "depth": _depth(model, kept["layer"]),
+            "metric": metric,
+            "protocol": "reference",
+            "tokens": "all",
+            "alpha": np.where(metric.isin(WITH_ALPHA), alpha, np.nan),
+            "normalization": kept["normalization"],
+            "value": kept["value"].astype(float),
+            "stderr": np.nan,
+            "n": 0,
+            "n_left_out": 0,
+        }
+    )
+    return tidy.reset_index(drop=True)
+
+
+def _model(table: pd.DataFrame) -> pd.Series[str]:
+    return table["family"].astype(str) + "-" + table["size"].astype(str)
+
+
+def _depth(model: pd.Series[str], layer: pd.Series[int]) -> pd.Series[float]:
+    return layer / layer.groupby(model).transform("max")
