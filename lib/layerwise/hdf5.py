@@ -136,7 +136,8 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
         for key, value in expected.items():
             if file.attrs.get(key) != value:
                 raise LayerwiseError(
-                    f"{path} is about {key} {file.attrs.get(key)!r}, wanted was {value!r}; {remedy}"
+                    f"{path} is about {key} {file.attrs.get(key)!r}, "
+                    f"wanted was {value!r}; {remedy}"
                 )
     except BaseException:
         file.close()

@@ -22,7 +22,9 @@ class Progress:
         self.done = 0
         self.start = self.last = time.monotonic()
         self.bar: Any = (
-            tqdm(total=total, desc=what, unit=unit, unit_scale=True) if sys.stderr.isatty() else None
+            tqdm(total=total, desc=what, unit=unit, unit_scale=True)
+            if sys.stderr.isatty()
+            else None
         )
 
     def update(self, n: int = 1) -> None:

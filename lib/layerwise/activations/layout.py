@@ -21,13 +21,14 @@ Arrays:
 pooled                protocol, tokens, layer, view, prompt,     mean of a prompt's token states
                       hidden
 spectrum              protocol, tokens, layer, prompt, rank      eigenvalues of the prompt's T x T
-                                                                 token Gram matrix, descending,
-                                                                 0 beyond T (``reference``: of the
-                                                                 clamped Gram matrix, signed)
+                                                                 token Gram matrix, largest
+                                                                 magnitude first, 0 beyond T
+                                                                 (``reference``: of the clamped
+                                                                 Gram matrix, signed)
 curvature             protocol, tokens, layer, prompt            radians; NaN where there is none
 curvature_angles      protocol, tokens, layer, prompt            number of angles in that mean
 n_tokens              tokens, layer, view, prompt                tokens that count
-states                layer, state, hidden                       token states as the model gave them
+states                layer, state, hidden                       states as the model gave them
 state_prompt          state                                      which prompt (index) a state is of
 n_cut                 view, prompt                               tokens cut off at the model's
                                                                  longest length
@@ -99,7 +100,7 @@ def create(
         )  # fmt: skip
         hdf5.add_array(
             file, "spectrum", (*per_prompt, "rank"), "f8", unit="activation^2",
-            description="eigenvalues of the token Gram matrix, descending, 0 beyond T",
+            description="eigenvalues of the token Gram matrix, largest first, 0 beyond T",
             whole=("prompt", "rank"), compress=True,
         )  # fmt: skip
         hdf5.add_array(
@@ -180,11 +181,14 @@ class Activations:
         return hdf5.read(self._file["pooled"], (*self._at(protocol, tokens), layer, view))
 
     def views(self, protocol: str, tokens: str, layer: int) -> Array:
-        """Pooled embeddings of all views, shape (V + 1, N, D), float32; entry 0 is the original."""
+        """Pooled embeddings of all views, shape (V + 1, N, D), float32; 0 is the original."""
         return hdf5.read(self._file["pooled"], (*self._at(protocol, tokens), layer))
 
     def spectrum(self, protocol: str, tokens: str, layer: int) -> Array:
-        """Eigenvalues of each prompt's token Gram matrix, shape (N, R), float64, zero-padded."""
+        """Eigenvalues of each prompt's token Gram matrix, shape (N, R), float64.
+
+        Largest magnitude first, zero-padded; those of ``reference`` may be negative.
+        """
         return hdf5.read(self._file["spectrum"], (*self._at(protocol, tokens), layer))
 
     def curvature(self, protocol: str, tokens: str, layer: int) -> Array:

@@ -1,0 +1,39 @@
+"""Cut prompts into batches by length and token budget.
+
+A CPU is fastest with small batches (about 1,024 tokens), a GPU with large ones; pads are wasted
+work on either. So prompts are sorted by length and cut where the padded size would pass the
+budget. Work goes window by window, so that memory does not grow with the number of prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+BUDGET = {"cpu": 1024, "cuda": 65536}
+
+
+def cut(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Indices of each batch, longest prompts first.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        Tokens in each prompt.
+    budget : int
+        The most tokens in a batch, pads included; a longer prompt goes alone.
+    """
+    order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    batch: list[int] = []
+    for index in order:
+        if batch and lengths[batch[0]] * (len(batch) + 1) > budget:
+            yield batch
+            batch = []
+        batch.append(index)
+    if batch:
+        yield batch
+
+
+def windows(total: int, size: int) -> Iterator[range]:
+    """Successive ranges of at most `size` that cover ``range(total)``."""
+    for start in range(0, total, size):
+        yield range(start, min(start + size, total))

@@ -1,0 +1,41 @@
+"""Turn a GGUF file into a Hugging Face folder once, so that every later load takes a second."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from pathlib import Path
+
+import torch
+
+from layerwise.models.source import Location
+
+log = logging.getLogger(__name__)
+
+
+def convert(location: Location, target: Path) -> None:
+    """Dequantise a GGUF model and save it with its tokenizer as float32 safetensors.
+
+    transformers refuses to save a model that it read from GGUF, so the weights move into a model
+    built anew from the configuration without its quantisation.
+
+    Parameters
+    ----------
+    location : a folder with its ``gguf_file`` set
+    target : the folder to write
+    """
+    from transformers import AutoModel, AutoTokenizer
+
+    common = {"gguf_file": location.gguf_file}
+    tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
+    log.info("reading %s", location.gguf_file)
+    quantised = AutoModel.from_pretrained(location.name, dtype=torch.float32, **common)
+    config = copy.deepcopy(quantised.config)
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    config.dtype = torch.float32
+    plain = type(quantised)(config)
+    plain.load_state_dict(quantised.state_dict())
+    target.mkdir(parents=True, exist_ok=True)
+    plain.save_pretrained(target)
+    tokenizer.save_pretrained(target)

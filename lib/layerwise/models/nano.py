@@ -1,0 +1,238 @@
+"""Small language models trained on the spot, for the quickstart and the tests.
+
+They stand in for a real checkpoint sweep: seeded, a few minutes on two cores, saved as ordinary
+Hugging Face folders at log-spaced revisions, as Pythia's are. Nothing else in the project knows
+that they were made here.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerwise.errors import LayerwiseError, closest
+from layerwise.progress import Progress
+
+log = logging.getLogger(__name__)
+
+END = "<|endoftext|>"
+HELD_OUT = 64  # windows of text kept for the loss that is reported
+
+
+def log_spaced(last: int) -> list[int]:
+    """Steps 0, 1, 2, 4, … up to `last`: the spacing of Pythia's early checkpoints."""
+    return [0, *(2**k for k in range(last.bit_length()) if 2**k <= last)]
+
+
+def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
+    """Train a byte-level BPE tokenizer.
+
+    Parameters
+    ----------
+    texts : the training texts
+    vocabulary : number of entries, the 256 bytes and the end-of-text token included
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token=END, bos_token=END, pad_token=END, unk_token=END
+    )
+
+
+def build(architecture: str, *, layers: int, hidden: int, vocabulary: int, context: int) -> Any:
+    """A causal language model with random weights.
+
+    Parameters
+    ----------
+    architecture : {'gpt_neox', 'mamba2'}
+        GPT-NeoX as Pythia has it (rotary, parallel residual), or Mamba-2.
+
+    Raises
+    ------
+    LayerwiseError
+        If the architecture is another.
+    """
+    from transformers import (
+        GPTNeoXConfig,
+        GPTNeoXForCausalLM,
+        Mamba2Config,
+        Mamba2ForCausalLM,
+    )
+
+    tokens = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+    if architecture == "gpt_neox":
+        return GPTNeoXForCausalLM(
+            GPTNeoXConfig(
+                vocab_size=vocabulary,
+                hidden_size=hidden,
+                num_hidden_layers=layers,
+                num_attention_heads=max(1, hidden // 32),
+                intermediate_size=4 * hidden,
+                max_position_embeddings=4 * context,
+                rotary_pct=0.25,
+                use_parallel_residual=True,
+                **tokens,
+            )
+        )
+    if architecture == "mamba2":
+        return Mamba2ForCausalLM(
+            Mamba2Config(
+                vocab_size=vocabulary,
+                hidden_size=hidden,
+                num_hidden_layers=layers,
+                expand=2,
+                head_dim=32,
+                num_heads=hidden // 16,
+                state_size=32,
+                n_groups=1,
+                chunk_size=64,
+                **tokens,
+            )
+        )
+    known = ("gpt_neox", "mamba2")
+    raise LayerwiseError(
+        f"No nano architecture is called {architecture!r}{closest(architecture, known)}; "
+        f"there are {', '.join(known)}."
+    )
+
+
+def train(
+    texts: Sequence[str],
+    settings: Mapping[str, Any],
+    steps: Sequence[int],
+    folders: Mapping[int, Path],
+) -> list[dict[str, float]]:
+    """Train a model and save it at the given steps.
+
+    AdamW, linear warm-up and cosine decay to a tenth over ``settings["train_steps"]``, so that
+    the weights at a step do not depend on which other steps are saved.
+
+    Parameters
+    ----------
+    settings : mapping
+        ``architecture, layers, hidden, vocabulary, context, batch, train_steps, learning_rate,
+        seed``.
+    steps : increasing steps to save, 0 (untrained) included if wanted
+    folders : where to save each of them
+
+    Returns
+    -------
+    list of dict
+        For each saved step: ``step``, ``train_loss`` (of that step's batch; NaN-free: the
+        held-out loss at step 0), ``held_out_loss``; nats a token.
+
+    Raises
+    ------
+    LayerwiseError
+        If a step lies beyond ``train_steps`` or there is too little text.
+    """
+    if max(steps) > settings["train_steps"]:
+        raise LayerwiseError(
+            f"Step {max(steps)} is to be saved, but training ends at train_steps = "
+            f"{settings['train_steps']}; raise train_steps or drop the step."
+        )
+    seed, context, batch = settings["seed"], settings["context"], settings["batch"]
+    tokenizer = train_tokenizer(texts, settings["vocabulary"])
+    stream = torch.tensor(_stream(tokenizer, texts))
+    usable = stream[: len(stream) // context * context].view(-1, context)
+    if len(usable) < HELD_OUT + batch:
+        raise LayerwiseError(
+            f"The text has {len(usable)} windows of {context} tokens; training needs at least "
+            f"{HELD_OUT + batch}. Give more text or a shorter context."
+        )
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = usable[torch.randperm(len(usable), generator=generator)]
+    held_out, pool = shuffled[:HELD_OUT], shuffled[HELD_OUT:]
+    model = build(
+        settings["architecture"], layers=settings["layers"], hidden=settings["hidden"],
+        vocabulary=len(tokenizer), context=context,
+    )  # fmt: skip
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=settings["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1
+    )
+    history = []
+    batches = _batches(pool, batch, generator)
+    wanted = set(steps)
+    train_loss = math.nan
+    with Progress(max(steps), f"train {settings['architecture']}", "step") as bar:
+        for step in range(max(steps) + 1):
+            if step > 0:
+                rate = _rate(step, settings["train_steps"]) * settings["learning_rate"]
+                for group in optimizer.param_groups:
+                    group["lr"] = rate
+                train_loss = _step(model, optimizer, next(batches))
+                bar.update()
+            if step in wanted:
+                loss = _held_out_loss(model, held_out, batch)
+                entry = {
+                    "step": step,
+                    "train_loss": loss if step == 0 else train_loss,
+                    "held_out_loss": loss,
+                }
+                history.append(entry)
+                log.info("step %d: held-out loss %.3f nats a token", step, loss)
+                folders[step].mkdir(parents=True, exist_ok=True)
+                model.save_pretrained(folders[step])
+                tokenizer.save_pretrained(folders[step])
+    return history
+
+
+def _stream(tokenizer: Any, texts: Sequence[str]) -> list[int]:
+    stream: list[int] = []
+    for ids in tokenizer(list(texts))["input_ids"]:
+        stream += ids
+        stream.append(tokenizer.eos_token_id)
+    return stream
+
+
+def _batches(pool: Tensor, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
+    while True:
+        order = torch.randperm(len(pool), generator=generator)
+        for start in range(0, len(pool) - batch + 1, batch):
+            yield pool[order[start : start + batch]]
+
+
+def _rate(step: int, total: int) -> float:
+    warm_up = max(1, total // 50)
+    if step <= warm_up:
+        return step / warm_up
+    progress = (step - warm_up) / max(1, total - warm_up)
+    return 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
+
+
+def _step(model: Any, optimizer: torch.optim.Optimizer, tokens: Tensor) -> float:
+    model.train()
+    loss: Tensor = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+    optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return float(loss)
+
+
+@torch.no_grad()
+def _held_out_loss(model: Any, windows: Tensor, batch: int) -> float:
+    model.eval()
+    total = 0.0
+    for start in range(0, len(windows), batch):
+        part = windows[start : start + batch]
+        total += float(model(input_ids=part, labels=part, use_cache=False).loss) * len(part)
+    return total / len(windows)

@@ -1,0 +1,314 @@
+"""From a config to jobs: which files are wanted, and the key of each.
+
+A job's key is a hash of all that its result depends on: the version of its computation, its
+settings, and the keys of what it reads. The workflow hands it to Snakemake as a parameter, so a
+job runs again exactly when its result could differ, whatever the clock or the files' times say.
+
+Nothing here imports Snakemake, torch or transformers: a plan is made in milliseconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any
+
+from layerwise.errors import LayerwiseError
+from layerwise.files import sha256_file
+from layerwise.fingerprint import fingerprint
+from layerwise.models.source import package_folder
+from layerwise.paths import encode
+
+# The studies that need scores, and those that need associations, by kind.
+JsonMap = Mapping[str, Any]
+
+COMPUTATION = {
+    "unpack": ("layerwise.corpora.wikipedia",),
+    "corpus": (
+        "layerwise.corpora.sources",
+        "layerwise.corpora.filters",
+        "layerwise.corpora.table",
+    ),
+    "views": ("layerwise.corpora.augment",),
+    "nano": ("layerwise.models.nano",),
+    "convert": ("layerwise.models.gguf",),
+    "tasks": ("layerwise.tasks.quickstart",),
+    "texts": ("layerwise.tasks.texts",),
+    "extract": ("layerwise.activations.extract",),
+    "metrics": ("layerwise.metrics.*",),
+    "embed": ("layerwise.tasks.embed",),
+    "score": ("layerwise.tasks.score",),
+    "associate": ("layerwise.association.*",),
+    "figures": ("layerwise.figures.*",),
+}
+
+
+def digest(*parts: Any) -> str:
+    """Hash of anything that JSON can hold, 16 hex digits."""
+    text = json.dumps(parts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class Plan:
+    """The jobs of one config. Names are as in the config; paths are relative to the root."""
+
+    def __init__(self, config: JsonMap) -> None:
+        self.config = config
+        self.results = Path(str(config["results"]))
+
+    # What a study asks for
+
+    def study(self, name: str) -> dict[str, Any]:
+        """A study's entry with its models, corpora and tasks spelled out."""
+        entry = dict(self.config["studies"][name])
+        for key in ("models", "corpora", "tasks"):
+            if entry.get(key) is None:
+                entry[key] = list(self.config[key])
+        return entry
+
+    def points(self, study: str) -> list[tuple[str, str]]:
+        """The (model, revision) pairs of a study."""
+        entry = self.study(study)
+        return [(m, r) for m in entry["models"] for r in self._revisions(m, entry["revisions"])]
+
+    def _revisions(self, model: str, wanted: Any) -> list[str]:
+        known = list(self.config["models"][model]["revisions"])
+        if wanted == "last":
+            return known[-1:]
+        if wanted == "all":
+            return known
+        return [r for r in known if r in wanted]
+
+    def metrics_files(self, study: str) -> list[str]:
+        """The metrics tables that a study reads."""
+        corpora = self.study(study)["corpora"]
+        return [
+            self.path("metrics", encode(m), encode(r), f"{encode(c)}.parquet")
+            for m, r in self.points(study)
+            for c in corpora
+        ]
+
+    def scores_files(self, study: str) -> list[str]:
+        """The score tables that a study reads."""
+        tasks = self.study(study)["tasks"]
+        return [
+            self.path("scores", encode(m), encode(r), f"{encode(t)}.parquet")
+            for m, r in self.points(study)
+            for t in tasks
+        ]
+
+    def path(self, *parts: str) -> str:
+        """A path below the results folder."""
+        return str(self.results.joinpath(*parts))
+
+    # Keys, stage by stage
+
+    def computation(self, stage: str) -> str:
+        """The version of a stage's computation."""
+        return fingerprint(*COMPUTATION[stage])
+
+    @cached_property
+    def unpack_key(self) -> str:
+        """Key of the Wikipedia paragraphs."""
+        return digest("unpack", self.computation("unpack"))
+
+    @lru_cache  # noqa: B019  (a plan lives as long as the run)
+    def corpus_key(self, corpus: str) -> str:
+        """Key of a corpus."""
+        entry = self.config["corpora"][corpus]
+        source = entry["source"]
+        parts = [entry["source"], entry["filters"], entry["sample"]]
+        if source.get("package") == "wikipedia":
+            parts.append(self.unpack_key)
+        if "file" in source:
+            parts.append(_content(Path(source["file"])))
+        if "task" in source:
+            parts.append(self.task_key(source["task"]))
+        return digest("corpus", corpus, self.computation("corpus"), *parts)
+
+    @lru_cache  # noqa: B019
+    def views_key(self, corpus: str) -> str:
+        """Key of a corpus' views."""
+        views = self.config["corpora"][corpus]["views"]
+        return digest("views", self.computation("views"), self.corpus_key(corpus), views)
+
+    def nano_key(self, model: str) -> str:
+        """Key of a nano model's training; the same for all of its revisions."""
+        return digest(
+            "nano", self.computation("nano"), self.unpack_key, self.config["nano"][model]
+        )
+
+    def convert_key(self, model: str) -> str:
+        """Key of a GGUF model's conversion."""
+        source = self.config["models"][model]["source"]
+        return digest("convert", self.computation("convert"), source)
+
+    @lru_cache  # noqa: B019
+    def model_key(self, model: str, revision: str) -> str:
+        """Key of a model at a revision."""
+        entry = {k: v for k, v in self.config["models"][model].items() if k != "revisions"}
+        parts: list[Any] = [entry, revision]
+        if model in self.config["nano"]:
+            parts.append(self.nano_key(model))
+        elif entry["source"].get("gguf_file"):
+            parts.append(self.convert_key(model))
+        elif "folder" in entry["source"]:
+            parts.append(
+                _folder_content(Path(entry["source"]["folder"].format(revision=revision)))
+            )
+        return digest("model", *parts)
+
+    def extract_settings(self) -> dict[str, Any]:
+        """What the extraction script is told."""
+        return dict(self.config["extract"])
+
+    def extract_key(self, model: str, revision: str, corpus: str) -> str:
+        """Key of an activations file. The device and the batch size do not change values."""
+        settings = {
+            k: v for k, v in self.extract_settings().items() if k not in ("device", "batch_tokens")
+        }
+        return digest(
+            "extract", self.computation("extract"), settings,
+            self.model_key(model, revision), self.views_key(corpus),
+        )  # fmt: skip
+
+    def metrics_key(self, model: str, revision: str, corpus: str) -> str:
+        """Key of a metrics table."""
+        return digest(
+            "metrics", self.computation("metrics"), self.config["metrics"],
+            self.extract_key(model, revision, corpus),
+        )  # fmt: skip
+
+    @lru_cache  # noqa: B019
+    def task_key(self, task: str) -> str:
+        """Key of a task's data."""
+        folder = self.task_folder(task)
+        if task in self.quickstart_tasks:
+            return digest("tasks", task, self.computation("tasks"), self.unpack_key)
+        return digest("tasks", task, _folder_content(Path(folder)) if folder else None)
+
+    @cached_property
+    def quickstart_tasks(self) -> list[str]:
+        """The tasks of the config that the workflow makes itself."""
+        from layerwise.tasks.names import QUICKSTART
+
+        return [t for t in self.config["tasks"] if t in QUICKSTART]
+
+    def task_folder(self, task: str) -> str | None:
+        """The local folder that holds a task's data, if it does not come from the hub."""
+        if task in self.config["task_folders"]:
+            return str(self.config["task_folders"][task])
+        if task in self.quickstart_tasks:
+            return self.path("tasks", encode(task))
+        return None
+
+    def texts_key(self, task: str) -> str:
+        """Key of the list of a task's texts."""
+        return digest("texts", self.computation("texts"), self.task_key(task))
+
+    def embed_settings(self) -> dict[str, Any]:
+        """What the embedding script is told."""
+        shared = ("device", "dtype", "tokens", "readout", "batch_tokens")
+        extract = {k: self.config["extract"][k] for k in shared}
+        return {**extract, "pooling": self.config["scoring"]["pooling"]}
+
+    def embed_key(self, model: str, revision: str, task: str) -> str:
+        """Key of an embeddings file."""
+        settings = {
+            k: v for k, v in self.embed_settings().items() if k not in ("device", "batch_tokens")
+        }
+        return digest(
+            "embed", self.computation("embed"), settings,
+            self.model_key(model, revision), self.texts_key(task),
+        )  # fmt: skip
+
+    def score_key(self, model: str, revision: str, task: str) -> str:
+        """Key of a task's scores."""
+        return digest(
+            "score", self.computation("score"), self.config["scoring"],
+            self.embed_key(model, revision, task),
+        )  # fmt: skip
+
+    def associate_key(self, study: str) -> str:
+        """Key of a study's association table."""
+        return digest(
+            "associate", self.computation("associate"), self.config["association"],
+            self._inputs_key(study),
+        )  # fmt: skip
+
+    def study_key(self, study: str) -> str:
+        """Key of a study's figure and table."""
+        return digest(
+            "study", self.computation("figures"), self.config["studies"][study],
+            self.config["association"], self.computation("associate"), self._inputs_key(study),
+        )  # fmt: skip
+
+    @lru_cache  # noqa: B019
+    def _inputs_key(self, study: str) -> str:
+        entry, points = self.study(study), self.points(study)
+        metrics = [self.metrics_key(m, r, c) for m, r in points for c in entry["corpora"]]
+        scores = [self.score_key(m, r, t) for m, r in points for t in entry["tasks"]]
+        return digest(metrics, scores)
+
+    # Where a model is loaded from
+
+    def model_spec(self, model: str) -> dict[str, Any]:
+        """The entry that the scripts get: a converted GGUF model is an ordinary folder."""
+        entry = {k: v for k, v in self.config["models"][model].items() if k != "revisions"}
+        if entry["source"].get("gguf_file"):
+            folder = self.path("converted", encode(model), "{revision}")
+            entry["source"] = {"folder": folder}
+        return entry
+
+    def model_folder(self, model: str, revision: str) -> str | None:
+        """The folder that a rule of the workflow makes for this model, if one does."""
+        if model in self.config["nano"]:
+            return self.path("nano", encode(model), encode(revision))
+        if self.config["models"][model]["source"].get("gguf_file"):
+            return self.path("converted", encode(model), encode(revision))
+        return None
+
+    def check_sources(self) -> None:
+        """Make sure that packages and folders named in the config are there.
+
+        Raises
+        ------
+        LayerwiseError
+            Naming the model or corpus, what is missing, and how to get it.
+        """
+        for name, entry in self.config["models"].items():
+            source = entry["source"]
+            if "package" in source:
+                package_folder(source["package"])
+            elif "folder" in source and name not in self.config["nano"]:
+                for revision in entry["revisions"]:
+                    folder = Path(source["folder"].format(revision=revision))
+                    if not folder.is_dir():
+                        raise LayerwiseError(
+                            f"models.{name}.source.folder: there is no folder {folder}."
+                        )
+        for name, entry in self.config["corpora"].items():
+            file = entry["source"].get("file")
+            if file is not None and not Path(file).is_file():
+                raise LayerwiseError(f"corpora.{name}.source.file: there is no file {file}.")
+
+
+def _content(path: Path) -> str:
+    return sha256_file(path) if path.is_file() else "absent"
+
+
+def _folder_content(folder: Path) -> str:
+    """Names and sizes of a folder's files, and the bytes of the small ones.
+
+    Weights are known by their name, size and first MiB (a safetensors header and the first
+    tensor); their full hash is in every file made from them.
+    """
+    entries = []
+    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"):
+        with path.open("rb") as handle:
+            head = hashlib.sha256(handle.read(2**20)).hexdigest()
+        entries.append((path.relative_to(folder).as_posix(), path.stat().st_size, head))
+    return digest(entries)

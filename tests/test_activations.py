@@ -1,0 +1,281 @@
+"""One forward pass to a file: what is in it is what the model does, whatever the batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from layerwise.activations import batches, readout
+from layerwise.activations.extract import Plan, extract
+from layerwise.activations.layout import Activations
+from layerwise.errors import LayerwiseError
+from layerwise.models.load import LoadedModel, load
+
+TOKENS = ("all", "drop_first", "drop_sinks")
+
+
+@pytest.fixture(scope="module", params=list(tiny.FAMILIES))
+def loaded(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> LoadedModel:
+    folder = tiny.save(request.param, tmp_path_factory.mktemp(request.param))
+    return load(request.param, tiny.spec(folder), "main", device="cpu")
+
+
+def extracted(loaded: LoadedModel, target: Path, budget: int, views: int = 1) -> Path:
+    texts = [tiny.texts(12, seed=v) for v in range(views + 1)]
+    extract(
+        loaded, corpus="c", prompts=[f"p{i}" for i in range(12)], views=texts,
+        plan=Plan(tokens=TOKENS, keep_states=3, budget=budget), target=target, attributes={},
+    )  # fmt: skip
+    return target
+
+
+def hidden_states(loaded: LoadedModel, text: str) -> list[np.ndarray]:
+    """transformers' own states of one prompt alone; its last is normed in decoders.
+
+    The Mamba models leave the embedding output out of ``hidden_states``: their first entry is
+    the state after block 1, and the last block's stands there twice, un-normed and normed.
+    """
+    ids = loaded.tokenizer(text, return_tensors="pt")["input_ids"]
+    with torch.inference_mode():
+        out = loaded.model(input_ids=ids, output_hidden_states=True)
+    states = [h[0].double().numpy() for h in out.hidden_states]
+    if loaded.model.config.model_type in {"mamba", "mamba2"}:
+        embedded = loaded.model.embeddings(ids)[0].double().numpy()
+        states = [embedded, *states[:-2], states[-1]]
+    return states
+
+
+def test_layers_are_the_residual_stream(loaded: LoadedModel, tmp_path: Path) -> None:
+    path = extracted(loaded, tmp_path / "a.h5", budget=64)
+    texts = tiny.texts(12, seed=0)
+    with Activations(path) as file:
+        assert file.n_layers == 4
+        for prompt in (0, 2):
+            theirs = hidden_states(loaded, texts[prompt])
+            for layer in range(3):
+                ours = file.states(layer)[prompt]
+                np.testing.assert_allclose(ours, theirs[layer], rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(
+                    file.pooled("paper", "all", layer)[prompt],
+                    theirs[layer].mean(axis=0), rtol=1e-4, atol=1e-5,
+                )  # fmt: skip
+                np.testing.assert_allclose(
+                    file.pooled("paper", "drop_first", layer)[prompt],
+                    theirs[layer][1:].mean(axis=0), rtol=1e-4, atol=1e-5,
+                )  # fmt: skip
+            last = torch.tensor(file.states(3)[prompt])
+            norm = loaded.anatomy.final_norm
+            normed = last if norm is None else norm(last)
+            np.testing.assert_allclose(normed.numpy(), theirs[3], rtol=1e-4, atol=1e-5)
+
+
+def test_values_do_not_depend_on_the_batch(loaded: LoadedModel, tmp_path: Path) -> None:
+    alone = extracted(loaded, tmp_path / "alone.h5", budget=1)
+    together = extracted(loaded, tmp_path / "together.h5", budget=10_000)
+    with h5py.File(alone) as a, h5py.File(together) as b:
+        for name in ("pooled", "spectrum", "curvature", "states"):
+            x, y = a[name][()], b[name][()]
+            scale = np.abs(x[np.isfinite(x)]).max()
+            np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-5 * scale, err_msg=name)
+        np.testing.assert_array_equal(a["n_tokens"], b["n_tokens"])
+        np.testing.assert_array_equal(a["curvature_angles"], b["curvature_angles"])
+
+
+def test_spectra_and_curvature_follow_from_the_states(loaded: LoadedModel, tmp_path: Path) -> None:
+    path = extracted(loaded, tmp_path / "a.h5", budget=64)
+    with Activations(path) as file:
+        for layer in range(file.n_layers):
+            states = file.states(layer)
+            assert len(states) == 3
+            for prompt, full in enumerate(states):
+                for tokens, z in (("all", full), ("drop_first", full[1:])):
+                    z = z.astype(float)
+                    singular = np.linalg.svd(z, compute_uv=False) ** 2
+                    spectrum = file.spectrum("paper", tokens, layer)[prompt]
+                    np.testing.assert_allclose(
+                        spectrum[: len(singular)], singular, rtol=1e-7, atol=1e-9 * singular[0]
+                    )
+                    assert np.all(spectrum[len(singular) :] <= 1e-9 * singular[0])
+                    steps = np.diff(z, axis=0)
+                    cosine = (steps[1:] * steps[:-1]).sum(1) / (
+                        np.linalg.norm(steps[1:], axis=1) * np.linalg.norm(steps[:-1], axis=1)
+                    )
+                    expected = np.arccos(np.clip(cosine, -1, 1)).mean()
+                    ours = file.curvature("paper", tokens, layer)[prompt]
+                    np.testing.assert_allclose(ours, expected, rtol=1e-9)
+
+                    unit = z - z.mean(axis=0)
+                    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+                    clamped = np.linalg.eigvalsh(np.maximum(unit @ unit.T, 0))[::-1]
+                    ours = file.spectrum("reference", tokens, layer)[prompt]
+                    np.testing.assert_allclose(
+                        np.sort(ours[np.abs(ours) > 1e-5]),
+                        np.sort(clamped[np.abs(clamped) > 1e-5]), rtol=1e-4, atol=1e-6,
+                    )  # fmt: skip
+                    assert np.isclose(ours.sum(), len(z))
+                    np.testing.assert_allclose(
+                        file.pooled("reference", tokens, layer)[prompt], unit.mean(axis=0),
+                        rtol=1e-3, atol=1e-5,
+                    )  # fmt: skip
+                    angles = np.arccos(np.clip((unit[1:] * unit[:-1]).sum(1), -1, 1))
+                    np.testing.assert_allclose(
+                        file.curvature("reference", tokens, layer)[prompt],
+                        angles.mean(),
+                        rtol=1e-5,
+                    )
+
+
+def test_views_are_those_texts(loaded: LoadedModel, tmp_path: Path) -> None:
+    path = extracted(loaded, tmp_path / "a.h5", budget=64, views=2)
+    with Activations(path) as file:
+        stacked = file.views("paper", "all", 2)
+        assert stacked.shape == (3, 12, 32)
+        theirs = hidden_states(loaded, tiny.texts(12, seed=2)[5])[2].mean(axis=0)
+        np.testing.assert_allclose(stacked[2, 5], theirs, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(stacked[0], file.pooled("paper", "all", 2))
+
+
+def test_drop_sinks_drops_the_huge_token_alone() -> None:
+    states = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
+    states[0, 0] *= 100
+    packed = readout.pack(states, torch.tensor([6, 4]))
+    kept = readout.choose(packed, "drop_sinks")
+    assert kept.lengths.tolist() == [5, 4]
+    torch.testing.assert_close(kept.states[0, :5], states[0, 1:])
+    torch.testing.assert_close(kept.states[1, :4], states[1, :4])
+    assert kept.states[1, 4:].abs().sum() == 0
+
+
+def test_repeated_states_have_no_angle_and_are_counted() -> None:
+    line = torch.arange(5.0)[:, None] * torch.ones(3)
+    stairs = torch.tensor([[0, 0], [1, 0], [1, 1], [2, 1], [2, 2.0]])
+    stairs = torch.nn.functional.pad(stairs, (0, 1))
+    still = torch.ones(5, 3)
+    doubled = line[[0, 1, 1, 2, 3]]
+    packed = readout.pack(torch.stack([line, stairs, still, doubled]), torch.full((4,), 5))
+    curvature, angles = readout.step_curvature(packed)
+    assert angles.tolist() == [3, 3, 0, 1]
+    np.testing.assert_allclose(curvature[:2], [0, np.pi / 2], atol=1e-7)
+    assert torch.isnan(curvature[2])
+    assert curvature[3] == pytest.approx(0, abs=1e-7)
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_short_prompts_have_defined_values(length: int) -> None:
+    packed = readout.pack(torch.randn(1, length, 4), torch.tensor([length]))
+    curvature, angles = readout.step_curvature(packed)
+    assert torch.isnan(curvature).all()
+    assert angles.tolist() == [0]
+    nothing = readout.choose(readout.choose(packed, "drop_first"), "drop_first")
+    assert nothing.lengths.tolist() == [0]
+    assert readout.pooled(nothing).abs().sum() == 0
+
+
+def test_batches_keep_the_budget_and_lose_nobody() -> None:
+    lengths = [5, 30, 7, 7, 200, 1, 12, 30, 8]
+    cut = list(batches.cut(lengths, 64))
+    assert sorted(i for b in cut for i in b) == list(range(len(lengths)))
+    for batch in cut:
+        padded = max(lengths[i] for i in batch) * len(batch)
+        assert padded <= 64 or len(batch) == 1
+    assert cut[0] == [4]
+
+
+def test_nan_names_model_layer_and_prompt(tmp_path: Path) -> None:
+    folder = tiny.save("llama", tmp_path / "m")
+    loaded = load("broken", tiny.spec(folder), "main", device="cpu")
+    weight = loaded.anatomy.blocks[1].mlp.down_proj.weight
+    weight[0, 0] = torch.nan
+    with pytest.raises(LayerwiseError, match=r"broken.*layer 2.*'p\d+'.*float32"):
+        extracted(loaded, tmp_path / "a.h5", budget=64)
+    assert not list(tmp_path.glob("**/*.h5*"))
+
+
+def test_a_failed_run_leaves_the_old_file(tmp_path: Path) -> None:
+    folder = tiny.save("llama", tmp_path / "m")
+    loaded = load("m", tiny.spec(folder), "main", device="cpu")
+    path = extracted(loaded, tmp_path / "a.h5", budget=64)
+    before = path.read_bytes()
+    loaded.anatomy.blocks[0].mlp.down_proj.weight[:] = torch.inf
+    with pytest.raises(LayerwiseError):
+        extracted(loaded, path, budget=64)
+    assert path.read_bytes() == before
+
+
+def test_xarray_and_h5py_show_names(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    folder = tiny.save("gpt_neox", tmp_path / "m")
+    path = extracted(load("m", tiny.spec(folder), "main", device="cpu"), tmp_path / "a.h5", 64)
+    with h5py.File(path) as file:
+        dims = [d.keys()[0] for d in file["pooled"].dims]
+        assert dims == ["protocol", "tokens", "layer", "view", "prompt", "hidden"]
+        assert file.attrs["complete"]
+        assert len(file.attrs["weights_sha256"]) == 64
+    with xarray.open_dataset(path, engine="h5netcdf") as data:
+        chosen = data["curvature"].sel(protocol="paper", tokens="all", layer=2, prompt="p3")
+        with Activations(path) as file:
+            assert float(chosen) == file.curvature("paper", "all", 2)[3]
+
+
+class TestRefusal:
+    @pytest.fixture(scope="class")
+    def path(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
+        folder = tmp_path_factory.mktemp("refusal")
+        loaded = load("m", tiny.spec(tiny.save("llama", folder / "m")), "main", device="cpu")
+        return extracted(loaded, folder / "a.h5", budget=64)
+
+    def refused(self, path: Path, match: str, **expected: str) -> None:
+        with pytest.raises(LayerwiseError, match=match) as caught:
+            Activations(path, **expected)
+        assert str(path) in str(caught.value)
+
+    def test_missing(self, tmp_path: Path) -> None:
+        self.refused(tmp_path / "none.h5", "There is no file")
+
+    def test_no_hdf5(self, tmp_path: Path) -> None:
+        bad = tmp_path / "bad.h5"
+        bad.write_text("hello")
+        self.refused(bad, "not a readable HDF5 file")
+
+    def test_cut_off(self, path: Path, tmp_path: Path) -> None:
+        bad = tmp_path / "bad.h5"
+        bad.write_bytes(path.read_bytes()[:-5000])
+        self.refused(bad, "cut off")
+
+    @pytest.mark.parametrize(
+        ("attribute", "value", "match"),
+        [
+            ("schema", "other", "not written by layerwise"),
+            ("schema_version", 0, "version 0"),
+            ("complete", False, "incomplete"),
+        ],
+    )
+    def test_wrong_attribute(
+        self, path: Path, tmp_path: Path, attribute: str, value: object, match: str
+    ) -> None:
+        bad = tmp_path / "bad.h5"
+        bad.write_bytes(path.read_bytes())
+        with h5py.File(bad, "a") as file:
+            file.attrs[attribute] = value
+        self.refused(bad, match)
+
+    def test_wrong_model(self, path: Path) -> None:
+        self.refused(path, "about model 'm', wanted was 'other'", model="other")
+
+    def test_changed_byte(self, path: Path, tmp_path: Path) -> None:
+        bad = tmp_path / "bad.h5"
+        raw = bytearray(path.read_bytes())
+        with h5py.File(path) as file:
+            offset = file["pooled"].id.get_chunk_info(0).byte_offset
+        raw[offset + 10] ^= 1
+        bad.write_bytes(raw)
+        with Activations(bad) as file, pytest.raises(LayerwiseError, match="damaged in /pooled"):
+            for layer in range(file.n_layers):
+                file.views("paper", "all", layer)

@@ -1,0 +1,88 @@
+# What the rules share: the checked config, the plan made from it, and parameters by name.
+#
+# Every rule has a `key` among its parameters: a hash over all that its result depends on (see
+# layerwise.plan). With `rerun-triggers: params input` in the profile, that alone decides what
+# runs again.
+
+import json
+from pathlib import Path
+
+from snakemake.exceptions import WorkflowError
+
+from layerwise.config import complete, read_schema
+from layerwise.errors import LayerwiseError
+from layerwise.paths import decode, encode
+from layerwise.plan import Plan
+
+SCHEMA = Path(workflow.basedir) / "schemas" / "config.schema.yaml"
+SCRIPTS = Path(workflow.basedir).parent / "scripts"
+
+try:
+    config = complete(config, read_schema(SCHEMA))
+    PLAN = Plan(config)
+    PLAN.check_sources()
+except LayerwiseError as error:
+    raise WorkflowError(str(error))
+
+RESULTS = config["results"]
+ON_GPU = config["extract"]["device"] != "cpu"
+
+
+wildcard_constraints:
+    model=r"[^/]+",
+    revision=r"[^/]+",
+    corpus=r"[^/]+?(?<!\.views)(?<!\.prompts)",
+    task=r"[^/]+",
+    study=r"[^/]+",
+
+
+def as_json(value):
+    return json.dumps(value, sort_keys=True)
+
+
+def grows(base):
+    """Memory or minutes that grow with each attempt."""
+
+    def by_attempt(wildcards, attempt):
+        return base * attempt
+
+    return by_attempt
+
+
+def model_of(wildcards):
+    return decode(wildcards.model)
+
+
+def revision_of(wildcards):
+    return decode(wildcards.revision)
+
+
+def corpus_of(wildcards):
+    return decode(wildcards.corpus)
+
+
+def task_of(wildcards):
+    return decode(wildcards.task)
+
+
+def study_of(wildcards):
+    return decode(wildcards.study)
+
+
+def model_spec(wildcards):
+    return as_json(PLAN.model_spec(model_of(wildcards)))
+
+
+def model_folder(wildcards):
+    """The model's folder if a rule makes it. Its weights are known by the job's key, so a
+    folder that was made anew (because a checkpoint was added, say) reruns nothing by itself."""
+    folder = PLAN.model_folder(model_of(wildcards), revision_of(wildcards))
+    return [ancient(folder)] if folder else []
+
+
+def study_files():
+    return [
+        f"{RESULTS}/{kind}/{encode(study)}.{suffix}"
+        for study in config["studies"]
+        for kind, suffix in (("figures", "png"), ("figures", "pdf"), ("tables", "csv"))
+    ]

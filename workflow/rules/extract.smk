@@ -1,0 +1,37 @@
+# One forward pass per prompt and view; every layer of one model at one checkpoint in one file.
+
+
+def extract_key(wildcards):
+    return PLAN.extract_key(model_of(wildcards), revision_of(wildcards), corpus_of(wildcards))
+
+
+rule extract_activations:
+    input:
+        model_folder,
+        corpus=f"{RESULTS}/corpora/{{corpus}}.parquet",
+        views=f"{RESULTS}/corpora/{{corpus}}.views.parquet",
+    output:
+        f"{RESULTS}/activations/{{model}}/{{revision}}/{{corpus}}.h5",
+    log:
+        f"{RESULTS}/logs/extract_activations/{{model}}/{{revision}}/{{corpus}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/extract_activations/{{model}}/{{revision}}/{{corpus}}.tsv"
+    params:
+        key=extract_key,
+        script=SCRIPTS / "extract_activations.py",
+        model=model_of,
+        spec=model_spec,
+        revision=revision_of,
+        settings=as_json(PLAN.extract_settings()),
+    threads: config["extract"]["threads"]
+    resources:
+        mem_mb=grows(8000),
+        runtime=grows(120),
+        gpu=int(ON_GPU),
+    message:
+        "Extracting {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
+    shell:
+        "python {params.script} --model {params.model:q} --spec {params.spec:q}"
+        " --revision {params.revision:q} --corpus {input.corpus} --views {input.views}"
+        " --settings {params.settings:q} --key {params.key}"
+        " --output {output} --threads {threads} --log {log}"

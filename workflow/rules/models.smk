@@ -1,0 +1,84 @@
+# Models that have to be made before they can be loaded. The rest of the workflow sees folders.
+
+
+def nano_settings(wildcards):
+    return as_json(config["nano"][model_of(wildcards)])
+
+
+def nano_key(wildcards):
+    return PLAN.nano_key(model_of(wildcards))
+
+
+def convert_source(wildcards):
+    return as_json(config["models"][model_of(wildcards)]["source"])
+
+
+def convert_key(wildcards):
+    return PLAN.convert_key(model_of(wildcards))
+
+
+for NANO in config["nano"]:
+
+    rule:
+        name:
+            f"train_{NANO.replace('-', '_')}"
+        input:
+            rules.unpack_wikipedia.output,
+        output:
+            folders=directory(
+                expand(
+                    f"{RESULTS}/nano/{encode(NANO)}/{{revision}}",
+                    revision=map(encode, config["models"][NANO]["revisions"]),
+                )
+            ),
+            losses=report(
+                f"{RESULTS}/nano/{encode(NANO)}/losses.csv",
+                caption="../report/losses.rst",
+                category="Models",
+                labels={"model": NANO, "table": "loss by revision"},
+            ),
+        log:
+            f"{RESULTS}/logs/train_nano/{encode(NANO)}.log",
+        benchmark:
+            f"{RESULTS}/benchmarks/train_nano/{encode(NANO)}.tsv"
+        params:
+            key=PLAN.nano_key(NANO),
+            script=SCRIPTS / "train_nano.py",
+            settings=as_json(config["nano"][NANO]),
+            revisions=config["models"][NANO]["revisions"],
+            folder=f"{RESULTS}/nano/{encode(NANO)}",
+        threads: 1
+        # Started first, so that the long trainings run beside everything else.
+        priority: 10
+        resources:
+            mem_mb=grows(4000),
+            runtime=grows(30),
+        message:
+            f"Training {NANO}"
+        shell:
+            "python {params.script} --texts {input} --settings {params.settings:q}"
+            " --revisions {params.revisions:q} --folder {params.folder}"
+            " --losses {output.losses} --threads {threads} --log {log}"
+
+
+rule convert_gguf:
+    output:
+        directory(f"{RESULTS}/converted/{{model}}/{{revision}}"),
+    log:
+        f"{RESULTS}/logs/convert_gguf/{{model}}/{{revision}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/convert_gguf/{{model}}/{{revision}}.tsv"
+    params:
+        key=convert_key,
+        script=SCRIPTS / "convert_gguf.py",
+        source=convert_source,
+        revision=revision_of,
+    threads: 1
+    resources:
+        mem_mb=grows(6000),
+        runtime=grows(20),
+    message:
+        "Converting {wildcards.model} from GGUF"
+    shell:
+        "python {params.script} --source {params.source:q} --revision {params.revision:q}"
+        " --output {output} --log {log}"

@@ -1,0 +1,144 @@
+# Every text of a task encoded once for all layers (GPU), then mteb's evaluators (CPU).
+
+
+def quickstart_key(wildcards=None):
+    return PLAN.quickstart_key
+
+
+def folder_input(wildcards):
+    """A task's data, if a rule makes it."""
+    task = task_of(wildcards)
+    return [f"{RESULTS}/tasks/{encode(task)}"] if task in PLAN.quickstart_tasks else []
+
+
+def task_folders(wildcards):
+    folder = PLAN.task_folder(task_of(wildcards))
+    return as_json({task_of(wildcards): folder} if folder else {})
+
+
+def texts_key(wildcards):
+    return PLAN.texts_key(task_of(wildcards))
+
+
+def embed_key(wildcards):
+    return PLAN.embed_key(model_of(wildcards), revision_of(wildcards), task_of(wildcards))
+
+
+def score_key(wildcards):
+    return PLAN.score_key(model_of(wildcards), revision_of(wildcards), task_of(wildcards))
+
+
+if PLAN.quickstart_tasks:
+
+    rule make_tasks:
+        input:
+            rules.unpack_wikipedia.output,
+        output:
+            [directory(f"{RESULTS}/tasks/{encode(t)}") for t in PLAN.quickstart_tasks],
+        log:
+            f"{RESULTS}/logs/make_tasks.log",
+        benchmark:
+            f"{RESULTS}/benchmarks/make_tasks.tsv"
+        params:
+            key=PLAN.make_tasks_key,
+            script=SCRIPTS / "make_tasks.py",
+            tasks=PLAN.quickstart_tasks,
+            folder=f"{RESULTS}/tasks",
+        threads: 1
+        resources:
+            mem_mb=grows(2000),
+            runtime=grows(10),
+        message:
+            "Making the quickstart's tasks"
+        shell:
+            "python {params.script} --wikipedia {input} --tasks {params.tasks:q}"
+            " --output {params.folder} --log {log}"
+
+
+rule list_task_texts:
+    input:
+        folder_input,
+    output:
+        f"{RESULTS}/tasks/{{task}}.texts.parquet",
+    log:
+        f"{RESULTS}/logs/list_task_texts/{{task}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/list_task_texts/{{task}}.tsv"
+    params:
+        key=texts_key,
+        script=SCRIPTS / "list_task_texts.py",
+        task=task_of,
+        folders=task_folders,
+    threads: 1
+    resources:
+        mem_mb=grows(4000),
+        runtime=grows(30),
+    message:
+        "Listing the texts of {wildcards.task}"
+    shell:
+        "python {params.script} --task {params.task:q} --folders {params.folders:q}"
+        " --output {output} --log {log}"
+
+
+rule embed_task:
+    input:
+        model_folder,
+        texts=f"{RESULTS}/tasks/{{task}}.texts.parquet",
+    output:
+        f"{RESULTS}/embeddings/{{model}}/{{revision}}/{{task}}.h5",
+    log:
+        f"{RESULTS}/logs/embed_task/{{model}}/{{revision}}/{{task}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/embed_task/{{model}}/{{revision}}/{{task}}.tsv"
+    params:
+        key=embed_key,
+        script=SCRIPTS / "embed_task.py",
+        model=model_of,
+        spec=model_spec,
+        revision=revision_of,
+        task=task_of,
+        settings=as_json(PLAN.embed_settings()),
+    threads: config["extract"]["threads"]
+    resources:
+        mem_mb=grows(8000),
+        runtime=grows(120),
+        gpu=int(ON_GPU),
+    message:
+        "Embedding {wildcards.task} with {wildcards.model} at {wildcards.revision}"
+    shell:
+        "python {params.script} --model {params.model:q} --spec {params.spec:q}"
+        " --revision {params.revision:q} --task {params.task:q} --texts {input.texts}"
+        " --settings {params.settings:q} --key {params.key}"
+        " --output {output} --threads {threads} --log {log}"
+
+
+rule score_task:
+    input:
+        folder_input,
+        embeddings=f"{RESULTS}/embeddings/{{model}}/{{revision}}/{{task}}.h5",
+    output:
+        f"{RESULTS}/scores/{{model}}/{{revision}}/{{task}}.parquet",
+    log:
+        f"{RESULTS}/logs/score_task/{{model}}/{{revision}}/{{task}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/score_task/{{model}}/{{revision}}/{{task}}.tsv"
+    params:
+        key=score_key,
+        script=SCRIPTS / "score_task.py",
+        model=model_of,
+        revision=revision_of,
+        task=task_of,
+        folders=task_folders,
+        settings=as_json(config["scoring"]),
+        layers=f"{RESULTS}/scores/{{model}}/{{revision}}/{{task}}",
+    threads: config["scoring"]["threads"]
+    resources:
+        mem_mb=grows(6000),
+        runtime=grows(120),
+    message:
+        "Scoring {wildcards.model} at {wildcards.revision} on {wildcards.task}"
+    shell:
+        "python {params.script} --embeddings {input.embeddings} --model {params.model:q}"
+        " --revision {params.revision:q} --task {params.task:q}"
+        " --folders {params.folders:q} --settings {params.settings:q}"
+        " --layers {params.layers} --output {output} --threads {threads} --log {log}"
