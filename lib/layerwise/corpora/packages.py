@@ -1,0 +1,42 @@
+"""Texts that come inside Python packages, found without importing the package."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from layerwise.errors import LayerwiseError
+
+# The news texts of Lee, Pincombe and Welsh (2005), a document a line. lee.cor holds one pound
+# sign, in Latin-1.
+NEWS = {"lee": ("lee.cor", "latin-1"), "lee_background": ("lee_background.cor", "utf-8")}
+
+
+def gensim_file(name: str) -> Path:
+    """A file of gensim's test data. gensim itself, slow to import, is not loaded.
+
+    Raises
+    ------
+    LayerwiseError
+        If gensim is not installed, or comes without that file.
+    """
+    spec = find_spec("gensim")
+    if spec is None or not spec.submodule_search_locations:
+        raise LayerwiseError(
+            "The texts of the quickstart lie in the package gensim, which is not installed; "
+            "pip install 'gensim>=4.4'."
+        )
+    folder = Path(spec.submodule_search_locations[0]) / "test" / "test_data"
+    if not (folder / name).is_file():
+        raise LayerwiseError(
+            f"This installation of gensim has no {name} in {folder}; "
+            "pip install --force-reinstall 'gensim>=4.4'."
+        )
+    return folder / name
+
+
+def news(name: str) -> list[str]:
+    """The texts of `lee` (50) or `lee_background` (300), in the file's order."""
+    file, encoding = NEWS[name]
+    lines = gensim_file(file).read_text(encoding=encoding).split("\n")
+    return [line for line in lines if line.strip()]
