@@ -55,7 +55,8 @@ def replacing(target: Path) -> Iterator[Path]:
             "free some space or choose a folder that can be written."
         ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        if partial.exists():
+            partial.unlink()
 
 
 def _alive(pid: int) -> bool:

@@ -39,7 +39,7 @@ COMPUTATION = {
     "texts": ("layerwise.tasks.texts",),
     "extract": ("layerwise.activations.extract",),
     "metrics": ("layerwise.metrics.*",),
-    "embed": ("layerwise.tasks.embed",),
+    "embed": ("layerwise.activations.embed",),
     "score": ("layerwise.tasks.score",),
     "associate": ("layerwise.association.*",),
     "figures": ("layerwise.figures.*",),
@@ -182,12 +182,17 @@ class Plan:
             self.extract_key(model, revision, corpus),
         )  # fmt: skip
 
+    @cached_property
+    def make_tasks_key(self) -> str:
+        """Key of the rule that makes the quickstart's tasks."""
+        return digest("tasks", self.computation("tasks"), self.unpack_key)
+
     @lru_cache  # noqa: B019
     def task_key(self, task: str) -> str:
         """Key of a task's data."""
         folder = self.task_folder(task)
         if task in self.quickstart_tasks:
-            return digest("tasks", task, self.computation("tasks"), self.unpack_key)
+            return digest(task, self.make_tasks_key)
         return digest("tasks", task, _folder_content(Path(folder)) if folder else None)
 
     @cached_property
@@ -211,9 +216,10 @@ class Plan:
 
     def embed_settings(self) -> dict[str, Any]:
         """What the embedding script is told."""
-        shared = ("device", "dtype", "tokens", "readout", "batch_tokens")
+        shared = ("device", "dtype", "tokens", "batch_tokens")
         extract = {k: self.config["extract"][k] for k in shared}
-        return {**extract, "pooling": self.config["scoring"]["pooling"]}
+        scoring = self.config["scoring"]
+        return {**extract, "poolings": scoring["poolings"], "readouts": scoring["readouts"]}
 
     def embed_key(self, model: str, revision: str, task: str) -> str:
         """Key of an embeddings file."""

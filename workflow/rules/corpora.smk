@@ -11,14 +11,14 @@ rule unpack_wikipedia:
     params:
         key=PLAN.unpack_key,
         script=SCRIPTS / "unpack_wikipedia.py",
-    threads: 2
+    threads: 1
     resources:
         mem_mb=grows(2000),
         runtime=grows(10),
     message:
         "Cleaning the Wikipedia slice of its markup"
     shell:
-        "python {params.script} --output {output} --threads {threads} --log {log}"
+        "python {params.script} --output {output} --log {log}"
 
 
 def corpus_input(wildcards):

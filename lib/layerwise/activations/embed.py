@@ -14,15 +14,16 @@ from torch import Tensor
 from layerwise.activations import batches, forward, readout
 from layerwise.activations.extract import WINDOW_BYTES
 from layerwise.activations.readout import Packed
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, closest
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
+from layerwise.tasks.layout import Reading
 
 log = logging.getLogger(__name__)
 
 POOLINGS = ("mean", "last_token", "cls")
 
-# write(start, stop, embeddings of shape (C, L + 1, stop - start, D))
+# write(start, stop, embeddings of shape (R, L + 1, stop - start, D))
 Writer = Callable[[int, int, npt.NDArray[Any]], None]
 
 
@@ -31,12 +32,10 @@ def embed(
     texts: Sequence[str],
     write: Writer,
     *,
-    tokens: Sequence[str] = ("all", "drop_first"),
-    pooling: str = "mean",
-    readout_name: str = "residual",
+    readings: Sequence[Reading],
     budget: int | None = None,
 ) -> None:
-    """Embed texts at every layer.
+    """Embed texts at every layer, under every reading asked for, from one pass.
 
     A text without any token (an empty one, under a tokenizer without special tokens) is given
     the end-of-text token, and counted in the log. A text of which no token counts (one token
@@ -46,18 +45,21 @@ def embed(
     ----------
     texts : sequence of str
     write : callable
-        Called with successive slabs of shape (C, L + 1, n, D), float32.
-    tokens : choices of which tokens count, C of them
-    pooling : {'mean', 'last_token', 'cls'}
-        Over the tokens that count: their mean, the last, or the first.
+        Called with successive slabs of shape (R, L + 1, n, D), float32.
+    readings : R ways to read an embedding: which tokens count, how they are pooled (their mean,
+        the last, or the first: ``cls``), and from which readout
 
     Raises
     ------
     LayerwiseError
-        If a state is not finite, or the pooling is unknown.
+        If a state is not finite, or a pooling or readout is unknown.
     """
-    if pooling not in POOLINGS:
-        raise LayerwiseError(f"pooling is {pooling!r}; accepted are {', '.join(POOLINGS)}.")
+    for reading in readings:
+        if reading.pooling not in POOLINGS:
+            raise LayerwiseError(
+                f"pooling is {reading.pooling!r}{closest(reading.pooling, POOLINGS)}; "
+                f"accepted are {', '.join(POOLINGS)}."
+            )
     ids, cut = loaded.tokenize(list(texts))
     empty = [i for i, prompt in enumerate(ids) if not prompt]
     for index in empty:
@@ -70,31 +72,21 @@ def embed(
             sum(c > 0 for c in cut), len(ids), loaded.max_length,
         )  # fmt: skip
     n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
-    per_text = len(tokens) * n_layers * hidden * 4
-    window = max(32, WINDOW_BYTES // per_text)
+    window = max(32, WINDOW_BYTES // (len(readings) * n_layers * hidden * 4))
     with Progress(sum(map(len, ids)), f"{loaded.name} {loaded.revision}", "token") as bar:
         for part in batches.windows(len(ids), window):
-            slab = np.empty((len(tokens), n_layers, len(part), hidden), np.float32)
+            slab = np.empty((len(readings), n_layers, len(part), hidden), np.float32)
 
             def consume(
                 layer: int, packed: Packed, rows: list[int], slab: npt.NDArray[Any] = slab
             ) -> None:
-                for choice, name in enumerate(tokens):
-                    values = _pool(readout.choose(packed, name), pooling)
-                    slab[choice, layer, rows] = values.cpu().numpy()
+                for place, reading in enumerate(readings):
+                    read = forward.read(loaded, packed, reading.readout)
+                    values = _pool(readout.choose(read, reading.tokens), reading.pooling)
+                    slab[place, layer, rows] = values.cpu().numpy()
 
-            forward.run(
-                loaded, [ids[i] for i in part], consume,
-                readout=readout_name, budget=budget, done=bar.update,
-            )  # fmt: skip
-            bad = ~np.isfinite(slab).all(axis=(0, 1, 3))
-            if bad.any():
-                text = texts[part[int(np.argmax(bad))]]
-                layer = int(np.argmax(~np.isfinite(slab[:, :, np.argmax(bad)]).all(axis=(0, 2))))
-                raise LayerwiseError(
-                    f"{loaded.name} at {loaded.revision!r} gives NaN or infinity at layer {layer} "
-                    f"for the text {text[:60]!r} in {loaded.dtype}; try dtype: float32."
-                )
+            forward.run(loaded, [ids[i] for i in part], consume, budget=budget, done=bar.update)
+            _check(loaded, slab, [texts[i] for i in part])
             write(part.start, part.stop, slab)
 
 
@@ -105,3 +97,14 @@ def _pool(packed: Packed, pooling: str) -> Tensor:
         return packed.states[:, 0]
     rows = torch.arange(len(packed.lengths), device=packed.lengths.device)
     return packed.states[rows, (packed.lengths - 1).clamp(min=0)]
+
+
+def _check(loaded: LoadedModel, slab: npt.NDArray[Any], texts: Sequence[str]) -> None:
+    bad = np.argwhere(~np.isfinite(slab).all(axis=(0, 3)))
+    if bad.size:
+        layer, text = bad[0]
+        raise LayerwiseError(
+            f"{loaded.name} at {loaded.revision!r} gives NaN or infinity at layer {layer} for the "
+            f"text {texts[text][:60]!r} in {loaded.dtype}; try dtype: float32, or check the "
+            "weights."
+        )

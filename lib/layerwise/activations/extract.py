@@ -116,7 +116,7 @@ def extract(
                 slab = _Slab(loaded, plan, view, part, rank, prompts, state_lengths)
                 forward.run(
                     loaded, [view_ids[i] for i in part], slab.consume,
-                    readout=plan.readout, budget=plan.budget, done=bar.update,
+                    budget=plan.budget, done=bar.update,
                 )  # fmt: skip
                 slab.write(file, offsets)
 
@@ -150,6 +150,7 @@ class _Slab:
 
     def consume(self, layer: int, packed: Packed, rows: list[int]) -> None:
         """Reduce one layer's states of one batch; `rows` are indices into the window."""
+        packed = forward.read(self.loaded, packed, self.plan.readout)
         for choice, tokens in enumerate(self.plan.tokens):
             chosen = readout.choose(packed, tokens)
             mean = readout.pooled(chosen)

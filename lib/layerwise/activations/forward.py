@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from layerwise.activations import batches
 from layerwise.activations.readout import Packed, pack
 from layerwise.errors import LayerwiseError
-from layerwise.models.load import LoadedModel
+from layerwise.models.load import DTYPES, LoadedModel
 
 log = logging.getLogger(__name__)
 
@@ -21,12 +21,36 @@ log = logging.getLogger(__name__)
 Consumer = Callable[[int, Packed, list[int]], None]
 
 
+def read(loaded: LoadedModel, packed: Packed, readout: str) -> Packed:
+    """A layer's states under a readout.
+
+    Parameters
+    ----------
+    readout : {'residual', 'final_norm'}
+        The stream after block l as it is, or with the model's last norm applied to it.
+
+    Raises
+    ------
+    LayerwiseError
+        If the model has no last norm of its own, or the readout is another.
+    """
+    if readout == "residual":
+        return packed
+    norm = loaded.anatomy.final_norm
+    if readout != "final_norm" or norm is None:
+        raise LayerwiseError(
+            f"readout is {readout!r}, but {loaded.name} has only "
+            f"{'residual' if norm is None else 'residual and final_norm'}."
+        )
+    states = packed.states.to(DTYPES[loaded.dtype])
+    return pack(norm(states), packed.lengths)
+
+
 def run(
     loaded: LoadedModel,
     ids: Sequence[Sequence[int]],
     consume: Consumer,
     *,
-    readout: str = "residual",
     budget: int | None = None,
     done: Callable[[int], None] | None = None,
 ) -> None:
@@ -38,8 +62,6 @@ def run(
     Parameters
     ----------
     ids : sequence of token id lists
-    readout : {'residual', 'final_norm'}
-        The stream after block l as it is, or with the model's last norm applied to it.
     budget : int, optional
         Tokens in a batch; by default what suits the device.
     done : callable, optional
@@ -48,14 +70,8 @@ def run(
     Raises
     ------
     LayerwiseError
-        If a prompt has no token, memory does not hold one prompt, or the model has no last norm
-        to apply.
+        If a prompt has no token, or memory does not hold one prompt.
     """
-    if readout == "final_norm" and loaded.anatomy.final_norm is None:
-        raise LayerwiseError(
-            f"readout is 'final_norm', but {loaded.name} ends in no norm of its own; "
-            "use readout: residual."
-        )
     empty = [i for i, prompt in enumerate(ids) if not prompt]
     if empty:
         raise LayerwiseError(
@@ -68,7 +84,7 @@ def run(
     while queue:
         batch = queue.pop()
         try:
-            _forward(loaded, [ids[i] for i in batch], batch, consume, readout)
+            _forward(loaded, [ids[i] for i in batch], batch, consume)
         except torch.OutOfMemoryError as error:
             if len(batch) == 1:
                 raise LayerwiseError(
@@ -90,7 +106,6 @@ def _forward(
     prompts: list[Sequence[int]],
     indices: list[int],
     consume: Consumer,
-    readout: str,
 ) -> None:
     lengths = torch.tensor([len(p) for p in prompts])
     longest = int(lengths.max())
@@ -104,10 +119,7 @@ def _forward(
     padded = int(lengths.min()) < longest
     mask = (torch.arange(longest, device=loaded.device)[None] < sizes[:, None]) if padded else None
 
-    norm = loaded.anatomy.final_norm if readout == "final_norm" else None
-
     def hand_over(layer: int, states: Tensor) -> None:
-        states = norm(states) if norm is not None else states
         consume(layer, pack(states, sizes), indices)
 
     def before_first(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
