@@ -45,11 +45,11 @@ def tidy_scores(
     rows = [
         {
             "model": model, "revision": revision, "task": f"task{t}",
-            "task_type": types[t % len(types)], "subset": "default", "split": "test", "layer": l,
-            "depth": l / (n_layers - 1), "tokens": tokens, "pooling": "mean",
-            "main_score": values[t, l], "score_low": None, "score_high": None, "n_runs": 1,
+            "task_type": types[t % len(types)], "subset": "default", "split": "test", "layer": at,
+            "depth": at / (n_layers - 1), "tokens": tokens, "pooling": "mean",
+            "main_score": values[t, at], "score_low": None, "score_high": None, "n_runs": 1,
         }
-        for t, l in itertools.product(range(n_tasks), range(n_layers))
+        for t, at in itertools.product(range(n_tasks), range(n_layers))
     ]  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -65,13 +65,13 @@ def tidy_metrics(
     """Metrics by name, each of shape (layers,), as a tidy table."""
     rows = [
         {
-            "model": model, "revision": revision, "corpus": corpus, "layer": l,
-            "depth": l / (len(values) - 1), "metric": metric, "protocol": "paper",
+            "model": model, "revision": revision, "corpus": corpus, "layer": at,
+            "depth": at / (len(values) - 1), "metric": metric, "protocol": "paper",
             "tokens": tokens, "alpha": 1.0 if "entropy" in metric else np.nan,
             "normalization": "raw", "value": value, "stderr": 0.1, "n": 100, "n_left_out": 0,
         }
         for metric, values in curves.items()
-        for l, value in enumerate(values)
+        for at, value in enumerate(values)
     ]  # fmt: skip
     return pd.DataFrame(rows)
 
@@ -279,7 +279,7 @@ def test_scores_without_a_value_are_refused() -> None:
 
 
 def test_missing_column_is_named() -> None:
-    with pytest.raises(LayerwiseError, match="lacks the column.*main_score"):
+    with pytest.raises(LayerwiseError, match=r"lacks the column.*main_score"):
         score_curves(tidy_scores(np.ones((1, 5))).drop(columns="main_score"))
 
 

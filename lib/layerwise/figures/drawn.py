@@ -1,0 +1,41 @@
+"""What every kind of study gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure with what stands behind it.
+
+    Attributes
+    ----------
+    figure : matplotlib Figure
+    table : DataFrame
+        The numbers drawn, all of them and no others.
+    title : str
+        The finding, computed from the data.
+    caption : str
+        What is shown and on how much data, as reStructuredText.
+    facts : dict
+        The numbers in title and caption, for whoever wants them apart.
+    """
+
+    figure: Figure
+    table: pd.DataFrame
+    title: str
+    caption: str
+    facts: dict[str, Any]
+
+    def rst(self) -> str:
+        """Title and caption as reStructuredText; names cannot be taken for markup."""
+        return f"**{_plain(self.title)}**\n\n{_plain(self.caption)}\n"
+
+
+def _plain(text: str) -> str:
+    return "".join("\\" + c if c in "\\*`_|" else c for c in text)

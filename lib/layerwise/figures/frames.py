@@ -1,0 +1,177 @@
+"""The rows of the tidy tables that a study draws, chosen and averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from layerwise.association import nulls
+from layerwise.association.curves import METRIC_COLUMNS, require_columns, score_curves
+from layerwise.association.revisions import last_revision
+from layerwise.errors import LayerwiseError, closest
+from layerwise.figures.settings import MetricChoice, StudySettings
+
+Z95 = 1.959964  # normal 97.5 % point
+
+
+def mean_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
+    """Mean task score by layer, with an interval in which differences between tasks don't count.
+
+    The interval is a percentile bootstrap over tasks of the scores from which each task's own
+    mean over layers has been taken off (the within-subject interval of Cousineau 2005): tasks lie
+    far apart in level, and what the reader compares is layers. With a single task, the
+    evaluator's own interval is given, where it has one.
+
+    Returns
+    -------
+    DataFrame
+        model, revision, tokens, layer, depth, score, low, high (all in [0, 1]; null without an
+        interval), n_tasks; ordered by model, tokens, layer.
+    """
+    kept = pick_scores(scores, study)
+    frames = []
+    for curves in score_curves(kept):
+        values = curves.values
+        low = high = np.full(values.shape[1], np.nan)
+        if len(curves.tasks) > 1 and study.resamples:
+            rng = nulls.generator(study.seed, curves.model, curves.revision, curves.tokens)
+            weights = nulls.task_resamples(len(curves.tasks), study.resamples, rng)
+            within = values - values.mean(axis=1, keepdims=True) + values.mean()
+            low, high = nulls.interval((weights @ within).T)
+        elif len(curves.tasks) == 1:
+            low, high = _own_interval(kept, curves.model, curves.revision, curves.tokens)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "model": curves.model,
+                    "revision": curves.revision,
+                    "tokens": curves.tokens,
+                    "layer": curves.layers,
+                    "depth": curves.layers / max(curves.last_layer, 1),
+                    "score": values.mean(axis=0),
+                    "low": low,
+                    "high": high,
+                    "n_tasks": len(curves.tasks),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def _own_interval(
+    scores: pd.DataFrame, model: str, revision: str, tokens: str
+) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...]:
+    part = scores[
+        (scores["model"] == model)
+        & (scores["revision"] == revision)
+        & (scores["tokens"] == tokens)
+    ]
+    by_layer = part.groupby("layer")[["score_low", "score_high"]].mean()
+    return by_layer["score_low"].to_numpy(dtype=float), by_layer["score_high"].to_numpy(
+        dtype=float
+    )
+
+
+def pick_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
+    """The scores that a study is about.
+
+    Raises
+    ------
+    LayerwiseError
+        If a model, task or token choice asked for is not there, or nothing is left.
+    """
+    require_columns(scores, ("model", "revision", "task", "tokens", "pooling"), "scores")
+    kept = scores[scores["pooling"] == study.pooling]
+    if kept.empty:
+        raise LayerwiseError(
+            f"There are no scores with the pooling {study.pooling!r}; there are "
+            f"{', '.join(sorted(scores['pooling'].unique())) or 'none'}."
+        )
+    kept = _only(kept, "model", study.models)
+    kept = _only(kept, "task", study.tasks)
+    kept = _only(kept, "task_type", study.task_types)
+    kept = _only(kept, "tokens", study.tokens)
+    return _revisions(kept, study.revisions)
+
+
+def pick_metrics(
+    metrics: pd.DataFrame, study: StudySettings, *, all_revisions: bool = False
+) -> pd.DataFrame:
+    """The metrics that a study is about, each variant as one `curve` (its index in the study).
+
+    A corpus must be named where a comparison by model would find several.
+
+    Raises
+    ------
+    LayerwiseError
+        If a model, corpus, metric or token choice asked for is not there.
+    """
+    require_columns(metrics, METRIC_COLUMNS, "metrics")
+    kept = _only(metrics, "model", study.models)
+    kept = _only(kept, "corpus", study.corpora)
+    if study.own_texts:
+        kept = kept[kept["corpus"].isin(list(study.own_texts))]
+    kept = _only(kept, "tokens", study.tokens)
+    if not (all_revisions and study.revisions is None):
+        kept = _revisions(kept, study.revisions)
+    one_corpus = study.compare != "corpus" and not study.own_texts
+    if one_corpus and kept["corpus"].nunique() > 1:
+        raise LayerwiseError(
+            f"The metrics of this study are on several corpora "
+            f"({', '.join(sorted(kept['corpus'].unique()))}); name one under `corpora`, or "
+            "compare by corpus."
+        )
+    return pd.concat(
+        [_variant(kept, choice).assign(curve=i) for i, choice in enumerate(study.metrics)],
+        ignore_index=True,
+    )
+
+
+def _variant(metrics: pd.DataFrame, choice: MetricChoice) -> pd.DataFrame:
+    names = metrics["metric"].unique()
+    if choice.metric not in names:
+        raise LayerwiseError(
+            f"There is no metric {choice.metric!r}{closest(choice.metric, names)} in these "
+            f"tables; there are {', '.join(sorted(names))}."
+        )
+    kept = metrics[
+        (metrics["metric"] == choice.metric)
+        & (metrics["protocol"] == choice.protocol)
+        & (metrics["normalization"] == choice.normalization)
+    ]
+    # A metric without an alpha has one curve, whatever alpha the study asks for.
+    if kept["alpha"].notna().any():
+        kept = kept[np.isclose(kept["alpha"], np.nan if choice.alpha is None else choice.alpha)]
+    if kept.empty:
+        has = metrics.loc[
+            metrics["metric"] == choice.metric, ["protocol", "alpha", "normalization"]
+        ].drop_duplicates()
+        raise LayerwiseError(
+            f"{choice.metric} is not there with protocol {choice.protocol}, alpha {choice.alpha}, "
+            f"normalization {choice.normalization}; there is "
+            f"{'; '.join('/'.join(map(str, r)) for r in has.to_numpy()[:6])}."
+        )
+    return kept
+
+
+def _only(frame: pd.DataFrame, column: str, wanted: Sequence[str] | None) -> pd.DataFrame:
+    if wanted is None:
+        return frame
+    there = frame[column].unique()
+    for name in wanted:
+        if name not in there:
+            raise LayerwiseError(
+                f"This study asks for the {column.replace('_', ' ')} {name!r}"
+                f"{closest(name, there)}, which its tables don't have; they have "
+                f"{', '.join(sorted(map(str, there))) or 'none'}."
+            )
+    return frame[frame[column].isin(list(wanted))]
+
+
+def _revisions(frame: pd.DataFrame, wanted: Sequence[str] | None) -> pd.DataFrame:
+    if wanted is not None:
+        return _only(frame, "revision", wanted)
+    last = frame.groupby("model")["revision"].agg(lambda r: last_revision(r.unique()))
+    return frame[frame["revision"] == frame["model"].map(last)]

@@ -1,0 +1,87 @@
+"""Names as a reader of a figure should see them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from layerwise.metrics.registry import all_metrics
+
+TOKENS = {
+    "all": "all tokens",
+    "drop_first": "without the first token",
+    "drop_sinks": "without sink tokens",
+}
+
+WITH = {
+    "all": "with all tokens",
+    "drop_first": TOKENS["drop_first"],
+    "drop_sinks": TOKENS["drop_sinks"],
+}
+
+MEASURES = {"dcor": "dCor", "spearman": "Spearman’s ρ", "kendall": "Kendall’s τ"}
+SYMBOLS = {"dcor": "dCor", "spearman": "ρ", "kendall": "τ"}
+
+NORMALIZATIONS = {
+    "logN": "÷ log N",
+    "logD": "÷ log D",
+    "logNlogD": "÷ (log N log D)",
+    "maxEntropy": "÷ log min(N, D)",
+}
+
+
+def metric_label(metric: str) -> str:
+    """A metric's name in words; metrics of tables from elsewhere keep the name they have there."""
+    known = all_metrics().get(metric)
+    return known.label if known else metric
+
+
+def metric_unit(metric: str, normalization: str) -> str:
+    """The unit of an axis; empty for plain numbers and for normalised values."""
+    known = all_metrics().get(metric)
+    return known.unit if known and normalization == "raw" else ""
+
+
+def axis_label(metric: str, alpha: float | None, normalization: str) -> str:
+    """What an axis says: the quantity's symbol or name, its unit, alpha unless 1."""
+    unit = metric_unit(metric, normalization)
+    notes = [unit] if unit else []
+    if normalization != "raw":
+        notes.append(NORMALIZATIONS[normalization])
+    if alpha is not None and alpha != 1:
+        notes.append("α = ∞" if np.isinf(alpha) else f"α = {alpha:g}")
+    return f"{metric_label(metric)} ({', '.join(notes)})" if notes else metric_label(metric)
+
+
+def percent(depth: float) -> str:
+    """Depth as a whole per cent."""
+    return f"{100 * depth:.0f} %"
+
+
+def p_value(p: float) -> str:
+    """A p-value to two digits, as ``p = .03`` or ``p < .001``."""
+    if p < 0.001:
+        return "p < .001"
+    if p >= 0.995:
+        return "p = 1"
+    return "p = " + (f"{p:.2f}" if p >= 0.0995 else f"{p:.3f}").removeprefix("0")
+
+
+def listing(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    if len(names) < 2:
+        return "".join(names)
+    return ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def counted(n: int, noun: str) -> str:
+    """``1 task``, ``5 tasks``."""
+    plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{n:,} {noun if n == 1 else plural}"
+
+
+def span(values: Sequence[int]) -> str:
+    """``120`` if all are alike, else ``60–120``."""
+    low, high = int(np.min(values)), int(np.max(values))
+    return f"{low:,}" if low == high else f"{low:,}–{high:,}"

@@ -1,0 +1,190 @@
+"""Metrics by depth, a column per metric and a row per token choice: how do models differ?
+
+The colours can mean models, the corpora of one model (perturbed inputs, say) or its revisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from layerwise.association.revisions import order_key
+from layerwise.figures import style
+from layerwise.figures.drawn import Drawn
+from layerwise.figures.frames import Z95, pick_metrics
+from layerwise.figures.labels import (
+    TOKENS,
+    WITH,
+    axis_label,
+    counted,
+    listing,
+    metric_label,
+    span,
+)
+from layerwise.figures.settings import MetricChoice, StudySettings, in_order
+
+VALLEY = 0.1  # how far below both ends, as a share of the curve's largest absolute value
+
+
+def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Drawn:
+    """Draw each metric by depth, one line a model (or corpus, or revision).
+
+    Parameters
+    ----------
+    metrics : DataFrame
+        Tidy metrics.
+    order : sequence of str
+        All models of the config, which fixes their colours.
+
+    Returns
+    -------
+    Drawn
+        Its table is the tidy metrics drawn, with `low` and `high`, a 95 % normal interval of the
+        mean over prompts.
+    """
+    table = pick_metrics(metrics, study)
+    margin = Z95 * table["stderr"].astype(float)
+    table["low"], table["high"] = table["value"] - margin, table["value"] + margin
+    by = study.compare
+    wanted = {"model": study.models or order, "corpus": study.corpora, "revision": study.revisions}
+    names = in_order(list(table[by].unique()), wanted[by])
+    if by == "revision" and study.revisions is None:
+        names = sorted(names, key=order_key)
+    palette = list(order) if by == "model" else names
+    tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
+
+    columns = min(style.COLUMNS, len(study.metrics))
+    blocks = -(-len(study.metrics) // columns)
+    figure, axes = style.grid(blocks * len(tokens), columns, sharex=True)
+    for axis in axes.flat:
+        axis.set_visible(False)
+    for i, choice in enumerate(study.metrics):
+        block, column = divmod(i, columns)
+        panels = axes[block * len(tokens) : (block + 1) * len(tokens), column]
+        _column(panels, table[table["curve"] == i], tokens, by, names, palette)
+        panels[0].set_title(metric_label(choice.metric))
+        for axis, which in zip(panels, tokens, strict=True):
+            axis.set_ylabel(axis_label(choice.metric, choice.alpha, choice.normalization))
+            if len(tokens) > 1 and column == 0:
+                style.row_label(axis, TOKENS[which])
+        style.depth_axis(panels[-1])
+        panels[-1].tick_params(labelbottom=True)
+    handles = [
+        Line2D(
+            [], [], color=style.colour_of(n, palette), marker=style.marker_of(n, palette),
+            markersize=3.5, label=n,
+        )
+        for n in names
+    ]  # fmt: skip
+    figure.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), 5))
+    facts = _facts(table, study.metrics[0], by, names, tokens)
+    title = _title(facts, study.metrics[0], tokens, by)
+    n = span(table["n"].tolist())
+    corpora = listing(sorted(table["corpus"].unique())) if by != "corpus" else "several corpora"
+    style.header(
+        figure,
+        title,
+        f"On {n} prompts of {corpora}. Bands: 95 % interval of the mean or jackknife.",
+    )
+    return Drawn(figure, table, title, _caption(facts, study, corpora, n, by), facts)
+
+
+def _column(
+    panels: Any,
+    table: pd.DataFrame,
+    tokens: Sequence[str],
+    by: str,
+    names: Sequence[str],
+    palette: Sequence[str],
+) -> None:
+    for axis, choice in zip(panels, tokens, strict=True):
+        axis.set_visible(True)
+        for name in names:
+            part = table[(table[by] == name) & (table["tokens"] == choice)]
+            for _, line in part.groupby(["model", "revision", "corpus"]):
+                line = line.sort_values("depth")
+                colour = style.colour_of(name, palette)
+                axis.fill_between(
+                    line["depth"], line["low"], line["high"], color=colour, alpha=0.18, linewidth=0
+                )
+                axis.plot(
+                    line["depth"], line["value"], color=colour,
+                    marker=style.marker_of(name, palette), markersize=2.4,
+                )  # fmt: skip
+    # One scale for all token choices of a metric, so that rows can be compared.
+    low = min(a.get_ylim()[0] for a in panels)
+    high = max(a.get_ylim()[1] for a in panels)
+    for axis in panels:
+        axis.set_ylim(low, high)
+
+
+def valley(depth: pd.Series[float], value: pd.Series[float]) -> float | None:
+    """Depth of a valley between the ends of a curve, or None.
+
+    A valley lies below both ends by more than `VALLEY` of the curve's largest absolute value.
+    """
+    v = value.to_numpy(dtype=float)
+    lowest = int(np.argmin(v))
+    deep = min(v[0], v[-1]) - v[lowest]
+    if 0 < lowest < len(v) - 1 and deep > VALLEY * np.abs(v).max():
+        return float(depth.iloc[lowest])
+    return None
+
+
+def _facts(
+    table: pd.DataFrame,
+    first: MetricChoice,
+    by: str,
+    names: Sequence[str],
+    tokens: Sequence[str],
+) -> dict[str, Any]:
+    found: dict[str, dict[str, float | None]] = {}
+    for choice in tokens:
+        found[choice] = {}
+        for name in names:
+            part = table[
+                (table[by] == name) & (table["tokens"] == choice) & (table["curve"] == 0)
+            ].sort_values("depth")
+            if len(part):
+                found[choice][name] = valley(part["depth"], part["value"])
+    return {
+        "metric": first.metric,
+        "valley_at": found,
+        "n_prompts": span(table["n"].tolist()),
+        "n_left_out": int(table["n_left_out"].max()),
+        "compared": list(names),
+    }
+
+
+def _title(facts: dict[str, Any], first: MetricChoice, tokens: Sequence[str], by: str) -> str:
+    label = metric_label(first.metric)
+    noun = {"model": "model", "corpus": "corpora", "revision": "revision"}[by]
+    parts: list[str] = []
+    for choice in tokens:
+        found = facts["valley_at"][choice]
+        n = sum(v is not None for v in found.values())
+        what = (
+            "" if parts else " corpora" if by == "corpus" else " " + counted(len(found), noun)[2:]
+        )
+        parts.append(f"in {n} of {len(found)}{what} {WITH[choice]}")
+    return f"{label} has a valley between its ends {listing(parts)}"
+
+
+def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str, by: str) -> str:
+    what = listing([metric_label(m.metric) for m in study.metrics])
+    left = (
+        f" Up to {counted(facts['n_left_out'], 'prompt')} had no value and were left out."
+        if facts["n_left_out"]
+        else ""
+    )
+    return (
+        f"{what} by depth in per cent of the layers (0 is the embedding output), on {n} prompts "
+        f"of {corpora}, protocol {study.metrics[0].protocol}; one line a {by}, one row of panels "
+        "a choice of the tokens that count. Bands are 95 % intervals, value ± 1.96 standard "
+        f"errors over prompts.{left} A valley is a minimum between the ends that lies below both "
+        f"by more than {100 * VALLEY:.0f} % of the curve's largest absolute value."
+    )

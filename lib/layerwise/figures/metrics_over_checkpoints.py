@@ -1,0 +1,165 @@
+"""A metric by depth over training: a line per checkpoint, a column per model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.cm import ScalarMappable
+
+from layerwise.association.revisions import step_of
+from layerwise.errors import LayerwiseError
+from layerwise.figures import style
+from layerwise.figures.drawn import Drawn
+from layerwise.figures.frames import pick_metrics
+from layerwise.figures.labels import (
+    TOKENS,
+    axis_label,
+    counted,
+    listing,
+    metric_label,
+    metric_unit,
+    span,
+)
+from layerwise.figures.settings import MetricChoice, StudySettings, in_order
+
+
+def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Drawn:
+    """Draw each metric of each model, one line a checkpoint, coloured by training step.
+
+    Parameters
+    ----------
+    metrics : DataFrame
+        Tidy metrics. Models with a single checkpoint, and revisions whose name holds no step, are
+        left aside.
+    order : sequence of str
+        All models of the config, which fixes their colours.
+
+    Returns
+    -------
+    Drawn
+        Its table is the tidy metrics drawn, with the training step.
+
+    Raises
+    ------
+    LayerwiseError
+        If no model has two checkpoints with a step in their name.
+    """
+    table = with_steps(pick_metrics(metrics, study, all_revisions=True))
+    models = in_order(list(table["model"].unique()), study.models or order)
+    tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
+    panels = [(m, c) for m in models for c in tokens]
+    figure, axes = style.grid(len(study.metrics), len(panels), sharex=True, sharey="row")
+    steps = sorted(int(s) for s in table["step"].unique())
+    colours, norm = style.step_colours(steps)
+    for i, row in enumerate(axes):
+        for (model, choice), axis in zip(panels, row, strict=True):
+            part = table[
+                (table["model"] == model) & (table["curve"] == i) & (table["tokens"] == choice)
+            ]
+            for step, line in part.groupby("step"):
+                line = line.sort_values("depth")
+                axis.plot(
+                    line["depth"], line["value"], color=colours(norm(int(str(step)))),
+                    marker="o", markersize=2.2, linewidth=1.3,
+                )  # fmt: skip
+        metric = study.metrics[i]
+        row[0].set_ylabel(axis_label(metric.metric, metric.alpha, metric.normalization))
+    for (model, choice), axis in zip(panels, axes[0], strict=True):
+        notes = [TOKENS[choice]] if len(tokens) > 1 else []
+        style.panel_title(axis, model, notes, style.colour_of(model, order))
+    for axis in axes[-1]:
+        style.depth_axis(axis)
+    style.step_bar(figure, axes, ScalarMappable(norm, colours), steps, len(study.metrics))
+    facts = _facts(table, study, models, tokens[0], steps)
+    title = _title(facts, study.metrics[0])
+    corpora = listing(sorted(table["corpus"].unique()))
+    n = span(table["n"].tolist())
+    style.header(
+        figure, title,
+        f"By depth, a line per checkpoint ({counted(len(steps), 'step')} from {steps[0]:,} to "
+        f"{steps[-1]:,}), on {n} prompts of {corpora}.",
+    )  # fmt: skip
+    return Drawn(figure, table, title, _caption(facts, study, corpora, n), facts)
+
+
+def with_steps(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Add the training step to rows whose revision names one, of models with two or more.
+
+    Raises
+    ------
+    LayerwiseError
+        If there is no such model.
+    """
+    step = metrics["revision"].map(step_of)
+    table = metrics[step.notna()].assign(step=step[step.notna()].astype(int))
+    several = table.groupby("model")["step"].nunique()
+    table = table[table["model"].isin(several[several > 1].index)]
+    if table.empty:
+        raise LayerwiseError(
+            "A study over checkpoints needs a model with two or more revisions named by their "
+            f"step, such as step512; these tables have "
+            f"{', '.join(sorted(metrics['revision'].unique())[:6])}."
+        )
+    return table.reset_index(drop=True)
+
+
+def _facts(
+    table: pd.DataFrame,
+    study: StudySettings,
+    models: Sequence[str],
+    tokens: str,
+    steps: Sequence[int],
+) -> dict[str, Any]:
+    changes = []
+    for model in models:
+        part = table[
+            (table["model"] == model) & (table["curve"] == 0) & (table["tokens"] == tokens)
+        ]
+        if part.empty:
+            continue
+        ends = part[part["step"].isin([part["step"].min(), part["step"].max()])]
+        wide = ends.pivot_table(index=["layer", "depth"], columns="step", values="value")
+        change = wide.iloc[:, -1] - wide.iloc[:, 0]
+        where = int(np.argmax(change.abs()))
+        layers, depths = (wide.index.get_level_values(n).to_numpy() for n in ("layer", "depth"))
+        changes.append(
+            {
+                "model": model,
+                "layer": int(layers[where]),
+                "depth": float(depths[where]),
+                "first": float(wide.to_numpy()[where, 0]),
+                "last": float(wide.to_numpy()[where, -1]),
+            }
+        )
+    return {
+        "metric": study.metrics[0].metric,
+        "tokens": tokens,
+        "steps": list(steps),
+        "largest_change": changes,
+        "n_prompts": span(table["n"].tolist()),
+    }
+
+
+def _title(facts: dict[str, Any], metric: MetricChoice) -> str:
+    unit = metric_unit(metric.metric, metric.normalization)
+    unit = f" {unit}" if unit else ""
+    told = [
+        f"from {c['first']:.2f} to {c['last']:.2f}{unit} at layer {c['layer']} of {c['model']}"
+        for c in facts["largest_change"]
+    ]
+    return f"Training moves {metric_label(metric.metric).lower()} most {listing(told)}"
+
+
+def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str) -> str:
+    what = listing([metric_label(m.metric) for m in study.metrics])
+    return (
+        f"{what} by depth in per cent of the layers (0 is the embedding output), on {n} prompts "
+        f"of {corpora}, one line a checkpoint: {counted(len(facts['steps']), 'training step')} "
+        f"from {facts['steps'][0]:,} to {facts['steps'][-1]:,}, coloured on a logarithmic scale; "
+        "one column a model and a choice of the tokens that count, one row a metric. The title gives "
+        f"the layer with the largest change of {metric_label(facts['metric'])} "
+        f"({TOKENS[facts['tokens']]}) between the first and the last checkpoint."
+    )

@@ -1,0 +1,157 @@
+"""Mean task score by depth, a panel per model: which layer should one use?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from layerwise.figures import style
+from layerwise.figures.drawn import Drawn
+from layerwise.figures.frames import mean_scores
+from layerwise.figures.labels import TOKENS, WITH, counted, listing, percent
+from layerwise.figures.settings import StudySettings, in_order
+
+
+def draw(scores: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Drawn:
+    """Draw the mean score of each layer, all token choices in one panel.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        Tidy scores.
+    order : sequence of str
+        All models of the config, which fixes their colours.
+
+    Returns
+    -------
+    Drawn
+        Its table has a row per model, tokens and layer: mean score in [0, 1], interval, number of
+        tasks, whether the layer is the best.
+    """
+    table = mean_scores(scores, study)
+    best_at = table.groupby(["model", "revision", "tokens"])["score"].idxmax()
+    table["best"] = table.index.isin(best_at)
+    models = in_order(list(table["model"].unique()), study.models or order)
+    tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
+    columns = min(style.COLUMNS, len(models))
+    rows = -(-len(models) // columns)
+    figure, axes = style.grid(rows, columns, panel_height=2.55, sharey=True)
+    summary = [_panel(axes.flat[i], table, m, tokens, order) for i, m in enumerate(models)]
+    for i, axis in enumerate(axes.flat):
+        axis.set_visible(i < len(models))
+        if i < len(models):
+            style.depth_axis(axis, label=i + columns >= len(models))
+            if i + columns < len(models):
+                axis.tick_params(labelbottom=False)
+        if i % columns == 0:
+            axis.set_ylabel("Mean task score (× 100)")
+    handles = style.tokens_handles(tokens, TOKENS)
+    handles += style.mark_handles()
+    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
+    facts = _facts(table, [s for panel in summary for s in panel], tokens)
+    title = _title(facts, tokens)
+    style.header(figure, title, _subtitle(facts))
+    return Drawn(figure, table, title, _caption(facts), facts)
+
+
+def _panel(
+    axis: Any, table: pd.DataFrame, model: str, tokens: Sequence[str], order: Sequence[str]
+) -> list[dict[str, Any]]:
+    colour = style.colour_of(model, order)
+    lines, summary = [], []
+    for choice in tokens:
+        part = table[(table["model"] == model) & (table["tokens"] == choice)]
+        if part.empty:
+            continue
+        dashes = style.DASHES[choice]
+        if part["low"].notna().any():
+            axis.fill_between(
+                part["depth"], 100 * part["low"], 100 * part["high"],
+                color=colour, alpha=0.14, linewidth=0,
+            )  # fmt: skip
+        axis.plot(part["depth"], 100 * part["score"], color=colour, linestyle=dashes)
+        best, last = part[part["best"]].iloc[0], part.iloc[-1]
+        axis.plot(last["depth"], 100 * last["score"], **style.last_mark(colour))
+        axis.plot(best["depth"], 100 * best["score"], **style.best_mark(colour))
+        summary.append(
+            {
+                "model": model,
+                "tokens": choice,
+                "best_layer": int(best["layer"]),
+                "n_layers": len(part),
+                "last_layer": int(last["layer"]),
+                "best_depth": float(best["depth"]),
+                "best_score": float(best["score"]),
+                "last_score": float(last["score"]),
+            }
+        )
+        where = f"layer {int(best['layer'])} of {int(last['layer'])}"
+        lines.append(
+            (f"{style.STROKES[choice]}  " if len(tokens) > 1 else "")
+            + f"best {100 * best['score']:.1f} ({where}), "
+            + (f"last {100 * last['score']:.1f}" if best["layer"] < last["layer"] else "the last")
+        )
+    style.panel_title(axis, model, lines, colour)
+    return summary
+
+
+def _facts(
+    table: pd.DataFrame, summary: list[dict[str, Any]], tokens: Sequence[str]
+) -> dict[str, Any]:
+    counts = sorted({int(n) for n in table["n_tasks"]})
+    by_choice = {}
+    for choice in tokens:
+        mine = [s for s in summary if s["tokens"] == choice]
+        by_choice[choice] = {
+            "n_models": len(mine),
+            "before_last": [s["model"] for s in mine if s["best_layer"] < s["last_layer"]],
+            "intermediate": [s["model"] for s in mine if 0 < s["best_layer"] < s["last_layer"]],
+        }
+    return {"layers": summary, "n_tasks": counts, "by_tokens": by_choice}
+
+
+def _title(facts: dict[str, Any], tokens: Sequence[str]) -> str:
+    parts: list[str] = []
+    for choice in tokens:
+        found = facts["by_tokens"][choice]
+        n, of = len(found["before_last"]), found["n_models"]
+        models = "" if parts else " model" if of == 1 else " models"
+        parts.append(f"in {n} of {of}{models} {WITH[choice]}".rstrip())
+    one = len(tokens) == 1 and facts["by_tokens"][tokens[0]]["n_models"] == 1
+    if one:
+        s = facts["layers"][0]
+        if s["best_layer"] == s["last_layer"]:
+            return f"The last layer of {s['model']} is its best"
+        return (
+            f"Layer {s['best_layer']} of {s['model']} is its best, "
+            f"{100 * (s['best_score'] - s['last_score']):.1f} points above the last"
+        )
+    return f"An earlier layer beats the last one {listing(parts)}"
+
+
+def _subtitle(facts: dict[str, Any]) -> str:
+    n = facts["n_tasks"]
+    tasks = counted(n[0], "task") if len(n) == 1 else f"{n[0]}–{n[-1]} tasks"
+    return (
+        f"Mean main score over {tasks} by depth. "
+        "Bands: 95 % bootstrap over tasks, level differences between tasks removed."
+    )
+
+
+def _caption(facts: dict[str, Any]) -> str:
+    n = facts["n_tasks"]
+    tasks = counted(n[0], "task") if len(n) == 1 else f"{n[0]} to {n[-1]} tasks"
+    told = [
+        f"{s['model']} ({TOKENS[s['tokens']]}): best at layer {s['best_layer']} of "
+        f"{s['last_layer']} ({percent(s['best_depth'])} depth) with {100 * s['best_score']:.2f}, "
+        f"last layer {100 * s['last_score']:.2f}"
+        for s in facts["layers"]
+    ]
+    return (
+        f"Mean main score (× 100) over {tasks}, by depth in per cent of the model's layers; layer "
+        "0 is the embedding output. Filled circle: best layer; open circle: last layer. Bands are "
+        "95 % bootstrap intervals over tasks after each task's own mean over layers is taken off, "
+        f"so they speak of differences between layers. {listing(told)}."
+    )

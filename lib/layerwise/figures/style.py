@@ -1,0 +1,250 @@
+"""How all figures look: theme, colours, page header, and saving."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, SymLogNorm
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import PercentFormatter
+
+from layerwise.files import replacing
+
+DPI = 200
+PANEL = 2.45  # width of a small panel in inches
+COLUMNS = 4  # panels side by side
+
+# Okabe & Ito (2008), without their yellow, which is too faint for a thin line on white, and with
+# black last. Told apart under the common kinds of colour blindness.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# The eighth model and on repeat the colours with another marker.
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+
+INK = "#222222"
+GREY = "#666666"
+FAINT = "#BBBBBB"
+
+# Perceptually even, ordered by lightness, and readable in grey.
+SEQUENTIAL = "viridis"
+
+# The same strokes in words, for small print beside a name.
+STROKES = {"all": "—", "drop_first": "- -", "drop_sinks": "···"}
+DASHES: dict[str, Any] = {"all": "solid", "drop_first": (0, (4, 1.5)), "drop_sinks": (0, (1, 1.2))}
+
+
+@contextmanager
+def theme() -> Iterator[None]:
+    """The look of all figures, for the length of a block; the caller's settings come back."""
+    import seaborn as sns  # a second to load, and only drawing needs it
+
+    with mpl.rc_context():
+        sns.set_theme(context="paper", style="ticks", palette=list(PALETTE), font="DejaVu Sans")
+        mpl.rcParams.update(
+            {
+                "axes.edgecolor": GREY,
+                "axes.labelcolor": INK,
+                "axes.labelsize": 8.5,
+                "axes.linewidth": 0.8,
+                "axes.spines.right": False,
+                "axes.spines.top": False,
+                "axes.titlelocation": "left",
+                "axes.titlesize": 9,
+                "axes.titleweight": "bold",
+                "figure.dpi": 100,
+                "font.size": 8.5,
+                "grid.color": "#E6E6E6",
+                "grid.linewidth": 0.6,
+                "legend.fontsize": 8,
+                "legend.frameon": False,
+                "lines.linewidth": 1.5,
+                # Fonts as outlines that any PDF reader has, and text that can be searched.
+                "pdf.fonttype": 42,
+                "ps.fonttype": 42,
+                "text.color": INK,
+                "xtick.color": GREY,
+                "xtick.labelcolor": INK,
+                "xtick.labelsize": 7.5,
+                "ytick.color": GREY,
+                "ytick.labelcolor": INK,
+                "ytick.labelsize": 7.5,
+            }
+        )
+        yield
+
+
+def colour_of(name: str, order: Sequence[str]) -> str:
+    """The colour of a model: its place in the config's order, the same in every figure."""
+    return PALETTE[order.index(name) % len(PALETTE)]
+
+
+def marker_of(name: str, order: Sequence[str]) -> str:
+    """The marker of a model, which tells apart those that share a colour."""
+    return MARKERS[order.index(name) // len(PALETTE) % len(MARKERS)]
+
+
+def grid(
+    n_rows: int,
+    n_columns: int,
+    *,
+    panel_height: float = 1.9,
+    panel_width: float = PANEL,
+    **keywords: Any,
+) -> Any:
+    """A figure without a GUI behind it, and its panels as an array of shape (rows, columns)."""
+    figure = Figure(
+        figsize=(max(panel_width * n_columns + 0.7, 5.2), panel_height * n_rows + 0.5),
+        layout="constrained",
+    )
+    engine: Any = figure.get_layout_engine()
+    engine.set(w_pad=0.06, h_pad=0.06, wspace=0.03, hspace=0.04)
+    axes = figure.subplots(n_rows, n_columns, squeeze=False, **keywords)
+    for axis in axes.flat:
+        axis.grid(axis="y")
+        axis.set_axisbelow(True)
+    return figure, axes
+
+
+def depth_axis(axis: Axes, *, label: bool = True) -> None:
+    """Make the x-axis depth in per cent, from the embedding output to the last block."""
+    axis.set_xlim(-0.03, 1.03)
+    axis.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    axis.xaxis.set_major_formatter(PercentFormatter(1, symbol=""))
+    if label:
+        axis.set_xlabel("Depth (% of layers)")
+
+
+def header(figure: Figure, headline: str, subtitle: str) -> None:
+    """Write the finding and what is shown above the panels, making room for them.
+
+    The figure grows by the height of the text, so that panels keep their size; lines are wrapped
+    to the figure's width. Call it once, after the panels and legends are there.
+    """
+    width, height = figure.get_size_inches()
+    top = textwrap.wrap(headline, max(20, int(width * 72 / 7.0)))
+    below = textwrap.wrap(subtitle, max(20, int(width * 72 / 4.6)))
+    first, second = 0.185 * len(top), 0.15 * len(below)
+    extra = first + second + 0.2
+    figure.set_size_inches(width, height + extra)
+    total = height + extra
+    engine: Any = figure.get_layout_engine()
+    engine.set(rect=(0, 0, 1, height / total))
+    left = 0.09 / width
+    figure.text(
+        left, 1 - 0.07 / total, "\n".join(top),
+        va="top", ha="left", fontsize=11, fontweight="bold", linespacing=1.15,
+    )  # fmt: skip
+    figure.text(
+        left, 1 - (0.12 + first) / total, "\n".join(below),
+        va="top", ha="left", fontsize=8, color=GREY, linespacing=1.2,
+    )  # fmt: skip
+
+
+def tokens_handles(choices: Sequence[str], labels: dict[str, str]) -> list[Line2D]:
+    """Legend entries for the token choices, in ink, since colour means the model."""
+    return [
+        Line2D([], [], color=INK, linestyle=DASHES[c], label=labels[c], linewidth=1.4)
+        for c in choices
+    ]
+
+
+def step_colours(steps: Sequence[int]) -> tuple[Colormap, SymLogNorm]:
+    """Colour map and scale of training steps: logarithmic, with a place for step 0.
+
+    Linear up to the first step after 0, logarithmic from there on; the lightest end of the map is
+    cut off, which would be too faint on white.
+    """
+    full = mpl.colormaps[SEQUENTIAL]
+    cut = mpl.colors.ListedColormap(full(np.linspace(0.0, 0.93, 256)))
+    positive = [s for s in steps if s > 0] or [1]
+    norm = SymLogNorm(
+        linthresh=min(positive), linscale=0.5, vmin=min(steps), vmax=max(max(positive), 1)
+    )
+    return cut, norm
+
+
+def depth_colours() -> tuple[Colormap, Any]:
+    """Colour map and scale of depth, from 0 to 1."""
+    full = mpl.colormaps[SEQUENTIAL]
+    return mpl.colors.ListedColormap(full(np.linspace(0.0, 0.93, 256))), mpl.colors.Normalize(0, 1)
+
+
+def save(figure: Figure, png: Path, pdf: Path) -> None:
+    """Write the figure as PNG at 200 dpi and as PDF with its fonts in it, each whole or not."""
+    with replacing(png) as partial:
+        figure.savefig(partial, format="png", dpi=DPI, facecolor="white")
+    with replacing(pdf) as partial:
+        # No date inside: the same data gives the same file.
+        figure.savefig(partial, format="pdf", facecolor="white", metadata={"CreationDate": None})
+
+
+def best_mark(colour: str) -> dict[str, Any]:
+    """How the best layer is marked: a filled circle."""
+    return {
+        "marker": "o", "markersize": 6, "color": colour, "markeredgecolor": "white",
+        "markeredgewidth": 0.9, "linestyle": "none", "zorder": 5, "clip_on": False,
+    }  # fmt: skip
+
+
+def last_mark(colour: str) -> dict[str, Any]:
+    """How the last layer is marked: an open circle."""
+    return {
+        "marker": "o", "markersize": 5, "color": "white", "markeredgecolor": colour,
+        "markeredgewidth": 1.2, "linestyle": "none", "zorder": 4, "clip_on": False,
+    }  # fmt: skip
+
+
+def mark_handles() -> list[Line2D]:
+    """Legend entries for the two marks."""
+    return [
+        Line2D([], [], label="best layer", **best_mark(INK)),
+        Line2D([], [], label="last layer", **last_mark(INK)),
+    ]
+
+
+def panel_title(axis: Axes, name: str, lines: Sequence[str], colour: str = INK) -> None:
+    """A panel's name in its colour, with small grey lines of numbers below it."""
+    axis.set_title(name, color=colour, pad=5 + 10 * len(lines))
+    for i, line in enumerate(reversed(lines)):
+        note = axis.annotate(
+            line, (0, 1), (0, 4 + 10 * i), xycoords="axes fraction",
+            textcoords="offset points", fontsize=7, color=GREY, va="bottom",
+        )  # fmt: skip
+        # The title's pad has made the room; a long line must not push the panels apart.
+        note.set_in_layout(False)
+
+
+def row_label(axis: Axes, text: str, colour: str = INK) -> None:
+    """Say in the left margin what a row of panels has in common."""
+    axis.annotate(
+        text, (0, 0.5), (-46, 0), xycoords="axes fraction", textcoords="offset points",
+        rotation=90, va="center", ha="center", fontsize=8.5, fontweight="bold", color=colour,
+    )  # fmt: skip
+
+
+def step_bar(figure: Figure, axes: Any, mappable: Any, steps: Sequence[int], n_rows: int) -> None:
+    """A colour bar of training steps, ticked at steps that were drawn (at most nine)."""
+    every = max(1, -(-len(steps) // 9))
+    ticks = sorted({steps[0], *steps[::-1][::every]})
+    bar = figure.colorbar(
+        mappable, ax=axes, location="right", aspect=30, pad=0.015, ticks=ticks,
+        shrink=min(1.0, 2.0 / n_rows), anchor=(0.0, 1.0),
+    )  # fmt: skip
+    bar.ax.minorticks_off()
+    bar.ax.set_yticklabels([f"{s:,}" for s in ticks])
+    bar.set_label("Training step")
+
+
+def block_label(axis: Axes, text: str) -> None:
+    """Say above the first of several columns what they have in common."""
+    axis.annotate(
+        text, (0, 1), (0, 18), xycoords="axes fraction", textcoords="offset points",
+        va="bottom", ha="left", fontsize=9, fontweight="bold",
+    )  # fmt: skip
