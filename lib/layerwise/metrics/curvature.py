@@ -1,0 +1,112 @@
+"""Curvature: how sharply the path of a prompt's token states turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.metrics.inputs import LayerInputs
+from layerwise.metrics.registry import Array, PerPrompt, UndefinedMetricError, metric
+from layerwise.metrics.spectra import check_matrix
+
+
+def turning_angles(Z: npt.ArrayLike) -> Array:
+    """Angles between successive differences of paths.
+
+    ``v_k = z_{k+1} - z_k``; ``arccos(clamp(cos(v_{k+1}, v_k), -1, 1))`` (Hosseini & Fedorenko
+    2023).
+
+    Parameters
+    ----------
+    Z : array, shape (..., T, D)
+        T ≥ 3; computed in float64. Differences are taken before anything else: from inner
+        products of the states alone, small steps between large states would be lost.
+
+    Returns
+    -------
+    array, shape (..., T - 2)
+        In radians, 0 to π; NaN where one of the two differences is zero.
+    """
+    states = np.asarray(Z, dtype=np.float64)
+    steps = states[..., 1:, :] - states[..., :-1, :]
+    squares = np.einsum("...ij,...ij->...i", steps, steps)
+    dots = np.einsum("...ij,...ij->...i", steps[..., 1:, :], steps[..., :-1, :])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cosine = dots / np.sqrt(squares[..., 1:]) / np.sqrt(squares[..., :-1])
+    return np.asarray(np.arccos(np.clip(cosine, -1.0, 1.0)))
+
+
+def curvature(Z: npt.ArrayLike) -> float:
+    """Mean turning angle of one prompt's token states.
+
+    Parameters
+    ----------
+    Z : array, shape (T, D)
+
+    Returns
+    -------
+    float
+        In radians, 0 (a straight line) to π. A repeated state has no direction: angles beside it
+        are left out of the mean.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If there is no angle: fewer than three states, or all equal.
+    """
+    angles = turning_angles(check_matrix(Z))
+    defined = angles[np.isfinite(angles)]
+    if not defined.size:
+        raise UndefinedMetricError(
+            "Curvature needs three states with two different steps between them."
+        )
+    return float(defined.mean())
+
+
+def state_angles(Z: npt.ArrayLike) -> float:
+    """Curvature of the ``reference`` protocol: mean angle between successive *states*.
+
+    States are centred over the prompt first. Cosines are clamped, where the released code lets
+    rounding make NaN of them.
+
+    Parameters
+    ----------
+    Z : array, shape (T, D)
+
+    Returns
+    -------
+    float
+        In radians, 0 to π.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If there are fewer than two states, or all are equal.
+    """
+    states = check_matrix(Z)
+    states = states - states.mean(axis=0)
+    norms = np.linalg.norm(states, axis=1)
+    both = norms[1:] * norms[:-1]
+    dots = np.einsum("ij,ij->i", states[1:], states[:-1])
+    defined = both > 0
+    if not defined.any():
+        raise UndefinedMetricError("The angle between states needs two of them that differ.")
+    return float(np.arccos(np.clip(dots[defined] / both[defined], -1.0, 1.0)).mean())
+
+
+@metric(
+    name="curvature",
+    label="Curvature",
+    unit="rad",
+    direction=-1,
+    range="0 to π",
+    source="Hosseini & Fedorenko 2023; Skean et al. 2025",
+    inputs=("curvature",),
+    normalizations={"reference": ("raw", "logD")},
+    note="Under ``reference``: angles between successive states, not steps.",
+)
+def compute(layer: LayerInputs) -> Iterator[PerPrompt]:
+    """Mean over prompts of each prompt's mean turning angle, made in the extraction."""
+    yield PerPrompt(layer.curvature, layer.n_tokens.astype(np.float64))

@@ -1,0 +1,71 @@
+"""LogDet entropy: the volume that the prompts' embeddings span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.metrics import uncertainty
+from layerwise.metrics.inputs import LayerInputs
+from layerwise.metrics.registry import Array, Overall, UndefinedMetricError, metric
+from layerwise.metrics.spectra import gram_spectrum, significant
+
+
+def from_eigenvalues(eigenvalues: Array) -> float:
+    """LogDet entropy of one spectrum, zeros left out.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If all are zero.
+    """
+    positive = significant(eigenvalues)
+    positive = positive[positive > 0]
+    if not positive.size:
+        raise UndefinedMetricError("Vectors that are all zero have no LogDet entropy.")
+    return float(np.log(positive / positive.sum()).sum() - math.log(2))
+
+
+def logdet_entropy(Z: npt.ArrayLike) -> float:
+    """``log det(K) - log 2``, K the Gram matrix of `Z` made to have trace 1.
+
+    Skean et al. 2025, appendix B (after Zhouyin & Liu 2021). Print does not say how K is scaled;
+    with trace 1, as in equation 1, it is the lower bound of S_1 that it is said to be. A singular
+    K has determinant 0: the product is over the eigenvalues above rounding.
+
+    Parameters
+    ----------
+    Z : array, shape (N, D)
+
+    Returns
+    -------
+    float
+        In nats, at most -log 2 - r log r for rank r, reached by equal eigenvalues.
+    """
+    return from_eigenvalues(gram_spectrum(Z))
+
+
+@metric(
+    name="logdet_entropy",
+    label="LogDet entropy",
+    unit="nats",
+    direction=None,
+    range="at most -log 2 - r log r, r the rank",
+    source="Skean et al. 2025, appendix B; Zhouyin & Liu 2021",
+    inputs=("pooled",),
+    min_prompts=2,
+    note="Falls with the rank: compare at one N only.",
+)
+def compute(layer: LayerInputs) -> Iterator[Overall]:
+    """LogDet entropy of the pooled embeddings."""
+    spectrum = layer.pooled_spectrum
+    value = from_eigenvalues(spectrum.values)
+    positive = spectrum.values > 0
+    total = spectrum.values.sum()
+    gradient = np.zeros_like(spectrum.values)
+    gradient[positive] = 1 / spectrum.values[positive] - positive.sum() / total
+    stderr = uncertainty.from_weights(spectrum.pull(gradient))
+    yield Overall(value, stderr, len(layer.pooled))

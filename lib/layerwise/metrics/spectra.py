@@ -1,0 +1,134 @@
+"""Spectra of sets of vectors, and how far each vector carries them.
+
+Everything here is float64, whatever comes in: a Gram matrix in float32 loses the eigenvalues
+below 1e-7 of the largest, and in the middle layers of decoders one direction alone can be
+1e4 times the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.errors import LayerwiseError
+from layerwise.metrics.registry import Array
+
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+def check_matrix(Z: npt.ArrayLike, names: tuple[str, ...] | None = None) -> Array:
+    """`Z` as a float64 matrix of at least one row and column, all finite.
+
+    Parameters
+    ----------
+    Z : array, shape (N, D)
+    names : tuple of N str, optional
+        What the rows are called in the error.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is not a matrix, is empty, or a row has NaN or infinity: the message names the row.
+    """
+    matrix = np.asarray(Z, dtype=np.float64)
+    if matrix.ndim != 2 or matrix.size == 0:
+        raise LayerwiseError(
+            f"A matrix with one vector a row is wanted, got an array of shape {matrix.shape}."
+        )
+    finite = np.atleast_1d(np.isfinite(matrix).all(axis=1))
+    if not finite.all():
+        row = int(np.argmin(finite))
+        who = f"prompt {names[row]!r}" if names else f"row {row}"
+        raise LayerwiseError(
+            f"NaN or infinity in {who} ({int((~finite).sum())} of {len(finite)} rows have some); "
+            "extract in float32, or leave the row out."
+        )
+    return matrix
+
+
+def significant(eigenvalues: Array) -> Array:
+    """Eigenvalues with those at the level of rounding, and the negative ones, set to 0.
+
+    The level is R times the machine epsilon times the largest, R the length of the last axis, as
+    for the numerical rank. Orders of entropy below 1 would otherwise count the noise.
+    """
+    top = eigenvalues.max(axis=-1, keepdims=True, initial=0.0)
+    level = eigenvalues.shape[-1] * EPSILON * top
+    return np.where(eigenvalues > level, eigenvalues, 0.0)
+
+
+def gram_spectrum(Z: npt.ArrayLike) -> Array:
+    """Eigenvalues of ``Z Zᵀ`` that can be above 0, descending.
+
+    ``Z Zᵀ`` and ``Zᵀ Z`` have the same ones; the smaller of the two is decomposed.
+
+    Parameters
+    ----------
+    Z : array, shape (N, D)
+
+    Returns
+    -------
+    array, shape (min(N, D),), float64, not below 0
+    """
+    matrix = check_matrix(Z)
+    gram = matrix @ matrix.T if len(matrix) <= matrix.shape[1] else matrix.T @ matrix
+    values: Array = np.asarray(np.linalg.eigvalsh(gram))
+    return np.maximum(values[::-1], 0.0)
+
+
+def centred(X: Array) -> Array:
+    """Rows less their mean, shape (N, D)."""
+    return np.asarray(X - X.mean(axis=0))
+
+
+def unit_rows(X: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """Rows of unit length, and which rows have one: a zero vector has no direction.
+
+    Returns
+    -------
+    rows : array, shape (M, D)
+        Of the M rows that are not zero.
+    kept : bool array, shape (N,)
+    """
+    norms = np.linalg.norm(X, axis=1)
+    kept = norms > 0
+    return X[kept] / norms[kept, None], kept
+
+
+@dataclass(frozen=True)
+class SampleSpectrum:
+    """The spectrum of ``Xᵀ X`` and each row's part in it.
+
+    Attributes
+    ----------
+    values : array, shape (R,), R = min(N, D)
+        Eigenvalues λ_i, descending, insignificant ones 0.
+    energy : array, shape (N, R)
+        ``(u_iᵀ x_n)²``, u_i the eigenvectors: what λ_i gains per unit of weight on row n. Its
+        columns sum to λ_i.
+    """
+
+    values: Array
+    energy: Array
+
+    @classmethod
+    def of(cls, X: Array) -> SampleSpectrum:
+        """Decompose the smaller of ``X Xᵀ`` and ``Xᵀ X``."""
+        if len(X) <= X.shape[1]:
+            values, vectors = np.linalg.eigh(X @ X.T)
+            values, vectors = significant(values[::-1]), vectors[:, ::-1]
+            return cls(values, np.square(vectors) * values)
+        values, vectors = np.linalg.eigh(X.T @ X)
+        return cls(significant(values[::-1]), np.square(X @ vectors[:, ::-1]))
+
+    def pull(self, gradient: Array) -> Array:
+        """Derivative of a function of the spectrum by each row's weight, shape (N,).
+
+        Parameters
+        ----------
+        gradient : array, shape (R,)
+            Derivative by each eigenvalue.
+        """
+        return np.asarray(self.energy @ gradient)

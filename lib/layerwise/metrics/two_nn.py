@@ -1,0 +1,98 @@
+"""TwoNN: the intrinsic dimension of the prompts' embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.metrics import uncertainty
+from layerwise.metrics.inputs import LayerInputs
+from layerwise.metrics.registry import Array, Overall, UndefinedMetricError, metric
+from layerwise.metrics.spectra import check_matrix
+
+FEWEST_PROMPTS = 10
+
+
+def distances(X: Array) -> Array:
+    """Euclidean distances of rows, shape (N, N), infinite on the diagonal.
+
+    From inner products of the *centred* rows: a mean far from 0 would cost digits. What is left
+    of rounding, N times the machine epsilon of the largest norm squared, counts as 0.
+    """
+    X = X - X.mean(axis=0)
+    gram = X @ X.T
+    norms = np.diagonal(gram).copy()
+    squares = norms[:, None] + norms[None, :] - 2 * gram
+    squares[squares < len(X) * np.finfo(np.float64).eps * norms.max()] = 0.0
+    np.fill_diagonal(squares, np.inf)
+    return np.asarray(np.sqrt(squares))
+
+
+def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
+    # skdim draws in numba and matplotlib, 2 s that only this metric should pay.
+    from skdim.id import TwoNN
+
+    nearest = np.partition(matrix, 1, axis=1)[:, :2]
+    used = nearest[nearest[:, 0] > 0]
+    if len(used) < FEWEST_PROMPTS or not (used[:, 1] > used[:, 0]).any():
+        raise UndefinedMetricError(
+            f"TwoNN needs {FEWEST_PROMPTS} embeddings that differ; there are {len(used)}."
+        )
+    fit = TwoNN(discard_fraction=discard, dist=True).fit(used)
+    return float(fit.dimension_), len(used)
+
+
+def two_nn(X: npt.ArrayLike, discard: float = 0.1) -> float:
+    """TwoNN intrinsic dimension (Facco et al. 2017), by scikit-dimension.
+
+    From the ratio of each point's distances to its second and its first neighbour: a line
+    through ``-log(1 - F(μ))`` against log μ.
+
+    Parameters
+    ----------
+    X : array, shape (N, D)
+        Computed in float64. A point whose neighbour coincides with it has no ratio and is left
+        out.
+    discard : float
+        Share of the largest ratios that is left out.
+
+    Returns
+    -------
+    float
+        Above 0. Biased low where the dimension is high: it would need N of the order of e^d.
+
+    Raises
+    ------
+    UndefinedMetricError
+        For fewer than ten points that differ.
+    """
+    return _estimate(distances(check_matrix(X)), discard)[0]
+
+
+@metric(
+    name="two_nn",
+    label="Intrinsic dimension (TwoNN)",
+    unit="",
+    direction=None,
+    range="above 0",
+    source="Facco et al. 2017; scikit-dimension",
+    inputs=("pooled",),
+    min_prompts=FEWEST_PROMPTS,
+)
+def compute(layer: LayerInputs) -> Iterator[Overall]:
+    """TwoNN on the pooled embeddings, with a delete-a-group jackknife."""
+    settings = layer.settings
+    matrix = distances(layer.pooled)
+    value, n = _estimate(matrix, settings.two_nn_discard)
+
+    def without(kept: npt.NDArray[np.bool_]) -> float:
+        return _estimate(matrix[np.ix_(kept, kept)], settings.two_nn_discard)[0]
+
+    stderr = np.nan
+    if n >= 2 * FEWEST_PROMPTS:
+        stderr = uncertainty.delete_a_group(
+            without, len(matrix), settings.stderr_groups, settings.seed
+        )
+    yield Overall(value, stderr, n, len(matrix) - n)
