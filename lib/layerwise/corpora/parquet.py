@@ -1,7 +1,7 @@
 """Parquet files that are whole, say what they are, and are checked when read.
 
-The corpus, its views and the table of paragraphs share this. Schema name, version, ``complete`` and
-provenance lie in the file's own key-value metadata, where any parquet reader shows them.
+The corpus, its views and the table of paragraphs share this. Schema name, version, ``complete``
+and provenance lie in the file's own key-value metadata, where any parquet reader shows them.
 """
 
 from __future__ import annotations
@@ -52,14 +52,16 @@ def write(
         pq.write_table(table, partial, write_page_checksum=True)
 
 
-def read(path: Path, schema: str, version: int) -> tuple[dict[str, list[Any]], dict[str, str]]:
-    """All columns as lists, and the metadata, of a file that `write` made.
+def read(
+    path: Path, schema: str, version: int, columns: Sequence[str]
+) -> tuple[dict[str, list[Any]], dict[str, str]]:
+    """The named columns as lists, and the metadata, of a file that `write` made.
 
     Raises
     ------
     LayerwiseError
-        If the file is missing, cut off, damaged, no parquet, or of another schema or version. The
-        message names the file and the reason.
+        If the file is missing, cut off, damaged, no parquet, of another schema or version, or
+        lacks a column. The message names the file and the reason.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -74,13 +76,16 @@ def read(path: Path, schema: str, version: int) -> tuple[dict[str, list[Any]], d
                 for key, value in (file.schema_arrow.metadata or {}).items()
             }
             _check(path, metadata, schema, version)
-            table = file.read()
+            missing = set(columns) - set(file.schema_arrow.names)
+            if missing:
+                raise LayerwiseError(f"{path} has lost its column {min(missing)!r}; {REMEDY}")
+            table = file.read(columns=list(columns))
     except (pa.ArrowException, OSError) as error:
         raise LayerwiseError(
             f"{path} is cut off, damaged or no parquet file ({str(error).splitlines()[0]}); "
             + REMEDY
         ) from error
-    return {name: table.column(name).to_pylist() for name in table.column_names}, metadata
+    return {name: table.column(name).to_pylist() for name in columns}, metadata
 
 
 def _check(path: Path, metadata: Mapping[str, str], schema: str, version: int) -> None:

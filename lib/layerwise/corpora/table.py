@@ -4,8 +4,8 @@
     ``prompt_id`` (unique), ``text``, ``n_tokens`` (words and punctuation marks, counted without
     any model: `layerwise.corpora.filters.count_tokens`), one row a prompt.
 ``results/corpora/{corpus}.views.parquet``
-    ``prompt_id``, ``view`` (1 … V), ``text``, one row a prompt and view. View 0, the prompt itself,
-    is in the corpus and not repeated here.
+    ``prompt_id``, ``view`` (1 … V), ``text``, one row a prompt and view. View 0, the prompt
+    itself, is in the corpus and not repeated here.
 
 Each file carries the SHA-256 of the prompts, ids and texts in order; it is computed again on
 reading, so that an edited file is found out and views are never read with another corpus.
@@ -51,8 +51,8 @@ class Corpus:
             raise LayerwiseError(f"The corpus {self.name!r} has no prompt.")
         if not len(self.prompt_ids) == len(self.texts) == len(self.n_tokens):
             raise LayerwiseError(
-                f"The corpus {self.name!r} has {len(self.prompt_ids)} ids, {len(self.texts)} texts "
-                f"and {len(self.n_tokens)} token counts; each prompt needs one of each."
+                f"The corpus {self.name!r} has {len(self.prompt_ids)} ids, {len(self.texts)} "
+                f"texts and {len(self.n_tokens)} token counts; each prompt needs one of each."
             )
         most_common, times = Counter(self.prompt_ids).most_common(1)[0]
         if times > 1:
@@ -68,8 +68,8 @@ class Corpus:
                 )
             if not _is_unicode(text):
                 raise LayerwiseError(
-                    f"The prompt {prompt_id!r} of the corpus {self.name!r} holds a lone surrogate, "
-                    "which is no character; `layerwise.corpora.filters.mend` replaces it."
+                    f"The prompt {prompt_id!r} of the corpus {self.name!r} holds a lone "
+                    "surrogate, which is no character; layerwise.corpora.filters.mend replaces it."
                 )
 
     @cached_property
@@ -123,7 +123,9 @@ def read_corpus(path: Path) -> Corpus:
     LayerwiseError
         If the file is missing, damaged, foreign, of another version, or was edited.
     """
-    columns, metadata = parquet.read(path, CORPUS_SCHEMA, CORPUS_VERSION)
+    columns, metadata = parquet.read(
+        path, CORPUS_SCHEMA, CORPUS_VERSION, ("prompt_id", "text", "n_tokens")
+    )
     corpus = Corpus(
         metadata["corpus"], columns["prompt_id"], columns["text"], columns["n_tokens"], metadata
     )
@@ -253,12 +255,12 @@ def read_views(path: Path, corpus: Corpus) -> list[list[str]]:
 
 
 def _views_by_prompt(path: Path, corpus: Corpus) -> tuple[dict[str, list[str]], int]:
-    columns, metadata = parquet.read(path, VIEWS_SCHEMA, VIEWS_VERSION)
+    columns, metadata = parquet.read(path, VIEWS_SCHEMA, VIEWS_VERSION, ("prompt_id", "text"))
     if metadata["corpus_hash"] != corpus.hash:
         raise LayerwiseError(
-            f"{path} holds views of the corpus {metadata['corpus']!r} as it was with other prompts "
-            f"(hash {metadata['corpus_hash'][:12]}, not {corpus.hash[:12]} as {corpus.name!r}); "
-            + parquet.REMEDY
+            f"{path} holds views of other prompts (corpus {metadata['corpus']!r}, hash "
+            f"{metadata['corpus_hash'][:12]}) than those of {corpus.name!r} (hash "
+            f"{corpus.hash[:12]}); {parquet.REMEDY}"
         )
     if sha256_text(*columns["prompt_id"], *columns["text"]) != metadata["hash"]:
         raise LayerwiseError(

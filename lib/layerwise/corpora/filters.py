@@ -1,0 +1,242 @@
+"""Which of a source's texts become prompts: the paper's filters, and a sample that can grow.
+
+The paper (section on data; Skean et al. 2025) leaves out headings and texts of fewer than 30
+tokens. Tokens are counted here without any model, so that a corpus is the same for all of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, TypeVar
+
+from layerwise.errors import LayerwiseError, closest
+from layerwise.files import sha256_text
+from layerwise.progress import Progress
+
+log = logging.getLogger(__name__)
+
+# Han and kana carry no spaces, so each character counts; elsewhere a run of letters and digits is
+# a word, and any other visible character counts for itself.
+TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+                   r"|[^\W\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
+                   r"|[^\w\s]")  # fmt: skip
+HEADING = re.compile(r"(=(?: ?=)*)\s*[^=\s](?:.*[^=\s])?\s*(=(?: ?=)*)")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+Settings = TypeVar("Settings", bound="Filters | Sample")
+
+
+@dataclass(frozen=True)
+class Filters:
+    """What is left out."""
+
+    drop_headings: bool = True
+    """Leave out WikiText's `` = Title = `` and MediaWiki's ``== Title ==``."""
+    min_tokens: int = 30
+    """Leave out shorter texts; by `count_tokens`, in words and punctuation marks."""
+    max_tokens: int | None = None
+    """Longest text; None for any length."""
+    longer: Literal["drop", "cut"] = "drop"
+    """What happens to longer texts: left out, or cut after `max_tokens` tokens."""
+    drop_duplicates: bool = True
+    """Keep only the first of equal texts."""
+
+    def __post_init__(self) -> None:
+        _check_type("filters.drop_headings", self.drop_headings, bool)
+        _check_type("filters.drop_duplicates", self.drop_duplicates, bool)
+        _check_count("filters.min_tokens", self.min_tokens, 0)
+        if self.max_tokens is not None:
+            _check_count("filters.max_tokens", self.max_tokens, max(1, self.min_tokens))
+        if self.longer not in ("drop", "cut"):
+            raise LayerwiseError(
+                f"filters.longer is {self.longer!r}; accepted are 'drop' and 'cut'"
+                + closest(str(self.longer), ("drop", "cut"))
+                + "."
+            )
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Which of the texts left are taken."""
+
+    n: int | None = None
+    """Number of prompts; None for all. With a larger number the earlier prompts stay."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.n is not None:
+            _check_count("sample.n", self.n, 1)
+        _check_type("sample.seed", self.seed, int)
+
+
+def from_config(kind: type[Settings], given: Mapping[str, Any]) -> Settings:
+    """`Filters` or `Sample` from a mapping of the config.
+
+    Raises
+    ------
+    LayerwiseError
+        If a key is unknown or a value not accepted.
+    """
+    known = [f.name for f in fields(kind)]
+    section = kind.__name__.lower()
+    for key in given:
+        if key not in known:
+            raise LayerwiseError(
+                f"{section}.{key} is no setting{closest(key, known)}; accepted are "
+                f"{', '.join(known)}."
+            )
+    return kind(**given)
+
+
+def _check_type(key: str, value: object, kind: type) -> None:
+    if type(value) is not kind:
+        raise LayerwiseError(f"{key} is {value!r}; accepted is a value of type {kind.__name__}.")
+
+
+def _check_count(key: str, value: object, least: int) -> None:
+    if type(value) is not int or value < least:
+        raise LayerwiseError(f"{key} is {value!r}; accepted is a whole number from {least}.")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Prompts in the order of their sampling keys, and what became of the others."""
+
+    prompt_ids: list[str]
+    texts: list[str]
+    n_tokens: list[int]
+    counts: dict[str, int]
+    """``read`` = ``blank`` + ``heading`` + ``short`` + ``long`` + ``duplicate`` + ``not_sampled``
+    + ``kept``; besides, ``cut`` and ``mended`` count texts that were changed."""
+
+
+def count_tokens(text: str) -> int:
+    """Number of words and punctuation marks of a text, without any model.
+
+    A word is a run of letters, digits and underscores; each other visible character counts as
+    one, and so does each Han or kana character, since their scripts don't mark words. ``don't``
+    counts three. Combining signs of Indic scripts count for themselves: there the count is an
+    upper bound.
+    """
+    return sum(1 for _ in TOKEN.finditer(text))
+
+
+def cut(text: str, max_tokens: int) -> str:
+    """The beginning of a text that `count_tokens` counts as at most `max_tokens`."""
+    for number, match in enumerate(TOKEN.finditer(text), start=1):
+        if number == max_tokens:
+            return text[: match.end()]
+    return text
+
+
+def is_heading(text: str) -> bool:
+    """Whether the text is one line between the same number of equals signs on both sides."""
+    found = HEADING.fullmatch(text.strip())
+    return found is not None and found[1].count("=") == found[2].count("=")
+
+
+def mend(text: str) -> str:
+    """The text with U+FFFD for each lone surrogate, which is no character and has no UTF-8."""
+    return SURROGATE.sub("\ufffd", text)
+
+
+def select(
+    items: Iterable[tuple[str, str]], filters: Filters, sample: Sample, total: int | None = None
+) -> Selection:
+    """Choose the prompts among (id, text) pairs, in one pass.
+
+    Outer whitespace is taken off (nlpaug does the same to views) and lone surrogates are replaced
+    (`mend`). All else stays as it came: NUL, emoji, right-to-left and control characters.
+
+    The sample is stable: every text has a key, the SHA-256 of seed, text and how often the text
+    came before; the `n` smallest are taken, in the order of their keys. So a larger `n` begins
+    with the same prompts in the same order, texts added to a source displace few, and the order
+    of the source does not matter.
+
+    Parameters
+    ----------
+    total : int, optional
+        How many texts will come, if known, for the progress bar.
+
+    Raises
+    ------
+    LayerwiseError
+        If no text is left; the message tells what the others fell to.
+    """
+    counts: Counter[str] = Counter()
+    kept = _keyed(_filtered(_counted(items, total), filters, counts), sample.seed)
+    chosen = sorted(kept) if sample.n is None else heapq.nsmallest(sample.n, kept)
+    counts["not_sampled"] = counts.pop("passed", 0) - len(chosen)
+    counts["kept"] = len(chosen)
+    order = ("read", "blank", "heading", "short", "long", "duplicate", "not_sampled", "kept",
+             "cut", "mended")  # fmt: skip
+    tally = {what: counts[what] for what in order}
+    said = ", ".join(f"{number} {what.replace('_', ' ')}" for what, number in tally.items())
+    if not chosen:
+        raise LayerwiseError(
+            f"No prompt is left of the {tally['read']} texts of this source ({said}) with the "
+            f"filters {asdict(filters)}; give another column or source, or lower min_tokens."
+        )
+    log.info("Prompts: %s", said)
+    if sample.n is not None and len(chosen) < sample.n:
+        log.warning("Only %d prompts are left; sample.n asks for %d", len(chosen), sample.n)
+    _, prompt_ids, texts = (list(column) for column in zip(*chosen, strict=True))
+    return Selection(prompt_ids, texts, [count_tokens(t) for t in texts], tally)
+
+
+def _counted(items: Iterable[tuple[str, str]], total: int | None) -> Iterator[tuple[str, str]]:
+    if total is None:
+        yield from items
+        return
+    with Progress(total, "reading texts", "texts") as progress:
+        for item in items:
+            yield item
+            progress.update()
+
+
+def _filtered(
+    items: Iterable[tuple[str, str]], filters: Filters, counts: Counter[str]
+) -> Iterator[tuple[str, str]]:
+    seen: set[bytes] = set()
+    for prompt_id, raw in items:
+        counts["read"] += 1
+        text = mend(raw).strip()
+        counts["mended"] += SURROGATE.search(raw) is not None
+        if not text:
+            counts["blank"] += 1
+            continue
+        if filters.drop_headings and is_heading(text):
+            counts["heading"] += 1
+            continue
+        n_tokens = count_tokens(text)
+        if n_tokens < filters.min_tokens:
+            counts["short"] += 1
+            continue
+        if filters.max_tokens is not None and n_tokens > filters.max_tokens:
+            if filters.longer == "drop":
+                counts["long"] += 1
+                continue
+            text = cut(text, filters.max_tokens)
+            counts["cut"] += 1
+        if filters.drop_duplicates:
+            digest = bytes.fromhex(sha256_text(text))
+            if digest in seen:
+                counts["duplicate"] += 1
+                continue
+            seen.add(digest)
+        counts["passed"] += 1
+        yield prompt_id, text
+
+
+def _keyed(items: Iterable[tuple[str, str]], seed: int) -> Iterator[tuple[str, str, str]]:
+    times: Counter[bytes] = Counter()
+    for prompt_id, text in items:
+        digest = sha256_text(text)
+        came_before = times[bytes.fromhex(digest)]
+        times[bytes.fromhex(digest)] += 1
+        yield sha256_text(str(seed), digest, str(came_before)), prompt_id, text

@@ -1,0 +1,131 @@
+"""Texts from a data set on the Hugging Face hub, or from the local cache of one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from layerwise.corpora.local import Rows, text_of
+from layerwise.errors import LayerwiseError, closest
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def read_hub(
+    path: str,
+    name: str | None = None,
+    split: str = "train",
+    column: str = "text",
+    revision: str | None = None,
+) -> tuple[Rows, dict[str, str]]:
+    """The texts of one column of a data set, with row numbers from 0 as ids.
+
+    Without the network (or with ``HF_HUB_OFFLINE=1``) a data set that was loaded before comes from
+    the cache. No code of a data set is run.
+
+    Parameters
+    ----------
+    path : str
+        ``owner/name`` on the hub, or a local folder of parquet, JSON or text files.
+    name : str, optional
+        The data set's configuration, such as ``wikitext-103-raw-v1``.
+    split : str
+        Such as ``train``, ``train[:10%]`` or ``train+test``.
+    column : str
+        The column that holds the text.
+    revision : str, optional
+        Branch, tag or commit.
+
+    Returns
+    -------
+    rows : Rows
+        (id, text) pairs.
+    facts : dict
+        ``fingerprint`` of the data, and ``commit`` where the cache tells it.
+
+    Raises
+    ------
+    LayerwiseError
+        If the hub cannot be reached and the cache has no copy, or the data set, configuration,
+        split, revision or column does not exist; the message says which of these.
+    """
+    import datasets
+
+    asked = f"data set {path!r}" + (f" at {revision!r}" if revision else "")
+    try:
+        data: Any = datasets.load_dataset(path, name, split=split, revision=revision)
+    except datasets.exceptions.DatasetNotFoundError as error:
+        raise LayerwiseError(
+            f"The hub has no {asked}, or not for you ({_first(error)}); check the name and "
+            "revision, and log in if it is gated."
+        ) from error
+    except ConnectionError as error:
+        raise LayerwiseError(
+            f"Could not reach the hub for the {asked}, and it is not in the local cache "
+            f"({_first(error)}); run once with a network, or give a local file by {{'file': …}}."
+        ) from error
+    except FileNotFoundError as error:
+        raise LayerwiseError(
+            f"Found no data files of the {asked} ({_first(error)}); check the name: 'owner/name' "
+            "as on the hub, or an existing folder."
+        ) from error
+    except (ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
+        raise LayerwiseError(_explain(str(error), asked, name, split)) from error
+    if column not in data.column_names:
+        raise LayerwiseError(
+            f"There is no column {column!r}{closest(column, data.column_names)} in the {asked}, "
+            f"split {split!r}; there are {', '.join(map(repr, data.column_names))}."
+        )
+    facts = {"fingerprint": str(data._fingerprint)}
+    found = _commit(data)
+    if found:
+        facts["commit"] = found
+        # Offline, datasets takes the newest copy in the cache, whatever the revision asked for.
+        if revision and COMMIT.fullmatch(revision) and found != revision:
+            raise LayerwiseError(
+                f"The cache holds commit {found} of {path!r}, not {revision!r}; run once with a "
+                "network, or ask for that commit."
+            )
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        number = 0
+        for batch in data.select_columns([column]).iter(batch_size=1000):
+            for value in batch[column]:
+                yield str(number), text_of(value, column, f"{path}, row {number}")
+                number += 1
+
+    return Rows(len(data), pairs()), facts
+
+
+def _commit(data: Any) -> str | None:
+    """The commit that the cached files are of: datasets names their folder by it."""
+    for file in data.cache_files:
+        folder = Path(file["filename"]).parent.name
+        if COMMIT.fullmatch(folder):
+            return folder
+    return None
+
+
+def _explain(said: str, asked: str, name: str | None, split: str) -> str:
+    known = re.findall(r"'([^']+)'", said.partition("[")[2])
+    if "Unknown split" in said:
+        return (
+            f"There is no split {split!r}{closest(split, known)} in the {asked}; there are "
+            f"{', '.join(map(repr, known))}."
+        )
+    if "BuilderConfig" in said or "Config name is missing" in said or "for config" in said:
+        configs = ", ".join(map(repr, known)) or "none others known"
+        if name is None:
+            return f"The {asked} has several configurations; name one: {configs}."
+        return (
+            f"There is no configuration {name!r}{closest(name, known)} of the {asked}; {configs}."
+        )
+    if "Dataset scripts are no longer supported" in said:
+        return f"The {asked} comes as code, which is not run; give a copy of it in parquet."
+    return f"Could not load the {asked}: {said.splitlines()[0]}"
+
+
+def _first(error: Exception) -> str:
+    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

@@ -1,0 +1,171 @@
+"""Texts from local files: parquet, JSON lines, plain text with one prompt a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from layerwise.errors import LayerwiseError, closest
+
+LINES, JSON_LINES, PARQUET = (".txt",), (".jsonl", ".ndjson"), (".parquet",)
+ACCEPTED = (*LINES, *JSON_LINES, *PARQUET)
+
+
+def read_file(path: Path, column: str = "text", id_column: str | None = None) -> Rows:
+    """The texts of a file, each with its id.
+
+    Parameters
+    ----------
+    path : Path
+        ``.parquet``; ``.jsonl`` or ``.ndjson`` (one JSON object a line); or ``.txt`` (one prompt a
+        line). Text is UTF-8, with or without a byte order mark.
+    column : str
+        Column or key that holds the text. Not for plain text, which has none.
+    id_column : str, optional
+        Column or key that holds the id, a string or whole number; by default a prompt's id is the
+        number of its row or line, from 0.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file is missing, a folder, empty, of another kind, not UTF-8, not JSON or parquet,
+        or lacks the column; while reading, if a text is no text or an id no id.
+    """
+    path = Path(path)
+    kind = path.suffix.lower()
+    if path.is_dir():
+        raise LayerwiseError(f"{path} is a folder; name a file in it ({', '.join(ACCEPTED)}).")
+    if not path.is_file():
+        near = closest(path.name, [p.name for p in path.parent.glob("*")])
+        raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
+    if kind not in ACCEPTED:
+        raise LayerwiseError(
+            f"{path} ends in {kind!r}{closest(kind, ACCEPTED)}; "
+            f"accepted are {', '.join(ACCEPTED)}."
+        )
+    if path.stat().st_size == 0:
+        raise LayerwiseError(f"{path} is empty.")
+    if kind in LINES:
+        if id_column is not None or column != "text":
+            raise LayerwiseError(
+                f"{path} is plain text and has no columns; leave out 'column' and 'id', or give "
+                "JSON lines or parquet."
+            )
+        return Rows(None, ((str(n), line) for n, line in _lines(path)))
+    if kind in JSON_LINES:
+        return Rows(None, _json_rows(path, column, id_column))
+    return _parquet_rows(path, column, id_column)
+
+
+class Rows(Iterator[tuple[str, str]]):
+    """(id, text) pairs, and how many there will be, or None."""
+
+    def __init__(self, total: int | None, pairs: Iterator[tuple[str, str]]) -> None:
+        self.total = total
+        self._pairs = pairs
+
+    def __next__(self) -> tuple[str, str]:
+        return next(self._pairs)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    # Split at line feeds alone: U+2028 and the like are part of a prompt.
+    with path.open("rb") as handle:
+        for number, raw in enumerate(handle):
+            try:
+                text = raw.decode("utf-8-sig" if number == 0 else "utf-8")
+            except UnicodeDecodeError as error:
+                raise LayerwiseError(
+                    f"{path} is not UTF-8: line {number + 1} has the byte "
+                    f"0x{raw[error.start]:02x} in place {error.start + 1}; convert it, for "
+                    "example by iconv -f ISO-8859-1 -t UTF-8."
+                ) from error
+            yield number, text.removesuffix("\n").removesuffix("\r")
+
+
+def _json_rows(path: Path, column: str, id_column: str | None) -> Iterator[tuple[str, str]]:
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number + 1}"
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise LayerwiseError(
+                f"{where}: not JSON ({error}); JSON lines have one whole object a line."
+            ) from error
+        if not isinstance(row, dict):
+            raise LayerwiseError(
+                f'{where}: a {type(row).__name__}, not an object such as {{"{column}": "…"}}.'
+            )
+        yield _pair(row, column, id_column, number, where)
+
+
+def _parquet_rows(path: Path, column: str, id_column: str | None) -> Rows:
+    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow.parquet as pq  # type: ignore[import-untyped]
+
+    wanted = [column] if id_column in (None, column) else [column, id_column]
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise LayerwiseError(
+            f"{path} is cut off or no parquet file ({str(error).splitlines()[0]})."
+        ) from error
+    for name in wanted:
+        if name not in file.schema_arrow.names:
+            file.close()
+            raise _no_column(name, file.schema_arrow.names, str(path))
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        number = 0
+        with file:
+            for batch in file.iter_batches(columns=wanted):
+                for row in batch.to_pylist():
+                    yield _pair(row, column, id_column, number, f"{path}, row {number}")
+                    number += 1
+
+    return Rows(file.metadata.num_rows, pairs())
+
+
+def _pair(
+    row: Mapping[str, Any], column: str, id_column: str | None, number: int, where: str
+) -> tuple[str, str]:
+    for name in (column, id_column):
+        if name is not None and name not in row:
+            raise _no_column(name, row, where)
+    prompt_id = number if id_column is None else row[id_column]
+    if isinstance(prompt_id, bool) or not isinstance(prompt_id, str | int):
+        raise LayerwiseError(
+            f"{where}: the id in {id_column!r} is {prompt_id!r}; accepted are strings and whole "
+            "numbers."
+        )
+    return str(prompt_id), text_of(row[column], column, where)
+
+
+def text_of(value: object, column: str, where: str) -> str:
+    """A cell as text; a missing value is the empty text, which the filters count as blank.
+
+    Raises
+    ------
+    LayerwiseError
+        If the cell holds something else, such as a number or a list.
+    """
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise LayerwiseError(
+            f"{where}: {column!r} holds {type(value).__name__} {str(value)[:40]!r}, not text; "
+            "give the column that holds the text."
+        )
+    return value
+
+
+def _no_column(name: str, known: Any, where: str) -> LayerwiseError:
+    names = [str(k) for k in known]
+    return LayerwiseError(
+        f"{where}: there is no column {name!r}{closest(name, names)}; there are "
+        f"{', '.join(map(repr, names)) or 'none'}."
+    )

@@ -1,0 +1,98 @@
+"""Perturbed copies of token sequences: repetition and randomness (the paper, Appendix F).
+
+They need a tokenizer's ids but no tokenizer, so they are pure functions of lists of integers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from layerwise.errors import LayerwiseError
+from layerwise.files import sha256_text
+
+
+def repeat_tokens(ids: Sequence[int], p: float, seed: int | str) -> list[int]:
+    """Replace each token, with probability `p`, by one token of the prompt.
+
+    The token that repeats is drawn once from the prompt, as in the paper's examples (F.1): at
+    p = 1 it fills the whole sequence. The text there can also be read as a fresh draw at each
+    place, which at p = 1 would leave a shuffled prompt, and no repetition.
+
+    Parameters
+    ----------
+    ids : sequence of int
+        Token ids, special tokens left out.
+    p : float
+        Probability of each token, 0 to 1.
+    seed : int or str
+        Anything that names this sequence; with the same seed a larger `p` replaces the same places
+        by the same token, and more.
+
+    Returns
+    -------
+    list of int
+        As many ids as came.
+
+    Raises
+    ------
+    LayerwiseError
+        If `p` is no probability.
+    """
+    draws = _draws(len(ids), p, seed)
+    if not ids:
+        return []
+    repeated = _generator("token", seed).choice(ids)
+    return [repeated if draw < p else token for token, draw in zip(ids, draws, strict=True)]
+
+
+def randomise_tokens(
+    ids: Sequence[int], p: float, vocab: int | Sequence[int], seed: int | str
+) -> list[int]:
+    """Replace each token, with probability `p`, by one drawn uniformly from the vocabulary (F.2).
+
+    Parameters
+    ----------
+    ids : sequence of int
+        Token ids, special tokens left out.
+    p : float
+        Probability of each token, 0 to 1.
+    vocab : int or sequence of int
+        Vocabulary size, or the ids to draw from (leave out special tokens and, where the embedding
+        matrix is larger than the vocabulary, the ids that no text gives). A token may be replaced
+        by itself.
+    seed : int or str
+        Anything that names this sequence; with the same seed a larger `p` replaces the same places
+        by the same tokens and more.
+
+    Returns
+    -------
+    list of int
+        As many ids as came.
+
+    Raises
+    ------
+    LayerwiseError
+        If `p` is no probability or the vocabulary is empty.
+    """
+    size = vocab if isinstance(vocab, int) else len(vocab)
+    if size < 1:
+        raise LayerwiseError("A vocabulary of no tokens came; randomise_tokens needs one or more.")
+    draws = _draws(len(ids), p, seed)
+    source = _generator("token", seed)
+    picked = [source.randrange(size) for _ in ids]
+    drawn = picked if isinstance(vocab, int) else [vocab[i] for i in picked]
+    return [
+        other if draw < p else token for token, other, draw in zip(ids, drawn, draws, strict=True)
+    ]
+
+
+def _draws(n: int, p: float, seed: int | str) -> list[float]:
+    if not 0 <= p <= 1:
+        raise LayerwiseError(f"p is {p!r}; accepted is a probability, from 0 to 1.")
+    source = _generator("place", seed)
+    return [source.random() for _ in range(n)]
+
+
+def _generator(purpose: str, seed: int | str) -> random.Random:
+    return random.Random(int(sha256_text(purpose, str(seed)), 16))
