@@ -1,0 +1,128 @@
+"""mteb's tasks by name, and ours: English subsets, the test split, data from a local folder."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from layerwise.errors import LayerwiseError, closest
+from layerwise.files import sha256_file
+from layerwise.tasks.names import QUICKSTART, TYPES
+
+log = logging.getLogger(__name__)
+
+Folders = Mapping[str, str | Path]
+
+
+def get_task(name: str, folders: Folders | None = None) -> Any:
+    """A task of mteb's, or one of the quickstart's, ready to load its data.
+
+    Of a multilingual task the subsets that are English on both sides are used (STS17: en-en;
+    AmazonCounterfactualClassification: en and en-ext), or all where none is. The test split is
+    used where there is one.
+
+    Parameters
+    ----------
+    folders : mapping
+        Task name to a local folder that is used in place of the hub's data set.
+
+    Raises
+    ------
+    LayerwiseError
+        If there is no such task, its type or modality cannot be scored, or its folder is not
+        there.
+    """
+    task = _named(name)
+    metadata = task.metadata
+    if task.is_aggregate or metadata.type not in TYPES or metadata.modalities != ["text"]:
+        raise LayerwiseError(
+            f"tasks: {name} is {'a group of tasks' if task.is_aggregate else 'a task'} of type "
+            f"{metadata.type} over {'/'.join(metadata.modalities)}; accepted are single text "
+            f"tasks of the types {', '.join(TYPES)}."
+        )
+    english = [
+        s for s, langs in metadata.hf_subsets_to_langscripts.items() if set(langs) == {"eng-Latn"}
+    ]
+    task.hf_subsets = english or list(metadata.hf_subsets)
+    if "test" in metadata.eval_splits:
+        task.filter_eval_splits(["test"])
+    folder = (folders or {}).get(name)
+    if folder is not None:
+        _check_folder(name, Path(folder))
+        dataset = {**metadata.dataset, "path": str(Path(folder).resolve())}
+        task.metadata = metadata.model_copy(update={"dataset": dataset})
+    elif name in QUICKSTART:
+        raise LayerwiseError(
+            f"tasks: {name} has no data yet; make them with scripts/make_tasks.py and give their "
+            "folder in task_folders."
+        )
+    return task
+
+
+def _named(name: str) -> Any:
+    import mteb
+
+    from layerwise.tasks.classes import CLASSES
+
+    if name in CLASSES:
+        return CLASSES[name]()
+    try:
+        return mteb.get_task(name)
+    except KeyError as error:
+        everything = mteb.get_tasks(exclude_superseded=False, exclude_private=False)
+        known = [*CLASSES, *(task.metadata.name for task in everything)]
+        raise LayerwiseError(
+            f"tasks: there is no task {name!r} in mteb{closest(name, known)}; accepted are "
+            f"mteb's names and {', '.join(CLASSES)}."
+        ) from error
+
+
+def load(task: Any) -> Any:
+    """Load the task's data, from its folder, the local cache or the hub; returns the task.
+
+    Raises
+    ------
+    LayerwiseError
+        If they cannot be had, with the reason and what to do.
+    """
+    import datasets
+
+    datasets.disable_progress_bars()
+    try:
+        task.load_data()
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        path = task.metadata.dataset["path"]
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise LayerwiseError(
+            f"The data of {task.metadata.name} could not be loaded from {path}: {reason}; "
+            "give a local copy in mteb's schema in task_folders, or let this machine reach the "
+            "hub."
+        ) from error
+    return task
+
+
+def data_identity(task: Any) -> str:
+    """What tells one version of a task's data from another, 64 hex digits.
+
+    The content of the files of a local folder; path and revision of a data set on the hub.
+    """
+    dataset = task.metadata.dataset
+    folder = Path(dataset["path"])
+    parts = [f"{dataset['path']}@{dataset.get('revision')}"]
+    if folder.is_dir():
+        files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix == ".parquet")
+        parts = [f"{p.relative_to(folder).as_posix()} {sha256_file(p)}" for p in files]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+def _check_folder(name: str, folder: Path) -> None:
+    if not folder.is_dir():
+        raise LayerwiseError(f"task_folders.{name}: there is no folder {folder}.")
+    if not any(folder.rglob("*.*")):
+        raise LayerwiseError(
+            f"task_folders.{name}: {folder} is empty; it must hold the task's data in mteb's "
+            "schema (such as test.parquet)."
+        )

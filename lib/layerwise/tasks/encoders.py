@@ -1,0 +1,121 @@
+"""Two encoders for mteb's evaluators: one notes which texts they ask for, one looks them up.
+
+Importing this imports mteb, which takes seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from mteb.models.abs_encoder import AbsEncoder
+from mteb.models.model_meta import ModelMeta, ScoringFunction
+
+from layerwise.errors import LayerwiseError
+from layerwise.files import sha256_text
+
+Array = npt.NDArray[Any]
+
+# mteb wants "organization/model"; names without one are put under this.
+ORGANIZATION = "layerwise"
+
+
+def model_meta(
+    model: str,
+    revision: str,
+    experiment: Mapping[str, Any] | None = None,
+    hidden: int | None = None,
+) -> ModelMeta:
+    """What mteb's results say of the model: cosine similarity, and how it was read."""
+    return ModelMeta.create_empty(
+        {
+            "name": model if "/" in model else f"{ORGANIZATION}/{model}",
+            "revision": revision,
+            "similarity_fn_name": ScoringFunction.COSINE,
+            "embed_dim": hidden,
+            "experiment_kwargs": dict(experiment) if experiment else None,
+        }
+    )
+
+
+def texts_of(inputs: Any) -> list[str]:
+    """The texts that a data loader of mteb's gives, in order.
+
+    Where the loader goes straight through a data set, the column is read at once: going through
+    it row by row costs more than all evaluators do.
+    """
+    from datasets import Dataset
+    from torch.utils.data import SequentialSampler
+
+    if isinstance(inputs.dataset, Dataset) and isinstance(inputs.sampler, SequentialSampler):
+        return list(inputs.dataset["text"][:])
+    return [text for batch in inputs for text in batch["text"]]
+
+
+class TextRecorder(AbsEncoder):
+    """Notes the texts that it is asked to encode, and answers with noise of two dimensions.
+
+    Attributes
+    ----------
+    texts : dict
+        The distinct texts, in the order in which they were asked for first.
+    """
+
+    def __init__(self) -> None:
+        self.mteb_model_meta = model_meta("recorder", "none")
+        self.texts: dict[str, None] = {}
+        self._noise = np.random.default_rng(0)
+
+    def encode(self, inputs: Any, **_: Any) -> Array:
+        """Note the texts; returns noise of shape (N, 2)."""
+        texts = texts_of(inputs)
+        self.texts.update(dict.fromkeys(texts))
+        return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
+
+
+class StoredEncoder(AbsEncoder):
+    """Looks up stored embeddings, of one layer at a time.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        SHA-256 of each text.
+    source : str
+        Where the embeddings are from; named when a text is not among them.
+    """
+
+    def __init__(self, meta: ModelMeta, keys: tuple[str, ...], source: str) -> None:
+        self.mteb_model_meta = meta
+        self._rows = {key: row for row, key in enumerate(keys)}
+        self._known: dict[str, int] = {}
+        self._source = source
+        self._embeddings: Array | None = None
+
+    def use(self, embeddings: Array) -> None:
+        """Take the embeddings of shape (N, D) of the layer that is scored next."""
+        self._embeddings = embeddings
+
+    def encode(self, inputs: Any, **_: Any) -> Array:
+        """Look the texts up; shape (N, D), float32.
+
+        Raises
+        ------
+        LayerwiseError
+            If a text is not among those that were embedded.
+        """
+        assert self._embeddings is not None
+        return self._embeddings[[self._row(text) for text in texts_of(inputs)]]
+
+    def _row(self, text: str) -> int:
+        row = self._known.get(text)
+        if row is None:
+            row = self._rows.get(sha256_text(text))
+            if row is None:
+                raise LayerwiseError(
+                    f"{self._source} has no embedding of the text {text[:60]!r}: it was made "
+                    "for other data; delete it and run snakemake again."
+                )
+            self._known[text] = row
+        return row

@@ -1,0 +1,57 @@
+"""Run mteb's own evaluation of a loaded task, the same way however often.
+
+A task of mteb's carries random states that an evaluation advances (a clustering draws its
+samples from one), and some code draws from Python's and numpy's global states. mteb's plain run
+evaluates a fresh task once. To give every layer that same run, `Seeds` notes the states of the
+loaded task and puts them back before each evaluation.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import Any
+
+import numpy as np
+
+from layerwise.tasks.eager import eager_columns
+
+Scores = dict[str, dict[str, Any]]
+
+# The batch size changes no number here (texts are looked up), and mteb's bars would fill the log.
+ENCODE = {"batch_size": 1024, "show_progress_bar": False}
+
+
+class Seeds:
+    """The random states of a loaded task."""
+
+    def __init__(self, task: Any) -> None:
+        self._task = task
+        self._own = copy.deepcopy((task.rng_state, task.np_rng))
+
+    def restore(self) -> None:
+        """Put the states back, the global ones to what they are when a task has been made."""
+        self._task.rng_state, self._task.np_rng = copy.deepcopy(self._own)
+        random.seed(self._task.seed)
+        np.random.seed(self._task.seed)  # noqa: NPY002  (mteb's own seeding)
+
+
+def evaluate(task: Any, encoder: Any) -> dict[str, Scores]:
+    """Evaluate an encoder on every split and subset of a loaded task, as `mteb.evaluate` does.
+
+    Returns
+    -------
+    dict
+        Scores of mteb's evaluators by split and subset, ``main_score`` among them.
+    """
+    found: dict[str, Scores] = {}
+    with eager_columns():
+        for split in task.eval_splits:
+            found[split] = {}
+            for subset in task.hf_subsets:
+                found[split].update(
+                    task.evaluate(
+                        encoder, split, subsets_to_run=[subset], encode_kwargs=dict(ENCODE)
+                    )
+                )
+    return found

@@ -1,0 +1,51 @@
+"""Names of tasks. Importing this costs nothing: plans and configs are made with it."""
+
+from __future__ import annotations
+
+# Types of mteb tasks that the paper averages over, and that the scoring has been checked on.
+TYPES = ("Classification", "Clustering", "PairClassification", "Reranking", "STS")
+
+# The tasks made from data packages (`layerwise.tasks.quickstart`), with their types.
+QUICKSTART = {
+    "PangLeePolarity": "Classification",
+    "WikipediaArticleClustering": "Clustering",
+    "WikipediaArticlePairs": "PairClassification",
+    "WikipediaArticleReranking": "Reranking",
+    "LeeNewsSimilarity": "STS",
+}
+
+# The 32 tasks of Skean et al. 2025 (arXiv 2502.02013), by mteb's names (the v1 tasks).
+PAPER = (
+    "AmazonCounterfactualClassification",
+    "AmazonReviewsClassification",
+    "Banking77Classification",
+    "EmotionClassification",
+    "MTOPDomainClassification",
+    "MTOPIntentClassification",
+    "MassiveIntentClassification",
+    "MassiveScenarioClassification",
+    "ToxicConversationsClassification",
+    "TweetSentimentExtractionClassification",
+    "ArxivClusteringS2S",
+    "BiorxivClusteringS2S",
+    "MedrxivClusteringS2S",
+    "RedditClustering",
+    "StackExchangeClustering",
+    "TwentyNewsgroupsClustering",
+    "SprintDuplicateQuestions",
+    "TwitterSemEval2015",
+    "TwitterURLCorpus",
+    "AskUbuntuDupQuestions",
+    "MindSmallReranking",
+    "SciDocsRR",
+    "StackOverflowDupQuestions",
+    "BIOSSES",
+    "SICK-R",
+    "STS12",
+    "STS13",
+    "STS14",
+    "STS15",
+    "STS16",
+    "STS17",
+    "STSBenchmark",
+)

@@ -1,0 +1,185 @@
+"""Short passages of Wikipedia articles, and the three tasks made from them.
+
+Wikipedia's own structure is the label: which article a passage comes from. All three tasks
+share the same passages, so that a model reads few texts.
+
+Everything is chosen by hashes of the texts, not by a random state: the same articles give the
+same tasks on every machine, and a paragraph more or less changes little.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, TypeVar
+
+import pandas as pd
+
+from layerwise.errors import LayerwiseError
+from layerwise.files import sha256_text
+
+T = TypeVar("T")
+
+ARTICLES = 12
+PASSAGES_PER_ARTICLE = 8
+WORDS = (12, 30)
+CLUSTERING_SETS = 10
+ARTICLES_PER_SET = 8
+POSITIVES_PER_PASSAGE = 2
+NEGATIVES_PER_POSITIVE = 2
+CANDIDATES = 20
+POSITIVE_CANDIDATES = 3
+
+# A full stop ends a sentence after a word of two or more small letters or digits ("Dr.", "e.g."
+# and initials do not), before a capital.
+_SENTENCE_END = re.compile(r"(?<=[a-z0-9)\"”][a-z0-9)\"”][.!?])\s+(?=[A-Z\"“])")
+
+
+class Passage(NamedTuple):
+    """A passage: its id, the title of its article, its text."""
+
+    id: str
+    article: str
+    text: str
+
+
+def opening(paragraph: str, words: tuple[int, int] = WORDS) -> str | None:
+    """The first sentences of a paragraph, as many as fit `words` (fewest, most).
+
+    None where not even the first fits, or all of them are too few.
+    """
+    taken: list[str] = []
+    for sentence in _SENTENCE_END.split(paragraph.strip()):
+        if len(" ".join([*taken, sentence]).split()) > words[1]:
+            break
+        taken.append(sentence)
+    text = " ".join(taken)
+    whole = text.endswith((".", "!", "?", '."', '?"', ".”"))
+    return text if whole and len(text.split()) >= words[0] else None
+
+
+def passages(wikipedia: pd.DataFrame) -> list[Passage]:
+    """Choose `ARTICLES` articles and `PASSAGES_PER_ARTICLE` passages of each.
+
+    Parameters
+    ----------
+    wikipedia : DataFrame
+        Columns article_id, title, paragraph, text.
+
+    Returns
+    -------
+    list of Passage
+        All texts distinct; an article's passages stand together.
+
+    Raises
+    ------
+    LayerwiseError
+        If there are not enough articles with enough passages.
+    """
+    articles: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for title, paragraph in zip(wikipedia["title"], wikipedia["text"], strict=True):
+        text = opening(str(paragraph))
+        if text is not None and text not in seen:
+            seen.add(text)
+            articles.setdefault(str(title), []).append(text)
+    eligible = [title for title, texts in articles.items() if len(texts) >= PASSAGES_PER_ARTICLE]
+    if len(eligible) < ARTICLES:
+        raise LayerwiseError(
+            f"The Wikipedia paragraphs have {len(eligible)} articles with at least "
+            f"{PASSAGES_PER_ARTICLE} passages of {WORDS[0]} to {WORDS[1]} words, the tasks need "
+            f"{ARTICLES}; give more articles."
+        )
+    chosen = [
+        (title, text)
+        for title in _shuffled(eligible, "article")[:ARTICLES]
+        for text in _shuffled(articles[title], "passage")[:PASSAGES_PER_ARTICLE]
+    ]
+    return [Passage(f"p{i:03d}", title, text) for i, (title, text) in enumerate(chosen)]
+
+
+def clustering(chosen: list[Passage]) -> pd.DataFrame:
+    """Sets of passages to be clustered by article, in mteb's schema for clustering.
+
+    Each of `CLUSTERING_SETS` sets has all passages of `ARTICLES_PER_SET` articles.
+
+    Returns
+    -------
+    DataFrame
+        Columns sentences (list of str) and labels (list of str), one row a set.
+    """
+    titles = sorted({p.article for p in chosen})
+    rows = []
+    for number in range(CLUSTERING_SETS):
+        kept = _shuffled(titles, "set", str(number))[:ARTICLES_PER_SET]
+        own = [p for p in chosen if p.article in kept]
+        own = _shuffled(own, "in set", str(number), text=_text)
+        rows.append({"sentences": [p.text for p in own], "labels": [p.article for p in own]})
+    return pd.DataFrame(rows)
+
+
+def pairs(chosen: list[Passage]) -> pd.DataFrame:
+    """Pairs of passages: of one article (1) or of two (0), in mteb's schema for pairs.
+
+    Returns
+    -------
+    DataFrame
+        Columns sentence1, sentence2, labels; every unordered pair at most once.
+    """
+    taken: set[frozenset[str]] = set()
+    rows: list[tuple[str, str, int]] = []
+    for one in chosen:
+        same = [p for p in chosen if p.article == one.article and p != one]
+        others = [p for p in chosen if p.article != one.article]
+        for label, partners, wanted in (
+            (1, same, POSITIVES_PER_PASSAGE),
+            (0, others, POSITIVES_PER_PASSAGE * NEGATIVES_PER_POSITIVE),
+        ):
+            ranked = _shuffled(partners, "pair", one.text, text=_text)
+            fresh = (p for p in ranked if frozenset((p.id, one.id)) not in taken)
+            for partner in itertools.islice(fresh, wanted):
+                taken.add(frozenset((partner.id, one.id)))
+                rows.append((one.text, partner.text, label))
+    rows = _shuffled(rows, "row", text=lambda row: row[0] + row[1])
+    return pd.DataFrame(rows, columns=["sentence1", "sentence2", "labels"])
+
+
+def reranking(chosen: list[Passage]) -> dict[str, pd.DataFrame]:
+    """Each passage as a query; candidates of its own article are relevant, others are not.
+
+    Every query has `CANDIDATES` candidates, `POSITIVE_CANDIDATES` of them relevant.
+
+    Returns
+    -------
+    dict
+        mteb's four tables of a reranking task: ``queries``, ``corpus``, ``default`` (the
+        relevance judgements) and ``top_ranked``.
+    """
+    judged, candidates = [], []
+    for one in chosen:
+        query = f"q-{one.id}"
+        order = _shuffled([p for p in chosen if p != one], "candidate", one.text, text=_text)
+        own = [p for p in order if p.article == one.article][:POSITIVE_CANDIDATES]
+        rest = [p for p in order if p.article != one.article][: CANDIDATES - len(own)]
+        listed = [p for p in order if p in own or p in rest]
+        candidates.append({"query-id": query, "corpus-ids": [p.id for p in listed]})
+        judged += [
+            {"query-id": query, "corpus-id": p.id, "score": int(p.article == one.article)}
+            for p in listed
+        ]
+    return {
+        "queries": pd.DataFrame([(f"q-{p.id}", p.text) for p in chosen], columns=["_id", "text"]),
+        "corpus": pd.DataFrame([(p.id, p.text) for p in chosen], columns=["_id", "text"]),
+        "default": pd.DataFrame(judged),
+        "top_ranked": pd.DataFrame(candidates),
+    }
+
+
+def _text(passage: Passage) -> str:
+    return passage.text
+
+
+def _shuffled(items: Iterable[T], *seed: str, text: Callable[[T], str] = str) -> list[T]:
+    """Items in an order that looks random but is the same everywhere: by hash."""
+    return sorted(items, key=lambda item: sha256_text(*seed, text(item)))

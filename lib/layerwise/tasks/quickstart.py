@@ -1,0 +1,138 @@
+"""The data of the quickstart's five tasks, one of each type, as MTEB task folders.
+
+========================== ================== =================================================
+PangLeePolarity            Classification     200 film review sentences, positive or negative
+                                              (Pang & Lee 2005); 10-fold cross-validation
+WikipediaArticleClustering Clustering         which article a passage belongs to
+WikipediaArticlePairs      PairClassification are two passages of the same article
+WikipediaArticleReranking  Reranking          a passage as query, passages of its article first
+LeeNewsSimilarity          STS                50 news texts, all 1,225 pairs, mean similarity as
+                                              judged by people (Lee, Pincombe & Welsh 2005)
+========================== ================== =================================================
+
+The first and the last come from files in the package gensim, the others from the Wikipedia
+slice in it (`layerwise.tasks.passages`). The folders have MTEB's own parquet schema, and the
+task classes (`layerwise.tasks.classes`) are run on them as any mirrored MTEB task is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from layerwise.errors import LayerwiseError, closest
+from layerwise.files import replacing
+from layerwise.paths import encode
+from layerwise.tasks import passages
+from layerwise.tasks.names import QUICKSTART
+
+log = logging.getLogger(__name__)
+
+_RERANKING_README = (
+    """---
+configs:
+"""
+    + "".join(
+        f"- config_name: {name}\n  data_files:\n  - path: {name}/test.parquet\n    split: test\n"
+        for name in ("corpus", "queries", "default", "top_ranked")
+    )
+    + "---\n"
+)
+
+
+def package_data(name: str) -> Path:
+    """Path of a file in gensim's test data, without importing gensim (which is slow).
+
+    Raises
+    ------
+    LayerwiseError
+        If gensim, or the file in it, is not there.
+    """
+    found = importlib.util.find_spec("gensim")
+    folders = found.submodule_search_locations if found else None
+    path = Path(folders[0], "test", "test_data", name) if folders else None
+    if path is None or not path.is_file():
+        raise LayerwiseError(
+            f"The quickstart's tasks need {name} of the package gensim; "
+            "install it: pip install 'gensim>=4.4'."
+        )
+    return path
+
+
+def polarity() -> pd.DataFrame:
+    """Film review sentences with their polarity.
+
+    Returns
+    -------
+    DataFrame
+        Columns text, label (0 negative, 1 positive); 200 rows, 100 of each.
+    """
+    lines = package_data("pang_lee_polarity.cor").read_text(encoding="cp1252").splitlines()
+    marks, texts = zip(*(line.split(maxsplit=1) for line in lines), strict=True)
+    labels = [{"__label__neg": 0, "__label__pos": 1}[mark] for mark in marks]
+    return pd.DataFrame({"text": [t.strip() for t in texts], "label": labels})
+
+
+def news_similarity() -> pd.DataFrame:
+    """All pairs of Lee's news texts with the mean similarity that people saw in them.
+
+    Returns
+    -------
+    DataFrame
+        Columns sentence1, sentence2, score (0 to 1); 1,225 rows over 50 distinct texts.
+    """
+    texts = package_data("lee.cor").read_text(encoding="cp1252").splitlines()
+    similarity = np.loadtxt(package_data("similarities0-1.txt"))
+    upper = itertools.combinations(range(len(texts)), 2)
+    rows = [(texts[i].strip(), texts[j].strip(), float(similarity[i, j])) for i, j in upper]
+    return pd.DataFrame(rows, columns=["sentence1", "sentence2", "score"])
+
+
+def tables(task: str, wikipedia: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The tables of a task, by their place in its folder (``""`` is the folder itself)."""
+    if task == "PangLeePolarity":
+        return {"": polarity()}
+    if task == "LeeNewsSimilarity":
+        return {"": news_similarity()}
+    chosen = passages.passages(wikipedia)
+    if task == "WikipediaArticleClustering":
+        return {"": passages.clustering(chosen)}
+    if task == "WikipediaArticlePairs":
+        return {"": passages.pairs(chosen)}
+    return passages.reranking(chosen)
+
+
+def make_tasks(wikipedia: pd.DataFrame, tasks: Sequence[str], folder: Path) -> None:
+    """Write the folder of each task below `folder`.
+
+    Parameters
+    ----------
+    wikipedia : DataFrame
+        Columns article_id, title, paragraph, text.
+
+    Raises
+    ------
+    LayerwiseError
+        If a task is not one of the quickstart's, or its data are not there.
+    """
+    for task in tasks:
+        if task not in QUICKSTART:
+            raise LayerwiseError(
+                f"{task!r} is no task that layerwise makes{closest(task, QUICKSTART)}; "
+                f"it makes {', '.join(QUICKSTART)}."
+            )
+        made = tables(task, wikipedia)
+        target = folder / encode(task)
+        for name, table in made.items():
+            with replacing(target / name / "test.parquet") as partial:
+                table.to_parquet(partial, index=False)
+        if "" not in made:
+            with replacing(target / "README.md") as partial:
+                partial.write_text(_RERANKING_README, encoding="utf-8")
+        log.info("%s: %s", task, {n or "test": len(t) for n, t in made.items()})

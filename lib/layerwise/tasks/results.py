@@ -1,0 +1,202 @@
+"""A layer's result on a task: MTEB's JSON, when it still holds, and its rows in the tidy table.
+
+Below the folder ``results/scores/{model}/{revision}/{task}`` the files lie as mteb's own result
+cache has them, so that ``mteb.ResultCache(folder)`` reads them::
+
+    results/{model}/{revision}/experiments/{how it was read}/{task}.json
+    results/{model}/{revision}/experiments/{how it was read}/model_meta.json
+
+``model_meta.json`` holds the layer, the tokens, the pooling and the readout as mteb's experiment
+arguments. The result has one key more than mteb's, ``layerwise``, which mteb's reader passes
+over: a hash of all that the numbers depend on. A result whose hash is the present one is kept.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layerwise.errors import LayerwiseError, closest
+from layerwise.files import replacing
+from layerwise.paths import encode
+from layerwise.tasks.layout import Reading
+
+COLUMNS = {
+    "model": "string", "revision": "string", "task": "string", "task_type": "string",
+    "subset": "string", "split": "string", "layer": "int32", "depth": "float64",
+    "tokens": "string", "pooling": "string", "readout": "string", "main_score": "float64",
+    "score_low": "float64", "score_high": "float64", "n_runs": "int32",
+}  # fmt: skip
+"""The tidy table's columns and their types. Scores are from 0 to 1, to six decimals as in mteb's
+JSON; the interval is null where the evaluator gives no values per run, and ``n_runs`` is 1."""
+
+# Keys of the config's section that concern other steps, or change no number.
+_ELSEWHERE = {"pooling", "threads"}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How scores are made of embeddings.
+
+    Attributes
+    ----------
+    normalize : scale every embedding to unit length before it is scored, as the makers of
+        embedding models do. No cosine changes; classifiers and clusterings do.
+    bootstrap : resamples of an interval
+    confidence : of an interval, 0 to 1
+    seed : of the resampling; mteb's own seeds are left as they are
+    """
+
+    normalize: bool = True
+    bootstrap: int = 1000
+    confidence: float = 0.95
+    seed: int = 0
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Settings:
+        """Take the settings from the config's section.
+
+        Raises
+        ------
+        LayerwiseError
+            If there is a setting that nothing knows.
+        """
+        known = {field.name for field in fields(cls)}
+        for key in given:
+            if key not in known | _ELSEWHERE:
+                raise LayerwiseError(
+                    f"scoring.{key} is no setting{closest(key, known)}; accepted are "
+                    f"{', '.join(sorted(known | _ELSEWHERE))}."
+                )
+        return cls(**{k: v for k, v in given.items() if k in known})
+
+
+def schema() -> Any:
+    """Arrow schema of the tidy table."""
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in COLUMNS.items()])
+
+
+def experiment(reading: Reading, layer: int, settings: Settings) -> dict[str, Any]:
+    """What mteb calls the experiment's arguments: what was read, and how."""
+    return {"layer": layer, **reading._asdict(), "normalize": settings.normalize}
+
+
+def result_path(folder: Path, meta: Any, task: str) -> Path:
+    """Where the result of a task lies below `folder`, `meta` being mteb's model metadata."""
+    revision = encode(str(meta.revision))
+    model = Path(folder, "results", str(meta.model_name_as_path()), revision)
+    return model / "experiments" / str(meta.experiment_name) / f"{encode(task)}.json"
+
+
+def read_result(path: Path, key: str) -> dict[str, Any] | None:
+    """The result at `path`, if it is there, whole, and made of the same things."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None
+    return document if document.get("layerwise", {}).get("key") == key else None
+
+
+def write_result(
+    path: Path, task: Any, scores: Mapping[str, Any], seconds: float, meta: Any, key: str
+) -> dict[str, Any]:
+    """Write one layer's result and its model metadata; returns the result's JSON.
+
+    Parameters
+    ----------
+    scores : mapping
+        mteb's scores by split and subset.
+    seconds : float
+        Time that the evaluation took.
+
+    Raises
+    ------
+    LayerwiseError
+        If the folder cannot be written.
+    """
+    from mteb.results import TaskResult
+
+    result = TaskResult.from_task_results(
+        task, scores, evaluation_time=seconds, date=datetime.datetime.now(tz=datetime.UTC)
+    )
+    with replacing(path.with_name("model_meta.json")) as partial:
+        partial.write_text(json.dumps(meta.to_dict(), default=str, indent=2), encoding="utf-8")
+    with replacing(path) as partial:
+        result.to_disk(partial)
+        document: dict[str, Any] = json.loads(partial.read_text(encoding="utf-8"))
+        document["layerwise"] = {
+            "key": key,
+            "task_type": str(task.metadata.type),
+            "main_score": str(task.metadata.main_score),
+        }
+        partial.write_text(json.dumps(document, indent=2), encoding="utf-8")
+    return document
+
+
+def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:
+    """The values that a main score is the mean of, where mteb's evaluator gives them.
+
+    Classification: one per experiment. Clustering: one per set of documents, or per sample and
+    level of labels. Others have none.
+    """
+    if "scores_per_experiment" in scores:
+        return [float(run[main_score]) for run in scores["scores_per_experiment"]]
+    name = "v_measures" if main_score == "v_measure" else f"{main_score}_scores"
+    values = scores.get(name, [])
+    if isinstance(values, Mapping):
+        values = [value for level in values.values() for value in level]
+    return [float(value) for value in values] if isinstance(values, list) else []
+
+
+def interval(values: list[float], settings: Settings) -> tuple[float | None, float | None]:
+    """Percentile bootstrap interval of the mean of `values`; (None, None) for fewer than two.
+
+    Efron & Tibshirani 1993, chapter 13. The same resamples are drawn for every layer.
+    """
+    if len(values) < 2:
+        return None, None
+    rng = np.random.default_rng(settings.seed)
+    drawn = rng.integers(len(values), size=(settings.bootstrap, len(values)))
+    means = np.asarray(values)[drawn].mean(axis=1)
+    tail = (1 - settings.confidence) / 2
+    low, high = np.quantile(means, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def rows(
+    document: Mapping[str, Any], about: Mapping[str, Any], settings: Settings
+) -> list[dict[str, Any]]:
+    """The tidy table's rows of one result: one for each split and subset.
+
+    Parameters
+    ----------
+    about : mapping
+        The columns that are the same on all of them: model, revision, layer and so on.
+    """
+    facts = document["layerwise"]
+    made = []
+    for split, entries in document["scores"].items():
+        for scores in entries:
+            single = runs(scores, facts["main_score"])
+            low, high = interval(single, settings)
+            row = {
+                **about,
+                "task": document["task_name"],
+                "task_type": facts["task_type"],
+                "subset": scores["hf_subset"],
+                "split": split,
+                "main_score": float(scores["main_score"]),
+                "score_low": low,
+                "score_high": high,
+                "n_runs": len(single) or 1,
+            }
+            made.append({column: row[column] for column in COLUMNS})
+    return made
