@@ -133,14 +133,15 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 tasks=tuple(str(t) for _, t in whole.index),
                 task_types=tuple(str(t) for t, _ in whole.index),
                 layers=whole.columns.to_numpy(dtype=np.int64),
-                last_layer=_last_layer(part),
+                last_layer=last_layer_of(part),
                 values=whole.to_numpy(dtype=np.float64),
             )
         )
     return curves
 
 
-def _last_layer(part: pd.DataFrame) -> int:
+def last_layer_of(part: pd.DataFrame) -> int:
+    """L, from rows of one model with their layer and depth = layer / L."""
     deepest = int(part["layer"].max())
     depth = float(part["depth"].max())
     return round(deepest / depth) if depth > 0 else deepest

@@ -34,8 +34,9 @@ class Drawn:
 
     def rst(self) -> str:
         """Title and caption as reStructuredText; names cannot be taken for markup."""
-        return f"**{_plain(self.title)}**\n\n{_plain(self.caption)}\n"
+        return f"**{plain(self.title)}**\n\n{plain(self.caption)}\n"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """Text in which reStructuredText finds no markup."""
     return "".join("\\" + c if c in "\\*`_|" else c for c in text)

@@ -159,7 +159,7 @@ def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str) 
         f"{what} by depth in per cent of the layers (0 is the embedding output), on {n} prompts "
         f"of {corpora}, one line a checkpoint: {counted(len(facts['steps']), 'training step')} "
         f"from {facts['steps'][0]:,} to {facts['steps'][-1]:,}, coloured on a logarithmic scale; "
-        "one column a model and a choice of the tokens that count, one row a metric. The title gives "
-        f"the layer with the largest change of {metric_label(facts['metric'])} "
+        "one column a model and a choice of the tokens that count, one row a metric. The title "
+        f"gives the layer with the largest change of {metric_label(facts['metric'])} "
         f"({TOKENS[facts['tokens']]}) between the first and the last checkpoint."
     )

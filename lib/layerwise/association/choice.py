@@ -1,0 +1,282 @@
+"""Layer choice without labels: what following a metric would have cost or gained.
+
+Each metric with a declared direction picks the layer at its better end; of equal layers the
+shallowest. No score is looked at in the choice. Beside the metrics stand the ``consensus`` (the
+layer with the best mean rank over the paper's seven metrics, those of them there are) and the
+baselines that need no metric at all: ``last layer`` and ``middle layer`` (l = L/2, rounded down).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from layerwise.association import nulls
+from layerwise.association.curves import VARIANT, ScoreCurves, metric_curves, score_curves
+from layerwise.association.revisions import last_revision
+from layerwise.errors import LayerwiseError
+
+log = logging.getLogger(__name__)
+
+Floats = npt.NDArray[np.float64]
+
+CONSENSUS = "consensus"
+LAST = "last layer"
+MIDDLE = "middle layer"
+BASELINE = "baseline"
+
+# Those of the paper. Others are variations on them, which would count the same evidence twice.
+CONSENSUS_OF = frozenset(
+    {
+        "prompt_entropy",
+        "dataset_entropy",
+        "effective_rank",
+        "curvature",
+        "infonce",
+        "lidar",
+        "dime",
+    }
+)
+
+COLUMNS = (
+    "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
+    "pooling", "task_type", "layer", "depth", "score", "best_layer", "best_score", "regret",
+    "last_score", "gain_over_last", "gain_low", "gain_high", "middle_score", "gain_over_middle",
+    "n_layers", "n_tasks",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Pick:
+    """A layer picked by one metric for one model, corpus and token choice.
+
+    Attributes
+    ----------
+    variant : dict
+        The columns of `VARIANT`.
+    layer : int
+    """
+
+    variant: Mapping[str, object]
+    layer: int
+
+
+def pick_layers(
+    rows: pd.DataFrame,
+    values: Floats,
+    layers: npt.NDArray[np.int64],
+    directions: Mapping[str, int],
+) -> list[Pick]:
+    """The layer that each metric picks, then the consensus of each corpus and protocol.
+
+    The consensus takes one variant of each metric of `CONSENSUS_OF` (raw, and alpha 1 where there
+    is one), ranks the layers by each, and averages the ranks; it needs two metrics. A layer
+    without a value ranks last.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        The columns of `VARIANT`, one row a metric.
+    values : array, shape (k, n)
+    layers : array, shape (n,)
+    directions : mapping from metric to +1 (higher is better) or -1
+        Metrics that are not in it are passed over.
+    """
+    from scipy.stats import rankdata
+
+    picks: list[Pick] = []
+    ranked: list[tuple[object, object, Floats]] = []
+    for index, metric in enumerate(rows["metric"]):
+        if metric not in directions or not np.isfinite(values[index]).any():
+            continue
+        good = np.where(np.isfinite(values[index]), directions[metric] * values[index], -np.inf)
+        variant = dict(rows.iloc[index][VARIANT])
+        picks.append(Pick(variant, int(layers[int(np.argmax(good))])))
+        alpha = variant["alpha"]
+        plain = variant["normalization"] == "raw" and (pd.isna(alpha) or alpha == 1)
+        if plain and metric in CONSENSUS_OF:
+            ranked.append((variant["corpus"], variant["protocol"], rankdata(good)))
+    for corpus, protocol in dict.fromkeys((c, p) for c, p, _ in ranked):
+        ranks = [r for c, p, r in ranked if (c, p) == (corpus, protocol)]
+        if len(ranks) > 1:
+            variant = {
+                "corpus": corpus,
+                "metric": CONSENSUS,
+                "protocol": protocol,
+                "alpha": np.nan,
+                "normalization": "raw",
+            }
+            picks.append(Pick(variant, int(layers[int(np.argmax(np.mean(ranks, axis=0)))])))
+    return picks
+
+
+def choose_layers(
+    metrics: pd.DataFrame,
+    scores: pd.DataFrame,
+    directions: Mapping[str, int],
+    *,
+    own_texts: Mapping[str, str] | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Hold the picks of every metric against the scores, per model and task type.
+
+    Parameters
+    ----------
+    metrics, scores : DataFrame
+        Tidy tables.
+    directions : mapping
+        As `layerwise.metrics.registry.directions` gives it.
+    own_texts : mapping of corpus to task, optional
+        As in `layerwise.association.curves.metric_curves`; a task's pick then comes from the mean
+        over the tasks' own corpora.
+    resamples, seed : int
+        Bootstrap over tasks, for the interval of the gain over the last layer.
+
+    Returns
+    -------
+    DataFrame with the columns of `COLUMNS`. Scores in [0, 1]; regret = best score - score, >= 0;
+    gains are differences of scores; `gain_low` and `gain_high` null for a single task. Baselines
+    have the protocol ``baseline``.
+
+    Raises
+    ------
+    LayerwiseError
+        If metrics and scores have no model in common, or no metric has a direction.
+    """
+    if not set(metrics["metric"]) & set(directions):
+        raise LayerwiseError(
+            "None of the metrics has a direction, so none can pick a layer; metrics are "
+            f"{', '.join(sorted(set(metrics['metric'])))}, directions are known for "
+            f"{', '.join(sorted(directions))}."
+        )
+    rows: list[dict[str, object]] = []
+    for curves in score_curves(scores):
+        variants, values = metric_curves(metrics, curves, own_texts=own_texts)
+        if not len(variants):
+            log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
+            continue
+        for group in curves.groups():
+            tasks = curves.of_type(group)
+            # Of a task without texts of its own nothing is known; the others speak for it.
+            with_value = np.isfinite(values[:, tasks]).any(axis=2, keepdims=True)
+            total = np.where(with_value, values[:, tasks], 0.0).sum(axis=1)
+            count = with_value.sum(axis=1)
+            curve = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+            picks = pick_layers(variants, curve, curves.layers, directions)
+            rng = nulls.generator(
+                seed, curves.model, curves.revision, curves.tokens, curves.pooling, group
+            )
+            rows += _held_against(picks + _baselines(curves), curves, group, resamples, rng)
+    if not rows:
+        raise LayerwiseError(
+            "The metrics and the scores have no model with the same revision and tokens in common."
+        )
+    return pd.DataFrame(rows)[list(COLUMNS)]
+
+
+def _baselines(curves: ScoreCurves) -> list[Pick]:
+    fixed = {
+        LAST: curves.layers[-1],
+        MIDDLE: curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()],
+    }
+    return [
+        Pick(
+            {
+                "corpus": "none",
+                "metric": name,
+                "protocol": BASELINE,
+                "alpha": np.nan,
+                "normalization": "raw",
+            },
+            int(layer),
+        )
+        for name, layer in fixed.items()
+    ]
+
+
+def _held_against(
+    picks: Sequence[Pick],
+    curves: ScoreCurves,
+    group: str,
+    resamples: int,
+    rng: np.random.Generator,
+) -> list[dict[str, object]]:
+    values = curves.values[curves.of_type(group)]
+    mean = values.mean(axis=0)
+    place = {int(layer): i for i, layer in enumerate(curves.layers)}
+    best = int(np.argmax(mean))
+    middle = place[_baselines(curves)[1].layer]
+    weights = nulls.task_resamples(len(values), resamples, rng) if len(values) > 1 else None
+    rows = []
+    for pick in picks:
+        at = place[pick.layer]
+        low = high = np.nan
+        if weights is not None:
+            gains = weights @ (values[:, at] - values[:, -1])
+            low, high = (float(v) for v in nulls.interval(gains))
+        rows.append(
+            {
+                **pick.variant,
+                "model": curves.model,
+                "revision": curves.revision,
+                "tokens": curves.tokens,
+                "pooling": curves.pooling,
+                "task_type": group,
+                "layer": pick.layer,
+                "depth": pick.layer / max(curves.last_layer, 1),
+                "score": mean[at],
+                "best_layer": int(curves.layers[best]),
+                "best_score": mean[best],
+                "regret": mean[best] - mean[at],
+                "last_score": mean[-1],
+                "gain_over_last": mean[at] - mean[-1],
+                "gain_low": low,
+                "gain_high": high,
+                "middle_score": mean[middle],
+                "gain_over_middle": mean[at] - mean[middle],
+                "n_layers": len(mean),
+                "n_tasks": len(values),
+            }
+        )
+    return rows
+
+
+def summarize(choices: pd.DataFrame) -> pd.DataFrame:
+    """How each metric did over all models, the last revision of each.
+
+    Returns
+    -------
+    DataFrame
+        One row a metric (with corpus, protocol, alpha, normalization), tokens, pooling and task
+        type, best first: n_models, mean_score, mean_regret, worst_regret, mean_gain_over_last,
+        beats_last, ties_last and beats_middle (numbers of models).
+    """
+    last = choices.groupby("model")["revision"].agg(lambda r: last_revision(r.unique()))
+    final = choices[choices["revision"] == choices["model"].map(last)]
+    keys = [*VARIANT, "tokens", "pooling", "task_type"]
+    summary = (
+        final.assign(
+            beats_last=final["gain_over_last"] > 0,
+            ties_last=final["gain_over_last"] == 0,
+            beats_middle=final["gain_over_middle"] > 0,
+        )
+        .groupby(keys, dropna=False)
+        .agg(
+            n_models=("model", "nunique"),
+            mean_score=("score", "mean"),
+            mean_regret=("regret", "mean"),
+            worst_regret=("regret", "max"),
+            mean_gain_over_last=("gain_over_last", "mean"),
+            beats_last=("beats_last", "sum"),
+            ties_last=("ties_last", "sum"),
+            beats_middle=("beats_middle", "sum"),
+        )
+        .reset_index()
+    )
+    return summary.sort_values(["task_type", "tokens", "mean_regret"], ignore_index=True)

@@ -1,0 +1,86 @@
+"""The first page of the report: which layer of each model is best, by how much, how surely."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+
+import pandas as pd
+
+from layerwise.figures.drawn import plain
+from layerwise.figures.labels import TOKENS, listing
+from layerwise.figures.settings import in_order
+
+HEAD = (
+    "Model", "Tokens that count", "Best layer", "Score", "Last layer’s score", "Lead (95 %)",
+    "Lead on a new task", "Sure", "Likely between",
+)  # fmt: skip
+
+
+def first_page(best: pd.DataFrame, order: Sequence[str]) -> str:
+    """Write the table of best layers with what its columns mean, as reStructuredText.
+
+    Parameters
+    ----------
+    best : DataFrame
+        From `layerwise.association.best.best_layers`; the rows over all tasks are shown.
+    order : sequence of str
+        Models in the order to show them; others follow.
+    """
+    rows = best[best["task_type"] == "all"]
+    cells = [list(HEAD)]
+    sentences = []
+    for model in in_order(list(rows["model"].unique()), order):
+        mine = rows[rows["model"] == model]
+        for choice in in_order(list(mine["tokens"].unique()), list(TOKENS)):
+            records = mine[mine["tokens"] == choice].to_dict("records")
+            cells += [_cells(record) for record in records]
+        sentences.append(_sentence(mine))
+    n_tasks = sorted({int(n) for n in rows["n_tasks"]})
+    tasks = listing([str(n) for n in n_tasks])
+    table = [".. list-table::", "   :header-rows: 1", ""]
+    for line in cells:
+        table += [f"   {'* -' if i == 0 else '  -'} {plain(c)}" for i, c in enumerate(line)]
+    notes = (
+        f"Scores are mean main scores (× 100) over {tasks} tasks; layer 0 is the embedding "
+        "output. *Lead*: the best layer's score less the last layer's, with a 95 % bootstrap "
+        "interval over tasks. *Lead on a new task*: the same on a task that had no say in choosing "
+        "the layer, which takes off the luck of the best of many. *Sure*: share of bootstrap samples of the "
+        "tasks in which the same layer is best; *likely between*: the layers that are best in "
+        "95 % of them."
+    )
+    return "\n".join([*(f"- {s}" for s in sentences), "", *table, "", notes, ""])
+
+
+def _cells(row: Mapping[Hashable, object]) -> list[str]:
+    several = int(str(row["n_tasks"])) > 1
+    name = str(row["model"])
+    if row["revision"] != "main":
+        name += f" ({row['revision']})"
+    return [
+        name,
+        TOKENS[str(row["tokens"])],
+        f"{row['best_layer']} of {row['last_layer']}",
+        _points(row["best_score"]),
+        _points(row["last_score"]),
+        f"{_points(row['gain'])} ({_points(row['gain_low'])} to {_points(row['gain_high'])})"
+        if several
+        else _points(row["gain"]),
+        _points(row["gain_new_task"]) if several else "–",
+        f"{100 * float(str(row['certainty'])):.0f} %" if several else "–",
+        f"{row['likely_from']} and {row['likely_to']}" if several else "–",
+    ]
+
+
+def _sentence(rows: pd.DataFrame) -> str:
+    top = rows.loc[[rows["best_score"].idxmax()]].to_dict("records")[0]
+    lead = 100 * float(top["gain"])
+    by = "which is the last" if lead == 0 else f"{lead:.1f} points above the last"
+    sure = f", best in {100 * top['certainty']:.0f} % of resamples" if top["n_tasks"] > 1 else ""
+    return (
+        f"**{plain(str(top['model']))}**: layer {top['best_layer']} of {top['last_layer']} "
+        f"({TOKENS[str(top['tokens'])]}), {100 * top['best_score']:.1f}, {by}{sure}."
+    )
+
+
+def _points(value: object) -> str:
+    return f"{100 * float(str(value)):.1f}"

@@ -1,0 +1,13 @@
+"""The kinds of studies and the tables each needs. Importing this costs nothing: plans use it."""
+
+from __future__ import annotations
+
+NEEDS: dict[str, tuple[str, ...]] = {
+    "score_by_depth": ("scores",),
+    "metrics_by_depth": ("metrics",),
+    "metric_vs_score": ("metrics", "scores"),
+    "metrics_over_checkpoints": ("metrics",),
+}
+
+# Kinds that show every checkpoint of a model unless the study names some.
+OVER_CHECKPOINTS = frozenset({"metrics_over_checkpoints"})
