@@ -43,10 +43,10 @@ def first_page(best: pd.DataFrame, order: Sequence[str]) -> str:
     notes = (
         f"Scores are mean main scores (× 100) over {tasks} tasks; layer 0 is the embedding "
         "output. *Lead*: the best layer's score less the last layer's, with a 95 % bootstrap "
-        "interval over tasks. *Lead on a new task*: the same on a task that had no say in choosing "
-        "the layer, which takes off the luck of the best of many. *Sure*: share of bootstrap samples of the "
-        "tasks in which the same layer is best; *likely between*: the layers that are best in "
-        "95 % of them."
+        "interval over tasks. *Lead on a new task*: the same on a task that had no say in "
+        "choosing the layer, which takes off the luck of the best of many. *Sure*: share of "
+        "bootstrap samples of the tasks in which the same layer is best; *likely between*: the "
+        "layers that are best in 95 % of them."
     )
     return "\n".join([*(f"- {s}" for s in sentences), "", *table, "", notes, ""])
 

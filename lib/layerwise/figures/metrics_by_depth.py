@@ -88,7 +88,7 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     style.header(
         figure,
         title,
-        f"On {n} prompts of {corpora}. Bands: 95 % interval of the mean or jackknife.",
+        f"By depth, on {n} prompts of {corpora}. Bands: ± 1.96 standard errors.",
     )
     return Drawn(figure, table, title, _caption(facts, study, corpora, n, by), facts)
 

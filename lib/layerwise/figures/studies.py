@@ -17,6 +17,7 @@ from layerwise.figures import (
     style,
 )
 from layerwise.figures.drawn import Drawn
+from layerwise.figures.kinds import NEEDS
 from layerwise.figures.settings import StudySettings
 
 
@@ -32,25 +33,22 @@ class Tables:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of study: its function and the tables that function takes, in order."""
+    """A kind of study: its function, which takes the tables of `NEEDS` in order, and a summary."""
 
     draw: Callable[..., Drawn]
-    needs: tuple[str, ...]
     about: str
 
 
 KINDS: Mapping[str, Kind] = {
     "score_by_depth": Kind(
-        score_by_depth.draw, ("scores",), "mean task score of each layer, a panel per model"
+        score_by_depth.draw, "mean task score of each layer, a panel per model"
     ),
     "metrics_by_depth": Kind(
-        metrics_by_depth.draw, ("metrics",), "metrics by depth, models (or corpora) compared"
+        metrics_by_depth.draw, "metrics by depth, models (or corpora) compared"
     ),
-    "metric_vs_score": Kind(
-        metric_vs_score.draw, ("metrics", "scores"), "metric against score, a point per layer"
-    ),
+    "metric_vs_score": Kind(metric_vs_score.draw, "metric against score, a point per layer"),
     "metrics_over_checkpoints": Kind(
-        metrics_over_checkpoints.draw, ("metrics",), "metrics by depth, a line per checkpoint"
+        metrics_over_checkpoints.draw, "metrics by depth, a line per checkpoint"
     ),
 }
 
@@ -92,7 +90,7 @@ def draw(settings: Mapping[str, Any], tables: Tables, order: Sequence[str] | Non
     study = StudySettings.from_dict(settings)
     kind = kind_of(study.kind)
     needed = []
-    for name in kind.needs:
+    for name in NEEDS[study.kind]:
         table = getattr(tables, name)
         if table is None:
             raise LayerwiseError(f"A study of kind {study.kind} needs --{name}; give it.")
