@@ -37,7 +37,7 @@ COLUMNS = {
 JSON; the interval is null where the evaluator gives no values per run, and ``n_runs`` is 1."""
 
 # Keys of the config's section that concern other steps, or change no number.
-_ELSEWHERE = {"pooling", "threads"}
+_ELSEWHERE = {"poolings", "readouts", "threads"}
 
 
 @dataclass(frozen=True)
