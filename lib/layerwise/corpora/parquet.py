@@ -53,15 +53,22 @@ def write(
 
 
 def read(
-    path: Path, schema: str, version: int, columns: Sequence[str]
+    path: Path, schema: str, version: int, columns: Mapping[str, str], facts: Sequence[str] = ()
 ) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """The named columns as lists, and the metadata, of a file that `write` made.
+
+    Parameters
+    ----------
+    columns : mapping
+        Names of the columns wanted, and their types as in `write`.
+    facts : sequence of str, optional
+        Metadata that must be there.
 
     Raises
     ------
     LayerwiseError
         If the file is missing, cut off, damaged, no parquet, of another schema or version, or
-        lacks a column. The message names the file and the reason.
+        lacks a column or fact. The message names the file and the reason.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -75,20 +82,30 @@ def read(
                 key.decode(): value.decode()
                 for key, value in (file.schema_arrow.metadata or {}).items()
             }
-            _check(path, metadata, schema, version)
-            missing = set(columns) - set(file.schema_arrow.names)
-            if missing:
-                raise LayerwiseError(f"{path} has lost its column {min(missing)!r}; {REMEDY}")
+            _check(path, metadata, schema, version, facts)
+            types = {field.name: str(field.type) for field in file.schema_arrow}
+            for name, kind in columns.items():
+                if types.get(name, "none").removeprefix("large_") != kind.removeprefix("large_"):
+                    raise LayerwiseError(
+                        f"{path} has no column {name!r} of type {kind} any more (its type is "
+                        f"{types.get(name)!r}); {REMEDY}"
+                    )
             table = file.read(columns=list(columns))
-    except (pa.ArrowException, OSError) as error:
+    # A damaged footer also shows as a name that is no UTF-8.
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise LayerwiseError(
             f"{path} is cut off, damaged or no parquet file ({str(error).splitlines()[0]}); "
             + REMEDY
         ) from error
+    for name in columns:
+        if table.column(name).null_count:
+            raise LayerwiseError(f"{path} lacks values in its column {name!r}; {REMEDY}")
     return {name: table.column(name).to_pylist() for name in columns}, metadata
 
 
-def _check(path: Path, metadata: Mapping[str, str], schema: str, version: int) -> None:
+def _check(
+    path: Path, metadata: Mapping[str, str], schema: str, version: int, facts: Sequence[str]
+) -> None:
     found = metadata.get("schema")
     if found != schema:
         raise LayerwiseError(
@@ -103,3 +120,6 @@ def _check(path: Path, metadata: Mapping[str, str], schema: str, version: int) -
         )
     if metadata.get("complete") != "true":
         raise LayerwiseError(f"{path} is incomplete: its writer was stopped; {REMEDY}")
+    for fact in facts:
+        if fact not in metadata:
+            raise LayerwiseError(f"{path} has lost its {fact!r} in the metadata; {REMEDY}")

@@ -120,7 +120,11 @@ def _package(name: str, path: str | None) -> Source:
 
 def _wikipedia(path: Path) -> Source:
     columns, metadata = parquet.read(
-        path, wikipedia.SCHEMA, wikipedia.VERSION, ("article_id", "paragraph", "text")
+        path,
+        wikipedia.SCHEMA,
+        wikipedia.VERSION,
+        {"article_id": "int64", "paragraph": "int64", "text": "large_string"},
+        ("source_sha256", "licence"),
     )
     ids = zip(columns["article_id"], columns["paragraph"], strict=True)
     pairs = (

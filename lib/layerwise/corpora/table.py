@@ -27,6 +27,7 @@ from layerwise.files import sha256_text
 
 CORPUS_SCHEMA, CORPUS_VERSION = "layerwise.corpus", 1
 VIEWS_SCHEMA, VIEWS_VERSION = "layerwise.views", 1
+CORPUS_COLUMNS = {"prompt_id": "large_string", "text": "large_string", "n_tokens": "int64"}
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def read_corpus(path: Path) -> Corpus:
         If the file is missing, damaged, foreign, of another version, or was edited.
     """
     columns, metadata = parquet.read(
-        path, CORPUS_SCHEMA, CORPUS_VERSION, ("prompt_id", "text", "n_tokens")
+        path, CORPUS_SCHEMA, CORPUS_VERSION, CORPUS_COLUMNS, ("corpus", "hash")
     )
     corpus = Corpus(
         metadata["corpus"], columns["prompt_id"], columns["text"], columns["n_tokens"], metadata
@@ -255,7 +256,13 @@ def read_views(path: Path, corpus: Corpus) -> list[list[str]]:
 
 
 def _views_by_prompt(path: Path, corpus: Corpus) -> tuple[dict[str, list[str]], int]:
-    columns, metadata = parquet.read(path, VIEWS_SCHEMA, VIEWS_VERSION, ("prompt_id", "text"))
+    columns, metadata = parquet.read(
+        path,
+        VIEWS_SCHEMA,
+        VIEWS_VERSION,
+        {"prompt_id": "large_string", "text": "large_string"},
+        ("corpus", "corpus_hash", "hash", "n_views"),
+    )
     if metadata["corpus_hash"] != corpus.hash:
         raise LayerwiseError(
             f"{path} holds views of other prompts (corpus {metadata['corpus']!r}, hash "
