@@ -55,4 +55,4 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
     if n < 2:
         raise UndefinedMetricError("The mean cosine needs two embeddings that are not zero.")
     value, without = mean_cosine(rows)
-    yield Overall(value, uncertainty.from_leave_one_out(without), n, len(layer.pooled) - n)
+    yield Overall(value, uncertainty.from_leave_one_out(without), n)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -39,6 +40,11 @@ def joint_entropies(K: Array, alphas: Sequence[float], shortcut: bool = False) -
     alphas : sequence of float
     shortcut : bool
         Order 2 as in the released code: ``-log(‖K‖_F² / N²)``, whatever the trace.
+
+    Returns
+    -------
+    array, shape (len(alphas),)
+        NaN if K is zero.
     """
     values: Array = np.empty(0)
     if any(alpha != 2 for alpha in alphas):
@@ -46,7 +52,8 @@ def joint_entropies(K: Array, alphas: Sequence[float], shortcut: bool = False) -
     result = []
     for alpha in alphas:
         if alpha == 2 and shortcut:
-            result.append(-np.log(np.einsum("ij,ij->", K, K) / len(K) ** 2))
+            squares = float(np.einsum("ij,ij->", K, K))
+            result.append(-math.log(squares / len(K) ** 2) if squares > 0 else math.nan)
         elif alpha == 2:
             result.append(collision_entropy(K))
         else:
@@ -134,7 +141,6 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
     settings, reference = layer.settings, layer.protocol == "reference"
     alphas = settings.alphas
     A, B = layer.pair
-    total = len(layer.names)
     if not reference:
         A, B, _ = unit_pair(A, B)
     n, d = A.shape
@@ -149,6 +155,10 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
         return difference_of_entropies(a @ a.T, b @ b.T, alphas, orders, shortcut=reference)
 
     values = difference(slice(None))
+    if not np.isfinite(values).all():
+        raise UndefinedMetricError(
+            "Too few embeddings differ from zero for a permuted pair."
+        )
     errors = uncertainty.of_groups(difference, n, settings.stderr_groups, settings.seed)
     for alpha, value, error in zip(alphas, values, errors, strict=True):
-        yield Overall(float(value), float(error), n, total - n, size=n, alpha=alpha)
+        yield Overall(float(value), float(error), n, size=n, alpha=alpha)

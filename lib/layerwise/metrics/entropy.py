@@ -165,7 +165,8 @@ def normalise(value: Array | float, normalization: str, n: Array | float, d: flo
         NaN where the divisor is 0 (one row or one column): such an entropy is always 0, and its
         share of the maximum is not defined.
     """
-    log_n, log_d = np.log(np.asarray(n, dtype=np.float64)), np.log(float(d))
+    # No rows (a prompt of which no token counts) are as little of a divisor as one.
+    log_n, log_d = np.log(np.maximum(n, 1.0)), np.log(float(d))
     divisor = {
         "raw": np.float64(1.0),
         "logN": log_n,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +15,40 @@ from layerwise.metrics.inputs import LayerInputs
 from layerwise.metrics.registry import Array, Overall, PerPrompt, UndefinedMetricError, metric
 from layerwise.metrics.spectra import check_matrix
 
-# Anchors compared at a time: bounds memory at BLOCK² float64, and keeps a block in the cache.
+# Anchors compared at a time: a block of similarities stays in the cache.
 BLOCK = 512
+# Up to this size of s/τ the exponentials of all similarities fit one common scale, in float32 too.
+COMMON_SCALE = 40.0
 
 
-def infonce_losses(A: Array, B: Array, temperature: float) -> Array:
-    """Loss of each prompt, the mean over its two anchors.
+@dataclass(frozen=True)
+class Losses:
+    """InfoNCE prompt by prompt.
 
-    ``-log(exp(s_pos/τ) / Σ_{others} exp(s/τ))``, s the inner product, over the 2N - 1 others.
+    Attributes
+    ----------
+    own : array, shape (N,)
+        Loss of each prompt, the mean over its two anchors, in nats; not below 0.
+    pull : array, shape (N,)
+        Derivative of the sum of all losses by the prompt's weight as one of the *others*: how
+        often its views are mistaken for the positive. The mean is 1.
+    """
+
+    own: Array
+    pull: Array
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of the mean loss.
+
+        The losses are no independent values: a prompt that is near to many raises all of theirs.
+        Their standard deviation over √N would be half of what a jackknife gives.
+        """
+        return uncertainty.from_weights((self.own + self.pull) / len(self.own))
+
+
+def infonce_losses(A: Array, B: Array, temperature: float) -> Losses:
+    """Losses ``-log(exp(s_pos/τ) / Σ_{others} exp(s/τ))``, s the inner product.
 
     Parameters
     ----------
@@ -29,52 +56,62 @@ def infonce_losses(A: Array, B: Array, temperature: float) -> Array:
         Two views of the same prompts, row by row; of unit length for cosine similarity.
     temperature : float
         τ.
-
-    Returns
-    -------
-    array, shape (N,)
-        In nats, not below 0.
     """
     n = len(A)
     Z = np.concatenate([A, B])
     positive = np.einsum("ij,ij->i", A, B) / temperature
-    # No similarity exceeds the largest squared norm: subtracting that keeps exp below 1. A
-    # shift too large for float64's range below 1 would empty a sum; then each row gets its own.
     top = float(np.einsum("ij,ij->i", Z, Z).max()) / temperature
-    if top > 300:
-        return _losses_row_by_row(Z, positive, temperature)
-    sums = np.zeros(2 * n)
-    starts = range(0, 2 * n, BLOCK)
-    for i in starts:
-        rows = slice(i, i + BLOCK)
-        for j in starts:
-            # The matrix is symmetric: each block of its upper half serves twice.
-            if j < i:
-                continue
-            columns = slice(j, j + BLOCK)
+    if top <= COMMON_SCALE:
+        log_sums, pull = _by_halves(Z, temperature, top)
+    else:
+        log_sums, pull = _by_rows(Z, temperature)
+    own = (log_sums[:n] + log_sums[n:]) / 2 - positive
+    return Losses(np.asarray(own), np.asarray((pull[:n] + pull[n:]) / 2))
+
+
+def _by_halves(Z: Array, temperature: float, top: float) -> tuple[Array, Array]:
+    """Log of each anchor's sum and each anchor's share in all sums, by half of the matrix.
+
+    Similarities are symmetric, so each block above the diagonal serves its rows and its columns.
+    No similarity exceeds `top`, the largest squared norm, which keeps every exponential below 1.
+    """
+    size = len(Z)
+    sums, pull = np.zeros(size), np.zeros(size)
+    kept: list[tuple[slice, slice, npt.NDArray[np.float32]]] = []
+    for i in range(0, size, BLOCK):
+        for j in range(i, size, BLOCK):
+            rows, columns = slice(i, i + BLOCK), slice(j, j + BLOCK)
             block = Z[rows] @ Z[columns].T
             block *= 1 / temperature
             block -= top
             np.exp(block, out=block)
             if i == j:
                 np.fill_diagonal(block, 0.0)
-                sums[rows] += block.sum(axis=1)
             else:
-                sums[rows] += block.sum(axis=1)
                 sums[columns] += block.sum(axis=0)
-    log_sums = np.log(sums) + top
-    return np.asarray((log_sums[:n] + log_sums[n:]) / 2 - positive)
+            sums[rows] += block.sum(axis=1)
+            # The shares serve the standard error alone; float32 halves what is kept for them.
+            kept.append((rows, columns, block.astype(np.float32)))
+    inverse = (1 / sums).astype(np.float64)
+    for rows, columns, exponentials in kept:
+        pull[columns] += inverse[rows] @ exponentials
+        if rows != columns:
+            pull[rows] += exponentials @ inverse[columns]
+    return np.log(sums) + top, pull
 
 
-def _losses_row_by_row(Z: Array, positive: Array, temperature: float) -> Array:
-    log_sums = np.empty(len(Z))
+def _by_rows(Z: Array, temperature: float) -> tuple[Array, Array]:
+    """The same with a scale for each anchor: for a small τ, or for vectors of any length."""
+    log_sums, pull = np.empty(len(Z)), np.zeros(len(Z))
     for i in range(0, len(Z), BLOCK):
         block = Z[i : i + BLOCK] @ Z.T / temperature
         block[np.arange(len(block)), np.arange(i, i + len(block))] = -np.inf
         top = block.max(axis=1, keepdims=True)
-        log_sums[i : i + BLOCK] = np.log(np.exp(block - top).sum(axis=1)) + top[:, 0]
-    n = len(positive)
-    return np.asarray((log_sums[:n] + log_sums[n:]) / 2 - positive)
+        shares = np.exp(block - top)
+        sums = shares.sum(axis=1, keepdims=True)
+        log_sums[i : i + BLOCK] = (np.log(sums) + top)[:, 0]
+        pull += (shares / sums).sum(axis=0)
+    return log_sums, pull
 
 
 def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
@@ -124,7 +161,7 @@ def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> flo
     A, B, _ = unit_pair(A, B)
     if len(A) < 2:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
-    return float(infonce_losses(A, B, temperature).mean())
+    return float(infonce_losses(A, B, temperature).own.mean())
 
 
 def pair_losses(layer: LayerInputs) -> PerPrompt:
@@ -141,9 +178,10 @@ def pair_losses(layer: LayerInputs) -> PerPrompt:
     if len(A) < 2:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     places = np.flatnonzero(layer.kept_in_pair)[kept]
+    losses = infonce_losses(A, B, layer.settings.infonce_temperature)
     values = np.full(len(layer.names), np.nan)
-    values[places] = infonce_losses(A, B, layer.settings.infonce_temperature)
-    return PerPrompt(values)
+    values[places] = losses.own
+    return PerPrompt(values, stderr=losses.stderr)
 
 
 @metric(
@@ -176,12 +214,9 @@ def compute(layer: LayerInputs) -> Iterator[PerPrompt]:
 )
 def compute_bound(layer: LayerInputs) -> Iterator[Overall]:
     """``log(2N - 1)`` less the loss."""
-    losses = layer.once("infonce", lambda: pair_losses(layer)).values
-    defined = losses[np.isfinite(losses)]
+    losses = layer.once("infonce", lambda: pair_losses(layer))
+    defined = losses.values[np.isfinite(losses.values)]
     n = len(defined)
-    yield Overall(
-        math.log(2 * n - 1) - float(defined.mean()),
-        uncertainty.of_mean(defined),
-        n,
-        n_left_out=len(losses) - n,
-    )
+    bound = math.log(2 * n - 1) - float(defined.mean())
+    stderr = math.nan if losses.stderr is None else losses.stderr
+    yield Overall(bound, stderr, n)

@@ -26,11 +26,34 @@ from layerwise.metrics.registry import Overall, UndefinedMetricError, metric
 )
 def compute(layer: LayerInputs) -> Iterator[Overall]:
     """``exp(H(σ / Σσ))`` over the singular values of the N x D pooled embeddings."""
-    spectrum = layer.pooled_spectrum
+    spectrum, X = layer.pooled_spectrum, layer.pooled
     if not spectrum.values.any():
         raise UndefinedMetricError("Every pooled embedding is zero.")
     value = float(from_eigenvalues(spectrum.values))
-    sigma = np.sqrt(spectrum.values)
-    inverse = np.divide(0.5, sigma, out=np.zeros_like(sigma), where=sigma > 0)
-    derivative = value * spectrum.pull(entropy_gradient(sigma, 1.0) * inverse)
-    yield Overall(value, uncertainty.from_weights(derivative), len(layer.pooled))
+    yield Overall(value, _stderr(layer, value), len(X))
+
+
+def _stderr(layer: LayerInputs, value: float) -> float:
+    """By the derivative where N is well above D; else by leaving out some prompts.
+
+    With fewer prompts than dimensions each adds a singular value of its own, a jump that no
+    derivative sees: it would give half of the error.
+    """
+    X, spectrum = layer.pooled, layer.pooled_spectrum
+    n, d = X.shape
+    if n > 2 * d:
+        sigma = np.sqrt(spectrum.values)
+        inverse = np.divide(0.5, sigma, out=np.zeros_like(sigma), where=sigma > 0)
+        gradient = entropy_gradient(sigma, 1.0) * inverse
+        return uncertainty.from_weights(value * spectrum.pull(gradient))
+    product = X @ X.T if n <= d else X.T @ X
+
+    def without(i: int) -> float:
+        if n <= d:
+            rest = np.delete(np.delete(product, i, axis=0), i, axis=1)
+        else:
+            rest = product - np.outer(X[i], X[i])
+        return float(from_eigenvalues(np.asarray(np.linalg.eigvalsh(rest))))
+
+    settings = layer.settings
+    return uncertainty.from_some_left_out(without, n, settings.stderr_groups, settings.seed)

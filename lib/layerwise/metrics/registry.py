@@ -75,9 +75,7 @@ class Overall:
     value, stderr : float
         ``stderr`` is NaN where none can be given (a single prompt).
     n : int
-        Prompts behind the value.
-    n_left_out : int
-        Prompts that the metric itself had to leave out.
+        Prompts behind the value; the table counts the others as left out.
     size : int, optional
         Number of rows of the matrix whose entropy it is, for the normalisations by log N.
     alpha : float, optional
@@ -87,7 +85,6 @@ class Overall:
     value: float
     stderr: float
     n: int
-    n_left_out: int = 0
     size: int | None = None
     alpha: float | None = None
 

@@ -47,4 +47,4 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
     stderr = np.nan
     if n > 2:
         stderr = uncertainty.from_leave_one_out(rescale(total - 2 * sums + 1, n - 1, d))
-    yield Overall(float(rescale(total, n, d)), stderr, n, len(layer.pooled) - n)
+    yield Overall(float(rescale(total, n, d)), stderr, n)

@@ -143,7 +143,7 @@ def _mean_row(result: PerPrompt, normalised: partial[Any]) -> Row | None:
         return None
     return {
         "value": float(defined.mean()),
-        "stderr": uncertainty.of_mean(defined),
+        "stderr": uncertainty.of_mean(defined) if result.stderr is None else result.stderr,
         "n": len(defined),
         "n_left_out": len(values) - len(defined),
     }

@@ -34,12 +34,17 @@ def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
     # skdim draws in numba and matplotlib, 2 s that only this metric should pay.
     from skdim.id import TwoNN
 
-    nearest = np.partition(matrix, 1, axis=1)[:, :2]
-    used = nearest[nearest[:, 0] > 0]
-    if len(used) < FEWEST_PROMPTS or not (used[:, 1] > used[:, 0]).any():
+    if not matrix.all():
+        # A copy of a point is no neighbour: beside it, two others would be equally near.
+        copies = np.tril(matrix == 0, -1).any(axis=1)
+        matrix = matrix[np.ix_(~copies, ~copies)]
+    if len(matrix) < FEWEST_PROMPTS:
         raise UndefinedMetricError(
-            f"TwoNN needs {FEWEST_PROMPTS} embeddings that differ; there are {len(used)}."
+            f"TwoNN needs {FEWEST_PROMPTS} embeddings that differ; there are {len(matrix)}."
         )
+    used = np.partition(matrix, 1, axis=1)[:, :2]
+    if not (used[:, 1] > used[:, 0]).any():
+        raise UndefinedMetricError("TwoNN is not defined where all neighbours are equally near.")
     fit = TwoNN(discard_fraction=discard, dist=True).fit(used)
     return float(fit.dimension_), len(used)
 
@@ -53,8 +58,7 @@ def two_nn(X: npt.ArrayLike, discard: float = 0.1) -> float:
     Parameters
     ----------
     X : array, shape (N, D)
-        Computed in float64. A point whose neighbour coincides with it has no ratio and is left
-        out.
+        Computed in float64. Of equal points one counts.
     discard : float
         Share of the largest ratios that is left out.
 
@@ -95,4 +99,4 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
         stderr = uncertainty.delete_a_group(
             without, len(matrix), settings.stderr_groups, settings.seed
         )
-    yield Overall(value, stderr, n, len(matrix) - n)
+    yield Overall(value, stderr, n)

@@ -1,0 +1,48 @@
+"""Compute metrics on random subsets of the prompts: do 1,000 suffice, or 100?
+
+Writes a table (CSV) with a row for each metric, layer and number of prompts, and logs how much
+each metric still changes when the prompts are doubled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from pathlib import Path
+
+from layerwise import cli
+
+log = logging.getLogger("layerwise")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Open the activations, compute on subsets, write and summarise."""
+    from layerwise.activations.layout import Activations
+    from layerwise.files import replacing
+    from layerwise.metrics import sample_size
+    from layerwise.metrics.settings import Settings
+
+    settings = Settings.from_mapping(arguments.settings)
+    with Activations(arguments.activations) as activations:
+        layers = arguments.layers or [activations.n_layers // 2]
+        frame = sample_size.against_n_by_layer(
+            activations, settings, layers, arguments.sizes, arguments.repeats, settings.seed
+        )
+    with replacing(arguments.output) as partial:
+        frame.to_csv(partial, index=False)
+    summary = sample_size.change_by_doubling(frame)
+    log.info("Change from half of the prompts to all:\n%s", summary.to_string(index=False))
+
+
+if __name__ == "__main__":
+    parser = cli.parser(__doc__)
+    parser.add_argument("--activations", type=Path, required=True, help="activations (HDF5)")
+    parser.add_argument("--output", type=Path, required=True, help="table (CSV)")
+    parser.add_argument(
+        "--settings", type=cli.json_argument, default={},
+        help="JSON, as for compute_metrics.py",
+    )  # fmt: skip
+    parser.add_argument("--layers", type=int, nargs="+", help="default: the middle one")
+    parser.add_argument("--sizes", type=int, nargs="+", help="default: all, half, a quarter, …")
+    parser.add_argument("--repeats", type=int, default=5, help="random subsets of each size")
+    cli.run(main, parser.parse_args())

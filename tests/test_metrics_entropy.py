@@ -1,0 +1,395 @@
+"""Matrix-based entropy: independent routes, closed forms, invariants, the paper's theorems."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from layerwise.errors import LayerwiseError
+from layerwise.metrics import logdet_entropy, powerlaw
+from layerwise.metrics.effective_rank import effective_rank, from_eigenvalues
+from layerwise.metrics.entropy import (
+    collision_entropy,
+    entropy,
+    entropy_from_eigenvalues,
+    entropy_gradient,
+    normalise,
+)
+from layerwise.metrics.infonce import infonce
+from layerwise.metrics.prompt_entropy import reference_entropy, reference_gradient
+from layerwise.metrics.registry import NORMALIZATIONS, UndefinedMetricError
+from layerwise.metrics.spectra import SampleSpectrum, gram_spectrum
+
+SHARED = Path(__file__).parents[1].parent / "shared"
+ALPHAS = (0.3, 0.5, 1.0, 1.000001, 1.5, 2.0, 3.0, 50.0, math.inf)
+
+matrices = st.tuples(st.integers(1, 7), st.integers(1, 7), st.integers(0, 2**31)).map(
+    lambda t: np.random.default_rng(t[2]).normal(size=t[:2])
+)
+
+
+def random_matrix(n: int, d: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, d)) * np.arange(1, d + 1) ** -0.3
+
+
+# Independent routes
+
+
+@pytest.mark.parametrize(("n", "d"), [(30, 12), (12, 30), (20, 20), (1, 9), (9, 1)])
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0, 3.0, math.inf])
+def test_rows_columns_and_singular_values_agree(n: int, d: int, alpha: float) -> None:
+    Z = random_matrix(n, d)
+    routes = [
+        np.linalg.eigvalsh(Z @ Z.T),
+        np.linalg.eigvalsh(Z.T @ Z),
+        np.linalg.svd(Z, compute_uv=False) ** 2,
+        np.linalg.eig(Z @ Z.T)[0].real,
+    ]
+    expected = entropy(Z, alpha)
+    for eigenvalues in routes:
+        assert entropy_from_eigenvalues(eigenvalues, alpha) == pytest.approx(expected, abs=1e-10)
+
+
+def test_formula_written_out() -> None:
+    p = np.array([0.5, 0.25, 0.125, 0.125])
+    assert entropy_from_eigenvalues(8 * p, 1.0) == pytest.approx(1.75 * math.log(2), abs=1e-14)
+    assert entropy_from_eigenvalues(p, 2.0) == pytest.approx(-math.log(0.34375), abs=1e-14)
+    assert entropy_from_eigenvalues(p, 3.0) == pytest.approx(
+        math.log(0.125 + 0.015625 + 2 * 0.001953125) / -2, abs=1e-14
+    )
+    assert entropy_from_eigenvalues(p, 0.5) == pytest.approx(
+        2 * math.log(np.sqrt(p).sum()), abs=1e-14
+    )
+    assert entropy_from_eigenvalues(p, math.inf) == pytest.approx(math.log(2), abs=1e-14)
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 15), (15, 40)])
+def test_order_two_needs_no_eigenvalues(n: int, d: int) -> None:
+    Z = random_matrix(n, d)
+    by_eigenvalues = entropy_from_eigenvalues(gram_spectrum(Z), 2.0)
+    assert collision_entropy(Z @ Z.T) == pytest.approx(by_eigenvalues, abs=1e-10)
+    assert collision_entropy(Z.T @ Z) == pytest.approx(by_eigenvalues, abs=1e-10)
+    assert entropy(Z, 2.0) == pytest.approx(by_eigenvalues, abs=1e-10)
+
+
+def test_sample_spectrum_is_the_same_from_either_side() -> None:
+    for n, d in [(25, 10), (10, 25)]:
+        X = random_matrix(n, d)
+        found = SampleSpectrum.of(X)
+        values, vectors = np.linalg.eigh(X.T @ X)
+        values, vectors = values[::-1][: min(n, d)], vectors[:, ::-1][:, : min(n, d)]
+        assert np.allclose(found.values, values, atol=1e-10)
+        assert np.allclose(found.energy, np.square(X @ vectors), atol=1e-10)
+
+
+# Closed forms
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_orthonormal_rows_give_log_n_and_rank_one_gives_zero(alpha: float) -> None:
+    Q = np.linalg.qr(random_matrix(16, 16))[0]
+    assert entropy(Q[:10], alpha) == pytest.approx(math.log(10), abs=1e-12)
+    assert entropy(Q[:, :10], alpha) == pytest.approx(math.log(10), abs=1e-12)
+    rank_one = np.outer(np.arange(1, 200), np.arange(1.0, 60.0))
+    assert entropy(rank_one, alpha) == pytest.approx(0, abs=1e-10)
+    assert effective_rank(rank_one) == pytest.approx(1, abs=1e-6)
+    assert effective_rank(Q[:10]) == pytest.approx(10, abs=1e-10)
+
+
+def test_orders_below_one_do_not_count_rounding() -> None:
+    # Rank 3 in 300 dimensions: 297 eigenvalues of rounding noise, each 1e-16, weigh
+    # 297 * (1e-16)^0.1 = 7 at order 0.1 if they are let in.
+    Z = random_matrix(300, 3) @ random_matrix(3, 300, seed=1)
+    assert entropy(Z, 0.1) <= math.log(3) + 1e-9
+
+
+def test_power_law_spectra_give_figure_7() -> None:
+    frame = powerlaw.power_law_curves(
+        betas=(0.0, 1.0, 2.0), alphas=(0.5, 1.0, 2.0, math.inf), n=500
+    )
+    ranks = np.arange(1, 501)
+    for beta, part in frame.groupby("beta"):
+        p = ranks**-beta / (ranks**-beta).sum()
+        value = part.set_index("alpha")["entropy"]
+        assert value[0.5] == pytest.approx(2 * math.log((p**0.5).sum()), abs=1e-10)
+        assert value[1.0] == pytest.approx(-(p * np.log(p)).sum(), abs=1e-10)
+        assert value[2.0] == pytest.approx(-math.log((p**2).sum()), abs=1e-10)
+        assert value[math.inf] == pytest.approx(math.log((ranks**-beta).sum()), abs=1e-10)
+    flat = frame[frame["beta"] == 0]
+    assert np.allclose(flat["share"], 1.0)
+    # Harmonic numbers: at beta = 1 the largest share is 1 / H_500.
+    one = frame[(frame["beta"] == 1) & np.isinf(frame["alpha"])]
+    assert one["entropy"].item() == pytest.approx(
+        math.log(np.euler_gamma + math.log(500)), abs=1e-3
+    )
+    steep = frame[frame["beta"] == 2].sort_values("alpha")
+    assert steep["entropy"].is_monotonic_decreasing, "larger orders see less, not more"
+
+
+def test_logdet_entropy_of_equal_eigenvalues_and_below_shannon() -> None:
+    Q = np.linalg.qr(random_matrix(12, 12))[0][:8]
+    expected = -8 * math.log(8) - math.log(2)
+    assert logdet_entropy.logdet_entropy(3 * Q) == pytest.approx(expected, abs=1e-10)
+    for seed in range(50):
+        Z = random_matrix(9, 14, seed)
+        sign, log_det = np.linalg.slogdet(Z @ Z.T / np.trace(Z @ Z.T))
+        assert logdet_entropy.logdet_entropy(Z) == pytest.approx(log_det - math.log(2), abs=1e-8)
+        assert sign == 1
+        assert logdet_entropy.logdet_entropy(Z) <= entropy(Z, 1.0)
+
+
+# Invariants
+
+
+@settings(deadline=None, max_examples=150)
+@given(matrices, st.sampled_from(ALPHAS), st.floats(1e-6, 1e6), st.integers(0, 2**31))
+def test_scale_rotation_order_and_duplication_change_nothing(
+    Z: np.ndarray, alpha: float, scale: float, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rotation = np.linalg.qr(rng.normal(size=(Z.shape[1], Z.shape[1])))[0]
+    expected = entropy(Z, alpha)
+    for other in (scale * Z, Z @ rotation, Z[rng.permutation(len(Z))], np.concatenate([Z, Z])):
+        assert entropy(other, alpha) == pytest.approx(expected, abs=1e-7)
+
+
+@settings(deadline=None, max_examples=150)
+@given(matrices, st.lists(st.floats(0.05, 60), min_size=2, max_size=6))
+def test_entropy_is_bounded_and_falls_with_its_order(Z: np.ndarray, alphas: list[float]) -> None:
+    values = [entropy(Z, a) for a in sorted({*alphas, 1.0, 2.0})] + [entropy(Z, math.inf)]
+    assert all(0 <= v <= math.log(min(Z.shape)) + 1e-9 for v in values)
+    assert all(a >= b - 1e-9 for a, b in itertools.pairwise(values))
+
+
+def test_orders_near_one_join_smoothly() -> None:
+    Z = random_matrix(20, 30)
+    alphas = 1 + np.array([-1e-2, -1e-3, -1.1e-5, -0.9e-5, -1e-9, 0, 1e-12, 0.9e-5, 1.1e-5, 1e-3])
+    values = np.array([entropy(Z, a) for a in alphas])
+    slope = (values[-1] - values[0]) / (alphas[-1] - alphas[0])
+    assert np.all(np.diff(values) <= 1e-11)
+    assert np.allclose(values, values[5] + slope * (alphas - 1), atol=1e-5)
+    assert abs(values[2] - values[3]) < 1e-5 * abs(slope)
+
+
+@settings(deadline=None, max_examples=300)
+@given(matrices)
+def test_theorem_1_runs_the_other_way(Z: np.ndarray) -> None:
+    shannon, rank = math.exp(entropy(Z, 1.0)), effective_rank(Z)
+    assert shannon <= rank * (1 + 1e-9)
+    assert rank <= np.linalg.matrix_rank(Z) * (1 + 1e-9)
+
+
+def test_theorem_1_as_printed_fails_on_every_random_matrix() -> None:
+    wrong = sum(
+        effective_rank(Z) > math.exp(entropy(Z, 1.0))
+        for Z in (np.random.default_rng(s).normal(size=(12, 20)) for s in range(1000))
+    )
+    assert wrong == 1000
+
+
+def test_effective_rank_from_eigenvalues_is_that_of_singular_values() -> None:
+    for n, d in [(30, 12), (12, 30)]:
+        Z = random_matrix(n, d)
+        padded = np.concatenate([gram_spectrum(Z), np.zeros(5)])
+        assert from_eigenvalues(padded) == pytest.approx(effective_rank(Z), abs=1e-10)
+
+
+def dataset_of_means(prompts: list[np.ndarray]) -> np.ndarray:
+    return np.stack([Z.mean(axis=0) for Z in prompts])
+
+
+def test_theorems_5_and_6_hold_for_the_norm_but_not_for_the_entropy() -> None:
+    """Maximal and minimal prompt entropy: the trace that equation 1 divides by levels them."""
+    rng = np.random.default_rng(0)
+    n, length = 40, 256
+    largest = [np.linalg.qr(rng.normal(size=(length, length)))[0] for _ in range(n)]
+    direction = rng.normal(size=(n, length))
+    direction /= np.linalg.norm(direction, axis=1, keepdims=True)
+    smallest = [np.tile(v, (length, 1)) for v in direction]
+    assert entropy(largest[0], 2.0) == pytest.approx(math.log(length))
+    assert entropy(smallest[0], 2.0) == pytest.approx(0, abs=1e-9)
+    high, low = dataset_of_means(largest), dataset_of_means(smallest)
+    # Theorem 5: ‖K‖_F² is N / L², as printed (L = D).
+    assert np.sum((high @ high.T) ** 2) == pytest.approx(n / length**2, rel=0.3)
+    # Theorem 6 prints N³ / L² = 0.98 for what is N.
+    assert np.sum((low @ low.T) ** 2) == pytest.approx(n, rel=0.3)
+    # Neither is exp(-S_2), which equation 1 divides by the squared trace: both are about 1 / N.
+    for means in (high, low):
+        assert entropy(means, 2.0) == pytest.approx(math.log(n), abs=0.25)
+
+
+def test_theorem_3_fails_in_few_dimensions() -> None:
+    angle = np.linspace(0, 2 * np.pi, 64, endpoint=False)
+    circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
+    told_apart = math.log(64) - infonce(circle, circle, temperature=0.001)
+    assert told_apart > entropy(circle, 1.0) + 1, "log N - InfoNCE exceeds the matrix entropy"
+
+
+# Gradients, which the standard errors stand on
+
+
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_gradients_are_derivatives(alpha: float) -> None:
+    values = np.array([5.0, 3.0, 1.5, 0.5, 0.0])
+    step = 1e-6
+    for i in range(4):
+        up, down = values.copy(), values.copy()
+        up[i] += step
+        down[i] -= step
+        slope = entropy_from_eigenvalues(up, alpha) - entropy_from_eigenvalues(down, alpha)
+        assert entropy_gradient(values, alpha)[i] == pytest.approx(slope / (2 * step), abs=1e-6)
+        slope = reference_entropy(up, alpha, 4) - reference_entropy(down, alpha, 4)
+        assert reference_gradient(values, alpha)[i] == pytest.approx(slope / (2 * step), abs=1e-6)
+    assert entropy_gradient(values, alpha)[4] == 0
+
+
+# Normalisations
+
+
+def test_normalisations_divide_by_what_they_name() -> None:
+    values = np.array([1.0, 2.0])
+    n, d = np.array([10.0, 1000.0]), 100.0
+    expected = {
+        "raw": values,
+        "logN": values / np.log(n),
+        "logD": values / math.log(100),
+        "logNlogD": values / np.log(n) / math.log(100),
+        "maxEntropy": values / [math.log(10), math.log(100)],
+    }
+    assert set(expected) == set(NORMALIZATIONS)
+    for name, wanted in expected.items():
+        assert np.allclose(normalise(values, name, n, d), wanted)
+
+
+def test_normalisations_are_not_defined_for_one_row() -> None:
+    for name in ("logN", "logNlogD", "maxEntropy"):
+        assert np.isnan(normalise(0.0, name, 1, 100))
+    assert normalise(0.0, "raw", 1, 100) == 0
+    assert normalise(0.0, "logD", 1, 100) == 0
+
+
+def published() -> pd.DataFrame:
+    path = SHARED / "published" / "metrics.csv.gz"
+    if not path.is_file():
+        pytest.skip("the published tables are not beside this checkout")
+    frame = pd.read_csv(path)
+    keys = ["size", "dataset", "split", "metric", "layer"]
+    frame["split"] = frame["split"].fillna("")
+    return frame.pivot_table(index=keys, columns="normalization", values="value").reset_index()
+
+
+@pytest.mark.parametrize("metric", ["dime", "lidar", "entropy_dataset"])
+def test_published_normalisations_follow_from_raw_n_and_d(metric: str) -> None:
+    """Of the authors' own numbers: one integer N a data set, one D a model, give every column."""
+    table = published()
+    rows = table[(table["metric"] == metric) & table["raw"].notna()]
+    assert len(rows) > 500
+    widths = {"14m": 128, "70m": 512, "160m": 768}
+    for (size, dataset, split), part in rows.groupby(["size", "dataset", "split"]):
+        part = part[part["raw"].abs() > 1e-3]
+        n = np.exp(part["raw"] / part["logN"])
+        assert np.allclose(n, n.round(), atol=1e-3 * n), (size, dataset, split)
+        assert n.round().nunique() == 1
+        for name in ("logD", "logN", "logNlogD", "maxEntropy"):
+            ours = normalise(part["raw"].to_numpy(), name, float(n.iloc[0].round()), widths[size])
+            assert np.allclose(ours, part[name], rtol=1e-9), (size, dataset, name)
+
+
+def test_published_prompt_entropies_obey_what_normalisation_leaves() -> None:
+    """Means over prompts of different length: log D factors out, the others are bounded."""
+    table = published()
+    rows = table[(table["metric"] == "entropy_sentence") & table["raw"].notna()]
+    width = rows["size"].map({"14m": 128, "70m": 512, "160m": 768})
+    assert np.allclose(rows["logD"], rows["raw"] / np.log(width), rtol=1e-9)
+    assert np.allclose(rows["logNlogD"], rows["logN"] / np.log(width), rtol=1e-9)
+    assert (rows["maxEntropy"] >= rows["logN"] - 1e-9).all()
+
+
+# Degenerate input
+
+
+def test_zeros_have_no_entropy() -> None:
+    with pytest.raises(UndefinedMetricError, match="all zero"):
+        entropy(np.zeros((3, 4)))
+    with pytest.raises(UndefinedMetricError, match="all zero"):
+        entropy(np.zeros((3, 4)), 2.0)
+    with pytest.raises(UndefinedMetricError):
+        effective_rank(np.zeros((3, 4)))
+    with pytest.raises(UndefinedMetricError):
+        logdet_entropy.logdet_entropy(np.zeros((3, 4)))
+    spectra = np.array([[1.0, 1.0], [0.0, 0.0]])
+    for alpha in ALPHAS:
+        assert np.isnan(entropy_from_eigenvalues(spectra, alpha)).tolist() == [False, True]
+
+
+def test_some_zero_rows_change_nothing() -> None:
+    Z = random_matrix(6, 9)
+    padded = np.concatenate([Z, np.zeros((4, 9))])
+    for alpha in ALPHAS:
+        assert entropy(padded, alpha) == pytest.approx(entropy(Z, alpha), abs=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_nan_and_infinity_name_the_row(bad: float) -> None:
+    Z = random_matrix(5, 4)
+    Z[3, 2] = bad
+    with pytest.raises(LayerwiseError, match="row 3"):
+        entropy(Z)
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (4,), (2, 2, 2)])
+def test_what_is_no_matrix_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(LayerwiseError, match="shape"):
+        entropy(np.ones(shape))
+
+
+@pytest.mark.parametrize("alpha", [0.0, -1.0, math.nan])
+def test_orders_must_be_above_zero(alpha: float) -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        entropy_from_eigenvalues(np.ones(3), alpha)
+
+
+@settings(deadline=None)
+@given(
+    arrays(np.float64, (4, 6), elements=st.floats(-1e150, 1e150)), st.sampled_from([0.5, 1.0, 2.0])
+)
+def test_any_finite_matrix_has_a_finite_entropy_or_says_why(Z: np.ndarray, alpha: float) -> None:
+    try:
+        value = entropy(Z / max(np.abs(Z).max(), 1e-300), alpha)
+    except UndefinedMetricError:
+        assert not np.abs(Z).max() > 1e-160
+    else:
+        assert 0 <= value <= math.log(4) + 1e-9
+
+
+def test_a_large_order_neither_under_nor_overflows() -> None:
+    values = np.array([1e-200, 1e-201])
+    assert entropy_from_eigenvalues(values, 1e6) == pytest.approx(math.log(1.1), rel=1e-5)
+
+
+# The reference protocol
+
+
+def test_reference_entropy_renormalises_over_positive_eigenvalues() -> None:
+    signed = np.array([3.0, 1.0, -0.5, 0.0])
+    p = np.array([0.75, 0.25])
+    assert reference_entropy(signed, 1.0, 3) == pytest.approx(-(p * np.log(p)).sum())
+    # The shortcut counts every eigenvalue, and n instead of the trace.
+    assert reference_entropy(signed, 2.0, 3) == pytest.approx(-math.log(10.25 / 9))
+    assert np.isnan(reference_entropy(np.zeros(3), 2.0, 3))
+
+
+def test_reference_shortcut_is_right_where_the_trace_is_n() -> None:
+    Z = random_matrix(12, 20)
+    Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+    assert reference_entropy(gram_spectrum(Z), 2.0, 12) == pytest.approx(entropy(Z, 2.0))
+    assert reference_entropy(gram_spectrum(2 * Z), 2.0, 12) != pytest.approx(entropy(Z, 2.0))

@@ -1,0 +1,380 @@
+"""Curvature and the metrics from the literature: closed forms, routes, and standard errors."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layerwise.errors import LayerwiseError
+from layerwise.metrics import alpha_req, anisotropy, self_cluster, uncertainty
+from layerwise.metrics.cka import cka
+from layerwise.metrics.curvature import curvature, state_angles, turning_angles
+from layerwise.metrics.effective_rank import effective_rank
+from layerwise.metrics.entropy import entropy, entropy_from_eigenvalues
+from layerwise.metrics.inputs import LayerInputs, Source
+from layerwise.metrics.registry import Overall, PerPrompt, UndefinedMetricError, all_metrics, get
+from layerwise.metrics.settings import Settings
+from layerwise.metrics.two_nn import distances, two_nn
+
+RNG = np.random.default_rng(11)
+
+
+def value_of(name: str, X: np.ndarray, **settings: object) -> Overall:
+    layer = LayerInputs.from_views(X, Settings(**settings))  # type: ignore[arg-type]
+    (result,) = get(name).compute(layer)
+    assert isinstance(result, Overall)
+    return result
+
+
+# Curvature
+
+
+def test_a_straight_line_has_no_curvature_and_a_staircase_right_angles() -> None:
+    line = np.outer(np.arange(20.0), RNG.normal(size=9)) + RNG.normal(size=9)
+    assert curvature(line) == pytest.approx(0, abs=1e-7)
+    stairs = np.repeat(np.arange(11), 2)
+    assert curvature(np.stack([stairs[1:], stairs[:-1]], axis=1)) == pytest.approx(math.pi / 2)
+    back_and_forth = np.array([[0.0, 0], [1, 0], [0, 0], [1, 0]])
+    assert curvature(back_and_forth) == pytest.approx(math.pi)
+
+
+def test_a_regular_polygon_turns_by_its_exterior_angle() -> None:
+    angle = 2 * np.pi * np.arange(13) / 12
+    assert curvature(np.stack([np.cos(angle), np.sin(angle)], axis=1)) == pytest.approx(np.pi / 6)
+
+
+def curvature_in_loops(Z: np.ndarray) -> float:
+    angles = []
+    for k in range(len(Z) - 2):
+        a, b = Z[k + 1] - Z[k], Z[k + 2] - Z[k + 1]
+        norms = np.linalg.norm(a) * np.linalg.norm(b)
+        if norms > 0:
+            angles.append(math.acos(min(1.0, max(-1.0, float(a @ b) / norms))))
+    return float(np.mean(angles))
+
+
+@settings(deadline=None)
+@given(st.integers(3, 12), st.integers(1, 8), st.integers(0, 10**6), st.floats(1e-3, 1e3))
+def test_curvature_is_the_loop_and_knows_no_scale_shift_or_rotation(
+    t: int, d: int, seed: int, scale: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(t, d))
+    rotation = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    expected = curvature_in_loops(Z)
+    # The arc cosine of 1 - 1e-16 is 1e-8.
+    assert curvature(Z) == pytest.approx(expected, abs=1e-7)
+    moved = scale * Z @ rotation + rng.normal(size=d)
+    assert curvature(moved) == pytest.approx(expected, abs=1e-6)
+    assert curvature(Z[::-1]) == pytest.approx(expected, abs=1e-7)
+
+
+def test_small_steps_between_large_states_keep_their_angles() -> None:
+    Z = RNG.normal(size=(30, 5))
+    assert curvature(Z * 1e-3 + 1e5) == pytest.approx(curvature(Z), abs=1e-5)
+
+
+def test_a_repeated_state_has_no_angle_and_is_left_out() -> None:
+    Z = np.array([[0.0, 0], [1, 0], [1, 0], [1, 1], [1, 2], [2, 2]])
+    angles = turning_angles(Z)
+    assert np.isnan(angles).tolist() == [True, True, False, False]
+    assert curvature(Z) == pytest.approx(math.pi / 4)
+
+
+def test_many_prompts_at_once_are_each_alone() -> None:
+    Z = RNG.normal(size=(4, 7, 10, 6))
+    together = turning_angles(Z)
+    assert together.shape == (4, 7, 8)
+    assert together[2, 3] == pytest.approx(turning_angles(Z[2, 3]))
+
+
+@pytest.mark.parametrize("states", [1, 2])
+def test_too_few_states_have_no_curvature(states: int) -> None:
+    with pytest.raises(UndefinedMetricError, match="three states"):
+        curvature(RNG.normal(size=(states, 4)))
+    with pytest.raises(UndefinedMetricError, match="three states"):
+        curvature(np.ones((8, 4)))
+
+
+def test_reference_curvature_is_the_angle_between_states() -> None:
+    Z = RNG.normal(size=(9, 5)) + 3
+    centred = Z - Z.mean(axis=0)
+    rows = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    expected = np.mean([math.acos(float(a @ b)) for a, b in itertools.pairwise(rows)])
+    assert state_angles(Z) == pytest.approx(expected, abs=1e-10)
+    # A cosine rounded above 1 is NaN in the released code.
+    assert state_angles(np.array([[0.1, 0.3], [0.7, 0.9], [0.1, 0.3]])) == pytest.approx(math.pi)
+    with pytest.raises(UndefinedMetricError):
+        state_angles(np.ones((5, 3)))
+
+
+# Each against a plain route
+
+
+def test_anisotropy_is_the_mean_over_pairs() -> None:
+    X = RNG.normal(size=(12, 5)) + 0.5
+    X[4] = 0
+    rows = np.delete(X, 4, axis=0)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    pairs = [float(a @ b) for i, a in enumerate(rows) for b in rows[:i]]
+    found = value_of("anisotropy", X)
+    assert found.value == pytest.approx(np.mean(pairs), abs=1e-12)
+    assert found.n == 11
+    assert value_of("anisotropy", np.ones((5, 3))).value == pytest.approx(1)
+    _, without = anisotropy.mean_cosine(rows)
+    expected = anisotropy.mean_cosine(np.delete(rows, 3, axis=0))[0]
+    assert without[3] == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "d"), [(30, 8), (8, 30)])
+def test_self_cluster_is_its_formula(n: int, d: int) -> None:
+    X = RNG.normal(size=(n, d)) + 0.4
+    rows = X / np.linalg.norm(X, axis=1, keepdims=True)
+    norm = np.linalg.norm(rows @ rows.T, "fro") ** 2
+    expected = (d * norm - n * (d + n - 1)) / ((d - 1) * (n - 1) * n)
+    assert value_of("self_cluster", X).value == pytest.approx(expected, abs=1e-10)
+    assert value_of("self_cluster", np.ones((n, d))).value == pytest.approx(1)
+    sums = self_cluster.row_sums(rows)
+    left = np.delete(rows, 2, axis=0)
+    assert sums.sum() - 2 * sums[2] + 1 == pytest.approx(self_cluster.row_sums(left).sum())
+
+
+def test_self_cluster_is_zero_on_the_sphere() -> None:
+    X = np.random.default_rng(0).normal(size=(3000, 20))
+    assert value_of("self_cluster", X).value == pytest.approx(0, abs=2e-3)
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 9), (9, 40)])
+def test_covariance_metrics_are_their_formulas(n: int, d: int) -> None:
+    X = RNG.normal(size=(n, d)) * np.arange(1, d + 1) ** -0.5 + 2
+    values = np.linalg.eigvalsh(np.atleast_2d(np.cov(X.T)))[::-1]
+    assert value_of("nesum", X).value == pytest.approx(values.sum() / values[0], abs=1e-10)
+    expected = values.sum() ** 2 / np.square(values).sum()
+    assert value_of("participation_ratio", X).value == pytest.approx(expected, abs=1e-10)
+    centred = X - X.mean(axis=0)
+    assert math.exp(entropy(centred, 2.0)) == pytest.approx(expected, abs=1e-9)
+
+
+def test_rankme_is_the_effective_rank_of_the_embeddings() -> None:
+    for shape in ((40, 9), (9, 40)):
+        X = RNG.normal(size=shape) + 1
+        assert value_of("rankme", X).value == pytest.approx(effective_rank(X), abs=1e-10)
+
+
+@pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.5])
+def test_alpha_req_recovers_a_power_law(exponent: float) -> None:
+    values = 3.0 * np.arange(1, 401.0) ** -exponent
+    assert alpha_req.decay(values)[0] == pytest.approx(exponent, abs=1e-10)
+    # Another law outside the range of ranks does not matter.
+    values[:10] = 100
+    values[300:] = np.linspace(values[299], 0, 101)[1:] ** 2
+    assert alpha_req.decay(values, (11, 300))[0] == pytest.approx(exponent, abs=1e-10)
+
+
+def test_alpha_req_from_embeddings_uses_the_covariance() -> None:
+    rng = np.random.default_rng(0)
+    U = np.linalg.qr(rng.normal(size=(200, 60)))[0]
+    U -= U.mean(axis=0)
+    U = np.linalg.qr(U)[0]
+    X = U * np.arange(1, 61.0) ** -0.5 + 5
+    assert value_of("alpha_req", X).value == pytest.approx(1.0, abs=1e-8)
+    with pytest.raises(UndefinedMetricError, match="11 to 500"):
+        value_of("alpha_req", rng.normal(size=(12, 60)))
+
+
+def test_cka_closed_forms_and_both_sides() -> None:
+    X = RNG.normal(size=(40, 12))
+    rotation = np.linalg.qr(RNG.normal(size=(12, 12)))[0]
+    assert cka(X, 3 * X @ rotation + 7) == pytest.approx(1, abs=1e-12)
+    # In one dimension it is the squared correlation.
+    assert cka([[1], [-1], [0], [0]], [[1], [-1], [1], [-1]]) == pytest.approx(0.5, abs=1e-12)
+    for other in (RNG.normal(size=(40, 7)), RNG.normal(size=(40, 90))):
+        Xc, Yc = X - X.mean(axis=0), other - other.mean(axis=0)
+        expected = np.linalg.norm(Xc.T @ Yc) ** 2
+        expected /= np.linalg.norm(Xc.T @ Xc) * np.linalg.norm(Yc.T @ Yc)
+        assert cka(X, other) == pytest.approx(expected, abs=1e-12)
+        assert cka(other, X) == pytest.approx(expected, abs=1e-12)
+    with pytest.raises(UndefinedMetricError, match="equal"):
+        cka(X, np.ones((40, 3)))
+    with pytest.raises(LayerwiseError, match="40 and 39"):
+        cka(X, X[:39])
+
+
+def test_two_nn_finds_the_dimension_of_a_manifold() -> None:
+    rng = np.random.default_rng(0)
+    for dimension in (1, 2, 5):
+        flat = rng.uniform(size=(1500, dimension)) @ rng.normal(size=(dimension, 30)) + 100
+        assert two_nn(flat) == pytest.approx(dimension, rel=0.12)
+
+
+def test_two_nn_leaves_out_duplicates_and_needs_ten_points() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.uniform(size=(300, 3)) + 50
+    doubled = np.concatenate([X, X[:100]])
+    found = value_of("two_nn", doubled)
+    assert found.n == 300
+    assert found.value == pytest.approx(two_nn(X), rel=1e-9)
+    with pytest.raises(UndefinedMetricError, match="10 embeddings that differ"):
+        two_nn(np.ones((50, 4)))
+
+
+def test_distances_keep_their_digits_far_from_the_origin() -> None:
+    X = RNG.normal(size=(20, 6))
+    plain = np.linalg.norm(X[:, None] - X[None], axis=2)
+    np.fill_diagonal(plain, np.inf)
+    assert np.allclose(distances(X), plain, rtol=1e-9)
+    assert np.allclose(distances(X + 1e6), plain, rtol=1e-6)
+
+
+# Every metric: what its declaration promises
+
+
+def layer_of(
+    views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None = None
+) -> LayerInputs:
+    views = views if rows is None else views[:, rows]
+    spectra = np.abs(views[0]) + 0.1
+    n = views.shape[1]
+    return LayerInputs(
+        protocol,
+        Settings(alpha_req_ranks=(3, 500)),
+        tuple(map(str, range(n))),
+        np.full(views.shape[:2], 9),
+        views.shape[2],
+        Source(
+            view=lambda v: views[v],
+            views=lambda: views,
+            spectra=lambda: spectra,
+            curvature=lambda: np.abs(views[0, :, 0]),
+            first=lambda: views[1],
+            last=lambda: views[2],
+        ),
+    )
+
+
+def realistic(n: int, d: int, seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    scale = np.arange(1, d + 1) ** -0.5
+    base = rng.normal(size=(1, n, d)) * scale + 0.5 * scale[0]
+    return base + 0.3 * rng.normal(size=(5, n, d)) * scale
+
+
+def values_and_errors(layer: LayerInputs, name: str) -> np.ndarray:
+    found = []
+    for result in get(name).compute(layer):
+        if isinstance(result, PerPrompt):
+            values = result.values[np.isfinite(result.values)]
+            error = uncertainty.of_mean(values) if result.stderr is None else result.stderr
+            found.append((values.mean(), error))
+        else:
+            found.append((result.value, result.stderr))
+    return np.asarray(found)
+
+
+@pytest.mark.parametrize("name", sorted(all_metrics()))
+@pytest.mark.parametrize("protocol", ["paper", "reference"])
+def test_order_of_prompts_changes_no_metric(name: str, protocol: str) -> None:
+    if protocol not in get(name).protocols:
+        pytest.skip("not defined under this protocol")
+    views = realistic(40, 25)
+    order = np.random.default_rng(1).permutation(40)
+    straight = values_and_errors(layer_of(views, protocol), name)
+    shuffled = values_and_errors(layer_of(views, protocol, order), name)
+    if name == "dime":
+        # Its permutations are of positions, so that another order is another draw of them.
+        assert np.allclose(shuffled[:, 0], straight[:, 0], atol=0.05)
+    else:
+        assert np.allclose(shuffled[:, 0], straight[:, 0], rtol=1e-7)
+
+
+JACKKNIFED = sorted(set(all_metrics()) - {"dime", "two_nn", "prompt_entropy", "effective_rank"})
+
+
+@pytest.mark.parametrize("name", JACKKNIFED)
+@pytest.mark.parametrize("protocol", ["paper", "reference"])
+@pytest.mark.parametrize(("n", "d"), [(70, 12), (45, 60)])
+def test_standard_errors_are_those_of_the_jackknife(
+    name: str, protocol: str, n: int, d: int
+) -> None:
+    """One decomposition gives what N recomputations would, to the order of 1/N."""
+    if protocol not in get(name).protocols:
+        pytest.skip("not defined under this protocol")
+    # Means of unit-length states, as the reference protocol has them, are shorter than 1.
+    views = realistic(n, d) * (0.3 if protocol == "reference" else 1.0)
+    errors = values_and_errors(layer_of(views, protocol), name)[:, 1]
+    left_out = np.stack(
+        [
+            values_and_errors(layer_of(views, protocol, np.delete(np.arange(n), i)), name)[:, 0]
+            for i in range(n)
+        ]
+    )
+    jackknife = np.array([uncertainty.from_leave_one_out(column) for column in left_out.T])
+    assert errors == pytest.approx(jackknife, rel=0.35)
+
+
+@pytest.mark.parametrize(
+    "name", ["dime", "two_nn", "dataset_entropy", "lidar", "infonce", "rankme"]
+)
+def test_standard_errors_are_the_spread_over_fresh_prompts(name: str) -> None:
+    found = np.stack(
+        [values_and_errors(layer_of(realistic(150, 12, seed)), name)[0] for seed in range(40)]
+    )
+    spread = found[:, 0].std(ddof=1)
+    assert found[:, 1].mean() == pytest.approx(spread, rel=0.55)
+
+
+def test_groups_and_jackknife_of_a_mean_are_its_standard_error() -> None:
+    values = np.random.default_rng(2).normal(size=60)
+    plain = values.std(ddof=1) / math.sqrt(60)
+    assert uncertainty.of_mean(values) == pytest.approx(plain)
+    assert uncertainty.from_weights((values - values.mean()) / 60) == pytest.approx(plain)
+    without = (values.sum() - values) / 59
+    assert uncertainty.from_leave_one_out(without) == pytest.approx(plain)
+    every = uncertainty.delete_a_group(lambda kept: float(values[kept].mean()), 60, 60, seed=0)
+    assert every == pytest.approx(plain)
+    few = uncertainty.delete_a_group(lambda kept: float(values[kept].mean()), 60, 12, seed=0)
+    assert few == pytest.approx(plain, rel=0.5)
+    groups = uncertainty.of_groups(lambda rows: values[rows].mean(keepdims=True), 60, 7, seed=0)
+    assert groups[0] == pytest.approx(plain, rel=0.6)
+
+
+def test_one_prompt_has_no_standard_error() -> None:
+    one = np.array([1.0])
+    assert math.isnan(uncertainty.of_mean(one))
+    assert math.isnan(uncertainty.from_weights(one))
+    assert math.isnan(uncertainty.from_leave_one_out(one))
+    assert math.isnan(uncertainty.delete_a_group(lambda kept: 0.0, 1, 10, 0))
+    assert (
+        np.isnan(uncertainty.of_groups(lambda rows: np.zeros(3), 15, 10, 0)).tolist() == [True] * 3
+    )
+
+
+@pytest.mark.parametrize(("n", "d"), [(50, 20), (20, 50)])
+def test_reference_dataset_entropy_clamps_the_smaller_product(n: int, d: int) -> None:
+    X = RNG.normal(size=(n, 3)) @ RNG.normal(size=(3, d)) * 0.2
+    layer = layer_of(np.stack([X] * 3), "reference")
+    shannon, collision, largest = get("dataset_entropy").compute(layer)
+    product = np.maximum(X @ X.T if n <= d else X.T @ X, 0)
+    values = np.linalg.eigvalsh(product)
+    assert values.min() < -1e-3, "clamping brings negative eigenvalues"
+    p = values[values > 0] / values[values > 0].sum()
+    assert shannon.value == pytest.approx(-(p * np.log(p)).sum(), abs=1e-10)
+    assert collision.value == pytest.approx(-math.log((product**2).sum() / min(n, d) ** 2))
+    assert largest.value == pytest.approx(-math.log(p.max()), abs=1e-10)
+
+
+def test_metrics_of_prompts_read_spectra_and_curvature_as_they_are() -> None:
+    layer = layer_of(realistic(20, 15))
+    entropies = {r.alpha: r for r in get("prompt_entropy").compute(layer)}
+    assert list(entropies) == [1.0, 2.0, math.inf]
+    for alpha, result in entropies.items():
+        expected = entropy_from_eigenvalues(layer.spectra, alpha)
+        assert np.allclose(result.values, expected)
+        assert (result.sizes == 9).all()
+    (path,) = get("curvature").compute(layer)
+    assert np.array_equal(path.values, layer.curvature)

@@ -1,0 +1,512 @@
+"""From an activations file to tidy tables: registry, settings, degenerate prompts, the script."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+from layerwise.activations import layout
+from layerwise.errors import LayerwiseError
+from layerwise.metrics import registry, sample_size, table
+from layerwise.metrics.cka import cka
+from layerwise.metrics.curvature import curvature
+from layerwise.metrics.dime import dime
+from layerwise.metrics.entropy import entropy
+from layerwise.metrics.infonce import infonce
+from layerwise.metrics.inputs import LayerInputs
+from layerwise.metrics.lidar import lidar
+from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
+from layerwise.metrics.settings import Settings
+from layerwise.metrics.spectra import gram_spectrum
+
+ROOT = Path(__file__).parents[1]
+N, V, D, LAYERS = 24, 3, 10, 4
+
+
+def token_states(layer: int, view: int, prompt: int) -> np.ndarray:
+    """States of a prompt's tokens, T x D; prompts 0, 1 and 2 have one, two and equal tokens."""
+    rng = np.random.default_rng([prompt, layer])
+    length = {0: 1, 1: 2}.get(prompt, 3 + prompt % 5)
+    states = rng.normal(size=(length, D)) + np.arange(D) * 0.1
+    if prompt == 2:
+        states[:] = states[0]
+    return states + 0.1 * view * np.random.default_rng([prompt, layer, view]).normal(size=D)
+
+
+def write_activations(
+    path: Path,
+    n: int = N,
+    n_views: int = V,
+    tokens: tuple[str, ...] = ("all", "drop_first"),
+    change: Callable[[Any], None] | None = None,
+) -> Path:
+    """An activations file of made-up states, in float64 routes of its own."""
+    rank = 8
+    with layout.create(
+        path,
+        protocols=("paper", "reference"),
+        tokens=tokens,
+        n_layers=LAYERS,
+        n_views=n_views + 1,
+        prompts=[f"prompt-{i}" for i in range(n)],
+        hidden=D,
+        rank=rank,
+        state_lengths=[],
+        attributes={"model": "m", "revision": "step1", "corpus": "c", "weights_sha256": "abc"},
+    ) as file:
+        for t, choice in enumerate(tokens):
+            for layer in range(LAYERS):
+                for view in range(n_views + 1):
+                    for i in range(n):
+                        states = token_states(layer, view, i)
+                        states = states[1:] if choice == "drop_first" else states
+                        file["n_tokens"][t, layer, view, i] = len(states)
+                        _write_prompt(file, (t, layer, view, i), states)
+        if change:
+            change(file)
+    return path
+
+
+def _write_prompt(file: Any, at: tuple[int, int, int, int], states: np.ndarray) -> None:
+    t, layer, view, i = at
+    centred = states - states.mean(axis=0) if len(states) else states
+    norms = np.linalg.norm(centred, axis=1, keepdims=True)
+    unit = np.divide(centred, norms, out=np.zeros_like(centred), where=norms > 1e-12)
+    for p, rows in enumerate((states, unit)):
+        file["pooled"][p, t, layer, view, i] = rows.mean(axis=0) if len(rows) else 0.0
+        if view == 0 and len(rows):
+            values = gram_spectrum(rows)
+            if p == 1:
+                values = np.linalg.eigvalsh(np.maximum(rows @ rows.T, 0))[::-1]
+            padded = np.zeros(file["spectrum"].shape[-1])
+            padded[: len(values)] = values
+            file["spectrum"][p, t, layer, i] = padded
+        elif view == 0:
+            file["spectrum"][p, t, layer, i] = 0.0
+        if view == 0:
+            turns = len(rows) > 2 and np.ptp(rows, axis=0).max() > 1e-9
+            file["curvature"][p, t, layer, i] = curvature(rows) if turns else np.nan
+
+
+@pytest.fixture(scope="module")
+def activations_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_activations(tmp_path_factory.mktemp("metrics") / "a.h5")
+
+
+def compute(path: Path, **settings: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+    with layout.Activations(path) as activations:
+        return table.compute(activations, Settings.from_mapping(settings))
+
+
+@pytest.fixture(scope="module")
+def tables(activations_file: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    return compute(activations_file, alpha_req_ranks=[2, 500])
+
+
+def pick(frame: pd.DataFrame, **where: Any) -> pd.DataFrame:
+    for column, value in where.items():
+        frame = frame[frame[column].isna() if value is None else frame[column] == value]
+    return frame
+
+
+# The table
+
+
+def test_every_metric_is_there_on_every_layer_protocol_and_choice_of_tokens(
+    tables: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    frame = tables[0]
+    assert tuple(frame.columns) == table.COLUMNS
+    for name, metric in registry.all_metrics().items():
+        for protocol in metric.protocols:
+            for tokens in ("all", "drop_first"):
+                rows = pick(frame, metric=name, protocol=protocol, tokens=tokens)
+                assert sorted(rows["layer"].unique()) == list(range(LAYERS)), (name, protocol)
+    assert np.isfinite(frame["value"]).all()
+    assert not frame.duplicated(
+        ["layer", "metric", "protocol", "tokens", "alpha", "normalization"]
+    ).any()
+    assert set(frame["model"]) == {"m"}
+    assert set(frame["revision"]) == {"step1"}
+    assert np.allclose(frame["depth"], frame["layer"] / (LAYERS - 1))
+    assert (frame["n"] + frame["n_left_out"] == N).all()
+
+
+def test_values_are_those_of_the_functions_on_token_states(
+    tables: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    frame = pick(tables[0], protocol="paper", normalization="raw", layer=2)
+    views = np.stack(
+        [[token_states(2, v, i).mean(axis=0) for i in range(N)] for v in range(V + 1)]
+    )
+    views = views.astype(np.float32)
+    ends = [np.stack([token_states(x, 0, i).mean(axis=0) for i in range(N)]) for x in (0, 3)]
+    rows = pick(frame, tokens="all")
+
+    def value(name: str, alpha: float | None = None) -> float:
+        return float(pick(rows, metric=name, alpha=alpha)["value"].item())
+
+    prompts = [token_states(2, 0, i) for i in range(N)]
+    for alpha in (1.0, 2.0, math.inf):
+        expected = np.mean([entropy(Z, alpha) for Z in prompts])
+        assert value("prompt_entropy", alpha) == pytest.approx(expected, abs=1e-8)
+        assert value("dataset_entropy", alpha) == pytest.approx(entropy(views[0], alpha), abs=1e-8)
+    assert value("dime", 1.0) == pytest.approx(dime(views[1], views[2]), abs=1e-8)
+    assert value("infonce") == pytest.approx(infonce(views[1], views[2]), abs=1e-8)
+    assert value("lidar") == pytest.approx(lidar(views[1:]), rel=1e-8)
+    assert value("cka_first") == pytest.approx(cka(views[0], ends[0]), abs=1e-5)
+    assert value("cka_last") == pytest.approx(cka(views[0], ends[1]), abs=1e-5)
+    assert value("curvature") == pytest.approx(np.mean([curvature(Z) for Z in prompts[3:]]))
+    dropped = pick(frame, tokens="drop_first", metric="dataset_entropy", alpha=1.0)
+    pooled = np.stack([token_states(2, 0, i)[1:].mean(axis=0) for i in range(1, N)])
+    expected = entropy(pooled.astype(np.float32), 1.0)
+    assert dropped["value"].item() == pytest.approx(expected, abs=1e-8)
+
+
+def test_cka_with_itself_is_one(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    for name, layer in (("cka_first", 0), ("cka_last", LAYERS - 1)):
+        rows = pick(tables[0], metric=name, layer=layer)
+        assert np.allclose(rows["value"], 1.0)
+        assert np.allclose(rows["stderr"], 0.0, atol=1e-9)
+
+
+def test_normalisations_follow_from_raw(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    rows = pick(tables[0], metric="dataset_entropy", protocol="paper", tokens="all", alpha=1.0)
+    wide = rows.pivot(index="layer", columns="normalization", values="value")
+    assert set(wide.columns) == set(NORMALIZATIONS)
+    assert np.allclose(wide["logN"], wide["raw"] / math.log(N))
+    assert np.allclose(wide["maxEntropy"], wide["raw"] / math.log(D))
+    errors = rows.pivot(index="layer", columns="normalization", values="stderr")
+    assert np.allclose(errors["logD"], errors["raw"] / math.log(D))
+    # Of prompts, each by its own length before the mean.
+    rows = pick(tables[0], metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0)
+    found = pick(rows, normalization="logN", layer=1)
+    shares = [
+        entropy(token_states(1, 0, i)) / math.log(len(token_states(1, 0, i))) for i in range(1, N)
+    ]
+    assert found["value"].item() == pytest.approx(np.mean(shares), abs=1e-8)
+    assert found["stderr"].item() == pytest.approx(np.std(shares, ddof=1) / math.sqrt(N - 1))
+
+
+def test_only_asked_for_settings_come(activations_file: Path) -> None:
+    frame, _ = compute(
+        activations_file, metrics=["dataset_entropy", "rankme"], protocols=["paper"],
+        tokens=["all"], alphas=[0.5, "inf"], normalizations=["logD"],
+    )  # fmt: skip
+    assert set(frame["metric"]) == {"dataset_entropy", "rankme"}
+    assert set(frame["protocol"]) == {"paper"}
+    assert set(frame["tokens"]) == {"all"}
+    entropies = pick(frame, metric="dataset_entropy")
+    assert set(entropies["alpha"]) == {0.5, math.inf}
+    assert set(entropies["normalization"]) == {"raw", "logD"}
+    assert set(pick(frame, metric="rankme")["normalization"]) == {"raw"}
+
+
+def test_threads_change_nothing(activations_file: Path) -> None:
+    with layout.Activations(activations_file) as activations:
+        one = table.compute(activations, Settings(), threads=1)
+        two = table.compute(activations, Settings(), threads=3)
+    for a, b in zip(one, two, strict=True):
+        pd.testing.assert_frame_equal(a, b)
+
+
+# Degenerate prompts
+
+
+def test_prompts_without_a_value_are_left_out_and_counted(
+    tables: tuple[pd.DataFrame, pd.DataFrame],
+) -> None:
+    rows = pick(tables[0], protocol="paper", normalization="raw", layer=1)
+    # One token, two tokens, all tokens equal: no angle. (Counts of a plain run.)
+    assert set(pick(rows, metric="curvature", tokens="all")["n_left_out"]) == {3}
+    # One and two equal tokens do have an entropy: 0.
+    assert set(pick(rows, metric="prompt_entropy", tokens="all")["n_left_out"]) == {0}
+    # Without its first token, the one-token prompt is gone from everything.
+    left_out = pick(rows, tokens="drop_first").groupby("metric")["n_left_out"].max()
+    assert (left_out >= 1).all()
+    assert left_out["rankme"] == 1
+    # log T = 0 for one token: its share of the maximum is not defined.
+    shares = pick(tables[0], metric="prompt_entropy", normalization="logN", tokens="all")
+    assert set(pick(shares, protocol="paper")["n_left_out"]) == {1}
+
+
+def test_prompt_values_are_kept(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    frame = tables[1]
+    assert tuple(frame.columns) == table.PROMPT_COLUMNS
+    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", "infonce"}
+    assert np.isfinite(frame["value"]).all()
+    rows = pick(frame, metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1)
+    assert list(rows["prompt_id"]) == [f"prompt-{i}" for i in range(N)]
+    assert rows["value"].iloc[7] == pytest.approx(entropy(token_states(1, 0, 7)), abs=1e-8)
+    assert rows["n_tokens"].iloc[7] == len(token_states(1, 0, 7))
+    mean = pick(
+        tables[0], metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1,
+        normalization="raw",
+    )["value"].item()  # fmt: skip
+    assert rows["value"].mean() == pytest.approx(mean, abs=1e-12)
+    turns = pick(frame, metric="curvature", protocol="paper", tokens="all", layer=1)
+    assert not set(turns["prompt_id"]) & {"prompt-0", "prompt-1", "prompt-2"}
+
+
+def test_without_views_their_metrics_are_left_out_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write_activations(tmp_path / "a.h5", n_views=0, tokens=("all",))
+    with caplog.at_level(logging.WARNING, logger="layerwise"):
+        frame, _ = compute(path)
+    missing = {"infonce", "infonce_mi_bound", "dime", "lidar"}
+    assert not set(frame["metric"]) & missing
+    assert "rankme" in set(frame["metric"])
+    for name in missing:
+        (line,) = [m for m in caplog.messages if m.startswith(f"{name} is left out")]
+        assert f"in {2 * LAYERS} places" in line
+        assert "augmented views" in line
+
+
+def test_one_prompt_leaves_its_own_metrics_and_no_nan(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def stretch(file: Any) -> None:
+        file["n_tokens"][:] = 5
+        file["curvature"][:] = 1.0
+
+    path = write_activations(tmp_path / "a.h5", n=1, tokens=("all",), change=stretch)
+    with caplog.at_level(logging.WARNING, logger="layerwise"):
+        frame, _ = compute(path, protocols=["paper"])
+    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature"}
+    assert np.isfinite(frame["value"]).all()
+    assert frame["stderr"].isna().all()
+    assert any("needs 2 prompts" in m for m in caplog.messages)
+
+
+def test_equal_and_zero_embeddings_are_said_not_nan(tmp_path: Path) -> None:
+    def flatten(file: Any) -> None:
+        file["pooled"][:, :, 1] = 1.0
+        file["pooled"][:, :, 2] = 0.0
+
+    frame, _ = compute(write_activations(tmp_path / "a.h5", tokens=("all",), change=flatten))
+    assert np.isfinite(frame["value"]).all()
+    flat, zero = (set(pick(frame, layer=k)["metric"]) for k in (1, 2))
+    assert {"dataset_entropy", "anisotropy", "infonce", "dime"} <= flat
+    assert not flat & {"lidar", "nesum", "participation_ratio", "alpha_req", "cka_first", "two_nn"}
+    assert zero <= {"prompt_entropy", "effective_rank", "curvature", "infonce", "infonce_mi_bound"}
+    values = pick(frame, layer=1, metric="dataset_entropy", normalization="raw", protocol="paper")
+    assert np.allclose(values["value"], 0, atol=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_and_infinity_name_the_prompt(tmp_path: Path, bad: float) -> None:
+    def spoil(file: Any) -> None:
+        file["pooled"][0, 0, 2, 0, 5, 3] = bad
+
+    path = write_activations(tmp_path / "a.h5", tokens=("all",), change=spoil)
+    with pytest.raises(LayerwiseError, match="prompt-5"):
+        compute(path)
+
+
+def test_fewer_prompts_than_dimensions_and_the_reverse(tmp_path: Path) -> None:
+    for n in (5, 60):
+        frame, _ = compute(write_activations(tmp_path / f"{n}.h5", n=n, tokens=("all",)))
+        rows = pick(frame, metric="dataset_entropy", protocol="paper", normalization="raw")
+        assert (rows["value"] <= math.log(min(n, D)) + 1e-9).all()
+        assert {"lidar", "dime", "infonce", "cka_last"} <= set(frame["metric"])
+
+
+# Settings
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metrics": ["lidra"]}, "did you mean 'lidar'"),
+        ({"protocols": ["papr"]}, "did you mean 'paper'"),
+        ({"normalizations": ["logn"]}, "did you mean 'logN'"),
+        ({"alpha": [1]}, "did you mean 'alphas'"),
+        ({"alphas": [0]}, "above 0"),
+        ({"alphas": ["two"]}, "'two'"),
+        ({"pair": "both"}, "augmented, original"),
+        ({"dime_permutations": 0}, "1 or more"),
+        ({"infonce_temperature": -1}, "above 0"),
+        ({"lidar_delta": 0}, "above 0"),
+        ({"alpha_req_ranks": [5, 5]}, "first < last"),
+        ({"two_nn_discard": 1.0}, "below 1"),
+        ({"stderr_groups": 1}, "2 or more"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_what_is_accepted(
+    given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(LayerwiseError, match=message):
+        Settings.from_mapping(given)
+
+
+def test_infinity_comes_as_a_word() -> None:
+    assert Settings.from_mapping({"alphas": [1, "inf"]}).alphas == (1.0, math.inf)
+
+
+def test_tokens_that_were_not_extracted_are_named(activations_file: Path) -> None:
+    with pytest.raises(LayerwiseError, match="no choice of tokens 'drop_sinks'"):
+        compute(activations_file, tokens=["drop_sinks"])
+
+
+# The registry
+
+
+def test_every_metric_declares_itself() -> None:
+    found = registry.all_metrics()
+    assert {
+        "prompt_entropy", "dataset_entropy", "effective_rank", "rankme", "curvature", "infonce",
+        "infonce_mi_bound", "lidar", "dime", "logdet_entropy", "nesum", "self_cluster",
+        "alpha_req", "anisotropy", "participation_ratio", "two_nn", "cka_first", "cka_last",
+    } <= set(found)  # fmt: skip
+    for name, metric in found.items():
+        assert metric.label
+        assert metric.source
+        assert metric.range
+        assert metric.compute.__doc__, f"{name} says nothing of itself"
+        assert f"| `{name}` | {metric.axis} |" in registry.markdown_table()
+    directions = registry.directions()
+    assert directions["infonce"] == -1
+    assert directions["lidar"] == 1
+    assert "two_nn" not in directions
+    with pytest.raises(LayerwiseError, match="did you mean 'rankme'"):
+        registry.get("rank_me")
+
+
+def test_the_registry_needs_neither_torch_nor_sklearn_nor_pandas() -> None:
+    code = (
+        "import sys; from layerwise.metrics import registry; registry.all_metrics();"
+        "print([m for m in ('torch', 'sklearn', 'pandas', 'skdim', 'h5py') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_new_metric_is_one_decorated_function(
+    activations_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
+
+    @registry.metric(
+        name="mean_norm", label="Mean norm", unit="activation", direction=None,
+        range="0 or above", source="this test", inputs=("pooled",),
+    )  # fmt: skip
+    def compute_norm(layer: LayerInputs) -> list[PerPrompt]:
+        return [PerPrompt(np.linalg.norm(layer.pooled, axis=1))]
+
+    frame, prompts = compute(activations_file, metrics=["mean_norm"], tokens=["all"])
+    assert len(frame) == 2 * LAYERS
+    assert len(prompts) == 2 * LAYERS * N
+    assert "Mean norm (activation)" in registry.markdown_table()
+    with pytest.raises(ValueError, match="entropies"):
+        registry.metric(
+            name="x", label="x", unit="", direction=1, range="", source="", inputs=("entropies",)
+        )(compute_norm)
+
+
+def test_results_say_how_many_prompts(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+    assert Overall(1.0, 0.1, 5).size is None
+    rows = pick(tables[0], metric="lidar", protocol="paper", tokens="drop_first")
+    assert set(rows["n"]) == {N - 1}
+
+
+# Files
+
+
+def test_tables_go_to_parquet_and_back(
+    tables: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path
+) -> None:
+    target = tmp_path / "m.parquet"
+    table.write(tables[0], target, {"model": "m", "seed": "0"})
+    metadata = pq.read_schema(target).metadata
+    assert metadata[b"model"] == b"m"
+    back = table.read([target, target])
+    assert len(back) == 2 * len(tables[0])
+    pd.testing.assert_frame_equal(back.iloc[: len(tables[0])], tables[0])
+    column = pq.read_table(target).column("alpha")
+    assert column.null_count == tables[0]["alpha"].isna().sum() > 0, "null, not NaN"
+    tables[0].drop(columns="tokens").to_parquet(tmp_path / "other.parquet")
+    with pytest.raises(LayerwiseError, match="lacks the columns tokens"):
+        table.read([tmp_path / "other.parquet"])
+    (tmp_path / "broken.parquet").write_bytes(b"no parquet")
+    for name in ("broken.parquet", "absent.parquet"):
+        with pytest.raises(LayerwiseError, match=name):
+            table.read([tmp_path / name])
+
+
+def run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / name), *arguments],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_the_script_writes_both_tables(activations_file: Path, tmp_path: Path) -> None:
+    settings = {"metrics": ["rankme", "curvature"], "protocols": ["paper"]}
+    done = run_script(
+        "compute_metrics.py", "--activations", str(activations_file), "--model", "m",
+        "--settings", json.dumps(settings), "--output", str(tmp_path / "m.parquet"),
+        "--prompts-output", str(tmp_path / "p.parquet"), "--threads", "2",
+        "--log", str(tmp_path / "log"),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert len(table.read([tmp_path / "m.parquet"])) == 2 * 2 * LAYERS
+    metadata = pq.read_schema(tmp_path / "p.parquet").metadata
+    assert metadata[b"weights_sha256"] == b"abc"
+    assert json.loads(metadata[b"settings"]) == settings
+    assert (tmp_path / "log").read_text()
+
+
+def test_the_script_refuses_another_models_file_in_one_line(
+    activations_file: Path, tmp_path: Path
+) -> None:
+    done = run_script(
+        "compute_metrics.py", "--activations", str(activations_file), "--model", "other",
+        "--output", str(tmp_path / "m.parquet"),
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "'other'" in done.stderr
+    assert not (tmp_path / "m.parquet").exists()
+
+
+# Against N
+
+
+def test_a_metric_against_n_ends_at_the_value_on_all(activations_file: Path) -> None:
+    settings = Settings.from_mapping(
+        {"metrics": ["rankme", "dataset_entropy", "curvature"], "alphas": [1], "tokens": ["all"],
+         "protocols": ["paper"]}
+    )  # fmt: skip
+    with layout.Activations(activations_file) as activations:
+        frame = sample_size.against_n_by_layer(activations, settings, [2], [6, 12, 24], repeats=4)
+        whole, _ = table.compute(activations, settings)
+        with pytest.raises(LayerwiseError, match="no layer 9"):
+            sample_size.against_n_by_layer(activations, settings, [9])
+    for name in ("rankme", "dataset_entropy", "curvature"):
+        last = frame[(frame["metric"] == name) & (frame["n"] == 24)]
+        expected = pick(whole, metric=name, layer=2, normalization="raw")["value"].item()
+        assert last["value"].item() == pytest.approx(expected, abs=1e-12)
+        assert (frame[frame["metric"] == name].groupby("n").size() == [4, 4, 1]).all()
+    grows = pick(frame, metric="rankme").groupby("n")["value"].mean()
+    assert grows.is_monotonic_increasing
+    summary = sample_size.change_by_doubling(frame).set_index("metric")
+    expected = 1 - grows[12] / grows[24]
+    assert summary.loc["rankme", "change"] == pytest.approx(expected, abs=1e-12)
+    assert summary.loc["rankme", "n"] == 24
+
+
+def test_sizes_halve_down_to_sixteen() -> None:
+    assert sample_size.halvings(1000) == (31, 62, 125, 250, 500, 1000)
+    assert sample_size.halvings(10) == (10,)

@@ -1,0 +1,375 @@
+"""Invariance under augmentation: InfoNCE, LiDAR and DiME against routes written out in full."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from layerwise.errors import LayerwiseError
+from layerwise.metrics import infonce as infonce_module
+from layerwise.metrics.dime import difference_of_entropies, dime, permutations_of
+from layerwise.metrics.entropy import entropy_from_eigenvalues
+from layerwise.metrics.infonce import infonce, infonce_losses
+from layerwise.metrics.inputs import LayerInputs
+from layerwise.metrics.lidar import discriminants, lidar, whiten
+from layerwise.metrics.registry import Overall, PerPrompt, UndefinedMetricError, get
+from layerwise.metrics.settings import Settings
+
+RNG = np.random.default_rng(7)
+
+
+def two_views(n: int, d: int, noise: float = 0.5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    base = rng.normal(size=(n, d)) + 0.3
+    return base + noise * rng.normal(size=(n, d)), base + noise * rng.normal(size=(n, d))
+
+
+def unit(X: np.ndarray) -> np.ndarray:
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+# InfoNCE
+
+
+def infonce_in_loops(A: np.ndarray, B: np.ndarray, tau: float) -> float:
+    views = [unit(A), unit(B)]
+    n, total = len(A), 0.0
+    for v, i in itertools.product(range(2), range(n)):
+        anchor, positive = views[v][i], views[1 - v][i]
+        others = [
+            math.exp(float(anchor @ views[w][j]) / tau)
+            for w, j in itertools.product(range(2), range(n))
+            if (w, j) != (v, i)
+        ]
+        total += -math.log(math.exp(float(anchor @ positive) / tau) / sum(others))
+    return total / (2 * n)
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.1, 1.0])
+def test_infonce_is_the_loop_over_anchors(tau: float) -> None:
+    A, B = two_views(23, 9)
+    assert infonce(A, B, tau) == pytest.approx(infonce_in_loops(A, B, tau), abs=1e-12)
+
+
+@pytest.mark.parametrize("block", [1, 7, 16, 46, 100])
+def test_infonce_does_not_depend_on_its_blocks(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    A, B = (unit(X) for X in two_views(23, 9))
+    whole = infonce_losses(A, B, 0.1)
+    monkeypatch.setattr(infonce_module, "BLOCK", block)
+    halves = infonce_losses(A, B, 0.1)
+    monkeypatch.setattr(infonce_module, "COMMON_SCALE", 0.0)
+    rows = infonce_losses(A, B, 0.1)
+    for other in (halves, rows):
+        assert np.allclose(other.own, whole.own, atol=1e-12)
+        assert np.allclose(other.pull, whole.pull, atol=1e-5)
+    assert whole.pull.mean() == pytest.approx(1, abs=1e-6)
+
+
+def test_infonce_at_chance_is_log_of_the_number_of_others() -> None:
+    Q = np.linalg.qr(RNG.normal(size=(60, 60)))[0]
+    for n in (2, 30):
+        assert infonce(Q[:n], Q[n : 2 * n]) == pytest.approx(math.log(2 * n - 1), abs=1e-12)
+    # Independent views in many dimensions come near it, at the paper's temperature.
+    A, B = RNG.normal(size=(2, 200, 20_000))
+    assert infonce(A, B) == pytest.approx(math.log(399), abs=0.05)
+
+
+def test_infonce_of_views_that_agree_is_that_of_the_others_alone() -> None:
+    Q = np.eye(12)
+    expected = -math.log(math.exp(10) / (math.exp(10) + 22))
+    assert infonce(Q, Q) == pytest.approx(expected, abs=1e-12)
+    assert infonce(Q, Q, 0.001) == pytest.approx(0, abs=1e-12), "no overflow at a small τ"
+
+
+def test_infonce_bound_is_log_others_less_loss() -> None:
+    layer = LayerInputs.from_views(np.stack([RNG.normal(size=(20, 8)), *two_views(20, 8)]))
+    (loss,) = get("infonce").compute(layer)
+    (bound,) = get("infonce_mi_bound").compute(layer)
+    assert isinstance(loss, PerPrompt)
+    assert isinstance(bound, Overall)
+    assert bound.value == pytest.approx(math.log(39) - loss.values.mean(), abs=1e-12)
+    assert loss.values.mean() == pytest.approx(infonce(*layer.pair), abs=1e-12)
+
+
+def test_reference_infonce_takes_plain_inner_products() -> None:
+    views = np.stack([RNG.normal(size=(15, 6)), *two_views(15, 6)]) * 0.2
+    layer = LayerInputs.from_views(views, protocol="reference")
+    (loss,) = get("infonce").compute(layer)
+    Z = np.concatenate(views[1:])
+    scaled = Z @ Z.T / 0.1
+    np.fill_diagonal(scaled, -np.inf)
+    log_sums = np.log(np.exp(scaled).sum(axis=1))
+    positive = np.concatenate([np.diag(scaled[:15, 15:])] * 2)
+    assert loss.values.mean() == pytest.approx((log_sums - positive).mean(), abs=1e-12)
+
+
+def test_zero_vectors_have_no_cosine_and_are_left_out() -> None:
+    A, B = two_views(20, 8)
+    A[3] = 0
+    B[11] = 0
+    kept = np.delete(np.arange(20), [3, 11])
+    assert infonce(A, B) == pytest.approx(infonce(A[kept], B[kept]), abs=1e-12)
+    assert dime(A, B) == pytest.approx(dime(A[kept], B[kept]), abs=1e-12)
+    (loss,) = get("infonce").compute(LayerInputs.from_views(np.stack([A, A, B])))
+    assert np.flatnonzero(np.isnan(loss.values)).tolist() == [3, 11]
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2, 12), st.integers(1, 10), st.integers(0, 10**6))
+def test_rotation_scale_and_order_of_prompts_change_nothing(n: int, d: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    views = rng.normal(size=(3, n, d)) + rng.normal(size=(1, n, d))
+    rotation = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    order = rng.permutation(n)
+    A, B, _ = views
+    assert infonce(3 * A @ rotation, 0.5 * B @ rotation) == pytest.approx(infonce(A, B), abs=1e-8)
+    assert infonce(A[order], B[order]) == pytest.approx(infonce(A, B), abs=1e-8)
+    assert infonce(B, A) == pytest.approx(infonce(A, B), abs=1e-8)
+    assert lidar(views @ rotation) == pytest.approx(lidar(views), rel=1e-6)
+    assert lidar(views[:, order]) == pytest.approx(lidar(views), rel=1e-6)
+    assert lidar(2 * views, 4 * 1e-4) == pytest.approx(lidar(views, 1e-4), rel=1e-6)
+    if n >= 2:
+        assert 1 - 1e-9 <= lidar(views) <= min(n - 1, d) + 1e-6
+
+
+# LiDAR
+
+
+def scatters(views: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
+    """Between- and within-class scatter by outer products, one at a time."""
+    v, n, d = views.shape
+    means = views.mean(axis=0)
+    between, within = np.zeros((d, d)), np.zeros((d, d))
+    for i in range(n):
+        between += np.outer(means[i] - means.mean(axis=0), means[i] - means.mean(axis=0)) / n
+        for j in range(v):
+            within += np.outer(views[j, i] - means[i], views[j, i] - means[i]) / (n * v)
+    return between, within + delta * np.eye(d)
+
+
+def lidar_by_square_root(views: np.ndarray, delta: float) -> float:
+    between, within = scatters(views, delta)
+    values, vectors = np.linalg.eigh(within)
+    root = vectors @ np.diag(values**-0.5) @ vectors.T
+    return math.exp(entropy_from_eigenvalues(np.linalg.eigvalsh(root @ between @ root)))
+
+
+def lidar_by_cholesky(views: np.ndarray, delta: float) -> float:
+    between, within = scatters(views, delta)
+    inverse = np.linalg.inv(np.linalg.cholesky(within))
+    return math.exp(entropy_from_eigenvalues(np.linalg.eigvalsh(inverse @ between @ inverse.T)))
+
+
+@pytest.mark.parametrize(
+    ("v", "n", "d"),
+    [(8, 30, 12), (16, 10, 40), (4, 12, 12), (2, 10, 40), (3, 5, 11), (2, 6, 6), (5, 2, 3)],
+    ids=["N>D", "N<D<NV", "N=D", "NV<D", "N(V-1)<D<NV", "N(V-1)=D", "two prompts"],
+)
+@pytest.mark.parametrize("delta", [1e-4, 1.0])
+def test_lidar_agrees_with_both_square_roots(v: int, n: int, d: int, delta: float) -> None:
+    rng = np.random.default_rng(v * n * d)
+    views = rng.normal(size=(1, n, d)) + 0.5 * rng.normal(size=(v, n, d))
+    expected = lidar_by_square_root(views, delta)
+    # Directions without residuals are weighed by 1/δ, so rounding is 1/δ times larger in them.
+    tolerance = 1e-10 if n * (v - 1) >= d or delta == 1.0 else 1e-7
+    assert lidar_by_cholesky(views, delta) == pytest.approx(expected, rel=tolerance)
+    assert lidar(views, delta) == pytest.approx(expected, rel=tolerance)
+
+
+def test_lidar_recovers_planted_classes_less_one() -> None:
+    rng = np.random.default_rng(3)
+    for n, d in [(6, 64), (20, 64), (40, 64)]:
+        classes = np.linalg.qr(rng.normal(size=(d, d)))[0][:n]
+        views = classes + 1e-3 * rng.normal(size=(64, n, d))
+        assert lidar(views, delta=1e-6) == pytest.approx(n - 1, rel=0.02)
+
+
+def test_lidar_of_classes_on_a_line_is_one() -> None:
+    line = np.linspace(0, 5, 10)[:, None] * np.ones(7)
+    views = line + 1e-3 * np.random.default_rng(0).normal(size=(16, 10, 7))
+    assert lidar(views) == pytest.approx(1, abs=0.01)
+
+
+def test_the_two_ways_to_whiten_agree() -> None:
+    """Fewer residuals than dimensions or not: both sides of the switch at N (V - 1) = D."""
+    rng = np.random.default_rng(5)
+    for n in (10, 11, 20):
+        views = rng.normal(size=(1, n, 20)) + 0.5 * rng.normal(size=(3, n, 20))
+        whitened = whiten(views, 1e-2)
+        between, within = scatters(views, 1e-2)
+        expected = np.sort(np.linalg.eigvals(np.linalg.solve(within, between)).real)[::-1]
+        found = discriminants(whitened.classes)[0]
+        assert np.allclose(found, expected[: len(found)], atol=1e-8 * expected[0])
+
+
+def test_reference_lidar_is_the_entropy_and_has_the_shortcut() -> None:
+    rng = np.random.default_rng(5)
+    views = rng.normal(size=(1, 30, 10)) + 0.5 * rng.normal(size=(5, 30, 10))
+    layer = LayerInputs.from_views(views, Settings(alphas=(1.0, 2.0)), protocol="reference")
+    shannon, collision = get("lidar").compute(layer)
+    assert shannon.value == pytest.approx(math.log(lidar(views[1:])), abs=1e-10)
+    between, within = scatters(views[1:], 1e-4)
+    values = np.linalg.eigvals(np.linalg.solve(within, between)).real
+    assert collision.value == pytest.approx(-math.log((values**2).sum() / 10**2), abs=1e-8)
+
+
+def test_lidar_takes_augmented_views_alone() -> None:
+    rng = np.random.default_rng(5)
+    views = rng.normal(size=(1, 30, 10)) + 0.5 * rng.normal(size=(5, 30, 10))
+    (paper,) = get("lidar").compute(LayerInputs.from_views(views))
+    assert paper.value == pytest.approx(lidar(views[1:]), abs=1e-10)
+    assert paper.value != pytest.approx(lidar(views), abs=1e-3)
+
+
+def test_lidar_survives_a_huge_direction() -> None:
+    """A sink puts 1e4 on one axis; float64 still tells the others from δ."""
+    rng = np.random.default_rng(1)
+    views = rng.normal(size=(1, 40, 10)) + 0.5 * rng.normal(size=(6, 40, 10))
+    plain = lidar(views, 1e-4)
+    assert lidar(views * np.array([1e4] + [1.0] * 9), 1e-4) == pytest.approx(plain, rel=1e-3)
+
+
+# DiME
+
+
+def dime_written_out(A: np.ndarray, B: np.ndarray, alpha: float, orders: np.ndarray) -> float:
+    A, B = unit(A), unit(B)
+
+    def joint(K: np.ndarray, L: np.ndarray) -> float:
+        p = np.linalg.svd(K * L, compute_uv=False)
+        p = p / p.sum()
+        p = p[p > 1e-14]
+        if alpha == 1:
+            return float(-(p * np.log(p)).sum())
+        return float(np.log((p**alpha).sum()) / (1 - alpha))
+
+    permuted = []
+    for order in orders:
+        P = np.eye(len(A))[order]
+        permuted.append(joint(A @ A.T, P @ B @ B.T @ P.T))
+    return float(np.mean(permuted)) - joint(A @ A.T, B @ B.T)
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.5, 2.0])
+@pytest.mark.parametrize(("n", "d"), [(30, 8), (8, 30)])
+def test_dime_is_its_formula(alpha: float, n: int, d: int) -> None:
+    A, B = two_views(n, d)
+    expected = dime_written_out(A, B, alpha, permutations_of(n, 10, seed=4))
+    assert dime(A, B, alpha, 10, seed=4) == pytest.approx(expected, abs=1e-10)
+
+
+def test_dime_of_independent_views_is_zero_in_expectation() -> None:
+    values = []
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        values.append(dime(rng.normal(size=(25, 10)), rng.normal(size=(25, 10)), seed=seed))
+    assert abs(np.mean(values)) < 3 * np.std(values, ddof=1) / math.sqrt(40)
+    A, B = two_views(25, 10, noise=0.5)
+    assert dime(A, B) > 4 * np.std(values)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(2, 15), st.integers(1, 12), st.integers(0, 10**6), st.sampled_from([1.0, 2.0]))
+def test_dime_of_equal_views_is_its_maximum(n: int, d: int, seed: int, alpha: float) -> None:
+    """Of all pairings of one Gram matrix with itself, the identity shares most."""
+    rng = np.random.default_rng(seed)
+    A = unit(rng.normal(size=(n, d)))
+    K, orders = A @ A.T, permutations_of(n, 5, seed)
+    best = difference_of_entropies(K, K, [alpha], orders)[0]
+    assert best >= -1e-9
+    assert best <= math.log(n) + 1e-9
+    for other in permutations_of(n, 10, seed + 1):
+        paired = K[np.ix_(other, other)]
+        joint = difference_of_entropies(K, paired, [alpha], np.arange(n)[None])[0]
+        assert joint == pytest.approx(0, abs=1e-9), "the identity permutation alone gives 0"
+        entropies = [_joint_entropy(K, P, alpha) for P in (K, paired)]
+        assert entropies[0] <= entropies[1] + 1e-9
+
+
+def _joint_entropy(K: np.ndarray, L: np.ndarray, alpha: float) -> float:
+    return float(entropy_from_eigenvalues(np.linalg.eigvalsh(K * L), alpha))
+
+
+def test_dime_permutes_samples_under_paper_and_features_under_reference() -> None:
+    A, B = two_views(30, 6)
+    layer = LayerInputs.from_views(np.stack([A, A, B]), Settings(alphas=(1.0, 2.0)))
+    shannon, collision = get("dime").compute(layer)
+    assert shannon.value == pytest.approx(dime(A, B), abs=1e-10)
+    assert collision.value == pytest.approx(dime(A, B, 2.0), abs=1e-10)
+    layer.protocol = "reference"
+    shannon, collision = get("dime").compute(layer)
+    KA, KB = A.T @ A, B.T @ B
+    orders = permutations_of(6, 10, seed=0)
+
+    def over_orders(entropy_of: object) -> float:
+        permuted = [entropy_of(KA * KB[np.ix_(o, o)]) for o in orders]  # type: ignore[operator]
+        return float(np.mean(permuted) - entropy_of(KA * KB))  # type: ignore[operator]
+
+    expected = over_orders(lambda K: float(entropy_from_eigenvalues(np.linalg.eigvalsh(K))))
+    assert shannon.value == pytest.approx(expected, abs=1e-10)
+    expected = over_orders(lambda K: -math.log(np.sum(K**2) / 36))
+    assert collision.value == pytest.approx(expected, abs=1e-10)
+
+
+def test_dime_is_the_same_each_time_and_differs_by_seed() -> None:
+    A, B = two_views(20, 6)
+    assert dime(A, B, seed=1) == dime(A, B, seed=1)
+    assert dime(A, B, seed=1) != dime(A, B, seed=2)
+
+
+# Which views
+
+
+def test_the_pair_is_the_first_two_augmented_views_unless_told_otherwise() -> None:
+    views = np.arange(4 * 3 * 2, dtype=float).reshape(4, 3, 2)
+    for setting, expected in (("augmented", (1, 2)), ("original", (0, 1))):
+        layer = LayerInputs.from_views(views, Settings(pair=setting))
+        assert layer.pair_views == expected
+        assert np.array_equal(layer.pair[0], views[expected[0]])
+        assert np.array_equal(layer.pair[1], views[expected[1]])
+    assert LayerInputs.from_views(views[:2]).pair_views == (0, 1), "only one augmented view"
+
+
+# Degenerate input
+
+
+def test_too_few_prompts_or_views_say_so() -> None:
+    A, B = two_views(1, 5)
+    for compute in (infonce, dime):
+        with pytest.raises(UndefinedMetricError, match="two prompts"):
+            compute(A, B)
+    for shape in ((1, 5, 3), (4, 1, 3)):
+        with pytest.raises(UndefinedMetricError, match="two prompts with two augmented views"):
+            lidar(np.random.default_rng(0).normal(size=shape))
+
+
+def test_equal_embeddings_are_undefined_for_lidar_and_chance_for_the_others() -> None:
+    same = np.ones((6, 4))
+    with pytest.raises(UndefinedMetricError, match="one mean"):
+        lidar(np.stack([same, same]))
+    assert infonce(same, same) == pytest.approx(math.log(11), abs=1e-12)
+    assert dime(same, same) == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_nan_and_infinity_in_views_name_the_row(bad: float) -> None:
+    A, B = two_views(6, 4)
+    B[2, 1] = bad
+    for compute in (lambda: infonce(A, B), lambda: dime(A, B), lambda: lidar(np.stack([A, B]))):
+        with pytest.raises(LayerwiseError, match="row 2"):
+            compute()
+
+
+def test_views_of_different_prompts_are_refused() -> None:
+    A, B = two_views(6, 4)
+    with pytest.raises(LayerwiseError, match="one shape"):
+        infonce(A, B[:5])
+    with pytest.raises(LayerwiseError, match="shape"):
+        lidar(A)
