@@ -10,15 +10,14 @@ from layerwise import cli
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the corpus and its views, load the model once, write the activations."""
-    from layerwise.corpora.table import read_corpus, read_views
+    from layerwise.corpora.table import read_prompts
 
     from layerwise.activations.extract import Plan, extract, set_threads
     from layerwise.models.load import load
 
     set_threads(arguments.threads)
     settings = arguments.settings
-    corpus = read_corpus(arguments.corpus)
-    views = read_views(arguments.views, corpus) if arguments.views else []
+    corpus, views = read_prompts(arguments.corpus, arguments.views)
     loaded = load(
         arguments.model,
         arguments.spec,

@@ -58,7 +58,8 @@ def _deepest(error: jsonschema.ValidationError) -> jsonschema.ValidationError:
 def _explain(error: jsonschema.ValidationError) -> str:
     where = ".".join(str(part) for part in error.absolute_path) or "the config"
     schema: Any = error.schema
-    came, wanted = error.instance, _plain(error.validator_value)
+    came: Any = error.instance
+    wanted: Any = error.validator_value
     if error.validator == "additionalProperties":
         known = list(schema.get("properties", {}))
         unknown = sorted(set(map(str, came)) - set(known))[0]
@@ -79,27 +80,20 @@ def _explain(error: jsonschema.ValidationError) -> str:
         return f"{where}: {_show(came)} cannot be a name; {schema.get('description', '')}"
     about = schema.get("description", "")
     about = f" ({about.rstrip('.')})" if about else ""
+    if error.validator == "type":
+        kinds = [wanted] if isinstance(wanted, str) else wanted
+        return f"{where}: {_show(came)} came; accepted is {' or '.join(kinds)}{about}."
     bounds = {
-        "type": f"accepted is {_kinds(wanted)}",
         "minimum": f"accepted is {wanted} or more",
         "maximum": f"accepted is {wanted} or less",
         "exclusiveMinimum": f"accepted is more than {wanted}",
-        "minItems": f"at least {wanted} are needed",
+        "minItems": f"at least {wanted} is needed",
         "minProperties": f"at least {wanted} is needed",
-        "maxProperties": f"exactly {wanted} is accepted",
         "uniqueItems": "each may stand there once",
         "pattern": f"accepted is what fits {wanted}",
     }
     accepted = bounds.get(str(error.validator), error.message)
     return f"{where}: {_show(came)} came; {accepted}{about}."
-
-
-def _plain(value: Any) -> Any:
-    return value
-
-
-def _kinds(kinds: str | list[str]) -> str:
-    return kinds if isinstance(kinds, str) else " or ".join(kinds)
 
 
 def _show(value: Any) -> str:

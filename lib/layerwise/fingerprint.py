@@ -19,7 +19,8 @@ ROOT = Path(__file__).parent
 
 # What these know cannot change a value: how errors read, where logs go, how files are replaced.
 WITHOUT_EFFECT = frozenset(
-    f"{PACKAGE}.{name}" for name in ("errors", "cli", "progress", "files", "paths", "fingerprint")
+    f"{PACKAGE}.{name}"
+    for name in ("errors", "cli", "progress", "files", "paths", "fingerprint", "models.quiet")
 )
 
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.errors import LayerwiseError
+from layerwise.figures.kinds import NEEDS, OVER_CHECKPOINTS
 from layerwise.files import sha256_file
 from layerwise.fingerprint import fingerprint
-from layerwise.models.source import package_folder
+from layerwise.models.source import locate
 from layerwise.paths import encode
 
-# The studies that need scores, and those that need associations, by kind.
 JsonMap = Mapping[str, Any]
 
 COMPUTATION = {
@@ -72,11 +72,48 @@ class Plan:
     def points(self, study: str) -> list[tuple[str, str]]:
         """The (model, revision) pairs of a study."""
         entry = self.study(study)
-        return [(m, r) for m in entry["models"] for r in self._revisions(m, entry["revisions"])]
+        wanted = entry["revisions"]
+        if wanted is None and entry["kind"] in OVER_CHECKPOINTS:
+            wanted = "all"
+        return [(m, r) for m in entry["models"] for r in self._revisions(m, wanted)]
+
+    def study_settings(self, study: str) -> dict[str, Any]:
+        """A study's entry as the drawing script gets it: revisions by name, or None."""
+        entry = dict(self.config["studies"][study])
+        if entry["revisions"] in (None, "last"):
+            return {**entry, "revisions": None}
+        revisions = list(dict.fromkeys(r for _, r in self.points(study)))
+        return {**entry, "revisions": revisions}
+
+    def needs(self, study: str) -> tuple[str, ...]:
+        """The tables that a study's kind needs: metrics, scores, associations, prompts."""
+        return NEEDS[self.config["studies"][study]["kind"]]
+
+    def tables(self, study: str, name: str) -> list[str]:
+        """The files of one of those tables."""
+        if name == "metrics":
+            return self.metrics_files(study)
+        if name == "prompts":
+            tables = self.metrics_files(study)
+            return [t.removesuffix(".parquet") + ".prompts.parquet" for t in tables]
+        if name == "scores":
+            return self.scores_files(study)
+        return [self.path("associations", f"{encode(study)}.parquet")]
+
+    def targets(self) -> list[str]:
+        """Every file that the studies of the config ask for."""
+        wanted = []
+        for study in self.config["studies"]:
+            name, needs = encode(study), self.needs(study)
+            wanted += [self.path("figures", f"{name}.{s}") for s in ("png", "pdf")]
+            wanted.append(self.path("tables", f"{name}.csv"))
+            if {"metrics", "scores"} <= set(needs):
+                wanted.append(self.path("associations", f"{name}.parquet"))
+        return wanted
 
     def _revisions(self, model: str, wanted: Any) -> list[str]:
         known = list(self.config["models"][model]["revisions"])
-        if wanted == "last":
+        if wanted is None or wanted == "last":
             return known[-1:]
         if wanted == "all":
             return known
@@ -155,15 +192,14 @@ class Plan:
             parts.append(self.nano_key(model))
         elif entry["source"].get("gguf_file"):
             parts.append(self.convert_key(model))
-        elif "folder" in entry["source"]:
-            parts.append(
-                _folder_content(Path(entry["source"]["folder"].format(revision=revision)))
-            )
+        elif "hub" not in entry["source"]:
+            folder = locate(entry["source"], revision).folder
+            parts.append(_folder_content(folder) if folder else None)
         return digest("model", *parts)
 
     def extract_settings(self) -> dict[str, Any]:
         """What the extraction script is told."""
-        return dict(self.config["extract"])
+        return {k: v for k, v in self.config["extract"].items() if k != "threads"}
 
     def extract_key(self, model: str, revision: str, corpus: str) -> str:
         """Key of an activations file. The device and the batch size do not change values."""
@@ -254,9 +290,12 @@ class Plan:
 
     @lru_cache  # noqa: B019
     def _inputs_key(self, study: str) -> str:
-        entry, points = self.study(study), self.points(study)
-        metrics = [self.metrics_key(m, r, c) for m, r in points for c in entry["corpora"]]
-        scores = [self.score_key(m, r, t) for m, r in points for t in entry["tasks"]]
+        entry, points, needs = self.study(study), self.points(study), self.needs(study)
+        metrics = scores = []
+        if {"metrics", "prompts", "associations"} & set(needs):
+            metrics = [self.metrics_key(m, r, c) for m, r in points for c in entry["corpora"]]
+        if {"scores", "associations"} & set(needs):
+            scores = [self.score_key(m, r, t) for m, r in points for t in entry["tasks"]]
         return digest(metrics, scores)
 
     # Where a model is loaded from
@@ -286,16 +325,11 @@ class Plan:
             Naming the model or corpus, what is missing, and how to get it.
         """
         for name, entry in self.config["models"].items():
-            source = entry["source"]
-            if "package" in source:
-                package_folder(source["package"])
-            elif "folder" in source and name not in self.config["nano"]:
-                for revision in entry["revisions"]:
-                    folder = Path(source["folder"].format(revision=revision))
-                    if not folder.is_dir():
-                        raise LayerwiseError(
-                            f"models.{name}.source.folder: there is no folder {folder}."
-                        )
+            for revision in entry["revisions"] if name not in self.config["nano"] else ():
+                try:
+                    locate(entry["source"], revision)
+                except LayerwiseError as error:
+                    raise LayerwiseError(f"models.{name}: {error}") from error
         for name, entry in self.config["corpora"].items():
             file = entry["source"].get("file")
             if file is not None and not Path(file).is_file():

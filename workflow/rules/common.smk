@@ -78,11 +78,3 @@ def model_folder(wildcards):
     folder that was made anew (because a checkpoint was added, say) reruns nothing by itself."""
     folder = PLAN.model_folder(model_of(wildcards), revision_of(wildcards))
     return [ancient(folder)] if folder else []
-
-
-def study_files():
-    return [
-        f"{RESULTS}/{kind}/{encode(study)}.{suffix}"
-        for study in config["studies"]
-        for kind, suffix in (("figures", "png"), ("figures", "pdf"), ("tables", "csv"))
-    ]

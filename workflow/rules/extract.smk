@@ -24,6 +24,8 @@ rule extract_activations:
         revision=revision_of,
         settings=as_json(PLAN.extract_settings()),
     threads: config["extract"]["threads"]
+    # Long jobs first, so that the short ones fill the gaps.
+    priority: 5
     resources:
         mem_mb=grows(8000),
         runtime=grows(120),

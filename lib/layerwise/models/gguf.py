@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from layerwise.models.quiet import quiet
 from layerwise.models.source import Location
 
 log = logging.getLogger(__name__)
@@ -26,6 +27,7 @@ def convert(location: Location, target: Path) -> None:
     """
     from transformers import AutoModel, AutoTokenizer
 
+    quiet()
     common = {"gguf_file": location.gguf_file}
     tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
     log.info("reading %s", location.gguf_file)

@@ -14,6 +14,7 @@ from torch import nn
 
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import Anatomy, dissect
+from layerwise.models.quiet import quiet
 from layerwise.models.source import Location, locate
 
 log = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ def load(
     """
     from transformers import AutoModel, AutoTokenizer
 
+    quiet()
     place = pick_device(device)
     location = locate(spec["source"], revision)
     trust = bool(spec.get("trust_remote_code", False))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.errors import LayerwiseError, closest
+from layerwise.models.quiet import quiet
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ def train(
             f"Step {max(steps)} is to be saved, but training ends at train_steps = "
             f"{settings['train_steps']}; raise train_steps or drop the step."
         )
+    quiet()
     seed, context, batch = settings["seed"], settings["context"], settings["batch"]
     tokenizer = train_tokenizer(texts, settings["vocabulary"])
     stream = torch.tensor(_stream(tokenizer, texts))
@@ -225,7 +227,7 @@ def _step(model: Any, optimizer: torch.optim.Optimizer, tokens: Tensor) -> float
     loss.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-    return float(loss)
+    return float(loss.detach())
 
 
 @torch.no_grad()
