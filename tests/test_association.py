@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pandas as pd
 import pytest
+from association_tables import tidy_metrics, tidy_scores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -32,50 +31,6 @@ SINGLE = {"dcor": distance_correlation, "spearman": spearman, "kendall": kendall
 curve = arrays(float, 12, elements=st.floats(-100, 100, allow_nan=False, width=32))
 
 
-def tidy_scores(
-    values: np.ndarray,
-    *,
-    model: str = "m",
-    revision: str = "main",
-    tokens: str = "all",
-    types: tuple[str, ...] = ("STS",),
-) -> pd.DataFrame:
-    """Scores of shape (tasks, layers) as a tidy table."""
-    n_tasks, n_layers = values.shape
-    rows = [
-        {
-            "model": model, "revision": revision, "task": f"task{t}",
-            "task_type": types[t % len(types)], "subset": "default", "split": "test", "layer": at,
-            "depth": at / (n_layers - 1), "tokens": tokens, "pooling": "mean",
-            "main_score": values[t, at], "score_low": None, "score_high": None, "n_runs": 1,
-        }
-        for t, at in itertools.product(range(n_tasks), range(n_layers))
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
-
-
-def tidy_metrics(
-    curves: dict[str, np.ndarray],
-    *,
-    model: str = "m",
-    revision: str = "main",
-    tokens: str = "all",
-    corpus: str = "wikipedia",
-) -> pd.DataFrame:
-    """Metrics by name, each of shape (layers,), as a tidy table."""
-    rows = [
-        {
-            "model": model, "revision": revision, "corpus": corpus, "layer": at,
-            "depth": at / (len(values) - 1), "metric": metric, "protocol": "paper",
-            "tokens": tokens, "alpha": 1.0 if "entropy" in metric else np.nan,
-            "normalization": "raw", "value": value, "stderr": 0.1, "n": 100, "n_left_out": 0,
-        }
-        for metric, values in curves.items()
-        for at, value in enumerate(values)
-    ]  # fmt: skip
-    return pd.DataFrame(rows)
-
-
 def one(table: pd.DataFrame, **wanted: object) -> pd.Series:
     """The one row with these values."""
     for column, value in wanted.items():
@@ -87,7 +42,7 @@ def one(table: pd.DataFrame, **wanted: object) -> pd.Series:
 # Measures
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(curve, curve)
 def test_embedding_is_the_library_measure(x: np.ndarray, y: np.ndarray) -> None:
     for measure in MEASURES:
@@ -107,7 +62,7 @@ def test_embedding_is_the_library_measure_to_rounding(rng: np.random.Generator) 
             assert ours == pytest.approx(SINGLE[measure](x, y), abs=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(curve, curve, st.floats(0.01, 100), st.floats(-100, 100))
 def test_measures_do_not_see_scale_and_offset(
     x: np.ndarray, y: np.ndarray, scale: float, offset: float
@@ -431,5 +386,3 @@ def test_revisions_are_in_order_of_training() -> None:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240930)
-
-

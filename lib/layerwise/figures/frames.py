@@ -9,11 +9,9 @@ import pandas as pd
 
 from layerwise.association import nulls
 from layerwise.association.curves import METRIC_COLUMNS, require_columns, score_curves
-from layerwise.association.revisions import last_revision
+from layerwise.association.revisions import last_revision, step_of
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.settings import MetricChoice, StudySettings
-
-Z95 = 1.959964  # normal 97.5 % point
 
 
 def mean_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
@@ -124,9 +122,55 @@ def pick_metrics(
             "compare by corpus."
         )
     return pd.concat(
-        [_variant(kept, choice).assign(curve=i) for i, choice in enumerate(study.metrics)],
+        [_variant(kept, choice).assign(curve=i) for i, choice in enumerate(study.curves)],
         ignore_index=True,
     )
+
+
+def with_steps(metrics: pd.DataFrame) -> pd.DataFrame:
+    """Add the training step to rows whose revision names one, of models with two or more.
+
+    Raises
+    ------
+    LayerwiseError
+        If there is no such model.
+    """
+    step = metrics["revision"].map(step_of)
+    table = metrics[step.notna()].assign(step=step[step.notna()].astype(int))
+    several = table.groupby("model")["step"].nunique()
+    table = table[table["model"].isin(several[several > 1].index)]
+    if table.empty:
+        raise LayerwiseError(
+            "A study over checkpoints needs a model with two or more revisions named by their "
+            f"step, such as step512; these tables have "
+            f"{', '.join(sorted(metrics['revision'].unique())[:6])}."
+        )
+    return table.reset_index(drop=True)
+
+
+def metrics_there(metrics: pd.DataFrame, study: StudySettings) -> list[str]:
+    """Names of the metrics that have the study's variant, in alphabetical order."""
+    kept = metrics[
+        (metrics["protocol"] == study.protocol)
+        & (metrics["normalization"] == study.normalization)
+        & (metrics["alpha"].isna() | (metrics["alpha"] == study.alpha))
+    ]
+    return sorted(kept["metric"].unique())
+
+
+def pick_prompts(prompts: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
+    """The per-prompt values of the study's first metric.
+
+    Raises
+    ------
+    LayerwiseError
+        If a model, corpus, metric or token choice asked for is not there, or several corpora are
+        and the study names none.
+    """
+    needed = [c for c in METRIC_COLUMNS if c != "normalization"]
+    require_columns(prompts, [*needed, "prompt_id"], "prompts")
+    # Per-prompt values are raw; the common way of picking asks for a normalisation.
+    return pick_metrics(prompts.assign(normalization="raw"), study)
 
 
 def _variant(metrics: pd.DataFrame, choice: MetricChoice) -> pd.DataFrame:

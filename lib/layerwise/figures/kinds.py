@@ -7,7 +7,15 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "metrics_by_depth": ("metrics",),
     "metric_vs_score": ("metrics", "scores"),
     "metrics_over_checkpoints": ("metrics",),
+    "checkpoint_heatmap": ("metrics",),
+    "task_heatmap": ("scores",),
+    "model_overview": ("metrics", "scores"),
+    "token_choice": ("metrics", "scores"),
+    "layer_choice": ("metrics", "scores"),
+    "association_strength": ("associations",),
+    "value_distribution": ("prompts",),
+    "power_law": (),
 }
 
 # Kinds that show every checkpoint of a model unless the study names some.
-OVER_CHECKPOINTS = frozenset({"metrics_over_checkpoints"})
+OVER_CHECKPOINTS = frozenset({"metrics_over_checkpoints", "checkpoint_heatmap"})

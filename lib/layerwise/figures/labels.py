@@ -37,6 +37,13 @@ def metric_label(metric: str) -> str:
     return known.label if known else metric
 
 
+def in_sentence(metric: str) -> str:
+    """A metric's name inside a sentence: names such as DiME keep their capitals."""
+    label = metric_label(metric)
+    first = label.split()[0] if label else ""
+    return label if first[1:] != first[1:].lower() else label[:1].lower() + label[1:]
+
+
 def metric_unit(metric: str, normalization: str) -> str:
     """The unit of an axis; empty for plain numbers and for normalised values."""
     known = all_metrics().get(metric)
@@ -57,6 +64,11 @@ def axis_label(metric: str, alpha: float | None, normalization: str) -> str:
 def percent(depth: float) -> str:
     """Depth as a whole per cent."""
     return f"{100 * depth:.0f} %"
+
+
+def signed(points: float) -> str:
+    """A difference to one digit with its sign, the minus as typeset."""
+    return f"{points:+.1f}".replace("-", "−")
 
 
 def p_value(p: float) -> str:

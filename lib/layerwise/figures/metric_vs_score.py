@@ -29,7 +29,7 @@ from layerwise.figures.labels import (
     p_value,
     span,
 )
-from layerwise.figures.settings import MetricChoice, StudySettings, in_order
+from layerwise.figures.settings import SHOWN, MetricChoice, StudySettings, in_order
 
 LEVEL = 0.05
 KEYS = ["model", "revision", "tokens"]
@@ -58,10 +58,11 @@ def draw(
     LayerwiseError
         If metrics and scores have no model with the same revision and tokens in common.
     """
+    study = study.with_default(*SHOWN)
     table = _points(metrics, scores, study)
     models = in_order(list(table["model"].unique()), study.models or order)
     choices = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
-    columns = [(c, i) for c in choices for i in range(len(study.metrics))]
+    columns = [(c, i) for c in choices for i in range(len(study.curves))]
     figure, axes = style.grid(
         len(models), len(columns), panel_height=1.9, panel_width=2.0, sharey="row"
     )
@@ -71,12 +72,12 @@ def draw(
             part = table[
                 (table["model"] == model) & (table["tokens"] == tokens) & (table["curve"] == i)
             ].sort_values("depth")
-            _panel(axis, part, study.metrics[i], study.measure, colours, norm)
+            _panel(axis, part, study.curves[i], study.measure, colours, norm)
         row[0].set_ylabel("Mean task score (× 100)")
         style.row_label(row[0], model, style.colour_of(model, order))
     if len(choices) > 1:
         for k, choice in enumerate(choices):
-            style.block_label(axes[0, k * len(study.metrics)], TOKENS[choice])
+            style.block_label(axes[0, k * len(study.curves)], TOKENS[choice])
     bar = figure.colorbar(
         ScalarMappable(norm, colours), ax=axes, location="right", aspect=30, pad=0.015,
         shrink=min(1.0, 2.0 / len(models)), anchor=(0.0, 1.0), ticks=[0, 0.25, 0.5, 0.75, 1],
@@ -201,7 +202,7 @@ def _title(facts: dict[str, Any]) -> str:
 
 
 def _caption(facts: dict[str, Any], study: StudySettings, corpora: str) -> str:
-    what = listing([metric_label(m.metric) for m in study.metrics])
+    what = listing([metric_label(m.metric) for m in study.curves])
     return (
         f"{what} on {corpora} against the mean main score (× 100) over {facts['n_tasks']} tasks: "
         f"a point per layer ({facts['n_layers']} layers), coloured by depth and joined in order. "

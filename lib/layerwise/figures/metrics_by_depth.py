@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from layerwise.association.revisions import order_key
 from layerwise.figures import style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import Z95, pick_metrics
+from layerwise.figures.frames import pick_metrics
 from layerwise.figures.labels import (
     TOKENS,
     WITH,
@@ -25,7 +25,7 @@ from layerwise.figures.labels import (
     metric_label,
     span,
 )
-from layerwise.figures.settings import MetricChoice, StudySettings, in_order
+from layerwise.figures.settings import SHOWN, MetricChoice, StudySettings, in_order
 
 VALLEY = 0.1  # how far below both ends, as a share of the curve's largest absolute value
 
@@ -46,8 +46,9 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         Its table is the tidy metrics drawn, with `low` and `high`, a 95 % normal interval of the
         mean over prompts.
     """
+    study = study.with_default(*SHOWN)
     table = pick_metrics(metrics, study)
-    margin = Z95 * table["stderr"].astype(float)
+    margin = style.Z95 * table["stderr"].astype(float)
     table["low"], table["high"] = table["value"] - margin, table["value"] + margin
     by = study.compare
     wanted = {"model": study.models or order, "corpus": study.corpora, "revision": study.revisions}
@@ -57,12 +58,12 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     palette = list(order) if by == "model" else names
     tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
 
-    columns = min(style.COLUMNS, len(study.metrics))
-    blocks = -(-len(study.metrics) // columns)
+    columns = min(style.COLUMNS, len(study.curves))
+    blocks = -(-len(study.curves) // columns)
     figure, axes = style.grid(blocks * len(tokens), columns, sharex=True)
     for axis in axes.flat:
         axis.set_visible(False)
-    for i, choice in enumerate(study.metrics):
+    for i, choice in enumerate(study.curves):
         block, column = divmod(i, columns)
         panels = axes[block * len(tokens) : (block + 1) * len(tokens), column]
         _column(panels, table[table["curve"] == i], tokens, by, names, palette)
@@ -81,8 +82,8 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         for n in names
     ]  # fmt: skip
     figure.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), 5))
-    facts = _facts(table, study.metrics[0], by, names, tokens)
-    title = _title(facts, study.metrics[0], tokens, by)
+    facts = _facts(table, study.curves[0], by, names, tokens)
+    title = _title(facts, study.curves[0], tokens, by)
     n = span(table["n"].tolist())
     corpora = listing(sorted(table["corpus"].unique())) if by != "corpus" else "several corpora"
     style.header(
@@ -175,7 +176,7 @@ def _title(facts: dict[str, Any], first: MetricChoice, tokens: Sequence[str], by
 
 
 def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str, by: str) -> str:
-    what = listing([metric_label(m.metric) for m in study.metrics])
+    what = listing([metric_label(m.metric) for m in study.curves])
     left = (
         f" Up to {counted(facts['n_left_out'], 'prompt')} had no value and were left out."
         if facts["n_left_out"]
@@ -183,7 +184,7 @@ def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str, 
     )
     return (
         f"{what} by depth in per cent of the layers (0 is the embedding output), on {n} prompts "
-        f"of {corpora}, protocol {study.metrics[0].protocol}; one line a {by}, one row of panels "
+        f"of {corpora}, protocol {study.curves[0].protocol}; one line a {by}, one row of panels "
         "a choice of the tokens that count. Bands are 95 % intervals, value ± 1.96 standard "
         f"errors over prompts.{left} A valley is a minimum between the ends that lies below both "
         f"by more than {100 * VALLEY:.0f} % of the curve's largest absolute value."

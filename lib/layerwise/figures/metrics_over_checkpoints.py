@@ -9,21 +9,20 @@ import numpy as np
 import pandas as pd
 from matplotlib.cm import ScalarMappable
 
-from layerwise.association.revisions import step_of
-from layerwise.errors import LayerwiseError
 from layerwise.figures import style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import pick_metrics
+from layerwise.figures.frames import pick_metrics, with_steps
 from layerwise.figures.labels import (
     TOKENS,
     axis_label,
     counted,
+    in_sentence,
     listing,
     metric_label,
     metric_unit,
     span,
 )
-from layerwise.figures.settings import MetricChoice, StudySettings, in_order
+from layerwise.figures.settings import SHOWN, MetricChoice, StudySettings, in_order
 
 
 def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Drawn:
@@ -47,11 +46,12 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     LayerwiseError
         If no model has two checkpoints with a step in their name.
     """
+    study = study.with_default(*SHOWN)
     table = with_steps(pick_metrics(metrics, study, all_revisions=True))
     models = in_order(list(table["model"].unique()), study.models or order)
     tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
     panels = [(m, c) for m in models for c in tokens]
-    figure, axes = style.grid(len(study.metrics), len(panels), sharex=True, sharey="row")
+    figure, axes = style.grid(len(study.curves), len(panels), sharex=True, sharey="row")
     steps = sorted(int(s) for s in table["step"].unique())
     colours, norm = style.step_colours(steps)
     for i, row in enumerate(axes):
@@ -65,16 +65,16 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
                     line["depth"], line["value"], color=colours(norm(int(str(step)))),
                     marker="o", markersize=2.2, linewidth=1.3,
                 )  # fmt: skip
-        metric = study.metrics[i]
+        metric = study.curves[i]
         row[0].set_ylabel(axis_label(metric.metric, metric.alpha, metric.normalization))
     for (model, choice), axis in zip(panels, axes[0], strict=True):
         notes = [TOKENS[choice]] if len(tokens) > 1 else []
         style.panel_title(axis, model, notes, style.colour_of(model, order))
     for axis in axes[-1]:
         style.depth_axis(axis)
-    style.step_bar(figure, axes, ScalarMappable(norm, colours), steps, len(study.metrics))
+    style.step_bar(figure, axes, ScalarMappable(norm, colours), steps, len(study.curves))
     facts = _facts(table, study, models, tokens[0], steps)
-    title = _title(facts, study.metrics[0])
+    title = _title(facts, study.curves[0])
     corpora = listing(sorted(table["corpus"].unique()))
     n = span(table["n"].tolist())
     style.header(
@@ -83,27 +83,6 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         f"{steps[-1]:,}), on {n} prompts of {corpora}.",
     )  # fmt: skip
     return Drawn(figure, table, title, _caption(facts, study, corpora, n), facts)
-
-
-def with_steps(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Add the training step to rows whose revision names one, of models with two or more.
-
-    Raises
-    ------
-    LayerwiseError
-        If there is no such model.
-    """
-    step = metrics["revision"].map(step_of)
-    table = metrics[step.notna()].assign(step=step[step.notna()].astype(int))
-    several = table.groupby("model")["step"].nunique()
-    table = table[table["model"].isin(several[several > 1].index)]
-    if table.empty:
-        raise LayerwiseError(
-            "A study over checkpoints needs a model with two or more revisions named by their "
-            f"step, such as step512; these tables have "
-            f"{', '.join(sorted(metrics['revision'].unique())[:6])}."
-        )
-    return table.reset_index(drop=True)
 
 
 def _facts(
@@ -135,7 +114,7 @@ def _facts(
             }
         )
     return {
-        "metric": study.metrics[0].metric,
+        "metric": study.curves[0].metric,
         "tokens": tokens,
         "steps": list(steps),
         "largest_change": changes,
@@ -150,11 +129,11 @@ def _title(facts: dict[str, Any], metric: MetricChoice) -> str:
         f"from {c['first']:.2f} to {c['last']:.2f}{unit} at layer {c['layer']} of {c['model']}"
         for c in facts["largest_change"]
     ]
-    return f"Training moves {metric_label(metric.metric).lower()} most {listing(told)}"
+    return f"Training moves {in_sentence(metric.metric)} most {listing(told)}"
 
 
 def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str) -> str:
-    what = listing([metric_label(m.metric) for m in study.metrics])
+    what = listing([metric_label(m.metric) for m in study.curves])
     return (
         f"{what} by depth in per cent of the layers (0 is the embedding output), on {n} prompts "
         f"of {corpora}, one line a checkpoint: {counted(len(facts['steps']), 'training step')} "

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from layerwise.errors import LayerwiseError, closest
+
+# What a study shows that names no metrics: one each of the paper's three kinds.
+SHOWN = ("prompt_entropy", "curvature", "infonce")
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,10 @@ class StudySettings:
         What to draw; None draws all there is. The order is that of the panels.
     revisions : tuple of str or None
         Checkpoints; None takes the last of each model, or all of them in studies of checkpoints.
-    metrics : tuple of MetricChoice
+    metrics : tuple of MetricChoice or None
+        None takes what the kind of study has as its default.
+    protocol, alpha, normalization : str, float or None, str
+        The variant of metrics that are given by name alone.
     measure : str
         The association shown in the panels.
     pooling : str
@@ -50,11 +56,10 @@ class StudySettings:
     tasks: tuple[str, ...] | None = None
     task_types: tuple[str, ...] | None = None
     tokens: tuple[str, ...] | None = None
-    metrics: tuple[MetricChoice, ...] = (
-        MetricChoice("prompt_entropy"),
-        MetricChoice("curvature", alpha=None),
-        MetricChoice("infonce", alpha=None),
-    )
+    metrics: tuple[MetricChoice, ...] | None = None
+    protocol: str = "paper"
+    alpha: float | None = 1.0
+    normalization: str = "raw"
     measure: str = "dcor"
     pooling: str = "mean"
     own_texts: Mapping[str, str] = field(default_factory=dict)
@@ -66,15 +71,12 @@ class StudySettings:
     def from_dict(cls, given: Mapping[str, Any]) -> StudySettings:
         """Settings from one entry of the config's `studies`.
 
-        `protocol`, `alpha` and `normalization` hold for every metric that is given by name alone.
-
         Raises
         ------
         LayerwiseError
             For an unknown key or a metric without a name.
         """
-        variant = {"protocol": "paper", "alpha": 1.0, "normalization": "raw"}
-        known = [*(f.name for f in fields(cls)), *variant]
+        known = [f.name for f in fields(cls)]
         values: dict[str, Any] = {}
         for key, value in given.items():
             if key not in known:
@@ -82,17 +84,34 @@ class StudySettings:
                     f"A study has no setting {key!r}{closest(key, known)}; it takes "
                     f"{', '.join(known)}."
                 )
-            if key in variant:
-                variant[key] = value
-            else:
-                values[key] = tuple(value) if isinstance(value, list) else value
-        names = values.get("metrics") or [m.metric for m in cls.metrics]
-        values["metrics"] = tuple(_choice(m, variant) for m in names)
+            values[key] = tuple(value) if isinstance(value, list) else value
+        if isinstance(values.get("alpha"), str):
+            values["alpha"] = float(values["alpha"])  # JSON has no infinity: "inf"
         if values.get("compare", "model") not in ("model", "corpus", "revision"):
             raise LayerwiseError(
                 f"A study cannot compare by {values['compare']!r}; give model, corpus or revision."
             )
-        return cls(**values)
+        names = values.pop("metrics", None)
+        made = cls(**values)
+        return made if names is None else made.with_metrics(names)
+
+    def with_metrics(self, names: Sequence[str | Mapping[str, Any]]) -> StudySettings:
+        """The same study of these metrics, in the study's variant unless they say another."""
+        variant = {
+            "protocol": self.protocol,
+            "alpha": self.alpha,
+            "normalization": self.normalization,
+        }
+        return replace(self, metrics=tuple(_choice(n, variant) for n in names))
+
+    def with_default(self, *names: str) -> StudySettings:
+        """The same study, of these metrics if it names none."""
+        return self.with_metrics(names) if self.metrics is None else self
+
+    @property
+    def curves(self) -> tuple[MetricChoice, ...]:
+        """The metrics, once they are settled."""
+        return self.metrics or ()
 
 
 def _choice(given: str | Mapping[str, Any], variant: Mapping[str, Any]) -> MetricChoice:

@@ -10,11 +10,19 @@ import pandas as pd
 
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures import (
+    association_strength,
+    checkpoint_heatmap,
+    layer_choice,
     metric_vs_score,
     metrics_by_depth,
     metrics_over_checkpoints,
+    model_overview,
+    power_law,
     score_by_depth,
     style,
+    task_heatmap,
+    token_choice,
+    value_distribution,
 )
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.kinds import NEEDS
@@ -40,16 +48,24 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "score_by_depth": Kind(
-        score_by_depth.draw, "mean task score of each layer, a panel per model"
-    ),
-    "metrics_by_depth": Kind(
-        metrics_by_depth.draw, "metrics by depth, models (or corpora) compared"
-    ),
+    "score_by_depth": Kind(score_by_depth.draw, "mean task score by depth, a panel per model"),
+    "metrics_by_depth": Kind(metrics_by_depth.draw, "metrics by depth, models compared"),
     "metric_vs_score": Kind(metric_vs_score.draw, "metric against score, a point per layer"),
     "metrics_over_checkpoints": Kind(
         metrics_over_checkpoints.draw, "metrics by depth, a line per checkpoint"
     ),
+    "checkpoint_heatmap": Kind(checkpoint_heatmap.draw, "a metric by layer and checkpoint"),
+    "task_heatmap": Kind(task_heatmap.draw, "each task's score by depth, against its last layer"),
+    "model_overview": Kind(model_overview.draw, "score and all metrics of one model by depth"),
+    "token_choice": Kind(token_choice.draw, "what counting the first token does, by depth"),
+    "layer_choice": Kind(layer_choice.draw, "what picking a layer by a metric loses"),
+    "association_strength": Kind(
+        association_strength.draw, "association of each metric with the score, and baselines"
+    ),
+    "value_distribution": Kind(
+        value_distribution.draw, "a metric over prompts by depth: one hump or two"
+    ),
+    "power_law": Kind(power_law.draw, "entropy of power-law spectra, no data needed"),
 }
 
 

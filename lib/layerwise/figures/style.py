@@ -19,6 +19,7 @@ from matplotlib.ticker import PercentFormatter
 from layerwise.files import replacing
 
 DPI = 200
+LINE = 11  # points from one line of small print to the next
 PANEL = 2.45  # width of a small panel in inches
 COLUMNS = 4  # panels side by side
 
@@ -28,12 +29,16 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 # The eighth model and on repeat the colours with another marker.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
+Z95 = 1.959964  # normal 97.5 % point: bands are this many standard errors wide on either side
+
 INK = "#222222"
 GREY = "#666666"
 FAINT = "#BBBBBB"
 
 # Perceptually even, ordered by lightness, and readable in grey.
 SEQUENTIAL = "viridis"
+# Both ends dark, the middle white; told apart by every kind of colour vision.
+DIVERGING = "PuOr_r"
 
 # The same strokes in words, for small print beside a name.
 STROKES = {"all": "—", "drop_first": "- -", "drop_sinks": "···"}
@@ -248,3 +253,43 @@ def block_label(axis: Axes, text: str) -> None:
         text, (0, 1), (0, 18), xycoords="axes fraction", textcoords="offset points",
         va="bottom", ha="left", fontsize=9, fontweight="bold",
     )  # fmt: skip
+
+
+def best_line() -> Line2D:
+    """Legend entry for the vertical line at the best layer."""
+    return Line2D([], [], color=GREY, linewidth=0.7, label="layer with the best score")
+
+
+def mean_handle() -> Line2D:
+    """Legend entry for a mean over prompts."""
+    return Line2D([], [], color=INK, linewidth=1, label="mean over prompts")
+
+
+def split_mark() -> dict[str, Any]:
+    """How a layer whose prompts fall into two humps is marked."""
+    return {"marker": "v", "markersize": 4, "color": INK, "linestyle": "none", "zorder": 5}
+
+
+def split_handle() -> Line2D:
+    """Legend entry for that mark."""
+    return Line2D([], [], label="more than one hump (dip test, p < .05)", **split_mark())
+
+
+def end_labels(axis: Axes, x: float, ends: Sequence[tuple[float, str, Any]]) -> None:
+    """Write each line's name at its right end, pushed apart where they would overlap.
+
+    Parameters
+    ----------
+    ends : sequence of (y, name, colour)
+    """
+    low, high = axis.get_ylim()
+    figure = axis.get_figure(root=True)
+    # The axes are about three quarters of the figure's height.
+    points = 72 * 0.75 * (figure.get_size_inches()[1] if figure else 4.0) / (high - low)
+    placed = -np.inf
+    for y, name, colour in sorted(ends, key=lambda e: e[0]):
+        placed = max(y, placed + LINE / points)
+        axis.annotate(
+            name, (x, y), (6, (placed - y) * points), textcoords="offset points", va="center",
+            fontsize=8, color=colour, annotation_clip=False,
+        )  # fmt: skip

@@ -1,0 +1,187 @@
+"""Layer choice without labels: what each rule's pick loses against the best layer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from layerwise.association.choice import BASELINE, CONSENSUS, LAST, MIDDLE, choose_layers
+from layerwise.errors import LayerwiseError
+from layerwise.figures import style
+from layerwise.figures.drawn import Drawn
+from layerwise.figures.frames import metrics_there, pick_metrics, pick_scores
+from layerwise.figures.labels import TOKENS, WITH, listing, metric_label, span
+from layerwise.figures.settings import StudySettings, in_order
+from layerwise.metrics.registry import directions
+
+NAMES = {CONSENSUS: "Consensus of the metrics", LAST: "Last layer", MIDDLE: "Middle layer"}
+
+
+def draw(
+    metrics: pd.DataFrame, scores: pd.DataFrame, study: StudySettings, order: Sequence[str]
+) -> Drawn:
+    """Draw a row per rule, a point per model, a column per token choice.
+
+    Parameters
+    ----------
+    metrics, scores : DataFrame
+        Tidy tables.
+    order : sequence of str
+        All models of the config, which fixes their colours.
+
+    Returns
+    -------
+    Drawn
+        Its table is that of `layerwise.association.choice.choose_layers` over all tasks.
+
+    Raises
+    ------
+    LayerwiseError
+        If no metric of the study has a direction.
+    """
+    known = directions()
+    names = [m for m in metrics_there(metrics, study) if m in known]
+    if study.metrics is None and not names:
+        raise LayerwiseError(
+            f"No metric of protocol {study.protocol} with a direction is in these tables; "
+            f"directions are known for {', '.join(known)}."
+        )
+    study = study.with_default(*names)
+    choices = choose_layers(
+        pick_metrics(metrics, study).drop(columns="curve"), pick_scores(scores, study), known,
+        own_texts=study.own_texts, resamples=study.resamples, seed=study.seed,
+    )  # fmt: skip
+    table = choices[choices["task_type"] == "all"].reset_index(drop=True)
+    tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
+    models = in_order(list(table["model"].unique()), study.models or order)
+    # One order of rows for all columns, by the first of them.
+    mean = table[table["tokens"] == tokens[-1]].groupby("metric")["regret"].mean().sort_values()
+    rules = [str(r) for r in mean.index]
+    figure, axes = style.grid(
+        1, len(tokens), panel_height=0.24 * len(rules) + 0.9, panel_width=4.6, sharey=True
+    )
+    for axis, choice in zip(axes[0], tokens, strict=True):
+        _panel(axis, table[table["tokens"] == choice], rules, models, order)
+        axis.set_title(TOKENS[choice])
+        axis.set_xlabel("Points lost against the best layer (mean score × 100)")
+    axes[0, 0].set_yticks(range(len(rules)), [_rule(r) for r in rules])
+    for label, rule in zip(axes[0, 0].get_yticklabels(), rules, strict=True):
+        label.set_fontweight("bold" if rule in NAMES else "normal")
+    handles = [
+        Line2D([], [], linestyle="none", marker=style.marker_of(m, order), markersize=5,
+               color=style.colour_of(m, order), label=m)
+        for m in models
+    ]  # fmt: skip
+    handles.append(
+        Line2D([], [], linestyle="none", marker="|", markersize=9, markeredgewidth=2,
+               color=style.INK, label="mean over models")
+    )  # fmt: skip
+    figure.legend(handles=handles, loc="outside lower left", ncols=min(5, len(handles)))
+    facts = _facts(table, tokens, rules)
+    title = _title(facts, tokens)
+    style.header(
+        figure, title,
+        f"Regret of the layer that a metric picks at its better end, over {facts['n_tasks']} "
+        "tasks. Right: in how many models the pick beats the last layer and the middle layer.",
+    )  # fmt: skip
+    return Drawn(figure, table, title, _caption(facts), facts)
+
+
+def _rule(rule: str) -> str:
+    return NAMES.get(rule) or metric_label(rule)
+
+
+def _panel(
+    axis: Any,
+    part: pd.DataFrame,
+    rules: Sequence[str],
+    models: Sequence[str],
+    order: Sequence[str],
+) -> None:
+    for at, rule in enumerate(rules):
+        mine = part[part["metric"] == rule]
+        if mine.empty:
+            continue
+        spread = [(i - (len(models) - 1) / 2) * 0.1 for i in range(len(models))]
+        for model, shift in zip(models, spread, strict=True):
+            one = mine[mine["model"] == model]
+            axis.plot(
+                100 * one["regret"], [at + shift] * len(one), linestyle="none", markersize=4.5,
+                marker=style.marker_of(model, order), color=style.colour_of(model, order),
+                markeredgecolor="white", markeredgewidth=0.5, clip_on=False, zorder=3,
+            )  # fmt: skip
+        axis.plot(
+            [100 * mine["regret"].mean()], [at], marker="|", markersize=11, markeredgewidth=2,
+            color=style.INK, zorder=2, clip_on=False,
+        )  # fmt: skip
+        _aside(axis, at, f"{(mine['gain_over_last'] > 0).sum()} of {len(mine)}", 0)
+        _aside(axis, at, f"{(mine['gain_over_middle'] > 0).sum()} of {len(mine)}", 1)
+    _aside(axis, -0.95, "beats\nlast", 0)
+    _aside(axis, -0.95, "beats\nmiddle", 1)
+    axis.grid(axis="x")
+    axis.grid(axis="y", visible=False)
+    axis.set_ylim(len(rules) - 0.4, -0.6)
+    axis.set_xlim(left=0)
+    axis.tick_params(axis="y", length=0)
+
+
+def _aside(axis: Any, at: float, text: str, column: int) -> None:
+    """Small print to the right of a row, in one of two columns."""
+    axis.annotate(
+        text, (1, at), (8 + 38 * column, 0), xycoords=("axes fraction", "data"),
+        textcoords="offset points", va="center", fontsize=7, color=style.GREY,
+    )  # fmt: skip
+
+
+def _facts(table: pd.DataFrame, tokens: Sequence[str], rules: Sequence[str]) -> dict[str, Any]:
+    by_tokens = {}
+    for choice in tokens:
+        part = table[table["tokens"] == choice]
+        mean = part.groupby("metric")["regret"].mean()
+        real = mean[[m for m in mean.index if m not in (LAST, MIDDLE)]]
+        by_tokens[choice] = {
+            "best_rule": str(real.idxmin()),
+            "best_regret": float(real.min()),
+            "last_regret": float(mean[LAST]),
+            "middle_regret": float(mean[MIDDLE]),
+            "better_than_last": int((real < mean[LAST]).sum()),
+            "n_rules": len(real),
+        }
+    return {
+        "by_tokens": by_tokens,
+        "n_models": int(table["model"].nunique()),
+        "n_tasks": span(table["n_tasks"].tolist()),
+        "corpus": sorted(table.loc[table["protocol"] != BASELINE, "corpus"].unique()),
+        "rules": list(rules),
+    }
+
+
+def _title(facts: dict[str, Any], tokens: Sequence[str]) -> str:
+    parts = []
+    for choice in tokens:
+        f = facts["by_tokens"][choice]
+        parts.append(
+            f"{_rule(f['best_rule'])} loses {100 * f['best_regret']:.1f} points "
+            f"{WITH[choice]} (last layer: {100 * f['last_regret']:.1f})"
+        )
+    return f"Best of the rules that need no labels: {listing(parts)}"
+
+
+def _caption(facts: dict[str, Any]) -> str:
+    told = [
+        f"{f['better_than_last']} of {f['n_rules']} rules lose less than the last layer "
+        f"{WITH[choice]}"
+        for choice, f in facts["by_tokens"].items()
+    ]
+    return (
+        "Layer choice without labels: each metric picks the layer at its better end (as declared "
+        "by its source, before any look at scores); shown is what that layer's mean score over "
+        f"{facts['n_tasks']} tasks lacks against the best layer's, a point per model "
+        f"({facts['n_models']}), metrics on {listing(facts['corpus'])}. Last and middle layer "
+        "need no metric at all; the consensus is the layer with the best mean rank over the "
+        "paper's metrics. The numbers on the right count the models in which the pick scores "
+        f"above the last layer, and above the middle one. {listing(told)}."
+    )
