@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,8 @@ def load(task: Any) -> Any:
 
     datasets.disable_progress_bars()
     try:
-        task.load_data()
+        with _own_cache(task):
+            task.load_data()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         path = task.metadata.dataset["path"]
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -113,9 +115,27 @@ def data_identity(task: Any) -> str:
     folder = Path(dataset["path"])
     parts = [f"{dataset['path']}@{dataset.get('revision')}"]
     if folder.is_dir():
-        files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix == ".parquet")
+        files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
         parts = [f"{p.relative_to(folder).as_posix()} {sha256_file(p)}" for p in files]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+
+
+@contextmanager
+def _own_cache(task: Any) -> Iterator[None]:
+    """Let `datasets` keep its copy of a local folder where it finds it for this content alone.
+
+    It knows a folder with a README.md of configs by the folder's name and that README, and would
+    give the data of another folder of that name, or those from before the files were replaced.
+    """
+    import datasets
+
+    usual = datasets.config.HF_DATASETS_CACHE
+    if Path(task.metadata.dataset["path"]).is_dir():
+        datasets.config.HF_DATASETS_CACHE = Path(usual, "layerwise", data_identity(task)[:16])
+    try:
+        yield
+    finally:
+        datasets.config.HF_DATASETS_CACHE = usual
 
 
 def _check_folder(name: str, folder: Path) -> None:

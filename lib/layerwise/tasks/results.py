@@ -106,7 +106,14 @@ def read_result(path: Path, key: str) -> dict[str, Any] | None:
 
 
 def write_result(
-    path: Path, task: Any, scores: Mapping[str, Any], seconds: float, meta: Any, key: str
+    path: Path,
+    task: Any,
+    scores: Mapping[str, Any],
+    *,
+    seconds: float,
+    meta: Any,
+    key: str,
+    data: str,
 ) -> dict[str, Any]:
     """Write one layer's result and its model metadata; returns the result's JSON.
 
@@ -116,6 +123,10 @@ def write_result(
         mteb's scores by split and subset.
     seconds : float
         Time that the evaluation took.
+    meta : ModelMeta
+        mteb's metadata of the model, with the experiment's arguments.
+    key, data : str
+        Hash of all that the numbers depend on, and of the task's data.
 
     Raises
     ------
@@ -134,6 +145,7 @@ def write_result(
         document: dict[str, Any] = json.loads(partial.read_text(encoding="utf-8"))
         document["layerwise"] = {
             "key": key,
+            "data": data,
             "task_type": str(task.metadata.type),
             "main_score": str(task.metadata.main_score),
         }

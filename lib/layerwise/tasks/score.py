@@ -115,8 +115,11 @@ class Worker:
                         f"{file.model} at {file.revision!r}, read as {'/'.join(reading)}: its "
                         "embeddings are all alike; choose another pooling or choice of tokens."
                     )
-        seconds = time.monotonic() - started
-        return unit, results.write_result(path, self._task, scores, seconds, meta, key), True
+        document = results.write_result(
+            path, self._task, scores,
+            seconds=time.monotonic() - started, meta=meta, key=key, data=self._data,
+        )  # fmt: skip
+        return unit, document, True
 
     def _evaluate(self) -> dict[str, Any]:
         from layerwise.tasks import catalog

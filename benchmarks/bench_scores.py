@@ -1,0 +1,111 @@
+"""Time the scoring of all layers against mteb's own evaluation of each, and compare the numbers.
+
+mteb's own is `mteb.evaluate`, which loads the task's data and runs the evaluators, with an
+encoder that looks the same embeddings up (so that no model's time is in it), layer by layer in
+one process with as many threads. Its time for `--layers` layers is scaled to all of them.
+
+python benchmarks/bench_scores.py --embeddings m.h5 --task STS12 --threads 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from layerwise import cli
+from layerwise.files import replacing, sha256_text
+from layerwise.tasks import catalog
+from layerwise.tasks.encoders import model_meta
+from layerwise.tasks.layout import Embeddings
+from layerwise.tasks.score import Job, normalized, score_task
+
+log = logging.getLogger("layerwise")
+
+
+def plain(task: Any, keys: tuple[str, ...], embeddings: np.ndarray) -> list[float]:
+    """mteb's own evaluation of embeddings; main scores by split and subset."""
+    import mteb
+    from mteb.models.abs_encoder import AbsEncoder
+
+    rows = {key: row for row, key in enumerate(keys)}
+
+    class Lookup(AbsEncoder):
+        mteb_model_meta = model_meta("plain", "main")
+
+        def encode(self, inputs: Any, **_: Any) -> np.ndarray:
+            texts = [text for batch in inputs for text in batch["text"]]
+            return embeddings[[rows[sha256_text(text)] for text in texts]]
+
+    result = mteb.evaluate(
+        Lookup(), task, cache=None, co2_tracker=False, show_progress_bar=False
+    ).task_results[0]
+    return [s["main_score"] for split in result.scores.values() for s in split]
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Run both, report times, ratio and the largest difference."""
+    import pandas as pd
+    import threadpoolctl
+
+    warnings.simplefilter("ignore")
+    logging.getLogger("mteb").setLevel(logging.ERROR)
+    task, folders = arguments.task, arguments.folders
+    with Embeddings(arguments.embeddings, task=task) as file:
+        reading = file.readings[0]
+        n_layers, n_readings = file.n_layers, len(file.readings)
+        picked = np.unique(np.linspace(0, n_layers - 1, arguments.layers).astype(int)).tolist()
+        slabs = {layer: normalized(file.layer(reading, layer)) for layer in picked}
+        keys = file.keys
+    # Imports and the data set's first copy into the cache are in neither time.
+    plain(catalog.get_task(task, folders), keys, slabs[picked[0]])
+    theirs = {}
+    started = time.monotonic()
+    with threadpoolctl.threadpool_limits(arguments.threads):
+        for layer in picked:
+            theirs[layer] = plain(catalog.get_task(task, folders), keys, slabs[layer])
+    own = (time.monotonic() - started) / len(picked) * n_layers * n_readings
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(arguments.embeddings, task, Path(folder, "layers"), folders)
+        started = time.monotonic()
+        score_task(job, Path(folder, "table.parquet"), threads=arguments.threads)
+        ours = time.monotonic() - started
+        table = pd.read_parquet(Path(folder, "table.parquet"))
+    same = table[(table["tokens"] == reading.tokens) & (table["pooling"] == reading.pooling)]
+    difference = max(
+        float(np.abs(same[same["layer"] == layer]["main_score"] - np.array(scores)).max())
+        for layer, scores in theirs.items()
+    )
+    report = {
+        "task": task,
+        "layers": n_layers,
+        "readings": n_readings,
+        "texts": len(keys),
+        "mteb_s": round(own, 2),
+        "layerwise_s": round(ours, 2),
+        "ratio": round(ours / own, 3),
+        "largest_difference": difference,
+    }
+    log.info("%s", json.dumps(report))
+    if arguments.output:
+        with replacing(arguments.output) as partial:
+            partial.write_text(json.dumps(report, indent=2), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    options = cli.parser(__doc__)
+    options.add_argument("--embeddings", type=Path, required=True, help="embeddings file (HDF5)")
+    options.add_argument("--task", required=True, help="name of the task")
+    options.add_argument(
+        "--folders", type=cli.json_argument, default={}, help="JSON: local folders of tasks"
+    )
+    options.add_argument("--layers", type=int, default=3, help="layers that mteb is timed on")
+    options.add_argument("--output", type=Path, help="also write the report here (JSON)")
+    cli.run(main, options.parse_args())

@@ -1,0 +1,117 @@
+"""The embeddings file: what goes in comes out, under names, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from layerwise.errors import LayerwiseError
+from layerwise.tasks import layout
+from layerwise.tasks.layout import Embeddings, Reading
+
+KEYS = [f"{i:064x}" for i in range(5)]
+ABOUT = {"model": "m", "revision": "step1", "task": "STS12"}
+
+
+def _write(path: Path, values: np.ndarray, **more: object) -> Path:
+    options: dict[str, object] = {"tokens": ["all", "drop_first"], **more}
+    with layout.create(
+        path, n_layers=values.shape[1], texts_keys=KEYS, hidden=values.shape[3],
+        attributes=ABOUT, **options,
+    ) as file:  # type: ignore[arg-type]  # fmt: skip
+        for start in range(0, len(KEYS), 2):
+            file["embedding"][:, :, start : start + 2, :] = values[:, :, start : start + 2]
+    return path
+
+
+@pytest.fixture
+def values() -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(2, 3, 5, 4)).astype(np.float32)
+
+
+def test_layers_come_back_as_they_were_written(tmp_path: Path, values: np.ndarray) -> None:
+    path = _write(tmp_path / "e.h5", values)
+    with Embeddings(path, model="m", revision="step1", task="STS12") as file:
+        assert file.keys == tuple(KEYS)
+        assert (file.n_layers, file.hidden) == (3, 4)
+        assert file.readings == (Reading("all"), Reading("drop_first"))
+        for choice, reading in enumerate(file.readings):
+            for layer in range(3):
+                np.testing.assert_array_equal(file.layer(reading, layer), values[choice, layer])
+
+
+def test_poolings_and_readouts_stand_side_by_side(tmp_path: Path, values: np.ndarray) -> None:
+    path = _write(
+        tmp_path / "e.h5", values, tokens=["all", "all"], pooling=["mean", "last_token"],
+        readout=["residual", "final_norm"],
+    )  # fmt: skip
+    with Embeddings(path) as file:
+        wanted = Reading("all", "last_token", "final_norm")
+        np.testing.assert_array_equal(file.layer(wanted, 2), values[1, 2])
+        with pytest.raises(LayerwiseError, match="read as all/mean/final_norm"):
+            file.layer(Reading("all", "mean", "final_norm"), 0)
+        with pytest.raises(LayerwiseError, match="layers 0 to 2"):
+            file.layer(wanted, 3)
+
+
+def test_plain_readers_see_named_dimensions(tmp_path: Path, values: np.ndarray) -> None:
+    path = _write(tmp_path / "e.h5", values)
+    with h5py.File(path) as file:
+        dims = [d[0].name.strip("/") for d in file["embedding"].dims]
+        assert dims == ["tokens", "layer", "text", "hidden"]
+    xarray = pytest.importorskip("xarray")
+    with xarray.open_dataset(path, engine="h5netcdf") as data:
+        assert dict(data["embedding"].sizes) == {"tokens": 2, "layer": 3, "text": 5, "hidden": 4}
+        assert data["pooling"].dims == ("tokens",)
+
+
+def test_a_key_twice_is_refused(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ValueError, match="twice"),
+        layout.create(
+            tmp_path / "e.h5", tokens=["all"], n_layers=1, texts_keys=["a", "a"], hidden=1,
+            attributes=ABOUT,
+        ),
+    ):  # fmt: skip
+        pass
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [({"model": "other"}, "model 'm'"), ({"revision": "x"}, "'step1'"), ({"task": "T"}, "task")],
+)
+def test_a_file_about_something_else_is_refused(
+    tmp_path: Path, values: np.ndarray, wanted: dict[str, str], said: str
+) -> None:
+    path = _write(tmp_path / "e.h5", values)
+    with pytest.raises(LayerwiseError, match=said):
+        Embeddings(path, **wanted)
+
+
+def test_a_changed_byte_is_an_error(tmp_path: Path, values: np.ndarray) -> None:
+    path = _write(tmp_path / "e.h5", values)
+    raw = bytearray(path.read_bytes())
+    at = raw.find(values[1, 2, 0].tobytes())
+    assert at > 0
+    raw[at] ^= 1
+    path.write_bytes(bytes(raw))
+    with Embeddings(path) as file, pytest.raises(LayerwiseError, match=r"e\.h5 is damaged"):
+        file.layer(Reading("drop_first"), 2)
+
+
+def test_fingerprint_depends_on_values_and_texts_alone(tmp_path: Path, values: np.ndarray) -> None:
+    def fingerprints(name: str, array: np.ndarray) -> list[str]:
+        with Embeddings(_write(tmp_path / name, array)) as file:
+            return [file.fingerprint(Reading("all"), layer) for layer in range(3)]
+
+    first, again = fingerprints("a.h5", values), fingerprints("b.h5", values)
+    assert first == again
+    assert len(set(first)) == 3
+    changed = values.copy()
+    changed[0, 1, 3, 2] += 1e-6
+    other = fingerprints("c.h5", changed)
+    assert [a == b for a, b in zip(first, other, strict=True)] == [True, False, True]
