@@ -64,6 +64,7 @@ WIKITEXT = SHARED / "texts" / "wikitext-103-validation.parquet"
         ("__NOTOC__\nOaks grow.", "Oaks grow."),
         ("{{Infobox\n| a = [[b]]\n}}\nOaks grow.", "Oaks grow."),
         ("Oaks\ngrow.", "Oaks grow."),
+        ("* in woods\n* in parks\nOaks grow.\n* in towns", "Oaks grow."),
         ("Since {{as of|2014|lc=y}} it is. {{As of|2015}} too.",
          "Since as of 2014 it is. As of 2015 too."),
     ],
@@ -97,7 +98,7 @@ def test_what_is_no_whole_prose_is_left_out(markup: str) -> None:
 
 def test_end_matter_is_left_out_with_its_subsections() -> None:
     markup = (
-        "One here.\n==References==\nTwo here.\n===Works===\nThree here.\n"
+        "One here.\n==References==\nTwo here.\n===Printed===\nThree here.\n"
         "== History ==\nFour here.\n=== Notes ===\nFive here.\n=== Later ===\nSix here."
     )
     assert paragraphs(markup) == ["One here.", "Four here.", "Six here."]
@@ -237,7 +238,8 @@ def test_filters_and_their_counts() -> None:
     assert sorted(made.n_tokens) == [4, 5]
 
 
-def test_longer_texts_are_cut_after_so_many_tokens() -> None:
+def test_longer_texts_are_left_out_or_cut_after_so_many_tokens() -> None:
+    assert chosen(["One two three.", "One two three four."], max_tokens=4) == ["One two three."]
     assert chosen(["One two, three four."], max_tokens=3, longer="cut") == ["One two,"]
     assert cut("one", 3) == "one"
 
@@ -468,9 +470,9 @@ def test_missing_gensim_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_texts_of_a_task_are_distinct_and_keep_their_ids(tmp_path: Path) -> None:
+    assert [text for _, text in of_texts(["a", "b", "a"]).rows] == ["a", "b"]
     first = dict(of_texts(["a", "b", "a"]).rows)
     second = dict(of_texts(["c", "b", "a"]).rows)
-    assert sorted(first.values()) == ["a", "b"]
     assert first.items() <= second.items()
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"key": ["k1", "k2"], "text": ["a", "b"]}), path)
