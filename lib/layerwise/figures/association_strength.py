@@ -71,7 +71,7 @@ def draw(associations: pd.DataFrame, study: StudySettings, order: Sequence[str])
         Line2D([], [], linestyle="none", marker="o", markersize=5, color="white",
                markeredgecolor=style.INK, label="not beyond circular shifts (p ≥ .05)")
     )  # fmt: skip
-    figure.legend(handles=handles, loc="outside lower left", ncols=min(4, len(handles)))
+    style.legend(figure, handles)
     facts = _facts(table, base)
     title = _title(facts, tokens, study)
     style.header(

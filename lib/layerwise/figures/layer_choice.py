@@ -79,7 +79,7 @@ def draw(
         Line2D([], [], linestyle="none", marker="|", markersize=9, markeredgewidth=2,
                color=style.INK, label="mean over models")
     )  # fmt: skip
-    figure.legend(handles=handles, loc="outside lower left", ncols=min(5, len(handles)))
+    style.legend(figure, handles)
     facts = _facts(table, tokens, rules)
     title = _title(facts, tokens)
     style.header(

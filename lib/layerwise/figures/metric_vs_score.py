@@ -103,7 +103,8 @@ def _points(metrics: pd.DataFrame, scores: pd.DataFrame, study: StudySettings) -
         measures=(check_measure(study.measure),), normalizations=None, baselines=False,
         pooled=False, resamples=study.resamples, own_texts=study.own_texts, seed=study.seed,
     )  # fmt: skip
-    found = associate(picked, kept, settings)
+    # All tasks as one type: the panels are about their mean, and types would cost as much each.
+    found = associate(picked, kept.assign(task_type="all"), settings)
     found = found[found["task_type"] == "all"].rename(
         columns={"value": "association", "low": "association_low", "high": "association_high"}
     )

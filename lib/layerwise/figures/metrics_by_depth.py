@@ -81,7 +81,7 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         )
         for n in names
     ]  # fmt: skip
-    figure.legend(handles=handles, loc="outside lower left", ncols=min(len(handles), 5))
+    style.legend(figure, handles)
     facts = _facts(table, study.curves[0], by, names, tokens)
     title = _title(facts, study.curves[0], tokens, by)
     n = span(table["n"].tolist())

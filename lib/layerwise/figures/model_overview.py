@@ -91,7 +91,7 @@ def draw(
                 label.removeprefix(metric_label(choice.metric)).strip(" ()") or "value"
             )
     handles = [*style.tokens_handles(tokens, TOKENS), style.best_line()]
-    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
+    style.legend(figure, handles)
     title = _title(facts)
     style.header(
         figure, title,

@@ -49,7 +49,7 @@ def draw(scores: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Dr
             axis.set_ylabel("Mean task score (× 100)")
     handles = style.tokens_handles(tokens, TOKENS)
     handles += style.mark_handles()
-    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
+    style.legend(figure, handles)
     facts = _facts(table, [s for panel in summary for s in panel], tokens)
     title = _title(facts, tokens)
     style.header(figure, title, _subtitle(facts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -214,9 +215,33 @@ def mark_handles() -> list[Line2D]:
     ]
 
 
+def legend(figure: Figure, handles: Sequence[Line2D]) -> None:
+    """One legend below all panels, in as many columns as the figure's width has room for."""
+    # A character of legend text is about 4.9 points wide, key and gaps take 46.
+    widest = max(46 + 4.9 * len(str(h.get_label())) for h in handles)
+    columns = int(72 * figure.get_size_inches()[0] // widest)
+    figure.legend(
+        handles=list(handles),
+        loc="outside lower left",
+        ncols=max(1, min(len(handles), columns)),
+    )
+
+
+def broken(name: str, width: int) -> str:
+    """A long name in lines of at most `width` characters, broken at its own joints if possible."""
+    pieces = re.findall(r"[^/_\-. ]*[/_\-. ]|[^/_\-. ]+", name)
+    lines = [""]
+    for piece in pieces:
+        for part in textwrap.wrap(piece, width, drop_whitespace=False) or [""]:
+            if len(lines[-1]) + len(part) > width and lines[-1]:
+                lines.append("")
+            lines[-1] += part
+    return "\n".join(lines)
+
+
 def panel_title(axis: Axes, name: str, lines: Sequence[str], colour: str = INK) -> None:
     """A panel's name in its colour, with small grey lines of numbers below it."""
-    axis.set_title(name, color=colour, pad=5 + 10 * len(lines))
+    axis.set_title(broken(name, 24), color=colour, pad=5 + 10 * len(lines), linespacing=1.0)
     for i, line in enumerate(reversed(lines)):
         note = axis.annotate(
             line, (0, 1), (0, 4 + 10 * i), xycoords="axes fraction",
@@ -229,8 +254,8 @@ def panel_title(axis: Axes, name: str, lines: Sequence[str], colour: str = INK) 
 def row_label(axis: Axes, text: str, colour: str = INK) -> None:
     """Say in the left margin what a row of panels has in common."""
     axis.annotate(
-        text, (0, 0.5), (-46, 0), xycoords="axes fraction", textcoords="offset points",
-        rotation=90, va="center", ha="center", fontsize=8.5, fontweight="bold", color=colour,
+        broken(text, 24), (0, 0.5), (-44, 0), xycoords="axes fraction", textcoords="offset points",
+        rotation=90, va="center", ha="right", fontsize=8.5, fontweight="bold", color=colour,
     )  # fmt: skip
 
 

@@ -55,11 +55,11 @@ def draw(
     for choice, axis in zip(study.curves, axes[1:, 0], strict=True):
         axis.set_ylabel(axis_label(choice.metric, choice.alpha, choice.normalization))
     for model, axis in zip(models, axes[0], strict=True):
-        axis.set_title(model, color=style.colour_of(model, order))
+        style.panel_title(axis, model, [], style.colour_of(model, order))
     for axis in axes[-1]:
         style.depth_axis(axis)
     handles = style.tokens_handles(tokens, TOKENS)
-    figure.legend(handles=handles, loc="outside lower left", ncols=len(handles))
+    style.legend(figure, handles)
     facts = _facts(table, models, tokens)
     title = _title(facts)
     style.header(

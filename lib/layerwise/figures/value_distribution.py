@@ -72,7 +72,7 @@ def draw(prompts: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
             metric = study.curves[0]
             axis.set_ylabel(axis_label(metric.metric, metric.alpha, metric.normalization))
     handles = [style.mean_handle(), style.split_handle()]
-    figure.legend(handles=handles, loc="outside lower left", ncols=2)
+    style.legend(figure, handles)
     facts = _facts(table, values)
     label = metric_label(study.curves[0].metric)
     title = _title(facts, label, tokens)

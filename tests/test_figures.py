@@ -1,0 +1,480 @@
+"""Figures: what is drawn is in the table, titles follow the data, nothing is cut off."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+from association_tables import tidy_metrics, tidy_scores
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from layerwise.association.published import published_metrics, published_scores, read_table
+from layerwise.association.settings import AssociationSettings
+from layerwise.association.table import associate
+from layerwise.errors import LayerwiseError
+from layerwise.figures import style
+from layerwise.figures.drawn import Drawn, plain
+from layerwise.figures.kinds import NEEDS
+from layerwise.figures.labels import axis_label, in_sentence, listing, p_value, span
+from layerwise.figures.metrics_by_depth import valley
+from layerwise.figures.settings import StudySettings, in_order
+from layerwise.figures.studies import KINDS, Tables, draw
+from layerwise.figures.value_distribution import holm
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT.parent / "shared" / "published"
+LAYERS = {"a decoder of thirty blocks": 31, "encoder": 7, "nano": 7, "mamba": 7}
+STEPS = ["step0", "step1", "step8", "step64", "step512"]
+TYPES = ("Classification", "Clustering", "PairClassification", "Reranking", "STS")
+
+
+def made_up() -> Tables:
+    """Four models as the quickstart has them: a sink in the first, checkpoints in two."""
+    rng = np.random.default_rng(3)
+    metrics, scores, prompts = [], [], []
+    for model, n in LAYERS.items():
+        depth = np.linspace(0, 1, n)
+        revisions = STEPS if model in ("nano", "mamba") else ["main"]
+        for k, revision in enumerate(revisions):
+            trained = (k + 1) / len(revisions)
+            for tokens in ("all", "drop_first"):
+                hill = np.sin(np.pi * depth) * trained * (0.3 if model == "encoder" else 1)
+                sunk = hill * (tokens == "all") * (model.startswith("a "))
+                if revision == revisions[-1]:
+                    level = rng.uniform(0.3, 0.7, (5, 1))
+                    noise = rng.normal(0, 0.005, (5, n))
+                    rise = depth**3 if model == "encoder" else hill
+                    values = level + 0.15 * rise - 0.3 * sunk + noise
+                    scores.append(
+                        tidy_scores(
+                            values, model=model, revision=revision, tokens=tokens, types=TYPES
+                        )
+                    )
+                curves = {
+                    "prompt_entropy": 3.5 - 0.6 * hill - 2.0 * sunk,
+                    "dataset_entropy": 3.0 - 0.4 * depth,
+                    "curvature": 1.9 - 0.3 * hill,
+                    "infonce": 2.2 - hill,
+                    "lidar": 50 + 20 * hill,
+                    "dime": 1 + hill,
+                    "effective_rank": 30 - 10 * hill,
+                }
+                jitter = {c: v + rng.normal(0, 0.01, n) for c, v in curves.items()}
+                metrics.append(tidy_metrics(jitter, model=model, revision=revision, tokens=tokens))
+                if revision == revisions[-1]:
+                    prompts.append(_per_prompt(metrics[-1], split=model.startswith("a "), rng=rng))
+    found = pd.concat(metrics, ignore_index=True), pd.concat(scores, ignore_index=True)
+    return Tables(
+        metrics=found[0],
+        scores=found[1],
+        associations=associate(*found, AssociationSettings(permutations=60, resamples=30)),
+        prompts=pd.concat(prompts, ignore_index=True),
+    )
+
+
+def _per_prompt(metrics: pd.DataFrame, *, split: bool, rng: np.random.Generator) -> pd.DataFrame:
+    part = metrics[metrics["metric"] == "prompt_entropy"]
+    part = part.loc[part.index.repeat(60)].reset_index(drop=True)
+    part["prompt_id"] = [f"p{i}" for i in range(60)] * (len(part) // 60)
+    part["value"] += rng.normal(0, 0.05, len(part))
+    if split:
+        part["value"] += np.where(np.arange(len(part)) % 2, 1.0, 0.0)
+    return part.drop(columns=["normalization", "stderr", "n", "n_left_out"])
+
+
+@pytest.fixture(scope="module")
+def tables() -> Tables:
+    return made_up()
+
+
+def study(kind: str, tables: Tables, **settings: Any) -> Drawn:
+    """Draw a study, with any complaint of the layout an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = draw({"kind": kind, "resamples": 50, **settings}, tables, list(LAYERS))
+        FigureCanvasAgg(drawn.figure).draw()
+    return drawn
+
+
+def check_layout(figure: Figure) -> None:
+    """Nothing is cut off; header, legends and panels don't lie on one another."""
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
+    page = figure.bbox
+    slack = 2.0
+    shown = [a for a in figure.axes if a.get_visible()]
+    texts = [t for t in figure.texts if t.get_text()]
+    notes = [t for a in shown for t in [*a.texts, a.title, a._left_title] if t.get_text()]
+    for text in [*texts, *notes, *(a.xaxis.label for a in shown), *(a.yaxis.label for a in shown)]:
+        if not text.get_text() or not text.get_visible():
+            continue
+        box = text.get_window_extent(renderer)
+        assert box.x0 >= page.x0 - slack, f"cut off on the left: {text.get_text()!r}"
+        assert box.x1 <= page.x1 + slack, f"cut off on the right: {text.get_text()!r}"
+        assert box.y0 >= page.y0 - slack, f"cut off below: {text.get_text()!r}"
+        assert box.y1 <= page.y1 + slack, f"cut off above: {text.get_text()!r}"
+    panels = [a.get_window_extent(renderer) for a in shown]
+    for legend in figure.legends:
+        box = legend.get_window_extent(renderer)
+        assert box.x1 <= page.x1 + slack, "the legend is cut off"
+        assert box.y0 >= page.y0 - slack, "the legend is cut off"
+        assert not any(box.overlaps(p) for p in panels), "a legend lies on the data"
+    for text in texts:
+        box = text.get_window_extent(renderer)
+        others = [*panels, *(n.get_window_extent(renderer) for n in notes)]
+        assert not any(box.overlaps(o) for o in others), f"{text.get_text()!r} lies on a panel"
+    data = [a.get_window_extent(renderer) for a in shown if a.get_label() != "<colorbar>"]
+    for i, one in enumerate(data):
+        assert one.width > 30, "a panel has no room"
+        assert one.height > 30, "a panel has no room"
+        assert not any(one.overlaps(p) for p in data[i + 1 :]), "panels overlap"
+
+
+ONE_MODEL = {"model_overview": {"models": ["a decoder of thirty blocks"]}}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind(kind: str, tables: Tables) -> None:
+    drawn = study(kind, tables, **ONE_MODEL.get(kind, {}))
+    check_layout(drawn.figure)
+    assert len(drawn.table) > 0
+    assert len(drawn.title) > 20
+    assert len(drawn.caption) > 100
+    assert "nan" not in (drawn.title + drawn.caption).lower().split()
+    json.dumps(drawn.facts)
+    drawn.table.to_csv(os.devnull)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k not in ("power_law", "token_choice")])
+def test_every_kind_with_one_model_and_one_token_choice(kind: str, tables: Tables) -> None:
+    drawn = study(kind, tables, models=["nano"], tokens=["drop_first"])
+    check_layout(drawn.figure)
+    assert set(drawn.table["model"]) <= {"nano", "all"}
+
+
+@pytest.mark.parametrize(
+    "kind", ["score_by_depth", "metrics_by_depth", "layer_choice", "metric_vs_score"]
+)
+def test_many_models_with_long_names(kind: str, tables: Tables) -> None:
+    many = [f"organisation/quite-a-long-model-name-{i}b" for i in range(9)]
+    assert tables.metrics is not None
+    assert tables.scores is not None
+    wide = Tables(
+        metrics=pd.concat(
+            tables.metrics[tables.metrics["model"] == "encoder"].assign(model=m) for m in many
+        ),
+        scores=pd.concat(
+            tables.scores[tables.scores["model"] == "encoder"].assign(model=m) for m in many
+        ),
+    )
+    check_layout(study(kind, wide).figure)
+
+
+def lines_of(figure: Figure) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Curves of the panels: those with more than two points."""
+    return [
+        (np.asarray(line.get_xdata()), np.asarray(line.get_ydata()))
+        for axis in figure.axes
+        if axis.get_visible()
+        for line in axis.get_lines()
+        if len(np.atleast_1d(line.get_xdata())) > 2
+    ]
+
+
+def assert_drawn(curves: pd.DataFrame, keys: list[str], value: str, figure: Figure) -> None:
+    """The lines of a figure are the curves of a table, each once."""
+    expected = sorted(
+        tuple(np.round(g.sort_values("depth")[value].to_numpy(dtype=float), 9))
+        for _, g in curves.groupby(keys)
+    )
+    drawn = sorted(tuple(np.round(y.astype(float), 9)) for _, y in lines_of(figure))
+    assert drawn == expected
+
+
+def test_the_table_is_what_is_drawn(tables: Tables) -> None:
+    drawn = study("score_by_depth", tables)
+    points = drawn.table.assign(points=100 * drawn.table["score"])
+    assert_drawn(points, ["model", "tokens"], "points", drawn.figure)
+    drawn = study("metrics_by_depth", tables)
+    assert_drawn(drawn.table, ["model", "tokens", "curve"], "value", drawn.figure)
+    assert set(drawn.table["metric"]) == {"prompt_entropy", "curvature", "infonce"}
+    drawn = study("metrics_over_checkpoints", tables, metrics=["curvature"])
+    assert_drawn(drawn.table, ["model", "tokens", "step"], "value", drawn.figure)
+    assert set(drawn.table["model"]) == {"nano", "mamba"}
+    drawn = study("token_choice", tables)
+    assert_drawn(drawn.table, ["model", "tokens", "row"], "value", drawn.figure)
+
+
+def test_scores_are_the_mean_over_tasks(tables: Tables) -> None:
+    table = study("score_by_depth", tables).table
+    assert tables.scores is not None
+    row = table[
+        (table["model"] == "encoder") & (table["tokens"] == "all") & (table["layer"] == 2)
+    ].iloc[0]
+    mine = tables.scores.query("model == 'encoder' and tokens == 'all' and layer == 2")
+    assert row["score"] == pytest.approx(mine["main_score"].mean())
+    assert row["low"] < row["score"] < row["high"]
+    # Tasks lie 0.4 apart in level; what is left after that is taken off is their noise.
+    assert row["high"] - row["low"] < 0.05
+    best = table[table["best"]].set_index(["model", "tokens"])["layer"]
+    assert best["encoder", "all"] == 6
+
+
+def test_titles_follow_the_data(tables: Tables) -> None:
+    assert tables.scores is not None
+    title = study("score_by_depth", tables).title
+    assert "in 2 of 4 models with all tokens and in 3 of 4 without the first token" in title
+    turned = tables.scores.copy()
+    last = turned["depth"] == 1
+    turned.loc[last, "main_score"] += 5
+    title = study("score_by_depth", Tables(scores=turned)).title
+    assert "in 0 of 4 models with all tokens" in title
+    title = study("metrics_by_depth", tables).title
+    assert title.startswith("Prompt entropy has a valley")
+    assert "in 3 of 4 models with all tokens" in title
+    assert "raises a decoder of thirty blocks" in study("token_choice", tables).title
+    split = study("value_distribution", tables).title
+    assert "31 of 31 layers of a decoder of thirty blocks" in split
+    assert "encoder" not in split
+
+
+def test_the_association_is_of_what_is_drawn(tables: Tables) -> None:
+    from layerwise.association.measures import distance_correlation
+
+    table = study("metric_vs_score", tables, models=["encoder"]).table
+    for _, panel in table.groupby(["model", "tokens", "curve"]):
+        assert panel["association"].iloc[0] == pytest.approx(
+            distance_correlation(panel["value"], panel["score"]), abs=1e-9
+        )
+    some = study("metric_vs_score", tables, tasks=["task0", "task1"], models=["nano"]).table
+    assert set(some["n_tasks"]) == {2}
+    panel = some[(some["curve"] == 0) & (some["tokens"] == "all")]
+    assert panel["association"].iloc[0] == pytest.approx(
+        distance_correlation(panel["value"], panel["score"]), abs=1e-9
+    )
+
+
+def test_a_model_has_one_colour_in_all_studies(tables: Tables) -> None:
+    def colour(kind: str, **settings: Any) -> str:
+        figure = study(kind, tables, models=["nano"], tokens=["all"], **settings).figure
+        line = next(x for x in figure.axes[0].get_lines() if len(np.atleast_1d(x.get_xdata())) > 2)
+        return mpl.colors.to_hex(line.get_color())
+
+    expected = style.colour_of("nano", list(LAYERS)).lower()
+    assert colour("score_by_depth") == colour("metrics_by_depth") == expected
+    assert len(set(style.PALETTE)) == len(style.PALETTE)
+    many = [f"m{i}" for i in range(20)]
+    looks = {(style.colour_of(m, many), style.marker_of(m, many)) for m in many}
+    assert len(looks) == 20
+
+
+def test_checkpoints_are_coloured_in_order(tables: Tables) -> None:
+    figure = study("metrics_over_checkpoints", tables, models=["nano"], tokens=["all"]).figure
+    lightness = [
+        0.3 * r + 0.59 * g + 0.11 * b
+        for r, g, b, _ in (mpl.colors.to_rgba(x.get_color()) for x in figure.axes[0].get_lines())
+    ]
+    assert lightness == sorted(lightness)
+    assert len(set(lightness)) == len(STEPS)
+    bar = next(a for a in figure.axes if a.get_label() == "<colorbar>")
+    ticks = [t.get_text() for t in bar.get_yticklabels()]
+    assert ticks == ["0", "1", "8", "64", "512"]
+    gaps = np.diff(bar.get_yticks())
+    _, norm = style.step_colours([0, 1, 8, 64, 512])
+    places = np.diff([float(norm(t)) for t in bar.get_yticks()])
+    assert (gaps > 0).all()
+    np.testing.assert_allclose(places[1:], places[1])  # evenly spaced on a logarithmic scale
+
+
+def test_comparison_by_corpus(tables: Tables) -> None:
+    assert tables.metrics is not None
+    encoder = tables.metrics[tables.metrics["model"] == "encoder"]
+    both = Tables(metrics=pd.concat([encoder, encoder.assign(corpus="repeated")]))
+    with pytest.raises(LayerwiseError, match="several corpora"):
+        study("metrics_by_depth", both)
+    drawn = study("metrics_by_depth", both, compare="corpus", tokens=["all"])
+    labels = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
+    assert labels == ["repeated", "wikipedia"]
+
+
+def test_variants_of_metrics(tables: Tables) -> None:
+    assert tables.metrics is not None
+    two = tables.metrics[tables.metrics["metric"] == "prompt_entropy"].assign(alpha=2.0)
+    infinite = two.assign(alpha=np.inf)
+    more = Tables(metrics=pd.concat([tables.metrics, two, infinite]))
+    drawn = study(
+        "metrics_by_depth", more,
+        metrics=["prompt_entropy", {"metric": "prompt_entropy", "alpha": 2},
+                 {"metric": "prompt_entropy", "alpha": "inf"}],
+    )  # fmt: skip
+    assert sorted(drawn.table["alpha"].unique()) == [1, 2, np.inf]
+    labels = {a.get_ylabel() for a in drawn.figure.axes if a.get_visible()}
+    assert {"Prompt entropy (nats, α = 2)", "Prompt entropy (nats, α = ∞)"} <= labels
+    with pytest.raises(LayerwiseError, match="alpha 3"):
+        study("metrics_by_depth", more, metrics=["prompt_entropy"], alpha=3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"kind": "score_by_dept"}, "did you mean 'score_by_depth'"),
+        ({"kind": "score_by_depth", "model": ["nano"]}, "did you mean 'models'"),
+        ({"kind": "score_by_depth", "models": ["nanoo"]}, "did you mean 'nano'"),
+        ({"kind": "score_by_depth", "tasks": ["task9"]}, "the task 'task9'"),
+        ({"kind": "score_by_depth", "pooling": "cls"}, "there are mean"),
+        ({"kind": "metrics_by_depth", "metrics": ["curvatur"]}, "did you mean 'curvature'"),
+        ({"kind": "metrics_by_depth", "compare": "size"}, "model, corpus or revision"),
+        ({"kind": "metrics_by_depth", "metrics": [{"alpha": 2}]}, "needs a name"),
+        ({"kind": "metrics_over_checkpoints", "models": ["encoder"]}, "two or more revisions"),
+        ({"kind": "model_overview"}, "An overview shows one model"),
+        ({"kind": "metric_vs_score", "measure": "dcorr"}, "did you mean 'dcor'"),
+        ({"kind": "value_distribution", "metrics": ["a", "b"]}, "shows one metric"),
+    ],
+)
+def test_mistakes_are_said(settings: dict[str, Any], words: str, tables: Tables) -> None:
+    with pytest.raises(LayerwiseError, match=words):
+        draw(settings, tables)
+
+
+def test_a_missing_table_is_said() -> None:
+    with pytest.raises(LayerwiseError, match="needs --scores"):
+        draw({"kind": "score_by_depth"}, Tables())
+    assert set(KINDS) == set(NEEDS)
+
+
+def test_importing_the_list_of_kinds_is_cheap() -> None:
+    code = "import sys, layerwise.figures.kinds; print('matplotlib' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_files_are_whole_and_the_same_again(tables: Tables, tmp_path: Path) -> None:
+    names = []
+    for i in range(2):
+        drawn = study("score_by_depth", tables)
+        names.append((tmp_path / f"{i}.png", tmp_path / f"{i}.pdf"))
+        with style.theme():
+            style.save(drawn.figure, *names[-1])
+    for first, second in zip(*names, strict=True):
+        assert first.read_bytes() == second.read_bytes()
+    pdf = names[0][1].read_bytes()
+    assert pdf.startswith(b"%PDF")
+    assert b"/FontFile2" in pdf  # TrueType, embedded
+    assert b"/Type3" not in pdf
+    from PIL import Image
+
+    with Image.open(names[0][0]) as image:
+        assert image.info["dpi"][0] == pytest.approx(200, abs=0.1)
+
+
+def test_the_callers_settings_come_back() -> None:
+    before = dict(mpl.rcParams)
+    with style.theme():
+        pass
+    assert dict(mpl.rcParams) == before
+
+
+def test_caption_is_plain_text(tables: Tables) -> None:
+    from docutils.core import publish_parts
+
+    drawn = study("score_by_depth", tables)
+    odd = Drawn(drawn.figure, drawn.table, "a_model_ *x* `y` |z|", drawn.caption, {})
+    body = publish_parts(odd.rst(), writer="html")["body"]
+    assert "system-message" not in body
+    assert "<strong>a_model_ *x* `y` |z|</strong>" in body
+    assert plain("a\\b") == "a\\\\b"
+
+
+def test_small_helpers() -> None:
+    assert [p_value(p) for p in (0.0004, 0.0123, 0.5, 1.0)] == [
+        "p < .001", "p = .012", "p = .50", "p = 1",
+    ]  # fmt: skip
+    assert listing(["a", "b", "c"]) == "a, b and c"
+    assert span([3, 5]) == "3–5"
+    assert in_sentence("dime") == "DiME"
+    assert in_sentence("curvature") == "curvature"
+    assert axis_label("curvature", None, "raw") == "Curvature (rad)"
+    assert "nats" not in axis_label("prompt_entropy", 1.0, "logD")
+    assert in_order(["c", "a", "b"], ["b", "x"]) == ["b", "a", "c"]
+    depth = pd.Series([0, 0.5, 1.0])
+    assert valley(depth, pd.Series([3.0, 1.0, 2.0])) == 0.5
+    assert valley(depth, pd.Series([3.0, 1.95, 2.0])) is None
+    assert valley(depth, pd.Series([1.0, 2.0, 3.0])) is None
+    np.testing.assert_allclose(
+        holm(np.array([0.01, np.nan, 0.04, 0.03])), [0.03, np.nan, 0.06, 0.06]
+    )
+
+
+def test_default_metrics_can_be_replaced() -> None:
+    plain_study = StudySettings.from_dict({"kind": "x", "alpha": 2, "metrics": None})
+    assert plain_study.metrics is None
+    assert plain_study.with_default("lidar").curves[0].alpha == 2
+    named = StudySettings.from_dict({"kind": "x", "metrics": ["dime"], "protocol": "reference"})
+    assert named.with_default("lidar").curves[0].metric == "dime"
+    assert named.curves[0].protocol == "reference"
+
+
+@pytest.mark.skipif(
+    not PUBLISHED.is_dir(), reason="the published tables are not beside the repository"
+)
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        ("score_by_depth", {}),
+        ("task_heatmap", {}),
+        ("metrics_by_depth", {"corpora": ["wikitext"], "alpha": 2}),
+        ("metric_vs_score", {"corpora": ["wikitext"], "alpha": 2, "measure": "spearman"}),
+        ("layer_choice", {"corpora": ["wikitext"], "alpha": 2}),
+    ],
+)
+def test_published_tables_can_be_drawn(kind: str, settings: dict[str, Any]) -> None:
+    tables = Tables(
+        metrics=published_metrics(read_table(PUBLISHED / "metrics.csv.gz")),
+        scores=published_scores(read_table(PUBLISHED / "mteb_scores.csv.gz")),
+    )
+    if kind.startswith("metric"):
+        settings = {**settings, "metrics": ["prompt_entropy", "lidar", "infonce"]}
+    drawn = study(kind, tables, protocol="reference", **settings)
+    check_layout(drawn.figure)
+    if kind == "score_by_depth":
+        best = drawn.table[drawn.table["best"]].set_index("model")
+        assert best["layer"].to_dict() == {"Pythia-14m": 0, "Pythia-70m": 0, "Pythia-160m": 8}
+        assert "3 of 3" in drawn.title
+
+
+def test_script(tables: Tables, tmp_path: Path) -> None:
+    assert tables.scores is not None
+    tables.scores.to_parquet(tmp_path / "s.parquet")
+    out = {s: tmp_path / f"out.{s}" for s in ("png", "pdf", "csv", "rst", "json")}
+
+    def run(*more: object) -> subprocess.CompletedProcess[str]:
+        command = [
+            sys.executable, ROOT / "scripts" / "draw_study.py", "--study", "depth",
+            "--png", out["png"], "--pdf", out["pdf"], "--csv", out["csv"],
+            "--caption", out["rst"], "--caption-json", out["json"], *more,
+        ]  # fmt: skip
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(
+            [str(c) for c in command], capture_output=True, text=True, env=environment, check=False
+        )
+
+    done = run("--settings", '{"kind": "score_by_depth"}', "--scores", tmp_path / "s.parquet")
+    assert done.returncode == 0, done.stderr
+    assert all(p.stat().st_size > 200 for p in out.values())
+    assert json.loads(out["json"].read_text())["title"] in done.stderr
+    assert len(pd.read_csv(out["csv"])) == 2 * sum(LAYERS.values())
+    broken = run("--settings", '{"kind": "score_by_depth"}')
+    assert broken.returncode == 1
+    assert "needs --scores" in broken.stderr
+    assert "Traceback" not in broken.stderr
