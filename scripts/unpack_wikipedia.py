@@ -10,9 +10,9 @@ from layerwise import cli
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the dump and write the table of paragraphs."""
-    from layerwise.corpora.wikipedia import write_paragraphs
+    from layerwise.corpora.wikipedia import unpack
 
-    write_paragraphs(arguments.output, arguments.dump)
+    unpack(arguments.output, arguments.dump)
 
 
 if __name__ == "__main__":

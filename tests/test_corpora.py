@@ -52,6 +52,7 @@ WIKITEXT = SHARED / "texts" / "wikitext-103-validation.parquet"
         ("Oak <!-- not\n\n an --> tree.", "Oak tree."),
         ("It weighs {{convert|30|kg|lb}} or {{convert|3|-|4|sqmi|km2}}.",
          "It weighs 30 kg or 3–4 square miles."),
+        ("It has {{convert|1481321.50|sqmi}}.", "It has 1,481,321.50 square miles."),
         ("It is so.{{citation needed|date=May 2015}} And so{{sfn|Lee|2001|p=3}} on.",
          "It is so. And so on."),
         ("Athens ({{lang-el|Αθήνα}}; [[help]]) is a city.", "Athens is a city."),
@@ -86,6 +87,7 @@ def test_markup_reads_as_on_the_page(markup: str, text: str) -> None:
         "The energy is <math>mc^2</math> there.",
         "The energy is\n<math>mc^2</math>\nthere, he said.",
         "The age is {{age|1950|1|1}} years.",
+        "A {{convert|67|in|cm|adj=on}} probe.",
         "Oaks grow at https://example.org today.",
         "The following oaks grow:",
         "an unfinished quotation goes on.",
@@ -109,7 +111,7 @@ def wikipedia_table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not packages.find_spec("gensim"):
         pytest.skip("gensim, whose test data hold the Wikipedia slice, is not installed")
     path = tmp_path_factory.mktemp("texts") / "wikipedia.parquet"
-    wikipedia.write_paragraphs(path)
+    wikipedia.unpack(path)
     return path
 
 
@@ -135,7 +137,7 @@ def test_wikipedia_slice_reads_as_clean_prose(wikipedia_table: Path) -> None:
         "a surface."
     )
     assert (
-        "At 481321 square miles, Angola is the world's twenty-third largest country. It is "
+        "At 481,321 square miles, Angola is the world's twenty-third largest country. It is "
         "comparable in size to Mali, or twice the size of France or Texas. It lies mostly between "
         "latitudes 4° and 18°S, and longitudes 12° and 24°E."
     ) in by_title["Angola"]
@@ -165,7 +167,7 @@ def test_redirects_and_other_namespaces_are_no_articles(tmp_path: Path) -> None:
             page(4, "Four here.\n\nFive here."),
         )
     )
-    assert wikipedia.write_paragraphs(tmp_path / "out.parquet", dump) == 3
+    assert wikipedia.unpack(tmp_path / "out.parquet", dump) == 3
     rows = pq.read_table(tmp_path / "out.parquet").to_pydict()
     assert rows["article_id"] == [1, 4, 4]
     assert rows["paragraph"] == [0, 0, 1]
@@ -177,7 +179,7 @@ def test_damaged_dump_is_named(tmp_path: Path, content: bytes) -> None:
     dump = tmp_path / "dump.xml.bz2"
     dump.write_bytes(content)
     with pytest.raises(LayerwiseError, match=r"dump\.xml\.bz2"):
-        wikipedia.write_paragraphs(tmp_path / "out.parquet", dump)
+        wikipedia.unpack(tmp_path / "out.parquet", dump)
     assert not (tmp_path / "out.parquet").exists()
 
 

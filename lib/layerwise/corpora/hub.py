@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 
 from layerwise.corpora.local import Rows, text_of
 from layerwise.errors import LayerwiseError, closest
+
+log = logging.getLogger(__name__)
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
@@ -82,6 +85,7 @@ def read_hub(
     found = _commit(data)
     if found:
         facts["commit"] = found
+        log.info("The %s is commit %s", asked, found)
         # Offline, datasets takes the newest copy in the cache, whatever the revision asked for.
         if revision and COMMIT.fullmatch(revision) and found != revision:
             raise LayerwiseError(

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layerwise.corpora import hub, local, packages, parquet, wikipedia
+from layerwise.corpora import hub, local, packages
+from layerwise.corpora.paragraphs import read_paragraphs
 from layerwise.errors import LayerwiseError, closest
 from layerwise.files import sha256_file, sha256_text
 
@@ -119,19 +120,7 @@ def _package(name: str, path: str | None) -> Source:
 
 
 def _wikipedia(path: Path) -> Source:
-    columns, metadata = parquet.read(
-        path,
-        wikipedia.SCHEMA,
-        wikipedia.VERSION,
-        {"article_id": "int64", "paragraph": "int64", "text": "large_string"},
-        ("source_sha256", "licence"),
-    )
-    ids = zip(columns["article_id"], columns["paragraph"], strict=True)
-    pairs = (
-        (f"{article}-{paragraph}", text)
-        for (article, paragraph), text in zip(ids, columns["text"], strict=True)
-    )
-    return Source(
-        local.Rows(len(columns["text"]), pairs),
-        {"source_sha256": metadata["source_sha256"], "licence": metadata["licence"]},
-    )
+    rows, metadata = read_paragraphs(path)
+    pairs = ((f"{row.article_id}-{row.number}", row.text) for row in rows)
+    facts = {k: v for k, v in metadata.items() if k in ("source_sha256", "licence")}
+    return Source(local.Rows(len(rows), pairs), facts)

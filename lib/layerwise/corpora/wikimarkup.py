@@ -176,7 +176,8 @@ def _template(node: Template) -> str:
     name = re.sub(r"[\s_]+", " ", str(node.name)).strip().lower()
     if name in LITERAL:
         return LITERAL[name]
-    if name in SHOWN:
+    # {{convert|67|in|adj=on}} shows "67-inch": in the singular, which we don't know of every unit.
+    if name in SHOWN and not node.has("adj"):
         shown = SHOWN[name]([_render(p.value).strip() for p in node.params if not p.showkey])
         return shown[:1].lower() + shown[1:] if node.has("lc") else shown
     if name in SILENT_TEMPLATES or name.startswith(SILENT_PREFIXES):
@@ -200,10 +201,19 @@ def _convert(values: list[str]) -> str:
     """``{{convert|30|km|mi}}`` and ``{{convert|30|to|40|km|mi}}`` show the first unit's value."""
     if len(values) >= 4 and values[1] in {"to", "and", "-", "–", "by", "x"}:
         joint = "–" if values[1] in {"-", "–"} else f" {values[1]} "
-        return f"{values[0]}{joint}{values[2]} {UNITS.get(values[3], values[3])}"
+        return f"{_grouped(values[0])}{joint}{_grouped(values[2])} {_unit(values[3])}"
     if len(values) >= 2:
-        return f"{values[0]} {UNITS.get(values[1], values[1])}"
+        return f"{_grouped(values[0])} {_unit(values[1])}"
     return HOLE
+
+
+def _grouped(number: str) -> str:
+    whole, point, rest = number.partition(".")
+    return f"{int(whole):,}{point}{rest}" if whole.isdecimal() else number
+
+
+def _unit(symbol: str) -> str:
+    return UNITS.get(symbol, symbol)
 
 
 UNITS = {

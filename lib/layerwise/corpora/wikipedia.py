@@ -1,7 +1,7 @@
 """The slice of the English Wikipedia that gensim ships with its tests, as a table of paragraphs.
 
-106 articles of early 2016 (those from "Anarchism" to "Ampere" with the lowest page numbers), as a
-MediaWiki export. Text of Wikipedia is under CC BY-SA 3.0.
+The pages of early 2016 with the lowest numbers (12, "Anarchism", to 775, "Algorithm"), as a
+MediaWiki export: 106 articles, of which 102 hold prose. Wikipedia's text is under CC BY-SA 3.0.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from layerwise.corpora import parquet
 from layerwise.corpora.packages import gensim_file
+from layerwise.corpora.paragraphs import Paragraph, write_paragraphs
 from layerwise.corpora.wikimarkup import paragraphs
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_file
@@ -22,7 +22,6 @@ from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
 
-SCHEMA, VERSION = "layerwise.paragraphs", 1
 DUMP = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
 PAGES = 206
 ARTICLE_NAMESPACE = "0"
@@ -76,8 +75,8 @@ def articles(path: Path) -> Iterator[Article]:
         ) from error
 
 
-def write_paragraphs(target: Path, dump: Path | None = None) -> int:
-    """Write the table of paragraphs: article_id, title, paragraph, text.
+def unpack(target: Path, dump: Path | None = None) -> int:
+    """Write the table of paragraphs (`layerwise.corpora.paragraphs`).
 
     Takes about 4 seconds: mwparserfromhell's tokenizer is compiled, and nothing is rendered that
     is not shown, so that further processes would cost more than they bring.
@@ -85,7 +84,7 @@ def write_paragraphs(target: Path, dump: Path | None = None) -> int:
     Parameters
     ----------
     target : Path
-        Parquet file; ``paragraph`` counts from 0 within an article.
+        Parquet file.
     dump : Path, optional
         A MediaWiki export; gensim's by default.
 
@@ -101,24 +100,13 @@ def write_paragraphs(target: Path, dump: Path | None = None) -> int:
     """
     dump = gensim_file(DUMP) if dump is None else Path(dump)
     rows = [
-        (article.article_id, article.title, number, text)
+        Paragraph(article.article_id, article.title, number, text)
         for article in articles(dump)
         for number, text in enumerate(paragraphs(article.markup))
     ]
     if not rows:
         raise LayerwiseError(f"{dump} holds no paragraph of prose; is it a MediaWiki export?")
-    ids, titles, numbers, texts = zip(*rows, strict=True)
-    parquet.write(
-        target,
-        SCHEMA,
-        VERSION,
-        {
-            "article_id": ("int64", ids),
-            "title": ("large_string", titles),
-            "paragraph": ("int64", numbers),
-            "text": ("large_string", texts),
-        },
-        {"source": dump.name, "source_sha256": sha256_file(dump), "licence": "CC-BY-SA-3.0"},
-    )
-    log.info("%d paragraphs of %d articles", len(rows), len(set(ids)))
+    facts = {"source": dump.name, "source_sha256": sha256_file(dump), "licence": "CC-BY-SA-3.0"}
+    write_paragraphs(target, rows, facts)
+    log.info("%d paragraphs of %d articles", len(rows), len({row.article_id for row in rows}))
     return len(rows)
