@@ -135,6 +135,9 @@ def check_layout(figure: Figure) -> None:
         others = [*panels, *(n.get_window_extent(renderer) for n in notes)]
         assert not any(box.overlaps(o) for o in others), f"{text.get_text()!r} lies on a panel"
     data = [a.get_window_extent(renderer) for a in shown if a.get_label() != "<colorbar>"]
+    below = max((g.get_window_extent(renderer).y1 for g in figure.legends), default=0.0)
+    lowest = min(t.y0 for a in shown if (t := a.get_tightbbox(renderer)) is not None)
+    assert lowest - below < 40, "an empty strip above the legend"
     for i, one in enumerate(data):
         assert one.width > 30, "a panel has no room"
         assert one.height > 30, "a panel has no room"

@@ -108,6 +108,8 @@ def _panel(
         spread = [(i - (len(models) - 1) / 2) * 0.1 for i in range(len(models))]
         for model, shift in zip(models, spread, strict=True):
             one = mine[mine["model"] == model]
+            if one.empty:  # an unclipped line without points would claim the page's corner
+                continue
             axis.plot(
                 100 * one["regret"], [at + shift] * len(one), linestyle="none", markersize=4.5,
                 marker=style.marker_of(model, order), color=style.colour_of(model, order),

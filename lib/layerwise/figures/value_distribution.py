@@ -138,11 +138,11 @@ def _panel(axis: Any, part: pd.DataFrame, summary: pd.DataFrame, edges: Any, col
     )  # fmt: skip
     axis.plot(summary["depth"], summary["mean"], color=style.INK, linewidth=1)
     split = summary[summary["p_holm"] < LEVEL]
-    (marks,) = axis.plot(
+    if len(split):  # an unclipped line without points would claim the page's corner
+        axis.plot(
         split["depth"], [1.0] * len(split), transform=axis.get_xaxis_transform(), clip_on=False,
         **style.split_mark(),
     )  # fmt: skip
-    marks.set_in_layout(False)
     axis.grid(visible=False)
 
 
