@@ -21,20 +21,20 @@ def turning_angles(Z: npt.ArrayLike) -> Array:
     Parameters
     ----------
     Z : array, shape (..., T, D)
-        T ≥ 3; computed in float64. Differences are taken before anything else: from inner
-        products of the states alone, small steps between large states would be lost.
+        T ≥ 3. Differences are taken first, in the states' own precision (from inner products of
+        the states, small steps between large states would be lost); the rest is float64.
 
     Returns
     -------
     array, shape (..., T - 2)
         In radians, 0 to π; NaN where one of the two differences is zero.
     """
-    states = np.asarray(Z, dtype=np.float64)
-    steps = states[..., 1:, :] - states[..., :-1, :]
-    squares = np.einsum("...ij,...ij->...i", steps, steps)
-    dots = np.einsum("...ij,...ij->...i", steps[..., 1:, :], steps[..., :-1, :])
+    states = np.asarray(Z)
+    steps = (states[..., 1:, :] - states[..., :-1, :]).astype(np.float64, copy=False)
+    lengths = np.sqrt(np.vecdot(steps, steps))
+    dots = np.vecdot(steps[..., 1:, :], steps[..., :-1, :])
     with np.errstate(invalid="ignore", divide="ignore"):
-        cosine = dots / np.sqrt(squares[..., 1:]) / np.sqrt(squares[..., :-1])
+        cosine = dots / lengths[..., 1:] / lengths[..., :-1]
     return np.asarray(np.arccos(np.clip(cosine, -1.0, 1.0)))
 
 

@@ -102,8 +102,9 @@ def dime(
     Returns
     -------
     float
-        In nats: 0 in expectation if the views are independent, largest if they are equal, at
-        most log N. Can be below 0 by chance.
+        In nats: 0 in expectation if the views are independent, largest if they are equal (always
+        for order 2, but for oddities of a handful of prompts for order 1), at most log N. Can be
+        below 0 by chance.
 
     Raises
     ------
@@ -156,9 +157,7 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
 
     values = difference(slice(None))
     if not np.isfinite(values).all():
-        raise UndefinedMetricError(
-            "Too few embeddings differ from zero for a permuted pair."
-        )
+        raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
     errors = uncertainty.of_groups(difference, n, settings.stderr_groups, settings.seed)
     for alpha, value, error in zip(alphas, values, errors, strict=True):
         yield Overall(float(value), float(error), n, size=n, alpha=alpha)

@@ -92,7 +92,7 @@ def _by_halves(Z: Array, temperature: float, top: float) -> tuple[Array, Array]:
             sums[rows] += block.sum(axis=1)
             # The shares serve the standard error alone; float32 halves what is kept for them.
             kept.append((rows, columns, block.astype(np.float32)))
-    inverse = (1 / sums).astype(np.float64)
+    inverse = (1 / sums).astype(np.float32)
     for rows, columns, exponentials in kept:
         pull[columns] += inverse[rows] @ exponentials
         if rows != columns:

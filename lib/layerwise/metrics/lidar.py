@@ -26,6 +26,12 @@ from layerwise.metrics.spectra import significant
 
 Views = npt.NDArray[np.floating]
 
+# Contrasts multiplied at once: longer products run nearer to the machine's rate.
+AT_ONCE = 4
+# The standard error asks how much each prompt adds to the scatter within classes, summed over all
+# directions: so many terms that a few of its contrasts tell.
+CONTRASTS_FOR_ERROR = 4
+
 
 @dataclass(frozen=True)
 class Whitened:
@@ -45,13 +51,49 @@ class Whitened:
     scatter_along: Callable[[Array, Array], Array]
 
 
+def contrasts(views: Views, total: Array, at_once: int = AT_ONCE) -> Iterator[Array]:
+    """V - 1 orthonormal contrasts between the views of each prompt, in place of V residuals.
+
+    ``h_j = (x_1 + … + x_j - j x_{j+1}) / √(j (j + 1))`` (Helmert): the sum of ``h_j h_jᵀ`` is that
+    of ``(x_v - μ)(x_v - μ)ᵀ`` exactly, with one product less, and none of them is redundant.
+
+    Parameters
+    ----------
+    views : array, shape (V, N, D)
+    total : array, shape (N, D)
+        Filled with the sum over views as they pass; what it held before does not matter.
+    at_once : int
+        How many contrasts to stack.
+
+    Yields
+    ------
+    array, shape (k N, D), float64, k ≤ at_once
+        Valid until the next.
+    """
+    v, n, d = views.shape
+    stack = np.empty((min(at_once, v - 1) * n, d))
+    total[...] = views[0]
+    filled = 0
+    for j in range(1, v):
+        contrast = stack[filled : filled + n]
+        contrast[...] = views[j]
+        contrast *= -j
+        contrast += total
+        contrast /= math.sqrt(j * (j + 1))
+        total += views[j]
+        filled += n
+        if filled == len(stack) or j == v - 1:
+            yield stack[:filled]
+            filled = 0
+
+
 def whiten(views: Views, delta: float) -> Whitened:
     """Whiten class means by the within-class scatter.
 
     Any square root of ``Σ_w = Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ / (N V) + δ I`` gives the same
-    eigenvalues, so the Cholesky factor serves. Where the residuals span fewer dimensions than
-    there are (N (V - 1) < D), Σ_w is δ outside their span: their thin SVD then replaces the
-    D x D matrix, and nothing is lost between δ and the largest eigenvalue.
+    eigenvalues, so the Cholesky factor serves. Where there are fewer contrasts than dimensions
+    (N (V - 1) < D), Σ_w is δ outside their span: their thin SVD then replaces the D x D matrix,
+    and nothing is lost between δ and the largest eigenvalue.
 
     Parameters
     ----------
@@ -60,14 +102,11 @@ def whiten(views: Views, delta: float) -> Whitened:
     delta : float
     """
     v, n, d = views.shape
-    means = np.asarray(np.mean(views, axis=0, dtype=np.float64))
-    between = (means - means.mean(axis=0)).T / math.sqrt(n)
     if n * (v - 1) < d:
-        return _whiten_by_svd(views, means, between, delta)
-    within = np.zeros((d, d))
-    for view in views:
-        residual = view - means
-        within += residual.T @ residual
+        return _whiten_by_svd(views, delta)
+    total, within = np.empty((n, d)), np.zeros((d, d))
+    for contrast in contrasts(views, total):
+        within += contrast.T @ contrast
     within /= n * v
     within[np.diag_indices(d)] += delta
     factor = np.linalg.cholesky(within)
@@ -75,32 +114,37 @@ def whiten(views: Views, delta: float) -> Whitened:
     def scatter_along(directions: Array, weights: Array) -> Array:
         axes = linalg.solve_triangular(factor, directions, lower=True, trans="T")
         form = (axes * weights) @ axes.T
-        total: Array = np.zeros(n)
-        for view in views:
-            residual = view - means
-            total += np.einsum("nd,nd->n", residual @ form, residual)
-        return np.asarray(total / (n * v))
+        along: Array = np.zeros(n)
+        used = min(v - 1, CONTRASTS_FOR_ERROR)
+        for contrast in contrasts(views[: used + 1], np.empty((n, d)), at_once=1):
+            along += np.vecdot(contrast @ form, contrast)
+        return np.asarray(along * (v - 1) / (n * v * used))
 
-    classes = linalg.solve_triangular(factor, between, lower=True, check_finite=False)
+    classes = linalg.solve_triangular(factor, _between(total / v), lower=True, check_finite=False)
     return Whitened(np.asarray(classes), scatter_along)
 
 
-def _whiten_by_svd(views: Views, means: Array, between: Array, delta: float) -> Whitened:
+def _between(means: Array) -> Array:
+    """Class means less their mean over the root of N, one a column, shape (D, N)."""
+    return np.asarray((means - means.mean(axis=0)).T / math.sqrt(len(means)))
+
+
+def _whiten_by_svd(views: Views, delta: float) -> Whitened:
     v, n, d = views.shape
-    residuals = (np.asarray(views, dtype=np.float64) - means).reshape(n * v, d)
+    total = np.empty((n, d))
+    (stack,) = contrasts(views, total, at_once=v - 1)
+    between = _between(total / v)
     left, sigma, basis = map(
-        np.asarray, np.linalg.svd(residuals / math.sqrt(n * v), full_matrices=False)
+        np.asarray, np.linalg.svd(stack / math.sqrt(n * v), full_matrices=False)
     )
-    span = n * (v - 1)
-    left, sigma, basis = left[:, :span], sigma[:span], basis[:span]
     inside = basis @ between
     outside = between - basis.T @ inside
     scale = np.sqrt(sigma**2 + delta)
     scores = left * (sigma / scale)
 
     def scatter_along(directions: Array, weights: Array) -> Array:
-        along = np.square(scores @ directions[:span]) @ weights
-        return np.asarray(along.reshape(v, n).sum(axis=0))
+        along = np.square(scores @ directions[: len(sigma)]) @ weights
+        return np.asarray(along.reshape(v - 1, n).sum(axis=0))
 
     classes = np.concatenate([inside / scale[:, None], outside / math.sqrt(delta)])
     return Whitened(classes, scatter_along)
@@ -160,13 +204,16 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
     LayerwiseError
         If a value is NaN or infinite.
     """
-    array = np.asarray(views, dtype=np.float64)
+    array = np.asarray(views)
+    if array.dtype.kind != "f":
+        array = array.astype(np.float64)
     if array.ndim != 3 or 0 in array.shape:
         raise LayerwiseError(f"Views of shape (V, N, D) are wanted, got {array.shape}.")
-    if not np.isfinite(array).all():
-        row = int(np.argmin(np.isfinite(array).all(axis=(0, 2))))
-        raise LayerwiseError(f"NaN or infinity in a view of row {row}; leave the row out.")
     _check(array)
+    finite = np.isfinite(array).all(axis=(0, 2))
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise LayerwiseError(f"NaN or infinity in a view of row {row}; leave the row out.")
     classes = whiten(array, delta).classes
     gram = classes @ classes.T if len(classes) <= classes.shape[1] else classes.T @ classes
     values = significant(np.asarray(np.linalg.eigvalsh(gram)))

