@@ -16,7 +16,7 @@ log = logging.getLogger("layerwise")
 
 
 def json_argument(text: str) -> Any:
-    """Parse a JSON argument, or ``@file.json``.
+    """Parse a JSON argument.
 
     Raises
     ------
@@ -24,15 +24,21 @@ def json_argument(text: str) -> Any:
         If it is not JSON.
     """
     try:
-        return json.loads(Path(text[1:]).read_text() if text.startswith("@") else text)
-    except (ValueError, OSError) as error:
+        return json.loads(text)
+    except ValueError as error:
         raise argparse.ArgumentTypeError(f"not JSON: {text[:80]!r} ({error})") from error
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """An argument parser with the options that all scripts have (`--log`, `--threads`)."""
+    """An argument parser with the options that all scripts have (`--log`, `--threads`).
+
+    ``@file`` stands for the arguments that the file holds, one a line: a sweep has more tables
+    than fit a command line.
+    """
     made = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        fromfile_prefix_chars="@",
     )
     made.add_argument("--log", type=Path, help="also write the log to this file")
     made.add_argument("--threads", type=int, default=1, help="CPU threads to use (default 1)")

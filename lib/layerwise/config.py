@@ -142,6 +142,9 @@ def _check_names(config: Mapping[str, Any]) -> None:
 def _references(config: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
     models = config["models"]
     for study, entry in config["studies"].items():
+        if entry["published"]:
+            yield f"studies.{study}.published", entry["published"], list(config["published"])
+            continue
         for key in ("models", "corpora", "tasks"):
             for name in entry.get(key) or []:
                 yield f"studies.{study}.{key}", name, list(config[key])

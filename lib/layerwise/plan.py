@@ -41,7 +41,9 @@ COMPUTATION = {
     "metrics": ("layerwise.metrics.*",),
     "embed": ("layerwise.activations.embed",),
     "score": ("layerwise.tasks.score",),
-    "associate": ("layerwise.association.*",),
+    "associate": ("layerwise.association.table",),
+    "best": ("layerwise.association.best", "layerwise.figures.first_page"),
+    "published": ("layerwise.association.published",),
     "figures": ("layerwise.figures.*",),
 }
 
@@ -80,6 +82,7 @@ class Plan:
     def study_settings(self, study: str) -> dict[str, Any]:
         """A study's entry as the drawing script gets it: revisions by name, or None."""
         entry = dict(self.config["studies"][study])
+        del entry["published"]
         if entry["revisions"] in (None, "last"):
             return {**entry, "revisions": None}
         revisions = list(dict.fromkeys(r for _, r in self.points(study)))
@@ -91,6 +94,9 @@ class Plan:
 
     def tables(self, study: str, name: str) -> list[str]:
         """The files of one of those tables."""
+        published = self.config["studies"][study]["published"]
+        if published and name in ("metrics", "scores"):
+            return [self.path("published", f"{encode(published)}.{name}.parquet")]
         if name == "metrics":
             return self.metrics_files(study)
         if name == "prompts":
@@ -109,7 +115,39 @@ class Plan:
             wanted.append(self.path("tables", f"{name}.csv"))
             if {"metrics", "scores"} <= set(needs):
                 wanted.append(self.path("associations", f"{name}.parquet"))
+        if self.all_scores():
+            wanted.append(self.path("tables", "best_layers.csv"))
         return wanted
+
+    def all_scores(self) -> list[str]:
+        """The score tables of all studies of the config's own models, each once."""
+        return [self.scores_file(m, r, t) for m, r, t in self._scored()]
+
+    def _scored(self) -> list[tuple[str, str, str]]:
+        own = [
+            study
+            for study, entry in self.config["studies"].items()
+            if "scores" in self.needs(study) and not entry["published"]
+        ]
+        return list(
+            dict.fromkeys(
+                (m, r, t)
+                for study in own
+                for m, r in self.points(study)
+                for t in self.study(study)["tasks"]
+            )
+        )
+
+    def best_key(self) -> str:
+        """Key of the table of best layers."""
+        scores = [self.score_key(m, r, t) for m, r, t in self._scored()]
+        return digest("best", self.computation("best"), scores, list(self.config["models"]))
+
+    def published_key(self, name: str) -> str:
+        """Key of tables from elsewhere."""
+        entry = self.config["published"][name]
+        contents = [_content(Path(entry[t])) for t in ("scores", "metrics")]
+        return digest("published", self.computation("published"), contents)
 
     def _revisions(self, model: str, wanted: Any) -> list[str]:
         known = list(self.config["models"][model]["revisions"])
@@ -131,11 +169,11 @@ class Plan:
     def scores_files(self, study: str) -> list[str]:
         """The score tables that a study reads."""
         tasks = self.study(study)["tasks"]
-        return [
-            self.path("scores", encode(m), encode(r), f"{encode(t)}.parquet")
-            for m, r in self.points(study)
-            for t in tasks
-        ]
+        return [self.scores_file(m, r, t) for m, r in self.points(study) for t in tasks]
+
+    def scores_file(self, model: str, revision: str, task: str) -> str:
+        """The score table of a model at a revision on a task."""
+        return self.path("scores", encode(model), encode(revision), f"{encode(task)}.parquet")
 
     def path(self, *parts: str) -> str:
         """A path below the results folder."""
@@ -291,6 +329,8 @@ class Plan:
     @lru_cache  # noqa: B019
     def _inputs_key(self, study: str) -> str:
         entry, points, needs = self.study(study), self.points(study), self.needs(study)
+        if entry["published"]:
+            return self.published_key(entry["published"])
         metrics = scores = []
         if {"metrics", "prompts", "associations"} & set(needs):
             metrics = [self.metrics_key(m, r, c) for m, r in points for c in entry["corpora"]]
@@ -330,6 +370,10 @@ class Plan:
                     locate(entry["source"], revision)
                 except LayerwiseError as error:
                     raise LayerwiseError(f"models.{name}: {error}") from error
+        for name, entry in self.config["published"].items():
+            for table, file in entry.items():
+                if not Path(file).is_file():
+                    raise LayerwiseError(f"published.{name}.{table}: there is no file {file}.")
         for name, entry in self.config["corpora"].items():
             file = entry["source"].get("file")
             if file is not None and not Path(file).is_file():

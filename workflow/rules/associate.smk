@@ -6,11 +6,16 @@ def associate_key(wildcards):
 
 
 def study_metrics(wildcards):
-    return PLAN.metrics_files(study_of(wildcards))
+    return PLAN.tables(study_of(wildcards), "metrics")
 
 
 def study_scores(wildcards):
-    return PLAN.scores_files(study_of(wildcards))
+    return PLAN.tables(study_of(wildcards), "scores")
+
+
+def association_tables(wildcards):
+    tables = {"metrics": study_metrics(wildcards), "scores": study_scores(wildcards)}
+    return table_arguments(f"associate.{wildcards.study}", tables)
 
 
 rule associate_metrics:
@@ -27,6 +32,7 @@ rule associate_metrics:
         key=associate_key,
         script=SCRIPTS / "associate_metrics.py",
         settings=as_json(config["association"]),
+        tables=association_tables,
     threads: 1
     resources:
         mem_mb=grows(4000),
@@ -34,5 +40,69 @@ rule associate_metrics:
     message:
         "Associating metrics with scores for {wildcards.study}"
     shell:
-        "python {params.script} --metrics {input.metrics} --scores {input.scores}"
+        "python {params.script} {params.tables:q}"
         " --settings {params.settings:q} --output {output} --log {log}"
+
+
+def published_table(table):
+    def of(wildcards):
+        return config["published"][decode(wildcards.published)][table]
+
+    return of
+
+
+def published_key(wildcards):
+    return PLAN.published_key(decode(wildcards.published))
+
+
+rule import_published:
+    input:
+        scores=published_table("scores"),
+        metrics=published_table("metrics"),
+    output:
+        scores=f"{RESULTS}/published/{{published}}.scores.parquet",
+        metrics=f"{RESULTS}/published/{{published}}.metrics.parquet",
+    log:
+        f"{RESULTS}/logs/import_published/{{published}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/import_published/{{published}}.tsv"
+    params:
+        key=published_key,
+        script=SCRIPTS / "import_published.py",
+    threads: 1
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(10),
+    message:
+        "Reading the published tables {wildcards.published}"
+    shell:
+        "python {params.script} --published-scores {input.scores}"
+        " --published-metrics {input.metrics} --scores {output.scores}"
+        " --metrics {output.metrics} --log {log}"
+
+
+rule find_best_layers:
+    input:
+        PLAN.all_scores(),
+    output:
+        table=f"{RESULTS}/tables/best_layers.csv",
+        page=f"{RESULTS}/tables/best_layers.rst",
+    log:
+        f"{RESULTS}/logs/find_best_layers.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/find_best_layers.tsv"
+    params:
+        key=PLAN.best_key(),
+        script=SCRIPTS / "find_best_layers.py",
+        tables=table_arguments("best", {"scores": PLAN.all_scores()}),
+        order=as_json(list(config["models"])),
+        seed=config["association"]["seed"],
+    threads: 1
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(20),
+    message:
+        "Finding each model's best layer"
+    shell:
+        "python {params.script} {params.tables:q} --order {params.order:q}"
+        " --seed {params.seed} --output {output.table} --page {output.page} --log {log}"

@@ -11,6 +11,7 @@ from snakemake.exceptions import WorkflowError
 
 from layerwise.config import complete, read_schema
 from layerwise.errors import LayerwiseError
+from layerwise.files import replacing
 from layerwise.paths import decode, encode
 from layerwise.plan import Plan
 
@@ -34,6 +35,7 @@ wildcard_constraints:
     corpus=r"[^/]+?(?<!\.views)(?<!\.prompts)",
     task=r"[^/]+",
     study=r"[^/]+",
+    published=r"[^/]+",
 
 
 def as_json(value):
@@ -47,6 +49,22 @@ def grows(base):
         return base * attempt
 
     return by_attempt
+
+
+LONGEST_COMMAND = 200  # files; a shell takes 128 KiB in one command
+LISTS = Path(".snakemake") / "lists"
+
+
+def table_arguments(name, tables):
+    """Options that name the tables a script reads, or a file that lists them if they are many."""
+    parts = [part for table, files in tables.items() for part in (f"--{table}", *files)]
+    if len(parts) <= LONGEST_COMMAND:
+        return parts
+    LISTS.mkdir(parents=True, exist_ok=True)
+    target = LISTS / f"{encode(name)}.txt"
+    with replacing(target) as partial:
+        partial.write_text("\n".join(parts))
+    return [f"@{target}"]
 
 
 def model_of(wildcards):

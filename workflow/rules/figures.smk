@@ -15,12 +15,8 @@ def study_inputs(wildcards):
     return {name: PLAN.tables(study, name) for name in PLAN.needs(study)}
 
 
-def table_arguments(wildcards, input):
-    return [part for name, files in input.items() for part in (f"--{name}", *as_list(files))]
-
-
-def as_list(files):
-    return [files] if isinstance(files, str) else list(files)
+def study_tables(wildcards):
+    return table_arguments(f"draw.{wildcards.study}", study_inputs(wildcards))
 
 
 rule draw_study:
@@ -51,7 +47,7 @@ rule draw_study:
         study=study_of,
         settings=study_settings,
         order=as_json(list(config["models"])),
-        tables=table_arguments,
+        tables=study_tables,
     threads: 1
     resources:
         mem_mb=grows(4000),
