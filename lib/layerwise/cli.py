@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,10 @@ from typing import Any
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger("layerwise")
+
+# Bars of the libraries we call would fill a log with half lines; ours write a line a minute.
+if not sys.stderr.isatty():
+    os.environ.setdefault("TQDM_DISABLE", "1")
 
 
 def json_argument(text: str) -> Any:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.errors import LayerwiseError
-from layerwise.figures.kinds import NEEDS, OVER_CHECKPOINTS
+from layerwise.figures.kinds import NEEDS, OVER_CHECKPOINTS, WITH_ASSOCIATIONS
 from layerwise.files import sha256_file
 from layerwise.fingerprint import fingerprint
 from layerwise.models.source import locate
@@ -110,10 +110,10 @@ class Plan:
         """Every file that the studies of the config ask for."""
         wanted = []
         for study in self.config["studies"]:
-            name, needs = encode(study), self.needs(study)
+            name = encode(study)
             wanted += [self.path("figures", f"{name}.{s}") for s in ("png", "pdf")]
             wanted.append(self.path("tables", f"{name}.csv"))
-            if {"metrics", "scores"} <= set(needs):
+            if self.config["studies"][study]["kind"] in WITH_ASSOCIATIONS:
                 wanted.append(self.path("associations", f"{name}.parquet"))
         if self.all_scores():
             wanted.append(self.path("tables", "best_layers.csv"))

@@ -19,3 +19,6 @@ NEEDS: dict[str, tuple[str, ...]] = {
 
 # Kinds that show every checkpoint of a model unless the study names some.
 OVER_CHECKPOINTS = frozenset({"metrics_over_checkpoints", "checkpoint_heatmap"})
+
+# Kinds whose association table is a result of its own.
+WITH_ASSOCIATIONS = frozenset({"metric_vs_score", "association_strength"})
