@@ -233,6 +233,13 @@ def test_scores_without_a_value_are_refused() -> None:
         score_curves(table)
 
 
+def test_scores_of_two_readouts_are_not_averaged() -> None:
+    table = tidy_scores(np.random.default_rng(0).random((2, 5))).assign(readout="residual")
+    both = pd.concat([table, table.assign(readout="final_norm")])
+    with pytest.raises(LayerwiseError, match="more than once: readouts final_norm, residual"):
+        score_curves(both)
+
+
 def test_missing_column_is_named() -> None:
     with pytest.raises(LayerwiseError, match=r"lacks the column.*main_score"):
         score_curves(tidy_scores(np.ones((1, 5))).drop(columns="main_score"))

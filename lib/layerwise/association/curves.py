@@ -97,7 +97,8 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     Raises
     ------
     LayerwiseError
-        If a column is missing, a score is not finite, or a model's tasks share no layer.
+        If a column is missing, a score is not finite or there twice, or a model's tasks share no
+        layer.
     """
     require_columns(scores, SCORE_COLUMNS, "scores")
     bad = scores[~np.isfinite(scores["main_score"].to_numpy(dtype=float))]
@@ -107,11 +108,12 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             f"The score of {row['model']} on {row['task']} at layer {row['layer']} is "
             f"{row['main_score']}; score that task again."
         )
-    curves = []
     keys = ["model", "revision", "tokens", "pooling"]
+    _check_once(scores, [*keys, "task", "subset", "layer"])
+    curves = []
     for key, part in scores.groupby(keys, sort=True):
         model, revision, tokens, pooling = (str(k) for k in key)
-        # First over the splits and subsets of a task, so that a task counts once however many.
+        # First over the subsets of a task, so that a task counts once however many it has.
         table = part.pivot_table(
             index=["task_type", "task"], columns="layer", values="main_score", aggfunc="mean"
         )
@@ -138,6 +140,24 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             )
         )
     return curves
+
+
+def _check_once(scores: pd.DataFrame, keys: list[str]) -> None:
+    """Refuse two scores for one cell, whose mean would mix splits or readouts in silence."""
+    twice = scores.duplicated(keys)
+    if not twice.any():
+        return
+    row = scores[twice].iloc[0]
+    several = [
+        f"{c}s {', '.join(map(str, sorted(scores[c].unique())))}"
+        for c in ("split", "readout")
+        if c in scores.columns and scores[c].nunique() > 1
+    ]
+    raise LayerwiseError(
+        f"The scores hold {row['task']} ({row['subset']}) of {row['model']} at layer "
+        f"{row['layer']} more than once{': ' if several else ''}{' and '.join(several)}; give "
+        "each table once, of one split and one readout."
+    )
 
 
 def last_layer_of(part: pd.DataFrame) -> int:

@@ -13,7 +13,7 @@ from layerwise.association.measures import check_measure
 from layerwise.association.revisions import last_revision
 from layerwise.association.table import COLUMNS, POOLED
 from layerwise.errors import LayerwiseError
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.labels import MEASURES, SYMBOLS, TOKENS, WITH, listing, metric_label, span
 from layerwise.figures.settings import StudySettings, in_order
@@ -71,7 +71,7 @@ def draw(associations: pd.DataFrame, study: StudySettings, order: Sequence[str])
         Line2D([], [], linestyle="none", marker="o", markersize=5, color="white",
                markeredgecolor=style.INK, label="not beyond circular shifts (p ≥ .05)")
     )  # fmt: skip
-    style.legend(figure, handles)
+    marks.legend(figure, handles)
     facts = _facts(table, base)
     title = _title(facts, tokens, study)
     style.header(

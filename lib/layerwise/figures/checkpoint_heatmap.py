@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.ticker import MaxNLocator
 
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import pick_metrics, with_steps
 from layerwise.figures.labels import (
@@ -68,7 +68,7 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         bar.set_label(axis_label(metric.metric, metric.alpha, metric.normalization))
     for (model, choice), axis in zip(panels, axes[0], strict=True):
         notes = [TOKENS[choice]] if len(tokens) > 1 else []
-        style.panel_title(axis, model, notes, style.colour_of(model, order))
+        marks.panel_title(axis, model, notes, style.colour_of(model, order))
     facts = _facts(table, models, tokens)
     title = _title(facts, in_sentence(study.curves[0].metric))
     n = span(table["n"].tolist())

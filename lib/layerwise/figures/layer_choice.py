@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from layerwise.association.choice import BASELINE, CONSENSUS, LAST, MIDDLE, choose_layers
 from layerwise.errors import LayerwiseError
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import metrics_there, pick_metrics, pick_scores
 from layerwise.figures.labels import TOKENS, WITH, listing, metric_label, span
@@ -79,7 +79,7 @@ def draw(
         Line2D([], [], linestyle="none", marker="|", markersize=9, markeredgewidth=2,
                color=style.INK, label="mean over models")
     )  # fmt: skip
-    style.legend(figure, handles)
+    marks.legend(figure, handles)
     facts = _facts(table, tokens, rules)
     title = _title(facts, tokens)
     style.header(

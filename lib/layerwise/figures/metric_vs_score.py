@@ -15,7 +15,7 @@ from layerwise.association.measures import check_measure
 from layerwise.association.settings import AssociationSettings
 from layerwise.association.table import associate
 from layerwise.errors import LayerwiseError
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import pick_metrics, pick_scores
 from layerwise.figures.labels import (
@@ -74,10 +74,10 @@ def draw(
             ].sort_values("depth")
             _panel(axis, part, study.curves[i], study.measure, colours, norm)
         row[0].set_ylabel("Mean task score (× 100)")
-        style.row_label(row[0], model, style.colour_of(model, order))
+        marks.row_label(row[0], model, style.colour_of(model, order))
     if len(choices) > 1:
         for k, choice in enumerate(choices):
-            style.block_label(axes[0, k * len(study.curves)], TOKENS[choice])
+            marks.block_label(axes[0, k * len(study.curves)], TOKENS[choice])
     bar = figure.colorbar(
         ScalarMappable(norm, colours), ax=axes, location="right", aspect=30, pad=0.015,
         shrink=min(1.0, 2.0 / len(models)), anchor=(0.0, 1.0), ticks=[0, 0.25, 0.5, 0.75, 1],

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from layerwise.association.revisions import order_key
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import pick_metrics
 from layerwise.figures.labels import (
@@ -71,7 +71,7 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         for axis, which in zip(panels, tokens, strict=True):
             axis.set_ylabel(axis_label(choice.metric, choice.alpha, choice.normalization))
             if len(tokens) > 1 and column == 0:
-                style.row_label(axis, TOKENS[which])
+                marks.row_label(axis, TOKENS[which])
         style.depth_axis(panels[-1])
         panels[-1].tick_params(labelbottom=True)
     handles = [
@@ -81,7 +81,7 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         )
         for n in names
     ]  # fmt: skip
-    style.legend(figure, handles)
+    marks.legend(figure, handles)
     facts = _facts(table, study.curves[0], by, names, tokens)
     title = _title(facts, study.curves[0], tokens, by)
     n = span(table["n"].tolist())

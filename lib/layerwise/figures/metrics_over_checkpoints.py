@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.cm import ScalarMappable
 
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import pick_metrics, with_steps
 from layerwise.figures.labels import (
@@ -69,10 +69,10 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         row[0].set_ylabel(axis_label(metric.metric, metric.alpha, metric.normalization))
     for (model, choice), axis in zip(panels, axes[0], strict=True):
         notes = [TOKENS[choice]] if len(tokens) > 1 else []
-        style.panel_title(axis, model, notes, style.colour_of(model, order))
+        marks.panel_title(axis, model, notes, style.colour_of(model, order))
     for axis in axes[-1]:
         style.depth_axis(axis)
-    style.step_bar(figure, axes, ScalarMappable(norm, colours), steps, len(study.curves))
+    marks.step_bar(figure, axes, ScalarMappable(norm, colours), steps, len(study.curves))
     facts = _facts(table, study, models, tokens[0], steps)
     title = _title(facts, study.curves[0])
     corpora = listing(sorted(table["corpus"].unique()))

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from layerwise.errors import LayerwiseError
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import mean_scores, metrics_there, pick_metrics
 from layerwise.figures.labels import TOKENS, axis_label, counted, listing, metric_label, span
@@ -90,8 +90,8 @@ def draw(
             axis.set_ylabel(
                 label.removeprefix(metric_label(choice.metric)).strip(" ()") or "value"
             )
-    handles = [*style.tokens_handles(tokens, TOKENS), style.best_line()]
-    style.legend(figure, handles)
+    handles = [*marks.tokens_handles(tokens, TOKENS), marks.best_line()]
+    marks.legend(figure, handles)
     title = _title(facts)
     style.header(
         figure, title,

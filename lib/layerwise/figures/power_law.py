@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.settings import StudySettings
 from layerwise.metrics.powerlaw import power_law_curves
@@ -35,7 +35,7 @@ def draw(study: StudySettings, order: Sequence[str]) -> Drawn:  # noqa: ARG001
     axis.set_ylabel("Matrix-based entropy (nats)")
     axis.set_xlim(table["beta"].min(), table["beta"].max())
     axis.set_ylim(bottom=0)
-    style.end_labels(axis, float(table["beta"].max()), ends)
+    marks.end_labels(axis, float(table["beta"].max()), ends)
     n = int(table["n"].iloc[0])
     at_one = table.iloc[(table["beta"] - 1).abs().to_numpy().argsort()[: len(alphas)]]
     fall = at_one.set_index("alpha")["share"]

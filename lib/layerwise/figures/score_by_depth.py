@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import mean_scores
 from layerwise.figures.labels import TOKENS, WITH, counted, listing, percent
@@ -47,9 +47,9 @@ def draw(scores: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Dr
                 axis.tick_params(labelbottom=False)
         if i % columns == 0:
             axis.set_ylabel("Mean task score (× 100)")
-    handles = style.tokens_handles(tokens, TOKENS)
-    handles += style.mark_handles()
-    style.legend(figure, handles)
+    handles = marks.tokens_handles(tokens, TOKENS)
+    handles += marks.mark_handles()
+    marks.legend(figure, handles)
     facts = _facts(table, [s for panel in summary for s in panel], tokens)
     title = _title(facts, tokens)
     style.header(figure, title, _subtitle(facts))
@@ -73,8 +73,8 @@ def _panel(
             )  # fmt: skip
         axis.plot(part["depth"], 100 * part["score"], color=colour, linestyle=dashes)
         best, last = part[part["best"]].iloc[0], part.iloc[-1]
-        axis.plot(last["depth"], 100 * last["score"], **style.last_mark(colour))
-        axis.plot(best["depth"], 100 * best["score"], **style.best_mark(colour))
+        axis.plot(last["depth"], 100 * last["score"], **marks.last_mark(colour))
+        axis.plot(best["depth"], 100 * best["score"], **marks.best_mark(colour))
         summary.append(
             {
                 "model": model,
@@ -93,7 +93,7 @@ def _panel(
             + f"best {100 * best['score']:.1f} ({where}), "
             + (f"last {100 * last['score']:.1f}" if best["layer"] < last["layer"] else "the last")
         )
-    style.panel_title(axis, model, lines, colour)
+    marks.panel_title(axis, model, lines, colour)
     return summary
 
 

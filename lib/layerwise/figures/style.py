@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, SymLogNorm
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from layerwise.files import replacing
@@ -153,14 +151,6 @@ def header(figure: Figure, headline: str, subtitle: str) -> None:
     )  # fmt: skip
 
 
-def tokens_handles(choices: Sequence[str], labels: dict[str, str]) -> list[Line2D]:
-    """Legend entries for the token choices, in ink, since colour means the model."""
-    return [
-        Line2D([], [], color=INK, linestyle=DASHES[c], label=labels[c], linewidth=1.4)
-        for c in choices
-    ]
-
-
 def step_colours(steps: Sequence[int]) -> tuple[Colormap, SymLogNorm]:
     """Colour map and scale of training steps: logarithmic, with a place for step 0.
 
@@ -189,132 +179,3 @@ def save(figure: Figure, png: Path, pdf: Path) -> None:
     with replacing(pdf) as partial:
         # No date inside: the same data gives the same file.
         figure.savefig(partial, format="pdf", facecolor="white", metadata={"CreationDate": None})
-
-
-def best_mark(colour: str) -> dict[str, Any]:
-    """How the best layer is marked: a filled circle."""
-    return {
-        "marker": "o", "markersize": 6, "color": colour, "markeredgecolor": "white",
-        "markeredgewidth": 0.9, "linestyle": "none", "zorder": 5, "clip_on": False,
-    }  # fmt: skip
-
-
-def last_mark(colour: str) -> dict[str, Any]:
-    """How the last layer is marked: an open circle."""
-    return {
-        "marker": "o", "markersize": 5, "color": "white", "markeredgecolor": colour,
-        "markeredgewidth": 1.2, "linestyle": "none", "zorder": 4, "clip_on": False,
-    }  # fmt: skip
-
-
-def mark_handles() -> list[Line2D]:
-    """Legend entries for the two marks."""
-    return [
-        Line2D([], [], label="best layer", **best_mark(INK)),
-        Line2D([], [], label="last layer", **last_mark(INK)),
-    ]
-
-
-def legend(figure: Figure, handles: Sequence[Line2D]) -> None:
-    """One legend below all panels, in as many columns as the figure's width has room for."""
-    # A character of legend text is about 4.9 points wide, key and gaps take 46.
-    widest = max(46 + 4.9 * len(str(h.get_label())) for h in handles)
-    columns = int(72 * figure.get_size_inches()[0] // widest)
-    figure.legend(
-        handles=list(handles),
-        loc="outside lower left",
-        ncols=max(1, min(len(handles), columns)),
-    )
-
-
-def broken(name: str, width: int) -> str:
-    """A long name in lines of at most `width` characters, broken at its own joints if possible."""
-    pieces = re.findall(r"[^/_\-. ]*[/_\-. ]|[^/_\-. ]+", name)
-    lines = [""]
-    for piece in pieces:
-        for part in textwrap.wrap(piece, width, drop_whitespace=False) or [""]:
-            if len(lines[-1]) + len(part) > width and lines[-1]:
-                lines.append("")
-            lines[-1] += part
-    return "\n".join(lines)
-
-
-def panel_title(axis: Axes, name: str, lines: Sequence[str], colour: str = INK) -> None:
-    """A panel's name in its colour, with small grey lines of numbers below it."""
-    axis.set_title(broken(name, 24), color=colour, pad=5 + 10 * len(lines), linespacing=1.0)
-    for i, line in enumerate(reversed(lines)):
-        note = axis.annotate(
-            line, (0, 1), (0, 4 + 10 * i), xycoords="axes fraction",
-            textcoords="offset points", fontsize=7, color=GREY, va="bottom",
-        )  # fmt: skip
-        # The title's pad has made the room; a long line must not push the panels apart.
-        note.set_in_layout(False)
-
-
-def row_label(axis: Axes, text: str, colour: str = INK) -> None:
-    """Say in the left margin what a row of panels has in common."""
-    axis.annotate(
-        broken(text, 24), (0, 0.5), (-44, 0), xycoords="axes fraction", textcoords="offset points",
-        rotation=90, va="center", ha="right", fontsize=8.5, fontweight="bold", color=colour,
-    )  # fmt: skip
-
-
-def step_bar(figure: Figure, axes: Any, mappable: Any, steps: Sequence[int], n_rows: int) -> None:
-    """A colour bar of training steps, ticked at steps that were drawn (at most nine)."""
-    every = max(1, -(-len(steps) // 9))
-    ticks = sorted({steps[0], *steps[::-1][::every]})
-    bar = figure.colorbar(
-        mappable, ax=axes, location="right", aspect=30, pad=0.015, ticks=ticks,
-        shrink=min(1.0, 2.0 / n_rows), anchor=(0.0, 1.0),
-    )  # fmt: skip
-    bar.ax.minorticks_off()
-    bar.ax.set_yticklabels([f"{s:,}" for s in ticks])
-    bar.set_label("Training step")
-
-
-def block_label(axis: Axes, text: str) -> None:
-    """Say above the first of several columns what they have in common."""
-    axis.annotate(
-        text, (0, 1), (0, 18), xycoords="axes fraction", textcoords="offset points",
-        va="bottom", ha="left", fontsize=9, fontweight="bold",
-    )  # fmt: skip
-
-
-def best_line() -> Line2D:
-    """Legend entry for the vertical line at the best layer."""
-    return Line2D([], [], color=GREY, linewidth=0.7, label="layer with the best score")
-
-
-def mean_handle() -> Line2D:
-    """Legend entry for a mean over prompts."""
-    return Line2D([], [], color=INK, linewidth=1, label="mean over prompts")
-
-
-def split_mark() -> dict[str, Any]:
-    """How a layer whose prompts fall into two humps is marked."""
-    return {"marker": "v", "markersize": 4, "color": INK, "linestyle": "none", "zorder": 5}
-
-
-def split_handle() -> Line2D:
-    """Legend entry for that mark."""
-    return Line2D([], [], label="more than one hump (dip test, p < .05)", **split_mark())
-
-
-def end_labels(axis: Axes, x: float, ends: Sequence[tuple[float, str, Any]]) -> None:
-    """Write each line's name at its right end, pushed apart where they would overlap.
-
-    Parameters
-    ----------
-    ends : sequence of (y, name, colour)
-    """
-    low, high = axis.get_ylim()
-    figure = axis.get_figure(root=True)
-    # The axes are about three quarters of the figure's height.
-    points = 72 * 0.75 * (figure.get_size_inches()[1] if figure else 4.0) / (high - low)
-    placed = -np.inf
-    for y, name, colour in sorted(ends, key=lambda e: e[0]):
-        placed = max(y, placed + LINE / points)
-        axis.annotate(
-            name, (x, y), (6, (placed - y) * points), textcoords="offset points", va="center",
-            fontsize=8, color=colour, annotation_clip=False,
-        )  # fmt: skip

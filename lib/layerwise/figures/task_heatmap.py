@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import score_curves
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import pick_scores
 from layerwise.figures.labels import TOKENS, counted, listing
@@ -53,7 +53,7 @@ def draw(scores: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Dr
         part = table[(table["model"] == model) & (table["tokens"] == choice)]
         image = _panel(axis, part, tasks, limit)
         notes = [TOKENS[choice]] if len(tokens) > 1 else []
-        style.panel_title(axis, model, notes, style.colour_of(model, order))
+        marks.panel_title(axis, model, notes, style.colour_of(model, order))
         style.depth_axis(axis, label=i + columns >= len(panels))
         axis.set_xlim(0, 1)
         axis.tick_params(labelleft=i % columns == 0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import mean_scores, pick_metrics
 from layerwise.figures.labels import (
@@ -55,11 +55,11 @@ def draw(
     for choice, axis in zip(study.curves, axes[1:, 0], strict=True):
         axis.set_ylabel(axis_label(choice.metric, choice.alpha, choice.normalization))
     for model, axis in zip(models, axes[0], strict=True):
-        style.panel_title(axis, model, [], style.colour_of(model, order))
+        marks.panel_title(axis, model, [], style.colour_of(model, order))
     for axis in axes[-1]:
         style.depth_axis(axis)
-    handles = style.tokens_handles(tokens, TOKENS)
-    style.legend(figure, handles)
+    handles = marks.tokens_handles(tokens, TOKENS)
+    marks.legend(figure, handles)
     facts = _facts(table, models, tokens)
     title = _title(facts)
     style.header(

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.colors import LinearSegmentedColormap
 
 from layerwise.errors import LayerwiseError
-from layerwise.figures import style
+from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import pick_prompts
 from layerwise.figures.labels import TOKENS, axis_label, listing, metric_label, span
@@ -65,14 +65,14 @@ def draw(prompts: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         mine = table[(table["model"] == model) & (table["tokens"] == choice)]
         _panel(axis, part, mine, edges, style.colour_of(model, order))
         notes = [TOKENS[choice]] if len(tokens) > 1 else []
-        style.panel_title(axis, model, notes, style.colour_of(model, order))
+        marks.panel_title(axis, model, notes, style.colour_of(model, order))
         style.depth_axis(axis, label=i + columns >= len(panels))
         axis.tick_params(labelbottom=i + columns >= len(panels))
         if i % columns == 0:
             metric = study.curves[0]
             axis.set_ylabel(axis_label(metric.metric, metric.alpha, metric.normalization))
-    handles = [style.mean_handle(), style.split_handle()]
-    style.legend(figure, handles)
+    handles = [marks.mean_handle(), marks.split_handle()]
+    marks.legend(figure, handles)
     facts = _facts(table, values)
     label = metric_label(study.curves[0].metric)
     title = _title(facts, label, tokens)
@@ -141,7 +141,7 @@ def _panel(axis: Any, part: pd.DataFrame, summary: pd.DataFrame, edges: Any, col
     if len(split):  # an unclipped line without points would claim the page's corner
         axis.plot(
         split["depth"], [1.0] * len(split), transform=axis.get_xaxis_transform(), clip_on=False,
-        **style.split_mark(),
+        **marks.split_mark(),
     )  # fmt: skip
     axis.grid(visible=False)
 
