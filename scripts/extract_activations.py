@@ -25,18 +25,12 @@ def main(arguments: argparse.Namespace) -> None:
         device=settings.get("device", "auto"),
         dtype=settings.get("dtype", "float32"),
     )
-    plan = Plan(
-        tokens=tuple(settings.get("tokens", ("all", "drop_first"))),
-        readout=settings.get("readout", "residual"),
-        keep_states=settings.get("keep_states", 2),
-        budget=settings.get("batch_tokens"),
-    )
     extract(
         loaded,
         corpus=corpus.name,
         prompts=corpus.prompt_ids,
         views=[corpus.texts, *views],
-        plan=plan,
+        plan=Plan.from_settings(settings),
         target=arguments.output,
         attributes={"corpus_sha256": corpus.hash, "n_views": len(views), "key": arguments.key},
     )
@@ -56,7 +50,8 @@ if __name__ == "__main__":
     parser.add_argument("--views", type=Path, help="views file (parquet)")
     parser.add_argument(
         "--settings", type=cli.json_argument, default={},
-        help="JSON: device, dtype, tokens, readout, keep_states, batch_tokens",
+        help="JSON: device, dtype, tokens, readout, protocols, spectra, curvature, sublayers, "
+        "keep_states, batch_tokens",
     )  # fmt: skip
     parser.add_argument("--key", default="", help="the job's key, kept in the file")
     parser.add_argument("--output", type=Path, required=True, help="activations file (HDF5)")

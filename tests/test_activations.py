@@ -19,7 +19,7 @@ from layerwise.models.load import LoadedModel, load
 TOKENS = ("all", "drop_first", "drop_sinks")
 
 
-@pytest.fixture(scope="module", params=list(tiny.FAMILIES))
+@pytest.fixture(scope="module", params=tiny.KINDS)
 def loaded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> LoadedModel:

@@ -10,26 +10,64 @@ import transformers as hf
 
 from layerwise.models import nano
 
-WORDS = (
+SENTENCE = (
     "the quick brown fox jumps over a lazy dog while seven old sailors watch from the pier and "
     "sing about storms they never saw nor feared in all their long and uneventful lives at sea"
-).split()
+)
+WORDS = SENTENCE.split()
 VOCABULARY = 300
 
 COMMON = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 3}
 HEADS = {"num_attention_heads": 4, "intermediate_size": 48}
 TOKENS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 
+GROUPED = {"num_key_value_heads": 2}
+GPT = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, **TOKENS}
+
 FAMILIES: dict[str, Any] = {
+    # Pythia; SmolLM2 and Llama 3 (LLM2Vec too); BERT; Mamba and Mamba-2
     "gpt_neox": lambda: hf.GPTNeoXConfig(**COMMON, **HEADS, **TOKENS),
-    "llama": lambda: hf.LlamaConfig(**COMMON, **HEADS, **TOKENS, num_key_value_heads=2),
+    "llama": lambda: hf.LlamaConfig(**COMMON, **HEADS, **TOKENS, **GROUPED),
     "bert": lambda: hf.BertConfig(**COMMON, **HEADS, pad_token_id=0),
     "mamba2": lambda: hf.Mamba2Config(
         **COMMON, **TOKENS, expand=2, head_dim=8, num_heads=8, state_size=8, n_groups=1,
         chunk_size=16,
     ),
     "mamba": lambda: hf.MambaConfig(**COMMON, **TOKENS, state_size=8),
+    # GPT-2 and Cerebras-GPT; Qwen 2.5; RoBERTa; Gemma 1 to 3
+    "gpt2": lambda: hf.GPT2Config(**GPT, n_inner=48),
+    "qwen2": lambda: hf.Qwen2Config(**COMMON, **HEADS, **TOKENS, **GROUPED),
+    "roberta": lambda: hf.RobertaConfig(
+        **COMMON, **HEADS, pad_token_id=0, max_position_embeddings=300
+    ),
+    "gemma": lambda: hf.GemmaConfig(**COMMON, **HEADS, **TOKENS, **GROUPED, head_dim=8),
+    "gemma2": lambda: hf.Gemma2Config(**COMMON, **HEADS, **TOKENS, **GROUPED, head_dim=8),
+    "gemma3_text": lambda: hf.Gemma3TextConfig(
+        **COMMON, **HEADS, **TOKENS, **GROUPED, head_dim=8, sliding_window=8
+    ),
+    # What else comes by: other parallel blocks, MLPs without a module, norms of other names
+    "gpt_neox_sequential": lambda: hf.GPTNeoXConfig(
+        **COMMON, **HEADS, **TOKENS, use_parallel_residual=False
+    ),
+    "gptj": lambda: hf.GPTJConfig(**GPT, rotary_dim=4),
+    "falcon": lambda: hf.FalconConfig(**COMMON, num_attention_heads=4, **TOKENS),
+    "phi": lambda: hf.PhiConfig(**COMMON, **HEADS, **TOKENS),
+    "opt": lambda: hf.OPTConfig(
+        **COMMON, **TOKENS, num_attention_heads=4, ffn_dim=48, word_embed_proj_dim=32
+    ),
+    "modernbert": lambda: hf.ModernBertConfig(
+        **COMMON, **HEADS, **TOKENS, cls_token_id=0, sep_token_id=0
+    ),
+    "distilbert": lambda: hf.DistilBertConfig(
+        vocab_size=VOCABULARY, dim=32, n_layers=3, n_heads=4, hidden_dim=48, pad_token_id=0
+    ),
+    "t5": lambda: hf.T5Config(
+        vocab_size=VOCABULARY, d_model=32, num_layers=3, num_heads=4, d_ff=48, d_kv=8,
+        pad_token_id=0, eos_token_id=0,
+    ),
 }  # fmt: skip
+# Those that the quicker tests go through: one of each kind.
+KINDS = ("gpt_neox", "llama", "bert", "mamba2", "mamba")
 
 
 def texts(n: int, seed: int = 0, shortest: int = 4, longest: int = 30) -> list[str]:

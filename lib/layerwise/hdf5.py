@@ -46,7 +46,7 @@ def create(
         file.attrs["complete"] = True
 
 
-def add_scale(file: h5py.File, name: str, values: Sequence[Any] | npt.NDArray[Any]) -> None:
+def add_scale(file: h5py.Group, name: str, values: Sequence[Any] | npt.NDArray[Any]) -> None:
     """Add the dimension scale `name` with its labels."""
     data = np.asarray(values)
     if data.dtype.kind in "US":
@@ -56,7 +56,7 @@ def add_scale(file: h5py.File, name: str, values: Sequence[Any] | npt.NDArray[An
 
 
 def add_array(
-    file: h5py.File,
+    file: h5py.Group,
     name: str,
     dims: Sequence[str],
     dtype: npt.DTypeLike,
@@ -68,10 +68,13 @@ def add_array(
 ) -> h5py.Dataset:
     """Add an array over named dimensions, whose sizes are those of their scales.
 
+    In a group, a scale of the group's own comes before the file's of the same name.
+
     A chunk holds all of the dimensions named in `whole` (up to 1 MiB) and one entry of every
     other. Each chunk has a checksum (Fletcher-32), so that a changed byte is an error on reading.
     """
-    shape = tuple(file[d].shape[0] for d in dims)
+    scales = [file[d] if d in file else file.file[d] for d in dims]
+    shape = tuple(scale.shape[0] for scale in scales)
     chunk = [size if dim in whole else 1 for dim, size in zip(dims, shape, strict=True)]
     limit = 2**20 // np.dtype(dtype).itemsize
     for axis, dim in enumerate(dims):
@@ -88,8 +91,8 @@ def add_array(
         shuffle=compress and all(shape),
         fillvalue=np.nan if np.dtype(dtype).kind == "f" else None,
     )
-    for axis, dim in enumerate(dims):
-        array.dims[axis].attach_scale(file[dim])
+    for axis, scale in enumerate(scales):
+        array.dims[axis].attach_scale(scale)
     array.attrs["unit"] = unit
     array.attrs["description"] = description
     return array

@@ -11,6 +11,9 @@ from collections.abc import Iterator, Sequence
 
 BUDGET = {"cpu": 1024, "cuda": 65536}
 
+# Results of one window wait in memory until they are written as one slab.
+WINDOW_BYTES = 256 * 2**20
+
 
 def cut(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """Indices of each batch, longest prompts first.

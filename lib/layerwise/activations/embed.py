@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import batches, forward, readout
-from layerwise.activations.extract import WINDOW_BYTES
 from layerwise.activations.readout import Packed
 from layerwise.errors import LayerwiseError, closest
 from layerwise.models.load import LoadedModel
@@ -72,22 +71,44 @@ def embed(
             sum(c > 0 for c in cut), len(ids), loaded.max_length,
         )  # fmt: skip
     n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
-    window = max(32, WINDOW_BYTES // (len(readings) * n_layers * hidden * 4))
+    window = max(32, batches.WINDOW_BYTES // (len(readings) * n_layers * hidden * 4))
     with Progress(sum(map(len, ids)), f"{loaded.name} {loaded.revision}", "token") as bar:
         for part in batches.windows(len(ids), window):
             slab = np.empty((len(readings), n_layers, len(part), hidden), np.float32)
 
-            def consume(
-                layer: int, packed: Packed, rows: list[int], slab: npt.NDArray[Any] = slab
-            ) -> None:
-                for place, reading in enumerate(readings):
-                    read = forward.read(loaded, packed, reading.readout)
-                    values = _pool(readout.choose(read, reading.tokens), reading.pooling)
-                    slab[place, layer, rows] = values.cpu().numpy()
+            def start(rows: list[int], slab: npt.NDArray[Any] = slab) -> _Batch:
+                return _Batch(loaded, readings, slab, rows)
 
-            forward.run(loaded, [ids[i] for i in part], consume, budget=budget, done=bar.update)
+            forward.run(loaded, [ids[i] for i in part], start, budget=budget, done=bar.update)
             _check(loaded, slab, [texts[i] for i in part])
             write(part.start, part.stop, slab)
+
+
+class _Batch:
+    """One batch's embeddings, on the device until the pass is over."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        readings: Sequence[Reading],
+        slab: npt.NDArray[Any],
+        rows: list[int],
+    ) -> None:
+        self.loaded, self.readings, self.slab, self.rows = loaded, readings, slab, rows
+        self.layers: dict[int, Tensor] = {}
+
+    def take(self, layer: int, _: str, packed: Packed, /) -> None:
+        """Pool one layer's states, under every reading."""
+        values = []
+        for reading in self.readings:
+            read = forward.read(self.loaded, packed, reading.readout)
+            values.append(_pool(readout.choose(read, reading.tokens), reading.pooling))
+        self.layers[layer] = torch.stack(values)
+
+    def finish(self) -> None:
+        """Move the embeddings to the slab."""
+        for layer, values in self.layers.items():
+            self.slab[:, layer, self.rows] = values.cpu().numpy()
 
 
 def _pool(packed: Packed, pooling: str) -> Tensor:

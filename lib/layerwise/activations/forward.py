@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from layerwise.activations import batches
+from layerwise.activations import batches, hooks
 from layerwise.activations.readout import Packed, pack
 from layerwise.errors import LayerwiseError
+from layerwise.models.architectures import POSITIONS_FROM_PADS
 from layerwise.models.load import DTYPES, LoadedModel
 
 log = logging.getLogger(__name__)
 
-# consume(layer, states of the batch, indices of the batch's prompts)
-Consumer = Callable[[int, Packed, list[int]], None]
+PAD_SIDES = ("right", "left")
+
+
+class Taker(Protocol):
+    """What becomes of one batch. It counts only once `finish` was called."""
+
+    def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
+        """Take the states of a layer; layer 0 has the sublayer 'block' alone."""
+
+    def finish(self) -> None:
+        """Called after the pass. A batch that ran out of memory never gets here."""
 
 
 def read(loaded: LoadedModel, packed: Packed, readout: str) -> Packed:
@@ -49,21 +60,30 @@ def read(loaded: LoadedModel, packed: Packed, readout: str) -> Packed:
 def run(
     loaded: LoadedModel,
     ids: Sequence[Sequence[int]],
-    consume: Consumer,
+    start: Callable[[list[int]], Taker],
     *,
+    sublayers: Sequence[str] = (),
     budget: int | None = None,
+    pads: str = "right",
     done: Callable[[int], None] | None = None,
 ) -> None:
-    """Run prompts through the model and hand each layer's states to `consume`.
+    """Run prompts through the model and hand each layer's states to the batch's taker.
 
-    Memory holds one layer of one batch. Pads stand on the right and are zeroed before they are
-    handed over. On a GPU, running out of memory halves the batch and tries again.
+    Memory holds one layer of one batch. Running out of memory halves the batch and goes on with
+    batches of that size.
 
     Parameters
     ----------
     ids : sequence of token id lists
+    start : callable
+        Makes the taker of a batch from the indices of its prompts.
+    sublayers : sequence of str
+        Sublayers that are handed over beside 'block'.
     budget : int, optional
         Tokens in a batch; by default what suits the device.
+    pads : {'right', 'left'}
+        Where pads stand in the pass; they are taken off before states are handed over, and no
+        value depends on them.
     done : callable, optional
         Called with the number of tokens of each finished batch.
 
@@ -81,66 +101,84 @@ def run(
     limit = budget or batches.BUDGET[loaded.device.type]
     queue = list(batches.cut([len(prompt) for prompt in ids], limit))
     queue.reverse()
+    largest = max((len(batch) for batch in queue), default=0)
     while queue:
         batch = queue.pop()
+        if len(batch) > largest:
+            queue += [batch[largest:], batch[:largest]]
+            continue
         try:
-            _forward(loaded, [ids[i] for i in batch], batch, consume)
+            _forward(loaded, [ids[i] for i in batch], start(batch), sublayers, pads)
         except torch.OutOfMemoryError as error:
             if len(batch) == 1:
                 raise LayerwiseError(
                     f"{loaded.name} does not fit one prompt of {len(ids[batch[0]])} tokens into "
-                    f"the memory of {loaded.device}; shorten max_length or use a larger device."
+                    f"the memory of {loaded.device}; shorten max_length, use a larger device, or "
+                    "set device_map: auto for this model to spread it over several."
                 ) from error
-            torch.cuda.empty_cache()
-            half = len(batch) // 2
-            log.warning("out of memory with %d prompts; going on with %d", len(batch), half)
-            queue += [batch[half:], batch[:half]]
+            largest = len(batch) // 2
+            log.warning("out of memory with %d prompts; going on with %d", len(batch), largest)
+            queue.append(batch)
+        else:
+            if done is not None:
+                done(sum(len(ids[i]) for i in batch))
             continue
-        if done is not None:
-            done(sum(len(ids[i]) for i in batch))
+        # Only here, after the exception and what it holds are gone, is the memory free.
+        if loaded.device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 @torch.inference_mode()
 def _forward(
     loaded: LoadedModel,
     prompts: list[Sequence[int]],
-    indices: list[int],
-    consume: Consumer,
+    taker: Taker,
+    sublayers: Sequence[str],
+    pads: str,
 ) -> None:
     lengths = torch.tensor([len(p) for p in prompts])
     longest = int(lengths.max())
-    pad = int(loaded.tokenizer.pad_token_id)
-    tokens = torch.full((len(prompts), longest), pad)
-    for row, prompt in enumerate(prompts):
-        tokens[row, : len(prompt)] = torch.tensor(prompt)
-    tokens = tokens.to(loaded.device)
-    sizes = lengths.to(loaded.device)
-    # Without pads no mask is needed, which lets attention take its fastest path.
     padded = int(lengths.min()) < longest
-    mask = (torch.arange(longest, device=loaded.device)[None] < sizes[:, None]) if padded else None
+    first = longest - lengths if pads == "left" else torch.zeros_like(lengths)
+    tokens = torch.full((len(prompts), longest), int(loaded.tokenizer.pad_token_id))
+    for row, (prompt, at) in enumerate(zip(prompts, first.tolist(), strict=True)):
+        tokens[row, at : at + len(prompt)] = torch.tensor(prompt)
+    inputs: dict[str, Any] = {"input_ids": tokens}
+    if padded:
+        # Without pads no mask is needed, which lets attention take its fastest path.
+        steps = torch.arange(longest)
+        inside = (steps >= first[:, None]) & (steps < (first + lengths)[:, None])
+        inputs["attention_mask"] = inside.long()
+        if pads == "left" and _takes_positions(loaded):
+            inputs["position_ids"] = (inside.cumsum(dim=1) - 1).clamp(min=0)
+    inputs = {name: tensor.to(loaded.device) for name, tensor in inputs.items()}
+    config: Any = loaded.model.config
+    if "use_cache" in config.to_dict():
+        inputs["use_cache"] = False
+    sizes, shift = lengths.to(loaded.device), first.to(loaded.device)
 
-    def hand_over(layer: int, states: Tensor) -> None:
-        consume(layer, pack(states, sizes), indices)
-
-    def before_first(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        hand_over(0, args[0] if args else kwargs["hidden_states"])
-
-    def after(layer: int) -> Callable[..., None]:
-        def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
-            hand_over(layer, output if isinstance(output, Tensor) else output[0])
-
-        return hook
+    def hand_over(layer: int, sublayer: str, states: Tensor) -> None:
+        # A model spread over several devices hands its layers over on each.
+        here = sizes.to(states.device)
+        if padded and pads == "left":
+            states = _to_front(states, shift.to(states.device))
+        taker.take(layer, sublayer, pack(states, here, padded=padded))
 
     with ExitStack() as stack:
-        blocks = loaded.anatomy.blocks
-        handle = blocks[0].register_forward_pre_hook(before_first, with_kwargs=True)
-        stack.callback(handle.remove)
-        for number, block in enumerate(blocks, start=1):
-            stack.callback(block.register_forward_hook(after(number)).remove)
-        inputs: dict[str, Any] = {"input_ids": tokens}
-        if mask is not None:
-            inputs["attention_mask"] = mask.long()
-        config: Any = loaded.model.config
-        if "use_cache" in config.to_dict():
-            inputs["use_cache"] = False
+        hooks.attach(loaded.anatomy, loaded.name, sublayers, hand_over, stack)
         loaded.model(**inputs)
+    taker.finish()
+
+
+def _takes_positions(loaded: LoadedModel) -> bool:
+    if loaded.anatomy.kind in POSITIONS_FROM_PADS:
+        return False
+    return "position_ids" in inspect.signature(loaded.model.forward).parameters
+
+
+def _to_front(states: Tensor, shift: Tensor) -> Tensor:
+    """Turn left pads into right pads: row b of (B, T, D) is rolled to the left by `shift[b]`."""
+    length = states.shape[1]
+    steps = torch.arange(length, device=states.device)
+    order = (steps[None, :] + shift[:, None]) % length
+    return torch.gather(states, 1, order[..., None].expand_as(states))

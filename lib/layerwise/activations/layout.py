@@ -34,7 +34,13 @@ n_cut                 view, prompt                               tokens cut off 
                                                                  longest length
 ===================== ========================================== ==========================
 
-Views are pooled; spectrum, curvature and states are of view 0 alone.
+Views are pooled; spectrum, curvature and states are of view 0 alone. ``spectrum``, ``curvature``
+and ``curvature_angles`` are there if the extraction was asked for them.
+
+Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
+`layerwise.models.architectures`) that hold ``pooled``, ``spectrum``, ``curvature``,
+``curvature_angles`` and ``n_tokens`` as above, over a ``layer`` of their own: 1 to L, since the
+embedding output has no parts. The arrays above are those of the sublayer ``block``.
 """
 
 from __future__ import annotations
@@ -49,9 +55,13 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise import hdf5
+from layerwise.errors import LayerwiseError, closest
 
 SCHEMA = "layerwise.activations"
-VERSION = 1
+VERSION = 2
+
+BLOCK = "block"
+GROUP = "sublayers"
 
 Array = npt.NDArray[Any]
 
@@ -69,6 +79,9 @@ def create(
     rank: int,
     state_lengths: Sequence[int],
     attributes: Mapping[str, Any],
+    sublayers: Sequence[str] = (),
+    spectra: bool = True,
+    curvature: bool = True,
 ) -> Iterator[h5py.File]:
     """Create the file with all its arrays, to be filled slab by slab.
 
@@ -82,6 +95,10 @@ def create(
         The largest token count of any prompt.
     state_lengths : sequence of int
         Token counts of the first K prompts, whose states are kept.
+    sublayers : sequence of str
+        Those beside 'block'.
+    spectra, curvature : bool
+        Whether there are arrays for them.
     """
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
         hdf5.add_scale(file, "protocol", list(protocols))
@@ -90,32 +107,14 @@ def create(
         hdf5.add_scale(file, "view", np.arange(n_views))
         hdf5.add_scale(file, "prompt", list(prompts))
         hdf5.add_scale(file, "hidden", np.arange(hidden))
-        hdf5.add_scale(file, "rank", np.arange(rank))
+        if spectra:
+            hdf5.add_scale(file, "rank", np.arange(rank))
         hdf5.add_scale(file, "state", np.arange(sum(state_lengths)))
-        per_prompt = ("protocol", "tokens", "layer", "prompt")
-        hdf5.add_array(
-            file, "pooled", ("protocol", "tokens", "layer", "view", "prompt", "hidden"), "f4",
-            unit="activation", description="mean of the token states that count",
-            whole=("prompt", "hidden"),
-        )  # fmt: skip
-        hdf5.add_array(
-            file, "spectrum", (*per_prompt, "rank"), "f8", unit="activation^2",
-            description="eigenvalues of the token Gram matrix, largest first, 0 beyond T",
-            whole=("prompt", "rank"), compress=True,
-        )  # fmt: skip
-        hdf5.add_array(
-            file, "curvature", per_prompt, "f8", unit="radian",
-            description="mean angle between successive steps; NaN where there is none",
-            whole=("layer", "prompt"),
-        )  # fmt: skip
-        hdf5.add_array(
-            file, "curvature_angles", per_prompt, "i4", unit="1",
-            description="number of angles in the mean", whole=("layer", "prompt"),
-        )  # fmt: skip
-        hdf5.add_array(
-            file, "n_tokens", ("tokens", "layer", "view", "prompt"), "i4", unit="token",
-            description="number of tokens that count", whole=("view", "prompt"),
-        )  # fmt: skip
+        _add_measured(file, spectra=spectra, curvature=curvature)
+        for name in sublayers:
+            group = file.create_group(f"{GROUP}/{name}")
+            hdf5.add_scale(group, "layer", np.arange(1, n_layers))
+            _add_measured(group, spectra=spectra, curvature=curvature)
         hdf5.add_array(
             file, "states", ("layer", "state", "hidden"), "f4", unit="activation",
             description="token states of the first prompts", whole=("state", "hidden"),
@@ -132,16 +131,68 @@ def create(
         yield file
 
 
+def _add_measured(group: h5py.Group, *, spectra: bool, curvature: bool) -> None:
+    """Add the arrays that blocks and sublayers have alike."""
+    per_prompt = ("protocol", "tokens", "layer", "prompt")
+    hdf5.add_array(
+        group, "pooled", ("protocol", "tokens", "layer", "view", "prompt", "hidden"), "f4",
+        unit="activation", description="mean of the token states that count",
+        whole=("prompt", "hidden"),
+    )  # fmt: skip
+    if spectra:
+        hdf5.add_array(
+            group, "spectrum", (*per_prompt, "rank"), "f8", unit="activation^2",
+            description="eigenvalues of the token Gram matrix, largest first, 0 beyond T",
+            whole=("prompt", "rank"), compress=True,
+        )  # fmt: skip
+    if curvature:
+        hdf5.add_array(
+            group, "curvature", per_prompt, "f8", unit="radian",
+            description="mean angle between successive steps; NaN where there is none",
+            whole=("layer", "prompt"),
+        )  # fmt: skip
+        hdf5.add_array(
+            group, "curvature_angles", per_prompt, "i4", unit="1",
+            description="number of angles in the mean", whole=("layer", "prompt"),
+        )  # fmt: skip
+    hdf5.add_array(
+        group, "n_tokens", ("tokens", "layer", "view", "prompt"), "i4", unit="token",
+        description="number of tokens that count", whole=("view", "prompt"),
+    )  # fmt: skip
+
+
+def group_of(file: h5py.File, sublayer: str) -> h5py.Group:
+    """The group that holds a sublayer's arrays: the file itself for 'block'."""
+    return file if sublayer == BLOCK else file[GROUP][sublayer]
+
+
 class Activations:
     """Read an activations file, one layer at a time.
 
     Use it as a context manager.
 
+    Parameters
+    ----------
+    model, revision, corpus : str, optional
+        What the file must be about.
+    sublayer : str
+        Whose arrays are read: 'block', the layers themselves, or one of the file's `sublayers`.
+
+    Attributes
+    ----------
+    layers : range
+        The layers that can be asked for: 0 … L, for sublayers 1 … L.
+    sublayers : tuple of str
+        What the file holds, 'block' first.
+    has_spectra, has_curvature : bool
+        Whether the extraction was asked for them.
+
     Raises
     ------
     LayerwiseError
-        If the file is not a complete activations file of this schema, or is about another
-        model, revision or corpus than the ones asked for.
+        If the file is not a complete activations file of this schema, is about another model,
+        revision or corpus than the ones asked for, or lacks the sublayer; in reading, if it was
+        extracted without spectra or curvature.
     """
 
     def __init__(
@@ -151,6 +202,7 @@ class Activations:
         model: str | None = None,
         revision: str | None = None,
         corpus: str | None = None,
+        sublayer: str = BLOCK,
     ) -> None:
         wanted = {"model": model, "revision": revision, "corpus": corpus}
         expected = {k: v for k, v in wanted.items() if v is not None}
@@ -166,6 +218,18 @@ class Activations:
         self.n_layers = int(self._file["layer"].shape[0])
         self.n_views = int(self._file["view"].shape[0])
         self.hidden = int(self._file["hidden"].shape[0])
+        self.sublayers: tuple[str, ...] = (BLOCK, *self._file.get(GROUP, ()))
+        self.sublayer = sublayer
+        if sublayer not in self.sublayers:
+            self._file.close()
+            raise LayerwiseError(
+                f"{path} has no sublayer {sublayer!r}{closest(sublayer, self.sublayers)}; it "
+                f"holds {', '.join(self.sublayers)}: ask for it in extract.sublayers."
+            )
+        self._group = group_of(self._file, sublayer)
+        self.layers = range(0 if sublayer == BLOCK else 1, self.n_layers)
+        self.has_spectra = "spectrum" in self._group
+        self.has_curvature = "curvature" in self._group
 
     def __enter__(self) -> Activations:
         return self
@@ -173,34 +237,48 @@ class Activations:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def _at(self, protocol: str, tokens: str) -> tuple[int, int]:
-        return self.protocols.index(protocol), self.tokens.index(tokens)
+    def _at(self, protocol: str, tokens: str, layer: int) -> tuple[int, int, int]:
+        return self.protocols.index(protocol), self.tokens.index(tokens), self._level(layer)
+
+    def _level(self, layer: int) -> int:
+        return self.layers.index(layer)
+
+    def _array(self, name: str, key: str) -> h5py.Dataset:
+        if name not in self._group:
+            raise LayerwiseError(
+                f"{self.path} was extracted without {name}; set extract.{key}: true, or leave "
+                "out the metrics that need it."
+            )
+        return self._group[name]
 
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Array:
         """Pooled embeddings of one view, shape (N, D), float32."""
-        return hdf5.read(self._file["pooled"], (*self._at(protocol, tokens), layer, view))
+        return hdf5.read(self._group["pooled"], (*self._at(protocol, tokens, layer), view))
 
     def views(self, protocol: str, tokens: str, layer: int) -> Array:
         """Pooled embeddings of all views, shape (V + 1, N, D), float32; 0 is the original."""
-        return hdf5.read(self._file["pooled"], (*self._at(protocol, tokens), layer))
+        return hdf5.read(self._group["pooled"], self._at(protocol, tokens, layer))
 
     def spectrum(self, protocol: str, tokens: str, layer: int) -> Array:
         """Eigenvalues of each prompt's token Gram matrix, shape (N, R), float64.
 
         Largest magnitude first, zero-padded; those of ``reference`` may be negative.
         """
-        return hdf5.read(self._file["spectrum"], (*self._at(protocol, tokens), layer))
+        array = self._array("spectrum", "spectra")
+        return hdf5.read(array, self._at(protocol, tokens, layer))
 
     def curvature(self, protocol: str, tokens: str, layer: int) -> Array:
         """Curvature of each prompt in radians, shape (N,), float64; NaN where there is none."""
-        return hdf5.read(self._file["curvature"], (*self._at(protocol, tokens), layer))
+        array = self._array("curvature", "curvature")
+        return hdf5.read(array, self._at(protocol, tokens, layer))
 
     def n_tokens(self, tokens: str, layer: int, view: int = 0) -> Array:
         """Number of tokens that count in each prompt, shape (N,)."""
-        return hdf5.read(self._file["n_tokens"], (self.tokens.index(tokens), layer, view))
+        at = (self.tokens.index(tokens), self._level(layer), view)
+        return hdf5.read(self._group["n_tokens"], at)
 
     def states(self, layer: int) -> list[Array]:
-        """Token states of the first K prompts, each of shape (T, D), float32."""
+        """Token states after a block of the first K prompts, each of shape (T, D), float32."""
         owner = hdf5.read(self._file["state_prompt"], slice(None))
         states = hdf5.read(self._file["states"], layer)
         if owner.size == 0:

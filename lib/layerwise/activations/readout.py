@@ -42,12 +42,16 @@ class Packed:
         return steps[None, :] < self.lengths[:, None]
 
 
-def pack(states: Tensor, lengths: Tensor) -> Packed:
-    """Zero the pads of right-padded states of shape (B, T, D)."""
+def pack(states: Tensor, lengths: Tensor, *, padded: bool = True) -> Packed:
+    """Zero the pads of right-padded states of shape (B, T, D).
+
+    `padded` is False where the caller knows that there are none.
+    """
     packed = Packed(states.float(), lengths)
-    if int(lengths.min()) == states.shape[1]:
+    if not padded:
         return packed
-    return Packed(packed.states * packed.mask[..., None], lengths)
+    # Not a product: a NaN in a pad, which no token sees, must not stay one.
+    return Packed(packed.states.masked_fill(~packed.mask[..., None], 0), lengths)
 
 
 def choose(packed: Packed, tokens: str) -> Packed:
@@ -92,6 +96,12 @@ def gram(packed: Packed) -> Tensor:
     """Token Gram matrices ``Z Zᵀ``, shape (B, T, T), float64, zero where a pad takes part."""
     states = packed.states.double()
     return states @ states.transpose(1, 2)
+
+
+def hidden_gram(packed: Packed) -> Tensor:
+    """``Zᵀ Z``, shape (B, D, D), float64: where T > D, the same non-zero spectrum for less."""
+    states = packed.states.double()
+    return states.transpose(1, 2) @ states
 
 
 def paper_spectrum(gram_matrix: Tensor) -> Tensor:
@@ -164,8 +174,8 @@ def state_curvature(packed: Packed) -> tuple[Tensor, Tensor]:
 
 def _mean_angle(vectors: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
     """Mean angle between successive rows of (B, K, D), of which the first `pairs` pairs count."""
-    norms = torch.linalg.vector_norm(vectors, dim=-1)
-    dots = (vectors[:, 1:] * vectors[:, :-1]).sum(dim=-1)
+    norms = torch.linalg.vecdot(vectors, vectors).sqrt()
+    dots = torch.linalg.vecdot(vectors[:, 1:], vectors[:, :-1])
     both = norms[:, 1:] * norms[:, :-1]
     position = torch.arange(dots.shape[1], device=dots.device)
     defined = (position[None, :] < pairs[:, None]) & (both > 0)

@@ -6,7 +6,23 @@ layer l what block l hands on. Hooks on the blocks therefore mean the same for e
 where transformers' ``hidden_states`` do not (its last entry is normed in most decoders).
 
 A new architecture usually needs nothing: the general rule finds its blocks. If the rule fails,
-add one line to `BLOCKS` (and one to `FINAL_NORM` if the model ends in a norm of another name).
+add one line to `BLOCKS` (and one to `FINAL_NORM` if the model ends in a norm of another name, one
+to `PARTS` if the modules inside its blocks have other names).
+
+Sublayers, by names that mean the same in every family (the paper's Figure 15):
+
+================= ===============================================================================
+input_norm        the block's input after its first norm; post-norm models (BERT) have none
+mixer             what attention, or the state-space mixer, adds to the stream
+mixer_residual    the stream after that: in pre-norm blocks the block's input + mixer, also where
+                  attention and MLP work side by side (Pythia) and no module holds that sum; in
+                  post-norm blocks the normed sum
+mlp               what the MLP adds to the stream; Mamba has none
+block             the stream after the block: the layer itself
+================= ===============================================================================
+
+In every pre-norm block, input + mixer + mlp = block. That is checked on the first batch, so that
+an architecture with modules of known names but another wiring is refused, not misread.
 """
 
 from __future__ import annotations
@@ -18,16 +34,24 @@ from torch import nn
 
 from layerwise.errors import LayerwiseError
 
+BLOCK = "block"
+SUBLAYERS = ("input_norm", "mixer", "mixer_residual", "mlp", BLOCK)
+
 # config.model_type -> path of the block list, only where the general rule would not find it.
-BLOCKS: dict[str, str] = {
-    "t5": "encoder.block",
-}
+BLOCKS: dict[str, str] = {}
+
+# These run one and the same block L times: no module stands for a layer.
+SHARED_BLOCKS = ("albert",)
+
+# Their positions follow from which input ids are pads; others take position ids.
+POSITIONS_FROM_PADS = ("camembert", "roberta", "xlm-roberta")
 
 # Names that a model's last norm goes by, in the module that holds the blocks or the one above.
 FINAL_NORM = (
     "norm",
     "norm_f",
     "ln_f",
+    "final_norm",
     "final_layer_norm",
     "final_layernorm",
     "layernorm",
@@ -37,9 +61,50 @@ FINAL_NORM = (
 
 
 @dataclass(frozen=True)
+class Parts:
+    """Paths inside a block to the modules whose outputs are its sublayers.
+
+    `residual` is set in post-norm blocks alone: the module that gives the normed sum.
+    """
+
+    input_norm: str | None
+    mixer: str
+    mlp: str | None
+    residual: str | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """All that are there."""
+        return tuple(
+            p for p in (self.input_norm, self.mixer, self.mlp, self.residual) if p is not None
+        )
+
+
+# The first entry of which a block has every module describes it, so the longer ones come first.
+PARTS = (
+    Parts("input_layernorm", "post_attention_layernorm", "post_feedforward_layernorm"),  # Gemma 2
+    Parts(None, "post_attention_layernorm", "post_feedforward_layernorm"),  # OLMo 2
+    Parts("norm1", "layer_scale1", "layer_scale2"),  # DINOv2
+    Parts("input_layernorm", "self_attn", "mlp"),  # Llama, Qwen, Mistral, Gemma, Phi
+    Parts("input_layernorm", "attention", "mlp"),  # GPT-NeoX
+    Parts("input_layernorm", "self_attention", "mlp"),  # Falcon
+    Parts("ln_attn", "self_attention", "mlp"),  # Falcon 40B
+    Parts("ln_1", "attn", "mlp"),  # GPT-2, GPT-J
+    Parts("attn_norm", "attn", "mlp"),  # ModernBERT
+    Parts("self_attn_layer_norm", "self_attn", "fc2"),  # OPT
+    Parts("layernorm_before", "attention", "mlp"),  # ViT
+    Parts("layer.0.layer_norm", "layer.0.SelfAttention", "layer.1.DenseReluDense"),  # T5
+    Parts("norm", "mixer", None),  # Mamba, Mamba-2
+    Parts(None, "attention.output.dense", "output.dense", "attention"),  # BERT, RoBERTa
+    Parts(None, "attention", "ffn", "sa_layer_norm"),  # DistilBERT
+)
+
+
+@dataclass(frozen=True)
 class Anatomy:
     """The parts of a model that hooks are put on."""
 
+    kind: str
     blocks: nn.ModuleList
     final_norm: nn.Module | None
     hidden: int
@@ -48,6 +113,45 @@ class Anatomy:
     def n_layers(self) -> int:
         """L + 1: the blocks and the embedding output."""
         return len(self.blocks) + 1
+
+    @property
+    def parts(self) -> Parts:
+        """Where the sublayers are in each block.
+
+        Raises
+        ------
+        LayerwiseError
+            If no entry of `PARTS` fits; the message says which line to add.
+        """
+        for parts in PARTS:
+            if all(has(block, path) for block in self.blocks for path in parts.paths):
+                return parts
+        inside = sorted(name for name, _ in self.blocks[0].named_children())
+        raise LayerwiseError(
+            f"The sublayers of the architecture {self.kind!r} are not known (its blocks hold "
+            f"{inside}); add a line Parts('<first norm>', '<attention>', '<MLP>') to PARTS in "
+            "lib/layerwise/models/architectures.py, or ask for no extract.sublayers."
+        )
+
+    @property
+    def sublayers(self) -> tuple[str, ...]:
+        """The sublayers that this model has."""
+        parts = self.parts
+        absent = {
+            name
+            for name, path in (("input_norm", parts.input_norm), ("mlp", parts.mlp))
+            if path is None
+        }
+        return tuple(name for name in SUBLAYERS if name not in absent)
+
+
+def has(block: nn.Module, path: str) -> bool:
+    """Whether a block has a module at a path."""
+    try:
+        block.get_submodule(path)
+    except AttributeError:
+        return False
+    return True
 
 
 def dissect(model: nn.Module) -> Anatomy:
@@ -64,6 +168,11 @@ def dissect(model: nn.Module) -> Anatomy:
     config: Any = model.config
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     kind = str(config.model_type)
+    if kind in SHARED_BLOCKS:
+        raise LayerwiseError(
+            f"{type(model).__name__} runs one and the same block for every layer, so its layers "
+            "cannot be told apart by their modules; this architecture is not supported."
+        )
     lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList)}
     if kind in BLOCKS:
         path = BLOCKS[kind]
@@ -88,7 +197,7 @@ def dissect(model: nn.Module) -> Anatomy:
             f"BLOCKS in lib/layerwise/models/architectures.py says {path!r} for {kind!r}, but "
             f"{type(model).__name__} has no such list; it has {sorted(lists)}."
         )
-    return Anatomy(blocks, _final_norm(model, path), int(config.hidden_size))
+    return Anatomy(kind, blocks, _final_norm(model, path), int(config.hidden_size))
 
 
 def _final_norm(model: nn.Module, path: str) -> nn.Module | None:

@@ -1,0 +1,134 @@
+"""Hooks that hand over what each block, and each part of it, does to the residual stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from layerwise.errors import LayerwiseError
+from layerwise.models.architectures import BLOCK, Anatomy, Parts
+
+# hand_over(layer, sublayer, states of shape (B, T, D))
+HandOver = Callable[[int, str, Tensor], None]
+
+# How far input + mixer + mlp may be from a pre-norm block's output, as a share of it. Rounding in
+# bfloat16 stays below; a block of another wiring (a scaled or a missing summand) does not.
+TOLERANCE = 0.05
+
+
+def attach(
+    anatomy: Anatomy, model: str, sublayers: Sequence[str], hand_over: HandOver, stack: ExitStack
+) -> None:
+    """Put hooks on a model's blocks, to be removed when `stack` closes.
+
+    Parameters
+    ----------
+    sublayers : sequence of str
+        Of `Anatomy.sublayers`; 'block' is always handed over.
+
+    Raises
+    ------
+    LayerwiseError
+        During the pass, if a pre-norm block's sublayers do not add up to what the block does.
+    """
+    first = anatomy.blocks[0]
+
+    def embedded(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        hand_over(0, BLOCK, _stream(args, kwargs))
+
+    stack.callback(first.register_forward_pre_hook(embedded, with_kwargs=True).remove)
+    inner = [name for name in sublayers if name != BLOCK]
+    parts = anatomy.parts if inner else None
+    for layer, block in enumerate(anatomy.blocks, start=1):
+        if parts is not None:
+            _Inside(anatomy.kind, model, layer, block, parts, inner, hand_over).attach(stack)
+
+        def after(_: nn.Module, __: Any, output: Any, layer: int = layer) -> None:
+            hand_over(layer, BLOCK, first_tensor(output))
+
+        stack.callback(block.register_forward_hook(after).remove)
+
+
+class _Inside:
+    """The hooks inside one block, and what they have seen since the block was entered."""
+
+    def __init__(
+        self,
+        kind: str,
+        model: str,
+        layer: int,
+        block: nn.Module,
+        parts: Parts,
+        wanted: Sequence[str],
+        hand_over: HandOver,
+    ) -> None:
+        self.kind, self.model, self.layer, self.block = kind, model, layer, block
+        self.parts, self.wanted, self.hand_over = parts, frozenset(wanted), hand_over
+        self.seen: dict[str, Tensor] = {}
+
+    def attach(self, stack: ExitStack) -> None:
+        """Put the hooks on."""
+        stack.callback(self.block.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
+        for name, path in (
+            ("input_norm", self.parts.input_norm),
+            ("mixer", self.parts.mixer),
+            ("mixer_residual", self.parts.residual),
+            ("mlp", self.parts.mlp),
+        ):
+            if path is not None:
+                module = self.block.get_submodule(path)
+                stack.callback(module.register_forward_hook(self._saw(name)).remove)
+        stack.callback(self.block.register_forward_hook(self._leave).remove)
+
+    def _enter(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        # Copies, here and below: some blocks add in place to what their parts gave them.
+        self.seen = {"input": _stream(args, kwargs).clone()}
+
+    def _saw(self, name: str) -> Callable[..., None]:
+        def hook(_: nn.Module, __: Any, output: Any) -> None:
+            # Some MLPs work on (B * T, D).
+            self.seen[name] = first_tensor(output).clone().view_as(self.seen["input"])
+
+        return hook
+
+    def _leave(self, _: nn.Module, __: Any, output: Any) -> None:
+        seen, before = self.seen, self.seen["input"]
+        if self.parts.residual is None:
+            seen["mixer_residual"] = before + seen["mixer"]
+            self._check(first_tensor(output))
+        for name in ("input_norm", "mixer", "mixer_residual", "mlp"):
+            if name in self.wanted:
+                self.hand_over(self.layer, name, seen[name])
+        self.seen = {}
+
+    def _check(self, output: Tensor) -> None:
+        summed = self.seen["mixer_residual"]
+        if "mlp" in self.seen:
+            summed = summed + self.seen["mlp"]
+        change = (output - self.seen["input"]).float()
+        off = torch.linalg.vector_norm((summed - output).float())
+        # Against what the block adds, since a sink in the stream would hide anything. Where the
+        # stream is that large, low precision cannot tell what a block adds, so it counts too.
+        size = torch.linalg.vector_norm(change)
+        rounding = torch.finfo(output.dtype).eps * torch.linalg.vector_norm(output.float())
+        if off > TOLERANCE * size + 4 * rounding:
+            raise LayerwiseError(
+                f"The sublayers of {self.model} (architecture {self.kind!r}) do not add up to "
+                f"its block at layer {self.layer}: input + mixer + MLP is off by "
+                f"{float(off / size):.0%} of what the block adds; correct its line in PARTS in "
+                "lib/layerwise/models/architectures.py, or ask for no extract.sublayers."
+            )
+
+
+def first_tensor(output: Any) -> Tensor:
+    """A module's output, or the first entry of it if there are several."""
+    return output if isinstance(output, Tensor) else output[0]
+
+
+def _stream(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    stream: Tensor = args[0] if args else kwargs["hidden_states"]
+    return stream
