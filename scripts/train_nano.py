@@ -18,11 +18,14 @@ def main(arguments: argparse.Namespace) -> None:
     import torch
 
     from layerwise.models import nano
+    from layerwise.plan import MARKER
 
     torch.set_num_threads(arguments.threads)
     texts = pd.read_parquet(arguments.texts)["text"].tolist()
     folders = {step_of(name): arguments.folder / name for name in arguments.revisions}
     history = nano.train(texts, arguments.settings, sorted(folders), folders)
+    for folder in folders.values():
+        (folder / MARKER).write_text(arguments.key)
     with replacing(arguments.losses) as partial, partial.open("w", newline="") as handle:
         writer = csv.DictWriter(handle, fieldnames=list(history[0]))
         writer.writeheader()
@@ -43,5 +46,6 @@ if __name__ == "__main__":
     parser.add_argument("--settings", type=cli.json_argument, required=True, help="JSON")
     parser.add_argument("--revisions", nargs="+", required=True, help="step0 step1 step2 …")
     parser.add_argument("--folder", type=Path, required=True, help="where the revisions go")
+    parser.add_argument("--key", default="", help="the job's key, kept in each folder")
     parser.add_argument("--losses", type=Path, required=True, help="table of losses (csv)")
     cli.run(main, parser.parse_args())

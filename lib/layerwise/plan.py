@@ -25,6 +25,9 @@ from layerwise.paths import encode
 
 JsonMap = Mapping[str, Any]
 
+# Written last into a folder that a rule makes; holds the job's key.
+MARKER = "layerwise.key"
+
 COMPUTATION = {
     "unpack": ("layerwise.corpora.wikipedia",),
     "corpus": (
@@ -116,7 +119,7 @@ class Plan:
             if self.config["studies"][study]["kind"] in WITH_ASSOCIATIONS:
                 wanted.append(self.path("associations", f"{name}.parquet"))
         if self.all_scores():
-            wanted.append(self.path("tables", "best_layers.csv"))
+            wanted.append(self.path("report", "best_layers.csv"))
         return wanted
 
     def all_scores(self) -> list[str]:
@@ -348,12 +351,14 @@ class Plan:
             entry["source"] = {"folder": folder}
         return entry
 
-    def model_folder(self, model: str, revision: str) -> str | None:
-        """The folder that a rule of the workflow makes for this model, if one does."""
+    def model_marker(self, model: str, revision: str) -> str | None:
+        """The file that says that the model's folder is made, if a rule has yet to make it."""
         if model in self.config["nano"]:
-            return self.path("nano", encode(model), encode(revision))
+            marker = Path(self.path("nano", encode(model), encode(revision), MARKER))
+            made = marker.is_file() and marker.read_text().strip() == self.nano_key(model)
+            return None if made else str(marker)
         if self.config["models"][model]["source"].get("gguf_file"):
-            return self.path("converted", encode(model), encode(revision))
+            return self.path("converted", encode(model), encode(revision), MARKER)
         return None
 
     def check_sources(self) -> None:

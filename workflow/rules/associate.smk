@@ -28,15 +28,15 @@ rule associate_metrics:
         f"{RESULTS}/logs/associate_metrics/{{study}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/associate_metrics/{{study}}.tsv"
+    threads: 1
+    resources:
+        mem_mb=grows(4000),
+        runtime=grows(60),
     params:
         key=associate_key,
         script=SCRIPTS / "associate_metrics.py",
         settings=as_json(config["association"]),
         tables=association_tables,
-    threads: 1
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(60),
     message:
         "Associating metrics with scores for {wildcards.study}"
     shell:
@@ -66,13 +66,13 @@ rule import_published:
         f"{RESULTS}/logs/import_published/{{published}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/import_published/{{published}}.tsv"
-    params:
-        key=published_key,
-        script=SCRIPTS / "import_published.py",
     threads: 1
     resources:
         mem_mb=grows(2000),
         runtime=grows(10),
+    params:
+        key=published_key,
+        script=SCRIPTS / "import_published.py",
     message:
         "Reading the published tables {wildcards.published}"
     shell:
@@ -85,22 +85,22 @@ rule find_best_layers:
     input:
         PLAN.all_scores(),
     output:
-        table=f"{RESULTS}/tables/best_layers.csv",
-        page=f"{RESULTS}/tables/best_layers.rst",
+        table=f"{RESULTS}/report/best_layers.csv",
+        page=f"{RESULTS}/report/best_layers.rst",
     log:
         f"{RESULTS}/logs/find_best_layers.log",
     benchmark:
         f"{RESULTS}/benchmarks/find_best_layers.tsv"
+    threads: 1
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(20),
     params:
         key=PLAN.best_key(),
         script=SCRIPTS / "find_best_layers.py",
         tables=table_arguments("best", {"scores": PLAN.all_scores()}),
         order=as_json(list(config["models"])),
         seed=config["association"]["seed"],
-    threads: 1
-    resources:
-        mem_mb=grows(2000),
-        runtime=grows(20),
     message:
         "Finding each model's best layer"
     shell:

@@ -1,10 +1,11 @@
 # What the rules share: the checked config, the plan made from it, and parameters by name.
 #
 # Every rule has a `key` among its parameters: a hash over all that its result depends on (see
-# layerwise.plan). With `rerun-triggers: params input` in the profile, that alone decides what
-# runs again.
+# layerwise.plan). That decides what runs again. The profile takes the times of files out of it:
+# a file that is newer but has the checksum it had counts as unchanged.
 
 import json
+import re
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
@@ -13,7 +14,7 @@ from layerwise.config import complete, read_schema
 from layerwise.errors import LayerwiseError
 from layerwise.files import replacing
 from layerwise.paths import decode, encode
-from layerwise.plan import Plan
+from layerwise.plan import MARKER, Plan
 
 SCHEMA = Path(workflow.basedir) / "schemas" / "config.schema.yaml"
 SCRIPTS = Path(workflow.basedir).parent / "scripts"
@@ -34,7 +35,7 @@ wildcard_constraints:
     revision=r"[^/]+",
     corpus=r"[^/]+?(?<!\.views)(?<!\.prompts)",
     task=r"[^/]+",
-    study=r"[^/]+",
+    study="|".join(re.escape(encode(study)) for study in config["studies"]),
     published=r"[^/]+",
 
 
@@ -92,7 +93,10 @@ def model_spec(wildcards):
 
 
 def model_folder(wildcards):
-    """The model's folder if a rule makes it. Its weights are known by the job's key, so a
-    folder that was made anew (because a checkpoint was added, say) reruns nothing by itself."""
-    folder = PLAN.model_folder(model_of(wildcards), revision_of(wildcards))
-    return [ancient(folder)] if folder else []
+    """The marker of the model's folder, if a rule has yet to make it.
+
+    A training writes all checkpoints of a model in one job. If that job runs again because one
+    more is wanted, the ones that are there with the right key must not run their jobs again.
+    """
+    marker = PLAN.model_marker(model_of(wildcards), revision_of(wildcards))
+    return [marker] if marker else []

@@ -8,13 +8,13 @@ rule unpack_wikipedia:
         f"{RESULTS}/logs/unpack_wikipedia.log",
     benchmark:
         f"{RESULTS}/benchmarks/unpack_wikipedia.tsv"
-    params:
-        key=PLAN.unpack_key,
-        script=SCRIPTS / "unpack_wikipedia.py",
     threads: 1
     resources:
         mem_mb=grows(2000),
         runtime=grows(10),
+    params:
+        key=PLAN.unpack_key,
+        script=SCRIPTS / "unpack_wikipedia.py",
     message:
         "Cleaning the Wikipedia slice of its markup"
     shell:
@@ -63,6 +63,10 @@ rule make_corpus:
         f"{RESULTS}/logs/make_corpus/{{corpus}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/make_corpus/{{corpus}}.tsv"
+    threads: 1
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(20),
     params:
         key=corpus_key,
         script=SCRIPTS / "make_corpus.py",
@@ -70,10 +74,6 @@ rule make_corpus:
         source=corpus_source,
         filters=corpus_part("filters"),
         sample=corpus_part("sample"),
-    threads: 1
-    resources:
-        mem_mb=grows(2000),
-        runtime=grows(20),
     message:
         "Choosing the prompts of {wildcards.corpus}"
     shell:
@@ -91,14 +91,14 @@ rule make_views:
         f"{RESULTS}/logs/make_views/{{corpus}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/make_views/{{corpus}}.tsv"
-    params:
-        key=views_key,
-        script=SCRIPTS / "make_views.py",
-        settings=corpus_part("views"),
     threads: 2
     resources:
         mem_mb=grows(4000),
         runtime=grows(60),
+    params:
+        key=views_key,
+        script=SCRIPTS / "make_views.py",
+        settings=corpus_part("views"),
     message:
         "Augmenting the prompts of {wildcards.corpus}"
     shell:

@@ -2,7 +2,9 @@
 
 
 def extract_key(wildcards):
-    return PLAN.extract_key(model_of(wildcards), revision_of(wildcards), corpus_of(wildcards))
+    return PLAN.extract_key(
+        model_of(wildcards), revision_of(wildcards), corpus_of(wildcards)
+    )
 
 
 rule extract_activations:
@@ -16,6 +18,13 @@ rule extract_activations:
         f"{RESULTS}/logs/extract_activations/{{model}}/{{revision}}/{{corpus}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/extract_activations/{{model}}/{{revision}}/{{corpus}}.tsv"
+    # Long jobs first, so that the short ones fill the gaps.
+    priority: 5
+    threads: config["extract"]["threads"]
+    resources:
+        mem_mb=grows(8000),
+        runtime=grows(120),
+        gpu=int(ON_GPU),
     params:
         key=extract_key,
         script=SCRIPTS / "extract_activations.py",
@@ -23,13 +32,6 @@ rule extract_activations:
         spec=model_spec,
         revision=revision_of,
         settings=as_json(PLAN.extract_settings()),
-    threads: config["extract"]["threads"]
-    # Long jobs first, so that the short ones fill the gaps.
-    priority: 5
-    resources:
-        mem_mb=grows(8000),
-        runtime=grows(120),
-        gpu=int(ON_GPU),
     message:
         "Extracting {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:

@@ -15,13 +15,19 @@ def study_inputs(wildcards):
     return {name: PLAN.tables(study, name) for name in PLAN.needs(study)}
 
 
+def study_files(wildcards):
+    return [
+        file for files in study_inputs(wildcards).values() for file in files
+    ]
+
+
 def study_tables(wildcards):
     return table_arguments(f"draw.{wildcards.study}", study_inputs(wildcards))
 
 
 rule draw_study:
     input:
-        unpack(study_inputs),
+        study_files,
     output:
         png=report(
             f"{RESULTS}/figures/{{study}}.png",
@@ -41,6 +47,10 @@ rule draw_study:
         f"{RESULTS}/logs/draw_study/{{study}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/draw_study/{{study}}.tsv"
+    threads: 1
+    resources:
+        mem_mb=grows(4000),
+        runtime=grows(20),
     params:
         key=study_key,
         script=SCRIPTS / "draw_study.py",
@@ -48,10 +58,6 @@ rule draw_study:
         settings=study_settings,
         order=as_json(list(config["models"])),
         tables=study_tables,
-    threads: 1
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(20),
     message:
         "Drawing {wildcards.study}"
     shell:

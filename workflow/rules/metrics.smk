@@ -2,7 +2,9 @@
 
 
 def metrics_key(wildcards):
-    return PLAN.metrics_key(model_of(wildcards), revision_of(wildcards), corpus_of(wildcards))
+    return PLAN.metrics_key(
+        model_of(wildcards), revision_of(wildcards), corpus_of(wildcards)
+    )
 
 
 rule compute_metrics:
@@ -15,6 +17,10 @@ rule compute_metrics:
         f"{RESULTS}/logs/compute_metrics/{{model}}/{{revision}}/{{corpus}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/compute_metrics/{{model}}/{{revision}}/{{corpus}}.tsv"
+    threads: 1
+    resources:
+        mem_mb=grows(4000),
+        runtime=grows(30),
     params:
         key=metrics_key,
         script=SCRIPTS / "compute_metrics.py",
@@ -22,10 +28,6 @@ rule compute_metrics:
         revision=revision_of,
         corpus=corpus_of,
         settings=as_json(config["metrics"]),
-    threads: 1
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(30),
     message:
         "Metrics of {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:

@@ -23,13 +23,11 @@ for NANO in config["nano"]:
         name:
             f"train_{NANO.replace('-', '_')}"
         input:
-            rules.unpack_wikipedia.output,
+            f"{RESULTS}/texts/wikipedia.parquet",
         output:
-            folders=directory(
-                expand(
-                    f"{RESULTS}/nano/{encode(NANO)}/{{revision}}",
-                    revision=map(encode, config["models"][NANO]["revisions"]),
-                )
+            markers=expand(
+                f"{RESULTS}/nano/{encode(NANO)}/{{revision}}/{MARKER}",
+                revision=map(encode, config["models"][NANO]["revisions"]),
             ),
             losses=report(
                 f"{RESULTS}/nano/{encode(NANO)}/losses.csv",
@@ -41,44 +39,45 @@ for NANO in config["nano"]:
             f"{RESULTS}/logs/train_nano/{encode(NANO)}.log",
         benchmark:
             f"{RESULTS}/benchmarks/train_nano/{encode(NANO)}.tsv"
+        # Started first, so that the long trainings run beside everything else.
+        priority: 10
+        threads: 1
+        resources:
+            mem_mb=grows(4000),
+            runtime=grows(30),
         params:
             key=PLAN.nano_key(NANO),
             script=SCRIPTS / "train_nano.py",
             settings=as_json(config["nano"][NANO]),
             revisions=config["models"][NANO]["revisions"],
             folder=f"{RESULTS}/nano/{encode(NANO)}",
-        threads: 1
-        # Started first, so that the long trainings run beside everything else.
-        priority: 10
-        resources:
-            mem_mb=grows(4000),
-            runtime=grows(30),
         message:
             f"Training {NANO}"
         shell:
             "python {params.script} --texts {input} --settings {params.settings:q}"
             " --revisions {params.revisions:q} --folder {params.folder}"
-            " --losses {output.losses} --threads {threads} --log {log}"
+            " --key {params.key} --losses {output.losses} --threads {threads} --log {log}"
 
 
 rule convert_gguf:
     output:
-        directory(f"{RESULTS}/converted/{{model}}/{{revision}}"),
+        f"{RESULTS}/converted/{{model}}/{{revision}}/{MARKER}",
     log:
         f"{RESULTS}/logs/convert_gguf/{{model}}/{{revision}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/convert_gguf/{{model}}/{{revision}}.tsv"
+    threads: 1
+    resources:
+        mem_mb=grows(6000),
+        runtime=grows(20),
     params:
         key=convert_key,
         script=SCRIPTS / "convert_gguf.py",
         source=convert_source,
         revision=revision_of,
-    threads: 1
-    resources:
-        mem_mb=grows(6000),
-        runtime=grows(20),
+        folder=f"{RESULTS}/converted/{{model}}/{{revision}}",
     message:
         "Converting {wildcards.model} from GGUF"
     shell:
         "python {params.script} --source {params.source:q} --revision {params.revision:q}"
-        " --output {output} --log {log}"
+        " --output {params.folder} --key {params.key} --log {log}"

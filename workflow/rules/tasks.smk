@@ -8,7 +8,8 @@ def quickstart_key(wildcards=None):
 def folder_input(wildcards):
     """A task's data, if a rule makes it."""
     task = task_of(wildcards)
-    return [f"{RESULTS}/tasks/{encode(task)}"] if task in PLAN.quickstart_tasks else []
+    made = task in PLAN.quickstart_tasks
+    return [f"{RESULTS}/tasks/{encode(task)}.made"] if made else []
 
 
 def task_folders(wildcards):
@@ -21,33 +22,40 @@ def texts_key(wildcards):
 
 
 def embed_key(wildcards):
-    return PLAN.embed_key(model_of(wildcards), revision_of(wildcards), task_of(wildcards))
+    return PLAN.embed_key(
+        model_of(wildcards), revision_of(wildcards), task_of(wildcards)
+    )
 
 
 def score_key(wildcards):
-    return PLAN.score_key(model_of(wildcards), revision_of(wildcards), task_of(wildcards))
+    return PLAN.score_key(
+        model_of(wildcards), revision_of(wildcards), task_of(wildcards)
+    )
 
 
 if PLAN.quickstart_tasks:
 
     rule make_tasks:
         input:
-            rules.unpack_wikipedia.output,
+            f"{RESULTS}/texts/wikipedia.parquet",
         output:
-            [directory(f"{RESULTS}/tasks/{encode(t)}") for t in PLAN.quickstart_tasks],
+            [
+                touch(f"{RESULTS}/tasks/{encode(task)}.made")
+                for task in PLAN.quickstart_tasks
+            ],
         log:
             f"{RESULTS}/logs/make_tasks.log",
         benchmark:
             f"{RESULTS}/benchmarks/make_tasks.tsv"
+        threads: 1
+        resources:
+            mem_mb=grows(2000),
+            runtime=grows(10),
         params:
             key=PLAN.make_tasks_key,
             script=SCRIPTS / "make_tasks.py",
             tasks=PLAN.quickstart_tasks,
             folder=f"{RESULTS}/tasks",
-        threads: 1
-        resources:
-            mem_mb=grows(2000),
-            runtime=grows(10),
         message:
             "Making the quickstart's tasks"
         shell:
@@ -64,15 +72,15 @@ rule list_task_texts:
         f"{RESULTS}/logs/list_task_texts/{{task}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/list_task_texts/{{task}}.tsv"
+    threads: 1
+    resources:
+        mem_mb=grows(4000),
+        runtime=grows(30),
     params:
         key=texts_key,
         script=SCRIPTS / "list_task_texts.py",
         task=task_of,
         folders=task_folders,
-    threads: 1
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(30),
     message:
         "Listing the texts of {wildcards.task}"
     shell:
@@ -90,6 +98,11 @@ rule embed_task:
         f"{RESULTS}/logs/embed_task/{{model}}/{{revision}}/{{task}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/embed_task/{{model}}/{{revision}}/{{task}}.tsv"
+    threads: config["extract"]["threads"]
+    resources:
+        mem_mb=grows(8000),
+        runtime=grows(120),
+        gpu=int(ON_GPU),
     params:
         key=embed_key,
         script=SCRIPTS / "embed_task.py",
@@ -98,11 +111,6 @@ rule embed_task:
         revision=revision_of,
         task=task_of,
         settings=as_json(PLAN.embed_settings()),
-    threads: config["extract"]["threads"]
-    resources:
-        mem_mb=grows(8000),
-        runtime=grows(120),
-        gpu=int(ON_GPU),
     message:
         "Embedding {wildcards.task} with {wildcards.model} at {wildcards.revision}"
     shell:
@@ -122,6 +130,10 @@ rule score_task:
         f"{RESULTS}/logs/score_task/{{model}}/{{revision}}/{{task}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/score_task/{{model}}/{{revision}}/{{task}}.tsv"
+    threads: config["scoring"]["threads"]
+    resources:
+        mem_mb=grows(6000),
+        runtime=grows(120),
     params:
         key=score_key,
         script=SCRIPTS / "score_task.py",
@@ -131,10 +143,6 @@ rule score_task:
         folders=task_folders,
         settings=as_json(config["scoring"]),
         layers=f"{RESULTS}/scores/{{model}}/{{revision}}/{{task}}",
-    threads: config["scoring"]["threads"]
-    resources:
-        mem_mb=grows(6000),
-        runtime=grows(120),
     message:
         "Scoring {wildcards.model} at {wildcards.revision} on {wildcards.task}"
     shell:
