@@ -68,6 +68,7 @@ def made_up() -> Tables:
                     "lidar": 50 + 20 * hill,
                     "dime": 1 + hill,
                     "effective_rank": 30 - 10 * hill,
+                    "infonce_mi_bound": 1 + hill,  # with a name longer than a panel
                 }
                 jitter = {c: v + rng.normal(0, 0.01, n) for c, v in curves.items()}
                 metrics.append(tidy_metrics(jitter, model=model, revision=revision, tokens=tokens))
@@ -134,6 +135,10 @@ def check_layout(figure: Figure) -> None:
         box = text.get_window_extent(renderer)
         others = [*panels, *(n.get_window_extent(renderer) for n in notes)]
         assert not any(box.overlaps(o) for o in others), f"{text.get_text()!r} lies on a panel"
+    written = [n.get_window_extent(renderer) for n in notes]
+    for i, box in enumerate(written):
+        hit = next((j for j in range(i) if box.overlaps(written[j])), None)
+        assert hit is None, f"{notes[i].get_text()!r} lies on {notes[hit or 0].get_text()!r}"
     data = [a.get_window_extent(renderer) for a in shown if a.get_label() != "<colorbar>"]
     below = max((g.get_window_extent(renderer).y1 for g in figure.legends), default=0.0)
     lowest = min(t.y0 for a in shown if (t := a.get_tightbbox(renderer)) is not None)

@@ -67,7 +67,7 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         block, column = divmod(i, columns)
         panels = axes[block * len(tokens) : (block + 1) * len(tokens), column]
         _column(panels, table[table["curve"] == i], tokens, by, names, palette)
-        panels[0].set_title(metric_label(choice.metric))
+        panels[0].set_title(marks.broken(metric_label(choice.metric), 24), linespacing=1.0)
         for axis, which in zip(panels, tokens, strict=True):
             axis.set_ylabel(axis_label(choice.metric, choice.alpha, choice.normalization))
             if len(tokens) > 1 and column == 0:

@@ -79,13 +79,13 @@ def draw(
         if i >= n_panels:
             continue
         _panel(axis, table[table["panel"] == i], tokens, colour, facts["best"])
-        style.depth_axis(axis, label=i + columns >= n_panels)
+        style.depth_axis(axis, label=i // columns == rows - 1)
         if i == 0:
             axis.set_title("Mean task score")
             axis.set_ylabel("× 100")
         else:
             choice = study.curves[i - 1]
-            axis.set_title(metric_label(choice.metric))
+            axis.set_title(marks.broken(metric_label(choice.metric), 24), linespacing=1.0)
             label = axis_label(choice.metric, choice.alpha, choice.normalization)
             axis.set_ylabel(
                 label.removeprefix(metric_label(choice.metric)).strip(" ()") or "value"

@@ -54,7 +54,7 @@ def draw(scores: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Dr
         image = _panel(axis, part, tasks, limit)
         notes = [TOKENS[choice]] if len(tokens) > 1 else []
         marks.panel_title(axis, model, notes, style.colour_of(model, order))
-        style.depth_axis(axis, label=i + columns >= len(panels))
+        style.depth_axis(axis, label=i // columns == rows - 1)
         axis.set_xlim(0, 1)
         axis.tick_params(labelleft=i % columns == 0)
     bar = figure.colorbar(
