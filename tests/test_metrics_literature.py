@@ -11,7 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import alpha_req, anisotropy, self_cluster, uncertainty
+from layerwise.metrics import (
+    alpha_req,
+    anisotropy,
+    logdet_entropy,
+    rankme,
+    self_cluster,
+    uncertainty,
+)
 from layerwise.metrics.cka import cka
 from layerwise.metrics.curvature import curvature, state_angles, turning_angles
 from layerwise.metrics.effective_rank import effective_rank
@@ -19,6 +26,7 @@ from layerwise.metrics.entropy import entropy, entropy_from_eigenvalues
 from layerwise.metrics.inputs import LayerInputs, Source
 from layerwise.metrics.registry import Overall, PerPrompt, UndefinedMetricError, all_metrics, get
 from layerwise.metrics.settings import Settings
+from layerwise.metrics.spectra import SampleSpectrum
 from layerwise.metrics.two_nn import distances, two_nn
 
 RNG = np.random.default_rng(11)
@@ -72,6 +80,17 @@ def test_curvature_is_the_loop_and_knows_no_scale_shift_or_rotation(
     moved = scale * Z @ rotation + rng.normal(size=d)
     assert curvature(moved) == pytest.approx(expected, abs=1e-6)
     assert curvature(Z[::-1]) == pytest.approx(expected, abs=1e-7)
+
+
+def test_float32_states_are_good_to_1e_5_however_straight_the_path() -> None:
+    rng = np.random.default_rng(0)
+    for bend in (0.0, 1e-4, 1e-2, 0.1, 1.0, 10.0):
+        Z = np.cumsum(np.ones(300) + bend * rng.normal(size=(60, 300)), axis=0)
+        Z = Z.astype(np.float32)
+        exact = turning_angles(Z.astype(np.float64))
+        assert np.allclose(turning_angles(Z), exact, atol=1e-5), bend
+    huge = np.float32(1e30) * Z
+    assert np.allclose(turning_angles(huge), exact, atol=1e-5), "squares beyond float32"
 
 
 def test_small_steps_between_large_states_keep_their_angles() -> None:
@@ -164,6 +183,24 @@ def test_rankme_is_the_effective_rank_of_the_embeddings() -> None:
     for shape in ((40, 9), (9, 40)):
         X = RNG.normal(size=shape) + 1
         assert value_of("rankme", X).value == pytest.approx(effective_rank(X), abs=1e-10)
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 9), (9, 40), (20, 20), (30, 29)])
+def test_rankme_without_each_prompt_is_rankme_of_the_others(n: int, d: int) -> None:
+    X = RNG.normal(size=(n, d)) * np.arange(1, d + 1) ** -1.5 + 1
+    X[3] = 0
+    found = rankme.without_each(SampleSpectrum.of(X))
+    for i in (0, 1, 3, n - 1):
+        assert found[i] == pytest.approx(effective_rank(np.delete(X, i, axis=0)), rel=1e-7)
+
+
+@pytest.mark.parametrize(("n", "d"), [(40, 9), (9, 40), (20, 20)])
+def test_logdet_without_each_prompt_is_that_of_the_others(n: int, d: int) -> None:
+    X = RNG.normal(size=(n, d)) + 1
+    found = logdet_entropy.without_each(SampleSpectrum.of(X)) - math.log(2)
+    for i in (0, n - 1):
+        expected = logdet_entropy.logdet_entropy(np.delete(X, i, axis=0))
+        assert found[i] == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 2.5])

@@ -21,8 +21,14 @@ def cross_terms(X: Array, Y: Array) -> Array:
     return np.asarray(np.einsum("nd,nd->n", X @ (X.T @ Y), Y))
 
 
-def cka_terms(X: Array, Y: Array) -> tuple[float, Array]:
+def cka_terms(X: Array, Y: Array, xx: Array) -> tuple[float, Array]:
     """CKA of centred X and Y, and its derivative by each row's weight.
+
+    Parameters
+    ----------
+    X, Y : array, shape (N, D), (N, E)
+    xx : array, shape (N,)
+        ``cross_terms(X, X)``.
 
     Returns
     -------
@@ -34,7 +40,7 @@ def cka_terms(X: Array, Y: Array) -> tuple[float, Array]:
     UndefinedMetricError
         If all rows of X or of Y are equal.
     """
-    xy, xx, yy = cross_terms(X, Y), cross_terms(X, X), cross_terms(Y, Y)
+    xy, yy = cross_terms(X, Y), cross_terms(Y, Y)
     scale = np.sqrt(xx.sum() * yy.sum())
     if scale <= 0:
         raise UndefinedMetricError("CKA is not defined where all embeddings of a layer are equal.")
@@ -72,11 +78,14 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
     X, Y = check_matrix(X), check_matrix(Y)
     if len(X) != len(Y):
         raise LayerwiseError(f"CKA compares the same prompts, not {len(X)} and {len(Y)}.")
-    return cka_terms(centred(X), centred(Y))[0]
+    X = centred(X)
+    return cka_terms(X, centred(Y), cross_terms(X, X))[0]
 
 
 def _compared(layer: LayerInputs, other: Array) -> Iterator[Overall]:
-    value, derivative = cka_terms(centred(layer.pooled), centred(other))
+    spectrum = layer.covariance_spectrum
+    xx = spectrum.pull(spectrum.values)
+    value, derivative = cka_terms(centred(layer.pooled), centred(other), xx)
     yield Overall(value, uncertainty.from_weights(derivative), len(layer.pooled))
 
 

@@ -11,6 +11,9 @@ from layerwise.metrics.inputs import LayerInputs
 from layerwise.metrics.registry import Array, PerPrompt, UndefinedMetricError, metric
 from layerwise.metrics.spectra import check_matrix
 
+# Beyond this cosine, an error of float32 in it (1e-6) would show in the angle at 1e-5.
+NEARLY_STRAIGHT = 0.99
+
 
 def turning_angles(Z: npt.ArrayLike) -> Array:
     """Angles between successive differences of paths.
@@ -18,24 +21,40 @@ def turning_angles(Z: npt.ArrayLike) -> Array:
     ``v_k = z_{k+1} - z_k``; ``arccos(clamp(cos(v_{k+1}, v_k), -1, 1))`` (Hosseini & Fedorenko
     2023).
 
+    Differences are taken first: from inner products of the states, small steps between large
+    states would be lost. In float32 states they and their inner products are float32, which is
+    good to 1e-5 in the angle, but for nearly straight or reversed steps, where the arc cosine
+    magnifies rounding: those are computed again in float64. Other types are float64 throughout.
+
     Parameters
     ----------
     Z : array, shape (..., T, D)
-        T ≥ 3. Differences are taken first, in the states' own precision (from inner products of
-        the states, small steps between large states would be lost); the rest is float64.
+        T ≥ 3.
 
     Returns
     -------
-    array, shape (..., T - 2)
+    array, shape (..., T - 2), float64
         In radians, 0 to π; NaN where one of the two differences is zero.
     """
     states = np.asarray(Z)
-    steps = (states[..., 1:, :] - states[..., :-1, :]).astype(np.float64, copy=False)
-    lengths = np.sqrt(np.vecdot(steps, steps))
-    dots = np.vecdot(steps[..., 1:, :], steps[..., :-1, :])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        cosine = dots / lengths[..., 1:] / lengths[..., :-1]
+    if states.dtype != np.float32:
+        states = states.astype(np.float64, copy=False)
+    steps = states[..., 1:, :] - states[..., :-1, :]
+    cosine = _cosines(steps[..., 1:, :], steps[..., :-1, :])
+    if states.dtype == np.float32:
+        # Written so that NaN (of a sum too small or too large for float32) is looked at again.
+        again = ~(np.abs(cosine) <= NEARLY_STRAIGHT)
+        if again.any():
+            a = steps[..., 1:, :][again].astype(np.float64)
+            cosine[again] = _cosines(a, steps[..., :-1, :][again].astype(np.float64))
     return np.asarray(np.arccos(np.clip(cosine, -1.0, 1.0)))
+
+
+def _cosines(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> Array:
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
+        products = np.vecdot(a, b).astype(np.float64)
+        lengths = [np.sqrt(np.vecdot(x, x).astype(np.float64)) for x in (a, b)]
+        return np.asarray(products / lengths[0] / lengths[1])
 
 
 def curvature(Z: npt.ArrayLike) -> float:

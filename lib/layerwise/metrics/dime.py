@@ -137,7 +137,7 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
 
     Under ``reference``, as in the released code, the Gram matrices are not of unit diagonal, and
     where N > D they are the D x D products ``AᵀA`` and ``BᵀB``, so that the permutation is one of
-    features.
+    features. That has no standard error here: a group of prompts costs as much as all of them.
     """
     settings, reference = layer.settings, layer.protocol == "reference"
     alphas = settings.alphas
@@ -158,6 +158,8 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
     values = difference(slice(None))
     if not np.isfinite(values).all():
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
-    errors = uncertainty.of_groups(difference, n, settings.stderr_groups, settings.seed)
+    errors: Array = np.full(len(alphas), math.nan)
+    if not (reference and n > d):
+        errors = uncertainty.of_groups(difference, n, settings.stderr_groups, settings.seed)
     for alpha, value, error in zip(alphas, values, errors, strict=True):
         yield Overall(float(value), float(error), n, size=n, alpha=alpha)

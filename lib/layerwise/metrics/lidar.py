@@ -43,12 +43,12 @@ class Whitened:
         ``Σ_w^{-1/2} (μ_n - μ) / √N``. Its squared singular values are the eigenvalues of
         ``Σ_w^{-1/2} Σ_b Σ_w^{-1/2}``.
     scatter_along : callable
-        From directions W, shape (D', R), and weights, shape (R,), to ``Σ_i weights_i w_iᵀ S_n
-        w_i`` for each prompt, S_n its part of the whitened within-class scatter, shape (N,).
+        From directions w_i, shape (D', R), to ``w_iᵀ S_n w_i`` for each prompt, S_n its part of
+        the whitened within-class scatter, shape (N, R).
     """
 
     classes: Array
-    scatter_along: Callable[[Array, Array], Array]
+    scatter_along: Callable[[Array], Array]
 
 
 def contrasts(views: Views, total: Array, at_once: int = AT_ONCE) -> Iterator[Array]:
@@ -111,14 +111,13 @@ def whiten(views: Views, delta: float) -> Whitened:
     within[np.diag_indices(d)] += delta
     factor = np.linalg.cholesky(within)
 
-    def scatter_along(directions: Array, weights: Array) -> Array:
+    def scatter_along(directions: Array) -> Array:
         axes = linalg.solve_triangular(factor, directions, lower=True, trans="T")
-        form = (axes * weights) @ axes.T
-        along: Array = np.zeros(n)
+        along: Array = np.zeros((n, directions.shape[1]))
         used = min(v - 1, CONTRASTS_FOR_ERROR)
         for contrast in contrasts(views[: used + 1], np.empty((n, d)), at_once=1):
-            along += np.vecdot(contrast @ form, contrast)
-        return np.asarray(along * (v - 1) / (n * v * used))
+            along += np.square(contrast @ axes)
+        return np.asarray(along * ((v - 1) / (n * v * used)))
 
     classes = linalg.solve_triangular(factor, _between(total / v), lower=True, check_finite=False)
     return Whitened(np.asarray(classes), scatter_along)
@@ -142,9 +141,9 @@ def _whiten_by_svd(views: Views, delta: float) -> Whitened:
     scale = np.sqrt(sigma**2 + delta)
     scores = left * (sigma / scale)
 
-    def scatter_along(directions: Array, weights: Array) -> Array:
-        along = np.square(scores @ directions[: len(sigma)]) @ weights
-        return np.asarray(along.reshape(v - 1, n).sum(axis=0))
+    def scatter_along(directions: Array) -> Array:
+        along = np.square(scores @ directions[: len(sigma)])
+        return np.asarray(along.reshape(v - 1, n, -1).sum(axis=0))
 
     classes = np.concatenate([inside / scale[:, None], outside / math.sqrt(delta)])
     return Whitened(classes, scatter_along)
@@ -256,10 +255,11 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
     values, directions, energy = discriminants(whitened.classes)
     _check_spread(values)
 
+    # dλ_i = u_iᵀ (dΣ_b - λ_i dΣ_w) u_i by each prompt's weight, u_i the generalised eigenvectors.
+    moves = energy - whitened.scatter_along(directions) * values
+
     def stderr(gradient: Array) -> float:
-        # dλ_i = u_iᵀ (dΣ_b - λ_i dΣ_w) u_i with u_i the generalised eigenvectors.
-        within = whitened.scatter_along(directions, gradient * values)
-        return uncertainty.from_weights(energy @ gradient - within)
+        return uncertainty.from_weights(moves @ gradient)
 
     if layer.protocol == "paper":
         value = float(np.exp(entropy_from_eigenvalues(values)))

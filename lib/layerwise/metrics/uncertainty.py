@@ -6,9 +6,9 @@ By what a metric is:
 - a smooth function of a spectrum: the infinitesimal jackknife (Jaeckel 1972; Efron 1982). The
   derivative of the value by each prompt's weight follows from the eigenvectors, so that one
   decomposition gives the value and its error, where the jackknife would take N of them;
-- anything else: the delete-a-group jackknife (Kott 2001), G recomputations; where the rank itself
-  changes with N, the plain jackknife on a sample of prompts; where one computation is dear, the
-  spread over G disjoint groups.
+- where a prompt can be taken out of the decomposition in closed form: the plain jackknife;
+- anything else: the delete-a-group jackknife (Kott 2001), G recomputations; where one computation
+  is dear, the spread over G disjoint groups.
 
 All take the prompts as independent draws. They are errors of sampling prompts, not of training,
 and no more than a scale: against the spread over fresh draws of synthetic prompts (45 in 60
@@ -59,30 +59,6 @@ def from_leave_one_out(values: Array) -> float:
     if n < 2:
         return math.nan
     return float(np.sqrt((n - 1) / n * np.square(values - values.mean()).sum()))
-
-
-def from_some_left_out(
-    value_without: Callable[[int], float], n: int, count: int, seed: int
-) -> float:
-    """Jackknife from a random sample of prompts, each left out alone.
-
-    Parameters
-    ----------
-    value_without : callable
-        From the index of the prompt to leave out to the value on the others.
-    n, count, seed : int
-        Prompts; how many of them to leave out in turn, at most n; seed of their choice.
-
-    Returns
-    -------
-    float
-        ``sqrt((N - 1) var_n θ_(n))`` over the sample, itself good to ``1 / sqrt(2 count)``.
-    """
-    if n < 3 or min(count, n) < 2:
-        return math.nan
-    chosen = np.random.default_rng(seed).choice(n, size=min(count, n), replace=False)
-    values = np.asarray([value_without(int(i)) for i in chosen])
-    return float(np.sqrt((n - 1) * np.var(values, ddof=1)))
 
 
 def delete_a_group(
