@@ -106,7 +106,7 @@ def test_a_changed_byte_is_an_error(tmp_path: Path, values: np.ndarray) -> None:
 def test_fingerprint_depends_on_values_and_texts_alone(tmp_path: Path, values: np.ndarray) -> None:
     def fingerprints(name: str, array: np.ndarray) -> list[str]:
         with Embeddings(_write(tmp_path / name, array)) as file:
-            return [file.fingerprint(Reading("all"), layer) for layer in range(3)]
+            return [file.fingerprint(file.layer(Reading("all"), layer)) for layer in range(3)]
 
     first, again = fingerprints("a.h5", values), fingerprints("b.h5", values)
     assert first == again

@@ -166,8 +166,8 @@ class Embeddings:
         at = (self.readings.index(reading), layer)
         return hdf5.read(self._file["embedding"], at)
 
-    def fingerprint(self, reading: Reading, layer: int) -> str:
+    def fingerprint(self, embeddings: Array) -> str:
         """SHA-256 over a layer's embeddings and the texts they belong to, in hexadecimal."""
         digest = hashlib.sha256("".join(self.keys).encode())
-        digest.update(np.ascontiguousarray(self.layer(reading, layer)).tobytes())
+        digest.update(np.ascontiguousarray(embeddings).data)
         return digest.hexdigest()

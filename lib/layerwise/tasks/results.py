@@ -138,8 +138,11 @@ def write_result(
     result = TaskResult.from_task_results(
         task, scores, evaluation_time=seconds, date=datetime.datetime.now(tz=datetime.UTC)
     )
-    with replacing(path.with_name("model_meta.json")) as partial:
-        partial.write_text(json.dumps(meta.to_dict(), default=str, indent=2), encoding="utf-8")
+    about = json.dumps(meta.to_dict(), default=str, indent=2)
+    described = path.with_name("model_meta.json")
+    if not described.is_file() or described.read_text(encoding="utf-8") != about:
+        with replacing(described) as partial:
+            partial.write_text(about, encoding="utf-8")
     with replacing(path) as partial:
         result.to_disk(partial)
         document: dict[str, Any] = json.loads(partial.read_text(encoding="utf-8"))

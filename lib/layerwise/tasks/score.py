@@ -74,6 +74,13 @@ class Worker:
         self._task = catalog.get_task(job.task, job.folders)
         self._data = catalog.data_identity(self._task)
         self._seeds: Any = None
+        self._common = [
+            VERSION,
+            *(f"{library} {version(library)}" for library in LIBRARIES),
+            job.task,
+            self._data,
+            str(job.settings.normalize),
+        ]
         meta = encoders.model_meta(self._file.model, self._file.revision)
         self._encoder = encoders.StoredEncoder(meta, self._file.keys, str(job.embeddings))
 
@@ -97,12 +104,12 @@ class Worker:
         about = results.experiment(reading, layer, job.settings)
         meta = model_meta(file.model, file.revision, about, file.hidden)
         path = results.result_path(job.layers, meta, job.task)
-        key = self._key(unit)
+        embeddings = file.layer(reading, layer)
+        key = self._key(embeddings)
         known = results.read_result(path, key)
         if known is not None:
             return unit, known, False
         started = time.monotonic()
-        embeddings = file.layer(reading, layer)
         if job.settings.normalize:
             embeddings = normalized(embeddings)
         self._encoder.use(embeddings)
@@ -131,23 +138,16 @@ class Worker:
         self._seeds.restore()
         return evaluate(self._task, self._encoder)
 
-    def _key(self, unit: Unit) -> str:
+    def _key(self, embeddings: npt.NDArray[Any]) -> str:
         """Hash of all that a layer's numbers depend on."""
-        parts = [
-            VERSION,
-            *(f"{library} {version(library)}" for library in LIBRARIES),
-            self._job.task,
-            self._data,
-            str(self._job.settings.normalize),
-            self._file.fingerprint(*unit),
-        ]
+        parts = [*self._common, self._file.fingerprint(embeddings)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 def normalized(embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Rows scaled to unit length, shape (N, D), float32; a zero row stays zero."""
-    norms = np.linalg.norm(embeddings.astype(np.float64), axis=1, keepdims=True)
-    return np.asarray(embeddings / np.where(norms > 0, norms, 1), dtype=np.float32)
+    norms = np.sqrt(np.einsum("nd,nd->n", embeddings, embeddings, dtype=np.float64))
+    return np.asarray(embeddings / np.where(norms > 0, norms, 1)[:, None], dtype=np.float32)
 
 
 def score_task(

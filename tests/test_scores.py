@@ -1,0 +1,425 @@
+"""Scores of layers: mteb's own numbers, whatever was scored before, and kept when they hold."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import mteb
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from articles import wikipedia
+from encoding import store
+from hypothesis import given
+from hypothesis import strategies as st
+from mteb.abstasks import AbsTaskClustering
+from mteb.abstasks.task_metadata import TaskMetadata
+from mteb.models.abs_encoder import AbsEncoder
+from mteb.results import TaskResult
+
+from layerwise.errors import LayerwiseError
+from layerwise.tasks import catalog, evaluation, names, results, texts
+from layerwise.tasks.classes import CLASSES
+from layerwise.tasks.encoders import StoredEncoder, model_meta
+from layerwise.tasks.layout import Embeddings, Reading
+from layerwise.tasks.results import Settings
+from layerwise.tasks.score import Job, normalized, score_task
+
+LAYERS = 3
+pytest_plugins = ["task_fixtures"]
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class Plain(AbsEncoder):
+    """What anyone would write for mteb: go through the batches, look each text up."""
+
+    mteb_model_meta = model_meta("plain", "main")
+
+    def __init__(self, texts: list[str], embeddings: np.ndarray) -> None:
+        self.rows = {text: row for row, text in enumerate(texts)}
+        self.embeddings = normalized(embeddings)
+
+    def encode(self, inputs: Any, **_: Any) -> np.ndarray:
+        asked = [text for batch in inputs for text in batch["text"]]
+        return self.embeddings[[self.rows[text] for text in asked]]
+
+
+def plain(task: Any, listed: list[str], embeddings: np.ndarray) -> list[dict[str, Any]]:
+    """Scores of mteb's own run, rounded as its JSON is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        run = mteb.evaluate(
+            Plain(listed, embeddings), task, cache=None, co2_tracker=False, show_progress_bar=False
+        )
+    result = run.task_results[0]
+    return [entry for split in result.scores.values() for entry in split]
+
+
+class Case:
+    """A task with embeddings made of random vectors of words, so that scores mean something."""
+
+    def __init__(self, root: Path, name: str, given: dict[str, str], readings: int = 1) -> None:
+        self.root, self.name, self.folders = root, name, given
+        self.texts = texts.distinct_texts(catalog.load(catalog.get_task(name, given)))
+        vocabulary: dict[str, int] = {}
+        for text in self.texts:
+            for word in text.split():
+                vocabulary.setdefault(word, len(vocabulary))
+        rng = np.random.default_rng(1)
+        words = rng.normal(size=(readings, LAYERS, len(vocabulary), 12))
+        sums = [[vocabulary[w] for w in t.split()] for t in self.texts]
+        self.values = np.stack([words[:, :, rows].mean(axis=2) for rows in sums], axis=2)
+        self.values = self.values.astype(np.float32)
+        self.embeddings = self.write(self.values)
+
+    def write(self, values: np.ndarray, listed: list[str] | None = None) -> Path:
+        path = self.root / "embeddings.h5"
+        return store(path, self.name, listed or self.texts, values)
+
+    def score(self, settings: Settings | None = None, threads: int = 1) -> pd.DataFrame:
+        output = self.root / "table.parquet"
+        job = Job(
+            self.embeddings, self.name, self.root / "layers", self.folders, settings or Settings()
+        )
+        score_task(job, output, threads=threads)
+        return pq.read_table(output).to_pandas()
+
+    def files(self) -> dict[int, Path]:
+        """The result of each layer (of the reading `all`)."""
+        found = {}
+        for path in (self.root / "layers").rglob(f"{self.name}.json"):
+            about = json.loads(path.with_name("model_meta.json").read_text())["experiment_kwargs"]
+            if about["tokens"] == "all":
+                found[about["layer"]] = path
+        return found
+
+
+@pytest.fixture
+def similarity(tmp_path: Path, folders: dict[str, str]) -> Case:
+    """The cheapest task."""
+    return Case(tmp_path, "LeeNewsSimilarity", folders)
+
+
+# The same numbers as mteb's
+
+
+@pytest.mark.parametrize("name", names.QUICKSTART)
+def test_scores_are_those_of_a_plain_run_of_mteb(
+    name: str,
+    tmp_path: Path,
+    folders: dict[str, str],
+) -> None:
+    case = Case(tmp_path, name, folders)
+    table = case.score()
+    assert table["layer"].tolist() == list(range(LAYERS))
+    assert table["main_score"].nunique() > 1
+    for layer in (0, LAYERS - 1):
+        fresh = catalog.get_task(name, folders)
+        expected = plain(fresh, case.texts, case.values[0, layer])
+        written = json.loads(case.files()[layer].read_text())["scores"]["test"]
+        for theirs, ours in zip(expected, written, strict=True):
+            assert ours["main_score"] == pytest.approx(theirs["main_score"], abs=1e-6)
+            assert set(ours) == set(theirs)
+        assert table["main_score"][layer] == written[0]["main_score"]
+
+
+class Drawn(AbsTaskClustering):
+    """A clustering that draws its documents from the task's own random state."""
+
+    metadata = TaskMetadata(
+        name="Drawn", type="Clustering", description="d", reference=None, main_score="v_measure",
+        dataset={"path": "none", "revision": "1"}, eval_splits=["test"],
+        eval_langs=["eng-Latn"], modalities=["text"], category="t2c",
+    )  # fmt: skip
+    max_fraction_of_documents_to_embed = None
+    max_document_to_embed = 60
+    max_documents_per_cluster = 40
+    n_clusters = 3
+
+    def load_data(self, **_: Any) -> None:
+        from datasets import Dataset, DatasetDict
+
+        rows = wikipedia(articles=6, paragraphs=20)
+        data = {"sentences": rows["text"].tolist(), "labels": rows["title"].tolist()}
+        self.dataset = DatasetDict({"test": Dataset.from_dict(data)})
+        self.data_loaded = True
+
+
+def test_what_was_scored_before_changes_no_score() -> None:
+    task = Drawn()
+    task.load_data()
+    seeds = evaluation.Seeds(task)
+    listed = texts.distinct_texts(task)
+    assert len(listed) == 60
+    encoder = StoredEncoder(
+        model_meta("m", "r"), tuple(map(texts.sha256_text, listed)), "embeddings.h5"
+    )
+    values = np.random.default_rng(0).normal(size=(2, len(listed), 8)).astype(np.float32)
+    found = []
+    for layer in (0, 1, 0):
+        seeds.restore()
+        encoder.use(normalized(values[layer]))
+        found.append(evaluation.evaluate(task, encoder)["test"]["default"])
+    assert found[0] == found[2]
+    assert found[0]["v_measure"] != found[1]["v_measure"]
+    for layer in (0, 1):
+        theirs = plain(Drawn(), listed, values[layer])[0]
+        assert found[layer]["v_measures"] == theirs["v_measures"]
+
+
+def test_every_layer_of_a_job_draws_the_same_documents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(CLASSES, "Drawn", Drawn)
+    case = Case(tmp_path, "Drawn", {})
+    table = case.score()
+    for layer in range(LAYERS):
+        theirs = plain(Drawn(), case.texts, case.values[0, layer])[0]
+        assert table["main_score"][layer] == pytest.approx(theirs["main_score"], abs=1e-6)
+
+
+def test_processes_change_no_score(tmp_path: Path, folders: dict[str, str]) -> None:
+    case = Case(tmp_path, "WikipediaArticleClustering", folders, readings=2)
+    alone = case.score(threads=1)
+    for path in (tmp_path / "layers").rglob("*.json"):
+        path.unlink()
+    pd.testing.assert_frame_equal(alone, case.score(threads=2))
+    assert alone.groupby("tokens")["layer"].apply(list).to_dict() == {
+        "all": [0, 1, 2],
+        "drop_first": [0, 1, 2],
+    }
+
+
+def test_normalising_is_a_choice(tmp_path: Path, folders: dict[str, str]) -> None:
+    case = Case(tmp_path, "LeeNewsSimilarity", folders)
+    scale = np.linspace(1, 50, len(case.texts), dtype=np.float32)[:, None]
+    case.write(case.values * scale)
+    unit = case.score(Settings(normalize=True))
+    entries = [json.loads(p.read_text())["scores"]["test"][0] for p in case.files().values()]
+    # On unit vectors, Euclidean distance and cosine rank pairs alike.
+    for entry in entries:
+        assert entry["euclidean_spearman"] == pytest.approx(entry["cosine_spearman"], abs=1e-4)
+    raw = case.score(Settings(normalize=False))
+    np.testing.assert_allclose(unit["main_score"], raw["main_score"], atol=1e-4)
+    document = json.loads(case.files()[0].read_text())
+    assert document["scores"]["test"][0]["euclidean_spearman"] != pytest.approx(
+        document["scores"]["test"][0]["cosine_spearman"], abs=1e-2
+    )
+
+
+def test_unit_length_leaves_a_zero_vector() -> None:
+    rows = normalized(np.array([[3, 4], [0, 0], [1e-20, 0]], dtype=np.float32))
+    np.testing.assert_allclose(rows, [[0.6, 0.8], [0, 0], [1, 0]], rtol=1e-6)
+    assert rows.dtype == np.float32
+
+
+# Kept when they hold
+
+
+def times(case: Case) -> dict[int, int]:
+    return {layer: path.stat().st_mtime_ns for layer, path in case.files().items()}
+
+
+def test_layers_that_are_there_are_kept(similarity: Case) -> None:
+    first = similarity.score()
+    before = times(similarity)
+    similarity.files()[1].unlink()
+    again = similarity.score()
+    pd.testing.assert_frame_equal(first, again)
+    after = times(similarity)
+    assert [after[i] == before[i] for i in range(LAYERS)] == [True, False, True]
+
+
+def test_only_layers_whose_embeddings_changed_are_scored_again(similarity: Case) -> None:
+    similarity.score()
+    before = times(similarity)
+    changed = similarity.values.copy()
+    changed[0, 2] += np.random.default_rng(3).normal(size=changed[0, 2].shape)
+    similarity.write(similarity.values)  # the same again, only younger
+    similarity.score()
+    assert times(similarity) == before
+    similarity.write(changed)
+    similarity.score()
+    after = times(similarity)
+    assert [after[i] == before[i] for i in range(LAYERS)] == [True, True, False]
+
+
+@pytest.mark.parametrize("what", ["cut off", "foreign", "other key"])
+def test_a_result_that_does_not_hold_is_replaced(similarity: Case, what: str) -> None:
+    good = similarity.score()
+    path = similarity.files()[0]
+    document = json.loads(path.read_text())
+    document["scores"]["test"][0]["main_score"] = 0.999
+    if what == "foreign":
+        del document["layerwise"]
+    elif what == "other key":
+        document["layerwise"]["key"] = "0" * 64
+    text = json.dumps(document)
+    path.write_text(text[: len(text) // 2] if what == "cut off" else text)
+    pd.testing.assert_frame_equal(similarity.score(), good)
+
+
+def test_changed_task_data_are_scored_anew(similarity: Case, tmp_path: Path) -> None:
+    first = similarity.score()
+    folder = tmp_path / "changed"
+    folder.mkdir()
+    table = pd.read_parquet(Path(similarity.folders[similarity.name], "test.parquet"))
+    table["score"] = table["score"].sample(frac=1, random_state=0).to_numpy()
+    table.to_parquet(folder / "test.parquet")
+    similarity.folders = {similarity.name: str(folder)}
+    second = similarity.score()
+    assert (first["main_score"] - second["main_score"]).abs().min() > 1e-4
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_job_that_stopped_goes_on_where_it_was(similarity: Case, threads: int) -> None:
+    broken = similarity.values.copy()
+    broken[0, 2] = 1.0
+    similarity.write(broken)
+    with pytest.raises(LayerwiseError, match=r"no score at layer 2 .* all alike"):
+        similarity.score(threads=threads)
+    assert not (similarity.root / "table.parquet").exists()
+    before = times(similarity)
+    assert 2 not in before
+    assert before or threads > 1
+    similarity.write(similarity.values)
+    assert len(similarity.score(threads=threads)) == LAYERS
+    after = times(similarity)
+    assert all(after[layer] == before[layer] for layer in before)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_text_without_embedding_is_named(similarity: Case, threads: int) -> None:
+    similarity.write(similarity.values[:, :, 1:], similarity.texts[1:])
+    lost = similarity.texts[0][:40]
+    with pytest.raises(LayerwiseError, match="has no embedding of the text") as caught:
+        similarity.score(threads=threads)
+    assert lost in str(caught.value)
+
+
+def test_a_file_about_another_task_is_refused(similarity: Case) -> None:
+    with pytest.raises(LayerwiseError, match="task"):
+        score_task(
+            Job(similarity.embeddings, "STS12", similarity.root), similarity.root / "t.parquet"
+        )
+
+
+# MTEB's JSON
+
+
+def test_results_are_read_by_mtebs_own_reader(similarity: Case) -> None:
+    table = similarity.score()
+    cache = mteb.ResultCache(similarity.root / "layers")
+    loaded = cache.load_results(load_experiments="match_name", include_remote=False)
+    assert len(loaded.model_results) == LAYERS
+    for run in loaded.model_results:
+        about = run.model_meta.experiment_kwargs
+        assert about.items() >= Reading("all", "mean", "residual")._asdict().items()
+        assert (run.model_name, run.model_revision) == ("layerwise/minilm", "main")
+        score = run.task_results[0].get_score()
+        assert score == table["main_score"][about["layer"]]
+    one = TaskResult.from_disk(similarity.files()[1])
+    assert one.task_name == "LeeNewsSimilarity"
+    assert one.mteb_version == mteb.__version__
+    assert one.evaluation_time is not None
+    assert one.evaluation_time > 0
+
+
+def test_names_that_are_no_paths_are_still_kept_apart(tmp_path: Path) -> None:
+    one = model_meta("org/model", "refs/pr/1", {"layer": 1})
+    path = results.result_path(tmp_path, one, "a/b")
+    assert path.relative_to(tmp_path).as_posix() == (
+        "results/org__model/refs%2Fpr%2F1/experiments/layer_1/a%2Fb.json"
+    )
+
+
+# The tidy table
+
+
+def test_the_table_says_what_each_row_is(tmp_path: Path, folders: dict[str, str]) -> None:
+    case = Case(tmp_path, "PangLeePolarity", folders)
+    case.score(Settings(seed=5))
+    table = pq.read_table(tmp_path / "table.parquet")
+    assert table.schema.names == list(results.COLUMNS)
+    facts = table.schema.metadata
+    assert facts[b"schema"] == b"layerwise.scores"
+    assert facts[b"seed"] == b"5"
+    assert json.loads(facts[b"versions"])["mteb"] == mteb.__version__
+    frame = table.to_pandas()
+    assert frame["depth"].tolist() == [0, 0.5, 1]
+    assert set(frame["task_type"]) == {"Classification"}
+    assert set(frame["n_runs"]) == {10}
+    assert (frame["score_low"] <= frame["main_score"]).all()
+    assert (frame["main_score"] <= frame["score_high"]).all()
+    assert (frame["score_high"] - frame["score_low"]).min() > 0
+
+
+def test_tasks_without_runs_have_no_interval(similarity: Case) -> None:
+    similarity.score()
+    table = pq.read_table(similarity.root / "table.parquet")
+    assert table["score_low"].null_count == table["score_high"].null_count == LAYERS
+    assert table.schema.field("score_low").type == "double"
+    assert table["n_runs"].to_pylist() == [1] * LAYERS
+
+
+def test_values_of_runs_are_found_where_mteb_keeps_them() -> None:
+    classification = {
+        "accuracy": 0.5,
+        "scores_per_experiment": [{"accuracy": 0.4}, {"accuracy": 0.6}],
+    }
+    assert results.runs(classification, "accuracy") == [0.4, 0.6]
+    assert results.runs({"v_measures": [0.1, 0.2]}, "v_measure") == [0.1, 0.2]
+    levels = {"v_measures": {"Level 0": [0.1], "Level 1": [0.3]}, "ami_scores": {"Level 0": [0.9]}}
+    assert results.runs(levels, "v_measure") == [0.1, 0.3]
+    assert results.runs(levels, "ami") == [0.9]
+    assert results.runs({"cosine_spearman": 0.3}, "cosine_spearman") == []
+
+
+@given(st.lists(st.floats(0, 1), min_size=2, max_size=12), st.integers(0, 100))
+def test_an_interval_lies_within_the_values(values: list[float], seed: int) -> None:
+    settings = Settings(seed=seed, bootstrap=200)
+    low, high = results.interval(values, settings)
+    assert low is not None
+    assert high is not None
+    assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
+    assert (low, high) == results.interval(values, settings)
+    wider = results.interval(values, Settings(seed=seed, bootstrap=200, confidence=0.99))
+    assert wider[0] <= low  # type: ignore[operator]
+
+
+def test_an_interval_covers_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(0)
+    settings = Settings(bootstrap=400)
+    hits = 0
+    for _ in range(300):
+        low, high = results.interval(rng.normal(0.5, 0.1, size=40).tolist(), settings)
+        assert low is not None
+        assert high is not None
+        hits += low <= 0.5 <= high
+    assert 0.90 <= hits / 300 <= 0.98
+
+
+def test_one_value_has_no_interval() -> None:
+    assert results.interval([0.5], Settings()) == (None, None)
+    assert results.interval([], Settings()) == (None, None)
+
+
+def test_an_unknown_setting_is_an_error() -> None:
+    assert Settings.of({"threads": 2, "poolings": ["mean"], "normalize": False}).normalize is False
+    with pytest.raises(LayerwiseError, match="did you mean 'normalize'"):
+        Settings.of({"normalise": True})
+
+
+def test_a_missing_embeddings_file_is_said(tmp_path: Path) -> None:
+    with pytest.raises(LayerwiseError, match="no file"):
+        score_task(Job(tmp_path / "none.h5", "STS12", tmp_path), tmp_path / "t.parquet")
+
+
+def test_embeddings_file_is_closed_after_scoring(similarity: Case) -> None:
+    similarity.score()
+    with Embeddings(similarity.embeddings) as file:
+        assert file.n_layers == LAYERS
