@@ -314,6 +314,12 @@ def test_comparison_by_corpus(tables: Tables) -> None:
     drawn = study("metrics_by_depth", both, compare="corpus", tokens=["all"])
     labels = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
     assert labels == ["repeated", "wikipedia"]
+    graded = study("metrics_by_depth", both, compare="corpus", ordered=True, tokens=["all"],
+                   corpora=["wikipedia", "repeated"])  # fmt: skip
+    handles = graded.figure.legends[0].legend_handles
+    assert [h.get_label() for h in handles] == ["wikipedia", "repeated"]
+    first, last = (sum(mpl.colors.to_rgb(h.get_color())) for h in handles)
+    assert first < last  # from dark to light
 
 
 def test_variants_of_metrics(tables: Tables) -> None:
@@ -362,9 +368,18 @@ def test_a_missing_table_is_said() -> None:
 
 
 def test_importing_the_list_of_kinds_is_cheap() -> None:
-    code = "import sys, layerwise.figures.kinds; print('matplotlib' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
+    for module, heavy in (
+        ("kinds", ("matplotlib", "pandas")),
+        ("studies", ("seaborn", "dcor", "torch", "sklearn", "diptest")),
+    ):
+        code = (
+            f"import sys, layerwise.figures.{module}\n"
+            f"print(sorted({set(heavy)} & set(sys.modules)))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
+        assert done.stdout.strip() == "[]"
 
 
 def test_files_are_whole_and_the_same_again(tables: Tables, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ The colours can mean models, the corpora of one model (perturbed inputs, say) or
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     names = in_order(list(table[by].unique()), wanted[by])
     if by == "revision" and study.revisions is None:
         names = sorted(names, key=order_key)
-    palette = list(order) if by == "model" else names
+    looks = _looks(names, order, by, ordered=study.ordered)
     tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
 
     columns = min(style.COLUMNS, len(study.curves))
@@ -66,8 +66,8 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     for i, choice in enumerate(study.curves):
         block, column = divmod(i, columns)
         panels = axes[block * len(tokens) : (block + 1) * len(tokens), column]
-        _column(panels, table[table["curve"] == i], tokens, by, names, palette)
-        panels[0].set_title(marks.broken(metric_label(choice.metric), 24), linespacing=1.0)
+        _column(panels, table[table["curve"] == i], tokens, by, looks)
+        panels[0].set_title(marks.broken(metric_label(choice.metric), 27), linespacing=1.05)
         for axis, which in zip(panels, tokens, strict=True):
             axis.set_ylabel(axis_label(choice.metric, choice.alpha, choice.normalization))
             if len(tokens) > 1 and column == 0:
@@ -76,10 +76,9 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         panels[-1].tick_params(labelbottom=True)
     handles = [
         Line2D(
-            [], [], color=style.colour_of(n, palette), marker=style.marker_of(n, palette),
-            markersize=3.5, label=n,
+            [], [], color=colour, marker=marker, markersize=3.5, label=name
         )
-        for n in names
+        for name, (colour, marker) in looks.items()
     ]  # fmt: skip
     marks.legend(figure, handles)
     facts = _facts(table, study.curves[0], by, names, tokens)
@@ -94,27 +93,36 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     return Drawn(figure, table, title, _caption(facts, study, corpora, n, by), facts)
 
 
+def _looks(
+    names: Sequence[str], order: Sequence[str], by: str, *, ordered: bool
+) -> dict[str, tuple[Any, str]]:
+    """Colour and marker of each line: fixed for models, on a scale for what has an order."""
+    if by == "revision" or (by == "corpus" and ordered):
+        colours, _ = style.depth_colours()
+        return {n: (colours(i / max(1, len(names) - 1)), "o") for i, n in enumerate(names)}
+    palette = order if by == "model" else names
+    return {n: (style.colour_of(n, palette), style.marker_of(n, palette)) for n in names}
+
+
 def _column(
     panels: Any,
     table: pd.DataFrame,
     tokens: Sequence[str],
     by: str,
-    names: Sequence[str],
-    palette: Sequence[str],
+    looks: Mapping[str, tuple[Any, str]],
 ) -> None:
     for axis, choice in zip(panels, tokens, strict=True):
         axis.set_visible(True)
-        for name in names:
+        for name, (colour, marker) in looks.items():
             part = table[(table[by] == name) & (table["tokens"] == choice)]
             for _, line in part.groupby(["model", "revision", "corpus"]):
                 line = line.sort_values("depth")
-                colour = style.colour_of(name, palette)
                 axis.fill_between(
                     line["depth"], line["low"], line["high"], color=colour, alpha=0.18, linewidth=0
                 )
                 axis.plot(
                     line["depth"], line["value"], color=colour,
-                    marker=style.marker_of(name, palette), markersize=2.4,
+                    marker=marker, markersize=2.4,
                 )  # fmt: skip
     # One scale for all token choices of a metric, so that rows can be compared.
     low = min(a.get_ylim()[0] for a in panels)

@@ -85,7 +85,7 @@ def draw(
             axis.set_ylabel("× 100")
         else:
             choice = study.curves[i - 1]
-            axis.set_title(marks.broken(metric_label(choice.metric), 24), linespacing=1.0)
+            axis.set_title(marks.broken(metric_label(choice.metric), 27), linespacing=1.05)
             label = axis_label(choice.metric, choice.alpha, choice.normalization)
             axis.set_ylabel(
                 label.removeprefix(metric_label(choice.metric)).strip(" ()") or "value"

@@ -45,6 +45,9 @@ class StudySettings:
         Corpora that are a task's own texts: metric and score are then compared task by task.
     compare : str
         What the colours of a comparison mean: ``model``, ``corpus`` or ``revision``.
+    ordered : bool
+        Whether compared corpora are steps of one thing (ever more repeated tokens, say) and get
+        an ordered scale of colours; revisions always do.
     resamples, seed : int
         Bootstrap over tasks, for the intervals of mean scores.
     """
@@ -64,6 +67,7 @@ class StudySettings:
     pooling: str = "mean"
     own_texts: Mapping[str, str] = field(default_factory=dict)
     compare: str = "model"
+    ordered: bool = False
     resamples: int = 1000
     seed: int = 0
 
