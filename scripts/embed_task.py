@@ -26,7 +26,7 @@ def main(arguments: argparse.Namespace) -> None:
         arguments.model,
         arguments.spec,
         arguments.revision,
-        device=settings.get("device", "auto"),
+        device=arguments.machine.get("device", "auto"),
         dtype=settings.get("dtype", "float32"),
     )
     readings = [
@@ -63,7 +63,7 @@ def main(arguments: argparse.Namespace) -> None:
 
         embed(
             loaded, texts["text"].tolist(), write,
-            readings=readings, budget=settings.get("batch_tokens"),
+            readings=readings, budget=arguments.machine.get("batch_tokens"),
         )  # fmt: skip
 
 
@@ -78,8 +78,11 @@ if __name__ == "__main__":
     )
     parser.add_argument(
         "--settings", type=cli.json_argument, default={},
-        help="JSON: device, dtype, tokens, poolings, readouts, batch_tokens",
+        help="JSON: dtype, tokens, poolings, readouts",
     )  # fmt: skip
+    parser.add_argument(
+        "--machine", type=cli.json_argument, default={}, help="JSON: device, batch_tokens"
+    )
     parser.add_argument("--key", default="", help="the job's key, kept in the file")
     parser.add_argument("--output", type=Path, required=True, help="embeddings file (HDF5)")
     cli.run(main, parser.parse_args())

@@ -10,9 +10,8 @@ from layerwise import cli
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the corpus and its views, load the model once, write the activations."""
-    from layerwise.corpora.table import read_prompts
-
     from layerwise.activations.extract import Plan, extract, set_threads
+    from layerwise.corpora.table import read_prompts
     from layerwise.models.load import load
 
     set_threads(arguments.threads)
@@ -22,7 +21,7 @@ def main(arguments: argparse.Namespace) -> None:
         arguments.model,
         arguments.spec,
         arguments.revision,
-        device=settings.get("device", "auto"),
+        device=arguments.machine.get("device", "auto"),
         dtype=settings.get("dtype", "float32"),
     )
     extract(
@@ -30,7 +29,7 @@ def main(arguments: argparse.Namespace) -> None:
         corpus=corpus.name,
         prompts=corpus.prompt_ids,
         views=[corpus.texts, *views],
-        plan=Plan.from_settings(settings),
+        plan=Plan.from_settings({**settings, **arguments.machine}),
         target=arguments.output,
         attributes={"corpus_sha256": corpus.hash, "n_views": len(views), "key": arguments.key},
     )
@@ -50,9 +49,12 @@ if __name__ == "__main__":
     parser.add_argument("--views", type=Path, help="views file (parquet)")
     parser.add_argument(
         "--settings", type=cli.json_argument, default={},
-        help="JSON: device, dtype, tokens, readout, protocols, spectra, curvature, sublayers, "
-        "keep_states, batch_tokens",
+        help="JSON: dtype, tokens, readout, protocols, spectra, curvature, sublayers, "
+        "keep_states",
     )  # fmt: skip
+    parser.add_argument(
+        "--machine", type=cli.json_argument, default={}, help="JSON: device, batch_tokens"
+    )
     parser.add_argument("--key", default="", help="the job's key, kept in the file")
     parser.add_argument("--output", type=Path, required=True, help="activations file (HDF5)")
     cli.run(main, parser.parse_args())

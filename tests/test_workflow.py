@@ -9,7 +9,6 @@ import copy
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pandas as pd
+import psutil
 import pytest
 import tiny
 import yaml
@@ -59,7 +59,7 @@ class Project:
         for seed, name in enumerate(["llama", "step0", "step1", "step2"]):
             family = "llama" if name == "llama" else "gpt_neox"
             tiny.save(family, folder / "models" / name, seed=seed)
-        lines = tiny.texts(40, seed=1, shortest=8)
+        lines = tiny.texts(300, seed=1, shortest=8)
         (folder / "mine.txt").write_text("\n".join(lines))
         self.write(CONFIG)
 
@@ -160,7 +160,7 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
             changed(models__second__revisions=["step0", "step1", "step2"]),
             # The study of both models takes the last checkpoint, which is the new one.
             {"extract_activations": 1, "compute_metrics": 1, "embed_task": 1, "score_task": 1,
-             "associate_metrics": 1, "draw_study": 2},
+             "associate_metrics": 1, "draw_study": 2, "find_best_layers": 1},
             id="a checkpoint",
         ),
         pytest.param(
@@ -170,13 +170,13 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
             ),
             # The colours of all figures follow the list of models.
             {"extract_activations": 1, "compute_metrics": 1, "embed_task": 1, "score_task": 1,
-             "associate_metrics": 1, "draw_study": 2},
+             "associate_metrics": 1, "draw_study": 2, "find_best_layers": 1},
             id="a model",
         ),
         pytest.param(
             changed(tasks=["LeeNewsSimilarity", "PangLeePolarity"]),
-            {"make_tasks": 1, "list_task_texts": 1, "embed_task": 2, "score_task": 2,
-             "associate_metrics": 1, "draw_study": 1},
+            {"list_task_texts": 1, "embed_task": 2, "score_task": 2, "associate_metrics": 1,
+             "draw_study": 1, "find_best_layers": 1},
             id="a task",
         ),
         pytest.param(
@@ -240,12 +240,13 @@ def test_a_killed_extraction_resumes_to_the_same_values(project: Project) -> Non
     shutil.rmtree(folder)
     running = subprocess.Popen(
         project.command(), cwd=project.folder, env=project.environment(),
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while not list(folder.rglob("*.partial")) and time.monotonic() < deadline:
         time.sleep(0.01)
-    os.killpg(running.pid, signal.SIGKILL)
+    for process in [*psutil.Process(running.pid).children(recursive=True), running]:
+        process.kill()
     running.wait()
     assert list(folder.rglob("*.partial")), "the kill came before or after the extraction"
     project.snakemake("--unlock")

@@ -32,7 +32,11 @@ def complete(config: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, 
         raise LayerwiseError(f"The config must be a mapping of keys; {_show(config)} came.")
     filled: dict[str, Any] = copy.deepcopy(dict(config))
     validator = jsonschema.Draft202012Validator(schema)
-    problems = sorted(validator.iter_errors(filled), key=lambda e: (len(e.absolute_path), str(e)))
+    # A misspelt key is also a missing one; the former says more.
+    problems = sorted(
+        validator.iter_errors(filled),
+        key=lambda e: (len(e.absolute_path), e.validator != "additionalProperties", str(e)),
+    )
     if problems:
         raise LayerwiseError(_explain(_deepest(problems[0])))
     _fill(filled, schema, schema)

@@ -28,6 +28,9 @@ JsonMap = Mapping[str, Any]
 # Written last into a folder that a rule makes; holds the job's key.
 MARKER = "layerwise.key"
 
+# How a job runs, not what it computes.
+MACHINE = frozenset({"device", "batch_tokens", "threads"})
+
 COMPUTATION = {
     "unpack": ("layerwise.corpora.wikipedia",),
     "corpus": (
@@ -240,15 +243,12 @@ class Plan:
 
     def extract_settings(self) -> dict[str, Any]:
         """What the extraction script is told."""
-        return {k: v for k, v in self.config["extract"].items() if k != "threads"}
+        return {k: v for k, v in self.config["extract"].items() if k not in MACHINE}
 
     def extract_key(self, model: str, revision: str, corpus: str) -> str:
-        """Key of an activations file. The device and the batch size do not change values."""
-        settings = {
-            k: v for k, v in self.extract_settings().items() if k not in ("device", "batch_tokens")
-        }
+        """Key of an activations file."""
         return digest(
-            "extract", self.computation("extract"), settings,
+            "extract", self.computation("extract"), self.extract_settings(),
             self.model_key(model, revision), self.views_key(corpus),
         )  # fmt: skip
 
@@ -293,25 +293,25 @@ class Plan:
 
     def embed_settings(self) -> dict[str, Any]:
         """What the embedding script is told."""
-        shared = ("device", "dtype", "tokens", "batch_tokens")
-        extract = {k: self.config["extract"][k] for k in shared}
+        extract = {k: self.config["extract"][k] for k in ("dtype", "tokens")}
         scoring = self.config["scoring"]
         return {**extract, "poolings": scoring["poolings"], "readouts": scoring["readouts"]}
 
     def embed_key(self, model: str, revision: str, task: str) -> str:
         """Key of an embeddings file."""
-        settings = {
-            k: v for k, v in self.embed_settings().items() if k not in ("device", "batch_tokens")
-        }
         return digest(
-            "embed", self.computation("embed"), settings,
+            "embed", self.computation("embed"), self.embed_settings(),
             self.model_key(model, revision), self.texts_key(task),
         )  # fmt: skip
+
+    def score_settings(self) -> dict[str, Any]:
+        """What the scoring script is told."""
+        return {k: v for k, v in self.config["scoring"].items() if k not in MACHINE}
 
     def score_key(self, model: str, revision: str, task: str) -> str:
         """Key of a task's scores."""
         return digest(
-            "score", self.computation("score"), self.config["scoring"],
+            "score", self.computation("score"), self.score_settings(),
             self.embed_key(model, revision, task),
         )  # fmt: skip
 

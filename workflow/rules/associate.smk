@@ -34,13 +34,12 @@ rule associate_metrics:
         runtime=grows(60),
     params:
         key=associate_key,
-        script=SCRIPTS / "associate_metrics.py",
         settings=as_json(config["association"]),
         tables=association_tables,
     message:
         "Associating metrics with scores for {wildcards.study}"
     shell:
-        "python {params.script} {params.tables:q}"
+        "python {SCRIPTS}/associate_metrics.py {params.tables:q}"
         " --settings {params.settings:q} --output {output} --log {log}"
 
 
@@ -72,11 +71,10 @@ rule import_published:
         runtime=grows(10),
     params:
         key=published_key,
-        script=SCRIPTS / "import_published.py",
     message:
         "Reading the published tables {wildcards.published}"
     shell:
-        "python {params.script} --published-scores {input.scores}"
+        "python {SCRIPTS}/import_published.py --published-scores {input.scores}"
         " --published-metrics {input.metrics} --scores {output.scores}"
         " --metrics {output.metrics} --log {log}"
 
@@ -97,12 +95,11 @@ rule find_best_layers:
         runtime=grows(20),
     params:
         key=PLAN.best_key(),
-        script=SCRIPTS / "find_best_layers.py",
         tables=table_arguments("best", {"scores": PLAN.all_scores()}),
         order=as_json(list(config["models"])),
         seed=config["association"]["seed"],
     message:
         "Finding each model's best layer"
     shell:
-        "python {params.script} {params.tables:q} --order {params.order:q}"
+        "python {SCRIPTS}/find_best_layers.py {params.tables:q} --order {params.order:q}"
         " --seed {params.seed} --output {output.table} --page {output.page} --log {log}"

@@ -19,6 +19,11 @@ from layerwise.plan import MARKER, Plan
 SCHEMA = Path(workflow.basedir) / "schemas" / "config.schema.yaml"
 SCRIPTS = Path(workflow.basedir).parent / "scripts"
 
+
+def as_json(value):
+    return json.dumps(value, sort_keys=True)
+
+
 try:
     config = complete(config, read_schema(SCHEMA))
     PLAN = Plan(config)
@@ -27,6 +32,8 @@ except LayerwiseError as error:
     raise WorkflowError(str(error))
 
 RESULTS = config["results"]
+# How a job runs, not what it computes: no parameter, so that a change reruns nothing.
+MACHINE = as_json({key: config["extract"][key] for key in ("device", "batch_tokens")})
 ON_GPU = config["extract"]["device"] != "cpu"
 
 
@@ -37,10 +44,6 @@ wildcard_constraints:
     task=r"[^/]+",
     study="|".join(re.escape(encode(study)) for study in config["studies"]),
     published=r"[^/]+",
-
-
-def as_json(value):
-    return json.dumps(value, sort_keys=True)
 
 
 def grows(base):

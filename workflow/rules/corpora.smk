@@ -14,11 +14,10 @@ rule unpack_wikipedia:
         runtime=grows(10),
     params:
         key=PLAN.unpack_key,
-        script=SCRIPTS / "unpack_wikipedia.py",
     message:
         "Cleaning the Wikipedia slice of its markup"
     shell:
-        "python {params.script} --output {output} --log {log}"
+        "python {SCRIPTS}/unpack_wikipedia.py --output {output} --log {log}"
 
 
 def corpus_input(wildcards):
@@ -69,7 +68,6 @@ rule make_corpus:
         runtime=grows(20),
     params:
         key=corpus_key,
-        script=SCRIPTS / "make_corpus.py",
         name=corpus_of,
         source=corpus_source,
         filters=corpus_part("filters"),
@@ -77,7 +75,7 @@ rule make_corpus:
     message:
         "Choosing the prompts of {wildcards.corpus}"
     shell:
-        "python {params.script} --name {params.name:q} --source {params.source:q}"
+        "python {SCRIPTS}/make_corpus.py --name {params.name:q} --source {params.source:q}"
         " --filters {params.filters:q} --sample {params.sample:q}"
         " --output {output} --log {log}"
 
@@ -97,10 +95,9 @@ rule make_views:
         runtime=grows(60),
     params:
         key=views_key,
-        script=SCRIPTS / "make_views.py",
         settings=corpus_part("views"),
     message:
         "Augmenting the prompts of {wildcards.corpus}"
     shell:
-        "python {params.script} --corpus {input} --settings {params.settings:q}"
+        "python {SCRIPTS}/make_views.py --corpus {input} --settings {params.settings:q}"
         " --output {output} --threads {threads} --log {log}"

@@ -27,7 +27,6 @@ rule extract_activations:
         gpu=int(ON_GPU),
     params:
         key=extract_key,
-        script=SCRIPTS / "extract_activations.py",
         model=model_of,
         spec=model_spec,
         revision=revision_of,
@@ -35,7 +34,7 @@ rule extract_activations:
     message:
         "Extracting {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        "python {params.script} --model {params.model:q} --spec {params.spec:q}"
+        "python {SCRIPTS}/extract_activations.py --model {params.model:q} --spec {params.spec:q}"
         " --revision {params.revision:q} --corpus {input.corpus} --views {input.views}"
-        " --settings {params.settings:q} --key {params.key}"
+        " --settings {params.settings:q} --machine {MACHINE:q} --key {params.key}"
         " --output {output} --threads {threads} --log {log}"

@@ -16,9 +16,7 @@ def study_inputs(wildcards):
 
 
 def study_files(wildcards):
-    return [
-        file for files in study_inputs(wildcards).values() for file in files
-    ]
+    return [file for files in study_inputs(wildcards).values() for file in files]
 
 
 def study_tables(wildcards):
@@ -53,7 +51,6 @@ rule draw_study:
         runtime=grows(20),
     params:
         key=study_key,
-        script=SCRIPTS / "draw_study.py",
         study=study_of,
         settings=study_settings,
         order=as_json(list(config["models"])),
@@ -61,6 +58,6 @@ rule draw_study:
     message:
         "Drawing {wildcards.study}"
     shell:
-        "python {params.script} --study {params.study:q} --settings {params.settings:q}"
+        "python {SCRIPTS}/draw_study.py --study {params.study:q} --settings {params.settings:q}"
         " --order {params.order:q} {params.tables:q} --png {output.png} --pdf {output.pdf}"
         " --csv {output.csv} --caption {output.caption} --log {log}"

@@ -23,7 +23,6 @@ rule compute_metrics:
         runtime=grows(30),
     params:
         key=metrics_key,
-        script=SCRIPTS / "compute_metrics.py",
         model=model_of,
         revision=revision_of,
         corpus=corpus_of,
@@ -31,7 +30,7 @@ rule compute_metrics:
     message:
         "Metrics of {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        "python {params.script} --activations {input} --model {params.model:q}"
+        "python {SCRIPTS}/compute_metrics.py --activations {input} --model {params.model:q}"
         " --revision {params.revision:q} --corpus {params.corpus:q}"
         " --settings {params.settings:q} --output {output.table}"
         " --prompts-output {output.prompts} --threads {threads} --log {log}"

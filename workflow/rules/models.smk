@@ -47,14 +47,13 @@ for NANO in config["nano"]:
             runtime=grows(30),
         params:
             key=PLAN.nano_key(NANO),
-            script=SCRIPTS / "train_nano.py",
             settings=as_json(config["nano"][NANO]),
             revisions=config["models"][NANO]["revisions"],
             folder=f"{RESULTS}/nano/{encode(NANO)}",
         message:
             f"Training {NANO}"
         shell:
-            "python {params.script} --texts {input} --settings {params.settings:q}"
+            "python {SCRIPTS}/train_nano.py --texts {input} --settings {params.settings:q}"
             " --revisions {params.revisions:q} --folder {params.folder}"
             " --key {params.key} --losses {output.losses} --threads {threads} --log {log}"
 
@@ -72,12 +71,11 @@ rule convert_gguf:
         runtime=grows(20),
     params:
         key=convert_key,
-        script=SCRIPTS / "convert_gguf.py",
         source=convert_source,
         revision=revision_of,
         folder=f"{RESULTS}/converted/{{model}}/{{revision}}",
     message:
         "Converting {wildcards.model} from GGUF"
     shell:
-        "python {params.script} --source {params.source:q} --revision {params.revision:q}"
+        "python {SCRIPTS}/convert_gguf.py --source {params.source:q} --revision {params.revision:q}"
         " --output {params.folder} --key {params.key} --log {log}"

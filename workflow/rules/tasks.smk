@@ -1,8 +1,6 @@
 # Every text of a task encoded once for all layers (GPU), then mteb's evaluators (CPU).
 
-
-def quickstart_key(wildcards=None):
-    return PLAN.quickstart_key
+from layerwise.tasks.names import QUICKSTART
 
 
 def folder_input(wildcards):
@@ -33,34 +31,28 @@ def score_key(wildcards):
     )
 
 
-if PLAN.quickstart_tasks:
-
-    rule make_tasks:
-        input:
-            f"{RESULTS}/texts/wikipedia.parquet",
-        output:
-            [
-                touch(f"{RESULTS}/tasks/{encode(task)}.made")
-                for task in PLAN.quickstart_tasks
-            ],
-        log:
-            f"{RESULTS}/logs/make_tasks.log",
-        benchmark:
-            f"{RESULTS}/benchmarks/make_tasks.tsv"
-        threads: 1
-        resources:
-            mem_mb=grows(2000),
-            runtime=grows(10),
-        params:
-            key=PLAN.make_tasks_key,
-            script=SCRIPTS / "make_tasks.py",
-            tasks=PLAN.quickstart_tasks,
-            folder=f"{RESULTS}/tasks",
-        message:
-            "Making the quickstart's tasks"
-        shell:
-            "python {params.script} --wikipedia {input} --tasks {params.tasks:q}"
-            " --output {params.folder} --log {log}"
+rule make_tasks:
+    input:
+        f"{RESULTS}/texts/wikipedia.parquet",
+    output:
+        [touch(f"{RESULTS}/tasks/{encode(task)}.made") for task in QUICKSTART],
+    log:
+        f"{RESULTS}/logs/make_tasks.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/make_tasks.tsv"
+    threads: 1
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(10),
+    params:
+        key=PLAN.make_tasks_key,
+        tasks=list(QUICKSTART),
+        folder=f"{RESULTS}/tasks",
+    message:
+        "Making the quickstart's tasks"
+    shell:
+        "python {SCRIPTS}/make_tasks.py --wikipedia {input} --tasks {params.tasks:q}"
+        " --output {params.folder} --log {log}"
 
 
 rule list_task_texts:
@@ -78,13 +70,12 @@ rule list_task_texts:
         runtime=grows(30),
     params:
         key=texts_key,
-        script=SCRIPTS / "list_task_texts.py",
         task=task_of,
         folders=task_folders,
     message:
         "Listing the texts of {wildcards.task}"
     shell:
-        "python {params.script} --task {params.task:q} --folders {params.folders:q}"
+        "python {SCRIPTS}/list_task_texts.py --task {params.task:q} --folders {params.folders:q}"
         " --output {output} --log {log}"
 
 
@@ -105,7 +96,6 @@ rule embed_task:
         gpu=int(ON_GPU),
     params:
         key=embed_key,
-        script=SCRIPTS / "embed_task.py",
         model=model_of,
         spec=model_spec,
         revision=revision_of,
@@ -114,9 +104,9 @@ rule embed_task:
     message:
         "Embedding {wildcards.task} with {wildcards.model} at {wildcards.revision}"
     shell:
-        "python {params.script} --model {params.model:q} --spec {params.spec:q}"
+        "python {SCRIPTS}/embed_task.py --model {params.model:q} --spec {params.spec:q}"
         " --revision {params.revision:q} --task {params.task:q} --texts {input.texts}"
-        " --settings {params.settings:q} --key {params.key}"
+        " --settings {params.settings:q} --machine {MACHINE:q} --key {params.key}"
         " --output {output} --threads {threads} --log {log}"
 
 
@@ -136,17 +126,16 @@ rule score_task:
         runtime=grows(120),
     params:
         key=score_key,
-        script=SCRIPTS / "score_task.py",
         model=model_of,
         revision=revision_of,
         task=task_of,
         folders=task_folders,
-        settings=as_json(config["scoring"]),
+        settings=as_json(PLAN.score_settings()),
         layers=f"{RESULTS}/scores/{{model}}/{{revision}}/{{task}}",
     message:
         "Scoring {wildcards.model} at {wildcards.revision} on {wildcards.task}"
     shell:
-        "python {params.script} --embeddings {input.embeddings} --model {params.model:q}"
+        "python {SCRIPTS}/score_task.py --embeddings {input.embeddings} --model {params.model:q}"
         " --revision {params.revision:q} --task {params.task:q}"
         " --folders {params.folders:q} --settings {params.settings:q}"
         " --layers {params.layers} --output {output} --threads {threads} --log {log}"
