@@ -408,6 +408,17 @@ def test_the_callers_settings_come_back() -> None:
     assert dict(mpl.rcParams) == before
 
 
+def test_the_header_takes_no_room_from_the_panels() -> None:
+    sizes = []
+    for words in (1, 60):
+        figure, axes = style.grid(1, 2)
+        style.header(figure, "word " * words, "more " * words)
+        check_layout(figure)
+        box = axes[0, 0].get_window_extent()
+        sizes.append((box.width, box.height))
+    np.testing.assert_allclose(sizes[0], sizes[1], atol=2)
+
+
 def test_caption_is_plain_text(tables: Tables) -> None:
     from docutils.core import publish_parts
 
