@@ -12,6 +12,7 @@ import jsonschema
 import yaml
 
 from layerwise.errors import LayerwiseError, closest
+from layerwise.models.revisions import expand
 
 
 def read_schema(path: Path) -> dict[str, Any]:
@@ -40,6 +41,8 @@ def complete(config: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, 
     if problems:
         raise LayerwiseError(_explain(_deepest(problems[0])))
     _fill(filled, schema, schema)
+    for name, model in filled["models"].items():
+        model["revisions"] = expand(name, model["source"], model["revisions"])
     _check_names(filled)
     return filled
 

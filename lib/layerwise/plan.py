@@ -230,7 +230,9 @@ class Plan:
     @lru_cache  # noqa: B019
     def model_key(self, model: str, revision: str) -> str:
         """Key of a model at a revision."""
-        entry = {k: v for k, v in self.config["models"][model].items() if k != "revisions"}
+        # Where the parts of a model are computed does not change what they compute.
+        apart = ("revisions", "device_map")
+        entry = {k: v for k, v in self.config["models"][model].items() if k not in apart}
         parts: list[Any] = [entry, revision]
         if model in self.config["nano"]:
             parts.append(self.nano_key(model))
@@ -239,6 +241,9 @@ class Plan:
         elif "hub" not in entry["source"]:
             folder = locate(entry["source"], revision).folder
             parts.append(_folder_content(folder) if folder else None)
+        for adapter in entry["adapters"]:
+            if "folder" in adapter:
+                parts.append(_folder_content(locate(adapter, "main").folder or Path()))
         return digest("model", *parts)
 
     def extract_settings(self) -> dict[str, Any]:
@@ -373,6 +378,8 @@ class Plan:
             for revision in entry["revisions"] if name not in self.config["nano"] else ():
                 try:
                     locate(entry["source"], revision)
+                    for adapter in entry["adapters"]:
+                        locate(adapter, "main")
                 except LayerwiseError as error:
                     raise LayerwiseError(f"models.{name}: {error}") from error
         for name, entry in self.config["published"].items():

@@ -1,0 +1,75 @@
+"""What the config says of models: shorthands of revisions, adapters, sublayers, presets."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from layerwise.config import complete, read_schema
+from layerwise.errors import LayerwiseError
+from layerwise.models.architectures import BLOCK, SUBLAYERS
+from layerwise.plan import Plan
+
+SCHEMA = read_schema(ROOT / "workflow" / "schemas" / "config.schema.yaml")
+
+
+def config(**model: Any) -> dict[str, Any]:
+    base = yaml.safe_load((ROOT / "config.yaml").read_text())
+    base["models"]["own"] = {"source": {"hub": "EleutherAI/pythia-14m"}, **model}
+    return base
+
+
+def test_shorthands_become_lists_that_studies_may_name() -> None:
+    raw = config(revisions="log")
+    raw["studies"]["x"] = {
+        "kind": "score_by_depth", "models": ["own"], "revisions": ["step512", "step143000"],
+    }  # fmt: skip
+    filled = complete(raw, SCHEMA)
+    assert len(filled["models"]["own"]["revisions"]) == 20
+    assert Plan(filled).points("x") == [("own", "step512"), ("own", "step143000")]
+    raw["studies"]["x"]["revisions"] = ["step3"]
+    with pytest.raises(LayerwiseError, match=r"studies.x.revisions \(model own\).*'step3'"):
+        complete(raw, SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("model", "match"),
+    [
+        ({"revisions": "every"}, r"models.own.revisions.*\"every\""),
+        ({"revisions": "log", "source": {"hub": "a/b"}}, "pythia-… alone; list the revisions"),
+        ({"adapters": [{"hob": "a/b"}]}, r"models.own.adapters.0.*'hob'.*did you mean 'hub'"),
+        ({"device_map": "cuda"}, r"models.own.device_map.*\"cuda\""),
+    ],
+)
+def test_mistakes_are_said_in_a_line(model: dict[str, Any], match: str) -> None:
+    with pytest.raises(LayerwiseError, match=match):
+        complete(config(**model), SCHEMA)
+
+
+def test_the_schema_knows_the_sublayers_that_the_library_does() -> None:
+    listed = SCHEMA["$defs"]["extract"]["properties"]["sublayers"]["items"]["enum"]
+    assert (*listed, BLOCK) == SUBLAYERS
+
+
+def key(raw: dict[str, Any]) -> str:
+    return Plan(complete(raw, SCHEMA)).model_key("own", "main")
+
+
+def test_a_models_key_follows_what_changes_its_values(tmp_path: Path) -> None:
+    base = config()
+    assert key(copy.deepcopy(base)) == key(base)
+    assert key(config(device_map="auto")) == key(base), "only where it is computed"
+    assert key(config(bidirectional=True)) != key(base)
+    folder = tmp_path / "adapter"
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text("{}")
+    adapted = config(adapters=[{"folder": str(folder)}])
+    before = key(adapted)
+    assert before != key(base)
+    (folder / "adapter_config.json").write_text("{ }")
+    assert key(adapted) != before
