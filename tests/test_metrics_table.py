@@ -8,6 +8,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,11 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from layerwise.activations import layout
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import registry, sample_size, table
+from layerwise.metrics import registry, sample_size, table, uncertainty
 from layerwise.metrics.cka import cka
 from layerwise.metrics.curvature import curvature
 from layerwise.metrics.dime import dime
@@ -307,12 +309,14 @@ def test_equal_and_zero_embeddings_are_said_not_nan(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_nan_and_infinity_name_the_prompt(tmp_path: Path, bad: float) -> None:
-    def spoil(file: Any) -> None:
-        file["pooled"][0, 0, 2, 0, 5, 3] = bad
+    for name, at in (("pooled", (0, 0, 2, 0, 5, 3)), ("spectrum", (1, 0, 1, 5, 0))):
 
-    path = write_activations(tmp_path / "a.h5", tokens=("all",), change=spoil)
-    with pytest.raises(LayerwiseError, match="prompt-5"):
-        compute(path)
+        def spoil(file: Any, name: str = name, at: tuple[int, ...] = at) -> None:
+            file[name][at] = bad
+
+        path = write_activations(tmp_path / f"{name}.h5", tokens=("all",), change=spoil)
+        with pytest.raises(LayerwiseError, match="prompt-5"):
+            compute(path)
 
 
 def test_fewer_prompts_than_dimensions_and_the_reverse(tmp_path: Path) -> None:
@@ -349,6 +353,15 @@ def test_a_wrong_setting_is_named_with_what_is_accepted(
 ) -> None:
     with pytest.raises(LayerwiseError, match=message):
         Settings.from_mapping(given)
+
+
+def test_the_configs_schema_offers_these_settings_with_these_defaults() -> None:
+    schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text())
+    offered = schema["$defs"]["metrics"]["properties"]
+    assert set(offered) == {f.name for f in fields(Settings)}
+    defaults = {key: value["default"] for key, value in offered.items()}
+    assert Settings.from_mapping(defaults) == Settings()
+    assert offered["normalizations"]["items"]["enum"] == list(NORMALIZATIONS)
 
 
 def test_infinity_comes_as_a_word() -> None:
@@ -413,6 +426,27 @@ def test_a_new_metric_is_one_decorated_function(
         registry.metric(
             name="x", label="x", unit="", direction=1, range="", source="", inputs=("entropies",)
         )(compute_norm)
+
+
+def test_the_page_on_adding_a_metric_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its list is the registry's, and its example is a metric with a right standard error."""
+    page = (ROOT / "docs" / "adding-a-metric.md").read_text()
+    assert registry.markdown_table() in page
+    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
+    example = page.split("```python\n")[1].split("```")[0]
+    exec(compile(example, "docs/adding-a-metric.md", "exec"), {"__name__": "example"})
+    X = np.random.default_rng(0).normal(size=(50, 8)) + 1
+
+    def stable_rank(rows: np.ndarray) -> Overall:
+        (result,) = registry.get("stable_rank").compute(LayerInputs.from_views(rows))
+        assert isinstance(result, Overall)
+        return result
+
+    expected = np.linalg.norm(X) ** 2 / np.linalg.norm(X, 2) ** 2
+    assert stable_rank(X).value == pytest.approx(expected, abs=1e-10)
+    without = [stable_rank(np.delete(X, i, axis=0)).value for i in range(50)]
+    jackknife = uncertainty.from_leave_one_out(np.asarray(without))
+    assert stable_rank(X).stderr == pytest.approx(jackknife, rel=0.15)
 
 
 def test_results_say_how_many_prompts(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:

@@ -192,7 +192,7 @@ class LayerInputs:
     @cached_property
     def spectra(self) -> Array:
         """Eigenvalues of each prompt's token Gram matrix, shape (N, R), float64."""
-        return np.asarray(self.source.spectra(), dtype=np.float64)
+        return check_matrix(self.source.spectra(), self.names)
 
     @cached_property
     def curvature(self) -> Array:
