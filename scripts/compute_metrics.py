@@ -19,7 +19,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Open the activations, compute, write the two tables."""
     from layerwise.activations.layout import Activations
     from layerwise.files import provenance
-    from layerwise.metrics import table
+    from layerwise.metrics import storage, table
     from layerwise.metrics.settings import Settings
 
     settings = Settings.from_mapping(arguments.settings)
@@ -36,9 +36,9 @@ def main(arguments: argparse.Namespace) -> None:
             if key.endswith("sha256") or key in ("model", "revision", "corpus", "dtype", "readout")
         }
     facts = provenance(**made_from, settings=json.dumps(arguments.settings))
-    table.write(metrics, arguments.output, facts)
+    storage.write(metrics, arguments.output, facts)
     if arguments.prompts_output:
-        table.write(prompts, arguments.prompts_output, facts)
+        storage.write(prompts, arguments.prompts_output, facts)
     log.info(
         "%d values of %d metrics, %d values of single prompts",
         len(metrics), metrics["metric"].nunique(), len(prompts),

@@ -405,6 +405,25 @@ def test_reference_dataset_entropy_clamps_the_smaller_product(n: int, d: int) ->
     assert largest.value == pytest.approx(-math.log(p.max()), abs=1e-10)
 
 
+@pytest.mark.parametrize(("n", "d"), [(60, 12), (40, 60)])
+def test_the_error_of_the_clamped_dataset_entropy_knows_the_clamp(n: int, d: int) -> None:
+    """Where half of the entries are negative."""
+    rng = np.random.default_rng(4)
+    X = rng.normal(size=(n, 4)) @ rng.normal(size=(4, d))
+    views = np.stack([X] * 3)
+    errors = values_and_errors(layer_of(views, "reference"), "dataset_entropy")[:2, 1]
+    left_out = np.stack(
+        [
+            values_and_errors(
+                layer_of(views, "reference", np.delete(np.arange(n), i)), "dataset_entropy"
+            )[:2, 0]
+            for i in range(n)
+        ]
+    )
+    jackknife = [uncertainty.from_leave_one_out(column) for column in left_out.T]
+    assert errors == pytest.approx(jackknife, rel=0.15)
+
+
 def test_metrics_of_prompts_read_spectra_and_curvature_as_they_are() -> None:
     layer = layer_of(realistic(20, 15))
     entropies = {r.alpha: r for r in get("prompt_entropy").compute(layer)}

@@ -20,7 +20,7 @@ import yaml
 
 from layerwise.activations import layout
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import registry, sample_size, table, uncertainty
+from layerwise.metrics import registry, sample_size, storage, table, uncertainty
 from layerwise.metrics.cka import cka
 from layerwise.metrics.curvature import curvature
 from layerwise.metrics.dime import dime
@@ -129,7 +129,7 @@ def test_every_metric_is_there_on_every_layer_protocol_and_choice_of_tokens(
     tables: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:
     frame = tables[0]
-    assert tuple(frame.columns) == table.COLUMNS
+    assert tuple(frame.columns) == storage.COLUMNS
     for name, metric in registry.all_metrics().items():
         for protocol in metric.protocols:
             for tokens in ("all", "drop_first"):
@@ -245,7 +245,7 @@ def test_prompts_without_a_value_are_left_out_and_counted(
 
 def test_prompt_values_are_kept(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     frame = tables[1]
-    assert tuple(frame.columns) == table.PROMPT_COLUMNS
+    assert tuple(frame.columns) == storage.PROMPT_COLUMNS
     assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", "infonce"}
     assert np.isfinite(frame["value"]).all()
     rows = pick(frame, metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1)
@@ -462,21 +462,21 @@ def test_tables_go_to_parquet_and_back(
     tables: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path
 ) -> None:
     target = tmp_path / "m.parquet"
-    table.write(tables[0], target, {"model": "m", "seed": "0"})
+    storage.write(tables[0], target, {"model": "m", "seed": "0"})
     metadata = pq.read_schema(target).metadata
     assert metadata[b"model"] == b"m"
-    back = table.read([target, target])
+    back = storage.read([target, target])
     assert len(back) == 2 * len(tables[0])
     pd.testing.assert_frame_equal(back.iloc[: len(tables[0])], tables[0])
     column = pq.read_table(target).column("alpha")
     assert column.null_count == tables[0]["alpha"].isna().sum() > 0, "null, not NaN"
     tables[0].drop(columns="tokens").to_parquet(tmp_path / "other.parquet")
     with pytest.raises(LayerwiseError, match="lacks the columns tokens"):
-        table.read([tmp_path / "other.parquet"])
+        storage.read([tmp_path / "other.parquet"])
     (tmp_path / "broken.parquet").write_bytes(b"no parquet")
     for name in ("broken.parquet", "absent.parquet"):
         with pytest.raises(LayerwiseError, match=name):
-            table.read([tmp_path / name])
+            storage.read([tmp_path / name])
 
 
 def run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -495,7 +495,7 @@ def test_the_script_writes_both_tables(activations_file: Path, tmp_path: Path) -
         "--log", str(tmp_path / "log"),
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert len(table.read([tmp_path / "m.parquet"])) == 2 * 2 * LAYERS
+    assert len(storage.read([tmp_path / "m.parquet"])) == 2 * 2 * LAYERS
     metadata = pq.read_schema(tmp_path / "p.parquet").metadata
     assert metadata[b"weights_sha256"] == b"abc"
     assert json.loads(metadata[b"settings"]) == settings

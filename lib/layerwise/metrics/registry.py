@@ -32,7 +32,7 @@ RAW = ("raw",)
 # Modules of this folder that define no metric; discovery does not import them.
 HELPERS = frozenset(
     {"registry", "inputs", "settings", "table", "entropy", "spectra", "uncertainty",
-     "sample_size", "powerlaw"}
+     "sample_size", "powerlaw", "storage"}
 )  # fmt: skip
 
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from layerwise.activations.layout import Activations
 from layerwise.errors import LayerwiseError, closest
-from layerwise.files import replacing
 from layerwise.metrics import uncertainty
 from layerwise.metrics.entropy import normalise
 from layerwise.metrics.inputs import LayerInputs, from_file
@@ -34,20 +29,10 @@ from layerwise.metrics.registry import (
     all_metrics,
 )
 from layerwise.metrics.settings import Settings
+from layerwise.metrics.storage import COLUMNS, PROMPT_COLUMNS, tidy
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
-
-COLUMNS = (
-    "model", "revision", "corpus", "layer", "depth", "metric", "protocol", "tokens", "alpha",
-    "normalization", "value", "stderr", "n", "n_left_out",
-)  # fmt: skip
-PROMPT_COLUMNS = (
-    "model", "revision", "corpus", "layer", "depth", "metric", "protocol", "tokens", "alpha",
-    "prompt_id", "n_tokens", "value",
-)  # fmt: skip
-INTEGERS = ("layer", "n", "n_left_out", "n_tokens")
-REALS = ("depth", "alpha", "value", "stderr")
 
 Row = dict[str, Any]
 
@@ -59,12 +44,12 @@ class Rows:
     Attributes
     ----------
     values : rows of the table of metrics, lacking model, revision and corpus
-    prompts : columns of the table of prompts, a piece for each metric
+    prompts : pieces of the table of prompts: columns as arrays, and what all their rows share
     left_out : how many rows each reason cost, by metric and reason
     """
 
     values: list[Row] = field(default_factory=list)
-    prompts: list[pd.DataFrame] = field(default_factory=list)
+    prompts: list[tuple[Row, dict[str, Any]]] = field(default_factory=list)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def add(self, other: Rows) -> None:
@@ -125,14 +110,12 @@ def _record(rows: Rows, layer: LayerInputs, metric: Metric, result: Result) -> N
             rows.values.append({**base, "normalization": normalization, **row})
     if isinstance(result, PerPrompt):
         defined = np.isfinite(result.values)
-        frame = pd.DataFrame(
-            {
-                "prompt_id": np.asarray(layer.names, dtype=object)[defined],
-                "n_tokens": layer.n_tokens[defined],
-                "value": result.values[defined],
-            }
-        )
-        rows.prompts.append(frame.assign(**base))
+        columns = {
+            "prompt_id": np.asarray(layer.names, dtype=object)[defined],
+            "n_tokens": layer.n_tokens[defined],
+            "value": result.values[defined],
+        }
+        rows.prompts.append((base, columns))
 
 
 def _mean_row(result: PerPrompt, normalised: partial[Any]) -> Row | None:
@@ -214,16 +197,27 @@ def compute(
                         "tokens": tokens,
                     }
                     rows.values = [{**place, **row} for row in rows.values]
-                    rows.prompts = [frame.assign(**place) for frame in rows.prompts]
+                    rows.prompts = [({**place, **row}, columns) for row, columns in rows.prompts]
                     all_rows.add(rows)
                     bar.update()
     _report(all_rows)
     about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
-    prompts = pd.concat(all_rows.prompts) if all_rows.prompts else pd.DataFrame()
     return (
-        _tidy(pd.DataFrame(all_rows.values).assign(**about), COLUMNS),
-        _tidy(prompts.assign(**about), PROMPT_COLUMNS),
+        tidy(pd.DataFrame(all_rows.values).assign(**about), COLUMNS),
+        tidy(_stack(all_rows.prompts).assign(**about), PROMPT_COLUMNS),
     )
+
+
+def _stack(pieces: list[tuple[Row, dict[str, Any]]]) -> pd.DataFrame:
+    """Put pieces one under the other: many small tables at once, which pandas is slow at."""
+    if not pieces:
+        return pd.DataFrame()
+    shared = pd.DataFrame([row for row, _ in pieces])
+    sizes = [len(columns["value"]) for _, columns in pieces]
+    frame = shared.loc[np.repeat(np.arange(len(pieces)), sizes)].reset_index(drop=True)
+    for name in pieces[0][1]:
+        frame[name] = np.concatenate([columns[name] for _, columns in pieces])
+    return frame
 
 
 def _subset(
@@ -251,56 +245,3 @@ def _ends(
 def _report(rows: Rows) -> None:
     for (name, reason), count in sorted(rows.left_out.items()):
         log.warning("%s is left out in %d places: %s", name, count, reason)
-
-
-def _tidy(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
-    frame = frame.reindex(columns=list(columns)).reset_index(drop=True)
-    kinds = {c: "int64" for c in columns if c in INTEGERS}
-    kinds |= {c: "float64" for c in columns if c in REALS}
-    kinds |= {c: "str" for c in columns if c not in kinds}
-    return frame.astype(kinds)
-
-
-def write(frame: pd.DataFrame, target: Path, metadata: Mapping[str, str]) -> None:
-    """Write a table as parquet, whole or not at all, with its provenance in the schema.
-
-    NaN becomes null: an entropy's order where there is none, a standard error of one prompt.
-
-    Raises
-    ------
-    LayerwiseError
-        If the folder cannot be written.
-    """
-    table = pa.Table.from_pandas(frame, preserve_index=False)
-    kept = {k: v for k, v in (table.schema.metadata or {}).items() if k == b"pandas"}
-    table = table.replace_schema_metadata({**kept, **{k: str(v) for k, v in metadata.items()}})
-    with replacing(target) as partial_file:
-        pq.write_table(table, partial_file, compression="zstd")
-
-
-def read(paths: list[Path]) -> pd.DataFrame:
-    """Read tables of metrics and put them one under the other.
-
-    Raises
-    ------
-    LayerwiseError
-        If a file is missing, no parquet, or lacks a column.
-    """
-    return pd.concat(list(_read_each(paths)), ignore_index=True)
-
-
-def _read_each(paths: list[Path]) -> Iterator[pd.DataFrame]:
-    for path in paths:
-        try:
-            frame = pd.read_parquet(path)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise LayerwiseError(
-                f"{path} cannot be read as a table of metrics ({error}); run the rule that makes "
-                "it again."
-            ) from error
-        missing = sorted(set(COLUMNS) - set(frame.columns))
-        if missing:
-            raise LayerwiseError(
-                f"{path} lacks the columns {', '.join(missing)}; is it a table of metrics?"
-            )
-        yield frame
