@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from layerwise.figures.style import DASHES, GREY, INK, LINE
+from layerwise.figures.style import DASHES, GREY, INK, LINE, text_width
 
 
 def tokens_handles(choices: Sequence[str], labels: dict[str, str]) -> list[Line2D]:
@@ -49,8 +49,8 @@ def mark_handles() -> list[Line2D]:
 
 def legend(figure: Figure, handles: Sequence[Line2D]) -> None:
     """One legend below all panels, in as many columns as the figure's width has room for."""
-    # A character of legend text is about 4.9 points wide, key and gaps take 46.
-    widest = max(46 + 4.9 * len(str(h.get_label())) for h in handles)
+    # Key and gaps of an entry take 46 points.
+    widest = max(46 + text_width(str(h.get_label()), 8) for h in handles)
     columns = int(72 * figure.get_size_inches()[0] // widest)
     figure.legend(
         handles=list(handles),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, SymLogNorm
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from matplotlib.ticker import PercentFormatter
 
 from layerwise.files import replacing
@@ -125,6 +126,24 @@ def depth_axis(axis: Axes, *, label: bool = True) -> None:
         axis.set_xlabel("Depth (% of layers)")
 
 
+def text_width(text: str, size: float, weight: str = "normal") -> float:
+    """Width of one line of text, in points."""
+    font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
+    return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
+
+
+def in_lines(text: str, room: float, size: float, weight: str = "normal") -> list[str]:
+    """Break text between words into lines of at most `room` points, as they will be set."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        if lines and text_width(longer, size, weight) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
+
+
 def header(figure: Figure, headline: str, subtitle: str) -> None:
     """Write the finding and what is shown above the panels, making room for them.
 
@@ -132,8 +151,9 @@ def header(figure: Figure, headline: str, subtitle: str) -> None:
     to the figure's width. Call it once, after the panels and legends are there.
     """
     width, height = figure.get_size_inches()
-    top = textwrap.wrap(headline, max(20, int(width * 72 / 7.0)))
-    below = textwrap.wrap(subtitle, max(20, int(width * 72 / 4.6)))
+    room = 72 * width - 14
+    top = in_lines(headline, room, 11, "bold")
+    below = in_lines(subtitle, room, 8)
     first, second = 0.185 * len(top), 0.15 * len(below)
     extra = first + second + 0.2
     figure.set_size_inches(width, height + extra)
