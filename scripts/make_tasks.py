@@ -8,21 +8,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import pandas as pd
-
 from layerwise.cli import parser, run
-from layerwise.errors import LayerwiseError
+from layerwise.corpora.paragraphs import read_paragraphs
 from layerwise.tasks.names import QUICKSTART
 from layerwise.tasks.quickstart import make_tasks
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the paragraphs, make the tasks."""
-    if not arguments.wikipedia.is_file():
-        raise LayerwiseError(
-            f"There is no file {arguments.wikipedia}; make it with scripts/unpack_wikipedia.py."
-        )
-    make_tasks(pd.read_parquet(arguments.wikipedia), arguments.tasks, arguments.output)
+    paragraphs, _ = read_paragraphs(arguments.wikipedia)
+    make_tasks(paragraphs, arguments.tasks, arguments.output)
 
 
 if __name__ == "__main__":

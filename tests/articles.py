@@ -1,10 +1,10 @@
-"""Invented articles in the schema of the unpacked Wikipedia slice."""
+"""Invented articles, as the Wikipedia slice is when unpacked."""
 
 from __future__ import annotations
 
 import random
 
-import pandas as pd
+from layerwise.corpora.paragraphs import Paragraph
 
 WORDS = (
     "stone",
@@ -20,8 +20,8 @@ WORDS = (
 )
 
 
-def wikipedia(articles: int = 16, paragraphs: int = 12, seed: int = 0) -> pd.DataFrame:
-    """Paragraphs in the schema of the unpacked Wikipedia slice; every article has its words."""
+def wikipedia(articles: int = 16, paragraphs: int = 12, seed: int = 0) -> list[Paragraph]:
+    """Paragraphs; every article has words of its own."""
     rng = random.Random(seed)
     rows = []
     for article in range(articles):
@@ -31,5 +31,5 @@ def wikipedia(articles: int = 16, paragraphs: int = 12, seed: int = 0) -> pd.Dat
                 " ".join(rng.choices(own, k=rng.randint(6, 14))).capitalize() + "."
                 for _ in range(4)
             ]
-            rows.append((article, f"Article {article}", number, " ".join(sentences)))
-    return pd.DataFrame(rows, columns=["article_id", "title", "paragraph", "text"])
+            rows.append(Paragraph(article, f"Article {article}", number, " ".join(sentences)))
+    return rows

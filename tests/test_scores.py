@@ -144,7 +144,7 @@ class Drawn(AbsTaskClustering):
         from datasets import Dataset, DatasetDict
 
         rows = wikipedia(articles=6, paragraphs=20)
-        data = {"sentences": rows["text"].tolist(), "labels": rows["title"].tolist()}
+        data = {"sentences": [r.text for r in rows], "labels": [r.title for r in rows]}
         self.dataset = DatasetDict({"test": Dataset.from_dict(data)})
         self.data_loaded = True
 

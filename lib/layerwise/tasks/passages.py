@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
+from layerwise.corpora.paragraphs import Paragraph
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text
 
@@ -59,13 +60,13 @@ def opening(paragraph: str, words: tuple[int, int] = WORDS) -> str | None:
     return text if whole and len(text.split()) >= words[0] else None
 
 
-def passages(wikipedia: pd.DataFrame) -> list[Passage]:
+def passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
     """Choose `ARTICLES` articles and `PASSAGES_PER_ARTICLE` passages of each.
 
     Parameters
     ----------
-    wikipedia : DataFrame
-        Columns article_id, title, paragraph, text.
+    paragraphs : sequence of Paragraph
+        Of Wikipedia articles.
 
     Returns
     -------
@@ -79,11 +80,11 @@ def passages(wikipedia: pd.DataFrame) -> list[Passage]:
     """
     articles: dict[str, list[str]] = {}
     seen: set[str] = set()
-    for title, paragraph in zip(wikipedia["title"], wikipedia["text"], strict=True):
-        text = opening(str(paragraph))
+    for paragraph in paragraphs:
+        text = opening(paragraph.text)
         if text is not None and text not in seen:
             seen.add(text)
-            articles.setdefault(str(title), []).append(text)
+            articles.setdefault(paragraph.title, []).append(text)
     eligible = [title for title, texts in articles.items() if len(texts) >= PASSAGES_PER_ARTICLE]
     if len(eligible) < ARTICLES:
         raise LayerwiseError(

@@ -17,7 +17,6 @@ task classes (`layerwise.tasks.classes`) are run on them as any mirrored MTEB ta
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import logging
 from collections.abc import Sequence
@@ -26,6 +25,8 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from layerwise.corpora.packages import gensim_file, news
+from layerwise.corpora.paragraphs import Paragraph
 from layerwise.errors import LayerwiseError, closest
 from layerwise.files import replacing
 from layerwise.paths import encode
@@ -46,25 +47,6 @@ configs:
 )
 
 
-def package_data(name: str) -> Path:
-    """Path of a file in gensim's test data, without importing gensim (which is slow).
-
-    Raises
-    ------
-    LayerwiseError
-        If gensim, or the file in it, is not there.
-    """
-    found = importlib.util.find_spec("gensim")
-    folders = found.submodule_search_locations if found else None
-    path = Path(folders[0], "test", "test_data", name) if folders else None
-    if path is None or not path.is_file():
-        raise LayerwiseError(
-            f"The quickstart's tasks need {name} of the package gensim; "
-            "install it: pip install 'gensim>=4.4'."
-        )
-    return path
-
-
 def polarity() -> pd.DataFrame:
     """Film review sentences with their polarity.
 
@@ -73,7 +55,7 @@ def polarity() -> pd.DataFrame:
     DataFrame
         Columns text, label (0 negative, 1 positive); 200 rows, 100 of each.
     """
-    lines = package_data("pang_lee_polarity.cor").read_text(encoding="cp1252").splitlines()
+    lines = gensim_file("pang_lee_polarity.cor").read_text(encoding="cp1252").splitlines()
     marks, texts = zip(*(line.split(maxsplit=1) for line in lines), strict=True)
     labels = [{"__label__neg": 0, "__label__pos": 1}[mark] for mark in marks]
     return pd.DataFrame({"text": [t.strip() for t in texts], "label": labels})
@@ -87,20 +69,20 @@ def news_similarity() -> pd.DataFrame:
     DataFrame
         Columns sentence1, sentence2, score (0 to 1); 1,225 rows over 50 distinct texts.
     """
-    texts = package_data("lee.cor").read_text(encoding="cp1252").splitlines()
-    similarity = np.loadtxt(package_data("similarities0-1.txt"))
+    texts = [text.strip() for text in news("lee")]
+    similarity = np.loadtxt(gensim_file("similarities0-1.txt"))
     upper = itertools.combinations(range(len(texts)), 2)
-    rows = [(texts[i].strip(), texts[j].strip(), float(similarity[i, j])) for i, j in upper]
+    rows = [(texts[i], texts[j], float(similarity[i, j])) for i, j in upper]
     return pd.DataFrame(rows, columns=["sentence1", "sentence2", "score"])
 
 
-def tables(task: str, wikipedia: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def tables(task: str, paragraphs: Sequence[Paragraph]) -> dict[str, pd.DataFrame]:
     """The tables of a task, by their place in its folder (``""`` is the folder itself)."""
     if task == "PangLeePolarity":
         return {"": polarity()}
     if task == "LeeNewsSimilarity":
         return {"": news_similarity()}
-    chosen = passages.passages(wikipedia)
+    chosen = passages.passages(paragraphs)
     if task == "WikipediaArticleClustering":
         return {"": passages.clustering(chosen)}
     if task == "WikipediaArticlePairs":
@@ -108,13 +90,13 @@ def tables(task: str, wikipedia: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return passages.reranking(chosen)
 
 
-def make_tasks(wikipedia: pd.DataFrame, tasks: Sequence[str], folder: Path) -> None:
+def make_tasks(paragraphs: Sequence[Paragraph], tasks: Sequence[str], folder: Path) -> None:
     """Write the folder of each task below `folder`.
 
     Parameters
     ----------
-    wikipedia : DataFrame
-        Columns article_id, title, paragraph, text.
+    paragraphs : sequence of Paragraph
+        Of Wikipedia articles.
 
     Raises
     ------
@@ -127,7 +109,7 @@ def make_tasks(wikipedia: pd.DataFrame, tasks: Sequence[str], folder: Path) -> N
                 f"{task!r} is no task that layerwise makes{closest(task, QUICKSTART)}; "
                 f"it makes {', '.join(QUICKSTART)}."
             )
-        made = tables(task, wikipedia)
+        made = tables(task, paragraphs)
         target = folder / encode(task)
         for name, table in made.items():
             with replacing(target / name / "test.parquet") as partial:

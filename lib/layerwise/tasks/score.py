@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
 from layerwise.errors import LayerwiseError
 from layerwise.files import provenance, replacing
@@ -235,7 +235,7 @@ def _scored(
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    from threadpoolctl import threadpool_limits
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
     with threadpool_limits(1):
         yield

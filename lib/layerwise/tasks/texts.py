@@ -15,16 +15,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from layerwise.corpora import parquet
 from layerwise.errors import LayerwiseError
-from layerwise.files import provenance, replacing, sha256_text
+from layerwise.files import sha256_text
 
 log = logging.getLogger(__name__)
 
 SCHEMA = "layerwise.task_texts"
-VERSION = "1"
+VERSION = 1
 
 
 def distinct_texts(task: Any) -> list[str]:
@@ -56,10 +54,9 @@ def write_texts(path: Path, task: str, texts: list[str]) -> None:
     LayerwiseError
         If the folder cannot be written.
     """
-    table = pa.table({"key": [sha256_text(t) for t in texts], "text": texts})
-    facts = provenance(schema=SCHEMA, schema_version=VERSION, task=task)
-    with replacing(path) as partial:
-        pq.write_table(table.replace_schema_metadata(facts), partial)
+    keys = [sha256_text(text) for text in texts]
+    columns = {"key": ("large_string", keys), "text": ("large_string", texts)}
+    parquet.write(path, SCHEMA, VERSION, columns, {"task": task})
 
 
 def read_texts(path: Path, task: str | None = None) -> tuple[list[str], list[str]]:
@@ -68,24 +65,12 @@ def read_texts(path: Path, task: str | None = None) -> tuple[list[str], list[str
     Raises
     ------
     LayerwiseError
-        If the file is missing, no such list, or about another task.
+        If the file is missing, damaged, no such list, or about another task.
     """
-    path = Path(path)
-    remedy = "delete it and run snakemake again."
-    if not path.is_file():
-        raise LayerwiseError(f"There is no file {path}; run the rule that makes it.")
-    try:
-        table = pq.read_table(path)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise LayerwiseError(f"{path} is not a readable parquet file; {remedy}") from error
-    facts = {k.decode(): v.decode() for k, v in (table.schema.metadata or {}).items()}
-    if (facts.get("schema"), facts.get("schema_version")) != (SCHEMA, VERSION):
+    kinds = {"key": "large_string", "text": "large_string"}
+    columns, facts = parquet.read(path, SCHEMA, VERSION, kinds, facts=["task"])
+    if task is not None and facts["task"] != task:
         raise LayerwiseError(
-            f"{path} is no list of a task's texts that this layerwise reads ({SCHEMA} version "
-            f"{VERSION}); {remedy}"
+            f"{path} is about {facts['task']!r}, wanted was {task!r}; {parquet.REMEDY}"
         )
-    if task is not None and facts.get("task") != task:
-        raise LayerwiseError(
-            f"{path} is about {facts.get('task')!r}, wanted was {task!r}; {remedy}"
-        )
-    return table["key"].to_pylist(), table["text"].to_pylist()
+    return columns["key"], columns["text"]
