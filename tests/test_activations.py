@@ -188,6 +188,16 @@ def test_batches_keep_the_budget_and_lose_nobody() -> None:
     assert cut[0] == [4]
 
 
+def test_pads_are_few() -> None:
+    rng = np.random.default_rng(0)
+    for budget in (1024, 65536):
+        lengths = rng.integers(30, 400, 2000).tolist()
+        computed = sum(
+            len(batch) * max(lengths[i] for i in batch) for batch in batches.cut(lengths, budget)
+        )
+        assert 1 - sum(lengths) / computed < 0.05
+
+
 def test_nan_names_model_layer_and_prompt(tmp_path: Path) -> None:
     folder = tiny.save("llama", tmp_path / "m")
     loaded = load("broken", tiny.spec(folder), "main", device="cpu")

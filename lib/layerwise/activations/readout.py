@@ -153,11 +153,20 @@ def step_curvature(packed: Packed) -> tuple[Tensor, Tensor]:
     angles : Tensor, shape (B,), int64
         How many angles were averaged; a zero difference has none.
     """
+    return mean_angle(*step_angles(packed))
+
+
+def step_angles(packed: Packed) -> tuple[Tensor, Tensor]:
+    """The angles behind `step_curvature`, of all steps, and which of them are defined.
+
+    Shape (B, max(T - 2, 0)) both. Those of the prompts without their first token are the same
+    without the first.
+    """
     states = packed.states.double()
     if states.shape[1] < 3:
         return _no_angle(states)
     steps = states[:, 1:] - states[:, :-1]
-    return _mean_angle(steps, packed.lengths - 2)
+    return _angles(steps, packed.lengths - 2)
 
 
 def state_curvature(packed: Packed) -> tuple[Tensor, Tensor]:
@@ -168,24 +177,30 @@ def state_curvature(packed: Packed) -> tuple[Tensor, Tensor]:
     """
     states = packed.states.double()
     if states.shape[1] < 2:
-        return _no_angle(states)
-    return _mean_angle(states, packed.lengths - 1)
+        return mean_angle(*_no_angle(states))
+    return mean_angle(*_angles(states, packed.lengths - 1))
 
 
-def _mean_angle(vectors: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean angle between successive rows of (B, K, D), of which the first `pairs` pairs count."""
+def mean_angle(angles: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean of each row's defined angles (NaN if there is none), and how many there are."""
+    count = defined.sum(dim=1)
+    return angles.sum(dim=1) / count.double().masked_fill(count == 0, torch.nan), count
+
+
+def _angles(vectors: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
+    """Angles between successive rows of (B, K, D), of which the first `pairs` pairs count.
+
+    Those that are not defined are 0.
+    """
     norms = torch.linalg.vecdot(vectors, vectors).sqrt()
     dots = torch.linalg.vecdot(vectors[:, 1:], vectors[:, :-1])
     both = norms[:, 1:] * norms[:, :-1]
     position = torch.arange(dots.shape[1], device=dots.device)
     defined = (position[None, :] < pairs[:, None]) & (both > 0)
     cosine = (dots / both.masked_fill(~defined, 1)).clamp(-1, 1)
-    angles = torch.arccos(cosine).masked_fill(~defined, 0)
-    count = defined.sum(dim=1)
-    return angles.sum(dim=1) / count.double().masked_fill(count == 0, torch.nan), count
+    return torch.arccos(cosine).masked_fill(~defined, 0), defined
 
 
 def _no_angle(states: Tensor) -> tuple[Tensor, Tensor]:
-    batch = states.shape[0]
-    nothing = torch.full((batch,), torch.nan, dtype=torch.float64, device=states.device)
-    return nothing, torch.zeros(batch, dtype=torch.int64, device=states.device)
+    nothing = torch.zeros(states.shape[0], 0, dtype=torch.float64, device=states.device)
+    return nothing, nothing.bool()

@@ -1,7 +1,7 @@
 """Which quantities are kept of a layer, and all of them from one batch's states at that layer.
 
 The costly parts are shared: one Gram matrix serves the spectra of both protocols, and without
-its first row and column those of ``drop_first``.
+its first row and column those of ``drop_first``; so do the angles between steps.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ def reduce(packed: Packed, needs: Needs) -> dict[str, Tensor]:
     """
     kept: dict[str, list[Tensor]] = {}
     grams: dict[str, Tensor] = {}
+    angles: dict[str, tuple[Tensor, Tensor]] = {}
     width = packed.states.shape[1]
     for tokens in needs.tokens:
         chosen = readout.choose(packed, tokens)
@@ -54,10 +55,13 @@ def reduce(packed: Packed, needs: Needs) -> dict[str, Tensor]:
             states = chosen if paper else readout.normalised(chosen, mean)
             kept.setdefault("pooled", []).append(mean if paper else readout.pooled(states))
             if needs.curvature:
-                angle = readout.step_curvature if paper else readout.state_curvature
-                value, angles = angle(states)
+                value, count = (
+                    readout.mean_angle(*_step_angles(chosen, tokens, angles))
+                    if paper
+                    else readout.state_curvature(states)
+                )
                 kept.setdefault("curvature", []).append(value)
-                kept.setdefault("curvature_angles", []).append(angles)
+                kept.setdefault("curvature_angles", []).append(count)
             if needs.spectra:
                 spectrum = _spectrum(chosen, tokens, paper, grams)
                 missing = width - spectrum.shape[-1]
@@ -91,3 +95,13 @@ def _gram(chosen: Packed, tokens: str, grams: dict[str, Tensor]) -> Tensor:
             else readout.gram(chosen)
         )
     return grams[tokens]
+
+
+def _step_angles(
+    chosen: Packed, tokens: str, angles: dict[str, tuple[Tensor, Tensor]]
+) -> tuple[Tensor, Tensor]:
+    if tokens == "drop_first" and "all" in angles:
+        values, defined = angles["all"]
+        return values[:, 1:], defined[:, 1:]
+    angles[tokens] = readout.step_angles(chosen)
+    return angles[tokens]

@@ -1,0 +1,176 @@
+"""What `extract` costs beside the bare forward pass of the same prompts, in one process.
+
+The bare pass runs the same tokenised prompts in the same batches through the same model and
+throws everything away. Runs of both take turns, and the fastest of each counts, so that another
+program's load touches both; with --cpu-clock and one thread it touches neither. Printed, as JSON
+lines:
+
+- ratios to the bare pass: pooled embeddings and curvature of all layers (both protocols, both
+  token choices), and what each further kind of token spectrum adds
+- seconds a token from few prompts to many, with the memory's high-water mark
+- pads as a share of what was computed; bytes of the file against the token dump it replaces
+- with --profile, where the time of one extraction goes
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+
+from layerwise.activations import batches
+from layerwise.activations.extract import Plan, extract
+from layerwise.models.load import LoadedModel, load
+
+PLANS = {
+    "pooled + curvature": Plan(spectra=False, keep_states=0),
+    "1 spectrum (paper, all)": Plan(protocols=("paper",), tokens=("all",), keep_states=0),
+    "0 spectra (paper, all)": Plan(
+        protocols=("paper",), tokens=("all",), keep_states=0, spectra=False
+    ),
+    "4 spectra": Plan(keep_states=0),
+}
+
+
+clock = time.perf_counter
+
+
+def bare(loaded: LoadedModel, ids: list[list[int]], budget: int) -> float:
+    """Seconds of the model alone."""
+    pad = int(loaded.tokenizer.pad_token_id)
+    start = clock()
+    with torch.inference_mode():
+        for batch in batches.cut([len(p) for p in ids], budget):
+            longest = len(ids[batch[0]])
+            tokens = torch.tensor([ids[i] + [pad] * (longest - len(ids[i])) for i in batch])
+            sizes = torch.tensor([len(ids[i]) for i in batch])
+            inputs: dict[str, Any] = {"input_ids": tokens.to(loaded.device)}
+            if int(sizes.min()) < longest:
+                mask = (torch.arange(longest) < sizes[:, None]).long()
+                inputs["attention_mask"] = mask.to(loaded.device)
+            config: Any = loaded.model.config
+            if "use_cache" in config.to_dict():
+                inputs["use_cache"] = False
+            loaded.model(**inputs)
+    if loaded.device.type == "cuda":
+        torch.cuda.synchronize()
+    return clock() - start
+
+
+def ours(loaded: LoadedModel, texts: list[str], plan: Plan, target: Path) -> float:
+    """Seconds of an extraction: tokenising, the passes, the statistics, the file."""
+    start = clock()
+    extract(
+        loaded, corpus="bench", prompts=[str(i) for i in range(len(texts))], views=[texts],
+        plan=plan, target=target, attributes={},
+    )  # fmt: skip
+    return clock() - start
+
+
+def waste(ids: list[list[int]], budget: int) -> float:
+    """Pads as a share of all that is computed."""
+    cut = list(batches.cut([len(p) for p in ids], budget))
+    computed = sum(len(batch) * len(ids[batch[0]]) for batch in cut)
+    return 1 - sum(map(len, ids)) / computed
+
+
+def say(**facts: Any) -> None:
+    """Print a line of results."""
+    rounded = {k: round(v, 4) if isinstance(v, float) else v for k, v in facts.items()}
+    sys.stdout.write(json.dumps(rounded) + "\n")
+    sys.stdout.flush()
+
+
+def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -> None:
+    """Ratios of each plan to the bare pass."""
+    budget = batches.BUDGET[loaded.device.type]
+    ids, _ = loaded.tokenize(texts)
+    jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, ids, budget)}
+    for name, plan in PLANS.items():
+        jobs[name] = lambda plan=plan, name=name: ours(loaded, texts, plan, folder / f"{name}.h5")
+    bare(loaded, ids[:8], budget)
+    best = dict.fromkeys(jobs, float("inf"))
+    for _ in range(repeats):
+        for name, job in jobs.items():
+            best[name] = min(best[name], job())
+    tokens = sum(map(len, ids))
+    ratio = {name: seconds / best["bare"] for name, seconds in best.items()}
+    dump = tokens * loaded.anatomy.n_layers * loaded.anatomy.hidden * 2
+    say(
+        model=loaded.name, prompts=len(texts), tokens=tokens,
+        tokens_per_second=tokens / best["bare"], padding=waste(ids, budget),
+        pooled_and_curvature=ratio["pooled + curvature"],
+        one_spectrum_adds=ratio["1 spectrum (paper, all)"] - ratio["0 spectra (paper, all)"],
+        each_of_four_adds=(ratio["4 spectra"] - ratio["pooled + curvature"]) / 4,
+        file_bytes=(folder / "4 spectra.h5").stat().st_size, float16_dump_bytes=dump,
+    )  # fmt: skip
+
+
+def scale(loaded: LoadedModel, texts: list[str], counts: list[int], folder: Path) -> None:
+    """Seconds a token, and memory, as the prompts become more."""
+    for count in counts:
+        many = (texts * (count // len(texts) + 1))[:count]
+        tokens = sum(map(len, loaded.tokenize(many)[0]))
+        seconds = ours(loaded, many, Plan(), folder / "scale.h5")
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        say(
+            model=loaded.name, prompts=count, microseconds_per_token=1e6 * seconds / tokens,
+            peak_MiB=round(peak),
+        )  # fmt: skip
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--corpus", type=Path, required=True, help="parquet with a column text")
+    parser.add_argument("--model", nargs=2, action="append", metavar=("NAME", "FOLDER"))
+    parser.add_argument("--prompts", type=int, default=60)
+    parser.add_argument("--words", type=int, nargs="+", default=[0], help="0: texts as they are")
+    parser.add_argument("--scale", type=int, nargs="*", default=[], help="e.g. 100 1000 5000")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--cpu-clock", action="store_true", help="CPU time of this process")
+    parser.add_argument("--profile", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    if arguments.cpu_clock:
+        global clock
+        clock = time.process_time
+    corpus = pd.read_parquet(arguments.corpus)["text"].tolist()
+    for name, place in arguments.model:
+        spec = {"source": {"folder": place}}
+        loaded = load(name, spec, "main", device=arguments.device, dtype=arguments.dtype)
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary)
+            for words in arguments.words:
+                texts = corpus[: arguments.prompts]
+                if words:
+                    # Longer prompts, made of the corpus' own text.
+                    flow = " ".join(corpus * (1 + words // 10)).split()
+                    texts = [
+                        " ".join(flow[i * words : (i + 1) * words])
+                        for i in range(max(4, arguments.prompts * 40 // words))
+                    ]
+                compare(loaded, texts, arguments.repeats, folder)
+            scale(loaded, corpus, arguments.scale, folder)
+            if arguments.profile:
+                profile = cProfile.Profile()
+                profile.runcall(ours, loaded, corpus[: arguments.prompts], Plan(), folder / "p.h5")
+                pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(14)
+
+
+if __name__ == "__main__":
+    main()
