@@ -2,8 +2,8 @@
 
 A CPU is fastest with small batches (about 1,024 tokens), a GPU with large ones; pads are wasted
 work on either. So prompts are sorted by length and cut where the padded size would pass the
-budget, or earlier where a quarter of it is reached and pads would be more than `SLACK`. Work
-goes window by window, so that memory does not grow with the number of prompts.
+budget, or earlier, from a quarter of it or `ENOUGH` tokens on, where pads would be more than
+`SLACK`. Work goes window by window, so that memory does not grow with the number of prompts.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from collections.abc import Iterator, Sequence
 
 BUDGET = {"cpu": 1024, "cuda": 65536}
 
-# Pads as a share of a batch.
-SLACK = 0.04
+# Pads as a share of a batch; and how many tokens keep any device busy enough to cut there.
+SLACK = 0.03
+ENOUGH = 4096
 
 # Results of one window wait in memory until they are written as one slab.
 WINDOW_BYTES = 256 * 2**20
@@ -31,12 +32,12 @@ def cut(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
     """
     order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     batch: list[int] = []
-    tokens = 0
+    tokens, enough = 0, min(budget // 4, ENOUGH)
     for index in order:
         if batch:
             padded = lengths[batch[0]] * (len(batch) + 1)
             pads = padded - tokens - lengths[index]
-            if padded > budget or (tokens * 4 >= budget and pads > SLACK * padded):
+            if padded > budget or (tokens >= enough and pads > SLACK * padded):
                 yield batch
                 batch, tokens = [], 0
         batch.append(index)
