@@ -314,6 +314,20 @@ def test_published_prompt_entropies_obey_what_normalisation_leaves() -> None:
     assert (rows["maxEntropy"] >= rows["logN"] - 1e-9).all()
 
 
+def test_published_infonce_is_chance_among_2n_less_one() -> None:
+    """Plain inner products of short embeddings, and 2N - 1 others: what `reference` computes."""
+    table = published()
+    keys = ["size", "dataset", "split"]
+    dime = table[table["metric"] == "dime"]
+    n = np.exp(dime["raw"] / dime["logN"]).groupby([dime[k] for k in keys]).median().rename("n")
+    rows = table[table["metric"] == "infonce"].merge(n.reset_index(), on=keys)
+    chance = np.log(2 * rows["n"].round() - 1)
+    assert len(rows) > 1000
+    assert (rows["raw"] - chance).abs().max() < 0.3
+    assert (rows["raw"] - chance).abs().median() < 0.02
+    assert (rows["raw"] > np.log(rows["n"])).mean() > 0.99, "not N - 1 others"
+
+
 # Degenerate input
 
 

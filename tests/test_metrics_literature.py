@@ -258,6 +258,10 @@ def test_two_nn_leaves_out_duplicates_and_needs_ten_points() -> None:
     assert found.value == pytest.approx(two_nn(X), rel=1e-9)
     with pytest.raises(UndefinedMetricError, match="10 embeddings that differ"):
         two_nn(np.ones((50, 4)))
+    with pytest.raises(UndefinedMetricError, match="two_nn_discard"):
+        two_nn(X, discard=0.999)
+    with pytest.raises(UndefinedMetricError, match="equally near"):
+        two_nn(np.eye(20))
 
 
 def test_distances_keep_their_digits_far_from_the_origin() -> None:

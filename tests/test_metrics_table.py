@@ -274,6 +274,10 @@ def test_without_views_their_metrics_are_left_out_and_said(
         (line,) = [m for m in caplog.messages if m.startswith(f"{name} is left out")]
         assert f"in {2 * LAYERS} places" in line
         assert "augmented views" in line
+    nothing, no_prompts = compute(path, metrics=["lidar"])
+    assert nothing.empty
+    assert no_prompts.empty
+    assert tuple(nothing.columns) == storage.COLUMNS
 
 
 def test_one_prompt_leaves_its_own_metrics_and_no_nan(

@@ -135,6 +135,9 @@ def dime(
 def compute(layer: LayerInputs) -> Iterator[Overall]:
     """Difference of entropies for every order; the standard error from disjoint groups.
 
+    The dearest of the metrics: 11 spectra of N x N matrices at 10 permutations, 0.5 s for a
+    thousand prompts, 1,000 times that for ten thousand.
+
     Under ``reference``, as in the released code, the Gram matrices are not of unit diagonal, and
     where N > D they are the D x D products ``AᵀA`` and ``BᵀB``, so that the permutation is one of
     features. That has no standard error here: a group of prompts costs as much as all of them.

@@ -45,6 +45,11 @@ def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
     used = np.partition(matrix, 1, axis=1)[:, :2]
     if not (used[:, 1] > used[:, 0]).any():
         raise UndefinedMetricError("TwoNN is not defined where all neighbours are equally near.")
+    if int(len(used) * (1 - discard)) < 2:
+        raise UndefinedMetricError(
+            f"TwoNN needs two ratios, and leaving out {discard:.0%} of {len(used)} leaves fewer: "
+            "lower metrics.two_nn_discard."
+        )
     fit = TwoNN(discard_fraction=discard, dist=True).fit(used)
     return float(fit.dimension_), len(used)
 
