@@ -13,7 +13,7 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: demo report test test-all lint bench clean
+.PHONY: demo report plan test test-all test-slurm test-faults lint bench clean
 
 demo: $(READY)
 	snakemake --cores $(CORES)
@@ -22,11 +22,24 @@ demo: $(READY)
 report: $(READY)
 	snakemake --cores 1 --report results/report.html
 
+# What a run would do, and what it will cost; `make plan ARGS="--configfile presets/…"`.
+plan: $(READY)
+	python scripts/plan_run.py $(ARGS)
+
 test: $(READY) lint
 	pytest -m "not slow"
 
 test-all: $(READY) lint
 	pytest
+
+# A SLURM cluster on this machine (root on Debian), and the workflow on it.
+test-slurm: $(READY)
+	tests/slurm/start_cluster.sh 2
+	pytest tests/slurm; status=$$?; tests/slurm/stop_cluster.sh; exit $$status
+
+# A hundred kills at random moments, full disks, altered files and the like; an hour or so.
+test-faults: $(READY)
+	pytest tests/faults
 
 lint: $(READY)
 	ruff check .

@@ -346,6 +346,26 @@ class Plan:
             scores = [self.score_key(m, r, t) for m, r in points for t in entry["tasks"]]
         return digest(metrics, scores)
 
+    def fetched(self) -> list[str]:
+        """The records of all that a config takes from the hub, each once."""
+        wanted = []
+        for model, entry in self.config["models"].items():
+            if "hub" in entry["source"]:
+                folder = self.path("fetched", "models", encode(model))
+                wanted += [f"{folder}/{encode(r)}.json" for r in entry["revisions"]]
+        for corpus, entry in self.config["corpora"].items():
+            if "hub" in entry["source"]:
+                wanted.append(self.path("fetched", "corpora", f"{encode(corpus)}.json"))
+        for task in self._all_tasks():
+            if self.task_folder(task) is None:
+                wanted.append(self.path("fetched", "tasks", f"{encode(task)}.json"))
+        return wanted
+
+    def _all_tasks(self) -> list[str]:
+        sources = [entry["source"] for entry in self.config["corpora"].values()]
+        of_corpora = [source["task"] for source in sources if "task" in source]
+        return list(dict.fromkeys([*self.config["tasks"], *of_corpora]))
+
     # Where a model is loaded from
 
     def model_spec(self, model: str) -> dict[str, Any]:

@@ -1,0 +1,126 @@
+"""Fill the caches of models, corpora and tasks, on a machine that reaches the hub.
+
+Jobs on compute nodes then find everything offline. What is in the cache already is not fetched
+again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from layerwise.errors import LayerwiseError
+from layerwise.models.failures import why
+from layerwise.models.source import Location
+
+log = logging.getLogger(__name__)
+
+# Weights as safetensors alone, and what else a model and its tokenizer are read from.
+MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
+CODE_FILES = ("*.py",)
+ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
+WEIGHTS = ("*.safetensors", "**/*.gguf")
+
+
+def fetch_model(spec: Mapping[str, Any], revision: str) -> dict[str, Any]:
+    """Fetch a model of the hub at a revision, with the adapters of its entry.
+
+    Parameters
+    ----------
+    spec : mapping
+        The model's config entry, with a ``hub`` in its ``source``.
+
+    Returns
+    -------
+    dict
+        ``repository``, ``revision``, ``commit``, ``bytes`` in the cache; a list
+        ``adapters`` of the same, if there are any.
+
+    Raises
+    ------
+    LayerwiseError
+        If the hub cannot be reached, has no such model or revision, or has no weights as
+        safetensors.
+    """
+    source = spec["source"]
+    code = CODE_FILES if spec.get("trust_remote_code") else ()
+    gguf = source.get("gguf_file")
+    patterns = ("*.json", gguf) if gguf else (*MODEL_FILES, *code)
+    fetched = _snapshot(str(source["hub"]), revision, patterns)
+    for adapter in spec.get("adapters") or ():
+        if "hub" in adapter:
+            asked = str(adapter.get("revision", "main"))
+            fetched.setdefault("adapters", []).append(
+                _snapshot(str(adapter["hub"]), asked, ADAPTER_FILES)
+            )
+    return fetched
+
+
+def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> dict[str, Any]:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    # An export to another framework lies in a folder of its own and is never read.
+    ignored = [] if any(p.endswith(".gguf") for p in patterns) else ["*/*"]
+    try:
+        folder = Path(
+            snapshot_download(
+                repository,
+                revision=revision,
+                allow_patterns=list(patterns),
+                ignore_patterns=ignored,
+            )
+        )
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise LayerwiseError(
+            f"Model {repository} at {revision!r}: {why(error, Location(repository, revision))}"
+        ) from error
+    weights = [file for pattern in WEIGHTS for file in folder.glob(pattern)]
+    if not weights:
+        raise LayerwiseError(
+            f"Model {repository} at {revision!r} has no weights as safetensors there, and pickle "
+            "files are not read; convert it and give it as a local folder."
+        )
+    size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+    log.info("%s at %s: commit %s, %.2f GB", repository, revision, folder.name, size / 1e9)
+    return {
+        "repository": repository,
+        "revision": revision,
+        "commit": folder.name,
+        "bytes": size,
+    }
+
+
+def fetch_corpus(source: Mapping[str, Any]) -> dict[str, Any]:
+    """Fetch a data set of the hub, as a corpus' ``source`` names it.
+
+    Raises
+    ------
+    LayerwiseError
+        As `layerwise.corpora.hub.read_hub`.
+    """
+    from layerwise.corpora.hub import read_hub
+
+    keys = ("name", "split", "column", "revision")
+    asked = {key: source[key] for key in keys if source.get(key) is not None}
+    rows, facts = read_hub(str(source["hub"]), **asked)
+    log.info("%s: %d rows", source["hub"], rows.total)
+    return {"data_set": source["hub"], **asked, **facts, "rows": rows.total}
+
+
+def fetch_task(task: str) -> dict[str, Any]:
+    """Fetch the data of an MTEB task.
+
+    Raises
+    ------
+    LayerwiseError
+        As `layerwise.tasks.catalog.get_task` and `layerwise.tasks.catalog.load`.
+    """
+    from layerwise.tasks.catalog import get_task, load
+
+    loaded = load(get_task(task))
+    dataset = loaded.metadata.dataset
+    log.info("%s: %s", task, dataset["path"])
+    return {"task": task, "data_set": dataset["path"], "revision": dataset.get("revision")}

@@ -1,0 +1,29 @@
+# What the run has cost, by stage and model, for the report. Runs last.
+
+
+localrules:
+    account_run,
+
+
+rule account_run:
+    input:
+        PLAN.targets(),
+    output:
+        report(
+            f"{RESULTS}/report/account.csv",
+            caption="../report/account.rst",
+            category="Account",
+            labels={"table": "cost by stage and model"},
+        ),
+    log:
+        f"{RESULTS}/logs/account_run.log",
+    threads: 1
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(10),
+    params:
+        results=RESULTS,
+    message:
+        "Adding up what the run has cost"
+    shell:
+        "python {SCRIPTS}/account_run.py --results {params.results} --output {output} --log {log}"
