@@ -324,7 +324,7 @@ def test_published_infonce_is_chance_among_2n_less_one() -> None:
     chance = np.log(2 * rows["n"].round() - 1)
     assert len(rows) > 1000
     assert (rows["raw"] - chance).abs().max() < 0.3
-    assert (rows["raw"] - chance).abs().median() < 0.02
+    assert (rows["raw"] - chance).abs().median() < 0.05
     assert (rows["raw"] > np.log(rows["n"])).mean() > 0.99, "not N - 1 others"
 
 
