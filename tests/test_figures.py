@@ -224,6 +224,79 @@ def test_the_table_is_what_is_drawn(tables: Tables) -> None:
     assert_drawn(drawn.table, ["model", "tokens", "row"], "value", drawn.figure)
 
 
+def test_heat_maps_show_the_table(tables: Tables) -> None:
+    assert tables.scores is not None
+    assert tables.metrics is not None
+    drawn = study("task_heatmap", tables, models=["encoder"], tokens=["all"])
+    cells = np.asarray(drawn.figure.axes[0].collections[0].get_array()).reshape(5, 7)
+    scores = tables.scores.query("model == 'encoder' and tokens == 'all'")
+    wide = scores.pivot(index=["task_type", "task"], columns="layer", values="main_score")
+    expected = 100 * wide.sub(wide[6], axis=0).sort_index()
+    np.testing.assert_allclose(cells, expected.to_numpy(), atol=1e-9)
+    names = [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
+    assert names == [task for _, task in expected.index]
+
+    drawn = study("checkpoint_heatmap", tables, models=["nano"], tokens=["all"])
+    image = drawn.figure.axes[0].images[0]
+    metrics = tables.metrics.query(
+        "model == 'nano' and tokens == 'all' and metric == 'prompt_entropy'"
+    )
+    wide = metrics.pivot(index="layer", columns="revision", values="value")[STEPS]
+    np.testing.assert_allclose(np.asarray(image.get_array()), wide.to_numpy())
+    assert image.origin == "lower"  # layer 0 at the bottom
+
+
+def test_layer_choice_shows_the_regret(tables: Tables) -> None:
+    drawn = study("layer_choice", tables, tokens=["all"])
+    points = [
+        float(line.get_xdata()[0])
+        for line in drawn.figure.axes[0].get_lines()
+        if line.get_marker() == "o"
+    ]
+    np.testing.assert_allclose(sorted(points), sorted(100 * drawn.table["regret"]), atol=1e-9)
+    means = [
+        float(line.get_xdata()[0])
+        for line in drawn.figure.axes[0].get_lines()
+        if line.get_marker() == "|"
+    ]
+    expected = 100 * drawn.table.groupby("metric")["regret"].mean()
+    np.testing.assert_allclose(sorted(means), sorted(expected), atol=1e-9)
+    assert means == sorted(means)  # the best rule on top
+
+
+def test_association_points_are_filled_beyond_the_shift_null(tables: Tables) -> None:
+    assert tables.associations is not None
+    table = tables.associations.assign(p_shift=0.5, p_permutation=0.001)
+    first = table["model"] == "encoder"
+    table.loc[first, "p_shift"] = 0.01
+    drawn = study(
+        "association_strength", Tables(associations=table), models=["encoder", "nano"],
+        tokens=["all"],
+    )  # fmt: skip
+    filled = {
+        mpl.colors.to_hex(line.get_markeredgecolor())
+        for line in drawn.figure.axes[0].get_lines()
+        if line.get_marker() == "o" and mpl.colors.to_hex(line.get_color()) != "#ffffff"
+    }
+    assert filled == {style.colour_of("encoder", list(LAYERS)).lower()}
+
+
+def test_overview_says_which_metrics_point_to_the_best_layer() -> None:
+    layers = 11
+    hill = np.sin(np.pi * np.linspace(0, 1, layers))
+    curves = {"curvature": -hill, "lidar": hill, "dime": -hill}  # lower, higher, higher is better
+    drawn = study(
+        "model_overview",
+        Tables(
+            metrics=tidy_metrics(curves, model="encoder"),
+            scores=tidy_scores(np.tile(0.5 + 0.1 * hill, (2, 1)), model="encoder"),
+        ),
+    )
+    assert drawn.facts["best"]["all"]["layer"] == 5
+    assert drawn.facts["near"]["all"] == {"of": 3, "near": ["curvature", "lidar"]}
+    assert "layer 5 of 10 with all tokens (2 of 3 metrics point there)" in drawn.title
+
+
 def test_scores_are_the_mean_over_tasks(tables: Tables) -> None:
     table = study("score_by_depth", tables).table
     assert tables.scores is not None
