@@ -73,3 +73,11 @@ def test_a_models_key_follows_what_changes_its_values(tmp_path: Path) -> None:
     assert before != key(base)
     (folder / "adapter_config.json").write_text("{ }")
     assert key(adapted) != before
+
+
+def test_the_list_of_the_papers_models_is_valid() -> None:
+    listed = yaml.safe_load((ROOT / "presets" / "models.yaml").read_text())
+    base = yaml.safe_load((ROOT / "config.yaml").read_text())
+    filled = complete({**base, "models": {**base["models"], **listed["models"]}}, SCHEMA)
+    assert len(filled["models"]["pythia-410m"]["revisions"]) == 154
+    assert len(filled["models"]["llm2vec-mntp-supervised"]["adapters"]) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
 import json
 import logging
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from conftest import ROOT
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
@@ -29,7 +31,7 @@ from layerwise.activations.embed import embed
 from layerwise.activations.extract import Plan, extract
 from layerwise.activations.layout import Activations
 from layerwise.errors import LayerwiseError
-from layerwise.models import devices, revisions, weights
+from layerwise.models import checkpoints, devices, revisions, weights
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks.layout import Reading
 
@@ -62,12 +64,12 @@ def first_states(model: LoadedModel, ids: list[int]) -> torch.Tensor:
 # Revisions
 
 
-def in_cache(cache: Path, name: str, checkpoints: dict[str, Path]) -> None:
+def in_cache(cache: Path, name: str, folders: dict[str, Path]) -> None:
     """Lay model folders down as the hub's cache has them: refs, snapshots of links, blobs."""
     place = cache / f"models--{name.replace('/', '--')}"
     (place / "refs").mkdir(parents=True)
     (place / "blobs").mkdir()
-    for number, (revision, folder) in enumerate(checkpoints.items()):
+    for number, (revision, folder) in enumerate(folders.items()):
         commit = f"{number + 1:040x}"
         (place / "refs" / revision).write_text(commit)
         snapshot = place / "snapshots" / commit
@@ -95,27 +97,37 @@ def test_revisions_come_from_the_hubs_cache_offline(cache: Path, tmp_path: Path)
         expected = load_file(folders[revision] / "model.safetensors")["embed_in.weight"]
         torch.testing.assert_close(model.model.embed_in.weight.data, expected)
         files.append(extracted(model, tmp_path / f"{revision}.h5", spectra=False))
-    same = weights.same_weights(map(weights.checkpoint_of, files))
+    same = checkpoints.same_weights(map(checkpoints.checkpoint_of, files))
     assert [[c.revision for c in group] for group in same] == [["step0", "step1"]]
+    report = subprocess.run(
+        [sys.executable, "scripts/compare_weights.py", "--files", *map(str, files),
+         "--output", str(tmp_path / "weights.csv")],
+        capture_output=True, text=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    assert "pythia: the weights of step0, step1 are the same" in report.stderr
+    with (tmp_path / "weights.csv").open() as handle:
+        rows = {row["revision"]: row for row in csv.DictReader(handle)}
+    assert [rows[r]["same_as"] for r in ("step0", "step1", "step2")] == ["step1", "step0", ""]
+    assert rows["step0"]["weights_sha256"] == rows["step1"]["weights_sha256"]
     with pytest.raises(LayerwiseError, match=r"pythia.*'step3'.*not in the cache.*network"):
         load("pythia", spec, "step3", device="cpu")
 
 
 def test_equal_weights_of_other_models_or_dtypes_are_no_finding() -> None:
-    def checkpoint(model: str, revision: str, dtype: str = "float32") -> weights.Checkpoint:
-        return weights.Checkpoint(model, revision, dtype, "abc")
+    def checkpoint(model: str, revision: str, dtype: str = "float32") -> checkpoints.Checkpoint:
+        return checkpoints.Checkpoint(model, revision, dtype, "abc")
 
-    assert not weights.same_weights([checkpoint("a", "x"), checkpoint("b", "x")])
-    assert not weights.same_weights([checkpoint("a", "x"), checkpoint("a", "y", "bfloat16")])
+    assert not checkpoints.same_weights([checkpoint("a", "x"), checkpoint("b", "x")])
+    assert not checkpoints.same_weights([checkpoint("a", "x"), checkpoint("a", "y", "bfloat16")])
     twice = [checkpoint("a", "x"), checkpoint("a", "x"), checkpoint("a", "y")]
-    assert weights.same_weights(twice) == [(twice[0], twice[2])]
+    assert checkpoints.same_weights(twice) == [(twice[0], twice[2])]
 
 
 def test_a_file_without_a_hash_is_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.attrs["model"] = "m"
     with pytest.raises(LayerwiseError, match=r"a\.h5 does not say which weights"):
-        weights.checkpoint_of(tmp_path / "a.h5")
+        checkpoints.checkpoint_of(tmp_path / "a.h5")
 
 
 def test_the_hash_sees_one_changed_bit(llama: Path) -> None:

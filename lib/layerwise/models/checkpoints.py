@@ -1,0 +1,79 @@
+"""Which checkpoints of a sweep have the same weights.
+
+Pythia's step0 and step1 are equal on the hub, and more of its branches were wrong over time: two
+revisions with one hash are one model, whatever they are called. Goes by what the files made from
+them say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from layerwise.errors import LayerwiseError
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The weights that a file was made with."""
+
+    model: str
+    revision: str
+    dtype: str
+    sha256: str
+
+
+def checkpoint_of(path: Path) -> Checkpoint:
+    """What a file of activations or embeddings says of the weights it was made with.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is not such a file.
+    """
+    import h5py
+
+    try:
+        with h5py.File(path) as file:
+            attributes = dict(file.attrs)
+        return Checkpoint(
+            *(str(attributes[k]) for k in ("model", "revision", "dtype", "weights_sha256"))
+        )
+    except (OSError, KeyError) as error:
+        raise LayerwiseError(
+            f"{path} does not say which weights it was made with ({error}); delete it and run "
+            "snakemake again."
+        ) from error
+
+
+def same_weights(checkpoints: Iterable[Checkpoint]) -> list[Sequence[Checkpoint]]:
+    """Groups of two or more different revisions of one model whose weights are equal.
+
+    Revisions stand in the order they came in; so do the groups.
+    """
+    distinct = list(dict.fromkeys(checkpoints))
+    order = {checkpoint: place for place, checkpoint in enumerate(distinct)}
+
+    def weights(checkpoint: Checkpoint) -> tuple[str, str, str]:
+        return checkpoint.model, checkpoint.dtype, checkpoint.sha256
+
+    groups = [tuple(g) for _, g in groupby(sorted(distinct, key=weights), key=weights)]
+    return sorted((g for g in groups if len(g) > 1), key=lambda g: order[g[0]])
+
+
+def table(checkpoints: Iterable[Checkpoint]) -> list[dict[str, str]]:
+    """One row a checkpoint: its hash, and which others of its model have the same weights."""
+    distinct = list(dict.fromkeys(checkpoints))
+    twins = {one: group for group in same_weights(distinct) for one in group}
+    return [
+        {
+            "model": one.model,
+            "revision": one.revision,
+            "dtype": one.dtype,
+            "weights_sha256": one.sha256,
+            "same_as": " ".join(o.revision for o in twins.get(one, ()) if o != one),
+        }
+        for one in distinct
+    ]
