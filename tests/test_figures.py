@@ -496,10 +496,11 @@ def test_caption_is_plain_text(tables: Tables) -> None:
     from docutils.core import publish_parts
 
     drawn = study("score_by_depth", tables)
-    odd = Drawn(drawn.figure, drawn.table, "a_model_ *x* `y` |z|", drawn.caption, {})
+    odd = Drawn(drawn.figure, drawn.table, "a_model_ *x* `y` |z|", "On model_ by *x*.", {})
     body = publish_parts(odd.rst(), writer="html")["body"]
     assert "system-message" not in body
     assert "<strong>a_model_ *x* `y` |z|</strong>" in body
+    assert "On model_ by *x*." in body
     assert plain("a\\b") == "a\\\\b"
 
 
