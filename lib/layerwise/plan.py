@@ -121,6 +121,7 @@ class Plan:
             wanted.append(self.path("tables", f"{name}.csv"))
             if self.config["studies"][study]["kind"] in WITH_ASSOCIATIONS:
                 wanted.append(self.path("associations", f"{name}.parquet"))
+        wanted += [self.path("nano", encode(model), "losses.csv") for model in self.config["nano"]]
         if self.all_scores():
             wanted.append(self.path("report", "best_layers.csv"))
         return wanted
