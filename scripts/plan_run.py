@@ -27,7 +27,7 @@ def main(arguments: argparse.Namespace) -> None:
     if asked.returncode:
         last = (asked.stderr.strip() or asked.stdout.strip()).splitlines()[-8:]
         raise LayerwiseError("Snakemake could not plan this run: " + " ".join(last))
-    table = estimate(pending_jobs(asked.stdout), past_jobs(arguments.results))
+    table = estimate(pending_jobs(asked.stdout, arguments.results), past_jobs(arguments.results))
     if table.empty:
         sys.stdout.write("Nothing to be done.\n")
     else:

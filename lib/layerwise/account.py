@@ -37,7 +37,9 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
     "import_published": ("published/{0}.scores.parquet", "published/{0}.metrics.parquet"),
     "find_best_layers": ("report/best_layers.csv", "report/best_layers.rst"),
 }
-# Stages whose jobs belong to no model, however many parts their benchmark's path has.
+# Of stages that make a folder, how many parts of its path tell their jobs apart.
+FOLDER_DEPTH = {"train_nano": 1, "convert_gguf": 2}
+# Stages whose jobs belong to a model, the first part of the item.
 WITH_MODEL = {
     "train_nano", "convert_gguf", "extract_activations", "compute_metrics", "embed_task",
     "score_task",
@@ -160,12 +162,13 @@ def _summary(group: pd.DataFrame) -> tuple[float, ...]:
     )
 
 
-def pending_jobs(summary: str) -> list[Job]:
+def pending_jobs(summary: str, results: Path) -> list[Job]:
     """The jobs that a run would do, each once.
 
     Parameters
     ----------
     summary : what ``snakemake --summary`` writes: tab-separated, a row an output file
+    results : the folder that the run writes to
 
     Raises
     ------
@@ -173,15 +176,34 @@ def pending_jobs(summary: str) -> list[Job]:
         If it is not such a table.
     """
     lines = [line.split("\t") for line in summary.splitlines() if "\t" in line]
-    if not lines or "log-file(s)" not in lines[0] or "plan" not in lines[0]:
+    columns = ("output_file", "rule", "plan")
+    if not lines or not set(columns) <= set(lines[0]):
         raise LayerwiseError(
-            "snakemake --summary gave no table of files with the columns log-file(s) and plan; "
-            "run it by hand to see what it says."
+            "snakemake --summary gave no table of files with the columns output_file, rule and "
+            "plan; run it by hand to see what it says."
         )
-    log_file, plan = lines[0].index("log-file(s)"), lines[0].index("plan")
-    waiting = (row[log_file] for row in lines[1:] if row[plan] == "update pending")
-    logs = dict.fromkeys(entry for entry in waiting if "logs/" in entry)
-    return [Job.of(entry.partition("logs/")[2].removesuffix(".log")) for entry in logs]
+    file, rule, plan = (lines[0].index(column) for column in columns)
+    found = (
+        _job_of(row[rule], Path(row[file]), Path(results))
+        for row in lines[1:]
+        if row[plan] == "update pending"
+    )
+    return list(dict.fromkeys(found))
+
+
+def _job_of(rule: str, made: Path, results: Path) -> Job:
+    """The job of a rule that makes a file. Files of one job give one and the same."""
+    stage = "train_nano" if rule.startswith("train_") else rule
+    path = made.relative_to(results).as_posix() if made.is_relative_to(results) else str(made)
+    # The longest ending first: a table of prompts ends as any other table does.
+    for pattern in sorted(OUTPUTS.get(stage, ()), key=len, reverse=True):
+        before, _, after = pattern.partition("{0}")
+        if "{0}" in pattern and path.startswith(before) and path.endswith(after):
+            item = path[len(before) : len(path) - len(after)]
+            if stage in FOLDER_DEPTH:
+                item = "/".join(item.split("/")[: FOLDER_DEPTH[stage]])
+            return Job.of(f"{stage}/{item}")
+    return Job.of(stage)
 
 
 def estimate(pending: Iterable[Job], past: pd.DataFrame) -> pd.DataFrame:
