@@ -533,6 +533,7 @@ def test_default_metrics_can_be_replaced() -> None:
     assert named.curves[0].protocol == "reference"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not PUBLISHED.is_dir(), reason="the published tables are not beside the repository"
 )
