@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,12 +25,12 @@ from mteb.models.abs_encoder import AbsEncoder
 from mteb.results import TaskResult
 
 from layerwise.errors import LayerwiseError
-from layerwise.tasks import catalog, evaluation, names, results, texts
+from layerwise.tasks import catalog, evaluation, names, results, score, texts
 from layerwise.tasks.classes import CLASSES
 from layerwise.tasks.encoders import StoredEncoder, model_meta
 from layerwise.tasks.layout import Embeddings, Reading
 from layerwise.tasks.results import Settings
-from layerwise.tasks.score import Job, normalized, score_task
+from layerwise.tasks.score import Job, Worker, normalized, score_task
 
 LAYERS = 3
 pytest_plugins = ["task_fixtures"]
@@ -96,6 +99,12 @@ class Case:
             if about["tokens"] == "all":
                 found[about["layer"]] = path
         return found
+
+
+@pytest.fixture(autouse=True)
+def processes_for_small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let two threads be two processes on the tests' few texts, too."""
+    monkeypatch.setattr(score, "TEXTS_PER_PROCESS", 1)
 
 
 @pytest.fixture
@@ -299,6 +308,35 @@ def test_a_text_without_embedding_is_named(similarity: Case, threads: int) -> No
     with pytest.raises(LayerwiseError, match="has no embedding of the text") as caught:
         similarity.score(threads=threads)
     assert lost in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ((4, 62, 50, "STS"), 1),
+        ((4, 62, 2_000, "Reranking"), 2),
+        ((4, 62, 50_000, "PairClassification"), 4),
+        ((4, 62, 50, "Clustering"), 4),
+        ((4, 3, 50, "Classification"), 3),
+        ((1, 62, 50_000, "STS"), 1),
+        ((0, 62, 10, "Classification"), 1),
+    ],
+)
+def test_small_work_is_done_by_few_processes(
+    given: tuple[int, int, int, str], expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(score, "TEXTS_PER_PROCESS", 100_000)
+    assert score.processes(*given) == expected
+
+
+def test_a_process_that_is_killed_is_said(
+    similarity: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if sys.platform != "linux":
+        pytest.skip("only a forked process dies as it is told here")
+    monkeypatch.setattr(Worker, "score", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(LayerwiseError, match="killed, most likely for want of memory"):
+        similarity.score(threads=2)
 
 
 def test_a_file_about_another_task_is_refused(similarity: Case) -> None:

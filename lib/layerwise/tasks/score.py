@@ -41,6 +41,9 @@ VERSION = "1"
 # What mteb's numbers come out of.
 LIBRARIES = ("mteb", "scikit-learn", "scipy")
 
+PAIRWISE = ("PairClassification", "Reranking", "STS")
+TEXTS_PER_PROCESS = 100_000
+
 Unit = tuple[Reading, int]
 
 
@@ -168,7 +171,8 @@ def score_task(
     model, revision : str, optional
         Refuse a file about another one.
     threads : int
-        Processes to use, each with one thread.
+        Most processes to use, each with one thread; fewer where they would cost more than they
+        bring.
 
     Raises
     ------
@@ -180,10 +184,11 @@ def score_task(
         units = [(reading, layer) for layer in range(file.n_layers) for reading in file.readings]
         about = {"model": file.model, "revision": file.revision}
         last = max(file.n_layers - 1, 1)
+        n_texts = len(file.keys)
     documents: dict[Unit, dict[str, Any]] = {}
     kept = 0
     with Progress(len(units), f"scoring {job.task}", "layer") as bar:
-        for unit, document, fresh in _scored(job, units, min(threads, len(units))):
+        for unit, document, fresh in _scored(job, units, n_texts, threads):
             documents[unit] = document
             kept += not fresh
             bar.update()
@@ -203,16 +208,30 @@ def score_task(
         pq.write_table(made.replace_schema_metadata(facts), partial)
 
 
+def processes(threads: int, n_units: int, n_texts: int, task_type: str) -> int:
+    """How many processes score fastest: a process of its own takes about half a second to start.
+
+    Where scores are similarities of pairs, a layer takes milliseconds per thousand texts.
+    """
+    if task_type in PAIRWISE:
+        threads = min(threads, 1 + n_units * n_texts // TEXTS_PER_PROCESS)
+    return max(1, min(threads, n_units))
+
+
 def _scored(
-    job: Job, units: Sequence[Unit], threads: int
+    job: Job, units: Sequence[Unit], n_texts: int, threads: int
 ) -> Iterator[tuple[Unit, dict[str, Any], bool]]:
     """Score the units, in this process or over several; results come as they are ready."""
     # Imported before processes are made, so that they need not import them again.
     import mteb  # noqa: F401
     import torch  # noqa: F401
 
+    from layerwise.tasks import catalog
+
     logging.getLogger("mteb").setLevel(logging.WARNING)
-    if threads <= 1:
+    task_type = catalog.get_task(job.task, job.folders).metadata.type
+    threads = processes(threads, len(units), n_texts, task_type)
+    if threads == 1:
         with _one_thread():
             worker = Worker(job)
             yield from map(worker.score, units)
