@@ -6,6 +6,8 @@ import ast
 from pathlib import Path
 
 import pytest
+import yaml
+from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -62,7 +64,10 @@ def test_leftovers_of_dead_writers_go(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LayerwiseError, match="Could not write"), replacing(tmp_path / "file" / "x"):
+    with (
+        pytest.raises(LayerwiseError, match="Could not write"),
+        replacing(tmp_path / "file" / "x"),
+    ):
         pass
 
 
@@ -73,6 +78,14 @@ def test_text_hashes_do_not_run_together(a: list[str], b: list[str]) -> None:
 
 def test_lone_surrogates_have_a_hash() -> None:
     assert sha256_text("\ud800") != sha256_text("\ud801")
+
+
+def test_the_conda_environment_agrees_with_the_lock() -> None:
+    lock = (ROOT / "envs" / "requirements.lock").read_text().splitlines()
+    pins = [line for line in lock if line and not line.startswith("#")]
+    environment = yaml.safe_load((ROOT / "envs" / "environment.yaml").read_text())
+    assert environment["dependencies"][-1]["pip"] == pins
+    assert "torch==2.13.0" in pins
 
 
 # Fingerprints

@@ -17,13 +17,16 @@ rule account_run:
         ),
     log:
         f"{RESULTS}/logs/account_run.log",
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(2000),
         runtime=grows(10),
     params:
-        results=RESULTS,
+        script=f"{SCRIPTS}/account_run.py",
+        results=output_grandparent,
     message:
         "Adding up what the run has cost"
     shell:
-        "python {SCRIPTS}/account_run.py --results {params.results} --output {output} --log {log}"
+        "python {params.script} --results {params.results} --output {output} --log {log}"

@@ -1,23 +1,6 @@
 # What the metrics have to do with the scores, study by study.
 
 
-def associate_key(wildcards):
-    return PLAN.associate_key(study_of(wildcards))
-
-
-def study_metrics(wildcards):
-    return PLAN.tables(study_of(wildcards), "metrics")
-
-
-def study_scores(wildcards):
-    return PLAN.tables(study_of(wildcards), "scores")
-
-
-def association_tables(wildcards):
-    tables = {"metrics": study_metrics(wildcards), "scores": study_scores(wildcards)}
-    return table_arguments(f"associate.{wildcards.study}", tables)
-
-
 rule associate_metrics:
     input:
         metrics=study_metrics,
@@ -28,30 +11,22 @@ rule associate_metrics:
         f"{RESULTS}/logs/associate_metrics/{{study}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/associate_metrics/{{study}}.tsv"
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(4000),
         runtime=grows(60),
     params:
+        script=f"{SCRIPTS}/associate_metrics.py",
         key=associate_key,
         settings=as_json(config["association"]),
         tables=association_tables,
     message:
         "Associating metrics with scores for {wildcards.study}"
     shell:
-        "python {SCRIPTS}/associate_metrics.py {params.tables:q}"
+        "python {params.script} {params.tables:q}"
         " --settings {params.settings:q} --output {output} --log {log}"
-
-
-def published_table(table):
-    def of(wildcards):
-        return config["published"][decode(wildcards.published)][table]
-
-    return of
-
-
-def published_key(wildcards):
-    return PLAN.published_key(decode(wildcards.published))
 
 
 rule import_published:
@@ -65,16 +40,19 @@ rule import_published:
         f"{RESULTS}/logs/import_published/{{published}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/import_published/{{published}}.tsv"
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(2000),
         runtime=grows(10),
     params:
+        script=f"{SCRIPTS}/import_published.py",
         key=published_key,
     message:
         "Reading the published tables {wildcards.published}"
     shell:
-        "python {SCRIPTS}/import_published.py --published-scores {input.scores}"
+        "python {params.script} --published-scores {input.scores}"
         " --published-metrics {input.metrics} --scores {output.scores}"
         " --metrics {output.metrics} --log {log}"
 
@@ -89,11 +67,14 @@ rule find_best_layers:
         f"{RESULTS}/logs/find_best_layers.log",
     benchmark:
         f"{RESULTS}/benchmarks/find_best_layers.tsv"
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(2000),
         runtime=grows(20),
     params:
+        script=f"{SCRIPTS}/find_best_layers.py",
         key=PLAN.best_key(),
         tables=table_arguments("best", {"scores": PLAN.all_scores()}),
         order=as_json(list(config["models"])),
@@ -101,5 +82,5 @@ rule find_best_layers:
     message:
         "Finding each model's best layer"
     shell:
-        "python {SCRIPTS}/find_best_layers.py {params.tables:q} --order {params.order:q}"
+        "python {params.script} {params.tables:q} --order {params.order:q}"
         " --seed {params.seed} --output {output.table} --page {output.page} --log {log}"

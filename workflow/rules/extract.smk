@@ -1,12 +1,6 @@
 # One forward pass per prompt and view; every layer of one model at one checkpoint in one file.
 
 
-def extract_key(wildcards):
-    return PLAN.extract_key(
-        model_of(wildcards), revision_of(wildcards), corpus_of(wildcards)
-    )
-
-
 rule extract_activations:
     input:
         model_folder,
@@ -20,12 +14,16 @@ rule extract_activations:
         f"{RESULTS}/benchmarks/extract_activations/{{model}}/{{revision}}/{{corpus}}.tsv"
     # Long jobs first, so that the short ones fill the gaps.
     priority: 5
+    conda:
+        ENVIRONMENT
     threads: config["extract"]["threads"]
     resources:
         mem_mb=grows(8000),
         runtime=grows(120),
         gpu=int(ON_GPU),
     params:
+        script=f"{SCRIPTS}/extract_activations.py",
+        machine=MACHINE,
         key=extract_key,
         model=model_of,
         spec=model_spec,
@@ -34,7 +32,7 @@ rule extract_activations:
     message:
         "Extracting {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        "python {SCRIPTS}/extract_activations.py --model {params.model:q} --spec {params.spec:q}"
+        "python {params.script} --model {params.model:q} --spec {params.spec:q}"
         " --revision {params.revision:q} --corpus {input.corpus} --views {input.views}"
-        " --settings {params.settings:q} --machine {MACHINE:q} --key {params.key}"
+        " --settings {params.settings:q} --machine {params.machine:q} --key {params.key}"
         " --output {output} --threads {threads} --log {log}"

@@ -9,31 +9,25 @@ localrules:
     fetch_task,
 
 
-def hub_model(wildcards):
-    entry = config["models"][model_of(wildcards)]
-    return as_json({key: value for key, value in entry.items() if key != "revisions"})
-
-
-def hub_corpus(wildcards):
-    return as_json(config["corpora"][corpus_of(wildcards)]["source"])
-
-
 rule fetch_model:
     output:
         f"{RESULTS}/fetched/models/{{model}}/{{revision}}.json",
     log:
         f"{RESULTS}/logs/fetch_model/{{model}}/{{revision}}.log",
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(1000),
         runtime=grows(120),
     params:
+        script=f"{SCRIPTS}/fetch_inputs.py",
         spec=hub_model,
         revision=revision_of,
     message:
         "Fetching {wildcards.model} at {wildcards.revision}"
     shell:
-        "python {SCRIPTS}/fetch_inputs.py --model {params.spec:q} --revision {params.revision:q}"
+        "python {params.script} --model {params.spec:q} --revision {params.revision:q}"
         " --output {output} --log {log}"
 
 
@@ -42,16 +36,19 @@ rule fetch_corpus:
         f"{RESULTS}/fetched/corpora/{{corpus}}.json",
     log:
         f"{RESULTS}/logs/fetch_corpus/{{corpus}}.log",
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(2000),
         runtime=grows(120),
     params:
+        script=f"{SCRIPTS}/fetch_inputs.py",
         source=hub_corpus,
     message:
         "Fetching the texts of {wildcards.corpus}"
     shell:
-        "python {SCRIPTS}/fetch_inputs.py --corpus {params.source:q} --output {output} --log {log}"
+        "python {params.script} --corpus {params.source:q} --output {output} --log {log}"
 
 
 rule fetch_task:
@@ -59,16 +56,19 @@ rule fetch_task:
         f"{RESULTS}/fetched/tasks/{{task}}.json",
     log:
         f"{RESULTS}/logs/fetch_task/{{task}}.log",
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(4000),
         runtime=grows(120),
     params:
+        script=f"{SCRIPTS}/fetch_inputs.py",
         task=task_of,
     message:
         "Fetching the data of {wildcards.task}"
     shell:
-        "python {SCRIPTS}/fetch_inputs.py --task {params.task:q} --output {output} --log {log}"
+        "python {params.script} --task {params.task:q} --output {output} --log {log}"
 
 
 rule fetch:

@@ -1,12 +1,6 @@
 # From activations to the tidy table of metrics, all layers of a file at once, on CPU.
 
 
-def metrics_key(wildcards):
-    return PLAN.metrics_key(
-        model_of(wildcards), revision_of(wildcards), corpus_of(wildcards)
-    )
-
-
 rule compute_metrics:
     input:
         f"{RESULTS}/activations/{{model}}/{{revision}}/{{corpus}}.h5",
@@ -17,11 +11,14 @@ rule compute_metrics:
         f"{RESULTS}/logs/compute_metrics/{{model}}/{{revision}}/{{corpus}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/compute_metrics/{{model}}/{{revision}}/{{corpus}}.tsv"
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(4000),
         runtime=grows(30),
     params:
+        script=f"{SCRIPTS}/compute_metrics.py",
         key=metrics_key,
         model=model_of,
         revision=revision_of,
@@ -30,7 +27,7 @@ rule compute_metrics:
     message:
         "Metrics of {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        "python {SCRIPTS}/compute_metrics.py --activations {input} --model {params.model:q}"
+        "python {params.script} --activations {input} --model {params.model:q}"
         " --revision {params.revision:q} --corpus {params.corpus:q}"
         " --settings {params.settings:q} --output {output.table}"
         " --prompts-output {output.prompts} --threads {threads} --log {log}"

@@ -1,22 +1,6 @@
 # Models that have to be made before they can be loaded. The rest of the workflow sees folders.
 
 
-def nano_settings(wildcards):
-    return as_json(config["nano"][model_of(wildcards)])
-
-
-def nano_key(wildcards):
-    return PLAN.nano_key(model_of(wildcards))
-
-
-def convert_source(wildcards):
-    return as_json(config["models"][model_of(wildcards)]["source"])
-
-
-def convert_key(wildcards):
-    return PLAN.convert_key(model_of(wildcards))
-
-
 for NANO in config["nano"]:
 
     rule:
@@ -41,19 +25,22 @@ for NANO in config["nano"]:
             f"{RESULTS}/benchmarks/train_nano/{encode(NANO)}.tsv"
         # Started first, so that the long trainings run beside everything else.
         priority: 10
+        conda:
+            ENVIRONMENT
         threads: 1
         resources:
             mem_mb=grows(4000),
             runtime=grows(30),
         params:
+            script=f"{SCRIPTS}/train_nano.py",
             key=PLAN.nano_key(NANO),
             settings=as_json(config["nano"][NANO]),
             revisions=config["models"][NANO]["revisions"],
-            folder=f"{RESULTS}/nano/{encode(NANO)}",
+            folder=output_grandparent,
         message:
             f"Training {NANO}"
         shell:
-            "python {SCRIPTS}/train_nano.py --texts {input} --settings {params.settings:q}"
+            "python {params.script} --texts {input} --settings {params.settings:q}"
             " --revisions {params.revisions:q} --folder {params.folder}"
             " --key {params.key} --losses {output.losses} --threads {threads} --log {log}"
 
@@ -65,17 +52,20 @@ rule convert_gguf:
         f"{RESULTS}/logs/convert_gguf/{{model}}/{{revision}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/convert_gguf/{{model}}/{{revision}}.tsv"
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(6000),
         runtime=grows(20),
     params:
+        script=f"{SCRIPTS}/convert_gguf.py",
         key=convert_key,
         source=convert_source,
         revision=revision_of,
-        folder=f"{RESULTS}/converted/{{model}}/{{revision}}",
+        folder=output_folder,
     message:
         "Converting {wildcards.model} from GGUF"
     shell:
-        "python {SCRIPTS}/convert_gguf.py --source {params.source:q} --revision {params.revision:q}"
+        "python {params.script} --source {params.source:q} --revision {params.revision:q}"
         " --output {params.folder} --key {params.key} --log {log}"

@@ -1,35 +1,5 @@
 # Every text of a task encoded once for all layers (GPU), then mteb's evaluators (CPU).
 
-from layerwise.tasks.names import QUICKSTART
-
-
-def folder_input(wildcards):
-    """A task's data, if a rule makes it."""
-    task = task_of(wildcards)
-    made = task in PLAN.quickstart_tasks
-    return [f"{RESULTS}/tasks/{encode(task)}.made"] if made else []
-
-
-def task_folders(wildcards):
-    folder = PLAN.task_folder(task_of(wildcards))
-    return as_json({task_of(wildcards): folder} if folder else {})
-
-
-def texts_key(wildcards):
-    return PLAN.texts_key(task_of(wildcards))
-
-
-def embed_key(wildcards):
-    return PLAN.embed_key(
-        model_of(wildcards), revision_of(wildcards), task_of(wildcards)
-    )
-
-
-def score_key(wildcards):
-    return PLAN.score_key(
-        model_of(wildcards), revision_of(wildcards), task_of(wildcards)
-    )
-
 
 rule make_tasks:
     input:
@@ -40,18 +10,21 @@ rule make_tasks:
         f"{RESULTS}/logs/make_tasks.log",
     benchmark:
         f"{RESULTS}/benchmarks/make_tasks.tsv"
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(2000),
         runtime=grows(10),
     params:
+        script=f"{SCRIPTS}/make_tasks.py",
         key=PLAN.make_tasks_key,
         tasks=list(QUICKSTART),
-        folder=f"{RESULTS}/tasks",
+        folder=output_folder,
     message:
         "Making the quickstart's tasks"
     shell:
-        "python {SCRIPTS}/make_tasks.py --wikipedia {input} --tasks {params.tasks:q}"
+        "python {params.script} --wikipedia {input} --tasks {params.tasks:q}"
         " --output {params.folder} --log {log}"
 
 
@@ -64,18 +37,21 @@ rule list_task_texts:
         f"{RESULTS}/logs/list_task_texts/{{task}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/list_task_texts/{{task}}.tsv"
+    conda:
+        ENVIRONMENT
     threads: 1
     resources:
         mem_mb=grows(4000),
         runtime=grows(30),
     params:
+        script=f"{SCRIPTS}/list_task_texts.py",
         key=texts_key,
         task=task_of,
         folders=task_folders,
     message:
         "Listing the texts of {wildcards.task}"
     shell:
-        "python {SCRIPTS}/list_task_texts.py --task {params.task:q} --folders {params.folders:q}"
+        "python {params.script} --task {params.task:q} --folders {params.folders:q}"
         " --output {output} --log {log}"
 
 
@@ -89,12 +65,16 @@ rule embed_task:
         f"{RESULTS}/logs/embed_task/{{model}}/{{revision}}/{{task}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/embed_task/{{model}}/{{revision}}/{{task}}.tsv"
+    conda:
+        ENVIRONMENT
     threads: config["extract"]["threads"]
     resources:
         mem_mb=grows(8000),
         runtime=grows(120),
         gpu=int(ON_GPU),
     params:
+        script=f"{SCRIPTS}/embed_task.py",
+        machine=MACHINE,
         key=embed_key,
         model=model_of,
         spec=model_spec,
@@ -104,9 +84,9 @@ rule embed_task:
     message:
         "Embedding {wildcards.task} with {wildcards.model} at {wildcards.revision}"
     shell:
-        "python {SCRIPTS}/embed_task.py --model {params.model:q} --spec {params.spec:q}"
+        "python {params.script} --model {params.model:q} --spec {params.spec:q}"
         " --revision {params.revision:q} --task {params.task:q} --texts {input.texts}"
-        " --settings {params.settings:q} --machine {MACHINE:q} --key {params.key}"
+        " --settings {params.settings:q} --machine {params.machine:q} --key {params.key}"
         " --output {output} --threads {threads} --log {log}"
 
 
@@ -120,11 +100,14 @@ rule score_task:
         f"{RESULTS}/logs/score_task/{{model}}/{{revision}}/{{task}}.log",
     benchmark:
         f"{RESULTS}/benchmarks/score_task/{{model}}/{{revision}}/{{task}}.tsv"
+    conda:
+        ENVIRONMENT
     threads: config["scoring"]["threads"]
     resources:
         mem_mb=grows(6000),
         runtime=grows(120),
     params:
+        script=f"{SCRIPTS}/score_task.py",
         key=score_key,
         model=model_of,
         revision=revision_of,
@@ -135,7 +118,7 @@ rule score_task:
     message:
         "Scoring {wildcards.model} at {wildcards.revision} on {wildcards.task}"
     shell:
-        "python {SCRIPTS}/score_task.py --embeddings {input.embeddings} --model {params.model:q}"
+        "python {params.script} --embeddings {input.embeddings} --model {params.model:q}"
         " --revision {params.revision:q} --task {params.task:q}"
         " --folders {params.folders:q} --settings {params.settings:q}"
         " --layers {params.layers} --output {output} --threads {threads} --log {log}"

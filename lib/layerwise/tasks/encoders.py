@@ -106,11 +106,15 @@ class StoredEncoder(AbsEncoder):
             If a text is not among those that were embedded.
         """
         assert self._embeddings is not None
-        return self._embeddings[[self._row(text) for text in texts_of(inputs)]]
+        asked = texts_of(inputs)
+        self._learn(asked)
+        return self._embeddings[[self._known[text] for text in asked]]
 
-    def _row(self, text: str) -> int:
-        row = self._known.get(text)
-        if row is None:
+    def _learn(self, asked: list[str]) -> None:
+        """Find the rows of texts that were not asked for before."""
+        for text in asked:
+            if text in self._known:
+                continue
             row = self._rows.get(sha256_text(text))
             if row is None:
                 raise LayerwiseError(
@@ -118,4 +122,3 @@ class StoredEncoder(AbsEncoder):
                     "for other data; delete it and run snakemake again."
                 )
             self._known[text] = row
-        return row
