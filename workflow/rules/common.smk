@@ -23,7 +23,7 @@ SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
 ENVIRONMENT = "../../envs/environment.yaml"
 # Jobs import the library that lies beside the workflow, whatever environment they run in.
 LIBRARY = Path(workflow.basedir).parent / "lib"
-shell.prefix(f"export PYTHONPATH={LIBRARY}${{PYTHONPATH:+:$PYTHONPATH}}; ")
+shell.prefix(f"export PYTHONPATH={LIBRARY}${{{{PYTHONPATH:+:$PYTHONPATH}}}}; ")
 
 
 class Untracked(str):
