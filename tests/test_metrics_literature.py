@@ -409,25 +409,21 @@ def test_reference_dataset_entropy_clamps_the_smaller_product(n: int, d: int) ->
     assert largest.value == pytest.approx(-math.log(p.max()), abs=1e-10)
 
 
-@pytest.mark.parametrize("protocol", ["paper", "reference"])
-@pytest.mark.parametrize(("n", "d", "v"), [(80, 10, 6), (60, 10, 3), (25, 80, 4)])
-def test_the_error_of_lidar_knows_which_prompts_scatter(
-    protocol: str, n: int, d: int, v: int
-) -> None:
-    """Where prompts differ in how far augmentation moves them: a quarter of the error."""
+@pytest.mark.parametrize(("n", "d", "v"), [(80, 10, 6), (120, 10, 3)])
+def test_the_error_of_lidar_knows_which_prompts_scatter(n: int, d: int, v: int) -> None:
+    """Where augmentation moves a quarter of the prompts ten times as far as the others.
+
+    Without the part of the scatter within classes, a third of the error would be missing.
+    """
     rng = np.random.default_rng(0)
+    noise = np.where(np.arange(n) % 4 == 0, 0.5, 0.05)[None, :, None]
     base = rng.normal(size=(1, n, d)) * np.arange(1, d + 1) ** -0.7
-    noise = 0.3 * np.exp(rng.normal(size=(1, n, 1)))
     views = np.concatenate([base, base + noise * rng.normal(size=(v, n, d))])
-    errors = values_and_errors(layer_of(views, protocol), "lidar")[:, 1]
-    left_out = np.stack(
-        [
-            values_and_errors(layer_of(views, protocol, np.delete(np.arange(n), i)), "lidar")[:, 0]
-            for i in range(n)
-        ]
-    )
-    jackknife = [uncertainty.from_leave_one_out(column) for column in left_out.T]
-    assert errors == pytest.approx(jackknife, rel=0.2)
+    errors = values_and_errors(layer_of(views), "lidar")[:, 1]
+    rows = np.arange(n)
+    left_out = [values_and_errors(layer_of(views, rows=np.delete(rows, i)), "lidar") for i in rows]
+    jackknife = uncertainty.from_leave_one_out(np.asarray(left_out)[:, 0, 0])
+    assert errors[0] == pytest.approx(jackknife, rel=0.2)
 
 
 @pytest.mark.parametrize(("n", "d"), [(60, 12), (40, 60)])

@@ -7,6 +7,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -207,6 +208,26 @@ def test_the_two_ways_to_whiten_agree() -> None:
         expected = np.sort(np.linalg.eigvals(np.linalg.solve(within, between)).real)[::-1]
         found = discriminants(whitened.classes)[0]
         assert np.allclose(found, expected[: len(found)], atol=1e-8 * expected[0])
+
+
+@pytest.mark.parametrize(("v", "n", "d"), [(4, 12, 10), (4, 5, 40), (2, 30, 10), (2, 5, 40)])
+def test_each_prompts_part_of_the_scatter_is_that_of_its_residuals(v: int, n: int, d: int) -> None:
+    """Along generalised eigenvectors from elsewhere, on both sides of the switch."""
+    rng = np.random.default_rng(2)
+    views = rng.normal(size=(1, n, d)) + 0.5 * rng.normal(size=(v, n, d))
+    between, within = scatters(views, 0.1)
+    values, vectors = scipy.linalg.eigh(between, within)
+    rank = min(n - 1, d)
+    vectors = vectors[:, ::-1][:, :rank]
+    residuals = views - views.mean(axis=0)
+    expected = np.square(residuals @ vectors).sum(axis=0) / (n * v)
+    whitened = whiten(views, 0.1)
+    found, directions, energy = discriminants(whitened.classes)
+    assert np.allclose(whitened.scatter_along(directions)[:, :rank], expected, atol=1e-8)
+    means = views.mean(axis=0)
+    expected = np.square((means - means.mean(axis=0)) @ vectors) / n
+    assert np.allclose(energy[:, :rank], expected, atol=1e-8)
+    assert np.allclose(found[:rank], values[::-1][:rank], atol=1e-8)
 
 
 def test_reference_lidar_is_the_entropy_and_has_the_shortcut() -> None:
