@@ -161,7 +161,7 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
             changed(models__second__revisions=["step0", "step1", "step2"]),
             # The study of both models takes the last checkpoint, which is the new one.
             {"extract_activations": 1, "compute_metrics": 1, "embed_task": 1, "score_task": 1,
-             "associate_metrics": 1, "draw_study": 2, "find_best_layers": 1},
+             "associate_metrics": 1, "draw_study": 2, "find_best_layers": 1, "compare_weights": 1},
             id="a checkpoint",
         ),
         pytest.param(
@@ -188,7 +188,7 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
         pytest.param(
             changed(corpora__mine__views={"n": 3}),
             {"make_views": 1, "extract_activations": 3, "compute_metrics": 3,
-             "associate_metrics": 1, "draw_study": 2},
+             "associate_metrics": 1, "draw_study": 2, "compare_weights": 1},
             id="a view",
         ),
         pytest.param(

@@ -12,6 +12,7 @@ import jsonschema
 import yaml
 
 from layerwise.errors import LayerwiseError, closest
+from layerwise.figures.kinds import NEEDS
 from layerwise.models.revisions import expand
 
 
@@ -137,7 +138,16 @@ def _resolve(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str,
 
 
 def _check_names(config: Mapping[str, Any]) -> None:
-    """What a schema cannot say: that names refer to something."""
+    """What a schema cannot say: that names refer to something, and that nothing is missing."""
+    for study, entry in config["studies"].items():
+        needs = () if entry["published"] else NEEDS[entry["kind"]]
+        wanted = {"metrics": "corpora", "scores": "tasks"}
+        for key in ("models", *(wanted[n] for n in needs if n in wanted)):
+            if needs and not config[key]:
+                raise LayerwiseError(
+                    f"studies.{study}: a study of kind {entry['kind']!r} needs {key!r}, and that "
+                    "is missing or empty in the config."
+                )
     for where, name, known in _references(config):
         if name not in known:
             raise LayerwiseError(

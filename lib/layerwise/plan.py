@@ -1,4 +1,4 @@
-"""From a config to jobs: which files are wanted, and the key of each.
+"""From a config to jobs: the key of each, and where models are loaded from.
 
 A job's key is a hash of all that its result depends on: the version of its computation, its
 settings, and the keys of what it reads. The workflow hands it to Snakemake as a parameter, so a
@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
 from layerwise.errors import LayerwiseError
-from layerwise.figures.kinds import NEEDS, OVER_CHECKPOINTS, WITH_ASSOCIATIONS
 from layerwise.files import sha256_file
 from layerwise.fingerprint import fingerprint
 from layerwise.models.source import locate
 from layerwise.paths import encode
-
-JsonMap = Mapping[str, Any]
+from layerwise.wanted import Wanted
 
 # Written last into a folder that a rule makes; holds the job's key.
 MARKER = "layerwise.key"
@@ -49,6 +46,7 @@ COMPUTATION = {
     "score": ("layerwise.tasks.score",),
     "associate": ("layerwise.association.table",),
     "best": ("layerwise.association.best", "layerwise.figures.first_page"),
+    "weights": ("layerwise.models.checkpoints",),
     "published": ("layerwise.association.published",),
     "figures": ("layerwise.figures.*",),
 }
@@ -60,90 +58,12 @@ def digest(*parts: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class Plan:
+class Plan(Wanted):
     """The jobs of one config. Names are as in the config; paths are relative to the root."""
 
-    def __init__(self, config: JsonMap) -> None:
-        self.config = config
-        self.results = Path(str(config["results"]))
-
-    # What a study asks for
-
-    def study(self, name: str) -> dict[str, Any]:
-        """A study's entry with its models, corpora and tasks spelled out."""
-        entry = dict(self.config["studies"][name])
-        for key in ("models", "corpora", "tasks"):
-            if entry.get(key) is None:
-                entry[key] = list(self.config[key])
-        return entry
-
-    def points(self, study: str) -> list[tuple[str, str]]:
-        """The (model, revision) pairs of a study."""
-        entry = self.study(study)
-        wanted = entry["revisions"]
-        if wanted is None and entry["kind"] in OVER_CHECKPOINTS:
-            wanted = "all"
-        return [(m, r) for m in entry["models"] for r in self._revisions(m, wanted)]
-
-    def study_settings(self, study: str) -> dict[str, Any]:
-        """A study's entry as the drawing script gets it: revisions by name, or None."""
-        entry = dict(self.config["studies"][study])
-        del entry["published"]
-        if entry["revisions"] in (None, "last"):
-            return {**entry, "revisions": None}
-        revisions = list(dict.fromkeys(r for _, r in self.points(study)))
-        return {**entry, "revisions": revisions}
-
-    def needs(self, study: str) -> tuple[str, ...]:
-        """The tables that a study's kind needs: metrics, scores, associations, prompts."""
-        return NEEDS[self.config["studies"][study]["kind"]]
-
-    def tables(self, study: str, name: str) -> list[str]:
-        """The files of one of those tables."""
-        published = self.config["studies"][study]["published"]
-        if published and name in ("metrics", "scores"):
-            return [self.path("published", f"{encode(published)}.{name}.parquet")]
-        if name == "metrics":
-            return self.metrics_files(study)
-        if name == "prompts":
-            tables = self.metrics_files(study)
-            return [t.removesuffix(".parquet") + ".prompts.parquet" for t in tables]
-        if name == "scores":
-            return self.scores_files(study)
-        return [self.path("associations", f"{encode(study)}.parquet")]
-
-    def targets(self) -> list[str]:
-        """Every file that the studies of the config ask for."""
-        wanted = []
-        for study in self.config["studies"]:
-            name = encode(study)
-            wanted += [self.path("figures", f"{name}.{s}") for s in ("png", "pdf")]
-            wanted.append(self.path("tables", f"{name}.csv"))
-            if self.config["studies"][study]["kind"] in WITH_ASSOCIATIONS:
-                wanted.append(self.path("associations", f"{name}.parquet"))
-        wanted += [self.path("nano", encode(model), "losses.csv") for model in self.config["nano"]]
-        if self.all_scores():
-            wanted.append(self.path("report", "best_layers.csv"))
-        return wanted
-
-    def all_scores(self) -> list[str]:
-        """The score tables of all studies of the config's own models, each once."""
-        return [self.scores_file(m, r, t) for m, r, t in self._scored()]
-
-    def _scored(self) -> list[tuple[str, str, str]]:
-        own = [
-            study
-            for study, entry in self.config["studies"].items()
-            if "scores" in self.needs(study) and not entry["published"]
-        ]
-        return list(
-            dict.fromkeys(
-                (m, r, t)
-                for study in own
-                for m, r in self.points(study)
-                for t in self.study(study)["tasks"]
-            )
-        )
+    def weights_key(self) -> str:
+        """Key of the table of weight hashes."""
+        return digest("weights", self.computation("weights"), self.sweep_activations())
 
     def best_key(self) -> str:
         """Key of the table of best layers."""
@@ -155,36 +75,6 @@ class Plan:
         entry = self.config["published"][name]
         contents = [_content(Path(entry[t])) for t in ("scores", "metrics")]
         return digest("published", self.computation("published"), contents)
-
-    def _revisions(self, model: str, wanted: Any) -> list[str]:
-        known = list(self.config["models"][model]["revisions"])
-        if wanted is None or wanted == "last":
-            return known[-1:]
-        if wanted == "all":
-            return known
-        return [r for r in known if r in wanted]
-
-    def metrics_files(self, study: str) -> list[str]:
-        """The metrics tables that a study reads."""
-        corpora = self.study(study)["corpora"]
-        return [
-            self.path("metrics", encode(m), encode(r), f"{encode(c)}.parquet")
-            for m, r in self.points(study)
-            for c in corpora
-        ]
-
-    def scores_files(self, study: str) -> list[str]:
-        """The score tables that a study reads."""
-        tasks = self.study(study)["tasks"]
-        return [self.scores_file(m, r, t) for m, r in self.points(study) for t in tasks]
-
-    def scores_file(self, model: str, revision: str, task: str) -> str:
-        """The score table of a model at a revision on a task."""
-        return self.path("scores", encode(model), encode(revision), f"{encode(task)}.parquet")
-
-    def path(self, *parts: str) -> str:
-        """A path below the results folder."""
-        return str(self.results.joinpath(*parts))
 
     # Keys, stage by stage
 

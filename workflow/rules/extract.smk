@@ -36,3 +36,33 @@ rule extract_activations:
         " --revision {params.revision:q} --corpus {input.corpus} --views {input.views}"
         " --settings {params.settings:q} --machine {params.machine:q} --key {params.key}"
         " --output {output} --threads {threads} --log {log}"
+
+
+rule compare_weights:
+    input:
+        PLAN.sweep_activations(),
+    output:
+        report(
+            f"{RESULTS}/report/weights.csv",
+            caption="../report/weights.rst",
+            category="Models",
+            labels={"table": "weights of each checkpoint"},
+        ),
+    log:
+        f"{RESULTS}/logs/compare_weights.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/compare_weights.tsv"
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=grows(1000),
+        runtime=grows(10),
+    params:
+        script=f"{SCRIPTS}/compare_weights.py",
+        key=PLAN.weights_key(),
+        files=table_arguments("weights", {"files": PLAN.sweep_activations()}),
+    message:
+        "Comparing the weights of checkpoints"
+    shell:
+        "python {params.script} {params.files:q} --output {output} --log {log}"
