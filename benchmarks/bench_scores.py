@@ -45,9 +45,10 @@ def plain(task: Any, keys: tuple[str, ...], embeddings: np.ndarray) -> list[floa
             texts = [text for batch in inputs for text in batch["text"]]
             return embeddings[[rows[sha256_text(text)] for text in texts]]
 
-    result = mteb.evaluate(
-        Lookup(), task, cache=None, co2_tracker=False, show_progress_bar=False
-    ).task_results[0]
+    with catalog.own_cache(task):
+        result = mteb.evaluate(
+            Lookup(), task, cache=None, co2_tracker=False, show_progress_bar=False
+        ).task_results[0]
     return [s["main_score"] for split in result.scores.values() for s in split]
 
 
@@ -65,20 +66,26 @@ def main(arguments: argparse.Namespace) -> None:
         picked = np.unique(np.linspace(0, n_layers - 1, arguments.layers).astype(int)).tolist()
         slabs = {layer: normalized(file.layer(reading, layer)) for layer in picked}
         keys = file.keys
-    # Imports and the data set's first copy into the cache are in neither time.
-    plain(catalog.get_task(task, folders), keys, slabs[picked[0]])
-    theirs = {}
-    started = time.monotonic()
+    # Imports and the data set's first copy into the cache are in neither time: both run twice,
+    # and the faster run counts.
+    theirs: dict[int, list[float]] = {}
+    seconds = []
     with threadpoolctl.threadpool_limits(1):
-        for layer in picked:
-            theirs[layer] = plain(catalog.get_task(task, folders), keys, slabs[layer])
-    own = (time.monotonic() - started) / len(picked) * n_layers * n_readings
-    with tempfile.TemporaryDirectory() as folder:
-        job = Job(arguments.embeddings, task, Path(folder, "layers"), folders)
-        started = time.monotonic()
-        score_task(job, Path(folder, "table.parquet"), threads=arguments.threads)
-        ours = time.monotonic() - started
-        table = pd.read_parquet(Path(folder, "table.parquet"))
+        for _ in range(2):
+            started = time.monotonic()
+            for layer in picked:
+                theirs[layer] = plain(catalog.get_task(task, folders), keys, slabs[layer])
+            seconds.append(time.monotonic() - started)
+    own = min(seconds) / len(picked) * n_layers * n_readings
+    seconds = []
+    for _ in range(2):
+        with tempfile.TemporaryDirectory() as folder:
+            job = Job(arguments.embeddings, task, Path(folder, "layers"), folders)
+            started = time.monotonic()
+            score_task(job, Path(folder, "table.parquet"), threads=arguments.threads)
+            seconds.append(time.monotonic() - started)
+            table = pd.read_parquet(Path(folder, "table.parquet"))
+    ours = min(seconds)
     same = table[(table["tokens"] == reading.tokens) & (table["pooling"] == reading.pooling)]
     difference = max(
         float(np.abs(same[same["layer"] == layer]["main_score"] - np.array(scores)).max())

@@ -93,7 +93,7 @@ def load(task: Any) -> Any:
 
     datasets.disable_progress_bars()
     try:
-        with _own_cache(task):
+        with own_cache(task):
             task.load_data()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         path = task.metadata.dataset["path"]
@@ -121,7 +121,7 @@ def data_identity(task: Any) -> str:
 
 
 @contextmanager
-def _own_cache(task: Any) -> Iterator[None]:
+def own_cache(task: Any) -> Iterator[None]:
     """Let `datasets` keep its copy of a local folder where it finds it for this content alone.
 
     It knows a folder with a README.md of configs by the folder's name and that README, and would
