@@ -27,10 +27,10 @@ plan: $(READY)
 	python scripts/plan_run.py $(ARGS)
 
 test: $(READY) lint
-	pytest -m "not slow"
+	pytest -n $(CORES) --dist loadfile -m "not slow"
 
 test-all: $(READY) lint
-	pytest
+	pytest -n $(CORES) --dist loadfile
 
 # A SLURM cluster on this machine (root on Debian), and the workflow on it.
 test-slurm: $(READY)
