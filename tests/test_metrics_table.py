@@ -537,6 +537,7 @@ def test_a_metric_against_n_ends_at_the_value_on_all(activations_file: Path) -> 
         expected = pick(whole, metric=name, layer=2, normalization="raw")["value"].item()
         assert last["value"].item() == pytest.approx(expected, abs=1e-12)
         assert (frame[frame["metric"] == name].groupby("n").size() == [4, 4, 1]).all()
+    assert pick(frame, metric="rankme", n=12)["value"].nunique() == 4, "each repeat its own draw"
     grows = pick(frame, metric="rankme").groupby("n")["value"].mean()
     assert grows.is_monotonic_increasing
     summary = sample_size.change_by_doubling(frame).set_index("metric")
