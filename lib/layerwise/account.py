@@ -33,7 +33,8 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
     "embed_task": ("embeddings/{0}.h5",),
     "score_task": ("scores/{0}.parquet", "scores/{0}"),
     "associate_metrics": ("associations/{0}.parquet",),
-    "draw_study": ("figures/{0}.png", "figures/{0}.pdf", "tables/{0}.csv"),
+    "draw_study": ("figures/{0}.png", "figures/{0}.pdf", "figures/{0}.rst", "tables/{0}.csv"),
+    "compare_weights": ("report/weights.csv",),
     "import_published": ("published/{0}.scores.parquet", "published/{0}.metrics.parquet"),
     "find_best_layers": ("report/best_layers.csv", "report/best_layers.rst"),
 }
