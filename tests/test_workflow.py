@@ -54,7 +54,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        for part in ("lib", "workflow", "scripts"):
+        for part in ("lib", "workflow", "scripts", "envs"):
             ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
             shutil.copytree(ROOT / part, folder / part, ignore=ignored)
         for seed, name in enumerate(["llama", "step0", "step1", "step2"]):
