@@ -1,0 +1,322 @@
+"""Sweeps: what they cost, what they will cost, how many jobs they are, what is fetched ahead."""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT
+
+from layerwise.account import Job, account, estimate, past_jobs, pending_jobs
+from layerwise.config import complete, read_schema
+from layerwise.errors import LayerwiseError
+from layerwise.plan import Plan
+
+SCHEMA = read_schema(ROOT / "workflow" / "schemas" / "config.schema.yaml")
+SWEEP = ROOT / "presets" / "pythia_sweep.yaml"
+HEAD = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
+
+
+def benchmark(results: Path, job: str, wall: float, cpu: float, peak: float | str = 100.0) -> None:
+    """A benchmark file as Snakemake writes it."""
+    path = results / "benchmarks" / f"{job}.tsv"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{HEAD}{wall}\t0:00:01\t{peak}\t1\t1\t1\t0.1\t0.2\t50\t{cpu}\n")
+
+
+def activations(results: Path, job: str, device: str) -> Path:
+    path = results / "activations" / f"{job}.h5"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with h5py.File(path, "w") as file:
+        file.attrs["device"] = device
+        file["x"] = np.zeros(1000)
+    return path
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    folder = tmp_path / "results"
+    benchmark(folder, "extract_activations/a%2Fb/step1/wiki", 3600, 1800, 2000)
+    benchmark(folder, "extract_activations/a%2Fb/step2/wiki", 7200, 900, 3000)
+    benchmark(folder, "extract_activations/small/main/wiki", 360, 360)
+    benchmark(folder, "compute_metrics/a%2Fb/step1/wiki", 60, 60)
+    benchmark(folder, "make_corpus/wiki", 0.4, 0.3, "NA")
+    activations(folder, "a%2Fb/step1/wiki", "cuda:0")
+    activations(folder, "a%2Fb/step2/wiki", "cuda:0")
+    activations(folder, "small/main/wiki", "cpu")
+    return folder
+
+
+def row(table: pd.DataFrame, stage: str, model: str = "") -> pd.Series[Any]:
+    found = table[(table["stage"] == stage) & (table["model"] == model)]
+    assert len(found) == 1, table
+    return found.iloc[0]
+
+
+def test_hours_are_summed_and_memory_is_the_largest(results: Path) -> None:
+    table = account(past_jobs(results))
+    extract = row(table, "extract_activations", "a/b")
+    assert extract["jobs"] == 2
+    assert extract["wall_hours"] == pytest.approx(3)
+    assert extract["cpu_hours"] == pytest.approx(0.75)
+    assert extract["longest_minutes"] == pytest.approx(120)
+    assert extract["peak_memory_gb"] == pytest.approx(3)
+    files = (results / "activations" / "a%2Fb").rglob("*.h5")
+    assert extract["gigabytes"] == pytest.approx(sum(f.stat().st_size for f in files) / 1e9)
+
+
+def test_gpu_hours_are_those_of_jobs_that_found_a_gpu(results: Path) -> None:
+    table = account(past_jobs(results))
+    assert row(table, "extract_activations", "a/b")["gpu_hours"] == pytest.approx(3)
+    assert row(table, "extract_activations", "small")["gpu_hours"] == 0
+    assert row(table, "compute_metrics", "a/b")["gpu_hours"] == 0
+
+
+def test_the_total_comes_last_and_counts_every_job_once(results: Path) -> None:
+    table = account(past_jobs(results))
+    assert table["stage"].iloc[-1] == "all"
+    for column in ("jobs", "wall_hours", "cpu_hours", "gpu_hours", "gigabytes"):
+        assert table[column].iloc[-1] == pytest.approx(table[column].iloc[:-1].sum())
+    assert table["jobs"].iloc[-1] == 5
+
+
+def test_a_job_too_short_to_measure_has_no_memory_and_spoils_no_sum(results: Path) -> None:
+    table = account(past_jobs(results))
+    assert np.isnan(row(table, "make_corpus")["peak_memory_gb"])
+    assert row(table, "all")["peak_memory_gb"] == pytest.approx(3)
+
+
+def test_no_run_yet_is_an_empty_table(tmp_path: Path) -> None:
+    assert account(past_jobs(tmp_path)).empty
+
+
+def test_a_strange_benchmark_file_is_named(results: Path) -> None:
+    strange = results / "benchmarks" / "compute_metrics" / "x.tsv"
+    strange.write_text("not\ta\ttable\n1\t2\t3\n")
+    with pytest.raises(LayerwiseError, match=r"x\.tsv is no benchmark file.*delete it"):
+        past_jobs(results)
+
+
+SUMMARY = "\t".join(("output_file", "date", "rule", "log-file(s)", "status", "plan"))
+
+
+def summary(*rows: tuple[str, str, str]) -> str:
+    lines = ["\t".join((file, "-", rule, "-", "missing", plan)) for file, rule, plan in rows]
+    return "\n".join([SUMMARY, *lines])
+
+
+def test_pending_jobs_are_told_by_their_files_each_once() -> None:
+    due = "update pending"
+    found = pending_jobs(
+        summary(
+            ("results/metrics/a%2Fb/step1/wiki.parquet", "compute_metrics", due),
+            ("results/metrics/a%2Fb/step1/wiki.prompts.parquet", "compute_metrics", due),
+            ("results/metrics/a%2Fb/step2/wiki.parquet", "compute_metrics", "no update"),
+            ("results/nano/n-1/step0/layerwise.key", "train_n_1", due),
+            ("results/nano/n-1/losses.csv", "train_n_1", due),
+            ("results/converted/m/main/layerwise.key", "convert_gguf", due),
+            ("results/figures/s.png", "draw_study", due),
+            ("results/figures/s.rst", "draw_study", due),
+            ("results/tables/s.csv", "draw_study", due),
+            ("results/report/account.csv", "account_run", due),
+            ("results/tasks/One.made", "make_tasks", due),
+            ("results/tasks/Two.made", "make_tasks", due),
+        ),
+        Path("results"),
+    )
+    assert found == [
+        Job("compute_metrics", "a/b", "a%2Fb/step1/wiki"),
+        Job("train_nano", "n-1", "n-1"),
+        Job("convert_gguf", "m", "m/main"),
+        Job("draw_study", "", "s"),
+        Job("account_run", "", ""),
+        Job("make_tasks", "", ""),
+    ]
+
+
+def test_what_is_no_summary_is_refused() -> None:
+    with pytest.raises(LayerwiseError, match="gave no table"):
+        pending_jobs("Nothing to be done", Path("results"))
+
+
+def test_estimates_go_by_the_nearest_jobs(results: Path) -> None:
+    past = past_jobs(results)
+    jobs = [
+        Job("extract_activations", "a/b", "a%2Fb/step3/wiki"),
+        Job("extract_activations", "a/b", "a%2Fb/step4/wiki"),
+        Job("extract_activations", "small", "small/main/other"),
+        Job("extract_activations", "new", "new/main/wiki"),
+        Job("score_task", "new", "new/main/STS12"),
+        Job("make_corpus", "", "other"),
+    ]
+    table = estimate(jobs, past)
+    same = row(table, "extract_activations", "a/b")
+    assert (same["jobs"], same["by"]) == (2, "same model and data")
+    # The mean of the two earlier ones, 1.5 hours each, both on a GPU.
+    assert same["wall_hours"] == same["gpu_hours"] == pytest.approx(3)
+    small = row(table, "extract_activations", "small")
+    assert (small["by"], small["wall_hours"]) == ("same model", pytest.approx(0.1))
+    new = row(table, "extract_activations", "new")
+    assert new["by"] == "other models, same data"
+    assert new["wall_hours"] == pytest.approx((1 + 2 + 0.1) / 3)
+    never = row(table, "score_task", "new")
+    assert (never["by"], never["unknown"], never["wall_hours"]) == ("nothing", 1, 0)
+    assert row(table, "make_corpus")["by"] == "earlier runs"
+    total = row(table, "all")
+    assert (total["jobs"], total["unknown"]) == (6, 1)
+
+
+def test_nothing_pending_is_an_empty_estimate(results: Path) -> None:
+    assert estimate([], past_jobs(results)).empty
+
+
+# The sweep
+
+
+def sweep() -> Plan:
+    return Plan(complete(yaml.safe_load(SWEEP.read_text()), SCHEMA))
+
+
+def test_the_sweep_is_all_checkpoints_and_the_papers_tasks() -> None:
+    plan = sweep()
+    revisions = plan.config["models"]["pythia-410m"]["revisions"]
+    assert len(revisions) == len(set(revisions)) == 154
+    assert (revisions[0], revisions[-1]) == ("step0", "step143000")
+    assert len(plan.config["tasks"]) == 32
+    assert len(plan.all_scores()) == 154 * 32
+
+
+def test_the_sweeps_tasks_are_the_published_ones(shared: Path) -> None:
+    published = pd.read_csv(shared / "published" / "TASKS.csv")
+    assert sorted(sweep().config["tasks"]) == sorted(published["task"])
+
+
+def test_fetching_ahead_names_all_that_comes_from_the_hub_once() -> None:
+    wanted = sweep().fetched()
+    assert len(wanted) == len(set(wanted)) == 154 + 1 + 32
+    assert "results/fetched/models/pythia-410m/step143000.json" in wanted
+    quickstart = yaml.safe_load((ROOT / "config.yaml").read_text())
+    assert Plan(complete(quickstart, SCHEMA)).fetched() == []
+
+
+def dry_run(config: dict[str, Any], folder: Path) -> tuple[dict[str, int], float]:
+    """Number of jobs by rule, and CPU seconds (other work on the machine does not count)."""
+    file = folder / "config.yaml"
+    file.write_text(yaml.safe_dump(config, sort_keys=False))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "lib")}
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--dry-run", "--snakefile",
+         str(ROOT / "workflow" / "Snakefile"), "--directory", str(folder),
+         "--configfile", str(file),
+         "--workflow-profile", str(ROOT / "workflow" / "profiles" / "default")],
+        capture_output=True, text=True, check=False, env=environment,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    table = done.stdout.split("Job stats:")[1].split("\n\n")[0]
+    counts = {rule: int(n) for rule, n in re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)}
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return counts, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.slow
+def test_a_plan_of_the_sweep_takes_at_most_a_minute(tmp_path: Path) -> None:
+    counts, seconds = dry_run(yaml.safe_load(SWEEP.read_text()), tmp_path)
+    assert counts["extract_activations"] == counts["compute_metrics"] == 154
+    assert counts["score_task"] == 154 * 32
+    assert seconds < 60
+
+
+@pytest.mark.slow
+def test_without_tasks_the_sweep_is_a_few_hundred_jobs(tmp_path: Path) -> None:
+    config = yaml.safe_load(SWEEP.read_text())
+    config["tasks"] = []
+    kinds = ("metrics_over_checkpoints", "checkpoint_heatmap")
+    config["studies"] = {n: s for n, s in config["studies"].items() if s["kind"] in kinds}
+    counts, seconds = dry_run(config, tmp_path)
+    assert counts["total"] <= 1500
+    assert seconds < 60
+
+
+# Fetching
+
+
+def fetch(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "fetch_inputs.py"), *arguments,
+         "--output", str(tmp_path / "fetched.json")],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "lib"), "HF_HUB_OFFLINE": "1",
+             "HF_HOME": str(tmp_path / "hf"), **environment},
+    )  # fmt: skip
+
+
+def cached(home: Path, name: str, commit: str, files: dict[str, bytes]) -> None:
+    """A model in the cache, as the hub's client lays it out."""
+    base = home / "hub" / f"models--{name.replace('/', '--')}"
+    (base / "refs").mkdir(parents=True)
+    (base / "refs" / "step1").write_text(commit)
+    folder = base / "snapshots" / commit
+    folder.mkdir(parents=True)
+    for file, content in files.items():
+        (folder / file).write_bytes(content)
+
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+MODEL = '{"source": {"hub": "owner/model"}}'
+
+
+def test_what_is_in_the_cache_is_not_fetched_again(tmp_path: Path) -> None:
+    cached(
+        tmp_path / "hf",
+        "owner/model",
+        COMMIT,
+        {"config.json": b"{}", "model.safetensors": b"12345"},
+    )
+    done = fetch(tmp_path, "--model", MODEL, "--revision", "step1")
+    assert done.returncode == 0, done.stderr
+    record = yaml.safe_load((tmp_path / "fetched.json").read_text())
+    assert record == {
+        "repository": "owner/model", "revision": "step1", "commit": COMMIT, "bytes": 7,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--model", MODEL, "--revision", "step2"), "owner/model at 'step2' is not in the cache"),
+        (("--corpus", '{"hub": "owner/texts"}'), "reach the hub for the data set 'owner/texts'"),
+        (("--task", "STS12"), "The data of STS12 could not be loaded"),
+        (("--task", "STS-12"), "there is no task 'STS-12' in mteb (did you mean"),
+    ],
+    ids=["model", "corpus", "task", "no task"],
+)  # fmt: skip
+@pytest.mark.slow
+def test_what_cannot_be_fetched_is_one_sentence(
+    tmp_path: Path, arguments: tuple[str, ...], sentence: str
+) -> None:
+    done = fetch(tmp_path, *arguments)
+    assert done.returncode == 1, done.stderr
+    said = done.stderr.strip().splitlines()[-1]
+    assert sentence in said
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "fetched.json").exists()
+
+
+def test_pickled_weights_are_no_weights(tmp_path: Path) -> None:
+    cached(
+        tmp_path / "hf", "owner/model", COMMIT, {"config.json": b"{}", "pytorch_model.bin": b"1"}
+    )
+    done = fetch(tmp_path, "--model", MODEL, "--revision", "step1")
+    assert done.returncode == 1
+    assert "has no weights as safetensors" in done.stderr.strip().splitlines()[-1]
