@@ -192,11 +192,17 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
         catalog.get_task("STS12", {"STS12": str(tmp_path)})
 
 
-def test_data_that_cannot_be_had_is_said_with_what_to_do(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"something": [1]}), tmp_path / "train.parquet")
-    task = catalog.get_task("TwentyNewsgroupsClustering")
-    with pytest.raises(LayerwiseError, match=r"could not be loaded from .* task_folders"):
-        catalog.load(task)
+def test_data_without_their_columns_are_said_with_what_to_do(tmp_path: Path) -> None:
+    given = {"SICK-R": str(tmp_path)}
+    pq.write_table(pa.table({"sentence1": ["a"], "score": [1.0]}), tmp_path / "test.parquet")
+    with pytest.raises(LayerwiseError, match=r"SICK-R cannot use .*sentence2.* must hold"):
+        texts.distinct_texts(loaded("SICK-R", given))
+    (tmp_path / "test.parquet").rename(tmp_path / "train.parquet")
+    with pytest.raises(LayerwiseError, match=r"SICK-R cannot use .*test.* must hold"):
+        texts.distinct_texts(loaded("SICK-R", given))
+    (tmp_path / "train.parquet").write_bytes(b"no parquet")
+    with pytest.raises(LayerwiseError, match=r"SICK-R could not be loaded from .* must hold"):
+        loaded("SICK-R", given)
 
 
 def test_identity_of_data_follows_their_content(folders: dict[str, str], tmp_path: Path) -> None:

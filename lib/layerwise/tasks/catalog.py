@@ -96,12 +96,8 @@ def load(task: Any) -> Any:
         with own_cache(task):
             task.load_data()
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        path = task.metadata.dataset["path"]
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise LayerwiseError(
-            f"The data of {task.metadata.name} could not be loaded from {path}: {reason}; "
-            "give a local copy in mteb's schema in task_folders, or let this machine reach the "
-            "hub."
+            f"The data of {task.metadata.name} could not be loaded from {_what_to_do(task, error)}"
         ) from error
     return task
 
@@ -136,6 +132,25 @@ def own_cache(task: Any) -> Iterator[None]:
         yield
     finally:
         datasets.config.HF_DATASETS_CACHE = usual
+
+
+def unusable(task: Any, error: Exception) -> LayerwiseError:
+    """The error to raise when mteb's evaluation cannot use the data it loaded."""
+    return LayerwiseError(
+        f"mteb's evaluation of {task.metadata.name} cannot use the data from "
+        f"{_what_to_do(task, error)}"
+    )
+
+
+def _what_to_do(task: Any, error: Exception) -> str:
+    path = task.metadata.dataset["path"]
+    reason = str(error).splitlines()[0] if str(error) else ""
+    remedy = (
+        "the folder must hold the files of the task's data set on the hub, with their columns."
+        if Path(path).is_dir()
+        else "let this machine reach the hub, or give a local copy in task_folders."
+    )
+    return f"{path} ({type(error).__name__}: {reason}); {remedy}"
 
 
 def _check_folder(name: str, folder: Path) -> None:

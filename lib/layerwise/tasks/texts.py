@@ -18,6 +18,7 @@ from typing import Any
 from layerwise.corpora import parquet
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text
+from layerwise.tasks import catalog
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,7 @@ def distinct_texts(task: Any) -> list[str]:
     Raises
     ------
     LayerwiseError
-        If the task has no text at all.
+        If the evaluators cannot use the task's data, or it has no text at all.
     """
     from layerwise.tasks.encoders import TextRecorder
     from layerwise.tasks.evaluation import evaluate
@@ -40,7 +41,10 @@ def distinct_texts(task: Any) -> list[str]:
     with warnings.catch_warnings():
         # Scores of noise are ill-defined, and not wanted.
         warnings.simplefilter("ignore")
-        evaluate(task, recorder)
+        try:
+            evaluate(task, recorder)
+        except (KeyError, TypeError, ValueError) as error:
+            raise catalog.unusable(task, error) from error
     if not recorder.texts:
         raise LayerwiseError(f"{task.metadata.name} has no text to encode; check its data.")
     return list(recorder.texts)
