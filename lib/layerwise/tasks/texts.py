@@ -23,7 +23,7 @@ from layerwise.tasks import catalog
 log = logging.getLogger(__name__)
 
 SCHEMA = "layerwise.task_texts"
-VERSION = 1
+VERSION = 2
 
 
 def distinct_texts(task: Any) -> list[str]:
