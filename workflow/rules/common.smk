@@ -26,11 +26,17 @@ LIBRARY = Path(workflow.basedir).parent / "lib"
 shell.prefix(f"export PYTHONPATH={LIBRARY}${{{{PYTHONPATH:+:$PYTHONPATH}}}}; ")
 
 
-class Untracked(str):
-    """A parameter that says how a job runs, not what it computes: a change reruns nothing."""
+class Untracked:
+    """A parameter that says how a job runs, not what it computes: a change reruns nothing.
 
-    def __repr__(self):
-        return "untracked"
+    Snakemake records parameters of plain types alone.
+    """
+
+    def __init__(self, text):
+        self.text = text
+
+    def __str__(self):
+        return self.text
 
 
 def as_json(value):
