@@ -40,21 +40,19 @@ def turning_angles(Z: npt.ArrayLike) -> Array:
     if states.dtype != np.float32:
         states = states.astype(np.float64, copy=False)
     steps = states[..., 1:, :] - states[..., :-1, :]
-    cosine = _cosines(steps[..., 1:, :], steps[..., :-1, :])
-    if states.dtype == np.float32:
-        # Written so that NaN (of a sum too small or too large for float32) is looked at again.
-        again = ~(np.abs(cosine) <= NEARLY_STRAIGHT)
-        if again.any():
-            a = steps[..., 1:, :][again].astype(np.float64)
-            cosine[again] = _cosines(a, steps[..., :-1, :][again].astype(np.float64))
+    with np.errstate(all="ignore"):
+        lengths = np.sqrt(np.vecdot(steps, steps).astype(np.float64))
+        dots = np.vecdot(steps[..., 1:, :], steps[..., :-1, :]).astype(np.float64)
+        cosine = dots / lengths[..., 1:] / lengths[..., :-1]
+        if states.dtype == np.float32:
+            # Written so that NaN (a sum too small or too large for float32) is looked at again.
+            again = ~(np.abs(cosine) <= NEARLY_STRAIGHT)
+            if again.any():
+                a = steps[..., 1:, :][again].astype(np.float64)
+                b = steps[..., :-1, :][again].astype(np.float64)
+                squares = np.vecdot(a, a), np.vecdot(b, b)
+                cosine[again] = np.vecdot(a, b) / np.sqrt(squares[0]) / np.sqrt(squares[1])
     return np.asarray(np.arccos(np.clip(cosine, -1.0, 1.0)))
-
-
-def _cosines(a: npt.NDArray[np.floating], b: npt.NDArray[np.floating]) -> Array:
-    with np.errstate(invalid="ignore", divide="ignore", over="ignore", under="ignore"):
-        products = np.vecdot(a, b).astype(np.float64)
-        lengths = [np.sqrt(np.vecdot(x, x).astype(np.float64)) for x in (a, b)]
-        return np.asarray(products / lengths[0] / lengths[1])
 
 
 def curvature(Z: npt.ArrayLike) -> float:
