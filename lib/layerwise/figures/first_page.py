@@ -11,8 +11,7 @@ from layerwise.figures.labels import TOKENS, listing
 from layerwise.figures.settings import in_order
 
 HEAD = (
-    "Model", "Tokens that count", "Best layer", "Score", "Last layer’s score", "Lead (95 %)",
-    "Lead on a new task", "Sure", "Likely between",
+    "Model", "Tokens that count", "Best layer", "Score", "Lead (95 %)", "New task", "Sure", "Likely",
 )  # fmt: skip
 
 
@@ -43,9 +42,9 @@ def first_page(best: pd.DataFrame, order: Sequence[str]) -> str:
     notes = (
         f"Scores are mean main scores (× 100) over {tasks} tasks; layer 0 is the embedding "
         "output. *Lead*: the best layer's score less the last layer's, with a 95 % bootstrap "
-        "interval over tasks. *Lead on a new task*: the same on a task that had no say in "
+        "interval over tasks. *New task*: the same on a task that had no say in "
         "choosing the layer, which takes off the luck of the best of many. *Sure*: share of "
-        "bootstrap samples of the tasks in which the same layer is best; *likely between*: the "
+        "bootstrap samples of the tasks in which the same layer is best; *likely*: the "
         "layers that are best in 95 % of them."
     )
     return "\n".join([*(f"- {s}" for s in sentences), "", *table, "", notes, ""])
@@ -61,13 +60,12 @@ def _cells(row: Mapping[Hashable, object]) -> list[str]:
         TOKENS[str(row["tokens"])],
         f"{row['best_layer']} of {row['last_layer']}",
         _points(row["best_score"]),
-        _points(row["last_score"]),
         f"{_points(row['gain'])} ({_points(row['gain_low'])} to {_points(row['gain_high'])})"
         if several
         else _points(row["gain"]),
         _points(row["gain_new_task"]) if several else "–",
         f"{100 * float(str(row['certainty'])):.0f} %" if several else "–",
-        f"{row['likely_from']} and {row['likely_to']}" if several else "–",
+        f"{row['likely_from']} to {row['likely_to']}" if several else "–",
     ]
 
 
