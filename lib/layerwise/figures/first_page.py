@@ -11,7 +11,8 @@ from layerwise.figures.labels import TOKENS, listing
 from layerwise.figures.settings import in_order
 
 HEAD = (
-    "Model", "Tokens that count", "Best layer", "Score", "Lead (95 %)", "New task", "Sure", "Likely",
+    "Model", "Tokens that count", "Best layer", "Score", "Lead (95 %)", "New task", "Sure",
+    "Likely",
 )  # fmt: skip
 
 
