@@ -26,6 +26,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# Before torch: it sets what the scripts set.
+import layerwise.cli  # isort: skip  # noqa: F401
 import pandas as pd
 import torch
 

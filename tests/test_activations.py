@@ -109,7 +109,8 @@ def test_spectra_and_curvature_follow_from_the_states(loaded: LoadedModel, tmp_p
                     )
                     expected = np.arccos(np.clip(cosine, -1, 1)).mean()
                     ours = file.curvature("paper", tokens, layer)[prompt]
-                    np.testing.assert_allclose(ours, expected, rtol=1e-9)
+                    # Inner products are float32.
+                    np.testing.assert_allclose(ours, expected, atol=1e-5)
 
                     unit = z - z.mean(axis=0)
                     unit /= np.linalg.norm(unit, axis=1, keepdims=True)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from layerwise.activations import readout
+from layerwise.activations.reduce import Needs, decompose, reduce
 from layerwise.metrics import registry
 from layerwise.metrics.curvature import curvature, state_angles
 from layerwise.metrics.entropy import entropy, entropy_from_eigenvalues
@@ -38,20 +39,26 @@ def packed(prompts: list[np.ndarray]) -> readout.Packed:
 PROMPTS = [states_with_a_sink(n, n) for n in (3, 40, 17, 80)]
 
 
+def reduced(chosen: readout.Packed, protocol: str) -> dict[str, np.ndarray]:
+    """What the extraction keeps of a batch at one layer."""
+    kept = reduce(chosen, Needs(protocols=(protocol,), tokens=("all",)))
+    decompose([kept])
+    return {k: v.numpy()[0, 0] for k, v in kept.arrays.items() if k != "n_tokens"}
+
+
 def test_paper_spectra_of_the_extraction_are_numpys() -> None:
-    spectra = readout.paper_spectrum(readout.gram(packed(PROMPTS))).numpy()
+    spectra = reduced(packed(PROMPTS), "paper")["spectrum"]
     for found, states in zip(spectra, PROMPTS, strict=True):
         expected = gram_spectrum(states)
         assert found[: len(expected)] == pytest.approx(expected, rel=1e-9, abs=1e-6)
+        assert not found[len(states) :].any(), "nothing beyond the prompt's tokens"
         for alpha in (0.5, 1.0, 2.0):
             value = float(entropy_from_eigenvalues(found, alpha))
             assert value == pytest.approx(entropy(states, alpha), abs=1e-10)
 
 
 def test_reference_spectra_of_the_extraction_are_numpys() -> None:
-    chosen = packed(PROMPTS)
-    clamped = readout.reference_gram(readout.gram(chosen), chosen)
-    spectra = readout.signed_spectrum(clamped).numpy()
+    spectra = reduced(packed(PROMPTS), "reference")["spectrum"]
     for found, states in zip(spectra, PROMPTS, strict=True):
         Z = states.astype(np.float64)
         Z -= Z.mean(axis=0)
@@ -62,14 +69,39 @@ def test_reference_spectra_of_the_extraction_are_numpys() -> None:
         assert found.sum() == pytest.approx(len(Z), abs=1e-7), "trace = number of rows"
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_spectra_do_not_depend_on_threads_or_on_the_batch(threads: int) -> None:
+    together = reduced(packed(PROMPTS), "paper")["spectrum"]
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for prompt, expected in zip(PROMPTS, together, strict=True):
+            alone = reduced(packed([prompt]), "paper")["spectrum"][0]
+            assert alone == pytest.approx(expected[: len(alone)], abs=1e-14 * expected.max())
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_curvatures_of_the_extraction_are_numpys() -> None:
     chosen = packed(PROMPTS)
-    unit = readout.normalised(chosen, readout.pooled(chosen))
-    steps, states = readout.step_curvature(chosen)[0], readout.state_curvature(unit)[0]
+    steps, states = (reduced(chosen, name)["curvature"] for name in ("paper", "reference"))
     for i, prompt in enumerate(PROMPTS):
-        assert steps[i].item() == pytest.approx(curvature(prompt), abs=1e-6)
+        assert steps[i] == pytest.approx(curvature(prompt.astype(np.float64)), abs=1e-5)
         # Centred and normalised in float32, at a sink of 25,000.
-        assert states[i].item() == pytest.approx(state_angles(prompt), abs=1e-4)
+        assert states[i] == pytest.approx(state_angles(prompt), abs=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
+def test_nearly_straight_paths_are_as_exact_in_float32(scale: float) -> None:
+    """Where the arc cosine magnifies rounding, and where squares leave float32's range."""
+    rng = np.random.default_rng(0)
+    line = np.arange(1, 12)[:, None] * rng.normal(size=64) * scale
+    bent = line + 1e-4 * scale * rng.normal(size=line.shape)
+    for path in (line, bent, bent * np.array([[1], [-1]])[np.arange(11) % 2]):
+        states = path.astype(np.float32)
+        found = reduced(packed([states, states[:5]]), "paper")["curvature"]
+        for value, part in zip(found, (states, states[:5]), strict=True):
+            assert value == pytest.approx(curvature(part.astype(np.float64)), abs=2e-6)
 
 
 def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -> LayerInputs:
@@ -99,23 +131,12 @@ def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -
         rows = []
         for states in kept:
             chosen = readout.pack(states[None], torch.tensor([len(states)]))
-            mean = readout.pooled(chosen)
-            unit = readout.normalised(chosen, mean)
-            rows.append((mean if protocol == "paper" else readout.pooled(unit))[0].numpy())
+            values = reduced(chosen, protocol)
+            rows.append(values["pooled"][0])
             if view == 0:
-                gram = readout.gram(chosen)
-                found = (
-                    readout.paper_spectrum(gram)
-                    if protocol == "paper"
-                    else readout.signed_spectrum(readout.reference_gram(gram, chosen))
-                )[0].numpy()
+                found = values["spectrum"][0]
                 spectra.append(np.pad(found, (0, 128 - len(found))))
-                path, _ = (
-                    readout.step_curvature(chosen)
-                    if protocol == "paper"
-                    else readout.state_curvature(unit)
-                )
-                paths.append(path.item())
+                paths.append(values["curvature"][0])
         pooled.append(np.stack(rows))
     views = np.stack(pooled)
     return LayerInputs(

@@ -19,6 +19,10 @@ log = logging.getLogger("layerwise")
 if not sys.stderr.isatty():
     os.environ.setdefault("TQDM_DISABLE", "1")
 
+# Torch's idle threads would spin for milliseconds on the cores that our own threads want next.
+# Read when torch is loaded, so set before.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
 
 def json_argument(text: str) -> Any:
     """Parse a JSON argument.

@@ -5,8 +5,10 @@ states of one batch at one layer: pooled embeddings, the spectrum of the token G
 curvature, under both protocols and for every choice of tokens.
 
 Precision: states come in the model's dtype and are made float32 at once. Means over tokens are
-float32; Gram matrices, eigenvalues and angles are float64, since one huge token (a sink) would
-otherwise drown the others' eigenvalues.
+float32; Gram matrices and eigenvalues are float64, since one huge token (a sink) would otherwise
+drown the others' eigenvalues. Inner products behind angles are float32, good to 1e-5 in the
+angle, but for nearly straight or reversed steps, where the arc cosine magnifies rounding: those
+are computed again in float64.
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from layerwise.activations import eigen
+
 PROTOCOLS = ("paper", "reference")
 TOKENS = ("all", "drop_first", "drop_sinks")
 SINK_RATIO = 5.0
+# Beyond this cosine, an error of float32 in it (1e-6) would show in the angle at 1e-5.
+NEARLY_STRAIGHT = 0.99
 
 
 @dataclass(frozen=True)
@@ -87,28 +93,21 @@ def normalised(packed: Packed, mean: Tensor) -> Packed:
 
     A row that equals the mean stays zero.
     """
-    centred = (packed.states - mean[:, None]) * packed.mask[..., None]
-    norms = torch.linalg.vector_norm(centred, dim=-1, keepdim=True)
-    return Packed(centred / norms.masked_fill(norms == 0, 1), packed.lengths)
+    centred = packed.states - mean[:, None]
+    norms: Tensor = torch.linalg.vector_norm(centred, dim=-1)
+    scale = torch.where(packed.mask & (norms > 0), 1 / norms, 0)
+    return Packed(centred.mul_(scale[..., None]), packed.lengths)
 
 
 def gram(packed: Packed) -> Tensor:
     """Token Gram matrices ``Z Zᵀ``, shape (B, T, T), float64, zero where a pad takes part."""
-    states = packed.states.double()
-    return states @ states.transpose(1, 2)
+    return eigen.token_gram(packed.states)
 
 
-def hidden_gram(packed: Packed) -> Tensor:
-    """``Zᵀ Z``, shape (B, D, D), float64: where T > D, the same non-zero spectrum for less."""
-    states = packed.states.double()
-    return states.transpose(1, 2) @ states
-
-
-def paper_spectrum(gram_matrix: Tensor) -> Tensor:
-    """Eigenvalues of ``Z Zᵀ``, descending, shape (B, T), not below 0 (rounding aside, a Gram
-    matrix has none)."""
-    eigenvalues: Tensor = torch.linalg.eigvalsh(gram_matrix)
-    return eigenvalues.flip(-1).clamp(min=0)
+def descending(eigenvalues: Tensor) -> Tensor:
+    """Eigenvalues of ``Z Zᵀ``, shape (B, T), in order, not below 0 (rounding aside, a Gram matrix
+    has none)."""
+    return eigenvalues.clamp(min=0).sort(dim=-1, descending=True).values
 
 
 def reference_gram(gram_matrix: Tensor, packed: Packed) -> Tensor:
@@ -131,12 +130,11 @@ def reference_gram(gram_matrix: Tensor, packed: Packed) -> Tensor:
     return (centred * scale[:, :, None] * scale[:, None, :]).clamp(min=0)
 
 
-def signed_spectrum(matrix: Tensor) -> Tensor:
-    """Eigenvalues of a symmetric matrix, signed, largest magnitude first, shape (B, T).
+def by_magnitude(eigenvalues: Tensor) -> Tensor:
+    """Signed eigenvalues, shape (B, T), largest magnitude first.
 
     In that order the zeros that pads bring come last, so that no value depends on padding.
     """
-    eigenvalues: Tensor = torch.linalg.eigvalsh(matrix)
     order = eigenvalues.abs().argsort(dim=-1, descending=True)
     return torch.gather(eigenvalues, -1, order)
 
@@ -162,7 +160,7 @@ def step_angles(packed: Packed) -> tuple[Tensor, Tensor]:
     Shape (B, max(T - 2, 0)) both. Those of the prompts without their first token are the same
     without the first.
     """
-    states = packed.states.double()
+    states = packed.states
     if states.shape[1] < 3:
         return _no_angle(states)
     steps = states[:, 1:] - states[:, :-1]
@@ -175,10 +173,9 @@ def state_curvature(packed: Packed) -> tuple[Tensor, Tensor]:
     Takes the states of `normalised`. The mean over T - 1 angles; the cosine is clamped to
     [-1, 1], where the released code lets rounding turn it into NaN.
     """
-    states = packed.states.double()
-    if states.shape[1] < 2:
-        return mean_angle(*_no_angle(states))
-    return mean_angle(*_angles(states, packed.lengths - 1))
+    if packed.states.shape[1] < 2:
+        return mean_angle(*_no_angle(packed.states))
+    return mean_angle(*_angles(packed.states, packed.lengths - 1))
 
 
 def mean_angle(angles: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
@@ -190,15 +187,29 @@ def mean_angle(angles: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
 def _angles(vectors: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
     """Angles between successive rows of (B, K, D), of which the first `pairs` pairs count.
 
-    Those that are not defined are 0.
+    Those that are not defined, a row being zero, are 0.
     """
-    norms = torch.linalg.vecdot(vectors, vectors).sqrt()
-    dots = torch.linalg.vecdot(vectors[:, 1:], vectors[:, :-1])
-    both = norms[:, 1:] * norms[:, :-1]
+    squares, dots = _products(vectors)
     position = torch.arange(dots.shape[1], device=dots.device)
-    defined = (position[None, :] < pairs[:, None]) & (both > 0)
-    cosine = (dots / both.masked_fill(~defined, 1)).clamp(-1, 1)
-    return torch.arccos(cosine).masked_fill(~defined, 0), defined
+    counts = position[None, :] < pairs[:, None]
+    cosine = dots.double() / squares[:, 1:].double().sqrt() / squares[:, :-1].double().sqrt()
+    # Written so that NaN (a sum too small or too large for float32) is looked at again.
+    again = counts & ~(cosine.abs() <= NEARLY_STRAIGHT)
+    if bool(again.any()):
+        row, step = again.nonzero(as_tuple=True)
+        a, b = vectors[row, step + 1].double(), vectors[row, step].double()
+        norms = torch.linalg.vector_norm(a, dim=-1), torch.linalg.vector_norm(b, dim=-1)
+        cosine[row, step] = torch.linalg.vecdot(a, b) / norms[0] / norms[1]
+    defined = counts & ~cosine.isnan()
+    cosine = cosine.masked_fill(~defined, 1).clamp(-1, 1)
+    return torch.arccos(cosine), defined
+
+
+def _products(vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared norms of the rows of (B, K, D), and inner products of successive ones."""
+    return torch.linalg.vecdot(vectors, vectors), torch.linalg.vecdot(
+        vectors[:, 1:], vectors[:, :-1]
+    )
 
 
 def _no_angle(states: Tensor) -> tuple[Tensor, Tensor]:

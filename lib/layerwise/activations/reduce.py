@@ -6,12 +6,13 @@ its first row and column those of ``drop_first``; so do the angles between steps
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from layerwise.activations import readout
+from layerwise.activations import eigen, readout
 from layerwise.activations.readout import PROTOCOLS, Packed
 
 
@@ -32,26 +33,43 @@ class Needs:
     curvature: bool = True
 
 
-def reduce(packed: Packed, needs: Needs) -> dict[str, Tensor]:
-    """Reduce the token states of a batch at one layer.
+@dataclass
+class Reduced:
+    """What is kept of a batch at a layer.
 
-    Returns
-    -------
-    dict of Tensor
+    Attributes
+    ----------
+    arrays : dict of Tensor
         With P protocols and C choices of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
-        (C, B); if needed ``spectrum`` (P, C, B, T), ``curvature`` and ``curvature_angles``
-        (P, C, B), float64 and int64.
+        (C, B); if needed ``curvature`` and ``curvature_angles`` (P, C, B), float64 and int64, and,
+        once `decompose` was called, ``spectrum`` (P, C, B, T), float64.
+    matrices : list of Tensor
+        What the spectra will be of, for each protocol and choice of tokens.
     """
+
+    arrays: dict[str, Tensor]
+    matrices: list[Tensor]
+    protocols: tuple[str, ...]
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Memory that the matrices hold until they are decomposed."""
+        return sum(matrix.numel() * matrix.element_size() for matrix in self.matrices)
+
+
+def reduce(packed: Packed, needs: Needs) -> Reduced:
+    """Reduce the token states of a batch at one layer, but for the eigenvalues."""
     kept: dict[str, list[Tensor]] = {}
     grams: dict[str, Tensor] = {}
     angles: dict[str, tuple[Tensor, Tensor]] = {}
+    matrices: list[Tensor] = []
     width = packed.states.shape[1]
-    for tokens in needs.tokens:
-        chosen = readout.choose(packed, tokens)
-        kept.setdefault("n_tokens", []).append(chosen.lengths)
-        mean = readout.pooled(chosen)
-        for protocol in needs.protocols:
-            paper = protocol == "paper"
+    choices = {tokens: readout.choose(packed, tokens) for tokens in needs.tokens}
+    means = {tokens: readout.pooled(chosen) for tokens, chosen in choices.items()}
+    for protocol in needs.protocols:
+        paper = protocol == "paper"
+        for tokens, chosen in choices.items():
+            mean = means[tokens]
             states = chosen if paper else readout.normalised(chosen, mean)
             kept.setdefault("pooled", []).append(mean if paper else readout.pooled(states))
             if needs.curvature:
@@ -63,28 +81,52 @@ def reduce(packed: Packed, needs: Needs) -> dict[str, Tensor]:
                 kept.setdefault("curvature", []).append(value)
                 kept.setdefault("curvature_angles", []).append(count)
             if needs.spectra:
-                spectrum = _spectrum(chosen, tokens, paper, grams)
-                missing = width - spectrum.shape[-1]
-                kept.setdefault("spectrum", []).append(
-                    torch.nn.functional.pad(spectrum, (0, missing))
-                )
-    choices, protocols = len(needs.tokens), len(needs.protocols)
-    reduced = {"n_tokens": torch.stack(kept.pop("n_tokens"))}
-    for name, values in kept.items():
-        stacked = torch.stack(values)
-        shape = (choices, protocols, *stacked.shape[1:])
-        reduced[name] = stacked.reshape(shape).transpose(0, 1)
-    return reduced
+                matrices.append(_matrix(chosen, tokens, paper, width, grams))
+    shape = (len(needs.protocols), len(needs.tokens))
+    arrays = {
+        name: torch.stack(values).reshape(*shape, *values[0].shape)
+        for name, values in kept.items()
+    }
+    arrays["n_tokens"] = torch.stack([chosen.lengths for chosen in choices.values()])
+    return Reduced(arrays, matrices, needs.protocols)
 
 
-def _spectrum(chosen: Packed, tokens: str, paper: bool, grams: dict[str, Tensor]) -> Tensor:
+def decompose(many: Sequence[Reduced]) -> None:
+    """Add the spectra: of several layers at once, which is faster than one after the other."""
+    found = iter(eigen.eigenvalues([matrix for reduced in many for matrix in reduced.matrices]))
+    for reduced in many:
+        if not reduced.matrices:
+            continue
+        choices, batch = reduced.arrays["n_tokens"].shape
+        width = max(matrix.shape[-1] for matrix in reduced.matrices)
+        spectra = []
+        for protocol in reduced.protocols:
+            order = readout.descending if protocol == "paper" else readout.by_magnitude
+            for _ in range(choices):
+                values = order(next(found))
+                # A hidden width below the number of tokens leaves fewer that can be above 0.
+                spectra.append(torch.nn.functional.pad(values, (0, width - values.shape[-1])))
+        shape = (len(reduced.protocols), choices, batch, width)
+        sizes = reduced.arrays["n_tokens"]
+        pads = torch.arange(width, device=sizes.device) >= sizes[..., None]
+        # Rounding may have left something where pads stand.
+        reduced.arrays["spectrum"] = torch.stack(spectra).reshape(shape).masked_fill(pads, 0)
+        reduced.matrices = []
+
+
+def _matrix(
+    chosen: Packed, tokens: str, paper: bool, width: int, grams: dict[str, Tensor]
+) -> Tensor:
+    """What the spectrum is of."""
     length, hidden = chosen.states.shape[1:]
     if paper and length > hidden:
-        return readout.paper_spectrum(readout.hidden_gram(chosen))
+        return eigen.hidden_gram(chosen.states)
     matrix = _gram(chosen, tokens, grams)
-    if paper:
-        return readout.paper_spectrum(matrix)
-    return readout.signed_spectrum(readout.reference_gram(matrix, chosen))
+    if not paper:
+        matrix = readout.reference_gram(matrix, chosen)
+    # All of one size, so that they can be decomposed together.
+    missing = width - length
+    return torch.nn.functional.pad(matrix, (0, missing, 0, missing)) if missing else matrix
 
 
 def _gram(chosen: Packed, tokens: str, grams: dict[str, Tensor]) -> Tensor:

@@ -13,12 +13,15 @@ from torch import Tensor
 
 from layerwise.activations import forward, layout
 from layerwise.activations.readout import Packed
-from layerwise.activations.reduce import Needs, reduce
+from layerwise.activations.reduce import Needs, Reduced, decompose, reduce
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK
 from layerwise.models.load import LoadedModel
 
 Array = npt.NDArray[Any]
+
+# Matrices that wait for their eigenvalues: many at once keep all cores busy to the end.
+WAITING_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
 
 
 class Slab:
@@ -84,7 +87,8 @@ class Batch:
 
     def __init__(self, slab: Slab, rows: list[int]) -> None:
         self.slab, self.rows = slab, rows
-        self.reduced: list[tuple[str, int, dict[str, Tensor]]] = []
+        self.reduced: list[tuple[str, int, Reduced]] = []
+        self.waiting: list[Reduced] = []
         self.states: dict[tuple[int, int], Tensor] = {}
 
     def take(self, layer: int, sublayer: str, packed: Packed) -> None:
@@ -93,7 +97,11 @@ class Batch:
         if sublayer == BLOCK:
             packed = forward.read(slab.loaded, packed, slab.readout)
         self._check(layer, sublayer, packed)
-        self.reduced.append((sublayer, layer, reduce(packed, slab.needs)))
+        reduced = reduce(packed, slab.needs)
+        self.reduced.append((sublayer, layer, reduced))
+        self.waiting.append(reduced)
+        if sum(r.waiting_bytes for r in self.waiting) > WAITING_BYTES[packed.states.device.type]:
+            self._decompose()
         if slab.view == 0 and sublayer == BLOCK:
             for place, row in enumerate(self.rows):
                 prompt = slab.part[row]
@@ -104,10 +112,11 @@ class Batch:
 
     def finish(self) -> None:
         """Move the results to the window's arrays: only now does the device have to wait."""
+        self._decompose()
         for sublayer, layer, reduced in self.reduced:
             arrays = self.slab.arrays[sublayer]
             level = layer if sublayer == BLOCK else layer - 1
-            for name, values in reduced.items():
+            for name, values in reduced.arrays.items():
                 found = values.cpu().numpy()
                 into = arrays[name]
                 if name == "n_tokens":
@@ -118,6 +127,10 @@ class Batch:
                     into[:, :, level, self.rows] = found
         for key, states in self.states.items():
             self.slab.states[key] = states.cpu().numpy()
+
+    def _decompose(self) -> None:
+        decompose(self.waiting)
+        self.waiting = []
 
     def _check(self, layer: int, sublayer: str, packed: Packed) -> None:
         finite = torch.isfinite(packed.states.sum(dim=(1, 2)))

@@ -1,0 +1,111 @@
+"""Gram matrices of a batch's token states, and their eigenvalues, all in float64.
+
+On a GPU a batch is one call. On a CPU torch takes the matrices one after another on one core;
+here they are spread over the cores, and a symmetric product costs half of a general one (numpy
+sees that its factors are one array).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
+from torch import Tensor
+
+Array = npt.NDArray[Any]
+
+
+def token_gram(states: Tensor) -> Tensor:
+    """``Z Zᵀ`` of each prompt.
+
+    Parameters
+    ----------
+    states : Tensor, shape (B, T, D)
+        Zero where a pad stands.
+
+    Returns
+    -------
+    Tensor, shape (B, T, T), float64
+        Zero where a pad takes part.
+    """
+    if states.device.type != "cpu" or len(states) < torch.get_num_threads():
+        wide = states.double()
+        return wide @ wide.transpose(1, 2)
+
+    def products(part: Array) -> Array:
+        wide = part.astype(np.float64)
+        return np.asarray(wide @ wide.transpose(0, 2, 1))
+
+    return _spread(products, states)
+
+
+def hidden_gram(states: Tensor) -> Tensor:
+    """``Zᵀ Z`` of each prompt, (B, D, D), float64: where T > D, the same non-zero spectrum for
+    less."""
+    if states.device.type != "cpu" or len(states) < torch.get_num_threads():
+        wide = states.double()
+        return wide.transpose(1, 2) @ wide
+
+    def products(part: Array) -> Array:
+        wide = part.astype(np.float64)
+        return np.asarray(wide.transpose(0, 2, 1) @ wide)
+
+    return _spread(products, states)
+
+
+def eigenvalues(stacks: Sequence[Tensor]) -> list[Tensor]:
+    """Eigenvalues of symmetric matrices.
+
+    Parameters
+    ----------
+    stacks : sequence of Tensor, each of shape (B, R, R), float64
+        All in one call, so that no core waits for the others.
+
+    Returns
+    -------
+    list of Tensor, each of shape (B, R), float64
+        Ascending; a row and column of zeros has an eigenvalue 0 (or of the size of rounding).
+    """
+    alike: dict[tuple[int, torch.device], list[int]] = {}
+    for k, stack in enumerate(stacks):
+        alike.setdefault((stack.shape[-1], stack.device), []).append(k)
+    results: dict[int, Tensor] = {}
+    for (_, device), places in alike.items():
+        together = torch.cat([stacks[k] for k in places])
+        values = (
+            _spread(np.linalg.eigvalsh, together)
+            if device.type == "cpu"
+            else torch.linalg.eigvalsh(together)
+        )
+        parts = values.split([len(stacks[k]) for k in places])
+        results.update(zip(places, parts, strict=True))
+    return [results[k] for k in range(len(stacks))]
+
+
+def _spread(work: Callable[[Array], Array], stack: Tensor) -> Tensor:
+    """Do `work` on as many parts of a stack as torch has threads.
+
+    Each has one BLAS thread: the BLAS library's own threads would go on spinning for a while and
+    slow the forward pass down by half.
+    """
+    # Stacks, not matrix by matrix: numpy lets other threads run only during longer calls.
+    parts = np.array_split(stack.numpy(), max(1, min(torch.get_num_threads(), len(stack))))
+    with _blas().limit(limits=1):
+        others = [_pool(len(parts) - 1).submit(work, part) for part in parts[1:]]
+        return torch.from_numpy(np.concatenate([work(parts[0]), *(o.result() for o in others)]))
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController().select(user_api="blas")
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="eigen")
