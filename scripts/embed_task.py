@@ -11,17 +11,16 @@ from layerwise import cli
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the task's texts, load the model once, write the embeddings."""
-    import pandas as pd
-
     from layerwise.activations.embed import embed
     from layerwise.activations.extract import set_threads
     from layerwise.files import provenance
     from layerwise.models.load import load
     from layerwise.tasks import layout
+    from layerwise.tasks.texts import read_texts
 
     set_threads(arguments.threads)
     settings = arguments.settings
-    texts = pd.read_parquet(arguments.texts)
+    keys, texts = read_texts(arguments.texts, arguments.task)
     loaded = load(
         arguments.model,
         arguments.spec,
@@ -53,7 +52,7 @@ def main(arguments: argparse.Namespace) -> None:
         pooling=[r.pooling for r in readings],
         readout=[r.readout for r in readings],
         n_layers=loaded.anatomy.n_layers,
-        texts_keys=texts["key"].tolist(),
+        texts_keys=keys,
         hidden=loaded.anatomy.hidden,
         attributes=record,
     ) as file:
@@ -62,7 +61,7 @@ def main(arguments: argparse.Namespace) -> None:
             file["embedding"][:, :, start:stop] = slab
 
         embed(
-            loaded, texts["text"].tolist(), write,
+            loaded, texts, write,
             readings=readings, budget=arguments.machine.get("batch_tokens"),
         )  # fmt: skip
 

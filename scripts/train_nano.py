@@ -14,14 +14,14 @@ from layerwise.files import replacing
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the paragraphs, train, save the revisions and the table of their losses."""
-    import pandas as pd
     import torch
 
+    from layerwise.corpora.paragraphs import read_paragraphs
     from layerwise.models import nano
     from layerwise.plan import MARKER
 
     torch.set_num_threads(arguments.threads)
-    texts = pd.read_parquet(arguments.texts)["text"].tolist()
+    texts = [paragraph.text for paragraph in read_paragraphs(arguments.texts)[0]]
     folders = {step_of(name): arguments.folder / name for name in arguments.revisions}
     history = nano.train(texts, arguments.settings, sorted(folders), folders)
     for folder in folders.values():
@@ -42,7 +42,7 @@ def step_of(revision: str) -> int:
 
 if __name__ == "__main__":
     parser = cli.parser(__doc__)
-    parser.add_argument("--texts", type=Path, required=True, help="parquet with a column 'text'")
+    parser.add_argument("--texts", type=Path, required=True, help="table of paragraphs (parquet)")
     parser.add_argument("--settings", type=cli.json_argument, required=True, help="JSON")
     parser.add_argument("--revisions", nargs="+", required=True, help="step0 step1 step2 …")
     parser.add_argument("--folder", type=Path, required=True, help="where the revisions go")

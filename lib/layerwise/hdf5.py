@@ -6,6 +6,7 @@ What all of our HDF5 files share. What is in them is written down where they are
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,14 @@ os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
 
 STRING = h5py.string_dtype("utf-8")
 
+# HDF5 keeps a checksum of chunked arrays (which ours have) and of what describes them, but not of
+# strings and of the small arrays that are labels. The seal is a hash over those alone, so that
+# opening a file of gigabytes takes milliseconds.
+SEAL = "seal"
+REMEDY = "delete it and run snakemake again."
+# Whatever h5py may raise on a file that is not as it was written.
+DAMAGE = (OSError, KeyError, ValueError, RuntimeError, TypeError)
+
 
 @contextmanager
 def create(
@@ -43,6 +52,7 @@ def create(
         for key, value in attributes.items():
             file.attrs[key] = value
         yield file
+        file.attrs[SEAL] = _seal(file)
         file.attrs["complete"] = True
 
 
@@ -110,42 +120,70 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
     ------
     LayerwiseError
         If the file is missing, not HDF5, cut off, incomplete, of another schema or version, or
-        about another model, revision or corpus. The message names the file and the reason.
+        about another model, revision or corpus, or damaged. The message names the file and the
+        reason.
     """
     path = Path(path)
-    remedy = "delete it and run snakemake again."
     if not path.is_file():
         raise LayerwiseError(f"There is no file {path}; run the rule that makes it.")
     try:
         file = h5py.File(path, "r")
     except OSError as error:
         raise LayerwiseError(
-            f"{path} is not a readable HDF5 file ({_reason(error)}); {remedy}"
+            f"{path} is not a readable HDF5 file ({_reason(error)}); {REMEDY}"
         ) from error
     try:
-        found = file.attrs.get("schema")
-        if found != schema:
-            raise LayerwiseError(
-                f"{path} was not written by layerwise as {schema} (its schema is {found!r}); "
-                "give the right file, or " + remedy
-            )
-        if int(file.attrs.get("schema_version", -1)) != version:
-            raise LayerwiseError(
-                f"{path} has version {file.attrs.get('schema_version')} of the schema {schema}, "
-                f"this layerwise reads version {version}; {remedy}"
-            )
-        if not file.attrs.get("complete", False):
-            raise LayerwiseError(f"{path} is incomplete: its writer was stopped; {remedy}")
-        for key, value in expected.items():
-            if file.attrs.get(key) != value:
-                raise LayerwiseError(
-                    f"{path} is about {key} {file.attrs.get(key)!r}, "
-                    f"wanted was {value!r}; {remedy}"
-                )
-    except BaseException:
+        _check(path, file, schema, version, expected)
+    except DAMAGE as error:
+        file.close()
+        raise LayerwiseError(f"{path} is damaged ({_reason(error)}); {REMEDY}") from error
+    except LayerwiseError:
         file.close()
         raise
     return file
+
+
+def _check(
+    path: Path, file: h5py.File, schema: str, version: int, expected: Mapping[str, str]
+) -> None:
+    found = file.attrs.get("schema")
+    if found != schema:
+        raise LayerwiseError(
+            f"{path} was not written by layerwise as {schema} (its schema is {found!r}); "
+            "give the right file, or " + REMEDY
+        )
+    if int(file.attrs.get("schema_version", -1)) != version:
+        raise LayerwiseError(
+            f"{path} has version {file.attrs.get('schema_version')} of the schema {schema}, "
+            f"this layerwise reads version {version}; {REMEDY}"
+        )
+    if not file.attrs.get("complete", False):
+        raise LayerwiseError(f"{path} is incomplete: its writer was stopped; {REMEDY}")
+    for key, value in expected.items():
+        if file.attrs.get(key) != value:
+            raise LayerwiseError(
+                f"{path} is about {key} {file.attrs.get(key)!r}, wanted was {value!r}; {REMEDY}"
+            )
+    # Files that an earlier layerwise wrote have none.
+    if SEAL in file.attrs and file.attrs[SEAL] != _seal(file):
+        raise LayerwiseError(f"{path} is damaged (a label was altered); {REMEDY}")
+
+
+def _seal(file: h5py.File) -> str:
+    """Hash over the attributes and all arrays that HDF5 itself keeps no checksum of."""
+    digest = hashlib.sha256()
+    for name, value in sorted(file.attrs.items()):
+        if name not in (SEAL, "complete"):
+            digest.update(f"{name}={value!r};".encode("utf-8", "surrogatepass"))
+
+    def add(name: str, item: h5py.Group | h5py.Dataset) -> None:
+        if isinstance(item, h5py.Dataset) and not item.fletcher32:
+            values = np.asarray(item[()])
+            content = repr(values.tolist()) if values.dtype == object else values.tobytes().hex()
+            digest.update(f"{name}={content};".encode("utf-8", "surrogatepass"))
+
+    file.visititems(add)
+    return digest.hexdigest()
 
 
 def read(array: h5py.Dataset, selection: Any) -> npt.NDArray[Any]:
@@ -158,14 +196,13 @@ def read(array: h5py.Dataset, selection: Any) -> npt.NDArray[Any]:
     """
     try:
         return np.asarray(array[selection])
-    except OSError as error:
+    except DAMAGE as error:
         raise LayerwiseError(
-            f"{array.file.filename} is damaged in {array.name} ({_reason(error)}); "
-            "delete it and run snakemake again."
+            f"{array.file.filename} is damaged in {array.name} ({_reason(error)}); {REMEDY}"
         ) from error
 
 
-def _reason(error: OSError) -> str:
+def _reason(error: Exception) -> str:
     text = str(error)
     if "truncated file" in text:
         return "it is cut off"

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from layerwise import sealed
 from layerwise.errors import LayerwiseError
-from layerwise.files import provenance, replacing
+from layerwise.files import provenance
 
 
 def read_tables(paths: Iterable[Path], what: str) -> pd.DataFrame:
@@ -20,21 +20,9 @@ def read_tables(paths: Iterable[Path], what: str) -> pd.DataFrame:
     Raises
     ------
     LayerwiseError
-        If there is none, or one is missing or not parquet.
+        If there is none, or one is missing, not parquet or damaged.
     """
-    frames = []
-    for path in paths:
-        if not Path(path).is_file():
-            raise LayerwiseError(
-                f"There is no table of {what} {path}; run the rule that makes it."
-            )
-        try:
-            frames.append(pd.read_parquet(path))
-        except (pa.ArrowInvalid, OSError) as error:
-            raise LayerwiseError(
-                f"{path} is no readable parquet table ({str(error).splitlines()[0]}); delete it "
-                "and run snakemake again."
-            ) from error
+    frames = [sealed.read(path, what) for path in paths]
     if not frames:
         raise LayerwiseError(f"No table of {what} was given; give at least one parquet file.")
     # Frames without rows would turn the others' numbers into objects.
@@ -45,6 +33,4 @@ def read_tables(paths: Iterable[Path], what: str) -> pd.DataFrame:
 def write_table(path: Path, table: pd.DataFrame, **facts: Any) -> None:
     """Write a tidy table as parquet; provenance and `facts` go into the schema's metadata."""
     arrow = pa.Table.from_pandas(table, preserve_index=False)
-    metadata = {**(arrow.schema.metadata or {}), **provenance(**facts)}
-    with replacing(path) as partial:
-        pq.write_table(arrow.replace_schema_metadata(metadata), partial)
+    sealed.write(path, arrow, provenance(**facts))

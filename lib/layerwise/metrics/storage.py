@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from layerwise import sealed
 from layerwise.errors import LayerwiseError
-from layerwise.files import replacing
 
 COLUMNS = (
     "model", "revision", "corpus", "layer", "depth", "metric", "protocol", "tokens", "alpha",
@@ -44,10 +43,7 @@ def write(frame: pd.DataFrame, target: Path, metadata: Mapping[str, str]) -> Non
         If the folder cannot be written.
     """
     table = pa.Table.from_pandas(frame, preserve_index=False)
-    kept = {k: v for k, v in (table.schema.metadata or {}).items() if k == b"pandas"}
-    table = table.replace_schema_metadata({**kept, **{k: str(v) for k, v in metadata.items()}})
-    with replacing(target) as partial_file:
-        pq.write_table(table, partial_file, compression="zstd")
+    sealed.write(target, table, metadata)
 
 
 def read(paths: list[Path]) -> pd.DataFrame:
@@ -56,20 +52,14 @@ def read(paths: list[Path]) -> pd.DataFrame:
     Raises
     ------
     LayerwiseError
-        If a file is missing, no parquet, or lacks a column.
+        If a file is missing, no parquet, damaged, or lacks a column.
     """
     return pd.concat(list(_read_each(paths)), ignore_index=True)
 
 
 def _read_each(paths: list[Path]) -> Iterator[pd.DataFrame]:
     for path in paths:
-        try:
-            frame = pd.read_parquet(path)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise LayerwiseError(
-                f"{path} cannot be read as a table of metrics ({error}); run the rule that makes "
-                "it again."
-            ) from error
+        frame = sealed.read(path, "metrics")
         missing = sorted(set(COLUMNS) - set(frame.columns))
         if missing:
             raise LayerwiseError(

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from layerwise.errors import LayerwiseError, closest
-from layerwise.files import replacing
+from layerwise.files import replacing, sha256_text
 from layerwise.paths import encode
 from layerwise.tasks.layout import Reading
 
@@ -99,10 +99,18 @@ def result_path(folder: Path, meta: Any, task: str) -> Path:
 def read_result(path: Path, key: str) -> dict[str, Any] | None:
     """The result at `path`, if it is there, whole, and made of the same things."""
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        facts = document["layerwise"]
+        same = facts["key"] == key and facts["sha256"] == _content(document)
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
         return None
-    return document if document.get("layerwise", {}).get("key") == key else None
+    return document if same else None
+
+
+def _content(document: Mapping[str, Any]) -> str:
+    """Hash of a result but for the hash itself: an altered byte must not pass for a score."""
+    facts = {k: v for k, v in document["layerwise"].items() if k != "sha256"}
+    return sha256_text(json.dumps({**document, "layerwise": facts}, sort_keys=True))
 
 
 def write_result(
@@ -152,6 +160,7 @@ def write_result(
             "task_type": str(task.metadata.type),
             "main_score": str(task.metadata.main_score),
         }
+        document["layerwise"]["sha256"] = _content(document)
         partial.write_text(json.dumps(document, indent=2), encoding="utf-8")
     return document
 

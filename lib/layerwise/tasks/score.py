@@ -24,10 +24,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
-import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
+from layerwise import sealed
 from layerwise.errors import LayerwiseError
-from layerwise.files import provenance, replacing
+from layerwise.files import provenance
 from layerwise.progress import Progress
 from layerwise.tasks import results
 from layerwise.tasks.layout import Embeddings, Reading
@@ -203,9 +203,7 @@ def score_task(
         normalize=job.settings.normalize, bootstrap=job.settings.bootstrap,
         confidence=job.settings.confidence, seed=job.settings.seed,
     )  # fmt: skip
-    with replacing(output) as partial:
-        made = pa.Table.from_pylist(table, schema=results.schema())
-        pq.write_table(made.replace_schema_metadata(facts), partial)
+    sealed.write(output, pa.Table.from_pylist(table, schema=results.schema()), facts)
 
 
 def processes(threads: int, n_units: int, n_texts: int, task_type: str) -> int:

@@ -77,4 +77,6 @@ def read_texts(path: Path, task: str | None = None) -> tuple[list[str], list[str
         raise LayerwiseError(
             f"{path} is about {facts['task']!r}, wanted was {task!r}; {parquet.REMEDY}"
         )
+    if any(sha256_text(t) != k for k, t in zip(columns["key"], columns["text"], strict=True)):
+        raise LayerwiseError(f"{path} is damaged (a text does not fit its key); {parquet.REMEDY}")
     return columns["key"], columns["text"]
