@@ -70,15 +70,15 @@ class Faulty(Project):
     def at_work(self) -> set[str]:
         """Names of the scripts that run now."""
         found = set()
-        folder = str(self.folder / "scripts") + "/"
-        for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        for entry in Path("/proc").glob("[0-9]*"):
             try:
-                words = entry.read_bytes().decode(errors="replace").split("\0")
+                here = (entry / "cwd").readlink() == self.folder
+                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:  # it has ended meanwhile
                 continue
-            if "python" in words[0]:
-                found |= {w.removeprefix(folder) for w in words[1:3] if w.startswith(folder)}
-        return {name.removesuffix(".py") for name in found}
+            if here and "python" in words[0]:
+                found |= {Path(w).stem for w in words[1:3] if "scripts/" in w and w[-3:] == ".py"}
+        return found
 
     def finished(self) -> dict[str, tuple[int, int]]:
         """Inode and time of every file of a job that Snakemake has recorded as done."""

@@ -39,6 +39,7 @@ def test_no_kill_costs_finished_work_or_changes_a_value(tmp_path: Path) -> None:
         while not project.at_work() and running.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         if kills < KILLS:
+            assert project.at_work() or running.poll() is not None, "no script was seen at work"
             time.sleep(moments.uniform(0, LONGEST_WAIT_S))
         else:
             running.wait(900)
