@@ -104,10 +104,16 @@ def step_bar(figure: Figure, axes: Any, mappable: Any, steps: Sequence[int], n_r
     bar.set_label("Training step")
 
 
-def block_label(axis: Axes, text: str) -> None:
-    """Say above the first of several columns what they have in common."""
+def block_label(axis: Axes, text: str, below: int = 1) -> None:
+    """Say above the first of several panels what they have in common.
+
+    Parameters
+    ----------
+    below : int
+        Lines that the panel's own title has.
+    """
     axis.annotate(
-        text, (0, 1), (0, 18), xycoords="axes fraction", textcoords="offset points",
+        text, (0, 1), (0, 8 + 10 * below), xycoords="axes fraction", textcoords="offset points",
         va="bottom", ha="left", fontsize=9, fontweight="bold",
     )  # fmt: skip
 
@@ -133,7 +139,7 @@ def split_handle() -> Line2D:
 
 
 def end_labels(axis: Axes, x: float, ends: Sequence[tuple[float, str, Any]]) -> None:
-    """Write each line's name at its right end, pushed apart where they would overlap.
+    """Write each line's name at its right end, pushed apart no more than they would overlap.
 
     Parameters
     ----------
@@ -143,10 +149,28 @@ def end_labels(axis: Axes, x: float, ends: Sequence[tuple[float, str, Any]]) -> 
     figure = axis.get_figure(root=True)
     # The axes are about three quarters of the figure's height.
     points = 72 * 0.75 * (figure.get_size_inches()[1] if figure else 4.0) / (high - low)
-    placed = -np.inf
-    for y, name, colour in sorted(ends, key=lambda e: e[0]):
-        placed = max(y, placed + LINE / points)
+    ordered = sorted(ends, key=lambda e: e[0])
+    places = spread([y * points for y, _, _ in ordered], LINE, low * points + LINE / 2)
+    for (y, name, colour), place in zip(ordered, places, strict=True):
         axis.annotate(
-            name, (x, y), (6, (placed - y) * points), textcoords="offset points", va="center",
+            name, (x, y), (6, place - y * points), textcoords="offset points", va="center",
             fontsize=8, color=colour, annotation_clip=False,
         )  # fmt: skip
+
+
+def spread(places: Sequence[float], gap: float, floor: float = -np.inf) -> list[float]:
+    """Ascending places moved as little as may be, `gap` apart or more and none below `floor`.
+
+    Places that would touch become a group around their own mean, until no two groups touch.
+    """
+
+    def first(group: Sequence[float]) -> float:
+        return max(sum(group) / len(group) - gap * (len(group) - 1) / 2, floor)
+
+    groups: list[list[float]] = []
+    for place in places:
+        groups.append([place])
+        while len(groups) > 1 and first(groups[-1]) < first(groups[-2]) + gap * len(groups[-2]):
+            last = groups.pop()
+            groups[-1] += last
+    return [first(g) + i * gap for g in groups for i in range(len(g))]

@@ -69,7 +69,8 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         _column(panels, table[table["curve"] == i], tokens, by, looks)
         panels[0].set_title(marks.broken(metric_label(choice.metric), 27), linespacing=1.05)
         for axis, which in zip(panels, tokens, strict=True):
-            axis.set_ylabel(axis_label(choice.metric, choice.alpha, choice.normalization))
+            label = axis_label(choice.metric, choice.alpha, choice.normalization)
+            axis.set_ylabel(marks.broken(label, 22))
             if len(tokens) > 1 and column == 0:
                 marks.row_label(axis, TOKENS[which])
         style.depth_axis(panels[-1])
@@ -97,7 +98,7 @@ def _looks(
     names: Sequence[str], order: Sequence[str], by: str, *, ordered: bool
 ) -> dict[str, tuple[Any, str]]:
     """Colour and marker of each line: fixed for models, on a scale for what has an order."""
-    if by == "revision" or (by == "corpus" and ordered):
+    if by == "revision" or ordered:
         colours, _ = style.depth_colours()
         return {n: (colours(i / max(1, len(names) - 1)), "o") for i, n in enumerate(names)}
     palette = order if by == "model" else names

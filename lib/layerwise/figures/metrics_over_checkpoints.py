@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Colormap, SymLogNorm
 
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
@@ -23,6 +25,8 @@ from layerwise.figures.labels import (
     span,
 )
 from layerwise.figures.settings import SHOWN, MetricChoice, StudySettings, in_order
+
+TALLEST = 4  # metrics one below the other
 
 
 def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Drawn:
@@ -51,28 +55,34 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     models = in_order(list(table["model"].unique()), study.models or order)
     tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
     panels = [(m, c) for m in models for c in tokens]
-    figure, axes = style.grid(len(study.curves), len(panels), sharex=True, sharey="row")
     steps = sorted(int(s) for s in table["step"].unique())
     colours, norm = style.step_colours(steps)
-    for i, row in enumerate(axes):
-        for (model, choice), axis in zip(panels, row, strict=True):
+    # Metrics are rows; many of them are columns, or the page would be a ribbon.
+    across = len(study.curves) > TALLEST
+    columns = min(style.COLUMNS, len(study.curves)) if across else len(panels)
+    n_rows = -(-len(study.curves) // columns) * len(panels) if across else len(study.curves)
+    figure, axes = style.grid(n_rows, columns, sharex=True, sharey=False if across else "row")
+    for axis in axes.flat:
+        axis.set_visible(False)
+    for i, metric in enumerate(study.curves):
+        block, column = divmod(i, columns)
+        for k, (model, choice) in enumerate(panels):
+            axis = axes[block * len(panels) + k, column] if across else axes[i, k]
+            axis.set_visible(True)
             part = table[
                 (table["model"] == model) & (table["curve"] == i) & (table["tokens"] == choice)
             ]
-            for step, line in part.groupby("step"):
-                line = line.sort_values("depth")
-                axis.plot(
-                    line["depth"], line["value"], color=colours(norm(int(str(step)))),
-                    marker="o", markersize=2.2, linewidth=1.3,
-                )  # fmt: skip
-        metric = study.curves[i]
-        row[0].set_ylabel(axis_label(metric.metric, metric.alpha, metric.normalization))
-    for (model, choice), axis in zip(panels, axes[0], strict=True):
-        notes = [TOKENS[choice]] if len(tokens) > 1 else []
-        marks.panel_title(axis, model, notes, style.colour_of(model, order))
-    for axis in axes[-1]:
-        style.depth_axis(axis)
-    marks.step_bar(figure, axes, ScalarMappable(norm, colours), steps, len(study.curves))
+            _panel(axis, part, colours, norm)
+            if across or k == 0:
+                label = axis_label(metric.metric, metric.alpha, metric.normalization)
+                axis.set_ylabel(marks.broken(label, 22))
+            if (across and column == 0) or (not across and i == 0):
+                notes = [TOKENS[choice]] if len(tokens) > 1 else []
+                marks.panel_title(axis, model, notes, style.colour_of(model, order))
+            if k == len(panels) - 1 if across else i == len(study.curves) - 1:
+                style.depth_axis(axis)
+                axis.tick_params(labelbottom=True)
+    marks.step_bar(figure, axes, ScalarMappable(norm, colours), steps, n_rows)
     facts = _facts(table, study, models, tokens[0], steps)
     title = _title(facts, study.curves[0])
     corpora = listing(sorted(table["corpus"].unique()))
@@ -80,9 +90,24 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     style.header(
         figure, title,
         f"By depth, a line per checkpoint ({counted(len(steps), 'step')} from {steps[0]:,} to "
-        f"{steps[-1]:,}), on {n} prompts of {corpora}.",
+        f"{steps[-1]:,}), on {n} prompts of {corpora}. "
+        "Bands: ± 1.96 standard errors.",
     )  # fmt: skip
     return Drawn(figure, table, title, _caption(facts, study, corpora, n), facts)
+
+
+def _panel(axis: Axes, part: pd.DataFrame, colours: Colormap, norm: SymLogNorm) -> None:
+    for step, line in part.groupby("step"):
+        line = line.sort_values("depth")
+        colour = colours(norm(int(str(step))))
+        margin = style.Z95 * line["stderr"].astype(float)
+        axis.fill_between(
+            line["depth"], line["value"] - margin, line["value"] + margin, color=colour,
+            alpha=0.1, linewidth=0,
+        )  # fmt: skip
+        axis.plot(
+            line["depth"], line["value"], color=colour, marker="o", markersize=2.2, linewidth=1.3
+        )
 
 
 def _facts(
@@ -137,8 +162,9 @@ def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str) 
     return (
         f"{what} by depth in per cent of the layers (0 is the embedding output), on {n} prompts "
         f"of {corpora}, one line a checkpoint: {counted(len(facts['steps']), 'training step')} "
-        f"from {facts['steps'][0]:,} to {facts['steps'][-1]:,}, coloured on a logarithmic scale; "
-        "one column a model and a choice of the tokens that count, one row a metric. The title "
+        f"from {facts['steps'][0]:,} to {facts['steps'][-1]:,}, coloured on a logarithmic scale, "
+        "with 95 % intervals (± 1.96 standard errors over prompts); one panel a metric, a model "
+        "and a choice of the tokens that count. The title "
         f"gives the layer with the largest change of {metric_label(facts['metric'])} "
         f"({TOKENS[facts['tokens']]}) between the first and the last checkpoint."
     )

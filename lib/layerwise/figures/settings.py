@@ -39,15 +39,16 @@ class StudySettings:
     protocol, alpha, normalization : str, float or None, str
         The variant of metrics that are given by name alone.
     measure : str
-        The association shown in the panels.
+        The association shown in the panels; ``all`` writes every one above each panel of
+        metric_vs_score.
     pooling : str
     own_texts : mapping of corpus to task
         Corpora that are a task's own texts: metric and score are then compared task by task.
     compare : str
         What the colours of a comparison mean: ``model``, ``corpus`` or ``revision``.
     ordered : bool
-        Whether compared corpora are steps of one thing (ever more repeated tokens, say) and get
-        an ordered scale of colours; revisions always do.
+        Whether what is compared are steps of one thing (models ever larger, say, or ever more
+        repeated tokens) and gets an ordered scale of colours; revisions always do.
     resamples, seed : int
         Bootstrap over tasks, for the intervals of mean scores.
     """

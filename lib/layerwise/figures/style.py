@@ -20,6 +20,8 @@ from layerwise.files import replacing
 
 DPI = 200
 LINE = 11  # points from one line of small print to the next
+NO_BREAK = "\N{NO-BREAK SPACE}"
+HINTING = 1.03  # letters fitted to a grid of pixels make a line up to this much wider
 PANEL = 2.45  # width of a small panel in inches
 COLUMNS = 4  # panels side by side
 
@@ -127,15 +129,19 @@ def depth_axis(axis: Axes, *, label: bool = True) -> None:
 
 
 def text_width(text: str, size: float, weight: str = "normal") -> float:
-    """Width of one line of text, in points."""
+    """Width of one line of text at its widest, in points."""
     font = FontProperties(family="DejaVu Sans", size=size, weight=weight)
-    return float(text_to_path.get_text_width_height_descent(text, font, ismath=False)[0])
+    width = text_to_path.get_text_width_height_descent(text, font, ismath=False)[0]
+    return HINTING * float(width)
 
 
 def in_lines(text: str, room: float, size: float, weight: str = "normal") -> list[str]:
-    """Break text between words into lines of at most `room` points, as they will be set."""
+    """Break text between words into lines of at most `room` points, as they will be set.
+
+    A number and its per cent sign stay together.
+    """
     lines: list[str] = []
-    for word in text.split():
+    for word in text.replace(" %", NO_BREAK + "%").split(" "):
         longer = f"{lines[-1]} {word}" if lines else word
         if lines and text_width(longer, size, weight) <= room:
             lines[-1] = longer
