@@ -36,6 +36,25 @@ def extracted(loaded: LoadedModel, target: Path, budget: int, views: int = 1) ->
     return target
 
 
+def test_windows_leave_no_seam(
+    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts are taken window by window; where one ends must not show in the file."""
+    texts = [tiny.texts(70, seed=v) for v in range(2)]
+    files = []
+    for bytes_at_once in (2**30, 1):
+        monkeypatch.setitem(batches.WINDOW_BYTES, "cpu", bytes_at_once)
+        files.append(tmp_path / f"{bytes_at_once}.h5")
+        extract(
+            loaded, corpus="c", prompts=[f"p{i}" for i in range(70)], views=texts,
+            plan=Plan(keep_states=1), target=files[-1], attributes={},
+        )  # fmt: skip
+    with h5py.File(files[0]) as a, h5py.File(files[1]) as b:
+        for name in ("pooled", "spectrum", "curvature", "n_tokens"):
+            x, y = a[name][()], b[name][()]
+            np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-5 * np.nanmax(np.abs(x)))
+
+
 def hidden_states(loaded: LoadedModel, text: str) -> list[np.ndarray]:
     """transformers' own states of one prompt alone; its last is normed in decoders.
 

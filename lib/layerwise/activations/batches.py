@@ -16,8 +16,9 @@ BUDGET = {"cpu": 1024, "cuda": 65536}
 SLACK = 0.03
 ENOUGH = 4096
 
-# Results of one window wait in memory until they are written as one slab.
-WINDOW_BYTES = 256 * 2**20
+# Results of one window wait in memory until they are written as one slab. A GPU's large batches
+# want large windows to be cut from.
+WINDOW_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20}
 
 
 def cut(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

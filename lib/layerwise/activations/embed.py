@@ -71,17 +71,31 @@ def embed(
             sum(c > 0 for c in cut), len(ids), loaded.max_length,
         )  # fmt: skip
     n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
-    window = max(32, batches.WINDOW_BYTES // (len(readings) * n_layers * hidden * 4))
+    per_text = len(readings) * n_layers * hidden * 4
+    window = max(32, batches.WINDOW_BYTES[loaded.device.type] // per_text)
     with Progress(sum(map(len, ids)), f"{loaded.name} {loaded.revision}", "token") as bar:
         for part in batches.windows(len(ids), window):
-            slab = np.empty((len(readings), n_layers, len(part), hidden), np.float32)
-
-            def start(rows: list[int], slab: npt.NDArray[Any] = slab) -> _Batch:
-                return _Batch(loaded, readings, slab, rows)
-
-            forward.run(loaded, [ids[i] for i in part], start, budget=budget, done=bar.update)
+            # In a function of its own, so that two slabs are never in memory.
+            slab = _embed_window(loaded, [ids[i] for i in part], readings, budget, bar.update)
             _check(loaded, slab, [texts[i] for i in part])
             write(part.start, part.stop, slab)
+            del slab
+
+
+def _embed_window(
+    loaded: LoadedModel,
+    ids: list[list[int]],
+    readings: Sequence[Reading],
+    budget: int | None,
+    done: Callable[[int], None],
+) -> npt.NDArray[Any]:
+    """Embeddings of some texts, shape (R, L + 1, n, D), float32."""
+    shape = (len(readings), loaded.anatomy.n_layers, len(ids), loaded.anatomy.hidden)
+    slab = np.empty(shape, np.float32)
+    forward.run(
+        loaded, ids, lambda rows: _Batch(loaded, readings, slab, rows), budget=budget, done=done
+    )
+    return slab
 
 
 class _Batch:

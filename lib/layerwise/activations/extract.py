@@ -120,7 +120,7 @@ def extract(
         kinds = len(plan.protocols) * len(plan.tokens)
         per_layer = kinds * (hidden * 4 + (rank * 8 if plan.spectra else 0))
         per_prompt = per_layer * (n_layers + len(inner) * (n_layers - 1))
-        window = max(32, min(n, batches.WINDOW_BYTES // max(1, per_prompt)))
+        window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
         with (
             layout.create(
                 target, protocols=plan.protocols, tokens=plan.tokens, n_layers=n_layers,
@@ -144,6 +144,8 @@ def extract(
                         budget=plan.budget,
                     )  # fmt: skip
                     slab.write(file)
+                    # Not until the next one is made: two of them would be in memory.
+                    del slab
                     bar.update(len(part))
     if total_cut:
         log.warning(
