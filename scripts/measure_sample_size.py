@@ -1,7 +1,7 @@
 """Compute metrics on random subsets of the prompts: do 1,000 suffice, or 100?
 
-Writes a table (CSV) with a row for each metric, layer and number of prompts, and logs how much
-each metric still changes when the prompts are doubled.
+Writes a table (CSV) with a row for each metric, layer and number of prompts, logs how much each
+metric still changes when the prompts are doubled, and draws that for the first layer asked for.
 """
 
 from __future__ import annotations
@@ -32,12 +32,22 @@ def main(arguments: argparse.Namespace) -> None:
         frame.to_csv(partial, index=False)
     summary = sample_size.change_by_doubling(frame)
     log.info("Change from half of the prompts to all:\n%s", summary.to_string(index=False))
+    if arguments.figure:
+        from layerwise.figures import sample_size as figures
+        from layerwise.figures import style
+
+        first = frame.iloc[0]
+        with style.theme():
+            drawn = figures.draw(frame, first["protocol"], first["tokens"], int(first["layer"]))
+            style.save(drawn.figure, arguments.figure, arguments.figure.with_suffix(".pdf"))
+        log.info("%s", drawn.title)
 
 
 if __name__ == "__main__":
     parser = cli.parser(__doc__)
     parser.add_argument("--activations", type=Path, required=True, help="activations (HDF5)")
     parser.add_argument("--output", type=Path, required=True, help="table (CSV)")
+    parser.add_argument("--figure", type=Path, help="also draw it here (PNG, and a PDF beside it)")
     parser.add_argument(
         "--settings", type=cli.json_argument, default={},
         help="JSON, as for compute_metrics.py",

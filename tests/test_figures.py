@@ -22,7 +22,7 @@ from layerwise.association.published import published_metrics, published_scores,
 from layerwise.association.settings import AssociationSettings
 from layerwise.association.table import associate
 from layerwise.errors import LayerwiseError
-from layerwise.figures import style
+from layerwise.figures import sample_size, style
 from layerwise.figures.drawn import Drawn, plain
 from layerwise.figures.kinds import NEEDS
 from layerwise.figures.labels import axis_label, in_sentence, listing, p_value, span
@@ -656,3 +656,26 @@ def test_script(tables: Tables, tmp_path: Path) -> None:
     assert broken.returncode == 1
     assert "needs --scores" in broken.stderr
     assert "Traceback" not in broken.stderr
+
+
+def test_metrics_against_n_say_which_are_not_settled() -> None:
+    sizes = [25, 50, 100]
+    table = pd.DataFrame(
+        [
+            {
+                "tokens": "all", "layer": 3, "metric": metric, "protocol": "paper", "n": n,
+                "alpha": np.nan, "repeat": repeat, "value": value(n) * (1 + 0.001 * repeat),
+            }
+            for metric, value in (("rankme", float), ("curvature", lambda _: 2.0))
+            for n in sizes
+            for repeat in range(1 if n == 100 else 3)
+        ]
+    )  # fmt: skip
+    drawn = sample_size.draw(table, "paper", "all", 3)
+    assert drawn.title.startswith("1 of 2 metrics still change by more than 3%")
+    assert "RankMe (50%)" in drawn.title
+    assert drawn.facts["change"]["rankme"] == pytest.approx(0.5, abs=0.01)
+    shown = [axis for axis in drawn.figure.axes if axis.get_visible()]
+    assert [len(axis.lines) for axis in shown] == [4, 4], "three orders and the dot of all"
+    with pytest.raises(LayerwiseError, match=r"the table has layers \[3\]"):
+        sample_size.draw(table, "paper", "all", 4)

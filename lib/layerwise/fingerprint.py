@@ -20,7 +20,10 @@ ROOT = Path(__file__).parent
 # What these know cannot change a value: how errors read, where logs go, how files are replaced.
 WITHOUT_EFFECT = frozenset(
     f"{PACKAGE}.{name}"
-    for name in ("errors", "cli", "progress", "files", "paths", "fingerprint", "models.quiet")
+    for name in (
+        "errors", "cli", "progress", "files", "paths", "fingerprint",
+        "models.devices", "models.failures", "models.quiet",
+    )  # fmt: skip
 )
 
 
