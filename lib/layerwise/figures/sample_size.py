@@ -44,7 +44,7 @@ def draw(table: pd.DataFrame, protocol: str, tokens: str, layer: int, alpha: flo
     if not metrics:
         raise LayerwiseError(
             f"There is nothing to draw for protocol {protocol!r}, tokens {tokens!r}, layer "
-            f"{layer}: the table has layers {sorted(table['layer'].unique())}."
+            f"{layer}: the table has layers {sorted(map(int, table['layer'].unique()))}."
         )
     change = change_by_doubling(chosen).set_index("metric")["change"]
     rows = math.ceil(len(metrics) / COLUMNS)
