@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.errors import LayerwiseError
+from layerwise.files import DISK_REMEDY, disk_fault
 
 log = logging.getLogger("layerwise")
 
@@ -56,10 +57,16 @@ def parser(description: str | None) -> argparse.ArgumentParser:
 
 def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> None:
     """Set up logging, run `main`, and turn a `LayerwiseError` into one line and exit status 1."""
+    # A log that the disk does not take must not cost the work, nor fill the terminal.
+    logging.raiseExceptions = False
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    unlogged = None
     if arguments.log:
-        arguments.log.parent.mkdir(parents=True, exist_ok=True)
-        handlers.append(logging.FileHandler(arguments.log, mode="w"))
+        try:
+            arguments.log.parent.mkdir(parents=True, exist_ok=True)
+            handlers.append(logging.FileHandler(arguments.log, mode="w"))
+        except OSError as error:
+            unlogged = error.strerror
     logging.basicConfig(
         level=logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s: %(message)s",
@@ -67,11 +74,25 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
         force=True,
     )
     logging.captureWarnings(True)
+    if unlogged:
+        log.warning("There will be no log file %s: %s", arguments.log, unlogged)
     try:
         main(arguments)
     except LayerwiseError as error:
         log.error("%s", error)
         sys.exit(1)
-    except Exception:
+    except MemoryError:
+        log.error(
+            "The memory did not suffice; close other programs, lower threads or batch_tokens, or "
+            "ask the cluster for more."
+        )
+        sys.exit(1)
+    except Exception as error:
+        fault = disk_fault(error)
+        if fault:
+            given = vars(arguments)
+            where = getattr(error, "filename", None) or given.get("output") or given.get("folder")
+            log.error("Could not write %s: %s; %s", where, fault, DISK_REMEDY)
+            sys.exit(1)
         log.exception("Unexpected failure; this is a bug in layerwise")
         sys.exit(2)

@@ -6,10 +6,12 @@ sees half a file and a failed run never costs a finished one.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 import platform
+import re
 import shlex
 import socket
 import sys
@@ -20,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.errors import LayerwiseError
+
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+DISK_REMEDY = "free some space or choose a folder that can be written."
 
 LIBRARIES = ("layerwise", "torch", "transformers", "numpy", "h5py", "mteb", "nlpaug")
 
@@ -50,13 +55,27 @@ def replacing(target: Path) -> Iterator[Path]:
             os.fsync(handle.fileno())
         partial.replace(target)
     except OSError as error:
-        raise LayerwiseError(
-            f"Could not write {target}: {error.strerror or error}; "
-            "free some space or choose a folder that can be written."
-        ) from error
+        reason = disk_fault(error) or " ".join(str(error.strerror or error).split())
+        raise LayerwiseError(f"Could not write {target}: {reason}; {DISK_REMEDY}") from error
     finally:
         if partial.exists():
             partial.unlink()
+
+
+def disk_fault(error: BaseException) -> str | None:
+    """What is wrong with the disk ('No space left on device'), if that is behind an error.
+
+    Libraries written in other languages (HDF5, Arrow, safetensors) have the number in their text
+    alone.
+    """
+    link: BaseException | None = error
+    while link is not None:
+        found = re.search(r"\b(?:os error|errno)\s*=?\s*(\d+)", str(link), re.IGNORECASE)
+        number = int(found[1]) if found else getattr(link, "errno", None)
+        if number in DISK:
+            return os.strerror(number)
+        link = link.__cause__ or link.__context__
+    return None
 
 
 def _alive(pid: int) -> bool:

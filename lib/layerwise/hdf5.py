@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.files import replacing
+from layerwise.files import DISK_REMEDY, disk_fault, replacing
 
 # Network file systems often refuse HDF5's locks; every file of ours has one writer and is
 # replaced whole, so readers need none.
@@ -46,14 +47,54 @@ def create(
     LayerwiseError
         If the folder cannot be written.
     """
-    with replacing(path) as partial, h5py.File(partial, "w", libver=("v110", "v110")) as file:
-        file.attrs["schema"] = schema
-        file.attrs["schema_version"] = version
-        for key, value in attributes.items():
-            file.attrs[key] = value
-        yield file
-        file.attrs[SEAL] = _seal(file)
-        file.attrs["complete"] = True
+    try:
+        with (
+            replacing(path) as partial,
+            _nothing_unwritten(),
+            h5py.File(partial, "w", libver=("v110", "v110")) as file,
+        ):
+            file.attrs["schema"] = schema
+            file.attrs["schema_version"] = version
+            for key, value in attributes.items():
+                file.attrs[key] = value
+            yield file
+            file.attrs[SEAL] = _seal(file)
+            file.attrs["complete"] = True
+    except RuntimeError as error:  # as HDF5 says it if a file cannot be closed
+        fault = disk_fault(error)
+        if not fault:
+            raise
+        raise LayerwiseError(f"Could not write {path}: {fault}; {DISK_REMEDY}") from error
+
+
+@contextmanager
+def _nothing_unwritten() -> Iterator[None]:
+    """Raise at the end if HDF5 could not write something.
+
+    It writes some chunks only when it lets go of an array, where h5py can raise nothing: it
+    prints a traceback and goes on. Should the disk have room again by then, the file would be
+    closed in good order, with a hole in it.
+    """
+    failures: list[BaseException] = []
+    hooks = sys.unraisablehook, sys.excepthook
+
+    def unraisable(seen: sys.UnraisableHookArgs) -> None:
+        if isinstance(seen.exc_value, BaseException) and disk_fault(seen.exc_value):
+            failures.append(seen.exc_value)
+        else:
+            hooks[0](seen)
+
+    def printed(kind: Any, value: BaseException, trace: Any) -> None:
+        if not disk_fault(value):
+            hooks[1](kind, value, trace)
+
+    sys.unraisablehook, sys.excepthook = unraisable, printed
+    try:
+        yield
+        if failures:
+            raise OSError(str(failures[0]))
+    finally:
+        sys.unraisablehook, sys.excepthook = hooks
 
 
 def add_scale(file: h5py.Group, name: str, values: Sequence[Any] | npt.NDArray[Any]) -> None:
