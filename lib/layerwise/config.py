@@ -14,6 +14,7 @@ import yaml
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.kinds import NEEDS
 from layerwise.models.revisions import expand
+from layerwise.paths import encode
 
 
 def read_schema(path: Path) -> dict[str, Any]:
@@ -45,6 +46,7 @@ def complete(config: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, 
     for name, model in filled["models"].items():
         model["revisions"] = expand(name, model["source"], model["revisions"])
     _check_names(filled)
+    _check_lengths(filled)
     return filled
 
 
@@ -154,6 +156,16 @@ def _check_names(config: Mapping[str, Any]) -> None:
                 f"{where}: there is no {name!r} in the config{closest(name, known)}; "
                 f"there are {', '.join(sorted(known)) or 'none'}."
             )
+
+
+def _check_lengths(config: Mapping[str, Any]) -> None:
+    """Make sure that every name can be a part of a path; the schema has seen its letters."""
+    for section in ("models", "corpora", "tasks", "published", "studies"):
+        for name in config[section]:
+            encode(name)
+    for model in config["models"].values():
+        for revision in model["revisions"]:
+            encode(revision)
 
 
 def _references(config: Mapping[str, Any]) -> Iterator[tuple[str, str, list[str]]]:
