@@ -115,5 +115,7 @@ def test_the_papers_tasks_and_figures_are_there() -> None:
     own = figures["association"]["own_texts"]
     assert own == {task: task for task in tasks}
     assert {c: e["source"].get("task") for c, e in figures["corpora"].items() if c in own} == own
+    inside = yaml.safe_load((ROOT / "presets" / "paper_sublayers.yaml").read_text())
+    assert set(inside["extract"]["sublayers"]) == set(SUBLAYERS) - {BLOCK}
     numbers = {name.split("_")[1] for name in figures["studies"] if name.startswith("figure_")}
     assert numbers == {"1", "2", "3", "4", "7", "8", "9", "10", "11", "12", "13"}

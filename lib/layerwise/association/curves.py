@@ -31,6 +31,8 @@ VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
 OWN_TEXTS = "task texts"
 """Name of the made-up corpus in which each task is set against the metric on its own texts."""
 
+BLOCK = "block"  # the sublayer that is the layers themselves
+
 NO_ALPHA = -1.0  # pandas cannot unstack a missing key; no real alpha is negative
 
 
@@ -86,6 +88,16 @@ def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> No
             f"{', '.join(map(str, frame.columns))}. Make it with this workflow's rules, or give "
             "tables from elsewhere as `published`."
         )
+
+
+def of_blocks(metrics: pd.DataFrame) -> pd.DataFrame:
+    """The metrics of the layers themselves, without those of parts of blocks.
+
+    Tables from elsewhere say nothing of sublayers; all of their rows are about layers.
+    """
+    if "sublayer" not in metrics.columns:
+        return metrics
+    return metrics[metrics["sublayer"].fillna(BLOCK) == BLOCK]
 
 
 def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
@@ -178,7 +190,8 @@ def metric_curves(
     Parameters
     ----------
     metrics : DataFrame
-        Tidy metrics of any models; those of the scores' model, revision and tokens are taken.
+        Tidy metrics of any models; those of the scores' model, revision and tokens are taken, of
+        the layers and not of parts of blocks.
     own_texts : mapping of corpus to task, optional
         Corpora that are the texts of a task. They come together as the corpus `OWN_TEXTS`, in
         which each task has a curve of its own.
@@ -192,6 +205,7 @@ def metric_curves(
         ordinary corpus all tasks of a metric have the same curve.
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
+    metrics = of_blocks(metrics)
     mine = metrics[
         (metrics["model"] == scores.model)
         & (metrics["revision"] == scores.revision)

@@ -12,6 +12,7 @@ from layerwise.association.curves import (
     METRIC_COLUMNS,
     VARIANT,
     last_layer_of,
+    of_blocks,
     require_columns,
 )
 from layerwise.association.revisions import last_revision
@@ -52,7 +53,7 @@ def recommend(
         none is named, or fewer than two metrics have a direction.
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
-    part = _only(metrics, "model", model)
+    part = _only(of_blocks(metrics), "model", model)
     part = _only(part, "revision", revision or last_revision(part["revision"].unique()))
     if tokens is None:
         tokens = "drop_first" if "drop_first" in set(part["tokens"]) else "all"

@@ -8,7 +8,13 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association import nulls
-from layerwise.association.curves import METRIC_COLUMNS, require_columns, score_curves
+from layerwise.association.curves import (
+    BLOCK,
+    METRIC_COLUMNS,
+    of_blocks,
+    require_columns,
+    score_curves,
+)
 from layerwise.association.revisions import last_revision, step_of
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.settings import MetricChoice, StudySettings
@@ -99,15 +105,17 @@ def pick_metrics(
 ) -> pd.DataFrame:
     """The metrics that a study is about, each variant as one `curve` (its index in the study).
 
-    A corpus must be named where a comparison by model would find several.
+    A corpus must be named where a comparison by model would find several. Only the layers
+    themselves are taken, unless the study asks for parts of blocks.
 
     Raises
     ------
     LayerwiseError
-        If a model, corpus, metric or token choice asked for is not there.
+        If a model, corpus, metric, sublayer or token choice asked for is not there.
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
     kept = _only(metrics, "model", study.models)
+    kept = _parts(kept, study)
     kept = _only(kept, "corpus", study.corpora)
     if study.own_texts:
         kept = kept[kept["corpus"].isin(list(study.own_texts))]
@@ -150,6 +158,7 @@ def with_steps(metrics: pd.DataFrame) -> pd.DataFrame:
 
 def metrics_there(metrics: pd.DataFrame, study: StudySettings) -> list[str]:
     """Names of the metrics that have the study's variant, in alphabetical order."""
+    metrics = of_blocks(metrics)
     kept = metrics[
         (metrics["protocol"] == study.protocol)
         & (metrics["normalization"] == study.normalization)
@@ -171,6 +180,30 @@ def pick_prompts(prompts: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
     require_columns(prompts, [*needed, "prompt_id"], "prompts")
     # Per-prompt values are raw; the common way of picking asks for a normalisation.
     return pick_metrics(prompts.assign(normalization="raw"), study)
+
+
+def _parts(metrics: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
+    """The layers themselves, or the parts of blocks that a study asks for."""
+    if study.compare != "sublayer" and study.sublayers is None:
+        return of_blocks(metrics)
+    if study.compare != "sublayer" and len(study.sublayers or ()) > 1:
+        raise LayerwiseError(
+            f"This study names {len(study.sublayers or ())} sublayers; name one, or say "
+            "`compare: sublayer` in a study of kind metrics_by_depth."
+        )
+    if "sublayer" not in metrics.columns:
+        metrics = metrics.assign(sublayer=BLOCK)
+    if study.compare == "sublayer" and metrics["model"].nunique() > 1:
+        raise LayerwiseError(
+            f"A comparison of sublayers is of one model, these metrics are of "
+            f"{', '.join(sorted(metrics['model'].unique()))}; name one under `models`."
+        )
+    kept = _only(metrics, "sublayer", study.sublayers)
+    if study.compare == "sublayer" and kept["sublayer"].nunique() < 2:
+        raise LayerwiseError(
+            "These metrics hold no parts of blocks to compare; ask for them in extract.sublayers."
+        )
+    return kept
 
 
 def _variant(metrics: pd.DataFrame, choice: MetricChoice) -> pd.DataFrame:

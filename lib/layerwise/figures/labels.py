@@ -20,6 +20,15 @@ WITH = {
     "drop_sinks": TOKENS["drop_sinks"],
 }
 
+# In the order in which a block computes them.
+SUBLAYERS = {
+    "input_norm": "norm before attention",
+    "mixer": "attention or mixer",
+    "mixer_residual": "after adding attention",
+    "mlp": "MLP",
+    "block": "block (the layer)",
+}
+
 MEASURES = {"dcor": "dCor", "spearman": "Spearman’s ρ", "kendall": "Kendall’s τ"}
 SYMBOLS = {"dcor": "dCor", "spearman": "ρ", "kendall": "τ"}
 

@@ -1,6 +1,7 @@
 """Metrics by depth, a column per metric and a row per token choice: how do models differ?
 
-The colours can mean models, the corpora of one model (perturbed inputs, say) or its revisions.
+The colours can mean models, the corpora of one model (perturbed inputs, say), its revisions or
+the parts of its blocks.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import pick_metrics
 from layerwise.figures.labels import (
+    SUBLAYERS,
     TOKENS,
     WITH,
     axis_label,
@@ -31,7 +33,7 @@ VALLEY = 0.1  # how far below both ends, as a share of the curve's largest absol
 
 
 def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Drawn:
-    """Draw each metric by depth, one line a model (or corpus, or revision).
+    """Draw each metric by depth, one line a model (or corpus, revision or part of the block).
 
     Parameters
     ----------
@@ -51,7 +53,8 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     margin = style.Z95 * table["stderr"].astype(float)
     table["low"], table["high"] = table["value"] - margin, table["value"] + margin
     by = study.compare
-    wanted = {"model": study.models or order, "corpus": study.corpora, "revision": study.revisions}
+    wanted = {"model": study.models or order, "corpus": study.corpora, "revision": study.revisions,
+        "sublayer": study.sublayers or list(SUBLAYERS)}  # fmt: skip
     names = in_order(list(table[by].unique()), wanted[by])
     if by == "revision" and study.revisions is None:
         names = sorted(names, key=order_key)
@@ -77,7 +80,8 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         panels[-1].tick_params(labelbottom=True)
     handles = [
         Line2D(
-            [], [], color=colour, marker=marker, markersize=3.5, label=name
+            [], [], color=colour, marker=marker, markersize=3.5,
+            label=SUBLAYERS.get(name, name) if by == "sublayer" else name,
         )
         for name, (colour, marker) in looks.items()
     ]  # fmt: skip
@@ -86,10 +90,11 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     title = _title(facts, study.curves[0], tokens, by)
     n = span(table["n"].tolist())
     corpora = listing(sorted(table["corpus"].unique())) if by != "corpus" else "several corpora"
+    parts = "Parts of each block. " if by == "sublayer" else ""
     style.header(
         figure,
         title,
-        f"By depth, on {n} prompts of {corpora}. Bands: ± 1.96 standard errors.",
+        f"{parts}By depth, on {n} prompts of {corpora}. Bands: ± 1.96 standard errors.",
     )
     return Drawn(figure, table, title, _caption(facts, study, corpora, n, by), facts)
 
@@ -161,8 +166,14 @@ def _facts(
             ].sort_values("depth")
             if len(part):
                 found[choice][name] = valley(part["depth"], part["value"])
+    # Parts of blocks begin at layer 1: a mean over layers must be over the same ones.
+    head = table[(table["curve"] == 0) & (table["tokens"] == tokens[0]) & (table["layer"] > 0)]
     return {
         "metric": first.metric,
+        "model": listing(sorted(table["model"].unique())),
+        "mean_over_layers": {
+            str(k): float(v) for k, v in head.groupby(by)["value"].mean().items()
+        },
         "valley_at": found,
         "n_prompts": span(table["n"].tolist()),
         "n_left_out": int(table["n_left_out"].max()),
@@ -172,6 +183,8 @@ def _facts(
 
 def _title(facts: dict[str, Any], first: MetricChoice, tokens: Sequence[str], by: str) -> str:
     label = metric_label(first.metric)
+    if by == "sublayer":
+        return _title_of_parts(facts, label)
     noun = {"model": "model", "corpus": "corpora", "revision": "revision"}[by]
     parts: list[str] = []
     for choice in tokens:
@@ -184,8 +197,18 @@ def _title(facts: dict[str, Any], first: MetricChoice, tokens: Sequence[str], by
     return f"{label} has a valley between its ends {listing(parts)}"
 
 
+def _title_of_parts(facts: dict[str, Any], label: str) -> str:
+    means = facts["mean_over_layers"]
+    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    return (
+        f"{label}, averaged over the layers of {facts['model']}, is lowest at “{SUBLAYERS[low]}” "
+        f"({means[low]:.2f}) and highest at “{SUBLAYERS[high]}” ({means[high]:.2f})"
+    )
+
+
 def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str, by: str) -> str:
     what = listing([metric_label(m.metric) for m in study.curves])
+    what_by = "part of the block (the layers themselves begin with 0)" if by == "sublayer" else by
     left = (
         f" Up to {counted(facts['n_left_out'], 'prompt')} had no value and were left out."
         if facts["n_left_out"]
@@ -193,8 +216,8 @@ def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str, 
     )
     return (
         f"{what} by depth in per cent of the layers (0 is the embedding output), on {n} prompts "
-        f"of {corpora}, protocol {study.curves[0].protocol}; one line a {by}, one row of panels "
-        "a choice of the tokens that count. Bands are 95 % intervals, value ± 1.96 standard "
-        f"errors over prompts.{left} A valley is a minimum between the ends that lies below both "
-        f"by more than {100 * VALLEY:.0f} % of the curve's largest absolute value."
+        f"of {corpora}, protocol {study.curves[0].protocol}; one line a {what_by}, one row of "
+        "panels a choice of the tokens that count. Bands are 95 % intervals, value ± 1.96 "
+        f"standard errors over prompts.{left} A valley is a minimum between the ends that "
+        f"lies below both by more than {100 * VALLEY:.0f} % of the curve's largest absolute value."
     )

@@ -8,6 +8,8 @@ from typing import Any
 
 from layerwise.errors import LayerwiseError, closest
 
+COMPARED = ("model", "corpus", "revision", "sublayer")
+
 # What a study shows that names no metrics: one each of the paper's three kinds.
 SHOWN = ("prompt_entropy", "curvature", "infonce")
 
@@ -38,6 +40,9 @@ class StudySettings:
         None takes what the kind of study has as its default.
     protocol, alpha, normalization : str, float or None, str
         The variant of metrics that are given by name alone.
+    sublayers : tuple of str or None
+        Parts of blocks in place of the layers themselves (``block``): one, or with
+        ``compare: sublayer`` several, of which None takes all there are.
     measure : str
         The association shown in the panels; ``all`` writes every one above each panel of
         metric_vs_score.
@@ -45,7 +50,7 @@ class StudySettings:
     own_texts : mapping of corpus to task
         Corpora that are a task's own texts: metric and score are then compared task by task.
     compare : str
-        What the colours of a comparison mean: ``model``, ``corpus`` or ``revision``.
+        What the colours of a comparison mean, one of `COMPARED`.
     ordered : bool
         Whether what is compared are steps of one thing (models ever larger, say, or ever more
         repeated tokens) and gets an ordered scale of colours; revisions always do.
@@ -60,6 +65,7 @@ class StudySettings:
     tasks: tuple[str, ...] | None = None
     task_types: tuple[str, ...] | None = None
     tokens: tuple[str, ...] | None = None
+    sublayers: tuple[str, ...] | None = None
     metrics: tuple[MetricChoice, ...] | None = None
     protocol: str = "paper"
     alpha: float | None = 1.0
@@ -92,9 +98,10 @@ class StudySettings:
             values[key] = tuple(value) if isinstance(value, list) else value
         if isinstance(values.get("alpha"), str):
             values["alpha"] = float(values["alpha"])  # JSON has no infinity: "inf"
-        if values.get("compare", "model") not in ("model", "corpus", "revision"):
+        if values.get("compare", "model") not in COMPARED:
             raise LayerwiseError(
-                f"A study cannot compare by {values['compare']!r}; give model, corpus or revision."
+                f"A study cannot compare by {values['compare']!r}; give one of "
+                f"{', '.join(COMPARED)}."
             )
         names = values.pop("metrics", None)
         made = cls(**values)

@@ -26,9 +26,9 @@ Counts = npt.NDArray[np.int64]
 T = TypeVar("T")
 
 
-def _missing(name: str) -> Callable[[], Array]:
+def _missing(name: str, remedy: str = "") -> Callable[[], Array]:
     def read() -> Array:
-        raise UndefinedMetricError(f"The data at hand have no {name}.")
+        raise UndefinedMetricError(f"the data at hand have no {name}{remedy}.")
 
     return read
 
@@ -224,7 +224,20 @@ def from_file(
     settings: Settings,
     ends: tuple[Callable[[], Array], Callable[[], Array]],
 ) -> LayerInputs:
-    """The inputs of one layer of an activations file; nothing is read before it is needed."""
+    """The inputs of one layer of an activations file; nothing is read before it is needed.
+
+    Of a file extracted without spectra or curvature, the metrics that need them are not defined.
+    """
+
+    def spectra() -> Array:
+        return activations.spectrum(protocol, tokens, layer)
+
+    def curvature() -> Array:
+        return activations.curvature(protocol, tokens, layer)
+
+    def absent(name: str) -> Callable[[], Array]:
+        return _missing(name, f", since they were extracted with {name}: false")
+
     counts = np.stack(
         [activations.n_tokens(tokens, layer, view) for view in range(activations.n_views)]
     )
@@ -237,8 +250,8 @@ def from_file(
         Source(
             view=lambda v: activations.pooled(protocol, tokens, layer, v),
             views=lambda: activations.views(protocol, tokens, layer),
-            spectra=lambda: activations.spectrum(protocol, tokens, layer),
-            curvature=lambda: activations.curvature(protocol, tokens, layer),
+            spectra=spectra if activations.has_spectra else absent("spectra"),
+            curvature=curvature if activations.has_curvature else absent("curvature"),
             first=ends[0],
             last=ends[1],
         ),

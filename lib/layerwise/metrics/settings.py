@@ -25,6 +25,9 @@ class Settings:
         Of ``paper`` and ``reference``.
     tokens : tuple of str, optional
         Which choices of tokens; by default all that the activations file has.
+    sublayers : tuple of str, optional
+        Which parts of each block beside ``block``, the layers themselves; by default all that the
+        activations file has.
     alphas : tuple of float
         Orders of the entropies, above 0, infinity included.
     normalizations : tuple of str
@@ -52,6 +55,7 @@ class Settings:
     metrics: tuple[str, ...] | None = None
     protocols: tuple[str, ...] = PROTOCOLS
     tokens: tuple[str, ...] | None = None
+    sublayers: tuple[str, ...] | None = None
     alphas: tuple[float, ...] = (1.0, 2.0, math.inf)
     normalizations: tuple[str, ...] = NORMALIZATIONS
     pair: str = "augmented"

@@ -12,12 +12,12 @@ from layerwise import sealed
 from layerwise.errors import LayerwiseError
 
 COLUMNS = (
-    "model", "revision", "corpus", "layer", "depth", "metric", "protocol", "tokens", "alpha",
-    "normalization", "value", "stderr", "n", "n_left_out",
+    "model", "revision", "corpus", "sublayer", "layer", "depth", "metric", "protocol", "tokens",
+    "alpha", "normalization", "value", "stderr", "n", "n_left_out",
 )  # fmt: skip
 PROMPT_COLUMNS = (
-    "model", "revision", "corpus", "layer", "depth", "metric", "protocol", "tokens", "alpha",
-    "prompt_id", "n_tokens", "value",
+    "model", "revision", "corpus", "sublayer", "layer", "depth", "metric", "protocol", "tokens",
+    "alpha", "prompt_id", "n_tokens", "value",
 )  # fmt: skip
 INTEGERS = ("layer", "n", "n_left_out", "n_tokens")
 REALS = ("depth", "alpha", "value", "stderr")

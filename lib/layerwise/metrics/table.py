@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -14,7 +17,7 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from layerwise.activations.layout import Activations
+from layerwise.activations.layout import BLOCK, Activations
 from layerwise.errors import LayerwiseError, closest
 from layerwise.metrics import uncertainty
 from layerwise.metrics.entropy import normalise
@@ -144,9 +147,10 @@ def _overall_row(layer: LayerInputs, result: Overall, normalised: partial[Any]) 
 def compute(
     activations: Activations, settings: Settings, threads: int = 1
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """All metrics of all layers of a file.
+    """All metrics of all layers of a file, and of the parts of its blocks if it holds any.
 
-    Layers are spread over threads, each of which holds one layer at a time; BLAS has one thread
+    The first and the last layer that some metrics compare with are those of the same part. Layers
+    are spread over threads, each of which holds one layer at a time; BLAS has one thread
     in each, which is faster than many threads on one layer after another.
 
     Parameters
@@ -169,43 +173,87 @@ def compute(
         NaN or infinity; the message names the prompt.
     """
     metrics = wanted(settings)
+    parts = _parts(activations, settings)
     _subset(activations, "protocol", settings.protocols, activations.protocols)
     choices = settings.tokens or activations.tokens
     _subset(activations, "choice of tokens", choices, activations.tokens)
-    layers = range(activations.n_layers)
     all_rows = Rows()
-    total = len(settings.protocols) * len(choices) * len(layers)
+    n_layers = sum(activations.n_layers - (part != BLOCK) for part in parts)
+    total = len(settings.protocols) * len(choices) * n_layers
     what = f"metrics of {activations.model} {activations.revision}"
     with (
         threadpool_limits(1, "blas"),
         ThreadPoolExecutor(max(1, threads)) as pool,
         Progress(total, what, "layer") as bar,
     ):
-        for protocol in settings.protocols:
-            for tokens in choices:
-                ends = _ends(activations, protocol, tokens, metrics)
-
-                def one(layer: int, at: tuple[Any, ...] = (protocol, tokens, ends)) -> Rows:
-                    inputs = from_file(activations, at[0], at[1], layer, settings, at[2])
-                    return compute_layer(inputs, metrics)
-
-                for layer, rows in zip(layers, pool.map(one, layers), strict=True):
-                    place: dict[str, Any] = {
-                        "layer": layer,
-                        "depth": layer / max(1, activations.n_layers - 1),
-                        "protocol": protocol,
-                        "tokens": tokens,
-                    }
-                    rows.values = [{**place, **row} for row in rows.values]
-                    rows.prompts = [({**place, **row}, columns) for row, columns in rows.prompts]
-                    all_rows.add(rows)
-                    bar.update()
+        for part in parts:
+            with _opened(activations, part) as source:
+                for protocol, tokens in itertools.product(settings.protocols, choices):
+                    found = _one_reading(source, protocol, tokens, settings, metrics, pool)
+                    for rows in found:
+                        all_rows.add(rows)
+                        bar.update()
     _report(all_rows)
     about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
     return (
         tidy(pd.DataFrame(all_rows.values).assign(**about), COLUMNS),
         tidy(_stack(all_rows.prompts).assign(**about), PROMPT_COLUMNS),
     )
+
+
+def _one_reading(
+    activations: Activations,
+    protocol: str,
+    tokens: str,
+    settings: Settings,
+    metrics: list[Metric],
+    pool: ThreadPoolExecutor,
+) -> Iterator[Rows]:
+    """The rows of each layer under one protocol and choice of tokens, in order."""
+    ends = _ends(activations, protocol, tokens, metrics)
+
+    def one(layer: int) -> Rows:
+        inputs = from_file(activations, protocol, tokens, layer, settings, ends)
+        return compute_layer(inputs, metrics)
+
+    for layer, rows in zip(activations.layers, pool.map(one, activations.layers), strict=True):
+        place: dict[str, Any] = {
+            "sublayer": activations.sublayer,
+            "layer": layer,
+            "depth": layer / max(1, activations.n_layers - 1),
+            "protocol": protocol,
+            "tokens": tokens,
+        }
+        rows.values = [{**place, **row} for row in rows.values]
+        rows.prompts = [({**place, **row}, columns) for row, columns in rows.prompts]
+        yield rows
+
+
+def _parts(activations: Activations, settings: Settings) -> list[str]:
+    """The layers themselves and the parts asked for that the file holds.
+
+    Not every model has every part (Mamba has no MLP), so one that is not there is left out, and
+    said.
+    """
+    asked = settings.sublayers
+    for name in asked or ():
+        if name not in activations.sublayers:
+            log.warning(
+                "%s holds no sublayer %r (it holds %s); it is left out",
+                activations.path, name, ", ".join(activations.sublayers),
+            )  # fmt: skip
+    kept = [s for s in activations.sublayers if s != BLOCK and (asked is None or s in asked)]
+    return [BLOCK, *kept]
+
+
+@contextmanager
+def _opened(activations: Activations, part: str) -> Iterator[Activations]:
+    """The same file with a part's arrays in place of the layers'."""
+    if part == activations.sublayer:
+        yield activations
+    else:
+        with Activations(activations.path, sublayer=part) as other:
+            yield other
 
 
 def _stack(pieces: list[tuple[Row, dict[str, Any]]]) -> pd.DataFrame:
@@ -237,8 +285,10 @@ def _ends(
     """Readers of the first and the last layer, which read once and serve every layer."""
     if not any("ends" in metric.inputs for metric in metrics):
         return (lambda: None), (lambda: None)
-    first = activations.pooled(protocol, tokens, 0)
-    last = activations.pooled(protocol, tokens, activations.n_layers - 1)
+    first, last = (
+        activations.pooled(protocol, tokens, layer)
+        for layer in (activations.layers[0], activations.layers[-1])
+    )
     return (lambda: first), (lambda: last)
 
 

@@ -1,0 +1,238 @@
+"""Parts of blocks in the tables of metrics: values, who leaves them aside, and their figure."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from association_tables import tidy_metrics, tidy_scores
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+from layerwise.activations.extract import Plan, extract
+from layerwise.activations.layout import BLOCK, Activations
+from layerwise.association.choice import choose_layers
+from layerwise.association.recommendation import recommend
+from layerwise.association.settings import AssociationSettings
+from layerwise.association.table import associate
+from layerwise.errors import LayerwiseError
+from layerwise.figures.labels import SUBLAYERS
+from layerwise.figures.studies import KINDS, Tables, draw
+from layerwise.metrics import table
+from layerwise.metrics.cka import cka
+from layerwise.metrics.entropy import entropy
+from layerwise.metrics.infonce import infonce
+from layerwise.metrics.registry import directions
+from layerwise.metrics.settings import Settings
+from layerwise.models.load import load
+
+N = 24
+PARTS = ("input_norm", "mixer", "mixer_residual", "mlp")
+METRICS = ["prompt_entropy", "dataset_entropy", "curvature", "infonce", "cka_first", "cka_last"]
+
+
+def extracted(folder: Path, family: str, **plan: Any) -> Path:
+    """Activations of a tiny model, with all parts of its blocks unless told otherwise."""
+    loaded = load(family, tiny.spec(tiny.save(family, folder / family)), "main", device="cpu")
+    texts = [tiny.texts(N, seed=v, shortest=6) for v in range(3)]
+    path = folder / f"{family}-{len(plan)}.h5"
+    extract(
+        loaded, corpus="c", prompts=[f"p{i}" for i in range(N)], views=texts,
+        plan=Plan(**{"sublayers": PARTS, **plan}), target=path, attributes={},
+    )  # fmt: skip
+    return path
+
+
+def compute(path: Path, **settings: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+    settings = {"metrics": METRICS, "protocols": ["paper"], **settings}
+    with Activations(path) as activations:
+        return table.compute(activations, Settings.from_mapping(settings), threads=2)
+
+
+@pytest.fixture(scope="module")
+def pythia(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return extracted(tmp_path_factory.mktemp("pythia"), "gpt_neox")
+
+
+def test_values_are_those_of_the_parts_own_arrays(pythia: Path) -> None:
+    metrics, prompts = compute(pythia)
+    assert set(metrics["sublayer"]) == set(prompts["sublayer"]) == {BLOCK, *PARTS}
+    chosen = metrics[
+        (metrics["tokens"] == "all")
+        & (metrics["normalization"] == "raw")
+        & (metrics["alpha"].isna() | (metrics["alpha"] == 1))
+    ]
+    assert not chosen.duplicated(["sublayer", "layer", "metric"]).any()
+    value = chosen.set_index(["sublayer", "layer", "metric"])["value"]
+    for part in (BLOCK, *PARTS):
+        with Activations(pythia, sublayer=part) as own:
+            first, last = (own.pooled("paper", "all", own.layers[k]) for k in (0, -1))
+            for layer in own.layers:
+                views = own.views("paper", "all", layer).astype(float)
+                spectra = own.spectrum("paper", "all", layer)
+                spread = [_entropy_of(s) for s in spectra]
+                expected = {
+                    "prompt_entropy": np.mean(spread),
+                    "dataset_entropy": entropy(views[0]),
+                    "curvature": own.curvature("paper", "all", layer).mean(),
+                    "infonce": infonce(views[1], views[2]),
+                    "cka_first": cka(views[0], first),
+                    "cka_last": cka(views[0], last),
+                }
+                for metric, wanted in expected.items():
+                    ours = value[part, layer, metric]
+                    assert ours == pytest.approx(wanted, rel=1e-6), (part, layer, metric)
+                mine = prompts[
+                    (prompts["sublayer"] == part)
+                    & (prompts["layer"] == layer)
+                    & (prompts["tokens"] == "all")
+                    & (prompts["metric"] == "prompt_entropy")
+                    & (prompts["alpha"] == 1)
+                ]
+                np.testing.assert_allclose(mine["value"], spread, rtol=1e-6)
+        depths = chosen.loc[chosen["sublayer"] == part].groupby("layer")["depth"].first()
+        np.testing.assert_allclose(depths, np.array(own.layers) / 3)
+        # The parts differ from one another and from the layers.
+        others = [p for p in (BLOCK, *PARTS) if p != part]
+        assert all(value[part, 2, "curvature"] != value[o, 2, "curvature"] for o in others)
+
+
+def _entropy_of(eigenvalues: np.ndarray) -> float:
+    shares = eigenvalues[eigenvalues > 0] / eigenvalues.sum()
+    return float(-(shares * np.log(shares)).sum())
+
+
+def test_some_parts_or_none(pythia: Path, caplog: pytest.LogCaptureFixture) -> None:
+    some, _ = compute(pythia, sublayers=["mlp"])
+    assert set(some["sublayer"]) == {BLOCK, "mlp"}
+    none, prompts = compute(pythia, sublayers=[])
+    assert set(none["sublayer"]) == set(prompts["sublayer"]) == {BLOCK}
+    pd.testing.assert_frame_equal(
+        none, some[some["sublayer"] == BLOCK].reset_index(drop=True), check_like=True
+    )
+    assert "holds no sublayer" not in caplog.text
+
+
+def test_a_model_without_a_part(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        metrics, _ = compute(extracted(tmp_path, "mamba"), sublayers=["mixer", "mlp"])
+    assert set(metrics["sublayer"]) == {BLOCK, "mixer"}
+    assert "holds no sublayer 'mlp' (it holds block, " in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "lost"), [("spectra", {"prompt_entropy"}), ("curvature", {"curvature"})]
+)
+def test_a_file_without_spectra_or_curvature(
+    key: str, lost: set[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = extracted(tmp_path, "gpt_neox", **{key: False})
+    with caplog.at_level(logging.WARNING):
+        metrics, prompts = compute(path)
+    assert set(metrics["metric"]) == set(METRICS) - lost
+    assert not set(prompts["metric"]) & lost
+    (name,) = lost
+    assert f"{name} is left out in" in caplog.text
+    assert f"the data at hand have no {key}, since they were extracted with {key}: false." in (
+        caplog.text
+    )
+
+
+# Downstream
+
+
+def with_parts() -> pd.DataFrame:
+    """Made-up metrics of layers, and of two parts that say the opposite."""
+    depth = np.linspace(0, 1, 7)
+    hill = np.sin(np.pi * depth)
+    names = ("prompt_entropy", "dataset_entropy", "curvature", "infonce", "lidar", "dime")
+    curves = dict.fromkeys(names, 2 + hill)
+    blocks = tidy_metrics(curves).assign(sublayer=BLOCK)
+    parts = [
+        tidy_metrics({k: level - v for k, v in curves.items()}).assign(sublayer=part)
+        for part, level in (("mixer", 9.0), ("mlp", 7.0))
+    ]
+    inner = pd.concat(parts)
+    return pd.concat([blocks, inner[inner["layer"] > 0]], ignore_index=True)
+
+
+SCORES = tidy_scores(
+    np.sin(np.pi * np.linspace(0, 1, 7)) * 0.1 + np.array([[0.3], [0.5]]), types=("STS", "STS")
+)
+
+
+def test_all_else_is_about_the_layers_themselves() -> None:
+    metrics = with_parts()
+    blocks = metrics[metrics["sublayer"] == BLOCK]
+    plain = blocks.drop(columns="sublayer")  # as tables from elsewhere have it
+    settings = AssociationSettings(permutations=50, resamples=10)
+    for same in (blocks, plain):
+        pd.testing.assert_frame_equal(
+            associate(metrics, SCORES, settings), associate(same, SCORES, settings)
+        )
+        pd.testing.assert_frame_equal(
+            choose_layers(metrics, SCORES, directions()), choose_layers(same, SCORES, directions())
+        )
+        assert (
+            recommend(metrics, directions(), model="m")[1]
+            == (recommend(same, directions(), model="m")[1])
+        )
+    kinds = [
+        "metrics_by_depth", "metric_vs_score", "layer_choice", "model_overview",
+    ]  # fmt: skip
+    for kind in kinds:
+        study = {"kind": kind, "resamples": 10}
+        ours, theirs = (draw(study, Tables(metrics=m, scores=SCORES)) for m in (metrics, plain))
+        assert ours.title == theirs.title
+        assert len(ours.table) == len(theirs.table)
+    mixed = pd.concat([metrics, plain.assign(model="published")], ignore_index=True)
+    drawn = draw({"kind": "metrics_by_depth"}, Tables(metrics=mixed))
+    assert set(drawn.table["model"]) == {"m", "published"}, "a null sublayer is a layer"
+
+
+def test_the_parts_side_by_side() -> None:
+    study = {"kind": "metrics_by_depth", "compare": "sublayer", "metrics": ["prompt_entropy"]}
+    drawn = draw(study, Tables(metrics=with_parts()))
+    FigureCanvasAgg(drawn.figure).draw()
+    legend = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
+    assert legend == [SUBLAYERS[p] for p in ("mixer", "mlp", BLOCK)]
+    lines = [x for x in drawn.figure.axes[0].get_lines() if len(x.get_xdata()) > 2]
+    assert [len(x.get_xdata()) for x in lines] == [6, 6, 7]
+    mean = 2 + np.sin(np.pi * np.linspace(0, 1, 7))[1:].mean()
+    assert f"lowest at “{SUBLAYERS[BLOCK]}” ({mean:.2f})" in drawn.title
+    assert f"highest at “{SUBLAYERS['mixer']}” ({9 - mean:.2f})" in drawn.title
+    one = draw({**study, "sublayers": ["mlp", "block"]}, Tables(metrics=with_parts()))
+    assert set(one.table["sublayer"]) == {"mlp", BLOCK}
+
+
+def test_one_part_in_place_of_the_layers() -> None:
+    drawn = draw({"kind": "metrics_by_depth", "sublayers": ["mlp"]}, Tables(metrics=with_parts()))
+    assert set(drawn.table["sublayer"]) == {"mlp"}
+    assert drawn.table["layer"].min() == 1
+
+
+@pytest.mark.parametrize(
+    ("study", "words"),
+    [
+        ({"sublayers": ["mlp", "mixer"]}, "names 2 sublayers; name one"),
+        ({"sublayers": ["mpl"]}, "sublayer 'mpl'.*'mlp'"),
+        ({"compare": "sublayer", "sublayers": ["mlp"]}, "no parts of blocks to compare"),
+    ],
+)
+def test_mistakes_are_said(study: dict[str, Any], words: str) -> None:
+    with pytest.raises(LayerwiseError, match=words):
+        draw({"kind": "metrics_by_depth", **study}, Tables(metrics=with_parts()))
+
+
+def test_a_comparison_of_parts_is_of_one_model() -> None:
+    study = {"kind": "metrics_by_depth", "compare": "sublayer"}
+    two = pd.concat([with_parts(), with_parts().assign(model="n")])
+    with pytest.raises(LayerwiseError, match="of one model, these metrics are of m, n"):
+        draw(study, Tables(metrics=two))
+    with pytest.raises(LayerwiseError, match="no parts of blocks to compare"):
+        draw(study, Tables(metrics=with_parts().drop(columns="sublayer").drop_duplicates()))
+    assert "metrics_by_depth" in KINDS
