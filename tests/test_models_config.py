@@ -97,7 +97,7 @@ def test_presets_are_complete_configs(preset: Path) -> None:
     plan.check_sources()
     made = set(plan.targets())
     for name, study in filled["studies"].items():
-        assert f"results/figures/{name}.png" in made
+        assert plan.path("figures", f"{name}.png") in made
         asked = StudySettings.from_dict(plan.study_settings(name))
         assert {m.metric for m in asked.curves} <= set(all_metrics())
         assert set(study["own_texts"].values()) <= set(filled["tasks"])
