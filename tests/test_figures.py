@@ -426,7 +426,7 @@ def test_variants_of_metrics(tables: Tables) -> None:
         ({"kind": "score_by_depth", "tasks": ["task9"]}, "the task 'task9'"),
         ({"kind": "score_by_depth", "pooling": "cls"}, "there are mean"),
         ({"kind": "metrics_by_depth", "metrics": ["curvatur"]}, "did you mean 'curvature'"),
-        ({"kind": "metrics_by_depth", "compare": "size"}, "give one of model, corpus, revision, sublayer"),
+        ({"kind": "metrics_by_depth", "compare": "size"}, "give one of model, corpus"),
         ({"kind": "metrics_by_depth", "metrics": [{"alpha": 2}]}, "needs a name"),
         ({"kind": "metrics_over_checkpoints", "models": ["encoder"]}, "two or more revisions"),
         ({"kind": "model_overview"}, "An overview shows one model"),
