@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from layerwise.models.source import Location
 
@@ -49,10 +51,10 @@ def why(error: BaseException, location: Location) -> str:
         )
     if "HfHubHTTPError" in kinds:
         return f"the hub refused {name}: {text}"
-    return _of_its_files(text, kinds, location)
+    return _of_its_files(error, text, kinds, location)
 
 
-def _of_its_files(text: str, kinds: set[str], location: Location) -> str:
+def _of_its_files(error: BaseException, text: str, kinds: set[str], location: Location) -> str:
     name, folder = location.name, location.folder
     if "trust_remote_code" in text or "custom code" in text:
         return (
@@ -70,7 +72,60 @@ def _of_its_files(text: str, kinds: set[str], location: Location) -> str:
         )
     if "SafetensorError" in kinds:
         return f"its safetensors file is damaged ({text}); fetch or copy it again."
+    if "JSONDecodeError" in kinds:
+        files = sorted(Path(folder).glob("*.json")) if folder else []
+        broken = ", ".join(p.name for p in files if not _is_json(p)) or "a file of it"
+        return f"{broken} is not a valid JSON file ({text}); fetch or copy it again."
+    if not isinstance(error, OSError | ValueError | ImportError):
+        return (
+            f"transformers cannot make a model of its files ({type(error).__name__}: {text}); "
+            "check config.json and the tokenizer's files, or fetch them again."
+        )
     return text
+
+
+def lacking(found: Mapping[str, Any], *, encoder_alone: bool) -> str | None:
+    """What is wrong with the tensors that were found, or None.
+
+    transformers fills what it does not find with random numbers, and says so in a warning: a file
+    that has lost a tensor would give values that look like any other.
+
+    Parameters
+    ----------
+    found : mapping
+        transformers' loading info.
+    encoder_alone : bool
+        Whether the decoder is left aside, which checkpoints of encoders don't have.
+    """
+    misfits = sorted(found.get("mismatched_keys") or ())
+    if misfits:
+        name, came, wanted = misfits[0]
+        return (
+            f"{name} has the shape {tuple(came)} in its weights, {tuple(wanted)} by its "
+            f"config.json ({len(misfits)} do not fit); fetch or copy both again."
+        )
+    apart = ("decoder.",) if encoder_alone else ()
+    lost = sorted(
+        name
+        for name in found.get("missing_keys") or ()
+        # Nothing is read off poolers; language models of BERT's kind come without one.
+        if "pooler" not in name and not name.startswith(apart)
+    )
+    if lost:
+        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
+        return (
+            f"its weights lack {lost[0]}{more}; fetch or copy them again, or check whether "
+            "config.json is of another model."
+        )
+    return None
+
+
+def _is_json(path: Path) -> bool:
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        return False
+    return True
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:

@@ -13,7 +13,7 @@ from torch import nn
 from layerwise.errors import LayerwiseError
 from layerwise.models import adapters, devices
 from layerwise.models.architectures import POSITIONS_FROM_PADS, Anatomy, dissect
-from layerwise.models.failures import why
+from layerwise.models.failures import lacking, why
 from layerwise.models.quiet import quiet
 from layerwise.models.source import Location, locate
 from layerwise.models.weights import weights_hash
@@ -51,9 +51,23 @@ class LoadedModel:
     claim: devices.Claim
 
     def tokenize(self, texts: list[str]) -> tuple[list[list[int]], list[int]]:
-        """Token ids of each text, cut at `max_length`, and how many tokens were cut off each."""
+        """Token ids of each text, cut at `max_length`, and how many tokens were cut off each.
+
+        Raises
+        ------
+        LayerwiseError
+            If the tokenizer gives a token that the model has no embedding for.
+        """
         special = self.special_tokens
         full = self.tokenizer(texts, add_special_tokens=special)["input_ids"]
+        known = len(self.model.get_input_embeddings().weight)  # type: ignore[operator]
+        largest = max((max(ids, default=0) for ids in full), default=0)
+        if largest >= known:
+            raise LayerwiseError(
+                f"The tokenizer of {self.name!r} at {self.revision!r} gives token {largest}, but "
+                f"the model has embeddings of tokens 0 to {known - 1} alone; this is another "
+                "model's tokenizer: put the right one into the folder."
+            )
         if all(len(ids) <= self.max_length for ids in full):
             return full, [0] * len(full)
         cut = self.tokenizer(
@@ -83,7 +97,6 @@ def load(
     LayerwiseError
         If it cannot be had; the message says why.
     """
-    from safetensors import SafetensorError
     from transformers import AutoModel, AutoTokenizer
 
     quiet()
@@ -95,13 +108,20 @@ def load(
     placed = {} if device_map is None else {"device_map": device_map}
     try:
         tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
-        model = AutoModel.from_pretrained(
-            location.name, dtype=DTYPES[dtype], use_safetensors=True, **placed, **common
-        )
-    except (OSError, ValueError, ImportError, SafetensorError) as error:
+        # Shapes that don't fit are told by us, with their names.
+        model, found = AutoModel.from_pretrained(
+            location.name, dtype=DTYPES[dtype], use_safetensors=True,
+            ignore_mismatched_sizes=True, output_loading_info=True, **placed, **common,
+        )  # fmt: skip
+    except Exception as error:  # whatever broken files make transformers stumble over
         raise LayerwiseError(f"Model {name!r} at {revision!r}: {why(error, location)}") from error
-    if model.config.is_encoder_decoder:
+    encoder_alone = bool(model.config.is_encoder_decoder)
+    flaw = lacking(found, encoder_alone=encoder_alone)
+    if flaw:
+        raise LayerwiseError(f"Model {name!r} at {revision!r}: {flaw}")
+    if encoder_alone:
         model = model.get_encoder()
+    anatomy = dissect(model)
     for adapter in spec.get("adapters") or ():
         adapters.merge(model, adapter)
     if spec.get("bidirectional", False):
@@ -110,7 +130,8 @@ def load(
     weights = weights_hash(model)
     if device_map is None:
         model.to(claim.device)
-    if tokenizer.pad_token_id is None:
+    embeddings = model.get_input_embeddings().weight
+    if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= len(embeddings):
         # Pads never count and never reach another token; any id will do.
         tokenizer.pad_token_id = tokenizer.eos_token_id or 0
     return LoadedModel(
@@ -118,8 +139,8 @@ def load(
         revision=revision,
         model=model,
         tokenizer=tokenizer,
-        anatomy=dissect(model),
-        device=model.get_input_embeddings().weight.device,
+        anatomy=anatomy,
+        device=embeddings.device,
         dtype=dtype,
         max_length=_max_length(model, tokenizer, spec.get("max_length")),
         special_tokens=bool(spec.get("special_tokens", True)),
