@@ -3,7 +3,7 @@
     python scripts/choose_layer.py --metrics results/metrics/smollm2-135m/main/wikipedia.parquet
 
 The recommended layer is the one with the best mean rank over the paper's metrics. With --choices
-(of scripts/compare_choices.py) it also says how such picks have done where scores are known.
+(results/choices/*.parquet) it also says how such picks have done where scores are known.
 """
 
 from __future__ import annotations

@@ -119,3 +119,16 @@ def test_the_papers_tasks_and_figures_are_there() -> None:
     assert set(inside["extract"]["sublayers"]) == set(SUBLAYERS) - {BLOCK}
     numbers = {name.split("_")[1] for name in figures["studies"] if name.startswith("figure_")}
     assert numbers == {"1", "2", "3", "4", "7", "8", "9", "10", "11", "12", "13"}
+
+
+def test_a_study_of_picks_has_their_tables_as_results() -> None:
+    raw = yaml.safe_load((ROOT / "config.yaml").read_text())
+    plan = Plan(complete(raw, SCHEMA))
+    picks = {t for t in plan.targets() if "/choices/" in t}
+    assert picks == {f"results/choices/layer_choice.{s}" for s in ("parquet", "csv")}
+    raw["association"] = {"resamples": 7}
+    other = Plan(complete(raw, SCHEMA))
+    assert other.choices_key("layer_choice") != plan.choices_key("layer_choice")
+    assert other.metrics_key("minilm-l6", "main", "wikipedia") == plan.metrics_key(
+        "minilm-l6", "main", "wikipedia"
+    )

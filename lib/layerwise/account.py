@@ -33,6 +33,7 @@ OUTPUTS: dict[str, tuple[str, ...]] = {
     "embed_task": ("embeddings/{0}.h5",),
     "score_task": ("scores/{0}.parquet", "scores/{0}"),
     "associate_metrics": ("associations/{0}.parquet",),
+    "compare_choices": ("choices/{0}.parquet", "choices/{0}.csv"),
     "draw_study": ("figures/{0}.png", "figures/{0}.pdf", "figures/{0}.rst", "tables/{0}.csv"),
     "compare_weights": ("report/weights.csv",),
     "import_published": ("published/{0}.scores.parquet", "published/{0}.metrics.parquet"),

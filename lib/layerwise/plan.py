@@ -45,6 +45,7 @@ COMPUTATION = {
     "embed": ("layerwise.activations.embed",),
     "score": ("layerwise.tasks.score",),
     "associate": ("layerwise.association.table",),
+    "choices": ("layerwise.association.choice", "layerwise.metrics.*"),
     "best": ("layerwise.association.best", "layerwise.figures.first_page"),
     "weights": ("layerwise.models.checkpoints",),
     "published": ("layerwise.association.published",),
@@ -215,6 +216,13 @@ class Plan(Wanted):
         """Key of a study's association table."""
         return digest(
             "associate", self.computation("associate"), self.config["association"],
+            self._inputs_key(study),
+        )  # fmt: skip
+
+    def choices_key(self, study: str) -> str:
+        """Key of a study's tables of the layers that metrics pick."""
+        return digest(
+            "choices", self.computation("choices"), self.config["association"],
             self._inputs_key(study),
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from layerwise.figures.kinds import NEEDS, OVER_CHECKPOINTS, WITH_ASSOCIATIONS
+from layerwise.figures.kinds import NEEDS, OVER_CHECKPOINTS, WITH_ASSOCIATIONS, WITH_CHOICES
 from layerwise.paths import encode
 
 JsonMap = Mapping[str, Any]
@@ -74,6 +74,8 @@ class Wanted:
             wanted.append(self.path("tables", f"{name}.csv"))
             if self.config["studies"][study]["kind"] in WITH_ASSOCIATIONS:
                 wanted.append(self.path("associations", f"{name}.parquet"))
+            if self.config["studies"][study]["kind"] in WITH_CHOICES:
+                wanted += [self.path("choices", f"{name}.{s}") for s in ("parquet", "csv")]
         wanted += [self.path("nano", encode(model), "losses.csv") for model in self.config["nano"]]
         if self.sweep_activations():
             wanted.append(self.path("report", "weights.csv"))

@@ -29,6 +29,40 @@ rule associate_metrics:
         " --settings {params.settings:q} --output {output} --log {log}"
 
 
+rule compare_choices:
+    input:
+        metrics=study_metrics,
+        scores=study_scores,
+    output:
+        table=f"{RESULTS}/choices/{{study}}.parquet",
+        summary=report(
+            f"{RESULTS}/choices/{{study}}.csv",
+            caption="../report/choices.rst",
+            category="Tables",
+            labels={"study": "{study}", "as": "every metric's picks over models"},
+        ),
+    log:
+        f"{RESULTS}/logs/compare_choices/{{study}}.log",
+    benchmark:
+        f"{RESULTS}/benchmarks/compare_choices/{{study}}.tsv"
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=grows(4000),
+        runtime=grows(60),
+    params:
+        script=f"{SCRIPTS}/compare_choices.py",
+        key=choices_key,
+        settings=as_json(config["association"]),
+        tables=association_tables,
+    message:
+        "Holding the layers that metrics pick against the scores for {wildcards.study}"
+    shell:
+        "python {params.script} {params.tables:q} --settings {params.settings:q}"
+        " --output {output.table} --summary {output.summary} --log {log}"
+
+
 rule import_published:
     input:
         scores=published_table("scores"),

@@ -236,6 +236,10 @@ def associate_key(wildcards):
     return PLAN.associate_key(study_of(wildcards))
 
 
+def choices_key(wildcards):
+    return PLAN.choices_key(study_of(wildcards))
+
+
 def study_metrics(wildcards):
     return PLAN.tables(study_of(wildcards), "metrics")
 

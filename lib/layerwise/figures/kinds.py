@@ -22,3 +22,6 @@ OVER_CHECKPOINTS = frozenset({"metrics_over_checkpoints", "checkpoint_heatmap"})
 
 # Kinds whose association table is a result of its own.
 WITH_ASSOCIATIONS = frozenset({"metric_vs_score", "association_strength"})
+
+# Kinds whose table of picks, of every variant of every metric, is a result of its own.
+WITH_CHOICES = frozenset({"layer_choice"})
