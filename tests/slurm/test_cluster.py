@@ -189,6 +189,23 @@ def test_gpu_jobs_ask_for_a_gpu_and_no_others_do(
     assert "rule_account_run" not in rules
 
 
+def test_several_jobs_of_a_stage_can_be_one_of_slurms(
+    project: OnCluster, unbroken: dict[str, Any]
+) -> None:
+    forget(project)
+    before = {job["JobId"] for job in slurm_jobs()}
+    # The lines that the profile has for it, as options.
+    project.snakemake(
+        "--groups", "extract_activations=extract", "--group-components", "extract=2",
+        "--set-resource-scopes", "gpu=local", "--resources", "gpu=1",
+    )  # fmt: skip
+    jobs = [job for job in slurm_jobs() if job["JobId"] not in before]
+    on_gpu = [j for j in jobs if "gpu" in j.get("TresPerJob", "") + j.get("TresPerNode", "")]
+    assert len(on_gpu) == 1, "two extractions, one after the other on one GPU"
+    assert "gpu:1" in on_gpu[0].get("TresPerJob", "") + on_gpu[0].get("TresPerNode", "")
+    assert_same(project.values(), unbroken)
+
+
 def test_a_second_run_submits_nothing(project: OnCluster, unbroken: dict[str, Any]) -> None:
     before = {job["JobId"] for job in slurm_jobs()}
     assert "Nothing to be done" in project.snakemake()
