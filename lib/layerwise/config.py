@@ -86,9 +86,11 @@ def _explain(error: jsonschema.ValidationError) -> str:
             f"{where}: {_show(came)} came{closest(str(came), map(str, allowed))}; "
             f"accepted are {', '.join(map(_show, allowed))}."
         )
-    if error.validator == "propertyNames" or "propertyNames" in error.schema_path:
-        return f"{where}: {_show(came)} cannot be a name; {schema.get('description', '')}"
     about = schema.get("description", "")
+    # A pattern would tell nobody how to mend a name; its description does.
+    of_a_name = error.validator == "pattern" and about.startswith("Names ")
+    if of_a_name or error.validator == "propertyNames" or "propertyNames" in error.schema_path:
+        return f"{where}: {_show(came)} cannot be a name; {about}"
     about = f" ({about.rstrip('.')})" if about else ""
     if error.validator == "type":
         kinds = [wanted] if isinstance(wanted, str) else wanted
