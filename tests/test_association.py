@@ -236,8 +236,15 @@ def test_scores_without_a_value_are_refused() -> None:
 def test_scores_of_two_readouts_are_not_averaged() -> None:
     table = tidy_scores(np.random.default_rng(0).random((2, 5))).assign(readout="residual")
     both = pd.concat([table, table.assign(readout="final_norm")])
-    with pytest.raises(LayerwiseError, match="more than once: readouts final_norm, residual"):
-        score_curves(both)
+    both["main_score"] += np.where(both["readout"] == "final_norm", 1.0, 0.0)
+    found = {c.pooling: c.values for c in score_curves(both)}
+    assert set(found) == {"mean", "mean, final_norm"}
+    np.testing.assert_allclose(found["mean, final_norm"], found["mean"] + 1)
+    alone = score_curves(both[both["readout"] == "final_norm"])
+    assert [c.pooling for c in alone] == ["mean"], "one readout needs no mention"
+    splits = pd.concat([table, table.assign(split="train")])
+    with pytest.raises(LayerwiseError, match="more than once: splits test, train"):
+        score_curves(splits)
 
 
 def test_missing_column_is_named() -> None:

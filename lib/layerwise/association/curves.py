@@ -31,6 +31,7 @@ VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
 OWN_TEXTS = "task texts"
 """Name of the made-up corpus in which each task is set against the metric on its own texts."""
 
+RESIDUAL = "residual"  # the readout that needs no mention
 BLOCK = "block"  # the sublayer that is the layers themselves
 
 NO_ALPHA = -1.0  # pandas cannot unstack a missing key; no real alpha is negative
@@ -100,8 +101,23 @@ def of_blocks(metrics: pd.DataFrame) -> pd.DataFrame:
     return metrics[metrics["sublayer"].fillna(BLOCK) == BLOCK]
 
 
+def of_readouts(scores: pd.DataFrame) -> pd.DataFrame:
+    """Scores in which `pooling` also says the readout, where there are several.
+
+    ``mean`` of the readout ``final_norm`` becomes ``mean, final_norm``, so that readouts that were
+    scored side by side are told apart by whatever tells poolings apart.
+    """
+    if "readout" not in scores.columns or scores["readout"].nunique() < 2:
+        return scores
+    plain = scores["readout"].isna() | (scores["readout"] == RESIDUAL)
+    other = scores["pooling"].str.cat(scores["readout"], sep=", ")
+    return scores.assign(pooling=scores["pooling"].where(plain, other))
+
+
 def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     """Split a tidy table of scores into one set of curves per model, revision, tokens, pooling.
+
+    Several readouts in a table are told apart as `of_readouts` says.
 
     Layers that some task lacks are left out for all tasks (and logged): a mean must not be over
     one set of tasks at one layer and another set at the next.
@@ -113,6 +129,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
         layer.
     """
     require_columns(scores, SCORE_COLUMNS, "scores")
+    scores = of_readouts(scores)
     bad = scores[~np.isfinite(scores["main_score"].to_numpy(dtype=float))]
     if len(bad):
         row = bad.iloc[0]

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import pandas as pd
 
 from layerwise.figures.drawn import plain
-from layerwise.figures.labels import TOKENS, listing
+from layerwise.figures.labels import TOKENS, listing, reading, reading_label
 from layerwise.figures.settings import in_order
 
 HEAD = (
@@ -27,12 +27,14 @@ def first_page(best: pd.DataFrame, order: Sequence[str]) -> str:
         Models in the order to show them; others follow.
     """
     rows = best[best["task_type"] == "all"]
+    names = [reading(t, p) for t, p in zip(rows["tokens"], rows["pooling"], strict=True)]
+    rows = rows.assign(reading=names).drop_duplicates(["model", "revision", "reading"])
     cells = [list(HEAD)]
     sentences = []
     for model in in_order(list(rows["model"].unique()), order):
         mine = rows[rows["model"] == model]
-        for choice in in_order(list(mine["tokens"].unique()), list(TOKENS)):
-            records = mine[mine["tokens"] == choice].to_dict("records")
+        for choice in in_order(list(mine["reading"].unique()), list(TOKENS)):
+            records = mine[mine["reading"] == choice].to_dict("records")
             cells += [_cells(record) for record in records]
         sentences.append(_sentence(mine))
     n_tasks = sorted({int(n) for n in rows["n_tasks"]})
@@ -58,7 +60,7 @@ def _cells(row: Mapping[Hashable, object]) -> list[str]:
         name += f" ({row['revision']})"
     return [
         name,
-        TOKENS[str(row["tokens"])],
+        reading_label(str(row["reading"])),
         f"{row['best_layer']} of {row['last_layer']}",
         _points(row["best_score"]),
         f"{_points(row['gain'])} ({_points(row['gain_low'])} to {_points(row['gain_high'])})"
@@ -77,7 +79,7 @@ def _sentence(rows: pd.DataFrame) -> str:
     sure = f", best in {100 * top['certainty']:.0f} % of resamples" if top["n_tasks"] > 1 else ""
     return (
         f"**{plain(str(top['model']))}**: layer {top['best_layer']} of {top['last_layer']} "
-        f"({TOKENS[str(top['tokens'])]}), {100 * top['best_score']:.1f}, {by}{sure}."
+        f"({reading_label(str(top['reading']))}), {100 * top['best_score']:.1f}, {by}{sure}."
     )
 
 

@@ -12,6 +12,7 @@ from layerwise.association.curves import (
     BLOCK,
     METRIC_COLUMNS,
     of_blocks,
+    of_readouts,
     require_columns,
     score_curves,
 )
@@ -87,11 +88,17 @@ def pick_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
         If a model, task or token choice asked for is not there, or nothing is left.
     """
     require_columns(scores, ("model", "revision", "task", "tokens", "pooling"), "scores")
+    scores = of_readouts(scores)
+    if not isinstance(study.pooling, str):
+        raise LayerwiseError(
+            f"A study of kind {study.kind} shows one pooling, this one names "
+            f"{', '.join(study.pooling)}; score_by_depth shows several."
+        )
     kept = scores[scores["pooling"] == study.pooling]
     if kept.empty:
         raise LayerwiseError(
             f"There are no scores with the pooling {study.pooling!r}; there are "
-            f"{', '.join(sorted(scores['pooling'].unique())) or 'none'}."
+            f"{'; '.join(sorted(scores['pooling'].unique())) or 'none'}."
         )
     kept = _only(kept, "model", study.models)
     kept = _only(kept, "task", study.tasks)

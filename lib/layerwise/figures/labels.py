@@ -32,6 +32,34 @@ SUBLAYERS = {
 MEASURES = {"dcor": "dCor", "spearman": "Spearman’s ρ", "kendall": "Kendall’s τ"}
 SYMBOLS = {"dcor": "dCor", "spearman": "ρ", "kendall": "τ"}
 
+POOLINGS = {"last_token": "last token", "cls": "first token (CLS)"}
+READOUTS = {"final_norm": "final norm"}
+
+
+def reading(tokens: str, pooling: str) -> str:
+    """How token states became one vector, as one name: ``drop_first``, ``last_token``.
+
+    The last token is the same one whatever is dropped in front of it.
+    """
+    how, *readout = pooling.split(", ")
+    base = tokens if how == "mean" else how
+    if how not in ("mean", "last_token") and tokens != "all":
+        base = f"{how} of {tokens}"
+    return ", ".join([base, *readout])
+
+
+def reading_label(name: str, *, sentence: bool = False) -> str:
+    """A reading in words; in a sentence with its preposition."""
+    base, *readout = name.split(", ")
+    how, _, tokens = base.partition(" of ")
+    if base in TOKENS:
+        label = WITH[base] if sentence else TOKENS[base]
+    else:
+        label = POOLINGS.get(how, how) if not tokens else f"first token left {TOKENS[tokens]}"
+        label = f"by the {label}" if sentence else label
+    return ", ".join([label, *(READOUTS.get(r, r) for r in readout)])
+
+
 NORMALIZATIONS = {
     "logN": "÷ log N",
     "logD": "÷ log D",

@@ -12,7 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from layerwise.figures.style import DASHES, GREY, INK, LINE, text_width
+from layerwise.figures.labels import reading_label
+from layerwise.figures.style import DASHES, GREY, INK, LINE, stroke_of, text_width
 
 
 def tokens_handles(choices: Sequence[str], labels: dict[str, str]) -> list[Line2D]:
@@ -21,6 +22,15 @@ def tokens_handles(choices: Sequence[str], labels: dict[str, str]) -> list[Line2
         Line2D([], [], color=INK, linestyle=DASHES[c], label=labels[c], linewidth=1.4)
         for c in choices
     ]
+
+
+def reading_handles(readings: Sequence[str]) -> list[Line2D]:
+    """Legend entries for readings (token choices, poolings), in ink."""
+    return [
+        Line2D([], [], color=INK, linestyle=stroke_of(r, readings)[0], label=reading_label(r),
+               linewidth=1.4)
+        for r in readings
+    ]  # fmt: skip
 
 
 def best_mark(colour: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
@@ -10,12 +11,19 @@ import pandas as pd
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import mean_scores
-from layerwise.figures.labels import TOKENS, WITH, counted, listing, percent
+from layerwise.figures.labels import (
+    TOKENS,
+    counted,
+    listing,
+    percent,
+    reading,
+    reading_label,
+)
 from layerwise.figures.settings import StudySettings, in_order
 
 
 def draw(scores: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Drawn:
-    """Draw the mean score of each layer, all token choices in one panel.
+    """Draw the mean score of each layer, all readings (token choices, poolings) in one panel.
 
     Parameters
     ----------
@@ -27,18 +35,19 @@ def draw(scores: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Dr
     Returns
     -------
     Drawn
-        Its table has a row per model, tokens and layer: mean score in [0, 1], interval, number of
-        tasks, whether the layer is the best.
+        Its table has a row per model, tokens, pooling and layer: mean score in [0, 1], interval,
+        number of tasks, whether the layer is the best.
     """
-    table = mean_scores(scores, study)
-    best_at = table.groupby(["model", "revision", "tokens"])["score"].idxmax()
+    table = _readings(scores, study)
+    best_at = table.groupby(["model", "revision", "reading"])["score"].idxmax()
     table["best"] = table.index.isin(best_at)
     models = in_order(list(table["model"].unique()), study.models or order)
-    tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
+    wanted = [reading(t, p) for p in poolings_of(study) for t in study.tokens or TOKENS]
+    readings = in_order(list(table["reading"].unique()), list(dict.fromkeys(wanted)))
     columns = min(style.COLUMNS, len(models))
     rows = -(-len(models) // columns)
     figure, axes = style.grid(rows, columns, panel_height=2.55, sharey=True)
-    summary = [_panel(axes.flat[i], table, m, tokens, order) for i, m in enumerate(models)]
+    summary = [_panel(axes.flat[i], table, m, readings, order) for i, m in enumerate(models)]
     for i, axis in enumerate(axes.flat):
         axis.set_visible(i < len(models))
         if i < len(models):
@@ -47,25 +56,42 @@ def draw(scores: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Dr
                 axis.tick_params(labelbottom=False)
         if i % columns == 0:
             axis.set_ylabel("Mean task score (× 100)")
-    handles = marks.tokens_handles(tokens, TOKENS)
+    handles = marks.reading_handles(readings)
     handles += marks.mark_handles()
     marks.legend(figure, handles)
-    facts = _facts(table, [s for panel in summary for s in panel], tokens)
-    title = _title(facts, tokens)
+    facts = _facts(table, [s for panel in summary for s in panel], readings)
+    title = _title(facts, readings)
     style.header(figure, title, _subtitle(facts))
     return Drawn(figure, table, title, _caption(facts), facts)
 
 
+def poolings_of(study: StudySettings) -> tuple[str, ...]:
+    """The poolings that a study names."""
+    return (study.pooling,) if isinstance(study.pooling, str) else study.pooling
+
+
+def _readings(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
+    """Mean scores of every reading, each once."""
+    pieces = [
+        mean_scores(scores, replace(study, pooling=p)).assign(pooling=p)
+        for p in poolings_of(study)
+    ]
+    table = pd.concat(pieces, ignore_index=True)
+    names = [reading(t, p) for t, p in zip(table["tokens"], table["pooling"], strict=True)]
+    table.insert(3, "reading", names)
+    return table.drop_duplicates(["model", "revision", "reading", "layer"], ignore_index=True)
+
+
 def _panel(
-    axis: Any, table: pd.DataFrame, model: str, tokens: Sequence[str], order: Sequence[str]
+    axis: Any, table: pd.DataFrame, model: str, readings: Sequence[str], order: Sequence[str]
 ) -> list[dict[str, Any]]:
     colour = style.colour_of(model, order)
     lines, summary = [], []
-    for choice in tokens:
-        part = table[(table["model"] == model) & (table["tokens"] == choice)]
+    for choice in readings:
+        part = table[(table["model"] == model) & (table["reading"] == choice)]
         if part.empty:
             continue
-        dashes = style.DASHES[choice]
+        dashes, stroke = style.stroke_of(choice, readings)
         if part["low"].notna().any():
             axis.fill_between(
                 part["depth"], 100 * part["low"], 100 * part["high"],
@@ -78,7 +104,7 @@ def _panel(
         summary.append(
             {
                 "model": model,
-                "tokens": choice,
+                "reading": choice,
                 "best_layer": int(best["layer"]),
                 "n_layers": len(part),
                 "last_layer": int(last["layer"]),
@@ -89,7 +115,7 @@ def _panel(
         )
         where = f"layer {int(best['layer'])} of {int(last['layer'])}"
         lines.append(
-            (f"{style.STROKES[choice]}  " if len(tokens) > 1 else "")
+            (f"{stroke}  " if len(readings) > 1 else "")
             + f"best {100 * best['score']:.1f} ({where}), "
             + (f"last {100 * last['score']:.1f}" if best["layer"] < last["layer"] else "the last")
         )
@@ -98,28 +124,28 @@ def _panel(
 
 
 def _facts(
-    table: pd.DataFrame, summary: list[dict[str, Any]], tokens: Sequence[str]
+    table: pd.DataFrame, summary: list[dict[str, Any]], readings: Sequence[str]
 ) -> dict[str, Any]:
     counts = sorted({int(n) for n in table["n_tasks"]})
     by_choice = {}
-    for choice in tokens:
-        mine = [s for s in summary if s["tokens"] == choice]
+    for choice in readings:
+        mine = [s for s in summary if s["reading"] == choice]
         by_choice[choice] = {
             "n_models": len(mine),
             "before_last": [s["model"] for s in mine if s["best_layer"] < s["last_layer"]],
             "intermediate": [s["model"] for s in mine if 0 < s["best_layer"] < s["last_layer"]],
         }
-    return {"layers": summary, "n_tasks": counts, "by_tokens": by_choice}
+    return {"layers": summary, "n_tasks": counts, "by_reading": by_choice}
 
 
-def _title(facts: dict[str, Any], tokens: Sequence[str]) -> str:
+def _title(facts: dict[str, Any], readings: Sequence[str]) -> str:
     parts: list[str] = []
-    for choice in tokens:
-        found = facts["by_tokens"][choice]
+    for choice in readings:
+        found = facts["by_reading"][choice]
         n, of = len(found["before_last"]), found["n_models"]
         models = "" if parts else " model" if of == 1 else " models"
-        parts.append(f"in {n} of {of}{models} {WITH[choice]}".rstrip())
-    one = len(tokens) == 1 and facts["by_tokens"][tokens[0]]["n_models"] == 1
+        parts.append(f"in {n} of {of}{models} {reading_label(choice, sentence=True)}")
+    one = len(readings) == 1 and facts["by_reading"][readings[0]]["n_models"] == 1
     if one:
         s = facts["layers"][0]
         if s["best_layer"] == s["last_layer"]:
@@ -144,7 +170,7 @@ def _caption(facts: dict[str, Any]) -> str:
     n = facts["n_tasks"]
     tasks = counted(n[0], "task") if len(n) == 1 else f"{n[0]} to {n[-1]} tasks"
     told = [
-        f"{s['model']} ({TOKENS[s['tokens']]}): best at layer {s['best_layer']} of "
+        f"{s['model']} ({reading_label(s['reading'])}): best at layer {s['best_layer']} of "
         f"{s['last_layer']} ({percent(s['best_depth'])} depth) with {100 * s['best_score']:.2f}, "
         f"last layer {100 * s['last_score']:.2f}"
         for s in facts["layers"]

@@ -46,7 +46,9 @@ class StudySettings:
     measure : str
         The association shown in the panels; ``all`` writes every one above each panel of
         metric_vs_score.
-    pooling : str
+    pooling : str or tuple of str
+        How the scored embeddings were pooled, and the readout where several were scored
+        (``mean, final_norm``); score_by_depth shows several side by side.
     own_texts : mapping of corpus to task
         Corpora that are a task's own texts: metric and score are then compared task by task.
     compare : str
@@ -71,7 +73,7 @@ class StudySettings:
     alpha: float | None = 1.0
     normalization: str = "raw"
     measure: str = "dcor"
-    pooling: str = "mean"
+    pooling: str | tuple[str, ...] = "mean"
     own_texts: Mapping[str, str] = field(default_factory=dict)
     compare: str = "model"
     ordered: bool = False

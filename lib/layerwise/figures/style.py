@@ -42,9 +42,17 @@ SEQUENTIAL = "viridis"
 # Both ends dark, the middle white; told apart by every kind of colour vision.
 DIVERGING = "PuOr_r"
 
+DASHES: dict[str, Any] = {"all": "solid", "drop_first": (0, (4, 1.5)), "drop_sinks": (0, (1, 1.2))}
 # The same strokes in words, for small print beside a name.
 STROKES = {"all": "—", "drop_first": "- -", "drop_sinks": "···"}
-DASHES: dict[str, Any] = {"all": "solid", "drop_first": (0, (4, 1.5)), "drop_sinks": (0, (1, 1.2))}
+# For readings other than the mean over a choice of tokens, in the order in which they come.
+MORE_DASHES: tuple[Any, ...] = (
+    (0, (6, 1.2, 1, 1.2)),
+    (0, (1, 3)),
+    (0, (6, 1, 1, 1, 1, 1)),
+    (0, (9, 2)),
+)
+MORE_STROKES = ("–·–", "· ·", "–··", "– –")
 
 
 @contextmanager
@@ -90,6 +98,14 @@ def theme() -> Iterator[None]:
 def colour_of(name: str, order: Sequence[str]) -> str:
     """The colour of a model: its place in the config's order, the same in every figure."""
     return PALETTE[order.index(name) % len(PALETTE)]
+
+
+def stroke_of(reading: str, readings: Sequence[str]) -> tuple[Any, str]:
+    """Dashes of a reading's line, and the same in words."""
+    if reading in DASHES:
+        return DASHES[reading], STROKES[reading]
+    at = [r for r in readings if r not in DASHES].index(reading)
+    return MORE_DASHES[at % len(MORE_DASHES)], MORE_STROKES[at % len(MORE_STROKES)]
 
 
 def marker_of(name: str, order: Sequence[str]) -> str:
