@@ -94,10 +94,11 @@ def panel_title(axis: Axes, name: str, lines: Sequence[str], colour: str = INK) 
 
 
 def row_label(axis: Axes, text: str, colour: str = INK) -> None:
-    """Say in the left margin what a row of panels has in common."""
+    """Say in the left margin, beyond the axis' own label, what a row of panels has in common."""
+    beyond = 44 + 12 * axis.get_ylabel().count("\n")
     axis.annotate(
-        broken(text, 24), (0, 0.5), (-44, 0), xycoords="axes fraction", textcoords="offset points",
-        rotation=90, va="center", ha="right", fontsize=8.5, fontweight="bold", color=colour,
+        broken(text, 24), (0, 0.5), (-beyond, 0), xycoords="axes fraction",
+        textcoords="offset points", rotation=90, va="center", ha="right", fontsize=8.5, fontweight="bold", color=colour,
     )  # fmt: skip
 
 

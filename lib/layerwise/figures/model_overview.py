@@ -79,7 +79,7 @@ def draw(
         if i >= n_panels:
             continue
         _panel(axis, table[table["panel"] == i], tokens, colour, facts["best"])
-        style.depth_axis(axis, label=i // columns == rows - 1)
+        style.depth_axis(axis, label=i + columns >= n_panels)
         if i == 0:
             axis.set_title("Mean task score")
             axis.set_ylabel("× 100")

@@ -51,7 +51,7 @@ def draw(scores: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Dr
     for i, axis in enumerate(axes.flat):
         axis.set_visible(i < len(models))
         if i < len(models):
-            style.depth_axis(axis, label=i // columns == rows - 1)
+            style.depth_axis(axis, label=i + columns >= len(models))
             if i + columns < len(models):
                 axis.tick_params(labelbottom=False)
         if i % columns == 0:

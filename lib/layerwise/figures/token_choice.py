@@ -50,7 +50,7 @@ def draw(
     for row, line_of_axes in enumerate(axes):
         for model, axis in zip(models, line_of_axes, strict=True):
             part = table[(table["model"] == model) & (table["row"] == row)]
-            _panel(axis, part, tokens, style.colour_of(model, order))
+            _panel(axis, part, tokens, style.colour_of(model, order), scored=row == 0)
     axes[0, 0].set_ylabel("Mean task score (× 100)")
     for choice, axis in zip(study.curves, axes[1:, 0], strict=True):
         axis.set_ylabel(axis_label(choice.metric, choice.alpha, choice.normalization))
@@ -58,7 +58,7 @@ def draw(
         marks.panel_title(axis, model, [], style.colour_of(model, order))
     for axis in axes[-1]:
         style.depth_axis(axis)
-    handles = marks.tokens_handles(tokens, TOKENS)
+    handles = [*marks.tokens_handles(tokens, TOKENS), *marks.mark_handles()]
     marks.legend(figure, handles)
     facts = _facts(table, models, tokens)
     title = _title(facts)
@@ -83,7 +83,9 @@ def _table(metrics: pd.DataFrame, scores: pd.DataFrame, study: StudySettings) ->
     return table
 
 
-def _panel(axis: Any, part: pd.DataFrame, tokens: Sequence[str], colour: str) -> None:
+def _panel(
+    axis: Any, part: pd.DataFrame, tokens: Sequence[str], colour: str, *, scored: bool
+) -> None:
     curves = {
         choice: part[part["tokens"] == choice].set_index("depth")["value"].sort_index()
         for choice in tokens
@@ -98,6 +100,9 @@ def _panel(axis: Any, part: pd.DataFrame, tokens: Sequence[str], colour: str) ->
                 )  # fmt: skip
     for choice, curve in curves.items():
         axis.plot(curve.index, curve, color=colour, linestyle=style.DASHES[choice])
+        if scored and len(curve):
+            axis.plot(curve.index[-1], curve.iloc[-1], **marks.last_mark(colour))
+            axis.plot(curve.idxmax(), curve.max(), **marks.best_mark(colour))
 
 
 def _facts(table: pd.DataFrame, models: Sequence[str], tokens: Sequence[str]) -> dict[str, Any]:
@@ -147,5 +152,5 @@ def _caption(facts: dict[str, Any], study: StudySettings) -> str:
         f"{facts['n_prompts']} prompts, by depth in per cent of the layers, under "
         f"{listing([TOKENS[t] for t in facts['tokens']])}; a column per model. Both come from the "
         "same forward pass and differ only in which tokens are averaged. Shaded: the difference. "
-        "The title gives each model's largest difference in score at any layer."
+        "Filled circle: best layer; open circle: last layer. The title gives each model's largest difference in score at any layer."
     )

@@ -66,7 +66,7 @@ def draw(prompts: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         _panel(axis, part, mine, edges, style.colour_of(model, order))
         notes = [TOKENS[choice]] if len(tokens) > 1 else []
         marks.panel_title(axis, model, notes, style.colour_of(model, order))
-        style.depth_axis(axis, label=i // columns == rows - 1)
+        style.depth_axis(axis, label=i + columns >= len(panels))
         axis.tick_params(labelbottom=i + columns >= len(panels))
         if i % columns == 0:
             metric = study.curves[0]
