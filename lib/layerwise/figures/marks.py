@@ -98,7 +98,8 @@ def row_label(axis: Axes, text: str, colour: str = INK) -> None:
     beyond = 44 + 12 * axis.get_ylabel().count("\n")
     axis.annotate(
         broken(text, 24), (0, 0.5), (-beyond, 0), xycoords="axes fraction",
-        textcoords="offset points", rotation=90, va="center", ha="right", fontsize=8.5, fontweight="bold", color=colour,
+        textcoords="offset points", rotation=90, va="center", ha="right", fontsize=8.5,
+        fontweight="bold", color=colour,
     )  # fmt: skip
 
 

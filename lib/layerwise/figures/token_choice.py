@@ -152,5 +152,6 @@ def _caption(facts: dict[str, Any], study: StudySettings) -> str:
         f"{facts['n_prompts']} prompts, by depth in per cent of the layers, under "
         f"{listing([TOKENS[t] for t in facts['tokens']])}; a column per model. Both come from the "
         "same forward pass and differ only in which tokens are averaged. Shaded: the difference. "
-        "Filled circle: best layer; open circle: last layer. The title gives each model's largest difference in score at any layer."
+        "Filled circle: best layer; open circle: last layer. The title gives each model's "
+        "largest difference in score at any layer."
     )
