@@ -9,9 +9,10 @@ import pandas as pd
 from layerwise.figures.drawn import plain
 from layerwise.figures.labels import TOKENS, listing, reading, reading_label
 from layerwise.figures.settings import in_order
+from layerwise.figures.style import NO_BREAK
 
 HEAD = (
-    "Model", "Tokens that count", "Best layer", "Score", "Lead (95 %)", "New task", "Sure",
+    "Model", "Reading", "Best layer", "Score", "Lead (95 %)", "New task", "Sure",
     "Likely",
 )  # fmt: skip
 
@@ -44,7 +45,8 @@ def first_page(best: pd.DataFrame, order: Sequence[str]) -> str:
         table += [f"   {'* -' if i == 0 else '  -'} {plain(c)}" for i, c in enumerate(line)]
     notes = (
         f"Scores are mean main scores (× 100) over {tasks} tasks; layer 0 is the embedding "
-        "output. *Lead*: the best layer's score less the last layer's, with a 95 % bootstrap "
+        "output. *Reading*: how token states became one vector, by their mean unless it says "
+        "otherwise. *Lead*: the best layer's score less the last layer's, with a 95 % bootstrap "
         "interval over tasks. *New task*: the same on a task that had no say in "
         "choosing the layer, which takes off the luck of the best of many. *Sure*: share of "
         "bootstrap samples of the tasks in which the same layer is best; *likely*: the "
@@ -55,6 +57,7 @@ def first_page(best: pd.DataFrame, order: Sequence[str]) -> str:
 
 def _cells(row: Mapping[Hashable, object]) -> list[str]:
     several = int(str(row["n_tasks"])) > 1
+    last = row["best_layer"] == row["last_layer"]
     name = str(row["model"])
     if row["revision"] != "main":
         name += f" ({row['revision']})"
@@ -63,7 +66,9 @@ def _cells(row: Mapping[Hashable, object]) -> list[str]:
         reading_label(str(row["reading"])),
         f"{row['best_layer']} of {row['last_layer']}",
         _points(row["best_score"]),
-        f"{_points(row['gain'])} ({_points(row['gain_low'])} to {_points(row['gain_high'])})"
+        "the last"
+        if last
+        else f"{_points(row['gain'])} ({_span(row['gain_low'], row['gain_high'])})"
         if several
         else _points(row["gain"]),
         _points(row["gain_new_task"]) if several else "–",
@@ -83,5 +88,10 @@ def _sentence(rows: pd.DataFrame) -> str:
     )
 
 
+def _span(low: object, high: object) -> str:
+    """An interval, kept in one line."""
+    return f"{_points(low)} to {_points(high)}".replace(" ", NO_BREAK)
+
+
 def _points(value: object) -> str:
-    return f"{100 * float(str(value)):.1f}"
+    return f"{100 * float(str(value)):.1f}".replace("-", "−")
