@@ -62,6 +62,24 @@ def replacing(target: Path) -> Iterator[Path]:
             partial.unlink()
 
 
+def check_writable(folder: Path) -> None:
+    """Make sure that files can be written below a folder, which need not be there yet.
+
+    Raises
+    ------
+    LayerwiseError
+        If they cannot, as on a file system that is mounted read-only.
+    """
+    there = Path(folder).absolute()
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise LayerwiseError(
+            f"The folder {folder} cannot be written (read-only, or another's); mend its "
+            "permissions, or name another folder by the key 'results' of the config."
+        )
+
+
 def disk_fault(error: BaseException) -> str | None:
     """What is wrong with the disk ('No space left on device'), if that is behind an error.
 

@@ -13,7 +13,7 @@ from snakemake.exceptions import WorkflowError
 
 from layerwise.config import complete, read_schema
 from layerwise.errors import LayerwiseError
-from layerwise.files import replacing
+from layerwise.files import check_writable, replacing
 from layerwise.paths import decode, encode
 from layerwise.plan import MARKER, Plan
 from layerwise.tasks.names import QUICKSTART
@@ -55,6 +55,14 @@ MACHINE = Untracked(
     as_json({key: config["extract"][key] for key in ("device", "batch_tokens")})
 )
 ON_GPU = config["extract"]["device"] != "cpu"
+
+
+# Of a real run alone: one may well look at results that one cannot write.
+onstart:
+    try:
+        check_writable(Path(RESULTS))
+    except LayerwiseError as error:
+        raise WorkflowError(str(error))
 
 
 wildcard_constraints:
