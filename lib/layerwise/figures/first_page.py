@@ -73,7 +73,7 @@ def _cells(row: Mapping[Hashable, object]) -> list[str]:
         else _points(row["gain"]),
         _points(row["gain_new_task"]) if several else "–",
         f"{100 * float(str(row['certainty'])):.0f} %" if several else "–",
-        f"{row['likely_from']} to {row['likely_to']}" if several else "–",
+        f"{row['likely_from']}–{row['likely_to']}" if several else "–",
     ]
 
 
@@ -89,8 +89,8 @@ def _sentence(rows: pd.DataFrame) -> str:
 
 
 def _span(low: object, high: object) -> str:
-    """An interval, kept in one line."""
-    return f"{_points(low)} to {_points(high)}".replace(" ", NO_BREAK)
+    """An interval that breaks in one place at most: whole, it is too wide for the page."""
+    return f"{_points(low)}{NO_BREAK}to {_points(high)}"
 
 
 def _points(value: object) -> str:
