@@ -21,9 +21,9 @@ ROOT = Path(__file__).parent
 WITHOUT_EFFECT = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
-        "errors", "cli", "progress", "files", "paths", "fingerprint",
-        "models.devices", "models.failures", "models.quiet",
-    )  # fmt: skip
+        *("errors", "cli", "progress", "files", "paths", "fingerprint"),
+        *("models.devices", "models.failures", "models.quiet"),
+    )
 )
 
 
