@@ -22,6 +22,8 @@ import pytest
 from broken import Faulty, assert_same, sentences, unbroken, whole
 
 FAKETIME = shutil.which("faketime")
+# The clock that tells the date jumps; the one that threads wait by never does.
+WAIT_BY_REAL_TIME = {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
 SCORES = "scores/second/step2/LeeNewsSimilarity.parquet"
 
 
@@ -264,14 +266,20 @@ def test_a_clock_that_jumps_back_in_the_middle(project: Faulty) -> None:
     assert len(first) > 5
     done = subprocess.run(
         [str(FAKETIME), "-f", "-3d", *project.command()],
-        cwd=project.folder, env=project.environment(), capture_output=True, text=True,
-        check=False, timeout=900,
+        cwd=project.folder, env=project.environment() | WAIT_BY_REAL_TIME, capture_output=True,
+        text=True, check=False, timeout=900,
     )  # fmt: skip
-    assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+    output = done.stdout + done.stderr
+    said_plainly(output)
+    # Snakemake takes no output that is older than its input.
+    assert done.returncode == 0 or "clock skew" in output, output[-5000:]
     now = project.finished()
     assert {name: now[name] for name in first} == first
-    table = project.results / "associations" / "both.parquet"
-    assert table.stat().st_mtime < time.time() - 2 * 86400  # the clock did jump
+    assert not project.half_files()
+    # The clock goes right again.
+    project.snakemake()
+    now = project.finished()
+    assert {name: now[name] for name in first} == first
     assert_same(project.values(), unbroken())
     assert "Nothing to be done" in project.snakemake()
 
