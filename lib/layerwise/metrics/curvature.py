@@ -11,9 +11,6 @@ from layerwise.metrics.inputs import LayerInputs
 from layerwise.metrics.registry import Array, PerPrompt, UndefinedMetricError, metric
 from layerwise.metrics.spectra import check_matrix
 
-# Beyond this cosine, an error of float32 in it (1e-6) would show in the angle at 1e-5.
-NEARLY_STRAIGHT = 0.99
-
 
 def turning_angles(Z: npt.ArrayLike) -> Array:
     """Angles between successive differences of paths.
@@ -22,9 +19,8 @@ def turning_angles(Z: npt.ArrayLike) -> Array:
     2023).
 
     Differences are taken first: from inner products of the states, small steps between large
-    states would be lost. In float32 states they and their inner products are float32, which is
-    good to 1e-5 in the angle, but for nearly straight or reversed steps, where the arc cosine
-    magnifies rounding: those are computed again in float64. Other types are float64 throughout.
+    states would be lost. All is float64; the extraction has the same in float32 where that
+    suffices (`layerwise.activations.readout.step_angles`).
 
     Parameters
     ----------
@@ -36,22 +32,12 @@ def turning_angles(Z: npt.ArrayLike) -> Array:
     array, shape (..., T - 2), float64
         In radians, 0 to π; NaN where one of the two differences is zero.
     """
-    states = np.asarray(Z)
-    if states.dtype != np.float32:
-        states = states.astype(np.float64, copy=False)
+    states = np.asarray(Z, dtype=np.float64)
     steps = states[..., 1:, :] - states[..., :-1, :]
+    lengths = np.sqrt(np.vecdot(steps, steps))
+    dots = np.vecdot(steps[..., 1:, :], steps[..., :-1, :])
     with np.errstate(all="ignore"):
-        lengths = np.sqrt(np.vecdot(steps, steps).astype(np.float64))
-        dots = np.vecdot(steps[..., 1:, :], steps[..., :-1, :]).astype(np.float64)
         cosine = dots / lengths[..., 1:] / lengths[..., :-1]
-        if states.dtype == np.float32:
-            # Written so that NaN (a sum too small or too large for float32) is looked at again.
-            again = ~(np.abs(cosine) <= NEARLY_STRAIGHT)
-            if again.any():
-                a = steps[..., 1:, :][again].astype(np.float64)
-                b = steps[..., :-1, :][again].astype(np.float64)
-                squares = np.vecdot(a, a), np.vecdot(b, b)
-                cosine[again] = np.vecdot(a, b) / np.sqrt(squares[0]) / np.sqrt(squares[1])
     return np.asarray(np.arccos(np.clip(cosine, -1.0, 1.0)))
 
 
