@@ -22,7 +22,7 @@ WITHOUT_EFFECT = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
         *("errors", "cli", "progress", "files", "paths", "fingerprint"),
-        *("models.devices", "models.failures", "models.quiet"),
+        *("models.devices", "models.quiet"),
     )
 )
 
