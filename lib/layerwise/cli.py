@@ -87,7 +87,7 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
             "ask the cluster for more."
         )
         sys.exit(1)
-    except Exception as error:
+    except Exception as error:  # libraries tell of a full disk in errors of all kinds
         fault = disk_fault(error)
         if fault:
             given = vars(arguments)

@@ -148,5 +148,5 @@ def _file(location: Location, name: str) -> Path:
 
     try:
         return Path(hf_hub_download(location.name, name, revision=location.revision))
-    except Exception as error:
+    except Exception as error:  # the hub's, the network's, the disk's: `why` tells them apart
         raise LayerwiseError(f"The adapter {location.name}: {why(error, location)}") from error
