@@ -161,15 +161,6 @@ def kill_group(running: subprocess.Popen[bytes]) -> None:
     running.wait()
 
 
-def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        if isinstance(value, pd.DataFrame):
-            pd.testing.assert_frame_equal(found[name], value, obj=name)
-        else:
-            np.testing.assert_array_equal(found[name], value, err_msg=name)
-
-
 def sentences(output: str) -> list[str]:
     """What our scripts said as errors, without time and place."""
     said = [line.partition("ERROR layerwise: ")[2] for line in output.splitlines()]

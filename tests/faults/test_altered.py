@@ -16,7 +16,8 @@ import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from broken import assert_same, whole
+from broken import whole
+from same_values import assert_same
 
 from layerwise.activations.layout import Activations
 from layerwise.association.tables import read_tables

@@ -14,7 +14,8 @@ import subprocess
 import time
 from pathlib import Path
 
-from broken import Faulty, assert_same, kill_group, unbroken
+from broken import Faulty, kill_group, unbroken
+from same_values import assert_same
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from broken import Faulty, assert_same, config, sentences, unbroken
+from broken import Faulty, config, sentences, unbroken
+from same_values import assert_same
 
 from layerwise.paths import decode
 

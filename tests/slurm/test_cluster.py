@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 import pandas as pd
 import pytest
+from same_values import assert_same
 from test_workflow import CONFIG, Project
 
 CONF = Path("/etc/slurm/slurm.conf")
@@ -76,15 +76,6 @@ class OnCluster(Project):
             for path in sorted((results / part).rglob("*.parquet")):
                 found[str(path.relative_to(results))] = pd.read_parquet(path)
         return found
-
-
-def assert_same(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    assert found.keys() == expected.keys()
-    for name, value in expected.items():
-        if isinstance(value, pd.DataFrame):
-            pd.testing.assert_frame_equal(found[name], value, obj=name)
-        else:
-            np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 def slurm_jobs() -> list[dict[str, str]]:
