@@ -179,10 +179,11 @@ def our_prompt_entropy(layers: list[list[Packed]]) -> list[float]:
 @torch.inference_mode()
 def our_curvature(layers: list[list[Packed]]) -> list[float]:
     """Mean curvature of each layer, as the extraction computes it."""
-    return [
-        float(torch.cat([readout.step_curvature(batch)[0] for batch in layer]).mean())
-        for layer in layers
-    ]
+    return [float(torch.cat([_mean_angles(batch) for batch in layer]).mean()) for layer in layers]
+
+
+def _mean_angles(batch: Packed) -> torch.Tensor:
+    return readout.mean_angle(*readout.angles([readout.steps(batch)])[0])[0]
 
 
 def agree(a: float, b: float) -> bool:

@@ -180,7 +180,7 @@ def test_repeated_states_have_no_angle_and_are_counted() -> None:
     still = torch.ones(5, 3)
     doubled = line[[0, 1, 1, 2, 3]]
     packed = readout.pack(torch.stack([line, stairs, still, doubled]), torch.full((4,), 5))
-    curvature, angles = readout.step_curvature(packed)
+    curvature, angles = readout.mean_angle(*readout.angles([readout.steps(packed)])[0])
     assert angles.tolist() == [3, 3, 0, 1]
     np.testing.assert_allclose(curvature[:2], [0, np.pi / 2], atol=1e-7)
     assert torch.isnan(curvature[2])
@@ -190,7 +190,7 @@ def test_repeated_states_have_no_angle_and_are_counted() -> None:
 @pytest.mark.parametrize("length", [1, 2])
 def test_short_prompts_have_defined_values(length: int) -> None:
     packed = readout.pack(torch.randn(1, length, 4), torch.tensor([length]))
-    curvature, angles = readout.step_curvature(packed)
+    curvature, angles = readout.mean_angle(*readout.angles([readout.steps(packed)])[0])
     assert torch.isnan(curvature).all()
     assert angles.tolist() == [0]
     nothing = readout.choose(readout.choose(packed, "drop_first"), "drop_first")

@@ -13,7 +13,9 @@ are computed again in float64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -41,7 +43,7 @@ class Packed:
     states: Tensor
     lengths: Tensor
 
-    @property
+    @cached_property
     def mask(self) -> Tensor:
         """True where a token counts, shape (B, T)."""
         steps = torch.arange(self.states.shape[1], device=self.states.device)
@@ -88,15 +90,42 @@ def pooled(packed: Packed) -> Tensor:
     return packed.states.sum(dim=1) / packed.lengths.clamp(min=1)[:, None]
 
 
-def normalised(packed: Packed, mean: Tensor) -> Packed:
+@dataclass(frozen=True)
+class Centred:
+    """The states of the ``reference`` protocol: ``scale[..., None] * states``.
+
+    Attributes
+    ----------
+    states : Tensor, shape (B, T, D), float32
+        Centred over the prompt's tokens.
+    norms : Tensor, shape (B, T)
+        Of the rows.
+    scale : Tensor, shape (B, T)
+        1 / norm; 0 for a row that equals the mean, and for pads.
+    lengths : Tensor, shape (B,)
+    """
+
+    states: Tensor
+    norms: Tensor
+    scale: Tensor
+    lengths: Tensor
+
+
+def centred(packed: Packed, mean: Tensor) -> Centred:
     """The ``reference`` protocol's states: centred over the prompt's tokens, rows of unit norm.
 
     A row that equals the mean stays zero.
     """
-    centred = packed.states - mean[:, None]
-    norms: Tensor = torch.linalg.vector_norm(centred, dim=-1)
+    states = packed.states - mean[:, None]
+    norms: Tensor = torch.linalg.vector_norm(states, dim=-1)
     scale = torch.where(packed.mask & (norms > 0), 1 / norms, 0)
-    return Packed(centred.mul_(scale[..., None]), packed.lengths)
+    return Centred(states, norms, scale, packed.lengths)
+
+
+def pooled_unit(rows: Centred) -> Tensor:
+    """Mean over the tokens that count of rows of unit norm, shape (B, D)."""
+    total = torch.bmm(rows.scale[:, None], rows.states)[:, 0]
+    return total / rows.lengths.clamp(min=1)[:, None]
 
 
 def gram(packed: Packed) -> Tensor:
@@ -139,79 +168,92 @@ def by_magnitude(eigenvalues: Tensor) -> Tensor:
     return torch.gather(eigenvalues, -1, order)
 
 
-def step_curvature(packed: Packed) -> tuple[Tensor, Tensor]:
-    """Curvature as the paper prints it (Hosseini & Fedorenko 2023).
+@dataclass(frozen=True)
+class Turns:
+    """Rows whose successive angles are asked for.
 
-    The mean over k of ``arccos(cos(v_{k+1}, v_k))`` with ``v_k = z_{k+1} - z_k``.
+    Attributes
+    ----------
+    vectors : Tensor, shape (B, K, D)
+    norms : Tensor, shape (B, K)
+    pairs : Tensor, shape (B,)
+        How many pairs of each prompt count, from the first.
+    """
+
+    vectors: Tensor
+    norms: Tensor
+    pairs: Tensor
+
+
+def steps(packed: Packed) -> Turns:
+    """The steps ``v_k = z_{k+1} - z_k``: curvature as the paper prints it.
+
+    That is the mean over k of ``arccos(cos(v_{k+1}, v_k))`` (Hosseini & Fedorenko 2023). The
+    angles of the prompts without their first token are the same without the first.
+    """
+    vectors = packed.states[:, 1:] - packed.states[:, :-1]
+    return Turns(vectors, torch.linalg.vector_norm(vectors, dim=-1), packed.lengths - 2)
+
+
+def unit_states(rows: Centred) -> Turns:
+    """The states themselves: "curvature" as the released code has it.
+
+    The mean over T - 1 angles; the cosine is clamped to [-1, 1], where the released code lets
+    rounding turn it into NaN.
+    """
+    return Turns(rows.states, rows.norms, rows.lengths - 1)
+
+
+def mean_angle(angles: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean of each row's defined angles, and how many there are.
 
     Returns
     -------
     curvature : Tensor, shape (B,), float64
-        In radians, 0 to π; NaN where no angle exists (T < 3, or every state repeated).
+        In radians, 0 to π; NaN where no angle exists (too few tokens, or every row zero).
     angles : Tensor, shape (B,), int64
-        How many angles were averaged; a zero difference has none.
+        How many angles were averaged; a zero row has none.
     """
-    return mean_angle(*step_angles(packed))
-
-
-def step_angles(packed: Packed) -> tuple[Tensor, Tensor]:
-    """The angles behind `step_curvature`, of all steps, and which of them are defined.
-
-    Shape (B, max(T - 2, 0)) both. Those of the prompts without their first token are the same
-    without the first.
-    """
-    states = packed.states
-    if states.shape[1] < 3:
-        return _no_angle(states)
-    steps = states[:, 1:] - states[:, :-1]
-    return _angles(steps, packed.lengths - 2)
-
-
-def state_curvature(packed: Packed) -> tuple[Tensor, Tensor]:
-    """Curvature as the released code has it: angles between successive normalised *states*.
-
-    Takes the states of `normalised`. The mean over T - 1 angles; the cosine is clamped to
-    [-1, 1], where the released code lets rounding turn it into NaN.
-    """
-    if packed.states.shape[1] < 2:
-        return mean_angle(*_no_angle(packed.states))
-    return mean_angle(*_angles(packed.states, packed.lengths - 1))
-
-
-def mean_angle(angles: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean of each row's defined angles (NaN if there is none), and how many there are."""
     count = defined.sum(dim=1)
     return angles.sum(dim=1) / count.double().masked_fill(count == 0, torch.nan), count
 
 
-def _angles(vectors: Tensor, pairs: Tensor) -> tuple[Tensor, Tensor]:
-    """Angles between successive rows of (B, K, D), of which the first `pairs` pairs count.
+def angles(many: Sequence[Turns]) -> list[tuple[Tensor, Tensor]]:
+    """Angles between successive rows, and which of them are defined: (B, max(K - 1, 0)) both.
 
-    Those that are not defined, a row being zero, are 0.
+    Those that are not defined, a row being zero, are 0. All at once, since the arithmetic behind
+    the inner products is on arrays so small that calls are what it costs.
     """
-    squares, dots = _products(vectors)
-    position = torch.arange(dots.shape[1], device=dots.device)
-    counts = position[None, :] < pairs[:, None]
-    cosine = dots.double() / squares[:, 1:].double().sqrt() / squares[:, :-1].double().sqrt()
+    dots = [torch.linalg.vecdot(t.vectors[:, 1:], t.vectors[:, :-1]) for t in many]
+    norms = [t.norms.double() for t in many]
+    products = torch.cat([n[:, 1:] * n[:, :-1] for n in norms], dim=1)
+    cosine = torch.cat(dots, dim=1) / products
+    widths = [dot.shape[1] for dot in dots]
+    steps = torch.arange(max(widths, default=0), device=cosine.device)
+    counts = torch.cat(
+        [steps[None, :n] < t.pairs[:, None] for t, n in zip(many, widths, strict=True)], dim=1
+    )
     # Written so that NaN (a sum too small or too large for float32) is looked at again.
     again = counts & ~(cosine.abs() <= NEARLY_STRAIGHT)
     if bool(again.any()):
-        row, step = again.nonzero(as_tuple=True)
-        a, b = vectors[row, step + 1].double(), vectors[row, step].double()
-        norms = torch.linalg.vector_norm(a, dim=-1), torch.linalg.vector_norm(b, dim=-1)
-        cosine[row, step] = torch.linalg.vecdot(a, b) / norms[0] / norms[1]
+        parts = zip(many, _apart(cosine, widths), _apart(again, widths), strict=True)
+        for turns, part, where in parts:
+            part[where] = _cosines(turns.vectors, where)
     defined = counts & ~cosine.isnan()
-    cosine = cosine.masked_fill(~defined, 1).clamp(-1, 1)
-    return torch.arccos(cosine), defined
+    found = torch.arccos(cosine.masked_fill(~defined, 1).clamp(-1, 1))
+    return list(zip(_apart(found, widths), _apart(defined, widths), strict=True))
 
 
-def _products(vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared norms of the rows of (B, K, D), and inner products of successive ones."""
-    return torch.linalg.vecdot(vectors, vectors), torch.linalg.vecdot(
-        vectors[:, 1:], vectors[:, :-1]
-    )
+def _apart(joined: Tensor, widths: list[int]) -> Sequence[Tensor]:
+    """Views of what was joined along the second dimension."""
+    views: Sequence[Tensor] = torch.split(joined, widths, dim=1)  # type: ignore[no-untyped-call]
+    return views
 
 
-def _no_angle(states: Tensor) -> tuple[Tensor, Tensor]:
-    nothing = torch.zeros(states.shape[0], 0, dtype=torch.float64, device=states.device)
-    return nothing, nothing.bool()
+def _cosines(vectors: Tensor, where: Tensor) -> Tensor:
+    """Cosines of some of the successive rows of (B, K, D), in float64."""
+    row, step = where.nonzero(as_tuple=True)
+    a, b = vectors[row, step + 1].double(), vectors[row, step].double()
+    lengths = torch.linalg.vector_norm(a, dim=-1), torch.linalg.vector_norm(b, dim=-1)
+    cosines: Tensor = torch.linalg.vecdot(a, b) / lengths[0] / lengths[1]
+    return cosines

@@ -6,6 +6,7 @@ its first row and column those of ``drop_first``; so do the angles between steps
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -61,7 +62,7 @@ def reduce(packed: Packed, needs: Needs) -> Reduced:
     """Reduce the token states of a batch at one layer, but for the eigenvalues."""
     kept: dict[str, list[Tensor]] = {}
     grams: dict[str, Tensor] = {}
-    angles: dict[str, tuple[Tensor, Tensor]] = {}
+    turns: dict[tuple[str, str], readout.Turns] = {}
     matrices: list[Tensor] = []
     width = packed.states.shape[1]
     choices = {tokens: readout.choose(packed, tokens) for tokens in needs.tokens}
@@ -69,19 +70,24 @@ def reduce(packed: Packed, needs: Needs) -> Reduced:
     for protocol in needs.protocols:
         paper = protocol == "paper"
         for tokens, chosen in choices.items():
-            mean = means[tokens]
-            states = chosen if paper else readout.normalised(chosen, mean)
-            kept.setdefault("pooled", []).append(mean if paper else readout.pooled(states))
-            if needs.curvature:
-                value, count = (
-                    readout.mean_angle(*_step_angles(chosen, tokens, angles))
-                    if paper
-                    else readout.state_curvature(states)
-                )
-                kept.setdefault("curvature", []).append(value)
-                kept.setdefault("curvature_angles", []).append(count)
+            rows = None if paper else readout.centred(chosen, means[tokens])
+            mean = means[tokens] if rows is None else readout.pooled_unit(rows)
+            kept.setdefault("pooled", []).append(mean)
+            if needs.curvature and rows is not None:
+                turns[protocol, tokens] = readout.unit_states(rows)
+            elif needs.curvature and not (tokens == "drop_first" and ("paper", "all") in turns):
+                turns[protocol, tokens] = readout.steps(chosen)
             if needs.spectra:
                 matrices.append(_matrix(chosen, tokens, paper, width, grams))
+    if needs.curvature:
+        found = dict(zip(turns, readout.angles(list(turns.values())), strict=True))
+        for key in itertools.product(needs.protocols, needs.tokens):
+            if key not in found:
+                angles, defined = found["paper", "all"]
+                found[key] = angles[:, 1:], defined[:, 1:]
+            value, count = readout.mean_angle(*found[key])
+            kept.setdefault("curvature", []).append(value)
+            kept.setdefault("curvature_angles", []).append(count)
     shape = (len(needs.protocols), len(needs.tokens))
     arrays = {
         name: torch.stack(values).reshape(*shape, *values[0].shape)
@@ -137,13 +143,3 @@ def _gram(chosen: Packed, tokens: str, grams: dict[str, Tensor]) -> Tensor:
             else readout.gram(chosen)
         )
     return grams[tokens]
-
-
-def _step_angles(
-    chosen: Packed, tokens: str, angles: dict[str, tuple[Tensor, Tensor]]
-) -> tuple[Tensor, Tensor]:
-    if tokens == "drop_first" and "all" in angles:
-        values, defined = angles["all"]
-        return values[:, 1:], defined[:, 1:]
-    angles[tokens] = readout.step_angles(chosen)
-    return angles[tokens]
