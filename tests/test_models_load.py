@@ -342,6 +342,18 @@ def test_long_prompts_are_cut_and_counted(
     assert f"{cut} of 12 texts are longer than m takes (40 tokens)" in caplog.text
 
 
+def test_many_texts_are_tokenised_as_one_by_one(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = loaded(llama, max_length=40)
+    one_by_one = [model.tokenize([text]) for text in TEXTS]
+    monkeypatch.setattr("layerwise.models.load.TEXTS_AT_ONCE", 5)
+    ids, n_cut = model.tokenize(TEXTS)
+    assert ids == [ids[0] for ids, _ in one_by_one]
+    assert n_cut == [n_cut[0] for _, n_cut in one_by_one]
+    assert 0 < sum(n > 0 for n in n_cut) < len(TEXTS)
+
+
 def test_embeddings_agree_with_activations(llama: Path, tmp_path: Path) -> None:
     model = loaded(llama)
     slabs: list[np.ndarray] = []

@@ -20,6 +20,9 @@ from layerwise.models.weights import weights_hash
 
 log = logging.getLogger(__name__)
 
+# What a tokenizer says of a text takes some hundred bytes a token until its ids are taken out.
+TEXTS_AT_ONCE = 256
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -58,22 +61,32 @@ class LoadedModel:
         LayerwiseError
             If the tokenizer gives a token that the model has no embedding for.
         """
-        special = self.special_tokens
-        full = self.tokenizer(texts, add_special_tokens=special)["input_ids"]
         known = len(self.model.get_input_embeddings().weight)  # type: ignore[operator]
-        largest = max((max(ids, default=0) for ids in full), default=0)
-        if largest >= known:
-            raise LayerwiseError(
-                f"The tokenizer of {self.name!r} at {self.revision!r} gives token {largest}, but "
-                f"the model has embeddings of tokens 0 to {known - 1} alone; this is another "
-                "model's tokenizer: put the right one into the folder."
-            )
-        if all(len(ids) <= self.max_length for ids in full):
-            return full, [0] * len(full)
-        cut = self.tokenizer(
-            texts, add_special_tokens=special, truncation=True, max_length=self.max_length
-        )["input_ids"]
-        return cut, [len(a) - len(b) for a, b in zip(full, cut, strict=True)]
+        ids: list[list[int]] = []
+        n_cut: list[int] = []
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            part = texts[start : start + TEXTS_AT_ONCE]
+            full = self._token_ids(part)
+            largest = max((max(found, default=0) for found in full), default=0)
+            if largest >= known:
+                raise LayerwiseError(
+                    f"The tokenizer of {self.name!r} at {self.revision!r} gives token {largest}, "
+                    f"but the model has embeddings of tokens 0 to {known - 1} alone; this is "
+                    "another model's tokenizer: put the right one into the folder."
+                )
+            kept = full
+            if any(len(found) > self.max_length for found in full):
+                kept = self._token_ids(part, truncation=True, max_length=self.max_length)
+            ids += kept
+            n_cut += [len(a) - len(b) for a, b in zip(full, kept, strict=True)]
+        return ids, n_cut
+
+    def _token_ids(self, texts: list[str], **options: Any) -> list[list[int]]:
+        ids: list[list[int]] = self.tokenizer(
+            texts, add_special_tokens=self.special_tokens, return_attention_mask=False,
+            return_token_type_ids=False, **options,
+        )["input_ids"]  # fmt: skip
+        return ids
 
 
 def load(
