@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -247,8 +248,9 @@ def test_a_text_without_embedding_is_named(similarity: Case, threads: int) -> No
     ("given", "expected"),
     [
         ((4, 62, 50, "STS"), 1),
-        ((4, 62, 2_000, "Reranking"), 2),
-        ((4, 62, 50_000, "PairClassification"), 4),
+        ((4, 62, 2_000, "PairClassification"), 2),
+        ((4, 62, 50_000, "STS"), 4),
+        ((4, 62, 50, "Reranking"), 4),
         ((4, 62, 50, "Clustering"), 4),
         ((4, 3, 50, "Classification"), 3),
         ((1, 62, 50_000, "STS"), 1),
@@ -262,11 +264,39 @@ def test_small_work_is_done_by_few_processes(
     assert score.processes(*given) == expected
 
 
+def test_many_processes_after_one(tmp_path: Path, folders: dict[str, str]) -> None:
+    # Loading a reranking task starts threads of polars', and a fork would wait for them for ever.
+    script = tmp_path / "twice.py"
+    script.write_text(
+        "import json, sys\n"
+        "from pathlib import Path\n"
+        "from scoring import Case\n"
+        "from layerwise.tasks.score import can_fork\n"
+        "if __name__ == '__main__':\n"
+        "    assert can_fork() == (sys.platform == 'linux')\n"
+        "    folders = json.loads(sys.argv[2])\n"
+        "    case = Case(Path(sys.argv[1]), 'WikipediaArticleReranking', folders)\n"
+        "    alone = case.score()\n"
+        "    assert not can_fork()\n"
+        "    for path in case.files().values():\n"
+        "        path.unlink()\n"
+        "    assert case.score(threads=2).equals(alone)\n"
+    )
+    paths = f"{Path(__file__).parent}:{os.environ.get('PYTHONPATH', '')}"
+    found = subprocess.run(
+        [sys.executable, script, tmp_path, json.dumps(folders)],
+        capture_output=True, text=True, timeout=120, check=False,
+        env={**os.environ, "PYTHONPATH": paths},
+    )  # fmt: skip
+    assert found.returncode == 0, found.stderr
+
+
 def test_a_process_that_is_killed_is_said(
     similarity: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if sys.platform != "linux":
         pytest.skip("only a forked process dies as it is told here")
+    monkeypatch.setattr(score, "can_fork", lambda: True)  # whatever tests before this one did
     monkeypatch.setattr(Worker, "score", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(LayerwiseError, match="killed, most likely for want of memory"):
         similarity.score(threads=2)

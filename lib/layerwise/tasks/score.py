@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import multiprocessing
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -41,7 +42,7 @@ VERSION = "1"
 # What mteb's numbers come out of.
 LIBRARIES = ("mteb", "scikit-learn", "scipy")
 
-PAIRWISE = ("PairClassification", "Reranking", "STS")
+PAIRWISE = ("PairClassification", "STS")
 TEXTS_PER_PROCESS = 100_000
 
 Unit = tuple[Reading, int]
@@ -230,12 +231,12 @@ def _scored(
     task_type = catalog.get_task(job.task, job.folders).metadata.type
     threads = processes(threads, len(units), n_texts, task_type)
     if threads == 1:
-        with _one_thread():
+        with one_thread():
             worker = Worker(job)
             yield from map(worker.score, units)
         return
-    # A forked process has mteb's imports (4 s) already; other systems than Linux cannot fork.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    # A forked process has mteb's imports (4 s) already.
+    context = multiprocessing.get_context("fork" if can_fork() else "spawn")
     pool = ProcessPoolExecutor(threads, mp_context=context, initializer=_start, initargs=(job,))
     try:
         waiting = [pool.submit(_score, unit) for unit in units]
@@ -250,12 +251,28 @@ def _scored(
         pool.shutdown(cancel_futures=True)
 
 
+def can_fork() -> bool:
+    """Whether this process may be forked: on Linux, until polars (which loads rerankings) has
+    threads, since in a fork it would wait for them for ever."""
+    if sys.platform != "linux":
+        return False
+    threads = (comm.read_text() for comm in Path("/proc/self/task").glob("*/comm"))
+    return not any(re.match(r"polars-\d", name) for name in threads)
+
+
 @contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
+    """One thread for all libraries; torch, when it first computes, undoes what others set."""
+    import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-    with threadpool_limits(1):
-        yield
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with threadpool_limits(1):
+            yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Process:
@@ -263,14 +280,13 @@ class _Process:
 
     job: Job | None = None
     worker: Worker | None = None
+    threads = ExitStack()
 
 
 def _start(job: Job) -> None:
     """Set a process up. Its worker is made at the first unit: an error here would break the
     pool, and be lost."""
-    from threadpoolctl import threadpool_limits
-
-    threadpool_limits(1)
+    _Process.threads.enter_context(one_thread())
     _Process.job = job
 
 
