@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -190,3 +191,18 @@ def test_changed_texts_of_a_file_rerun_the_corpus(tmp_path: Any) -> None:
     assert Plan(complete(config, SCHEMA)).corpus_key("mine") == before
     file.write_text("two\n")
     assert Plan(complete(config, SCHEMA)).corpus_key("mine") != before
+
+
+@pytest.mark.parametrize(
+    ("model", "revision", "words"),
+    [
+        ("pythia-nano", "step65", "no revision 'step65' in this config (did you mean 'step64'?)"),
+        ("minilm-l6", "other", "no revision 'other'"),
+        ("pythia-mano", "step64", "no model 'pythia-mano' in this config (did you mean"),
+    ],
+)
+def test_files_asked_for_by_hand_have_to_be_of_the_config(
+    model: str, revision: str, words: str
+) -> None:
+    with pytest.raises(LayerwiseError, match=re.escape(words)):
+        plan().model_key(model, revision)

@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, closest
 from layerwise.files import sha256_file
 from layerwise.fingerprint import fingerprint
 from layerwise.models.source import locate
@@ -121,7 +121,24 @@ class Plan(Wanted):
 
     @lru_cache  # noqa: B019
     def model_key(self, model: str, revision: str) -> str:
-        """Key of a model at a revision."""
+        """Key of a model at a revision.
+
+        Raises
+        ------
+        LayerwiseError
+            If the config has no such model, or not at this revision: a file asked for by hand.
+        """
+        if model not in self.config["models"]:
+            raise LayerwiseError(
+                f"There is no model {model!r} in this config"
+                f"{closest(model, self.config['models'])}; add it under models."
+            )
+        listed = self.config["models"][model]["revisions"]
+        if revision not in listed:
+            raise LayerwiseError(
+                f"Model {model!r} has no revision {revision!r} in this config"
+                f"{closest(revision, listed)}; add it to models.{model}.revisions."
+            )
         # Where the parts of a model are computed does not change what they compute.
         apart = ("revisions", "device_map")
         entry = {k: v for k, v in self.config["models"][model].items() if k not in apart}
