@@ -109,6 +109,20 @@ def test_regret_and_gain_hold_together(values: np.ndarray, ranks: list[int]) -> 
     assert list(again["layer"]) == list(table["layer"])
 
 
+def test_the_interval_of_a_regret_says_whether_tasks_agree() -> None:
+    metrics = tidy_metrics({"lidar": np.array([3.0, 2, 1])})  # picks layer 0; layer 1 is best
+    level = np.array([[0.1], [0.4], [0.7], [0.2]])
+    agreed = tidy_scores(level + np.array([0.0, 0.1, 0.05]))
+    row = pick(choose_layers(metrics, agreed, DOWN_UP), "lidar")
+    assert [row["regret_low"], row["regret_high"]] == pytest.approx([0.1, 0.1])
+    unlike = np.array([[0.0, 0.5, 0], [0, 0.4, 0], [0.3, 0, 0], [0.4, 0, 0]])
+    row = pick(choose_layers(metrics, tidy_scores(unlike), DOWN_UP), "lidar")
+    assert (row["best_layer"], row["regret"]) == (1, pytest.approx(0.05))
+    assert row["regret_low"] < 0 < row["regret"] < row["regret_high"] <= 0.5
+    alone = choose_layers(metrics, tidy_scores(unlike[:1]), DOWN_UP)
+    assert alone[["regret_low", "regret_high"]].isna().all(axis=None)
+
+
 def test_layers_without_a_value_are_not_picked() -> None:
     scores = tidy_scores(np.array([[0.1, 0.5, 0.3, 0.6]]))
     metrics = tidy_metrics({"curvature": np.array([5, 1, 3, 2.0])})

@@ -388,7 +388,7 @@ def test_comparison_by_corpus(tables: Tables) -> None:
         study("metrics_by_depth", both)
     drawn = study("metrics_by_depth", both, compare="corpus", tokens=["all"])
     labels = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
-    assert labels == ["repeated", "wikipedia"]
+    assert labels[:2] == ["repeated", "wikipedia"]
     graded = study("metrics_by_depth", both, compare="corpus", ordered=True, tokens=["all"],
                    corpora=["wikipedia", "repeated"])  # fmt: skip
     handles = graded.figure.legends[0].legend_handles
@@ -540,6 +540,23 @@ def test_the_best_and_the_last_layer_are_ringed(tables: Tables) -> None:
         "o": pytest.approx(100 * panel["score"].max()),
         "s": pytest.approx(100 * panel["score"].iloc[-1]),
     }
+
+
+def test_metrics_alone_mark_what_they_would_pick(tables: Tables) -> None:
+    drawn = study("metrics_by_depth", tables, models=["nano"], tokens=["all"])
+    for axis, metric, better in zip(
+        drawn.figure.axes, ("prompt_entropy", "curvature", "infonce"), ("min",) * 3, strict=False
+    ):
+        curve = drawn.table[drawn.table["metric"] == metric].set_index("depth")["value"]
+        rings = {
+            line.get_markerfacecolor() == "white": (np.ravel(line.get_xdata()),
+                                                    np.ravel(line.get_ydata()))
+            for line in axis.get_lines()
+            if len(np.atleast_1d(line.get_xdata())) == 1
+        }  # fmt: skip
+        best = getattr(curve, f"idx{better}")()
+        np.testing.assert_allclose(np.ravel(rings[False]), [best, curve[best]])
+        np.testing.assert_allclose(np.ravel(rings[True]), [curve.index.max(), curve.iloc[-1]])
 
 
 def test_labels_are_spread_no_more_than_needed() -> None:

@@ -46,8 +46,8 @@ CONSENSUS_OF = frozenset(
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
     "pooling", "task_type", "layer", "depth", "score", "best_layer", "best_score", "regret",
-    "last_score", "gain_over_last", "gain_low", "gain_high", "middle_score", "gain_over_middle",
-    "n_layers", "n_tasks",
+    "regret_low", "regret_high", "last_score", "gain_over_last", "gain_low", "gain_high",
+    "middle_score", "gain_over_middle", "n_layers", "n_tasks",
 )  # fmt: skip
 
 
@@ -136,13 +136,15 @@ def choose_layers(
         As in `layerwise.association.curves.metric_curves`; a task's pick then comes from the mean
         over the tasks' own corpora.
     resamples, seed : int
-        Bootstrap over tasks, for the interval of the gain over the last layer.
+        Bootstrap over tasks, for the intervals of regret and gain.
 
     Returns
     -------
     DataFrame with the columns of `COLUMNS`. Scores in [0, 1]; regret = best score - score, >= 0;
-    gains are differences of scores; `gain_low` and `gain_high` null for a single task. Baselines
-    have the protocol ``baseline``.
+    gains are differences of scores. `regret_low` to `gain_high` are 95 % bootstrap intervals over
+    tasks, null for a single task; that of the regret is of the difference to the layer that is
+    best over all tasks, so it goes below 0 where the two cannot be told apart. Baselines have the
+    protocol ``baseline``.
 
     Raises
     ------
@@ -216,10 +218,8 @@ def _held_against(
     rows = []
     for pick in picks:
         at = place[pick.layer]
-        low = high = np.nan
-        if weights is not None:
-            gains = weights @ (values[:, at] - values[:, -1])
-            low, high = (float(v) for v in nulls.interval(gains))
+        gain = _interval(weights, values[:, at] - values[:, -1])
+        regret = _interval(weights, values[:, best] - values[:, at])
         rows.append(
             {
                 **pick.variant,
@@ -234,10 +234,12 @@ def _held_against(
                 "best_layer": int(curves.layers[best]),
                 "best_score": mean[best],
                 "regret": mean[best] - mean[at],
+                "regret_low": regret[0],
+                "regret_high": regret[1],
                 "last_score": mean[-1],
                 "gain_over_last": mean[at] - mean[-1],
-                "gain_low": low,
-                "gain_high": high,
+                "gain_low": gain[0],
+                "gain_high": gain[1],
                 "middle_score": mean[middle],
                 "gain_over_middle": mean[at] - mean[middle],
                 "n_layers": len(mean),
@@ -245,6 +247,14 @@ def _held_against(
             }
         )
     return rows
+
+
+def _interval(weights: Floats | None, differences: Floats) -> tuple[float, float]:
+    """Of a mean difference over tasks, null where there are no resamples."""
+    if weights is None:
+        return np.nan, np.nan
+    low, high = nulls.interval(weights @ differences)
+    return float(low), float(high)
 
 
 def summarize(choices: pd.DataFrame) -> pd.DataFrame:

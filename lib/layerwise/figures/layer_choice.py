@@ -85,7 +85,8 @@ def draw(
     style.header(
         figure, title,
         f"Regret of the layer that a metric picks at its better end, over {facts['n_tasks']} "
-        "tasks. Right: in how many models the pick beats the last layer and the middle layer.",
+        "tasks; lines: 95 % bootstrap over tasks. Right: in how many models the pick beats the "
+        "last layer and the middle layer.",
     )  # fmt: skip
     return Drawn(figure, table, title, _caption(facts), facts)
 
@@ -110,6 +111,11 @@ def _panel(
             one = mine[mine["model"] == model]
             if one.empty:  # an unclipped line without points would claim the page's corner
                 continue
+            axis.hlines(
+                [at + shift] * len(one), 100 * one["regret_low"].clip(lower=0),
+                100 * one["regret_high"].clip(lower=0), linewidth=0.8, alpha=0.55,
+                color=style.colour_of(model, order), zorder=1,
+            )  # fmt: skip
             axis.plot(
                 100 * one["regret"], [at + shift] * len(one), linestyle="none", markersize=4.5,
                 marker=style.marker_of(model, order), color=style.colour_of(model, order),
@@ -182,8 +188,10 @@ def _caption(facts: dict[str, Any]) -> str:
         "Layer choice without labels: each metric picks the layer at its better end (as declared "
         "by its source, before any look at scores); shown is what that layer's mean score over "
         f"{facts['n_tasks']} tasks lacks against the best layer's, a point per model "
-        f"({facts['n_models']}), metrics on {listing(facts['corpus'])}. Last and middle layer "
-        "need no metric at all; the consensus is the layer with the best mean rank over the "
+        f"({facts['n_models']}), with a 95 % bootstrap interval over tasks (one that reaches 0 "
+        "cannot be told from the best layer), metrics on "
+        f"{listing(facts['corpus'])}. Last and middle layer need no "
+        "metric at all; the consensus is the layer with the best mean rank over the "
         "paper's metrics. The numbers on the right count the models in which the pick scores "
         f"above the last layer, and above the middle one. {listing(told)}."
     )

@@ -57,6 +57,14 @@ def mark_handles() -> list[Line2D]:
     ]
 
 
+def pick_handles() -> list[Line2D]:
+    """Legend entries where no score says which layer is best, so that the metric has to."""
+    return [
+        Line2D([], [], label="layer that the metric picks", **best_mark(INK)),
+        Line2D([], [], label="last layer", **last_mark(INK)),
+    ]
+
+
 def legend(figure: Figure, handles: Sequence[Line2D]) -> None:
     """One legend below all panels, in as many columns as the figure's width has room for."""
     # Key and gaps of an entry take 46 points.

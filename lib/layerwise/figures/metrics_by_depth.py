@@ -28,6 +28,7 @@ from layerwise.figures.labels import (
     span,
 )
 from layerwise.figures.settings import SHOWN, MetricChoice, StudySettings, in_order
+from layerwise.metrics.registry import directions
 
 VALLEY = 0.1  # how far below both ends, as a share of the curve's largest absolute value
 
@@ -63,13 +64,14 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
 
     columns = min(style.COLUMNS, len(study.curves))
     blocks = -(-len(study.curves) // columns)
+    better = directions()
     figure, axes = style.grid(blocks * len(tokens), columns, sharex=True)
     for axis in axes.flat:
         axis.set_visible(False)
     for i, choice in enumerate(study.curves):
         block, column = divmod(i, columns)
         panels = axes[block * len(tokens) : (block + 1) * len(tokens), column]
-        _column(panels, table[table["curve"] == i], tokens, by, looks)
+        _column(panels, table[table["curve"] == i], tokens, by, looks, better.get(choice.metric))
         panels[0].set_title(marks.broken(metric_label(choice.metric), 27), linespacing=1.05)
         for axis, which in zip(panels, tokens, strict=True):
             label = axis_label(choice.metric, choice.alpha, choice.normalization)
@@ -85,6 +87,8 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
         )
         for name, (colour, marker) in looks.items()
     ]  # fmt: skip
+    with_pick = any(choice.metric in better for choice in study.curves)
+    handles += marks.pick_handles() if with_pick else marks.pick_handles()[1:]
     marks.legend(figure, handles)
     facts = _facts(table, study.curves[0], by, names, tokens)
     title = _title(facts, study.curves[0], tokens, by)
@@ -116,6 +120,7 @@ def _column(
     tokens: Sequence[str],
     by: str,
     looks: Mapping[str, tuple[Any, str]],
+    direction: int | None,
 ) -> None:
     for axis, choice in zip(panels, tokens, strict=True):
         axis.set_visible(True)
@@ -130,6 +135,11 @@ def _column(
                     line["depth"], line["value"], color=colour,
                     marker=marker, markersize=2.4,
                 )  # fmt: skip
+                last = line.iloc[-1]
+                axis.plot(last["depth"], last["value"], **marks.last_mark(colour))
+                if direction is not None and line["value"].notna().any():
+                    pick = line.iloc[int(np.nanargmax(direction * line["value"].to_numpy(float)))]
+                    axis.plot(pick["depth"], pick["value"], **marks.best_mark(colour))
     # One scale for all token choices of a metric, so that rows can be compared.
     low = min(a.get_ylim()[0] for a in panels)
     high = max(a.get_ylim()[1] for a in panels)
@@ -218,6 +228,8 @@ def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str, 
         f"{what} by depth in per cent of the layers (0 is the embedding output), on {n} prompts "
         f"of {corpora}, protocol {study.curves[0].protocol}; one line a {what_by}, one row of "
         "panels a choice of the tokens that count. Bands are 95 % intervals, value ± 1.96 "
-        f"standard errors over prompts.{left} A valley is a minimum between the ends that "
+        f"standard errors over prompts.{left} Filled circles are the layers that the metrics "
+        "themselves pick (the better end, where their source names one; no score is looked at), "
+        "open circles the last layers. A valley is a minimum between the ends that "
         f"lies below both by more than {100 * VALLEY:.0f} % of the curve's largest absolute value."
     )
