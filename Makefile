@@ -39,7 +39,7 @@ test-slurm: $(READY)
 
 # A hundred kills at random moments, full disks, altered files and the like; an hour or so.
 test-faults: $(READY)
-	pytest tests/faults
+	pytest tests/faults --log-cli-level=WARNING
 
 lint: $(READY)
 	ruff check .
