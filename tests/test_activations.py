@@ -11,10 +11,12 @@ import tiny
 import torch
 
 from layerwise.activations import batches, readout
+from layerwise.activations.embed import embed
 from layerwise.activations.extract import Plan, extract
 from layerwise.activations.layout import Activations
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel, load
+from layerwise.tasks.layout import Reading
 
 TOKENS = ("all", "drop_first", "drop_sinks")
 
@@ -105,6 +107,82 @@ def test_values_do_not_depend_on_the_batch(loaded: LoadedModel, tmp_path: Path) 
             np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-5 * scale, err_msg=name)
         np.testing.assert_array_equal(a["n_tokens"], b["n_tokens"])
         np.testing.assert_array_equal(a["curvature_angles"], b["curvature_angles"])
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("Unable to allocate 2.00 TiB for an array"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+        None,
+    ],
+)
+def test_memory_runs_out_in_several_ways(tmp_path: Path, error: Exception | None) -> None:
+    folder = tiny.save("gpt_neox", tmp_path / "m")
+    model = load("m", tiny.spec(folder), "main", device="cpu")
+    sizes = []
+
+    def full(_: object, arguments: tuple[torch.Tensor, ...]) -> None:
+        sizes.append(len(arguments[0]))
+        if len(arguments[0]) > 3 and error is None:
+            torch.empty(10**15)  # more than any machine has: what the allocator itself says
+        elif len(arguments[0]) > 3:
+            raise error or AssertionError
+
+    model.anatomy.blocks[1].register_forward_pre_hook(full)
+    extracted(model, tmp_path / "a.h5", budget=10_000)
+    assert sizes[:6] == [12, 6, 3, 3, 3, 3]
+    model.anatomy.blocks[1].register_forward_pre_hook(_fail)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        extracted(model, tmp_path / "b.h5", budget=10_000)
+
+
+def _fail(*_: object) -> None:
+    raise RuntimeError("size mismatch")
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last_token", "cls"])
+def test_texts_of_one_token_have_nothing_without_it(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, pooling: str
+) -> None:
+    monkeypatch.setattr(LoadedModel, "tokenize", lambda *_: ([[5], [7]], [0, 0]))
+    slabs: list[np.ndarray] = []
+    embed(
+        loaded, ["a", "b"], lambda _, __, slab: slabs.append(slab),
+        readings=[Reading("all", pooling), Reading("drop_first", pooling)],
+    )  # fmt: skip
+    assert np.abs(slabs[0][0]).min(axis=-1).max() > 0
+    assert np.abs(slabs[0][1]).max() == 0
+
+
+def test_a_token_repeated_has_no_rounding_for_a_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without absolute positions and a first token of their own all states are equal, but for
+    # rounding, which differs from batch to batch.
+    folder = tiny.save("gpt_neox", tmp_path / "m")
+    model = load("m", tiny.spec(folder), "main", device="cpu")
+    ids = [[5] * 90, [7] * 61, [5] * 33] + model.tokenize(tiny.texts(5, seed=1))[0]
+    monkeypatch.setattr(LoadedModel, "tokenize", lambda *_: (ids, [0] * len(ids)))
+    texts = [""] * len(ids)
+    found = {}
+    for budget in (1, 10_000):
+        path = tmp_path / f"{budget}.h5"
+        extract(
+            model, corpus="c", prompts=[str(i) for i in range(len(texts))], views=[texts],
+            plan=Plan(tokens=("drop_first",), budget=budget), target=path, attributes={},
+        )  # fmt: skip
+        with h5py.File(path) as file:
+            names = ("pooled", "spectrum", "curvature", "curvature_angles")
+            found[budget] = {name: file[name][()] for name in names}
+    alone, together = found.values()
+    assert (alone["curvature_angles"][:, :, :, :3] == 0).all()
+    assert (alone["curvature_angles"][:, :, :, 3:] > 0).all()
+    assert np.abs(alone["pooled"][1, :, :, :, :3]).max() == 0
+    for name, values in alone.items():
+        np.testing.assert_allclose(
+            together[name], values, rtol=1e-4, atol=1e-5 * np.nanmax(np.abs(values)), err_msg=name
+        )
 
 
 def test_spectra_and_curvature_follow_from_the_states(loaded: LoadedModel, tmp_path: Path) -> None:

@@ -126,7 +126,7 @@ class _Batch:
 
 
 def _pool(packed: Packed, pooling: str) -> Tensor:
-    if pooling == "mean":
+    if pooling == "mean" or packed.states.shape[1] == 0:
         return readout.pooled(packed)
     if pooling == "cls":
         return packed.states[:, 0]

@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 PAD_SIDES = ("right", "left")
 
+NO_MEMORY = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
+
 
 class Taker(Protocol):
     """What becomes of one batch. It counts only once `finish` was called."""
@@ -109,7 +111,9 @@ def run(
             continue
         try:
             _forward(loaded, [ids[i] for i in batch], start(batch), sublayers, pads)
-        except torch.OutOfMemoryError as error:
+        except (MemoryError, RuntimeError) as error:
+            if not out_of_memory(error):
+                raise
             if len(batch) == 1:
                 raise LayerwiseError(
                     f"{loaded.name} does not fit one prompt of {len(ids[batch[0]])} tokens into "
@@ -126,6 +130,15 @@ def run(
         # Only here, after the exception and what it holds are gone, is the memory free.
         if loaded.device.type == "cuda":
             torch.cuda.empty_cache()
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out: torch's own, numpy's, the CPU allocator's (a
+    plain `RuntimeError`), or that of a CUDA library that found no room for its workspace."""
+    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
+        return True
+    said = str(error)
+    return any(words in said for words in NO_MEMORY)
 
 
 @torch.inference_mode()

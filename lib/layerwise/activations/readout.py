@@ -25,6 +25,10 @@ from layerwise.activations import eigen
 PROTOCOLS = ("paper", "reference")
 TOKENS = ("all", "drop_first", "drop_sinks")
 SINK_RATIO = 5.0
+# A difference below this share of what it is a difference of is float32's rounding in the pass: it
+# has no direction, and another batch has another one. After SmolLM2's 30 layers such a share is up
+# to 1e-5 where one token is repeated; between tokens of a text it is 0.4 or more.
+ROUNDING = 1e-4
 # Beyond this cosine, an error of float32 in it (1e-6) would show in the angle at 1e-5.
 NEARLY_STRAIGHT = 0.99
 
@@ -48,6 +52,12 @@ class Packed:
         """True where a token counts, shape (B, T)."""
         steps = torch.arange(self.states.shape[1], device=self.states.device)
         return steps[None, :] < self.lengths[:, None]
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """Of the states, shape (B, T)."""
+        norms: Tensor = torch.linalg.vector_norm(self.states, dim=-1)
+        return norms
 
 
 def pack(states: Tensor, lengths: Tensor, *, padded: bool = True) -> Packed:
@@ -75,7 +85,7 @@ def choose(packed: Packed, tokens: str) -> Packed:
         return packed
     if tokens == "drop_first":
         return Packed(states[:, 1:], (lengths - 1).clamp(min=0))
-    norms: Tensor = torch.linalg.vector_norm(states, dim=-1)
+    norms = packed.norms
     inside = packed.mask
     median = torch.nanmedian(norms.masked_fill(~inside, torch.nan), dim=1).values
     keep = inside & (norms <= SINK_RATIO * median[:, None])
@@ -100,13 +110,16 @@ class Centred:
         Centred over the prompt's tokens.
     norms : Tensor, shape (B, T)
         Of the rows.
+    zero : Tensor, shape (B, T)
+        True for a row that equals the mean, but for rounding.
     scale : Tensor, shape (B, T)
-        1 / norm; 0 for a row that equals the mean, and for pads.
+        1 / norm; 0 for such a row, and for pads.
     lengths : Tensor, shape (B,)
     """
 
     states: Tensor
     norms: Tensor
+    zero: Tensor
     scale: Tensor
     lengths: Tensor
 
@@ -118,8 +131,17 @@ def centred(packed: Packed, mean: Tensor) -> Centred:
     """
     states = packed.states - mean[:, None]
     norms: Tensor = torch.linalg.vector_norm(states, dim=-1)
-    scale = torch.where(packed.mask & (norms > 0), 1 / norms, 0)
-    return Centred(states, norms, scale, packed.lengths)
+    middle: Tensor = torch.linalg.vector_norm(mean, dim=-1, keepdim=True)
+    zero = _rounding(norms, packed.norms, middle)
+    scale = torch.where(packed.mask & ~zero & (norms > 0), 1 / norms, 0)
+    return Centred(states, norms, zero, scale, packed.lengths)
+
+
+def _rounding(norms: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """Whether differences of `norms` are nothing but rounding of the two vectors' norms."""
+    least = ROUNDING * torch.maximum(one, other)
+    # Norms too small or too large for float32 are 0 or infinite, and say nothing.
+    return (norms <= least) & (least > 0) & least.isfinite()
 
 
 def pooled_unit(rows: Centred) -> Tensor:
@@ -153,8 +175,9 @@ def reference_gram(gram_matrix: Tensor, packed: Packed) -> Tensor:
     centred = gram_matrix - rows[:, :, None] - rows[:, None, :] + total[:, None, None]
     centred = centred * mask[:, :, None] * mask[:, None, :]
     variance = torch.diagonal(centred, dim1=1, dim2=2)
-    # A row that equals the mean leaves rounding noise on the diagonal, not zero.
-    floor = 1e-13 * torch.diagonal(gram_matrix, dim1=1, dim2=2).amax(dim=1, keepdim=True)
+    # As `centred` has it: a row that equals the mean leaves rounding, not zero.
+    squares = torch.diagonal(gram_matrix, dim1=1, dim2=2)
+    floor = ROUNDING**2 * torch.maximum(squares, total[:, None])
     scale = torch.where(variance > floor, variance, torch.inf).rsqrt()
     return (centred * scale[:, :, None] * scale[:, None, :]).clamp(min=0)
 
@@ -176,12 +199,15 @@ class Turns:
     ----------
     vectors : Tensor, shape (B, K, D)
     norms : Tensor, shape (B, K)
+    zero : Tensor, shape (B, K)
+        True for a row that is zero but for rounding, and has no direction.
     pairs : Tensor, shape (B,)
         How many pairs of each prompt count, from the first.
     """
 
     vectors: Tensor
     norms: Tensor
+    zero: Tensor
     pairs: Tensor
 
 
@@ -192,7 +218,9 @@ def steps(packed: Packed) -> Turns:
     angles of the prompts without their first token are the same without the first.
     """
     vectors = packed.states[:, 1:] - packed.states[:, :-1]
-    return Turns(vectors, torch.linalg.vector_norm(vectors, dim=-1), packed.lengths - 2)
+    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
+    zero = _rounding(norms, packed.norms[:, 1:], packed.norms[:, :-1])
+    return Turns(vectors, norms, zero, packed.lengths - 2)
 
 
 def unit_states(rows: Centred) -> Turns:
@@ -201,7 +229,7 @@ def unit_states(rows: Centred) -> Turns:
     The mean over T - 1 angles; the cosine is clamped to [-1, 1], where the released code lets
     rounding turn it into NaN.
     """
-    return Turns(rows.states, rows.norms, rows.lengths - 1)
+    return Turns(rows.states, rows.norms, rows.zero, rows.lengths - 1)
 
 
 def mean_angle(angles: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
@@ -231,7 +259,11 @@ def angles(many: Sequence[Turns]) -> list[tuple[Tensor, Tensor]]:
     widths = [dot.shape[1] for dot in dots]
     steps = torch.arange(max(widths, default=0), device=cosine.device)
     counts = torch.cat(
-        [steps[None, :n] < t.pairs[:, None] for t, n in zip(many, widths, strict=True)], dim=1
+        [
+            (steps[None, :n] < t.pairs[:, None]) & ~(t.zero[:, 1:] | t.zero[:, :-1])
+            for t, n in zip(many, widths, strict=True)
+        ],
+        dim=1,
     )
     # Written so that NaN (a sum too small or too large for float32) is looked at again.
     again = counts & ~(cosine.abs() <= NEARLY_STRAIGHT)
