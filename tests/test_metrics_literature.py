@@ -109,6 +109,18 @@ def test_too_few_states_have_no_curvature(states: int) -> None:
         curvature(np.ones((8, 4)))
 
 
+@pytest.mark.parametrize("n", [7, 10, 33, 100])
+def test_equal_embeddings_have_no_spectrum_of_rounding(n: int) -> None:
+    # Their mean is not always quite the row that all of them are.
+    row = np.random.default_rng(0).normal(size=64)
+    layer = LayerInputs.from_views(np.tile(row, (4, n, 1)))
+    for name in ("nesum", "participation_ratio", "lidar"):
+        with pytest.raises(UndefinedMetricError):
+            list(get(name).compute(layer))
+    with pytest.raises(UndefinedMetricError, match="equal"):
+        cka(np.tile(row, (n, 1)), RNG.normal(size=(n, 5)))
+
+
 def test_reference_curvature_is_the_angle_between_states() -> None:
     Z = RNG.normal(size=(9, 5)) + 3
     centred = Z - Z.mean(axis=0)

@@ -422,14 +422,45 @@ def test_a_new_metric_is_one_decorated_function(
     def compute_norm(layer: LayerInputs) -> list[PerPrompt]:
         return [PerPrompt(np.linalg.norm(layer.pooled, axis=1))]
 
-    frame, prompts = compute(activations_file, metrics=["mean_norm"], tokens=["all"])
-    assert len(frame) == 2 * LAYERS
-    assert len(prompts) == 2 * LAYERS * N
+    frame, prompts = compute(activations_file, metrics=["mean_norm"])
+    assert len(frame) == 2 * 2 * LAYERS
+    # Of the prompt of one token nothing is left without its first.
+    left_out = frame.groupby("tokens")["n_left_out"].unique().map(list).to_dict()
+    assert left_out == {"all": [0], "drop_first": [1]}
+    assert len(prompts) == 2 * LAYERS * (N + N - 1)
+    dropped = prompts[prompts["tokens"] == "drop_first"]
+    assert "prompt-0" not in set(dropped["prompt_id"])
+    with layout.Activations(activations_file) as file:
+        own = file.pooled("paper", "drop_first", 1)[5]
+    row = dropped[(dropped["prompt_id"] == "prompt-5") & (dropped["layer"] == 1)]
+    value = row.loc[row["protocol"] == "paper", "value"].item()
+    assert value == pytest.approx(np.linalg.norm(own))
     assert "Mean norm (activation)" in registry.markdown_table()
     with pytest.raises(ValueError, match="entropies"):
         registry.metric(
             name="x", label="x", unit="", direction=1, range="", source="", inputs=("entropies",)
         )(compute_norm)
+
+
+@pytest.mark.parametrize(
+    ("result", "words"),
+    [
+        (PerPrompt(np.ones(N - 3)), f"gives {N - 3} values at a layer of {N} prompts"),
+        (PerPrompt(np.ones(N), sizes=np.full(N, 9), stderr=0.5), "has to be raw"),
+    ],
+)
+def test_a_new_metric_that_cannot_be_right(
+    activations_file: Path, monkeypatch: pytest.MonkeyPatch, result: PerPrompt, words: str
+) -> None:
+    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
+    registry.metric(
+        name="wrong", label="Wrong", unit="nats", direction=None, range="", source="",
+        inputs=("pooled",), normalizations={"paper": NORMALIZATIONS},
+    )(lambda _: [result])  # fmt: skip
+    with pytest.raises(LayerwiseError, match=words):
+        compute(
+            activations_file, metrics=["wrong"], tokens=["all"], normalizations=["raw", "logN"]
+        )
 
 
 def test_the_page_on_adding_a_metric_is_true(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from layerwise.metrics.registry import (
     UndefinedMetricError,
     metric,
 )
-from layerwise.metrics.spectra import significant
+from layerwise.metrics.spectra import centred, significant
 
 Views = npt.NDArray[np.floating]
 
@@ -125,7 +125,7 @@ def whiten(views: Views, delta: float) -> Whitened:
 
 def _between(means: Array) -> Array:
     """Class means less their mean over the root of N, one a column, shape (D, N)."""
-    return np.asarray((means - means.mean(axis=0)).T / math.sqrt(len(means)))
+    return np.asarray(centred(means).T / math.sqrt(len(means)))
 
 
 def _whiten_by_svd(views: Views, delta: float) -> Whitened:

@@ -79,8 +79,10 @@ def gram_spectrum(Z: npt.ArrayLike) -> Array:
 
 
 def centred(X: Array) -> Array:
-    """Rows less their mean, shape (N, D)."""
-    return np.asarray(X - X.mean(axis=0))
+    """Rows less their mean, shape (N, D); all zero where they differ by rounding alone."""
+    rows = np.asarray(X - X.mean(axis=0))
+    rounding = len(X) * EPSILON * np.abs(X).max(initial=0.0)
+    return rows if np.abs(rows).max(initial=0.0) > rounding else np.zeros_like(rows)
 
 
 def unit_rows(X: Array) -> tuple[Array, npt.NDArray[np.bool_]]:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from layerwise.metrics.entropy import normalise
 from layerwise.metrics.inputs import LayerInputs, from_file
 from layerwise.metrics.registry import (
     RAW,
+    Array,
     Metric,
     Overall,
     PerPrompt,
@@ -79,10 +80,39 @@ def compute_layer(layer: LayerInputs, metrics: list[Metric]) -> Rows:
             if reason:
                 raise UndefinedMetricError(reason)
             for result in metric.compute(layer):
+                if isinstance(result, PerPrompt):
+                    result = _of_all_prompts(result, layer, metric.name)
                 _record(rows, layer, metric, result)
         except UndefinedMetricError as undefined:
             rows.left_out[metric.name, str(undefined)] += 1
     return rows
+
+
+def _of_all_prompts(result: PerPrompt, layer: LayerInputs, metric: str) -> PerPrompt:
+    """A value for each prompt of the file, where a metric was made of `layer.pooled`, in which
+    prompts without a token that counts are missing.
+
+    Raises
+    ------
+    LayerwiseError
+        If there is another number of values.
+    """
+    kept, given = layer.kept, len(result.values)
+    if given == len(layer.names):
+        return result
+    if given != int(kept.sum()):
+        raise LayerwiseError(
+            f"The metric {metric!r} gives {given} values at a layer of {len(layer.names)} "
+            f"prompts, of which {int(kept.sum())} are kept; give one for each of either."
+        )
+
+    def spread(values: Array) -> Array:
+        whole = np.full(len(kept), np.nan)
+        whole[kept] = values
+        return whole
+
+    sizes = None if result.sizes is None else spread(np.asarray(result.sizes, dtype=np.float64))
+    return replace(result, values=spread(result.values), sizes=sizes)
 
 
 def _lacking(layer: LayerInputs, metric: Metric) -> str | None:
@@ -122,6 +152,12 @@ def _record(rows: Rows, layer: LayerInputs, metric: Metric, result: Result) -> N
 
 
 def _mean_row(result: PerPrompt, normalised: partial[Any]) -> Row | None:
+    if result.stderr is not None and normalised.keywords["normalization"] != "raw":
+        raise LayerwiseError(
+            "A metric that gives the standard error of a mean over prompts itself has to be raw: "
+            "what each prompt is divided by is not known of the mean; leave out `normalizations` "
+            "or `stderr`."
+        )
     sizes = result.sizes if result.sizes is not None else np.full(len(result.values), np.nan)
     values = normalised(result.values, n=sizes)
     defined = values[np.isfinite(values)]
