@@ -196,9 +196,13 @@ def test_changed_texts_of_a_file_rerun_the_corpus(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "revision", "words"),
     [
-        ("pythia-nano", "step65", "no revision 'step65' in this config (did you mean 'step64'?)"),
-        ("minilm-l6", "other", "no revision 'other'"),
-        ("pythia-mano", "step64", "no model 'pythia-mano' in this config (did you mean"),
+        (
+            "pythia-nano",
+            "step65",
+            "no revision 'step65' of 'pythia-nano' in this config (did you mean 'step64'?)",
+        ),
+        ("minilm-l6", "other", "no revision 'other' of 'minilm-l6'"),
+        ("pythia-mano", "step64", "no 'pythia-mano' under models in this config (did you mean"),
     ],
 )
 def test_files_asked_for_by_hand_have_to_be_of_the_config(

@@ -25,6 +25,9 @@ from layerwise.wanted import Wanted
 # Written last into a folder that a rule makes; holds the job's key.
 MARKER = "layerwise.key"
 
+# 8 MiB of a file are read for its key, from places all over it.
+SAMPLES, SAMPLE_BYTES = 256, 2**15
+
 # How a job runs, not what it computes.
 MACHINE = frozenset({"device", "batch_tokens", "threads"})
 
@@ -77,6 +80,40 @@ class Plan(Wanted):
         contents = [_content(Path(entry[t])) for t in ("scores", "metrics")]
         return digest("published", self.computation("published"), contents)
 
+    # Names in paths, which someone may have asked for by hand
+
+    def known(self, section: str, name: str) -> str:
+        """The name, if it is in a section of the config (``models``, ``tasks``, …).
+
+        Raises
+        ------
+        LayerwiseError
+            If it isn't.
+        """
+        there = self._all_tasks() if section == "tasks" else self.config[section]
+        if name not in there:
+            raise LayerwiseError(
+                f"There is no {name!r} under {section} in this config{closest(name, there)}; add "
+                "it there."
+            )
+        return name
+
+    def known_revision(self, model: str, revision: str) -> str:
+        """The revision, if the config has it of the model.
+
+        Raises
+        ------
+        LayerwiseError
+            If it hasn't.
+        """
+        listed = self.config["models"][model]["revisions"]
+        if revision not in listed:
+            raise LayerwiseError(
+                f"There is no revision {revision!r} of {model!r} in this config"
+                f"{closest(revision, listed)}; add it to models.{model}.revisions."
+            )
+        return revision
+
     # Keys, stage by stage
 
     def computation(self, stage: str) -> str:
@@ -116,29 +153,16 @@ class Plan(Wanted):
 
     def convert_key(self, model: str) -> str:
         """Key of a GGUF model's conversion."""
-        source = self.config["models"][model]["source"]
-        return digest("convert", self.computation("convert"), source)
+        entry = self.config["models"][model]
+        source = entry["source"]
+        folders = [locate(source, revision).folder for revision in entry["revisions"]]
+        contents = [_sampled(folder / source["gguf_file"]) for folder in folders if folder]
+        return digest("convert", self.computation("convert"), source, contents)
 
     @lru_cache  # noqa: B019
     def model_key(self, model: str, revision: str) -> str:
-        """Key of a model at a revision.
-
-        Raises
-        ------
-        LayerwiseError
-            If the config has no such model, or not at this revision: a file asked for by hand.
-        """
-        if model not in self.config["models"]:
-            raise LayerwiseError(
-                f"There is no model {model!r} in this config"
-                f"{closest(model, self.config['models'])}; add it under models."
-            )
-        listed = self.config["models"][model]["revisions"]
-        if revision not in listed:
-            raise LayerwiseError(
-                f"Model {model!r} has no revision {revision!r} in this config"
-                f"{closest(revision, listed)}; add it to models.{model}.revisions."
-            )
+        """Key of a model at a revision."""
+        self.known_revision(self.known("models", model), revision)
         # Where the parts of a model are computed does not change what they compute.
         apart = ("revisions", "device_map")
         entry = {k: v for k, v in self.config["models"][model].items() if k not in apart}
@@ -333,14 +357,26 @@ def _content(path: Path) -> str:
 
 
 def _folder_content(folder: Path) -> str:
-    """Names and sizes of a folder's files, and the bytes of the small ones.
+    """Names and contents of a folder's files, those of large ones as `_sampled` has them.
 
-    Weights are known by their name, size and first MiB (a safetensors header and the first
-    tensor); their full hash is in every file made from them.
+    The full hash of the weights is in every file made from them; this is read at every start.
     """
-    entries = []
-    for path in sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock"):
-        with path.open("rb") as handle:
-            head = hashlib.sha256(handle.read(2**20)).hexdigest()
-        entries.append((path.relative_to(folder).as_posix(), path.stat().st_size, head))
-    return digest(entries)
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
+    return digest([(path.relative_to(folder).as_posix(), _sampled(path)) for path in files])
+
+
+def _sampled(path: Path) -> str:
+    """Hash of a file's size and of its bytes; of a large file's, of `SAMPLES` stretches of them.
+
+    The stretches lie all over the file: fine-tuning may leave the first tensors as they were.
+    """
+    size = path.stat().st_size
+    found = hashlib.sha256(str(size).encode())
+    with path.open("rb") as handle:
+        if size <= SAMPLES * SAMPLE_BYTES:
+            found.update(handle.read())
+        else:
+            for k in range(SAMPLES):
+                handle.seek(k * (size - SAMPLE_BYTES) // (SAMPLES - 1))
+                found.update(handle.read(SAMPLE_BYTES))
+    return found.hexdigest()

@@ -100,23 +100,23 @@ def table_arguments(name, tables):
 
 
 def model_of(wildcards):
-    return decode(wildcards.model)
+    return PLAN.known("models", decode(wildcards.model))
 
 
 def revision_of(wildcards):
-    return decode(wildcards.revision)
+    return PLAN.known_revision(model_of(wildcards), decode(wildcards.revision))
 
 
 def corpus_of(wildcards):
-    return decode(wildcards.corpus)
+    return PLAN.known("corpora", decode(wildcards.corpus))
 
 
 def task_of(wildcards):
-    return decode(wildcards.task)
+    return PLAN.known("tasks", decode(wildcards.task))
 
 
 def study_of(wildcards):
-    return decode(wildcards.study)
+    return PLAN.known("studies", decode(wildcards.study))
 
 
 def model_spec(wildcards):
