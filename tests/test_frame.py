@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,19 @@ def test_leftovers_of_dead_writers_go(tmp_path: Path) -> None:
     with replacing(target) as partial:
         partial.write_text("new")
     assert [p.name for p in tmp_path.iterdir()] == ["file.h5"]
+
+
+def test_leftovers_of_other_hosts_go_after_a_day(tmp_path: Path) -> None:
+    target = tmp_path / "file.h5"
+    old, new = (tmp_path / f".file.h5.{host}.{os.getpid()}.partial" for host in ("n1.x.org", "n2"))
+    other = tmp_path / ".file.h5.more.n1.1.partial"
+    for path in (old, new, other):
+        path.write_text("half")
+    yesterday = time.time() - 25 * 3600
+    os.utime(old, (yesterday, yesterday))
+    with replacing(target) as partial:
+        partial.write_text("whole")
+    assert {p.name for p in tmp_path.iterdir()} == {"file.h5", new.name, other.name}
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ sees half a file and a failed run never costs a finished one.
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import json
 import os
@@ -15,6 +16,7 @@ import re
 import shlex
 import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
@@ -26,6 +28,8 @@ from layerwise.errors import LayerwiseError
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 DISK_REMEDY = "free some space or choose a folder that can be written."
 
+ABANDONED_S = 24 * 3600
+
 LIBRARIES = ("layerwise", "torch", "transformers", "numpy", "h5py", "mteb", "nlpaug")
 
 
@@ -34,7 +38,8 @@ def replacing(target: Path) -> Iterator[Path]:
     """Yield a path beside `target`; move it over `target` if the block ends well, else remove it.
 
     The move is `os.replace`, so `target` is at all times either the old file or the new one.
-    Leftovers of killed writers on this host are cleared first.
+    Leftovers of killed writers are cleared first: of this host where the process is gone, of other
+    hosts (whose processes can't be seen) where nothing was written for a day.
 
     Raises
     ------
@@ -46,9 +51,8 @@ def replacing(target: Path) -> Iterator[Path]:
     partial = target.with_name(f".{target.name}.{host}.{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for stale in target.parent.glob(f".{target.name}.{host}.*.partial"):
-            pid = stale.suffixes[-2].removeprefix(".")
-            if pid.isdigit() and not _alive(int(pid)):
+        for stale in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
+            if _abandoned(stale, f".{target.name}.{host}."):
                 stale.unlink(missing_ok=True)
         yield partial
         with partial.open("rb") as handle:
@@ -60,6 +64,17 @@ def replacing(target: Path) -> Iterator[Path]:
     finally:
         if partial.exists():
             partial.unlink()
+
+
+def _abandoned(partial: Path, ours: str) -> bool:
+    """Whether no one will finish a file; `ours` is how those of this host begin."""
+    pid = partial.suffixes[-2].removeprefix(".")
+    if partial.name.startswith(ours) and pid.isdigit():
+        return not _alive(int(pid))
+    try:
+        return time.time() - partial.stat().st_mtime > ABANDONED_S
+    except FileNotFoundError:
+        return False
 
 
 def check_writable(folder: Path) -> None:
