@@ -59,27 +59,32 @@ def embed(
                 f"pooling is {reading.pooling!r}{closest(reading.pooling, POOLINGS)}; "
                 f"accepted are {', '.join(POOLINGS)}."
             )
-    ids, cut = loaded.tokenize(list(texts))
-    empty = [i for i, prompt in enumerate(ids) if not prompt]
-    for index in empty:
-        ids[index] = [loaded.tokenizer.eos_token_id or loaded.tokenizer.pad_token_id]
-    if empty:
-        log.warning("%d of %d texts have no token of their own", len(empty), len(ids))
-    if any(cut):
-        log.warning(
-            "%d of %d texts are longer than %d tokens and were cut",
-            sum(c > 0 for c in cut), len(ids), loaded.max_length,
-        )  # fmt: skip
     n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
     per_text = len(readings) * n_layers * hidden * 4
     window = max(32, batches.WINDOW_BYTES[loaded.device.type] // per_text)
-    with Progress(sum(map(len, ids)), f"{loaded.name} {loaded.revision}", "token") as bar:
-        for part in batches.windows(len(ids), window):
+    parts = list(batches.windows(len(texts), window))
+    tokenised = loaded.tokenize_ahead([texts[i] for i in part] for part in parts)
+    n_empty = n_cut = 0
+    with Progress(len(texts), f"{loaded.name} {loaded.revision}", "text") as bar:
+        for part, (ids, cut) in zip(parts, tokenised, strict=True):
+            empty = [i for i, prompt in enumerate(ids) if not prompt]
+            for index in empty:
+                ids[index] = [loaded.tokenizer.eos_token_id or loaded.tokenizer.pad_token_id]
+            n_empty += len(empty)
+            n_cut += sum(c > 0 for c in cut)
             # In a function of its own, so that two slabs are never in memory.
-            slab = _embed_window(loaded, [ids[i] for i in part], readings, budget, bar.update)
+            slab = _embed_window(loaded, ids, readings, budget)
             _check(loaded, slab, [texts[i] for i in part])
             write(part.start, part.stop, slab)
             del slab
+            bar.update(len(part))
+    if n_empty:
+        log.warning("%d of %d texts have no token of their own", n_empty, len(texts))
+    if n_cut:
+        log.warning(
+            "%d of %d texts are longer than %d tokens and were cut",
+            n_cut, len(texts), loaded.max_length,
+        )  # fmt: skip
 
 
 def _embed_window(
@@ -87,14 +92,11 @@ def _embed_window(
     ids: list[list[int]],
     readings: Sequence[Reading],
     budget: int | None,
-    done: Callable[[int], None],
 ) -> npt.NDArray[Any]:
     """Embeddings of some texts, shape (R, L + 1, n, D), float32."""
     shape = (len(readings), loaded.anatomy.n_layers, len(ids), loaded.anatomy.hidden)
     slab = np.empty(shape, np.float32)
-    forward.run(
-        loaded, ids, lambda rows: _Batch(loaded, readings, slab, rows), budget=budget, done=done
-    )
+    forward.run(loaded, ids, lambda rows: _Batch(loaded, readings, slab, rows), budget=budget)
     return slab
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from layerwise.activations import batches, forward, layout
@@ -24,8 +21,6 @@ from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
-
-Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -97,56 +92,55 @@ def extract(
     """
     inner = _sublayers(loaded, plan)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
-    with ThreadPoolExecutor(1) as tokenizer:
-        tokenised = _ahead(tokenizer, loaded, views)
-        ids, n_cut = next(tokenised)
-        rank = max(map(len, ids), default=0)
-        state_lengths = [len(prompt) for prompt in ids[: plan.keep_states]]
-        record = provenance(
-            **{
-                "model": loaded.name,
-                "revision": loaded.revision,
-                "corpus": corpus,
-                "weights_sha256": loaded.weights,
-                "dtype": loaded.dtype,
-                "device": str(loaded.device),
-                "readout": plan.readout,
-                "special_tokens": loaded.special_tokens,
-                "max_length": loaded.max_length,
-                "sink_ratio": SINK_RATIO,
-                **attributes,
-            }
-        )
-        kinds = len(plan.protocols) * len(plan.tokens)
-        per_layer = kinds * (hidden * 4 + (rank * 8 if plan.spectra else 0))
-        per_prompt = per_layer * (n_layers + len(inner) * (n_layers - 1))
-        window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
-        with (
-            layout.create(
-                target, protocols=plan.protocols, tokens=plan.tokens, n_layers=n_layers,
-                n_views=len(views), prompts=prompts, hidden=hidden, rank=rank,
-                state_lengths=state_lengths, attributes=record, sublayers=inner,
-                spectra=plan.spectra, curvature=plan.curvature,
-            ) as file,
-            Progress(n * len(views), f"{loaded.name} {loaded.revision}", "text") as bar,
-        ):  # fmt: skip
-            total_cut = 0
-            for view in range(len(views)):
-                if view > 0:
-                    ids, n_cut = next(tokenised)
-                file["n_cut"][view] = n_cut
-                total_cut += int((n_cut > 0).sum())
-                for part in batches.windows(n, window):
-                    slab = Slab(loaded, plan.needs, plan.readout, inner, part, view, prompts,
-                                rank, state_lengths)  # fmt: skip
-                    forward.run(
-                        loaded, [ids[i] for i in part], slab.start, sublayers=inner,
-                        budget=plan.budget,
-                    )  # fmt: skip
-                    slab.write(file)
-                    # Not until the next one is made: two of them would be in memory.
-                    del slab
-                    bar.update(len(part))
+    tokenised = loaded.tokenize_ahead(views)
+    ids, n_cut = next(tokenised)
+    rank = max(map(len, ids), default=0)
+    state_lengths = [len(prompt) for prompt in ids[: plan.keep_states]]
+    record = provenance(
+        **{
+            "model": loaded.name,
+            "revision": loaded.revision,
+            "corpus": corpus,
+            "weights_sha256": loaded.weights,
+            "dtype": loaded.dtype,
+            "device": str(loaded.device),
+            "readout": plan.readout,
+            "special_tokens": loaded.special_tokens,
+            "max_length": loaded.max_length,
+            "sink_ratio": SINK_RATIO,
+            **attributes,
+        }
+    )
+    kinds = len(plan.protocols) * len(plan.tokens)
+    per_layer = kinds * (hidden * 4 + (rank * 8 if plan.spectra else 0))
+    per_prompt = per_layer * (n_layers + len(inner) * (n_layers - 1))
+    window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
+    with (
+        layout.create(
+            target, protocols=plan.protocols, tokens=plan.tokens, n_layers=n_layers,
+            n_views=len(views), prompts=prompts, hidden=hidden, rank=rank,
+            state_lengths=state_lengths, attributes=record, sublayers=inner,
+            spectra=plan.spectra, curvature=plan.curvature,
+        ) as file,
+        Progress(n * len(views), f"{loaded.name} {loaded.revision}", "text") as bar,
+    ):  # fmt: skip
+        total_cut = 0
+        for view in range(len(views)):
+            if view > 0:
+                ids, n_cut = next(tokenised)
+            file["n_cut"][view] = n_cut
+            total_cut += sum(n > 0 for n in n_cut)
+            for part in batches.windows(n, window):
+                slab = Slab(loaded, plan.needs, plan.readout, inner, part, view, prompts,
+                            rank, state_lengths)  # fmt: skip
+                forward.run(
+                    loaded, [ids[i] for i in part], slab.start, sublayers=inner,
+                    budget=plan.budget,
+                )  # fmt: skip
+                slab.write(file)
+                # Not until the next one is made: two of them would be in memory.
+                del slab
+                bar.update(len(part))
     if total_cut:
         log.warning(
             "%d of %d texts are longer than %s takes (%d tokens) and were cut",
@@ -173,23 +167,6 @@ def _sublayers(loaded: LoadedModel, plan: Plan) -> tuple[str, ...]:
             loaded.name, loaded.anatomy.kind, " and no ".join(absent), ", ".join(there),
         )  # fmt: skip
     return tuple(name for name in SUBLAYERS if name in wanted and name in there)
-
-
-def _ahead(
-    pool: ThreadPoolExecutor, loaded: LoadedModel, views: Sequence[Sequence[str]]
-) -> Iterator[tuple[list[list[int]], Array]]:
-    """Token ids of each view and how many were cut off, made while the view before is computed."""
-
-    def tokenise(texts: Sequence[str]) -> tuple[list[list[int]], Array]:
-        ids, n_cut = loaded.tokenize(list(texts))
-        return ids, np.asarray(n_cut)
-
-    upcoming = pool.submit(tokenise, views[0])
-    for later in views[1:]:
-        ready = upcoming.result()
-        upcoming = pool.submit(tokenise, later)
-        yield ready
-    yield upcoming.result()
 
 
 def set_threads(threads: int) -> None:

@@ -67,7 +67,6 @@ def run(
     sublayers: Sequence[str] = (),
     budget: int | None = None,
     pads: str = "right",
-    done: Callable[[int], None] | None = None,
 ) -> None:
     """Run prompts through the model and hand each layer's states to the batch's taker.
 
@@ -86,8 +85,6 @@ def run(
     pads : {'right', 'left'}
         Where pads stand in the pass; they are taken off before states are handed over, and no
         value depends on them.
-    done : callable, optional
-        Called with the number of tokens of each finished batch.
 
     Raises
     ------
@@ -124,8 +121,6 @@ def run(
             log.warning("out of memory with %d prompts; going on with %d", len(batch), largest)
             queue.append(batch)
         else:
-            if done is not None:
-                done(sum(len(ids[i]) for i in batch))
             continue
         # Only here, after the exception and what it holds are gone, is the memory free.
         if loaded.device.type == "cuda":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,19 @@ class LoadedModel:
             ids += kept
             n_cut += [len(a) - len(b) for a, b in zip(full, kept, strict=True)]
         return ids, n_cut
+
+    def tokenize_ahead(
+        self, parts: Iterable[Sequence[str]]
+    ) -> Iterator[tuple[list[list[int]], list[int]]]:
+        """What `tokenize` gives of each part, made while the part before is being worked on."""
+        with ThreadPoolExecutor(1, thread_name_prefix="tokenize") as pool:
+            upcoming = None
+            for part in parts:
+                ready, upcoming = upcoming, pool.submit(self.tokenize, list(part))
+                if ready is not None:
+                    yield ready.result()
+            if upcoming is not None:
+                yield upcoming.result()
 
     def _token_ids(self, texts: list[str], **options: Any) -> list[list[int]]:
         ids: list[list[int]] = self.tokenizer(
