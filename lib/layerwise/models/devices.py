@@ -121,12 +121,36 @@ def claim(
 
 def _lock(folder: Path, uuid: str) -> IO[str] | None:
     path = folder / f"layerwise-gpu-{uuid}.lock"
-    # Others of this machine must be able to lock the file too, whoever made it.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    handle = os.fdopen(descriptor, "r+")
+    try:
+        handle = os.fdopen(_open(path))
+    except PermissionError as error:
+        raise LayerwiseError(
+            f"The lock file {path} of a GPU may not be opened ({error.strerror}), but every user "
+            "of this machine must be able to read it; have its owner delete it or run: "
+            f"chmod a+r {path}"
+        ) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         handle.close()
         return None
     return handle
+
+
+def _open(path: Path) -> int:
+    """Open a lock file, whoever made it, or make one that every user can open."""
+    # For writing where that is allowed, since NFS takes no exclusive lock without. Never with
+    # O_CREAT on a file that is there: kernels refuse that for another user's file in /tmp.
+    try:
+        return os.open(path, os.O_RDWR)
+    except PermissionError:
+        return os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        log.debug("there is no lock file %s yet", path)
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    except FileExistsError:
+        return os.open(path, os.O_RDONLY)
+    # The umask takes from the mode that open is given.
+    os.fchmod(descriptor, 0o666)
+    return descriptor

@@ -61,7 +61,12 @@ def _of_its_files(error: BaseException, text: str, kinds: set[str], location: Lo
             f"{name} needs code of its own to be run; read that code, then set "
             "trust_remote_code: true for this model."
         )
-    if folder is not None and not location.gguf_file and not (folder / "config.json").is_file():
+    if location.gguf_file and not isinstance(error, OSError | ImportError):
+        return (
+            f"transformers cannot read {location.gguf_file} ({type(error).__name__}: {text}); "
+            "fetch or copy it again, or take a model that transformers reads from GGUF."
+        )
+    if folder is not None and not (folder / "config.json").is_file():
         return f"the folder {folder} has no config.json; it is not a Hugging Face model folder."
     if "safetensors" in text and "no file named" in text:
         pickled = sorted(p.name for p in Path(folder).glob("*.bin")) if folder else []

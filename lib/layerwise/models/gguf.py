@@ -8,6 +8,8 @@ from pathlib import Path
 
 import torch
 
+from layerwise.errors import LayerwiseError
+from layerwise.models.failures import why
 from layerwise.models.quiet import quiet
 from layerwise.models.source import Location
 
@@ -22,16 +24,28 @@ def convert(location: Location, target: Path) -> None:
 
     Parameters
     ----------
-    location : a folder with its ``gguf_file`` set
+    location : a folder, or a name on the hub with its revision, with its ``gguf_file`` set
     target : the folder to write
+
+    Raises
+    ------
+    LayerwiseError
+        If the file cannot be had or read; the message says why.
     """
     from transformers import AutoModel, AutoTokenizer
 
     quiet()
     common = {"gguf_file": location.gguf_file}
-    tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
-    log.info("reading %s", location.gguf_file)
-    quantised = AutoModel.from_pretrained(location.name, dtype=torch.float32, **common)
+    if location.revision is not None:
+        common["revision"] = location.revision
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
+        log.info("reading %s", location.gguf_file)
+        quantised = AutoModel.from_pretrained(location.name, dtype=torch.float32, **common)
+    except MemoryError:  # says nothing of the file
+        raise
+    except Exception as error:  # whatever a broken file makes transformers stumble over
+        raise LayerwiseError(f"GGUF model {location.name}: {why(error, location)}") from error
     config = copy.deepcopy(quantised.config)
     if hasattr(config, "quantization_config"):
         del config.quantization_config
