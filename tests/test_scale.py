@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import resource
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -178,6 +179,103 @@ def test_estimates_go_by_the_nearest_jobs(results: Path) -> None:
 
 def test_nothing_pending_is_an_empty_estimate(results: Path) -> None:
     assert estimate([], past_jobs(results)).empty
+
+
+# The folder of the results
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((), "of-default"),
+        (("--configfile", "one.yaml"), "of-one/deep"),
+        (("-n", "--configfiles", "one.yaml", "two.yaml", "--cores", "2"), "of-two"),
+        (("--configfile", "none.yaml"), "results"),
+        (("--configfile=one.yaml", "--config", "results=given"), "given"),
+        (("--config", "results=given", "--cores", "2"), "given"),
+    ],
+)
+def test_a_plan_reads_the_results_folder_as_the_workflow_does(
+    arguments: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "config.yaml").write_text("results: of-default")
+    (tmp_path / "one.yaml").write_text("results: of-one/deep/")
+    (tmp_path / "two.yaml").write_text("results: of-two")
+    (tmp_path / "none.yaml").write_text("models: {}")
+    results_of = runpy.run_path(str(ROOT / "scripts" / "plan_run.py"))["results_of"]
+    assert results_of(arguments) == (Path(), Path(expected))
+
+
+def test_a_plan_in_another_directory_reads_the_config_there(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("results: there")
+    results_of = runpy.run_path(str(ROOT / "scripts" / "plan_run.py"))["results_of"]
+    assert results_of(["--directory", str(tmp_path)]) == (tmp_path, Path("there"))
+
+
+@pytest.mark.slow
+def test_a_plan_of_a_config_with_its_own_results_folder_goes_by_its_costs(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("x")
+    (tmp_path / "own.yaml").write_text(yaml.safe_dump({**SCORES_ONLY, "results": "out/own"}))
+    benchmark(tmp_path / "out" / "own", "embed_task/p/step1/STS12", 3600, 3600)
+    subprocess.run(
+        [sys.executable, str(ROOT / "scripts" / "plan_run.py"), "--output", "plan.csv",
+         "--configfile", "own.yaml", "--snakefile", str(ROOT / "workflow" / "Snakefile")],
+        capture_output=True, check=True, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
+    )  # fmt: skip
+    table = pd.read_csv(tmp_path / "plan.csv", keep_default_na=False)
+    embed = row(table, "embed_task", "p")
+    # Three checkpoints on two tasks.
+    assert (embed["jobs"], embed["unknown"], float(embed["wall_hours"])) == (6, 0, 6)
+    assert embed["by"] == "same model, same model and data"
+    assert row(table, "score_task", "p")["jobs"] == 6
+    assert row(table, "compare_weights")["jobs"] == 1
+
+
+# Which files tell the weights of checkpoints
+
+SCORES_ONLY: dict[str, Any] = {
+    "models": {
+        "p": {"source": {"hub": "owner/p"}, "revisions": ["step0", "step1", "step2"]},
+        "one": {"source": {"hub": "owner/one"}},
+    },
+    "corpora": {"mine": {"source": {"file": "mine.txt"}}},
+    "tasks": ["STS12", "STS13"],
+    "studies": {"s": {"kind": "score_by_depth", "revisions": "all"}},
+}
+
+
+def planned(**studies: Any) -> Plan:
+    return Plan(
+        complete({**SCORES_ONLY, "studies": {**SCORES_ONLY["studies"], **studies}}, SCHEMA)
+    )
+
+
+def embedded(*steps: str) -> list[str]:
+    return [f"results/embeddings/p/{step}/STS12.h5" for step in steps]
+
+
+def test_checkpoints_that_are_only_scored_are_told_by_an_embeddings_file_each() -> None:
+    plan = planned()
+    assert plan.sweep_activations() == embedded("step0", "step1", "step2")
+    assert "results/report/weights.csv" in plan.targets()
+
+
+@pytest.mark.parametrize("kind", ["metrics_by_depth", "value_distribution"])
+def test_checkpoints_with_activations_need_no_embeddings_file(kind: str) -> None:
+    plan = planned(last={"kind": kind, "metrics": ["prompt_entropy"]})
+    last = "results/activations/p/step2/mine.h5"
+    assert plan.sweep_activations() == [*embedded("step0", "step1"), last]
+
+
+def test_checkpoints_stand_in_the_order_of_training() -> None:
+    """Whatever the order of studies: the first wants the last checkpoint, the next one all."""
+    last, every = ({"kind": "metrics_by_depth", "revisions": r} for r in ("last", "all"))
+    config = {**SCORES_ONLY, "studies": {"last": last, "every": every}}
+    steps = ("step0", "step1", "step2")
+    expected = [f"results/activations/p/{step}/mine.h5" for step in steps]
+    assert Plan(complete(config, SCHEMA)).sweep_activations() == expected
 
 
 # The sweep

@@ -84,17 +84,29 @@ class Wanted:
         return wanted
 
     def sweep_activations(self) -> list[str]:
-        """The activations files of models with several checkpoints, in order of training."""
-        return list(
-            dict.fromkeys(
-                self.path("activations", encode(m), encode(r), f"{encode(c)}.h5")
-                for study, entry in self.config["studies"].items()
-                if "metrics" in self.needs(study) and not entry["published"]
-                for m, r in self.points(study)
-                for c in self.study(study)["corpora"]
-                if len(self.config["models"][m]["revisions"]) > 1
-            )
-        )
+        """Files that tell the weights of models with several checkpoints, in order of training.
+
+        All activations files that are wanted; of a checkpoint that has none, one embeddings file.
+        """
+        found: dict[tuple[str, str], dict[str, None]] = {}
+        for study, entry in self.config["studies"].items():
+            of_metrics = {"metrics", "prompts", "associations"} & set(self.needs(study))
+            if of_metrics and not entry["published"]:
+                for m, r in self.points(study):
+                    for c in self.study(study)["corpora"]:
+                        file = self.path("activations", encode(m), encode(r), f"{encode(c)}.h5")
+                        found.setdefault((m, r), {})[file] = None
+        for m, r, t in self._scored():
+            if (m, r) not in found:
+                file = self.path("embeddings", encode(m), encode(r), f"{encode(t)}.h5")
+                found[m, r] = {file: None}
+        return [
+            file
+            for m, model in self.config["models"].items()
+            if len(model["revisions"]) > 1
+            for r in model["revisions"]
+            for file in found.get((m, r), ())
+        ]
 
     def all_scores(self) -> list[str]:
         """The score tables of all studies of the config's own models, each once."""
