@@ -20,12 +20,14 @@ import numpy as np
 import pandas as pd
 from test_workflow import CONFIG, Project
 
-TABLES = ("metrics", "scores", "associations", "corpora", "texts")
+TABLES = ("metrics", "scores", "associations", "choices", "corpora", "texts")
 
 
 def config() -> dict[str, Any]:
-    """The config of the workflow's tests, with a model that is trained on the spot."""
+    """The config of the workflow's tests, with a model that is trained on the spot, and the picks
+    of its metrics."""
     made = copy.deepcopy(CONFIG)
+    made["studies"]["choice"] = {"kind": "layer_choice", "models": ["first", "second"]}
     steps = ["step0", "step2"]
     made["models"]["second"] = {
         "source": {"folder": "results/nano/second/{revision}"},

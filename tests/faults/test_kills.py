@@ -28,7 +28,7 @@ WAITS_S = (1.5, 8.0)
 STAGES = {
     "unpack_wikipedia", "make_corpus", "make_views", "make_tasks", "list_task_texts", "train_nano",
     "extract_activations", "compute_metrics", "embed_task", "score_task", "associate_metrics",
-    "find_best_layers", "draw_study", "account_run",
+    "compare_choices", "compare_weights", "find_best_layers", "draw_study", "account_run",
 }  # fmt: skip
 
 
