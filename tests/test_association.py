@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from layerwise.association import nulls
-from layerwise.association.curves import OWN_TEXTS, baselines, metric_curves, score_curves
+from layerwise.association.curves import (
+    OWN_TEXTS,
+    baselines,
+    metric_curves,
+    score_curves,
+    usable,
+)
 from layerwise.association.engine import associate_blocks, join
 from layerwise.association.measures import (
     MEASURES,
@@ -189,6 +195,13 @@ def test_step_function_reaches_a_high_dcor_by_nothing() -> None:
     assert distance_correlation(step, scores) > 0.85
 
 
+def test_an_interval_holds_95_per_cent() -> None:
+    assert nulls.interval(np.arange(1001.0)) == pytest.approx((25, 975))
+    low, high = nulls.interval(np.stack([np.arange(1001.0), np.arange(0, 2002.0, 2)]))
+    np.testing.assert_allclose([low, high], [[25, 50], [975, 1950]])
+    assert nulls.interval(np.arange(1001.0), 0.5) == pytest.approx((250, 750))
+
+
 # Blocks
 
 
@@ -216,6 +229,46 @@ def test_scores_average_over_subsets_then_tasks() -> None:
     curves = score_curves(pd.concat([table, extra]))[0]
     np.testing.assert_allclose(curves.values[:, 0], [0.6, 0.5])
     assert curves.values.mean(axis=0)[0] == pytest.approx(0.55)
+
+
+def test_a_task_is_over_the_same_subsets_at_all_layers(caplog: pytest.LogCaptureFixture) -> None:
+    plain = tidy_scores(np.full((2, 6), 0.5))
+    # The harder subset was scored at every second layer alone.
+    hard = plain[(plain["task"] == "task0") & (plain["layer"] % 2 == 0)]
+    curves = score_curves(pd.concat([plain, hard.assign(subset="hard", main_score=0.1)]))[0]
+    assert list(curves.layers) == [0, 2, 4]
+    assert curves.tasks == ("task0", "task1")
+    np.testing.assert_allclose(curves.values, [[0.3] * 3, [0.5] * 3])
+    assert "3 of 6 layers left out" in caplog.text
+    nameless = score_curves(plain.assign(subset=None))[0]
+    np.testing.assert_allclose(nameless.values, 0.5)
+    assert nameless.tasks == ("task0", "task1")
+
+
+def test_the_deepest_layer_with_scores_is_not_the_last() -> None:
+    table = tidy_scores(np.random.default_rng(0).random((2, 5)))
+    whole = score_curves(table)[0]
+    assert whole.has_last
+    np.testing.assert_array_equal(whole.at_last(whole.values), whole.values[:, 4])
+    cut = score_curves(table[(table["layer"] < 4) | (table["task"] == "task0")])[0]
+    assert (cut.last_layer, cut.layers[-1], cut.has_last) == (4, 3, False)
+    assert np.isnan(cut.at_last(cut.values)).all()
+    assert cut.at_last(cut.values).shape == (2,)
+
+
+def test_what_a_metric_is_set_against() -> None:
+    nan = np.nan
+    for values, tasks, layers in (
+        ([[1, 2, 3], [1, 2, 3]], [1, 1], [1, 1, 1]),
+        ([[1, nan, 3], [1, nan, 3]], [1, 1], [1, 0, 1]),  # a layer of which nobody knows
+        ([[1, 2, 3], [1, nan, 3]], [1, 0], [1, 1, 1]),  # the task goes, not the layer
+        ([[1, 2, 3], [nan, nan, nan]], [1, 0], [1, 1, 1]),
+        ([[1, nan, 3], [nan, 2, 3]], [0, 0], [1, 1, 1]),
+        ([[nan, nan, nan]], [0], [0, 0, 0]),
+    ):
+        found = usable(np.array(values, dtype=float))
+        np.testing.assert_array_equal(found[0], np.array(tasks, dtype=bool))
+        np.testing.assert_array_equal(found[1], np.array(layers, dtype=bool))
 
 
 def test_layers_that_a_task_lacks_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -326,6 +379,25 @@ def test_pooled_takes_the_last_revision(rng: np.random.Generator) -> None:
     assert one(table, model="all", metric="curvature", measure="spearman")[
         "value"
     ] == pytest.approx(1)
+
+
+def test_what_a_model_lacks_leaves_the_pooled_rows_with_a_word(
+    rng: np.random.Generator, caplog: pytest.LogCaptureFixture
+) -> None:
+    values = rng.random((2, 8))
+    curves = {"curvature": rng.random(8), "prompt_entropy": rng.random(8)}
+    scores = pd.concat([tidy_scores(values, model=m, types=("A", "B")) for m in ("m", "n")])
+    metrics = pd.concat([
+        tidy_metrics(curves | {"lidar": rng.random(8)}, model="m"),
+        tidy_metrics({"curvature": curves["curvature"]}, model="n"),
+    ])  # fmt: skip
+    table = associate(metrics, scores, AssociationSettings(permutations=20, resamples=0))
+    pooled = table[(table["model"] == "all") & (table["protocol"] != "baseline")]
+    assert set(pooled["metric"]) == {"curvature"}
+    told = [r.getMessage() for r in caplog.records if "lacks them" in r.getMessage()]
+    assert len(told) == 1, "once, not for each task type"
+    assert "on wikipedia, since n at main lacks them" in told[0]
+    assert told[0].endswith(": lidar/paper/raw, prompt_entropy/paper/1.0/raw")
 
 
 def test_own_texts_set_each_task_against_its_own_corpus(rng: np.random.Generator) -> None:

@@ -130,6 +130,43 @@ def test_layers_without_a_value_are_not_picked() -> None:
     assert pick(choose_layers(metrics, scores, DOWN_UP), "curvature")["layer"] == 3
 
 
+def without_last(table: pd.DataFrame, task: str = "task0") -> pd.DataFrame:
+    """Scores in which a task lacks the last layer, so that all do."""
+    return table[~((table["task"] == task) & (table["depth"] == 1))]
+
+
+def test_a_last_layer_without_a_score_is_no_baseline() -> None:
+    scores = without_last(tidy_scores(np.random.default_rng(0).random((3, 5))))
+    metrics = tidy_metrics({"lidar": np.arange(5.0)})
+    table = choose_layers(metrics, scores, DOWN_UP)
+    assert set(table["metric"]) == {"lidar", MIDDLE}
+    unknown = ["last_score", "gain_over_last", "gain_low", "gain_high"]
+    assert table[unknown].isna().all(axis=None)
+    others = ["score", "regret", "regret_low", "gain_over_middle", "middle_score"]
+    assert table[others].notna().all(axis=None)
+    assert (pick(table, MIDDLE)["layer"], pick(table, MIDDLE)["gain_over_middle"]) == (2, 0)
+    row = summarize(table).set_index("metric").loc["lidar"]
+    assert (row["beats_last"], row["ties_last"]) == (0, 0)
+
+
+def test_own_texts_pick_from_the_tasks_known_throughout(caplog: pytest.LogCaptureFixture) -> None:
+    scores = tidy_scores(np.random.default_rng(0).random((2, 5)))
+    first = tidy_metrics({"lidar": np.array([0, 1, 9, 1, 0.0])}, corpus="t0")
+    second = tidy_metrics({"lidar": np.array([99, 0, 0, 0, 99.0])}, corpus="t1")
+    own = {"t0": "task0", "t1": "task1"}
+
+    def picked(*metrics: pd.DataFrame) -> pd.Series:
+        table = choose_layers(pd.concat(metrics), scores, DOWN_UP, own_texts=own)
+        return table.set_index("corpus")["layer"]
+
+    assert picked(first, second)["task texts"] == 0
+    # A mean over other tasks at layer 1 than at the next would be of no use.
+    assert picked(first, second[second["layer"] != 1])["task texts"] == 2
+    assert "without a pick" not in caplog.text
+    assert "task texts" not in picked(first[first["layer"] != 2], second[second["layer"] != 1])
+    assert "all tasks: metrics without a pick: 1" in caplog.text
+
+
 def test_summary_counts_models() -> None:
     scores, metrics = [], []
     for model, good in (("a", 0), ("b", 3)):
@@ -228,6 +265,23 @@ def test_lead_on_a_new_task_is_free_of_luck(rng: np.random.Generator) -> None:
         honest.append(row["gain_new_task"])
     assert np.mean(leads) > 0.15  # noise alone: the best of twelve looks good
     assert abs(np.mean(honest)) < 0.1
+
+
+def test_no_lead_over_a_last_layer_without_a_score() -> None:
+    values = np.array([[0.2, 0.6, 0.5, 0.9], [0.2, 0.8, 0.5, 0.9]])
+    row = best_layers(without_last(tidy_scores(values)), resamples=50).iloc[0]
+    assert (row["best_layer"], row["last_layer"], row["best_score"]) == (1, 3, 0.7)
+    assert row[["last_score", "gain", "gain_low", "gain_high", "gain_new_task"]].isna().all()
+    assert row["certainty"] == 1
+
+
+def test_the_interval_of_a_lead_is_near_the_normal_one(rng: np.random.Generator) -> None:
+    lead = rng.normal(0.1, 0.05, 30)
+    values = np.stack([np.full(30, 0.2), 0.4 + lead, np.full(30, 0.4)], axis=1)
+    row = best_layers(tidy_scores(values), resamples=20_000).iloc[0]
+    margin = 1.96 * lead.std() / np.sqrt(30)
+    assert lead.mean() - row["gain_low"] == pytest.approx(margin, rel=0.06)
+    assert row["gain_high"] - lead.mean() == pytest.approx(margin, rel=0.06)
 
 
 def test_single_task_has_no_certainty() -> None:

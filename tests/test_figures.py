@@ -18,12 +18,15 @@ from association_tables import tidy_metrics, tidy_scores
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from layerwise.association.best import best_layers
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.association.settings import AssociationSettings
 from layerwise.association.table import associate
 from layerwise.errors import LayerwiseError
 from layerwise.figures import sample_size, style
 from layerwise.figures.drawn import Drawn, plain
+from layerwise.figures.first_page import first_page
+from layerwise.figures.frames import mean_scores
 from layerwise.figures.kinds import NEEDS
 from layerwise.figures.labels import axis_label, in_sentence, listing, p_value, span
 from layerwise.figures.marks import spread
@@ -31,6 +34,7 @@ from layerwise.figures.metrics_by_depth import valley
 from layerwise.figures.settings import StudySettings, in_order
 from layerwise.figures.studies import KINDS, Tables, draw
 from layerwise.figures.value_distribution import holm
+from layerwise.metrics.registry import directions
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT.parent / "shared" / "published"
@@ -248,6 +252,84 @@ def test_heat_maps_show_the_table(tables: Tables) -> None:
     assert image.origin == "lower"  # layer 0 at the bottom
 
 
+def test_a_last_layer_without_a_score_is_not_counted_as_beaten(tables: Tables) -> None:
+    assert tables.scores is not None
+    cut = (tables.scores["model"] == "encoder") & (tables.scores["depth"] == 1)
+    some = Tables(metrics=tables.metrics, scores=tables.scores[~cut])
+    drawn = study("layer_choice", some, tokens=["all"])
+    check_layout(drawn.figure)
+    asides = [t.get_text() for t in drawn.figure.axes[0].texts]
+    assert {t.split(" of ")[1] for t in asides if " of " in t} == {"3", "4"}
+    known = drawn.table[drawn.table["gain_over_last"].notna()]
+    beats = (known["gain_over_last"] > 0).groupby(known["metric"]).sum()
+    rules = [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
+    at = rules.index("Middle layer")
+    assert asides[2 * at] == f"{beats['middle layer']} of 3"
+    assert "last layer:" not in drawn.title
+    assert "The last layer of encoder has no score" in drawn.caption
+    none = Tables(metrics=tables.metrics, scores=tables.scores[tables.scores["depth"] < 1])
+    drawn = study("layer_choice", none, tokens=["all"])
+    assert "Last layer" not in [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
+    assert "–" in [t.get_text() for t in drawn.figure.axes[0].texts]
+    assert "nan" not in (drawn.title + drawn.caption).lower().split()
+
+
+def test_the_first_page_says_that_a_last_layer_has_no_score() -> None:
+    values = np.array([[0.2, 0.6, 0.5, 0.9], [0.2, 0.8, 0.5, 0.9]])
+    scores = tidy_scores(values)
+    page = first_page(best_layers(scores[scores["layer"] < 3], resamples=20), ["m"])
+    assert "**m**: layer 1 of 3 (all tokens), 70.0, but the last layer has no score, best" in page
+    assert "  - the last has no score\n     - –\n" in page
+    assert "nan" not in page
+    assert "which is the last" not in page
+    # A tie goes to the shallower layer, which is not the last for that.
+    tie = first_page(best_layers(tidy_scores(np.array([[0.2, 0.6, 0.6]]))), ["m"])
+    assert "layer 1 of 2 (all tokens), 60.0, 0.0 points above the last." in tie
+
+
+def test_the_first_page_speaks_of_the_last_revision() -> None:
+    scores = pd.concat([
+        tidy_scores(np.array([[0.2, 0.9, 0.5]]), revision="step1"),
+        tidy_scores(np.array([[0.6, 0.3, 0.5]]), revision="step10"),
+        tidy_scores(np.array([[0.1, 0.2, 0.3]]), model="n"),
+    ])  # fmt: skip
+    page = first_page(best_layers(scores), ["m"])
+    assert "**m** (step10): layer 0 of 2 (all tokens), 60.0, 10.0 points above the last." in page
+    assert page.count("**m**") == 1
+    assert "**n**: layer 2" in page, "main needs no mention"
+    assert "   * - m (step1)\n" in page
+
+
+def test_another_layer_does_not_pass_for_the_last(tables: Tables) -> None:
+    assert tables.scores is not None
+    cut = (tables.scores["model"] == "encoder") & (tables.scores["depth"] == 1)
+    some = Tables(metrics=tables.metrics, scores=tables.scores[~cut])
+
+    def ringed(drawn: Drawn) -> set[float]:
+        return {
+            float(np.ravel(x.get_xdata())[0])
+            for x in drawn.figure.axes[0].get_lines()
+            if np.size(x.get_xdata()) == 1
+        }
+
+    one = {"models": ["encoder"], "tokens": ["all"]}
+    drawn = study("score_by_depth", some, **one)
+    assert drawn.title == "Layer 5 of encoder is its best; the last has no score"
+    assert "last layer without a score" in drawn.caption
+    assert ringed(drawn) == {5 / 6}
+    notes = [t.get_text() for t in drawn.figure.axes[0].texts]
+    assert any("(layer 5 of 6), no score of the last" in n for n in notes)
+    assert "of 3 models with all tokens" in study("score_by_depth", some).title
+    assert "layer 5 of 6" in study("model_overview", some, **one).title
+    with pytest.raises(LayerwiseError, match=r"encoder at main has no score at the last layer, 6"):
+        study("task_heatmap", some)
+    drawn = study("metric_vs_score", some, **one, metrics=["curvature"])
+    marks = [
+        x.get_marker() for x in drawn.figure.axes[0].get_lines() if np.size(x.get_xdata()) == 1
+    ]
+    assert marks == ["o"], "the best layer alone has a ring"
+
+
 def test_layer_choice_shows_the_regret(tables: Tables) -> None:
     drawn = study("layer_choice", tables, tokens=["all"])
     points = [
@@ -314,6 +396,31 @@ def test_scores_are_the_mean_over_tasks(tables: Tables) -> None:
     assert best["encoder", "all"] == 6
 
 
+def test_the_interval_of_a_mean_score_is_as_wide_as_its_formula() -> None:
+    rng = np.random.default_rng(5)
+    n_tasks, n_layers = 40, 3
+    values = rng.uniform(0.3, 0.6, (n_tasks, 1)) + rng.normal(0, 0.03, (n_tasks, n_layers))
+    wide = StudySettings.from_dict({"kind": "score_by_depth", "resamples": 20_000})
+    table = mean_scores(tidy_scores(values), wide)
+    within = values - values.mean(axis=1, keepdims=True)
+    spread_of_mean = np.sqrt(within.var(axis=0) * n_layers / (n_layers - 1) / n_tasks)
+    np.testing.assert_allclose(table["high"] - table["low"], 2 * 1.96 * spread_of_mean, rtol=0.04)
+    middle = (table["high"] + table["low"]) / 2
+    np.testing.assert_allclose(middle, values.mean(axis=0), atol=0.002)
+    assert mean_scores(tidy_scores(values)[lambda t: t["layer"] == 1], wide)["low"].isna().all()
+
+
+def test_the_evaluators_interval_is_of_a_task_with_one_subset() -> None:
+    plain = StudySettings.from_dict({"kind": "score_by_depth"})
+    scores = tidy_scores(np.array([[0.2, 0.4, 0.3]]))
+    scores = scores.assign(score_low=scores["main_score"] - 0.1, score_high=0.9)
+    table = mean_scores(scores, plain)
+    np.testing.assert_allclose(table["low"], [0.1, 0.3, 0.2])
+    np.testing.assert_allclose(table["high"], 0.9)
+    both = pd.concat([scores, scores.assign(subset="other")])
+    assert mean_scores(both, plain)[["low", "high"]].isna().all(axis=None)
+
+
 def test_titles_follow_the_data(tables: Tables) -> None:
     assert tables.scores is not None
     title = study("score_by_depth", tables).title
@@ -348,6 +455,39 @@ def test_the_association_is_of_what_is_drawn(tables: Tables) -> None:
     )
 
 
+def test_the_association_is_of_the_points_where_own_texts_lack_layers() -> None:
+    from layerwise.association.measures import spearman
+
+    rng = np.random.default_rng(1)
+    metrics = pd.concat(
+        tidy_metrics({"curvature": rng.random(9)}, corpus=f"t{i}") for i in range(3)
+    )
+    own = {f"t{i}": f"task{i}" for i in range(3)}
+    metrics = metrics[~((metrics["corpus"] == "t1") & (metrics["layer"].isin([4, 5])))]
+    drawn = study(
+        "metric_vs_score", Tables(metrics=metrics, scores=tidy_scores(rng.random((3, 9)))),
+        metrics=["curvature"], measure="spearman", own_texts=own,
+    )  # fmt: skip
+    assert len(drawn.table) == 9
+    assert set(drawn.table["n_tasks"]) == {2}
+    assert drawn.table["association"].iloc[0] == pytest.approx(
+        spearman(drawn.table["value"], drawn.table["score"])
+    )
+
+
+def test_panels_tell_the_interval_of_their_association(tables: Tables) -> None:
+    drawn = study("metric_vs_score", tables, models=["nano"], tokens=["all"], measure="spearman")
+    for axis, (_, panel) in zip(drawn.figure.axes, drawn.table.groupby("curve"), strict=False):
+        row = panel.iloc[0]
+        ends = ("association", "association_low", "association_high")
+        value, low, high = (f"{row[e]:.2f}".replace("-", "−") for e in ends)
+        assert axis.get_title("left").startswith(f"ρ = {value} [{low}, {high}]\np ")
+    assert "95 % bootstrap interval over tasks in square brackets" in drawn.caption
+    alone = study("metric_vs_score", tables, models=["nano"], tokens=["all"], tasks=["task0"])
+    assert "[" not in alone.figure.axes[0].get_title("left")
+    assert "square brackets" not in alone.caption
+
+
 def test_a_model_has_one_colour_in_all_studies(tables: Tables) -> None:
     def colour(kind: str, **settings: Any) -> str:
         figure = study(kind, tables, models=["nano"], tokens=["all"], **settings).figure
@@ -366,7 +506,11 @@ def test_checkpoints_are_coloured_in_order(tables: Tables) -> None:
     figure = study("metrics_over_checkpoints", tables, models=["nano"], tokens=["all"]).figure
     lightness = [
         0.3 * r + 0.59 * g + 0.11 * b
-        for r, g, b, _ in (mpl.colors.to_rgba(x.get_color()) for x in figure.axes[0].get_lines())
+        for r, g, b, _ in (
+            mpl.colors.to_rgba(x.get_color())
+            for x in figure.axes[0].get_lines()
+            if len(np.atleast_1d(x.get_xdata())) > 2
+        )
     ]
     assert lightness == sorted(lightness)
     assert len(set(lightness)) == len(STEPS)
@@ -392,11 +536,12 @@ def test_comparison_by_corpus(tables: Tables) -> None:
     graded = study("metrics_by_depth", both, compare="corpus", ordered=True, tokens=["all"],
                    corpora=["wikipedia", "repeated"])  # fmt: skip
     handles = graded.figure.legends[0].legend_handles
-    assert [h.get_label() for h in handles] == ["wikipedia", "repeated"]
-    first, last = (sum(mpl.colors.to_rgb(h.get_color())) for h in handles)
+    assert [h.get_label() for h in handles[:2]] == ["wikipedia", "repeated"]
+    first, last = (sum(mpl.colors.to_rgb(h.get_color())) for h in handles[:2])
     assert first < last  # from dark to light
     sizes = study("metrics_by_depth", tables, ordered=True, models=["nano", "encoder", "mamba"])
-    light = [sum(mpl.colors.to_rgb(h.get_color())) for h in sizes.figure.legends[0].legend_handles]
+    lines = sizes.figure.legends[0].legend_handles[:3]
+    light = [sum(mpl.colors.to_rgb(h.get_color())) for h in lines]
     assert light == sorted(light)
 
 
@@ -520,7 +665,7 @@ def test_all_measures_above_a_panel(tables: Tables) -> None:
 
     drawn = study("metric_vs_score", tables, models=["nano"], tokens=["all"], measure="all")
     check_layout(drawn.figure)
-    assert [a.get_title("left").count("\n") for a in drawn.figure.axes[:3]] == [2, 2, 2]
+    assert [a.get_title("left").count("\n") for a in drawn.figure.axes[:3]] == [5, 5, 5]
     for _, panel in drawn.table.groupby("curve"):
         for suffix, measure in (
             ("", distance_correlation), ("_spearman", spearman), ("_kendall", kendall),
@@ -557,6 +702,33 @@ def test_metrics_alone_mark_what_they_would_pick(tables: Tables) -> None:
         best = getattr(curve, f"idx{better}")()
         np.testing.assert_allclose(np.ravel(rings[False]), [best, curve[best]])
         np.testing.assert_allclose(np.ravel(rings[True]), [curve.index.max(), curve.iloc[-1]])
+
+
+def test_checkpoints_mark_what_the_metric_would_pick(tables: Tables) -> None:
+    drawn = study(
+        "metrics_over_checkpoints", tables, models=["nano"], tokens=["all"],
+        metrics=["curvature", "lidar"],
+    )  # fmt: skip
+    panels = [a for a in drawn.figure.axes if a.get_label() != "<colorbar>"]
+    for axis, metric, better in zip(panels, ("curvature", "lidar"), ("min", "max"), strict=True):
+        found: dict[bool, set[tuple[float, float]]] = {False: set(), True: set()}
+        for line in axis.get_lines():
+            if len(np.atleast_1d(line.get_xdata())) == 1:
+                x, y = np.ravel(line.get_xdata()), np.ravel(line.get_ydata())
+                found[line.get_markerfacecolor() == "white"].add((float(x[0]), float(y[0])))
+        part = drawn.table[drawn.table["metric"] == metric]
+        curves = [c.set_index("depth")["value"] for _, c in part.groupby("step")]
+        ends = [getattr(c, f"idx{better}")() for c in curves]
+        assert found[False] == {(e, c[e]) for c, e in zip(curves, ends, strict=True)}
+        assert found[True] == {(1.0, c[1.0]) for c in curves}
+    labels = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
+    assert labels == ["layer that the metric picks", "last layer"]
+    assert "Filled circles are the layers that the metrics themselves pick" in drawn.caption
+    unknown = study("metrics_over_checkpoints", tables, models=["nano"], tokens=["all"],
+                    metrics=["infonce_mi_bound"])  # fmt: skip
+    known = "infonce_mi_bound" in directions()
+    labels = [t.get_text() for t in unknown.figure.legends[0].get_texts()]
+    assert ("layer that the metric picks" in labels) == known
 
 
 def test_labels_are_spread_no_more_than_needed() -> None:

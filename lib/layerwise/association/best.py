@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association import nulls
-from layerwise.association.curves import score_curves
+from layerwise.association.curves import Floats, score_curves
 
 COLUMNS = (
     "model", "revision", "tokens", "pooling", "task_type", "best_layer", "last_layer",
@@ -34,7 +34,8 @@ def best_layers(scores: pd.DataFrame, *, resamples: int = 2000, seed: int = 0) -
     -------
     DataFrame
         One row a model, revision, tokens, pooling and task type. Scores in [0, 1]. `gain` is the
-        best layer's lead over the last one, with a 95 % bootstrap interval for that layer;
+        best layer's lead over the last one, with a 95 % bootstrap interval for that layer; without
+        a score of the last layer, it, its score and its kin are null;
         `certainty` the share of resamples in which the same layer is best; `likely_from` and
         `likely_to` the range of the layers that are best in 95 % of the resamples. All that needs
         several tasks is null for one.
@@ -55,8 +56,8 @@ def best_layers(scores: pd.DataFrame, *, resamples: int = 2000, seed: int = 0) -
                 "last_layer": curves.last_layer,
                 "best_depth": float(curves.layers[best] / max(curves.last_layer, 1)),
                 "best_score": float(mean[best]),
-                "last_score": float(mean[-1]),
-                "gain": float(mean[best] - mean[-1]),
+                "last_score": float(curves.at_last(mean)),
+                "gain": float(mean[best] - curves.at_last(mean)),
                 "n_layers": len(mean),
                 "n_tasks": len(values),
             }
@@ -67,12 +68,12 @@ def best_layers(scores: pd.DataFrame, *, resamples: int = 2000, seed: int = 0) -
                 weights = nulls.task_resamples(len(values), resamples, rng)
                 samples = weights @ values
                 winners = curves.layers[samples.argmax(axis=1)]
-                low, high = nulls.interval(samples[:, best] - samples[:, -1])
+                low, high = nulls.interval(samples[:, best] - curves.at_last(samples))
                 first, last = np.quantile(winners, [0.025, 0.975], method="nearest")
                 row |= {
                     "gain_low": float(low),
                     "gain_high": float(high),
-                    "gain_new_task": _left_out_gain(values),
+                    "gain_new_task": _left_out_gain(values, curves.at_last(values)),
                     "certainty": float((winners == curves.layers[best]).mean()),
                     "likely_from": int(first),
                     "likely_to": int(last),
@@ -83,8 +84,8 @@ def best_layers(scores: pd.DataFrame, *, resamples: int = 2000, seed: int = 0) -
     return table.astype(dict.fromkeys(whole, "Int64"))
 
 
-def _left_out_gain(values: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> float:
+def _left_out_gain(values: Floats, last: Floats) -> float:
     """Mean gain over the last layer on a task that had no say in the choice."""
     total = values.sum(axis=0)
     chosen = (total - values).argmax(axis=1)
-    return float((values[np.arange(len(values)), chosen] - values[:, -1]).mean())
+    return float((values[np.arange(len(values)), chosen] - last).mean())

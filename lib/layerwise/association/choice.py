@@ -17,7 +17,13 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerwise.association import nulls
-from layerwise.association.curves import VARIANT, ScoreCurves, metric_curves, score_curves
+from layerwise.association.curves import (
+    VARIANT,
+    ScoreCurves,
+    metric_curves,
+    score_curves,
+    usable,
+)
 from layerwise.association.revisions import last_revision
 from layerwise.errors import LayerwiseError
 
@@ -144,7 +150,8 @@ def choose_layers(
     gains are differences of scores. `regret_low` to `gain_high` are 95 % bootstrap intervals over
     tasks, null for a single task; that of the regret is of the difference to the layer that is
     best over all tasks, so it goes below 0 where the two cannot be told apart. Baselines have the
-    protocol ``baseline``.
+    protocol ``baseline``. Where the last layer has no score, there is no baseline `LAST`, and
+    `last_score` and all gains over it are null.
 
     Raises
     ------
@@ -165,12 +172,16 @@ def choose_layers(
             continue
         for group in curves.groups():
             tasks = curves.of_type(group)
-            # Of a task without texts of its own nothing is known; the others speak for it.
-            with_value = np.isfinite(values[:, tasks]).any(axis=2, keepdims=True)
-            total = np.where(with_value, values[:, tasks], 0.0).sum(axis=1)
-            count = with_value.sum(axis=1)
-            curve = np.where(count > 0, total / np.maximum(count, 1), np.nan)
+            curve = np.stack([_mean_curve(v) for v in values[:, tasks]])
             picks = pick_layers(variants, curve, curves.layers, directions)
+            directed = variants["metric"].isin(list(directions)).to_numpy()
+            mute = int((directed & ~np.isfinite(curve).any(axis=1)).sum())
+            if mute:
+                log.warning(
+                    "%s at %s (%s, %s), %s tasks: metrics without a pick: %d, since no task has a "
+                    "value at each of their layers",
+                    curves.model, curves.revision, curves.tokens, curves.pooling, group, mute,
+                )  # fmt: skip
             rng = nulls.generator(
                 seed, curves.model, curves.revision, curves.tokens, curves.pooling, group
             )
@@ -182,11 +193,24 @@ def choose_layers(
     return pd.DataFrame(rows)[list(COLUMNS)]
 
 
+def _mean_curve(values: Floats) -> Floats:
+    """One metric's mean over the tasks it is known for; the others speak for the rest."""
+    tasks, layers = usable(values)
+    mean = np.full(values.shape[1], np.nan)
+    if tasks.any():
+        mean[layers] = values[tasks][:, layers].mean(axis=0)
+    return mean
+
+
+def _middle(curves: ScoreCurves) -> int:
+    """Place of the layer nearest to L/2."""
+    return int(np.abs(curves.layers - curves.last_layer // 2).argmin())
+
+
 def _baselines(curves: ScoreCurves) -> list[Pick]:
-    fixed = {
-        LAST: curves.layers[-1],
-        MIDDLE: curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()],
-    }
+    fixed = {MIDDLE: curves.layers[_middle(curves)]}
+    if curves.has_last:
+        fixed = {LAST: curves.last_layer, **fixed}
     return [
         Pick(
             {
@@ -211,14 +235,16 @@ def _held_against(
 ) -> list[dict[str, object]]:
     values = curves.values[curves.of_type(group)]
     mean = values.mean(axis=0)
+    last = curves.at_last(values)
+    last_score = float(curves.at_last(mean))
     place = {int(layer): i for i, layer in enumerate(curves.layers)}
     best = int(np.argmax(mean))
-    middle = place[_baselines(curves)[1].layer]
+    middle = _middle(curves)
     weights = nulls.task_resamples(len(values), resamples, rng) if len(values) > 1 else None
     rows = []
     for pick in picks:
         at = place[pick.layer]
-        gain = _interval(weights, values[:, at] - values[:, -1])
+        gain = _interval(weights, values[:, at] - last)
         regret = _interval(weights, values[:, best] - values[:, at])
         rows.append(
             {
@@ -236,8 +262,8 @@ def _held_against(
                 "regret": mean[best] - mean[at],
                 "regret_low": regret[0],
                 "regret_high": regret[1],
-                "last_score": mean[-1],
-                "gain_over_last": mean[at] - mean[-1],
+                "last_score": last_score,
+                "gain_over_last": mean[at] - last_score,
                 "gain_low": gain[0],
                 "gain_high": gain[1],
                 "middle_score": mean[middle],
@@ -265,7 +291,8 @@ def summarize(choices: pd.DataFrame) -> pd.DataFrame:
     DataFrame
         One row a metric (with corpus, protocol, alpha, normalization), tokens, pooling and task
         type, best first: n_models, mean_score, mean_regret, worst_regret, mean_gain_over_last,
-        beats_last, ties_last and beats_middle (numbers of models).
+        beats_last, ties_last and beats_middle (numbers of models; one without a score of its last
+        layer counts in neither of the first two).
     """
     last = choices.groupby("model")["revision"].agg(lambda r: last_revision(r.unique()))
     final = choices[choices["revision"] == choices["model"].map(last)]

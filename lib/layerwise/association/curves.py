@@ -34,6 +34,8 @@ OWN_TEXTS = "task texts"
 RESIDUAL = "residual"  # the readout that needs no mention
 BLOCK = "block"  # the sublayer that is the layers themselves
 
+ONLY_SUBSET = "default"  # mteb's name for the subset of a task that has no others
+
 NO_ALPHA = -1.0  # pandas cannot unstack a missing key; no real alpha is negative
 
 
@@ -45,7 +47,7 @@ class ScoreCurves:
     ----------
     tasks, task_types : tuple of str, length t
     layers : array of int, shape (n,)
-        The layers at which every task has a score, ascending.
+        The layers at which every subset of every task has a score, ascending.
     last_layer : int
         L, so that depth = layer / L.
     values : array, shape (t, n)
@@ -72,6 +74,18 @@ class ScoreCurves:
         """``all`` and each task type, the latter only where there are several."""
         types = sorted(set(self.task_types))
         return ["all", *types] if len(types) > 1 else ["all"]
+
+    @property
+    def has_last(self) -> bool:
+        """Whether layer L is among the layers."""
+        return int(self.layers[-1]) == self.last_layer
+
+    def at_last(self, by_layer: Floats) -> Floats:
+        """What an array over the layers, its last axis, holds at layer L; NaN without that layer.
+
+        The deepest layer with scores would otherwise pass for the last.
+        """
+        return by_layer[..., -1] if self.has_last else np.full(by_layer.shape[:-1], np.nan)
 
 
 def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> None:
@@ -119,8 +133,8 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
 
     Several readouts in a table are told apart as `of_readouts` says.
 
-    Layers that some task lacks are left out for all tasks (and logged): a mean must not be over
-    one set of tasks at one layer and another set at the next.
+    Layers that some subset of some task lacks are left out for all tasks (and logged): a mean must
+    not be over one set of tasks or subsets at one layer and another set at the next.
 
     Raises
     ------
@@ -137,22 +151,26 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             f"The score of {row['model']} on {row['task']} at layer {row['layer']} is "
             f"{row['main_score']}; score that task again."
         )
+    # A missing name would take its rows out of the table below.
+    scores = scores.assign(subset=scores["subset"].astype(object).fillna(ONLY_SUBSET))
     keys = ["model", "revision", "tokens", "pooling"]
     _check_once(scores, [*keys, "task", "subset", "layer"])
     curves = []
     for key, part in scores.groupby(keys, sort=True):
         model, revision, tokens, pooling = (str(k) for k in key)
-        # First over the subsets of a task, so that a task counts once however many it has.
         table = part.pivot_table(
-            index=["task_type", "task"], columns="layer", values="main_score", aggfunc="mean"
+            index=["task_type", "task", "subset"], columns="layer", values="main_score"
         )
-        whole = table.dropna(axis="columns")
+        complete = table.dropna(axis="columns")
+        # First over the subsets of a task, so that a task counts once however many it has.
+        whole = complete.groupby(level=["task_type", "task"]).mean()
         name = f"{model} at {revision} ({tokens}, {pooling})"
         if whole.shape[1] == 0:
             raise LayerwiseError(f"The tasks of {name} have no layer in common; score them again.")
         if whole.shape[1] < table.shape[1]:
             log.warning(
-                "%s: %d of %d layers left out, since not every task has a score there",
+                "%s: %d of %d layers left out, since not every subset of every task has a score "
+                "there",
                 name, table.shape[1] - whole.shape[1], table.shape[1],
             )  # fmt: skip
         curves.append(
@@ -268,6 +286,30 @@ def _by_own_texts(
     if not found:
         return rows.iloc[:0], values[:0]
     return pd.concat(found_rows), np.stack(found)
+
+
+def usable(values: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which tasks and which layers one metric can be set against the scores on.
+
+    The one rule for associations, their figures and layer choice: the layers where any task has a
+    value, and the tasks that have a value at all of those.
+
+    Parameters
+    ----------
+    values : array, shape (t, n)
+        One metric's curves, as in `metric_curves`.
+
+    Returns
+    -------
+    tasks : array of bool, shape (t,)
+        None of them where the metric has no value at all.
+    layers : array of bool, shape (n,)
+    """
+    known = np.isfinite(values)
+    layers: npt.NDArray[np.bool_] = np.asarray(known.any(axis=0), dtype=np.bool_)
+    tasks: npt.NDArray[np.bool_] = np.asarray(known[:, layers].all(axis=1), dtype=np.bool_)
+    tasks &= layers.any()
+    return tasks, layers
 
 
 def baselines(scores: ScoreCurves) -> tuple[pd.DataFrame, Floats]:

@@ -30,12 +30,14 @@ import pandas as pd
 
 from layerwise.association import nulls
 from layerwise.association.curves import (
+    NO_ALPHA,
     VARIANT,
     ScoreCurves,
     baselines,
     metric_curves,
     score_curves,
     select,
+    usable,
 )
 from layerwise.association.engine import associate_blocks
 from layerwise.association.revisions import last_revision
@@ -120,6 +122,7 @@ def associate(
             rows += _associate_group([one], group, settings)
     if settings.pooled:
         for several in _same_readout(models):
+            _say_what_some_lack(several)
             for group in several[0].scores.groups():
                 rows += _associate_group(several, group, settings)
     if not rows:
@@ -225,14 +228,34 @@ def _associate_group(
     return rows
 
 
+def _keys(block: _Model) -> list[tuple[object, ...]]:
+    """What tells a model's metrics from one another, in a form that can be compared."""
+    # A missing alpha equals a missing alpha here, as it does not in a plain comparison.
+    plain = block.variants[VARIANT].fillna({"alpha": NO_ALPHA})
+    return [tuple(r) for r in plain.to_numpy()]
+
+
+def _say_what_some_lack(blocks: Sequence[_Model]) -> None:
+    """Log the metrics that a model lacks and others have, which no pooled row can be about."""
+    there = [dict.fromkeys(_keys(b)) for b in blocks]
+    anywhere = dict.fromkeys(k for keys in there for k in keys)
+    for block, keys in zip(blocks, there, strict=True):
+        lacking: dict[object, list[str]] = defaultdict(list)
+        for corpus, *rest in (k for k in anywhere if k not in keys):
+            lacking[corpus].append("/".join(str(r) for r in rest if r != NO_ALPHA))
+        for corpus, names in lacking.items():
+            log.warning(
+                "pooled, tokens %s, pooling %s: left out on %s, since %s at %s lacks them: %s",
+                block.scores.tokens, block.scores.pooling, corpus, block.scores.model,
+                block.scores.revision, ", ".join(names),
+            )  # fmt: skip
+
+
 def _in_common(blocks: Sequence[_Model]) -> tuple[pd.DataFrame, list[Floats]]:
     """The metrics that all blocks have, in one order."""
     if len(blocks) == 1:
         return blocks[0].variants, [blocks[0].values]
-    # A missing alpha equals a missing alpha here, as it does not in a plain comparison.
-    keys = [
-        [tuple(r) for r in b.variants[VARIANT].fillna({"alpha": -1.0}).to_numpy()] for b in blocks
-    ]
+    keys = [_keys(b) for b in blocks]
     everywhere = set(keys[0]).intersection(*keys[1:])
     common = [k for k in keys[0] if k in everywhere]
     index = [[k.index(c) for c in common] for k in keys]
@@ -245,14 +268,11 @@ def _usable(
 ) -> tuple[npt.NDArray[np.bool_], list[npt.NDArray[np.bool_]]] | None:
     """Which tasks and which layers of each block one metric can be associated on.
 
-    Layers where any task has a value, then the tasks that have a value at all of those.
+    As `usable` says, with the tasks that are left in every block.
     """
-    layers: list[npt.NDArray[np.bool_]] = [
-        np.asarray(np.isfinite(c).any(axis=0), dtype=np.bool_) for c in curves
-    ]
-    tasks: npt.NDArray[np.bool_] = np.ones(curves[0].shape[0], dtype=np.bool_)
-    for c, w in zip(curves, layers, strict=True):
-        tasks &= np.isfinite(c[:, w]).all(axis=1)
+    found = [usable(c) for c in curves]
+    layers = [w for _, w in found]
+    tasks: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in found])
     if not tasks.any() or any(w.sum() < MIN_LAYERS for w in layers):
         return None
     if any(np.ptp(c[tasks][:, w].mean(axis=0)) == 0 for c, w in zip(curves, layers, strict=True)):

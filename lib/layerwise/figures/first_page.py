@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 
+from layerwise.association.revisions import last_revision
 from layerwise.figures.drawn import plain
 from layerwise.figures.labels import TOKENS, listing, reading, reading_label
 from layerwise.figures.settings import in_order
@@ -37,7 +39,8 @@ def first_page(best: pd.DataFrame, order: Sequence[str]) -> str:
         for choice in in_order(list(mine["reading"].unique()), list(TOKENS)):
             records = mine[mine["reading"] == choice].to_dict("records")
             cells += [_cells(record) for record in records]
-        sentences.append(_sentence(mine))
+        last = last_revision(mine["revision"].unique())
+        sentences.append(_sentence(mine[mine["revision"] == last]))
     n_tasks = sorted({int(n) for n in rows["n_tasks"]})
     tasks = listing([str(n) for n in n_tasks])
     table = [".. list-table::", "   :header-rows: 1", ""]
@@ -55,35 +58,46 @@ def first_page(best: pd.DataFrame, order: Sequence[str]) -> str:
     return "\n".join([*(f"- {s}" for s in sentences), "", *table, "", notes, ""])
 
 
-def _cells(row: Mapping[Hashable, object]) -> list[str]:
+def _cells(row: Mapping[Hashable, Any]) -> list[str]:
     several = int(str(row["n_tasks"])) > 1
-    last = row["best_layer"] == row["last_layer"]
-    name = str(row["model"])
-    if row["revision"] != "main":
-        name += f" ({row['revision']})"
     return [
-        name,
+        str(row["model"]) + _revision(row),
         reading_label(str(row["reading"])),
         f"{row['best_layer']} of {row['last_layer']}",
         _points(row["best_score"]),
-        "the last"
-        if last
-        else f"{_points(row['gain'])} ({_span(row['gain_low'], row['gain_high'])})"
-        if several
-        else _points(row["gain"]),
-        _points(row["gain_new_task"]) if several else "–",
+        _lead(row, several=several),
+        _points(row["gain_new_task"]) if several and pd.notna(row["gain_new_task"]) else "–",
         f"{100 * float(str(row['certainty'])):.0f} %" if several else "–",
         f"{row['likely_from']}–{row['likely_to']}" if several else "–",
     ]
 
 
+def _lead(row: Mapping[Hashable, Any], *, several: bool) -> str:
+    if pd.isna(row["last_score"]):
+        return "the last has no score"
+    if row["best_layer"] == row["last_layer"]:
+        return "the last"
+    if several:
+        return f"{_points(row['gain'])} ({_span(row['gain_low'], row['gain_high'])})"
+    return _points(row["gain"])
+
+
+def _revision(row: Mapping[Hashable, object]) -> str:
+    return "" if row["revision"] == "main" else f" ({row['revision']})"
+
+
 def _sentence(rows: pd.DataFrame) -> str:
     top = rows.loc[[rows["best_score"].idxmax()]].to_dict("records")[0]
-    lead = 100 * float(top["gain"])
-    by = "which is the last" if lead == 0 else f"{lead:.1f} points above the last"
+    if pd.isna(top["last_score"]):
+        by = "but the last layer has no score"
+    elif top["best_layer"] == top["last_layer"]:
+        by = "which is the last"
+    else:
+        by = f"{_points(top['gain'])} points above the last"
     sure = f", best in {100 * top['certainty']:.0f} % of resamples" if top["n_tasks"] > 1 else ""
     return (
-        f"**{plain(str(top['model']))}**: layer {top['best_layer']} of {top['last_layer']} "
+        f"**{plain(str(top['model']))}**{plain(_revision(top))}: "
+        f"layer {top['best_layer']} of {top['last_layer']} "
         f"({reading_label(str(top['reading']))}), {100 * top['best_score']:.1f}, {by}{sure}."
     )
 

@@ -11,6 +11,8 @@ from layerwise.association import nulls
 from layerwise.association.curves import (
     BLOCK,
     METRIC_COLUMNS,
+    Floats,
+    ScoreCurves,
     of_blocks,
     of_readouts,
     require_columns,
@@ -26,8 +28,10 @@ def mean_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
 
     The interval is a percentile bootstrap over tasks of the scores from which each task's own
     mean over layers has been taken off (the within-subject interval of Cousineau 2005): tasks lie
-    far apart in level, and what the reader compares is layers. With a single task, the
-    evaluator's own interval is given, where it has one.
+    far apart in level, and what the reader compares is layers. Taking the means off narrows what
+    is left by sqrt((J - 1) / J) with J layers; the deviations from a layer's mean are widened by
+    as much (Morey 2008). With a single task, the evaluator's own interval is given, where it has
+    one and the task has a single subset.
 
     Returns
     -------
@@ -40,13 +44,18 @@ def mean_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
     for curves in score_curves(kept):
         values = curves.values
         low = high = np.full(values.shape[1], np.nan)
-        if len(curves.tasks) > 1 and study.resamples:
+        n_layers = values.shape[1]
+        # A single layer has no differences to speak of.
+        if len(curves.tasks) > 1 and study.resamples and n_layers > 1:
             rng = nulls.generator(study.seed, curves.model, curves.revision, curves.tokens)
             weights = nulls.task_resamples(len(curves.tasks), study.resamples, rng)
-            within = values - values.mean(axis=1, keepdims=True) + values.mean()
+            mean = values.mean(axis=0)
+            apart = values - mean
+            apart -= apart.mean(axis=1, keepdims=True)
+            within = mean + apart * np.sqrt(n_layers / (n_layers - 1))
             low, high = nulls.interval((weights @ within).T)
         elif len(curves.tasks) == 1:
-            low, high = _own_interval(kept, curves.model, curves.revision, curves.tokens)
+            low, high = _own_interval(kept, curves)
         frames.append(
             pd.DataFrame(
                 {
@@ -65,18 +74,20 @@ def mean_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
     return pd.concat(frames, ignore_index=True)
 
 
-def _own_interval(
-    scores: pd.DataFrame, model: str, revision: str, tokens: str
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.float64]], ...]:
+def _own_interval(scores: pd.DataFrame, curves: ScoreCurves) -> tuple[Floats, Floats]:
+    """The evaluator's interval of a single task's score; NaN where it has none."""
     part = scores[
-        (scores["model"] == model)
-        & (scores["revision"] == revision)
-        & (scores["tokens"] == tokens)
+        (scores["model"] == curves.model)
+        & (scores["revision"] == curves.revision)
+        & (scores["tokens"] == curves.tokens)
     ]
-    by_layer = part.groupby("layer")[["score_low", "score_high"]].mean()
-    return by_layer["score_low"].to_numpy(dtype=float), by_layer["score_high"].to_numpy(
-        dtype=float
-    )
+    # What the interval of a mean is cannot be told from the ends of several.
+    if part["subset"].nunique(dropna=False) > 1:
+        none = np.full(len(curves.layers), np.nan)
+        return none, none
+    ends = part.set_index("layer")[["score_low", "score_high"]].astype(float)
+    ends = ends.reindex(curves.layers)
+    return ends["score_low"].to_numpy(), ends["score_high"].to_numpy()
 
 
 def pick_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:

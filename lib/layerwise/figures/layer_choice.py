@@ -60,6 +60,7 @@ def draw(
     # One order of rows for all columns, by the first of them.
     mean = table[table["tokens"] == tokens[-1]].groupby("metric")["regret"].mean().sort_values()
     rules = [str(r) for r in mean.index]
+    rules += sorted(set(table["metric"]) - set(rules))
     figure, axes = style.grid(
         1, len(tokens), panel_height=0.24 * len(rules) + 0.9, panel_width=4.6, sharey=True
     )
@@ -125,8 +126,10 @@ def _panel(
             [100 * mine["regret"].mean()], [at], marker="|", markersize=11, markeredgewidth=2,
             color=style.INK, zorder=2, clip_on=False,
         )  # fmt: skip
-        _aside(axis, at, f"{(mine['gain_over_last'] > 0).sum()} of {len(mine)}", 0)
-        _aside(axis, at, f"{(mine['gain_over_middle'] > 0).sum()} of {len(mine)}", 1)
+        for column, gain in enumerate(("gain_over_last", "gain_over_middle")):
+            known = mine[gain].dropna()  # a last layer without a score is not one that was beaten
+            told = f"{(known > 0).sum()} of {len(known)}" if len(known) else "–"
+            _aside(axis, at, told, column)
     _aside(axis, -0.95, "beats\nlast", 0)
     _aside(axis, -0.95, "beats\nmiddle", 1)
     axis.grid(axis="x")
@@ -150,12 +153,15 @@ def _facts(table: pd.DataFrame, tokens: Sequence[str], rules: Sequence[str]) -> 
         part = table[table["tokens"] == choice]
         mean = part.groupby("metric")["regret"].mean()
         real = mean[[m for m in mean.index if m not in (LAST, MIDDLE)]]
+        # A mean over some of the models is not to be held against one over all.
+        lacking = sorted(part.loc[part["last_score"].isna(), "model"].unique())
         by_tokens[choice] = {
             "best_rule": str(real.idxmin()),
             "best_regret": float(real.min()),
-            "last_regret": float(mean[LAST]),
+            "last_regret": None if lacking else float(mean[LAST]),
+            "without_last": lacking,
             "middle_regret": float(mean[MIDDLE]),
-            "better_than_last": int((real < mean[LAST]).sum()),
+            "better_than_last": None if lacking else int((real < mean[LAST]).sum()),
             "n_rules": len(real),
         }
     return {
@@ -171,19 +177,23 @@ def _title(facts: dict[str, Any], tokens: Sequence[str]) -> str:
     parts = []
     for choice in tokens:
         f = facts["by_tokens"][choice]
+        last = "" if f["without_last"] else f" (last layer: {100 * f['last_regret']:.1f})"
         parts.append(
             f"{_rule(f['best_rule'])} loses {100 * f['best_regret']:.1f} points "
-            f"{WITH[choice]} (last layer: {100 * f['last_regret']:.1f})"
+            f"{WITH[choice]}{last}"
         )
     return f"Best of the rules that need no labels: {listing(parts)}"
 
 
 def _caption(facts: dict[str, Any]) -> str:
     told = [
-        f"{f['better_than_last']} of {f['n_rules']} rules lose less than the last layer "
+        f"the last layer of {listing(f['without_last'])} has no score {WITH[choice]}"
+        if f["without_last"]
+        else f"{f['better_than_last']} of {f['n_rules']} rules lose less than the last layer "
         f"{WITH[choice]}"
         for choice, f in facts["by_tokens"].items()
     ]
+    said = listing(told)
     return (
         "Layer choice without labels: each metric picks the layer at its better end (as declared "
         "by its source, before any look at scores); shown is what that layer's mean score over "
@@ -193,5 +203,5 @@ def _caption(facts: dict[str, Any]) -> str:
         f"{listing(facts['corpus'])}. Last and middle layer need no "
         "metric at all; the consensus is the layer with the best mean rank over the "
         "paper's metrics. The numbers on the right count the models in which the pick scores "
-        f"above the last layer, and above the middle one. {listing(told)}."
+        f"above the last layer, and above the middle one. {said[:1].upper()}{said[1:]}."
     )

@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.typing import ColorType
 
 from layerwise.figures.labels import reading_label
 from layerwise.figures.style import DASHES, GREY, INK, LINE, stroke_of, text_width
@@ -33,7 +34,7 @@ def reading_handles(readings: Sequence[str]) -> list[Line2D]:
     ]  # fmt: skip
 
 
-def best_mark(colour: str) -> dict[str, Any]:
+def best_mark(colour: ColorType) -> dict[str, Any]:
     """How the best layer is marked: a filled circle."""
     return {
         "marker": "o", "markersize": 6, "color": colour, "markeredgecolor": "white",
@@ -41,7 +42,7 @@ def best_mark(colour: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def last_mark(colour: str) -> dict[str, Any]:
+def last_mark(colour: ColorType) -> dict[str, Any]:
     """How the last layer is marked: an open circle."""
     return {
         "marker": "o", "markersize": 5, "color": "white", "markeredgecolor": colour,

@@ -12,7 +12,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from layerwise.association import measures as known_measures
-from layerwise.association.curves import OWN_TEXTS, VARIANT, metric_curves, score_curves
+from layerwise.association.curves import (
+    OWN_TEXTS,
+    VARIANT,
+    metric_curves,
+    score_curves,
+    usable,
+)
 from layerwise.association.measures import Measure, check_measure
 from layerwise.association.settings import AssociationSettings
 from layerwise.association.table import associate
@@ -36,6 +42,7 @@ from layerwise.figures.settings import SHOWN, MetricChoice, StudySettings, in_or
 LEVEL = 0.05
 EVERY = "all"  # in place of a measure: all of them, above each panel
 WIDEST = 6  # panels side by side
+LINES = 2  # above a panel, for each measure: with its interval and both p it is wider than a panel
 KEYS = ["model", "revision", "tokens"]
 
 
@@ -68,9 +75,10 @@ def draw(
     choices = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
     rows = _rows(models, choices, len(study.curves))
     measures = measures_of(study)
+    n_lines = LINES * len(measures)
     figure, axes = style.grid(
         len(rows), max(map(len, rows)), panel_width=2.0, sharey="row",
-        panel_height=1.8 + 0.13 * len(measures),
+        panel_height=1.8 + 0.13 * n_lines,
     )  # fmt: skip
     colours, norm = style.depth_colours()
     wrapped = len(rows) > len(models)
@@ -83,7 +91,7 @@ def draw(
             ].sort_values("depth")
             _panel(axis, part, study.curves[i], measures, colours, norm)
             if len(choices) > 1 and i == 0 and (wrapped or k == 0):
-                marks.block_label(axis, TOKENS[tokens], len(measures))
+                marks.block_label(axis, TOKENS[tokens], n_lines)
         line[0].set_ylabel("Mean task score (× 100)")
         marks.row_label(line[0], row[0][0], style.colour_of(row[0][0], order))
     bar = figure.colorbar(
@@ -99,7 +107,9 @@ def draw(
     style.header(
         figure, title,
         f"A point per layer, joined in order. Metrics on {corpora}, scores over "
-        f"{facts['n_tasks']} tasks. p: circular shifts of the layers (permutations).",
+        f"{facts['n_tasks']} tasks. "
+        + ("[ ]: 95 % bootstrap over tasks. " if facts["intervals"] else "")
+        + "p: circular shifts of the layers (permutations).",
     )  # fmt: skip
     return Drawn(figure, table, title, _caption(facts, study, corpora), facts)
 
@@ -155,7 +165,10 @@ def _points(metrics: pd.DataFrame, scores: pd.DataFrame, study: StudySettings) -
         variants, values = metric_curves(picked, curves, own_texts=study.own_texts)
         for index in np.flatnonzero(variants["corpus"].isin(corpora)):
             variant, block = variants.iloc[int(index)], values[index]
-            tasks = np.isfinite(block).any(axis=1)
+            tasks, layers = usable(block)
+            if not tasks.any():
+                continue
+            depth = curves.layers / max(curves.last_layer, 1)
             frames.append(
                 pd.DataFrame(
                     {
@@ -163,13 +176,13 @@ def _points(metrics: pd.DataFrame, scores: pd.DataFrame, study: StudySettings) -
                         "revision": curves.revision,
                         "tokens": curves.tokens,
                         **variant,
-                        "layer": curves.layers,
-                        "depth": curves.layers / max(curves.last_layer, 1),
-                        "value": block[tasks].mean(axis=0),
-                        "score": curves.values[tasks].mean(axis=0),
+                        "layer": curves.layers[layers],
+                        "depth": depth[layers],
+                        "value": block[tasks][:, layers].mean(axis=0),
+                        "score": curves.values[tasks][:, layers].mean(axis=0),
                         "n_tasks": int(tasks.sum()),
                     }
-                ).dropna(subset=["value"])
+                )
             )
     if not frames:
         raise LayerwiseError(
@@ -204,8 +217,10 @@ def _panel(
         part["value"], 100 * part["score"], c=part["depth"], cmap=colours, norm=norm, s=20,
         edgecolors="white", linewidths=0.4, zorder=3,
     )  # fmt: skip
-    for best, row in ((False, part.iloc[-1]), (True, part.iloc[int(part["score"].argmax())])):
-        axis.plot(row["value"], 100 * row["score"], **_ring(best=best))
+    top = part.iloc[[int(part["score"].argmax())]]
+    # The deepest point may be of another layer than the last.
+    for best, ringed in ((False, part[part["depth"] == 1]), (True, top)):
+        axis.plot(ringed["value"], 100 * ringed["score"], **_ring(best=best))
     axis.margins(0.08)
     first = part.iloc[0]
     lines = [_told(first, m, f"_{m}" if k else "") for k, m in enumerate(measures)]
@@ -227,10 +242,17 @@ def _key(*, best: bool) -> Line2D:
 def _told(row: pd.Series[Any], measure: Measure, suffix: str) -> str:
     if pd.isna(row[f"association{suffix}"]):
         return f"{SYMBOLS[measure]}: not defined"
-    value = f"{row[f'association{suffix}']:.2f}".replace("-", "−")
+    value, low, high = (
+        f"{row[f'association{end}{suffix}']:.2f}".replace("-", "−")
+        for end in ("", "_low", "_high")
+    )
+    # A single task has none.
+    interval = f" [{low}, {high}]" if pd.notna(row[f"association_low{suffix}"]) else ""
     shift, permutation = (p_value(row[f"{p}{suffix}"]) for p in ("p_shift", "p_permutation"))
     # Only the first of the two says that it is a p.
-    return f"{SYMBOLS[measure]} = {value}, {shift} ({permutation[2:].removeprefix('= ')})"
+    return (
+        f"{SYMBOLS[measure]} = {value}{interval}\n{shift} ({permutation[2:].removeprefix('= ')})"
+    )
 
 
 def _facts(table: pd.DataFrame, study: StudySettings) -> dict[str, Any]:
@@ -243,6 +265,7 @@ def _facts(table: pd.DataFrame, study: StudySettings) -> dict[str, Any]:
         "beyond_shift": int((known["p_shift"] < LEVEL).sum()),
         "beyond_permutation": int((known["p_permutation"] < LEVEL).sum()),
         "smallest_shift_p": 1 / int(table.groupby([*KEYS, "curve"]).size().max()),
+        "intervals": bool(known["association_low"].notna().any()),
         "n_tasks": span(table["n_tasks"].tolist()),
         "n_layers": span(table.groupby([*KEYS, "curve"]).size().tolist()),
         "strongest": None
@@ -279,10 +302,15 @@ def _title(facts: dict[str, Any]) -> str:
 def _caption(facts: dict[str, Any], study: StudySettings, corpora: str) -> str:
     what = listing([metric_label(m.metric) for m in study.curves])
     what_measures = listing([MEASURES[m] for m in measures_of(study)])
+    interval = (
+        " with its 95 % bootstrap interval over tasks in square brackets"
+        if facts["intervals"]
+        else ""
+    )
     return (
         f"{what} on {corpora} against the mean main score (× 100) over {facts['n_tasks']} tasks: "
         f"a point per layer ({facts['n_layers']} layers), coloured by depth and joined in order. "
-        f"Above each panel {what_measures} with the p-value from circular shifts of the "
+        f"Above each panel {what_measures}{interval}, and the p-value from circular shifts of the "
         "layers, which keep the curves' smoothness, and in brackets the one from permutations, "
         "which do not. With n layers the former cannot fall below 1/n. "
         f"{counted(facts['beyond_permutation'], 'panel')} of {facts['n_panels']} pass p < .05 "

@@ -135,7 +135,7 @@ def _column(
                     line["depth"], line["value"], color=colour,
                     marker=marker, markersize=2.4,
                 )  # fmt: skip
-                last = line.iloc[-1]
+                last = line[line["depth"] == 1]  # the deepest with a value may be another
                 axis.plot(last["depth"], last["value"], **marks.last_mark(colour))
                 if direction is not None and line["value"].notna().any():
                     pick = line.iloc[int(np.nanargmax(direction * line["value"].to_numpy(float)))]

@@ -25,8 +25,13 @@ from layerwise.figures.labels import (
     span,
 )
 from layerwise.figures.settings import SHOWN, MetricChoice, StudySettings, in_order
+from layerwise.metrics.registry import directions
 
 TALLEST = 4  # metrics one below the other
+
+# As many lines as checkpoints lie close together; marks of the usual size would hide them.
+SMALL_PICK = {"markersize": 4.5, "markeredgewidth": 0.6}
+SMALL_LAST = {"markersize": 3.8, "markeredgewidth": 0.9}
 
 
 def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Drawn:
@@ -61,6 +66,7 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     across = len(study.curves) > TALLEST
     columns = min(style.COLUMNS, len(study.curves)) if across else len(panels)
     n_rows = -(-len(study.curves) // columns) * len(panels) if across else len(study.curves)
+    better = directions()
     figure, axes = style.grid(n_rows, columns, sharex=True, sharey=False if across else "row")
     for axis in axes.flat:
         axis.set_visible(False)
@@ -72,7 +78,7 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
             part = table[
                 (table["model"] == model) & (table["curve"] == i) & (table["tokens"] == choice)
             ]
-            _panel(axis, part, colours, norm)
+            _panel(axis, part, colours, norm, better.get(metric.metric))
             if across or k == 0:
                 label = axis_label(metric.metric, metric.alpha, metric.normalization)
                 axis.set_ylabel(marks.broken(label, 22))
@@ -83,6 +89,8 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
                 style.depth_axis(axis)
                 axis.tick_params(labelbottom=True)
     marks.step_bar(figure, axes, ScalarMappable(norm, colours), steps, n_rows)
+    with_pick = any(metric.metric in better for metric in study.curves)
+    marks.legend(figure, marks.pick_handles() if with_pick else marks.pick_handles()[1:])
     facts = _facts(table, study, models, tokens[0], steps)
     title = _title(facts, study.curves[0])
     corpora = listing(sorted(table["corpus"].unique()))
@@ -96,7 +104,9 @@ def draw(metrics: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> D
     return Drawn(figure, table, title, _caption(facts, study, corpora, n), facts)
 
 
-def _panel(axis: Axes, part: pd.DataFrame, colours: Colormap, norm: SymLogNorm) -> None:
+def _panel(
+    axis: Axes, part: pd.DataFrame, colours: Colormap, norm: SymLogNorm, direction: int | None
+) -> None:
     for step, line in part.groupby("step"):
         line = line.sort_values("depth")
         colour = colours(norm(int(str(step))))
@@ -108,6 +118,11 @@ def _panel(axis: Axes, part: pd.DataFrame, colours: Colormap, norm: SymLogNorm) 
         axis.plot(
             line["depth"], line["value"], color=colour, marker="o", markersize=2.2, linewidth=1.3
         )
+        last = line[line["depth"] == 1]  # the deepest with a value may be another
+        axis.plot(last["depth"], last["value"], **(marks.last_mark(colour) | SMALL_LAST))
+        if direction is not None and line["value"].notna().any():
+            pick = line.iloc[int(np.nanargmax(direction * line["value"].to_numpy(float)))]
+            axis.plot(pick["depth"], pick["value"], **(marks.best_mark(colour) | SMALL_PICK))
 
 
 def _facts(
@@ -164,7 +179,9 @@ def _caption(facts: dict[str, Any], study: StudySettings, corpora: str, n: str) 
         f"of {corpora}, one line a checkpoint: {counted(len(facts['steps']), 'training step')} "
         f"from {facts['steps'][0]:,} to {facts['steps'][-1]:,}, coloured on a logarithmic scale, "
         "with 95 % intervals (± 1.96 standard errors over prompts); one panel a metric, a model "
-        "and a choice of the tokens that count. The title "
+        "and a choice of the tokens that count. Filled circles are the layers that the metrics "
+        "themselves pick (the better end, where their source names one; no score is looked at), "
+        "open circles the last layers. The title "
         f"gives the layer with the largest change of {metric_label(facts['metric'])} "
         f"({TOKENS[facts['tokens']]}) between the first and the last checkpoint."
     )

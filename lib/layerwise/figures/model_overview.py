@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from layerwise.association.curves import last_layer_of
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
@@ -132,7 +133,7 @@ def _facts(
         best[choice] = {
             "layer": int(top["layer"]),
             "depth": float(top["depth"]),
-            "last_layer": int(scored["layer"].max()),
+            "last_layer": last_layer_of(scored),
             "score": float(top["value"]),
         }
         picks = {}

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from layerwise.association.curves import last_layer_of
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import mean_scores
@@ -98,7 +99,8 @@ def _panel(
                 color=colour, alpha=0.14, linewidth=0,
             )  # fmt: skip
         axis.plot(part["depth"], 100 * part["score"], color=colour, linestyle=dashes)
-        best, last = part[part["best"]].iloc[0], part.iloc[-1]
+        best, last = part[part["best"]].iloc[0], part[part["depth"] == 1]
+        last_layer = last_layer_of(part)
         axis.plot(last["depth"], 100 * last["score"], **marks.last_mark(colour))
         axis.plot(best["depth"], 100 * best["score"], **marks.best_mark(colour))
         summary.append(
@@ -107,17 +109,21 @@ def _panel(
                 "reading": choice,
                 "best_layer": int(best["layer"]),
                 "n_layers": len(part),
-                "last_layer": int(last["layer"]),
+                "last_layer": last_layer,
                 "best_depth": float(best["depth"]),
                 "best_score": float(best["score"]),
-                "last_score": float(last["score"]),
+                "last_score": None if last.empty else float(last["score"].iloc[0]),
             }
         )
-        where = f"layer {int(best['layer'])} of {int(last['layer'])}"
+        where = f"layer {int(best['layer'])} of {last_layer}"
+        against = (
+            "no score of the last" if last.empty
+            else "the last" if best["layer"] == last_layer
+            else f"last {100 * last['score'].iloc[0]:.1f}"
+        )  # fmt: skip
         lines.append(
             (f"{stroke}  " if len(readings) > 1 else "")
-            + f"best {100 * best['score']:.1f} ({where}), "
-            + (f"last {100 * last['score']:.1f}" if best["layer"] < last["layer"] else "the last")
+            + f"best {100 * best['score']:.1f} ({where}), {against}"
         )
     marks.panel_title(axis, model, lines, colour)
     return summary
@@ -129,7 +135,8 @@ def _facts(
     counts = sorted({int(n) for n in table["n_tasks"]})
     by_choice = {}
     for choice in readings:
-        mine = [s for s in summary if s["reading"] == choice]
+        # Whether a layer beats a last one without a score isn't known.
+        mine = [s for s in summary if s["reading"] == choice and s["last_score"] is not None]
         by_choice[choice] = {
             "n_models": len(mine),
             "before_last": [s["model"] for s in mine if s["best_layer"] < s["last_layer"]],
@@ -145,9 +152,11 @@ def _title(facts: dict[str, Any], readings: Sequence[str]) -> str:
         n, of = len(found["before_last"]), found["n_models"]
         models = "" if parts else " model" if of == 1 else " models"
         parts.append(f"in {n} of {of}{models} {reading_label(choice, sentence=True)}")
-    one = len(readings) == 1 and facts["by_reading"][readings[0]]["n_models"] == 1
+    one = len(facts["layers"]) == 1
     if one:
         s = facts["layers"][0]
+        if s["last_score"] is None:
+            return f"Layer {s['best_layer']} of {s['model']} is its best; the last has no score"
         if s["best_layer"] == s["last_layer"]:
             return f"The last layer of {s['model']} is its best"
         return (
@@ -172,7 +181,11 @@ def _caption(facts: dict[str, Any]) -> str:
     told = [
         f"{s['model']} ({reading_label(s['reading'])}): best at layer {s['best_layer']} of "
         f"{s['last_layer']} ({percent(s['best_depth'])} depth) with {100 * s['best_score']:.2f}, "
-        f"last layer {100 * s['last_score']:.2f}"
+        + (
+            "last layer without a score"
+            if s["last_score"] is None
+            else f"last layer {100 * s['last_score']:.2f}"
+        )
         for s in facts["layers"]
     ]
     return (

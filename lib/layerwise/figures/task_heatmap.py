@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import score_curves
+from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import pick_scores
@@ -82,6 +83,12 @@ def _table(scores: pd.DataFrame) -> pd.DataFrame:
     frames = []
     for curves in score_curves(scores):
         n_tasks, n = curves.values.shape
+        if not curves.has_last:
+            raise LayerwiseError(
+                f"Some task of {curves.model} at {curves.revision} has no score at the last "
+                f"layer, {curves.last_layer}, and this study shows scores less that one; score "
+                "the tasks again, or name others under `tasks` or `models`."
+            )
         frames.append(
             pd.DataFrame(
                 {

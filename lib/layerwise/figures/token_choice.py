@@ -101,7 +101,8 @@ def _panel(
     for choice, curve in curves.items():
         axis.plot(curve.index, curve, color=colour, linestyle=style.DASHES[choice])
         if scored and len(curve):
-            axis.plot(curve.index[-1], curve.iloc[-1], **marks.last_mark(colour))
+            last = curve[curve.index == 1]  # the deepest with a score may be another
+            axis.plot(last.index, last, **marks.last_mark(colour))
             axis.plot(curve.idxmax(), curve.max(), **marks.best_mark(colour))
 
 
