@@ -210,3 +210,22 @@ def test_files_asked_for_by_hand_have_to_be_of_the_config(
 ) -> None:
     with pytest.raises(LayerwiseError, match=re.escape(words)):
         plan().model_key(model, revision)
+
+
+def test_weights_changed_anywhere_are_noticed(tmp_path: Any) -> None:
+    weights = tmp_path / "model.safetensors"
+    size = 24 * 2**20
+
+    def key() -> str:
+        return plan(**{"models__minilm-l6__source": {"folder": str(tmp_path)}}).model_key(
+            "minilm-l6", "main"
+        )
+
+    weights.write_bytes(bytes(size))
+    before = key()
+    assert key() == before
+    for start, length in ((size // 2, 2**18), (size - 1, 1), (0, 1)):
+        changed = bytearray(size)
+        changed[start : start + length] = b"x" * length
+        weights.write_bytes(changed)
+        assert key() != before, start
