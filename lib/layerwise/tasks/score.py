@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -256,8 +256,11 @@ def can_fork() -> bool:
     threads, since in a fork it would wait for them for ever."""
     if sys.platform != "linux":
         return False
-    threads = (comm.read_text() for comm in Path("/proc/self/task").glob("*/comm"))
-    return not any(re.match(r"polars-\d", name) for name in threads)
+    for comm in Path("/proc/self/task").glob("*/comm"):
+        with suppress(OSError):  # a thread may end meanwhile
+            if re.match(r"polars-\d", comm.read_text()):
+                return False
+    return True
 
 
 @contextmanager
