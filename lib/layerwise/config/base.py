@@ -1,0 +1,141 @@
+"""What every section of the config has in common: strict types, finite numbers, known keys.
+
+A section is a pydantic model. It is read once, from the YAML of the config, and handed on as it is:
+no part of layerwise takes settings as a dictionary.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+)
+
+from layerwise.errors import LayerwiseError
+
+S = TypeVar("S", bound="Section")
+
+LARGEST = 2**31 - 1
+
+NAME = r"^(?!.*(^|/)\.\.?(/|$))[A-Za-z0-9][A-Za-z0-9 ._/+:@=,~-]*$"
+NAMES = (
+    "Names start with a letter or digit and may hold letters, digits, spaces and ._/+:@=,~- "
+    "but no '..' part."
+)
+
+
+class Section(BaseModel):
+    """A part of the config: frozen, without unknown keys, NaN or infinity.
+
+    Types are strict: ``2.0`` is no integer and ``"yes"`` is no boolean.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        protected_namespaces=(),
+    )
+
+    def plain(self) -> dict[str, Any]:
+        """The section as JSON has it, every default filled in: what a job's key is made of."""
+        return self.model_dump(mode="json")
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(NAME, value) or value.endswith("\n"):
+        raise ValueError("name")
+    return value
+
+
+def _once(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if len(set(values)) < len(values):
+        raise ValueError("once")
+    return values
+
+
+def _alpha(value: Any) -> Any:
+    return math.inf if value == "inf" else value
+
+
+def _plain_alpha(value: float) -> float | str:
+    return "inf" if math.isinf(value) else value
+
+
+Name = Annotated[
+    str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME})
+]
+"""A name of a model, revision, corpus, task or study."""
+
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+
+Alpha = Annotated[
+    float,
+    Field(gt=0, allow_inf_nan=True),
+    BeforeValidator(_alpha),
+    PlainSerializer(_plain_alpha),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
+]
+"""The order of an entropy: above 0, ``inf`` for infinity."""
+
+T = TypeVar("T")
+Distinct = Annotated[
+    tuple[T, ...], AfterValidator(_once), Field(json_schema_extra={"uniqueItems": True})
+]
+"""A list in which nothing stands twice."""
+SomeOf = Annotated[Distinct[T], Field(min_length=1)]
+"""A list of at least one, in which nothing stands twice."""
+
+
+def parse(kind: type[S], given: Any, where: str = "") -> S:
+    """Read a section from what YAML or JSON gave.
+
+    Parameters
+    ----------
+    kind : subclass of Section
+    given : mapping
+    where : str
+        The section's place in the config, for errors: ``extract``, ``models.pythia``.
+
+    Raises
+    ------
+    LayerwiseError
+        In one line: which key, what came, what is accepted, and the closest name if one is near.
+    """
+    from layerwise.config.mistakes import explain
+
+    if not isinstance(given, Mapping):
+        raise LayerwiseError(
+            f"{where or 'The config'} must be a mapping of keys; {show(given)} came."
+        )
+    try:
+        text = json.dumps(given)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise LayerwiseError(f"{where or 'The config'} holds what no config can: {error}.") from error
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError as error:
+        raise LayerwiseError(explain(kind, error, given, where)) from None
+
+
+def show(value: Any) -> str:
+    """A value as a reader of the config would write it, cut to 60 characters."""
+    text = json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."
