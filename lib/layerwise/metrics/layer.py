@@ -148,7 +148,7 @@ class Arrays:
 
 
 class _Input(Generic[T]):
-    """A property that is read once a layer, by the metrics that declare the input it belongs to."""
+    """A property that is read once a layer, and only by metrics that declare its input."""
 
     def __init__(self, declared: str, read: Callable[[Layer], T]) -> None:
         self.declared, self.read = declared, read

@@ -135,7 +135,7 @@ class Metric:
     compute: Compute
     function: Callable[..., float]
     protocols: tuple[Protocol, ...] = PROTOCOLS
-    normalizations: Mapping[Protocol, tuple[Normalization, ...]] = field(default_factory=dict)
+    normalizations: Mapping[str, tuple[Normalization, ...]] = field(default_factory=dict)
     min_prompts: int = 1
     min_views: int = 0
     settings: type[Section] | None = None

@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import gram_spectrum, significant
@@ -101,7 +102,7 @@ def entropy_gradient(eigenvalues: Array, alpha: float) -> Array:
     return gradient
 
 
-def entropy(Z: Array, alpha: float = 1.0) -> float:
+def entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
     """Matrix-based entropy S_α of the rows of `Z`.
 
     Parameters
