@@ -1,4 +1,4 @@
-"""From an activations file to tidy tables: registry, settings, degenerate prompts, the script."""
+"""From an activations file to tidy tables: declarations, settings, degenerate prompts."""
 
 from __future__ import annotations
 
@@ -745,6 +745,38 @@ def test_a_metric_against_n_ends_at_the_value_on_all(activations_file: Path) -> 
     expected = 1 - grows[12] / grows[24]
     assert summary.loc["rankme", "change"] == pytest.approx(expected, abs=1e-12)
     assert summary.loc["rankme", "n"] == 24
+
+
+def test_the_tool_for_sample_sizes_takes_its_settings_from_the_config(
+    activations_file: Path, tmp_path: Path
+) -> None:
+    config_file, output = tmp_path / "config.yaml", tmp_path / "sizes.csv"
+    asked = "metrics: {metrics: [METRIC], protocols: [paper], tokens: [all]}"
+    script = [sys.executable, str(ROOT / "scripts" / "measure_sample_size.py")]
+    options = [
+        "--config",
+        config_file,
+        "--output",
+        output,
+        "--repeats",
+        "2",
+        "--sizes",
+        "12",
+        "24",
+    ]
+
+    def run(metric: str) -> subprocess.CompletedProcess[str]:
+        config_file.write_text(asked.replace("METRIC", metric))
+        command = [*script, "--activations", activations_file, *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = run("rankme")
+    assert done.returncode == 0, done.stderr
+    assert list(pd.read_csv(output)["n"]) == [12, 24, 12]
+    done = run("rankmee")
+    assert done.returncode == 1
+    assert "did you mean 'rankme'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_sizes_halve_down_to_sixteen() -> None:

@@ -219,7 +219,7 @@ def normalise(value: Array | float, normalization: str, n: Array | float, d: flo
         NaN where the divisor is 0 (one row or one column): such an entropy is always 0, and its
         share of the maximum is not defined.
     """
-    # No rows (a prompt of which no token counts) are as little of a divisor as one.
+    # A prompt of which no token counts has 0 rows: like 1 row, it has no divisor.
     log_n, log_d = np.log(np.maximum(n, 1.0)), np.log(float(d))
     divisor = {
         "raw": np.float64(1.0),
