@@ -27,7 +27,7 @@ from layerwise.config import metrics as config
 from layerwise.config.base import Section, parse
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import catalog, registry, sample_size, storage, table
+from layerwise.metrics import catalog, lists, registry, sample_size, storage, table
 from layerwise.metrics.catalog import alpha_req
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
@@ -439,7 +439,7 @@ def test_every_metric_declares_itself() -> None:
         assert metric.source
         assert metric.range
         assert metric.compute.__doc__, f"{name} says nothing of itself"
-        assert f"| `{name}` | {metric.axis} |" in registry.markdown_table()
+        assert f"| `{name}` | {metric.axis} |" in lists.of_metrics()
     directions = registry.directions()
     assert directions["infonce"] == -1
     assert directions["lidar"] == 1
@@ -484,7 +484,7 @@ def test_a_new_metric_is_one_decorated_function(
     row = dropped[(dropped["prompt_id"] == "prompt-5") & (dropped["layer"] == 1)]
     value = row.loc[row["protocol"] == "paper", "value"].item()
     assert value == pytest.approx(np.linalg.norm(own))
-    assert "Mean norm (activation)" in registry.markdown_table()
+    assert "Mean norm (activation)" in lists.of_metrics()
     with pytest.raises(ValueError, match="entropies"):
         registry.metric(
             name="x", label="x", unit="", direction=1, range="", source="", function=len,
@@ -575,8 +575,8 @@ def test_what_a_file_does_not_hold_is_said(
     with caplog.at_level(logging.WARNING, logger="layerwise"):
         frame, _ = compute(path)
     assert not set(frame["metric"]) & {"prompt_entropy", "effective_rank", "curvature"}
-    assert any("extract.spectra: false" in m for m in caplog.messages)
-    assert any("extract.curvature: false" in m for m in caplog.messages)
+    assert any("extracted with spectra: false" in m for m in caplog.messages)
+    assert any("extracted with curvature: false" in m for m in caplog.messages)
     with pytest.raises(UndefinedMetricError, match="one layer alone"):
         list(registry.get("cka_last").on(Layer(Arrays(np.eye(4)))))
 
@@ -590,8 +590,8 @@ def test_protocols_and_tokens_follow_the_extraction(tmp_path: Path) -> None:
 def test_the_page_on_adding_a_metric_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its lists are the registry's, its examples metrics with right standard errors."""
     page = (ROOT / "docs" / "adding-a-metric.md").read_text()
-    assert registry.markdown_table() in page
-    assert registry.markdown_settings() in page
+    assert lists.of_metrics() in page
+    assert lists.of_settings() in page
     monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
     examples = [block.split("```")[0] for block in page.split("```python\n")[1:]]
     for i, example in enumerate(examples):
@@ -669,10 +669,12 @@ def test_each_metric_is_a_function_on_plain_arrays(name: str) -> None:
     assert "shape (" in function.__doc__ or "those of `infonce`" in function.__doc__
 
 
-def test_tensors_of_low_precision_are_taken() -> None:
+def test_the_library_takes_tensors_and_says_what_it_cannot_do() -> None:
     Z = torch.eye(4, dtype=torch.bfloat16, requires_grad=True)
     assert metrics.prompt_entropy(Z) == pytest.approx(math.log(4))
     assert metrics.lidar(torch.randn(3, 5, 4).bfloat16()) >= 1
+    with pytest.raises(UndefinedMetricError, match="two prompts"):
+        metrics.infonce_mi_bound(np.zeros((3, 2)), np.ones((3, 2)))
     with pytest.raises(AttributeError, match="lidra"):
         _ = metrics.lidra
 

@@ -8,7 +8,7 @@
 Arrays are numpy's or torch's. Of one prompt's token states Z (T x D): `prompt_entropy`,
 `effective_rank`, `curvature`. Of the pooled embeddings X of N prompts (N x D): `dataset_entropy`,
 `rankme` and others. Of two views A, B of the prompts: `infonce`, `dime`. Of many views
-(V x N x D): `lidar`. ``dir(metrics)`` lists all, ``help(metrics.lidar)`` gives shapes, range and
+(V x N x D): `lidar`. ``dir(metrics)`` lists them, ``help(metrics.lidar)`` gives shapes, range and
 source.
 
 `layerwise.metrics.registry` knows what each needs and which end is better;
@@ -17,10 +17,10 @@ source.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
 
-def __getattr__(name: str) -> Callable[..., float]:
+def __getattr__(name: str) -> Any:
     # Found when asked for, so that `import layerwise.metrics` costs nothing.
     if not name.startswith("_"):
         from layerwise.metrics.registry import functions
@@ -33,4 +33,4 @@ def __getattr__(name: str) -> Callable[..., float]:
 def __dir__() -> list[str]:
     from layerwise.metrics.registry import functions
 
-    return sorted([*globals(), *functions()])
+    return sorted(functions())

@@ -51,6 +51,8 @@ class Arrays:
         Tokens that count, of each view of each prompt; 1 by default.
     ends : two arrays, shape (N, D), optional
         Pooled embeddings of the first and of the last layer.
+    prompts : sequence of N str, optional
+        The prompts' ids; 0, 1, … by default.
     """
 
     def __init__(
@@ -296,18 +298,21 @@ class Layer:
     @_input("spectra")
     def spectra(self) -> Array:
         """Eigenvalues of each prompt's token Gram matrix, shape (N, R), float64."""
-        if not self._reader.has_spectra:
-            raise UndefinedMetricError("the activations hold no spectra (extract.spectra: false).")
+        self._refuse_absent("spectra", self._reader.has_spectra)
         return check_matrix(self._reader.spectrum(*self._at), self.prompts)
 
     @_input("curvature")
     def curvature(self) -> Array:
         """Curvature of each prompt in radians, shape (N,); NaN where there is none."""
-        if not self._reader.has_curvature:
-            raise UndefinedMetricError(
-                "the activations hold no curvature (extract.curvature: false)."
-            )
+        self._refuse_absent("curvature", self._reader.has_curvature)
         return np.asarray(self._reader.curvature(*self._at), dtype=np.float64)
+
+    @staticmethod
+    def _refuse_absent(name: str, held: bool) -> None:
+        if not held:
+            raise UndefinedMetricError(
+                f"the data at hand have no {name}, since they were extracted with {name}: false."
+            )
 
     def _matrix(self, array: Floats, kept: Mask) -> Array:
         names = tuple(n for n, k in zip(self.prompts, kept, strict=True) if k)

@@ -263,25 +263,3 @@ def sections() -> dict[str, type[Section]]:
 def directions() -> dict[str, int]:
     """+1 or -1 for every metric that has a better end."""
     return {n: m.direction for n, m in all_metrics().items() if m.direction is not None}
-
-
-def markdown_table() -> str:
-    """All metrics as a Markdown table, for the docs."""
-    arrow = {1: "higher", -1: "lower", None: "–"}
-    rows = [
-        f"| `{m.name}` | {m.axis} | {arrow[m.direction]} | {m.range} | {', '.join(m.inputs)} "
-        f"| {m.source} |"
-        for m in all_metrics().values()
-    ]
-    head = "| name | what | better | range | needs | source |\n|---|---|---|---|---|---|"
-    return "\n".join([head, *rows])
-
-
-def markdown_settings() -> str:
-    """The metrics' own settings as a Markdown table, for the docs."""
-    rows = [
-        f"| `{section}.{key}` | {default} | {made.model_fields[key].description} |"
-        for section, made in sections().items()
-        for key, default in made().plain().items()
-    ]
-    return "\n".join(["| setting | default | what |\n|---|---|---|", *rows])

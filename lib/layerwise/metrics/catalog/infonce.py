@@ -170,8 +170,8 @@ def infonce_mi_bound(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.
     >>> round(infonce_mi_bound(np.eye(8), np.eye(8)), 4)  # of log 15 = 2.7081
     2.7074
     """
-    A, B, _ = unit_pair(A, B)
-    return math.log(2 * len(A) - 1) - infonce(A, B, temperature)
+    loss = infonce(A, B, temperature)
+    return math.log(2 * len(unit_pair(A, B)[0]) - 1) - loss
 
 
 def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
