@@ -507,7 +507,7 @@ def add_wrong(monkeypatch: pytest.MonkeyPatch, compute: Any, **declared: Any) ->
     ("result", "words"),
     [
         (PerPrompt(np.ones(N - 3)), f"gives {N - 3} values at a layer of {N} prompts"),
-        (PerPrompt(np.ones(N), sizes=np.full(N, 9), stderr=0.5), "has to be raw"),
+        (PerPrompt(np.ones(N), sizes=np.full(N, 9), stderr=0.5), "cannot be normalised"),
         (PerPrompt(np.ones(N)), "'logN', which divides by log N"),
         (Overall(1.0, 0.1, N), "'logN', which divides by log N"),
     ],

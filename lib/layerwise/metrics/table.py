@@ -90,8 +90,9 @@ def compute_layer(layer: Layer, metrics: list[Metric]) -> Rows:
 
 
 def _of_all_prompts(result: PerPrompt, layer: Layer, metric: str) -> PerPrompt:
-    """A value for each prompt of the file, where a metric was made of `layer.pooled`, in which
-    prompts without a token that counts are missing.
+    """A value for each prompt of the file, also from a metric of `layer.pooled`.
+
+    There prompts without a token that counts are missing; they get NaN.
 
     Raises
     ------
@@ -104,7 +105,7 @@ def _of_all_prompts(result: PerPrompt, layer: Layer, metric: str) -> PerPrompt:
     if given != int(kept.sum()):
         raise LayerwiseError(
             f"The metric {metric!r} gives {given} values at a layer of {len(layer.prompts)} "
-            f"prompts, of which {int(kept.sum())} are kept; give one for each of either."
+            f"prompts, of which {int(kept.sum())} have tokens; give as many as one of these."
         )
 
     def spread(values: Array) -> Array:
@@ -155,9 +156,8 @@ def _refuse_unsized(metric: Metric, result: Result, normalization: str) -> None:
 def _mean_row(result: PerPrompt, normalised: partial[Any]) -> Row | None:
     if result.stderr is not None and normalised.keywords["normalization"] != "raw":
         raise LayerwiseError(
-            "A metric that gives the standard error of a mean over prompts itself has to be raw: "
-            "what each prompt is divided by is not known of the mean; leave out `normalizations` "
-            "or `stderr`."
+            "A metric that gives its own standard error of the mean over prompts cannot be "
+            "normalised prompt by prompt; leave out `normalizations` or `stderr`."
         )
     sizes = result.sizes if result.sizes is not None else np.full(len(result.values), np.nan)
     values = normalised(result.values, n=sizes)
@@ -186,9 +186,9 @@ def compute(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """All metrics of all layers of a file, and of the parts of its blocks if it holds any.
 
-    The first and the last layer that some metrics compare with are those of the same part. Layers
-    are spread over threads, each of which holds one layer at a time; BLAS has one thread
-    in each, which is faster than many threads on one layer after another.
+    A part's first and last layer, with which some metrics compare, are its own. Each thread holds
+    one layer at a time and calls BLAS with one thread, which is faster than many BLAS threads on
+    one layer after another.
 
     Parameters
     ----------

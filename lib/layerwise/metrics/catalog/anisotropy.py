@@ -17,7 +17,7 @@ from layerwise.metrics.registry import Overall, metric
 def mean_cosine(rows: Array) -> tuple[float, Array]:
     """Mean cosine over pairs of different rows, and the same without each row.
 
-    ``(‖Σ x̂‖² - N) / (N (N - 1))``: linear in N, where the pairs are N².
+    ``(‖Σ x̂‖² - N) / (N (N - 1))``: linear in N, though there are N² pairs.
 
     Parameters
     ----------

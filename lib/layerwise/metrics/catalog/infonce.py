@@ -49,7 +49,7 @@ class Losses:
     def stderr(self) -> float:
         """Standard error of the mean loss.
 
-        The losses are no independent values: a prompt that is near to many raises all of theirs.
+        The losses are not independent: a prompt that is near to many others raises all of theirs.
         Their standard deviation over √N would be half of what a jackknife gives.
         """
         return uncertainty.from_weights((self.own + self.pull) / len(self.own))

@@ -28,8 +28,8 @@ Views = npt.NDArray[np.floating]
 
 # Contrasts multiplied at once: longer products run nearer to the machine's rate.
 AT_ONCE = 4
-# The standard error asks how much each prompt adds to the scatter within classes, summed over all
-# directions: so many terms that a few of its contrasts tell.
+# The standard error needs each prompt's part of the within-class scatter, summed over all
+# directions: over so many terms, a few of its contrasts suffice.
 CONTRASTS_FOR_ERROR = 4
 
 

@@ -1,4 +1,4 @@
-"""Spectra of sets of vectors, and how far each vector carries them.
+"""Spectra of sets of vectors, and each vector's part in them.
 
 Everything here is float64, whatever comes in: a Gram matrix in float32 loses the eigenvalues
 below 1e-7 of the largest, and in the middle layers of decoders one direction alone can be

@@ -10,10 +10,9 @@ By what a metric is:
 - anything else: the delete-a-group jackknife (Kott 2001), G recomputations; where one computation
   takes long, the spread over G disjoint groups.
 
-All take the prompts as independent draws. They are errors of sampling prompts, not of training,
-and no more than a scale: against the spread over fresh draws of synthetic prompts (45 in 60
-dimensions, 120 in 576, 150 in 12) they were 0.8 to 2.1 times it, most often above; DiME's 0.6 to
-0.8.
+All take the prompts as independent draws; they are errors of sampling prompts, not of training.
+They are rough: of the spread over fresh draws of synthetic prompts (45 in 60 dimensions, 120 in
+576, 150 in 12) they were 0.8 to 2.1 times, most often above 1; DiME's 0.6 to 0.8 times.
 """
 
 from __future__ import annotations
