@@ -17,10 +17,10 @@ from typing import Any
 
 from layerwise.errors import LayerwiseError, closest
 from layerwise.files import sha256_file
-from layerwise.fingerprint import fingerprint
 from layerwise.models.source import locate
 from layerwise.paths import encode
 from layerwise.wanted import Wanted
+from layerwise.workflow.fingerprint import fingerprint
 
 # Written last into a folder that a rule makes; holds the job's key.
 MARKER = "layerwise.key"
