@@ -5,18 +5,48 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
-from layerwise.metrics import uncertainty
-from layerwise.metrics.entropy import entropy_from_eigenvalues, entropy_gradient
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.prompt_entropy import reference_entropy, reference_gradient
-from layerwise.metrics.registry import (
-    NORMALIZATIONS,
-    Array,
-    Overall,
-    UndefinedMetricError,
-    metric,
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas.entropy import (
+    entropy,
+    entropy_from_eigenvalues,
+    entropy_gradient,
+    reference_entropy,
+    reference_gradient,
 )
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
+
+
+def dataset_entropy(X: npt.ArrayLike, alpha: float = 1.0) -> float:
+    """Matrix-based entropy ``S_α`` of pooled embeddings (Skean et al. 2025, equation 1).
+
+    Parameters
+    ----------
+    X : array, shape (N, D)
+        Pooled embeddings of N prompts. Computed in float64.
+    alpha : float
+        Order: above 0; 1, 2 and ``math.inf`` included.
+
+    Returns
+    -------
+    float
+        In nats, 0 to log min(N, D).
+
+    Raises
+    ------
+    UndefinedMetricError
+        If every embedding is zero.
+
+    Examples
+    --------
+    >>> round(dataset_entropy(np.eye(8)), 6)  # eight orthogonal prompts: log 8
+    2.079442
+    """
+    return entropy(X, alpha)
+
 
 
 @metric(
@@ -27,12 +57,13 @@ from layerwise.metrics.registry import (
     range="0 to log min(N, D)",
     source="Skean et al. 2025, equation 1",
     inputs=("pooled",),
+    function=dataset_entropy,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
     min_prompts=2,
     note="Higher is better as for RankMe; the paper's own layer choice (appendix E) takes the "
     "lowest.",
 )
-def compute(layer: LayerInputs) -> Iterator[Overall]:
+def compute(layer: Layer) -> Iterator[Overall]:
     """``S_α`` of the N x D matrix of pooled embeddings.
 
     Under ``reference`` the matrix is the Gram matrix, or the D x D one where N > D, with negative

@@ -8,17 +8,25 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from layerwise.errors import LayerwiseError
-from layerwise.metrics import uncertainty
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.registry import Array, Overall, PerPrompt, UndefinedMetricError, metric
-from layerwise.metrics.spectra import check_matrix
+from layerwise.config.base import Section
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas.spectra import unit_pair
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import Overall, PerPrompt, metric
 
 # Anchors compared at a time: a block of similarities stays in the cache.
 BLOCK = 512
 # Up to this size of s/τ the exponentials of all similarities fit one common scale, in float32 too.
 COMMON_SCALE = 40.0
+
+
+class Settings(Section):
+    """Settings of InfoNCE, the loss and the bound."""
+
+    temperature: float = Field(0.1, gt=0, description="Temperature τ.")
 
 
 @dataclass(frozen=True)
@@ -114,29 +122,6 @@ def _by_rows(Z: Array, temperature: float) -> tuple[Array, Array]:
     return log_sums, pull
 
 
-def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
-    """Two views with rows of unit length, without the prompts of which one view is zero.
-
-    Returns
-    -------
-    A, B : array, shape (M, D)
-    kept : bool array, shape (N,)
-
-    Raises
-    ------
-    LayerwiseError
-        If the views differ in shape, or have NaN or infinity.
-    """
-    A, B = check_matrix(A), check_matrix(B)
-    if A.shape != B.shape:
-        raise LayerwiseError(
-            f"Two views of the same prompts must have one shape, not {A.shape} and {B.shape}."
-        )
-    norm_a, norm_b = np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1)
-    kept = (norm_a > 0) & (norm_b > 0)
-    return A[kept] / norm_a[kept, None], B[kept] / norm_b[kept, None], kept
-
-
 def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
     """InfoNCE loss of two views, with cosine similarity (Oord et al. 2018; Chen et al. 2020).
 
@@ -157,6 +142,11 @@ def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> flo
     ------
     UndefinedMetricError
         For fewer than two prompts: nothing to tell a view from.
+
+    Examples
+    --------
+    >>> round(infonce(np.eye(8), np.eye(8)), 6)  # two views alike, other prompts orthogonal
+    0.000635
     """
     A, B, _ = unit_pair(A, B)
     if len(A) < 2:
@@ -164,7 +154,27 @@ def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> flo
     return float(infonce_losses(A, B, temperature).own.mean())
 
 
-def pair_losses(layer: LayerInputs) -> PerPrompt:
+def infonce_mi_bound(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
+    """What one view tells of the other, at least: ``log(2N - 1)`` less the InfoNCE loss.
+
+    A lower bound on their mutual information (Oord et al. 2018). The parameters and errors are
+    those of `infonce`.
+
+    Returns
+    -------
+    float
+        In nats: 0 at chance (a little below is possible), at most log(2N - 1).
+
+    Examples
+    --------
+    >>> round(infonce_mi_bound(np.eye(8), np.eye(8)), 4)  # of log 15 = 2.7081
+    2.7074
+    """
+    A, B, _ = unit_pair(A, B)
+    return math.log(2 * len(A) - 1) - infonce(A, B, temperature)
+
+
+def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
     """Loss of each prompt of a layer, NaN where a view of it is zero or no token of it counts.
 
     ``paper``: cosine similarity. ``reference``: the plain inner product of the pooled (not again
@@ -178,8 +188,8 @@ def pair_losses(layer: LayerInputs) -> PerPrompt:
     if len(A) < 2:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     places = np.flatnonzero(layer.kept_in_pair)[kept]
-    losses = infonce_losses(A, B, layer.settings.infonce_temperature)
-    values = np.full(len(layer.names), np.nan)
+    losses = infonce_losses(A, B, temperature)
+    values = np.full(len(layer.prompts), np.nan)
     values[places] = losses.own
     return PerPrompt(values, stderr=losses.stderr)
 
@@ -192,12 +202,14 @@ def pair_losses(layer: LayerInputs) -> PerPrompt:
     range="0 to about log(2N - 1)",
     source="Oord et al. 2018; Skean et al. 2025",
     inputs=("pair",),
+    function=infonce,
+    settings=Settings,
     min_prompts=2,
     min_views=1,
 )
-def compute(layer: LayerInputs) -> Iterator[PerPrompt]:
+def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
     """The loss, a mean over prompts."""
-    yield layer.once("infonce", lambda: pair_losses(layer))
+    yield layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
 
 
 @metric(
@@ -208,13 +220,16 @@ def compute(layer: LayerInputs) -> Iterator[PerPrompt]:
     range="about 0 to log(2N - 1)",
     source="Oord et al. 2018",
     inputs=("pair",),
+    function=infonce_mi_bound,
+    settings=Settings,
+    section="infonce",
     min_prompts=2,
     min_views=1,
     note="A lower bound on what one view tells of the other; it cannot exceed log(2N - 1).",
 )
-def compute_bound(layer: LayerInputs) -> Iterator[Overall]:
+def compute_bound(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """``log(2N - 1)`` less the loss."""
-    losses = layer.once("infonce", lambda: pair_losses(layer))
+    losses = layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
     defined = losses.values[np.isfinite(losses.values)]
     n = len(defined)
     bound = math.log(2 * n - 1) - float(defined.mean())

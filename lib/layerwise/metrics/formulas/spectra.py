@@ -13,39 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.registry import Array
+from layerwise.metrics.formulas.arrays import Array, Mask, check_matrix
 
 EPSILON = float(np.finfo(np.float64).eps)
-
-
-def check_matrix(Z: npt.ArrayLike, names: tuple[str, ...] | None = None) -> Array:
-    """`Z` as a float64 matrix of at least one row and column, all finite.
-
-    Parameters
-    ----------
-    Z : array, shape (N, D)
-    names : tuple of N str, optional
-        What the rows are called in the error.
-
-    Raises
-    ------
-    LayerwiseError
-        If it is not a matrix, is empty, or a row has NaN or infinity: the message names the row.
-    """
-    matrix = np.asarray(Z, dtype=np.float64)
-    if matrix.ndim != 2 or matrix.size == 0:
-        raise LayerwiseError(
-            f"A matrix with one vector a row is wanted, got an array of shape {matrix.shape}."
-        )
-    finite = np.atleast_1d(np.isfinite(matrix).all(axis=1))
-    if not finite.all():
-        row = int(np.argmin(finite))
-        who = f"prompt {names[row]!r}" if names else f"row {row}"
-        raise LayerwiseError(
-            f"NaN or infinity in {who} ({int((~finite).sum())} of {len(finite)} rows have some); "
-            "extract in float32, or leave the row out."
-        )
-    return matrix
 
 
 def significant(eigenvalues: Array) -> Array:
@@ -85,7 +55,7 @@ def centred(X: Array) -> Array:
     return rows if np.abs(rows).max(initial=0.0) > rounding else np.zeros_like(rows)
 
 
-def unit_rows(X: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
+def unit_rows(X: Array) -> tuple[Array, Mask]:
     """Rows of unit length, and which rows have one: a zero vector has no direction.
 
     Returns
@@ -97,6 +67,29 @@ def unit_rows(X: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
     norms = np.linalg.norm(X, axis=1)
     kept = norms > 0
     return X[kept] / norms[kept, None], kept
+
+
+def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:
+    """Two views with rows of unit length, without the prompts of which one view is zero.
+
+    Returns
+    -------
+    A, B : array, shape (M, D)
+    kept : bool array, shape (N,)
+
+    Raises
+    ------
+    LayerwiseError
+        If the views differ in shape, or have NaN or infinity.
+    """
+    A, B = check_matrix(A), check_matrix(B)
+    if A.shape != B.shape:
+        raise LayerwiseError(
+            f"Two views of the same prompts must have one shape, not {A.shape} and {B.shape}."
+        )
+    norm_a, norm_b = np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1)
+    kept = (norm_a > 0) & (norm_b > 0)
+    return A[kept] / norm_a[kept, None], B[kept] / norm_b[kept, None], kept
 
 
 @dataclass(frozen=True)

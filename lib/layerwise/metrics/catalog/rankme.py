@@ -6,12 +6,48 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 
-from layerwise.metrics import uncertainty
-from layerwise.metrics.effective_rank import from_eigenvalues
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.registry import Array, Overall, UndefinedMetricError, metric
-from layerwise.metrics.spectra import SampleSpectrum
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.entropy import effective_ranks
+from layerwise.metrics.formulas.spectra import SampleSpectrum
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import Overall, metric
+
+
+def rankme(X: npt.ArrayLike) -> float:
+    """``exp(H(σ / Σσ))`` over the singular values σ of pooled embeddings (Garrido et al. 2023).
+
+    Without the 1e-7 that they add to each share.
+
+    Parameters
+    ----------
+    X : array, shape (N, D)
+        Pooled embeddings of N prompts. Computed in float64.
+
+    Returns
+    -------
+    float
+        1 to min(N, D).
+
+    Raises
+    ------
+    UndefinedMetricError
+        If every embedding is zero.
+
+    Examples
+    --------
+    >>> round(rankme(np.eye(5)), 6)
+    5.0
+    """
+    return _of_spectrum(SampleSpectrum.of(check_matrix(X)))
+
+
+def _of_spectrum(spectrum: SampleSpectrum) -> float:
+    if not spectrum.values.any():
+        raise UndefinedMetricError("Every pooled embedding is zero.")
+    return float(effective_ranks(spectrum.values))
 
 
 @metric(
@@ -22,16 +58,15 @@ from layerwise.metrics.spectra import SampleSpectrum
     range="1 to min(N, D)",
     source="Garrido et al. 2023; Roy & Vetterli 2007",
     inputs=("pooled",),
+    function=rankme,
     min_prompts=2,
     note="Without the 1e-7 that Garrido et al. add to each share.",
 )
-def compute(layer: LayerInputs) -> Iterator[Overall]:
+def compute(layer: Layer) -> Iterator[Overall]:
     """``exp(H(σ / Σσ))`` over the singular values of the N x D pooled embeddings."""
     spectrum = layer.pooled_spectrum
-    if not spectrum.values.any():
-        raise UndefinedMetricError("Every pooled embedding is zero.")
+    value = _of_spectrum(spectrum)
     stderr = uncertainty.from_leave_one_out(without_each(spectrum))
-    value = float(from_eigenvalues(spectrum.values))
     yield Overall(value, stderr, len(layer.pooled))
 
 

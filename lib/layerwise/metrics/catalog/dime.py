@@ -7,23 +7,30 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from layerwise.metrics import uncertainty
-from layerwise.metrics.entropy import collision_entropy, entropy_from_eigenvalues
-from layerwise.metrics.infonce import unit_pair
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.registry import (
-    NORMALIZATIONS,
-    Array,
-    Overall,
-    UndefinedMetricError,
-    metric,
-)
+from layerwise.config.base import Positive, Section
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas.entropy import collision_entropy, entropy_from_eigenvalues
+from layerwise.metrics.formulas.spectra import unit_pair
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
 
 Permutations = npt.NDArray[np.intp]
 
 # Rows of a matrix that are permuted at once: few enough to stay in the processor's cache.
 ROWS_AT_ONCE = 32
+
+
+class Settings(Section):
+    """Settings of DiME."""
+
+    permutations: Positive = Field(
+        10,
+        description="Random permutations of the samples behind the expectation; each costs one "
+        "spectrum of an N x N matrix.",
+    )
 
 
 def permutations_of(n: int, count: int, seed: int) -> Permutations:
@@ -115,6 +122,13 @@ def dime(
     ------
     UndefinedMetricError
         For fewer than two prompts: there is nothing to permute.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> A, other = rng.normal(size=(2, 50, 8))
+    >>> dime(A, A + 0.1 * other) > dime(A, A + other) > dime(A, other)
+    True
     """
     A, B, _ = unit_pair(A, B)
     if len(A) < 2:
@@ -131,24 +145,26 @@ def dime(
     range="about 0 to log N",
     source="Skean et al. 2023; Skean et al. 2025",
     inputs=("pair",),
+    function=dime,
+    settings=Settings,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
     min_prompts=2,
     min_views=1,
     note="Higher is more shared between views; the paper's own layer choice (appendix E) takes "
     "the lowest. Under ``reference`` features are permuted where N > D.",
 )
-def compute(layer: LayerInputs) -> Iterator[Overall]:
+def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """Difference of entropies for every order; the standard error from disjoint groups.
 
-    The dearest of the metrics: 11 spectra of N x N matrices at 10 permutations, 0.5 s for a
-    thousand prompts, 1,000 times that for ten thousand.
+    The slowest metric: 11 spectra of N x N matrices at 10 permutations, 0.5 s for a thousand
+    prompts, 1,000 times that for ten thousand.
 
     Under ``reference``, as in the released code, the Gram matrices are not of unit diagonal, and
     where N > D they are the D x D products ``AᵀA`` and ``BᵀB``, so that the permutation is one of
     features. That has no standard error here: a group of prompts costs as much as all of them.
     """
-    settings, reference = layer.settings, layer.protocol == "reference"
-    alphas = settings.alphas
+    shared, reference = layer.settings, layer.protocol == "reference"
+    alphas = shared.alphas
     A, B = layer.pair
     if not reference:
         A, B, _ = unit_pair(A, B)
@@ -160,7 +176,7 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
         a, b = A[rows], B[rows]
         if reference and n > d:
             a, b = a.T, b.T
-        orders = permutations_of(len(a), settings.dime_permutations, settings.seed)
+        orders = permutations_of(len(a), settings.permutations, shared.seed)
         return difference_of_entropies(a @ a.T, b @ b.T, alphas, orders, shortcut=reference)
 
     values = difference(slice(None))
@@ -168,6 +184,6 @@ def compute(layer: LayerInputs) -> Iterator[Overall]:
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
     errors: Array = np.full(len(alphas), math.nan)
     if not (reference and n > d):
-        errors = uncertainty.of_groups(difference, n, settings.stderr_groups, settings.seed)
+        errors = uncertainty.of_groups(difference, n, shared.stderr_groups, shared.seed)
     for alpha, value, error in zip(alphas, values, errors, strict=True):
         yield Overall(float(value), float(error), n, size=n, alpha=alpha)

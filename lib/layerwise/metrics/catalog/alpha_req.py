@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
+from pydantic import Field, field_validator
 
-from layerwise.metrics import uncertainty
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.registry import Array, Overall, UndefinedMetricError, metric
+from layerwise.config.base import Positive, Section
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.spectra import SampleSpectrum, centred
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import Overall, metric
 
 FEWEST_RANKS = 5
+
+
+class Settings(Section):
+    """Settings of α-ReQ."""
+
+    ranks: tuple[Positive, Positive] = Field(
+        (11, 500),
+        description="First and last rank of the eigenvalues to which the line is fitted.",
+    )
+
+    @field_validator("ranks")
+    @classmethod
+    def _ascending(cls, ranks: tuple[int, int]) -> tuple[int, int]:
+        if not ranks[0] < ranks[1]:
+            raise ValueError("accepted are two ranks, the first below the last")
+        return ranks
 
 
 def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> tuple[float, Array]:
@@ -43,7 +64,7 @@ def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> tuple[float
     if last - first + 1 < FEWEST_RANKS:
         raise UndefinedMetricError(
             f"α-ReQ fits ranks {ranks[0]} to {ranks[1]}, and only {max(last, 0)} eigenvalues are "
-            "above 0: more prompts, or a lower first rank (metrics.alpha_req_ranks), are needed."
+            "above 0: more prompts, or a lower first rank (metrics.alpha_req.ranks), are needed."
         )
     rank = np.arange(first, last + 1)
     weight = 1 / rank
@@ -55,6 +76,37 @@ def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> tuple[float
     return float(-slope @ np.log(used)), gradient
 
 
+def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
+    """Exponent of the power law through the eigenvalues of the covariance of `X`.
+
+    See `decay`. Agrawal et al. 2022; Stringer et al. 2019.
+
+    Parameters
+    ----------
+    X : array, shape (N, D)
+        Pooled embeddings of N prompts. Computed in float64.
+    ranks : (int, int)
+        First and last rank of the fit, counted from 1.
+
+    Returns
+    -------
+    float
+        Above 0; 0 is a flat spectrum, near 1 is said to be best. Depends on N.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If fewer than 5 of these ranks have an eigenvalue above 0.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(200, 40)) * np.arange(1, 41) ** -0.5
+    >>> round(alpha_req(X, ranks=(1, 40)), 1)
+    1.2
+    """
+    return decay(SampleSpectrum.of(centred(check_matrix(X))).values, ranks)[0]
+
+
 @metric(
     name="alpha_req",
     label="α-ReQ, eigenvalue decay",
@@ -63,12 +115,14 @@ def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> tuple[float
     range="above 0; near 1 is said to be best",
     source="Agrawal et al. 2022; Stringer et al. 2019",
     inputs=("pooled",),
+    function=alpha_req,
+    settings=Settings,
     min_prompts=2,
     note="Depends on the range of ranks and so on N: compare at one N only.",
 )
-def compute(layer: LayerInputs) -> Iterator[Overall]:
+def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """Exponent of the power law through the covariance's eigenvalues."""
     spectrum = layer.covariance_spectrum
-    value, gradient = decay(spectrum.values, layer.settings.alpha_req_ranks)
+    value, gradient = decay(spectrum.values, settings.ranks)
     stderr = uncertainty.from_weights(spectrum.pull(gradient))
     yield Overall(value, stderr, len(layer.pooled))

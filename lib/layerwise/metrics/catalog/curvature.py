@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.registry import Array, PerPrompt, UndefinedMetricError, metric
-from layerwise.metrics.spectra import check_matrix
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, as_numpy, check_matrix
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import PerPrompt, metric
 
 
 def turning_angles(Z: npt.ArrayLike) -> Array:
@@ -32,7 +32,7 @@ def turning_angles(Z: npt.ArrayLike) -> Array:
     array, shape (..., T - 2), float64
         In radians, 0 to π; NaN where one of the two differences is zero.
     """
-    states = np.asarray(Z, dtype=np.float64)
+    states = as_numpy(Z).astype(np.float64, copy=False)
     steps = states[..., 1:, :] - states[..., :-1, :]
     lengths = np.sqrt(np.vecdot(steps, steps))
     dots = np.vecdot(steps[..., 1:, :], steps[..., :-1, :])
@@ -42,7 +42,7 @@ def turning_angles(Z: npt.ArrayLike) -> Array:
 
 
 def curvature(Z: npt.ArrayLike) -> float:
-    """Mean turning angle of one prompt's token states.
+    """Mean turning angle of one prompt's token states (Hosseini & Fedorenko 2023).
 
     Parameters
     ----------
@@ -58,6 +58,11 @@ def curvature(Z: npt.ArrayLike) -> float:
     ------
     UndefinedMetricError
         If there is no angle: fewer than three states, or all equal.
+
+    Examples
+    --------
+    >>> curvature([[0, 0], [1, 0], [1, 1]])  # one right angle: π / 2
+    1.5707963267948966
     """
     angles = turning_angles(check_matrix(Z))
     defined = angles[np.isfinite(angles)]
@@ -107,9 +112,10 @@ def state_angles(Z: npt.ArrayLike) -> float:
     range="0 to π",
     source="Hosseini & Fedorenko 2023; Skean et al. 2025",
     inputs=("curvature",),
+    function=curvature,
     normalizations={"reference": ("raw", "logD")},
     note="Under ``reference``: angles between successive states, not steps.",
 )
-def compute(layer: LayerInputs) -> Iterator[PerPrompt]:
+def compute(layer: Layer) -> Iterator[PerPrompt]:
     """Mean over prompts of each prompt's mean turning angle, made in the extraction."""
     yield PerPrompt(layer.curvature, layer.n_tokens.astype(np.float64))

@@ -7,29 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.entropy import entropy_from_eigenvalues
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.registry import Array, PerPrompt, UndefinedMetricError, metric
-from layerwise.metrics.spectra import check_matrix, significant
-
-
-def from_eigenvalues(eigenvalues: Array) -> Array:
-    """Effective ranks of spectra of Gram matrices, along the last axis.
-
-    Singular values are the roots of these eigenvalues, so that one smaller than 1e-7 of the
-    largest is lost in rounding; in a sum of up to a few hundred it does not show at 1e-4.
-
-    Parameters
-    ----------
-    eigenvalues : array, shape (..., R)
-        Zero-padded or not.
-
-    Returns
-    -------
-    array, shape (...)
-        1 to R; NaN where all are zero.
-    """
-    return np.asarray(np.exp(entropy_from_eigenvalues(np.sqrt(significant(eigenvalues)))))
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.entropy import effective_ranks, entropy_from_eigenvalues
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import PerPrompt, metric
 
 
 def effective_rank(Z: npt.ArrayLike) -> float:
@@ -48,6 +29,11 @@ def effective_rank(Z: npt.ArrayLike) -> float:
     ------
     UndefinedMetricError
         If `Z` is all zeros.
+
+    Examples
+    --------
+    >>> round(effective_rank(np.eye(5)), 6)
+    5.0
     """
     sigma: Array = np.asarray(np.linalg.svd(check_matrix(Z), compute_uv=False))
     if not sigma.any():
@@ -63,10 +49,11 @@ def effective_rank(Z: npt.ArrayLike) -> float:
     range="1 to min(T, D)",
     source="Roy & Vetterli 2007",
     inputs=("spectra",),
+    function=effective_rank,
     protocols=("paper",),
     note="The mean over prompts; of the pooled embeddings it is RankMe. The released code has "
     "none, and its clamped spectra have no singular values.",
 )
-def compute(layer: LayerInputs) -> Iterator[PerPrompt]:
+def compute(layer: Layer) -> Iterator[PerPrompt]:
     """Effective rank of each prompt's token states."""
-    yield PerPrompt(from_eigenvalues(layer.spectra), layer.n_tokens.astype(np.float64))
+    yield PerPrompt(effective_ranks(layer.spectra), layer.n_tokens.astype(np.float64))

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy import linalg
+from pydantic import Field
 
+from layerwise.config.base import Section
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import uncertainty
-from layerwise.metrics.entropy import entropy_from_eigenvalues, entropy_gradient
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.prompt_entropy import reference_entropy, reference_gradient
-from layerwise.metrics.registry import (
-    NORMALIZATIONS,
-    Array,
-    Overall,
-    UndefinedMetricError,
-    metric,
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, as_numpy
+from layerwise.metrics.formulas.entropy import (
+    entropy_from_eigenvalues,
+    entropy_gradient,
+    reference_entropy,
+    reference_gradient,
 )
-from layerwise.metrics.spectra import centred, significant
+from layerwise.metrics.formulas.spectra import centred, significant
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
 
 Views = npt.NDArray[np.floating]
 
@@ -31,6 +31,17 @@ AT_ONCE = 4
 # The standard error asks how much each prompt adds to the scatter within classes, summed over all
 # directions: so many terms that a few of its contrasts tell.
 CONTRASTS_FOR_ERROR = 4
+
+
+class Settings(Section):
+    """Settings of LiDAR."""
+
+    delta: float = Field(
+        1e-4,
+        gt=0,
+        description="δ, added to the diagonal of the within-class scatter, in squared units of "
+        "activation.",
+    )
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,9 @@ def whiten(views: Views, delta: float) -> Whitened:
     v, n, d = views.shape
     if n * (v - 1) < d:
         return _whiten_by_svd(views, delta)
+    # Scipy takes as long to import as all metrics together, and only this one needs it.
+    from scipy import linalg
+
     total, within = np.empty((n, d)), np.zeros((d, d))
     for contrast in contrasts(views, total):
         within += contrast.T @ contrast
@@ -202,8 +216,15 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
         For fewer than two views or prompts, or if all class means are equal.
     LayerwiseError
         If a value is NaN or infinite.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> prompts = np.eye(6, 20)  # six prompts, each its own direction
+    >>> round(lidar(prompts + 0.001 * rng.normal(size=(16, 6, 20))), 1)
+    5.0
     """
-    array = np.asarray(views)
+    array = as_numpy(views)
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if array.ndim != 3 or 0 in array.shape:
@@ -241,17 +262,19 @@ def _check_spread(values: Array) -> None:
     range="1 to min(N - 1, D)",
     source="Thilak et al. 2024",
     inputs=("views",),
+    function=lidar,
+    settings=Settings,
     normalizations={"reference": NORMALIZATIONS},
     min_prompts=2,
     min_views=2,
     note="Under ``reference`` the entropy itself, in nats, of any order.",
 )
-def compute(layer: LayerInputs) -> Iterator[Overall]:
+def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """Effective number of discriminant directions, over all augmented views."""
-    views, delta = layer.views, layer.settings.lidar_delta
+    views = layer.views
     _check(views)
     n, hidden = views.shape[1:]
-    whitened = whiten(views, delta)
+    whitened = whiten(views, settings.delta)
     values, directions, energy = discriminants(whitened.classes)
     _check_spread(values)
 

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics import uncertainty
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.registry import Array, Overall, UndefinedMetricError, metric
-from layerwise.metrics.spectra import SampleSpectrum, gram_spectrum, significant
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas.spectra import SampleSpectrum, gram_spectrum, significant
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import Overall, metric
 
 
 def from_eigenvalues(eigenvalues: Array) -> float:
@@ -44,6 +45,16 @@ def logdet_entropy(Z: npt.ArrayLike) -> float:
     -------
     float
         In nats, at most -log 2 - r log r for rank r, reached by equal eigenvalues.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If `Z` is all zeros.
+
+    Examples
+    --------
+    >>> round(logdet_entropy(np.eye(2)), 6)  # -3 log 2
+    -2.079442
     """
     return from_eigenvalues(gram_spectrum(Z))
 
@@ -56,10 +67,11 @@ def logdet_entropy(Z: npt.ArrayLike) -> float:
     range="at most -log 2 - r log r, r the rank",
     source="Skean et al. 2025, appendix B; Zhouyin & Liu 2021",
     inputs=("pooled",),
+    function=logdet_entropy,
     min_prompts=2,
     note="Falls with the rank: compare at one N only.",
 )
-def compute(layer: LayerInputs) -> Iterator[Overall]:
+def compute(layer: Layer) -> Iterator[Overall]:
     """LogDet entropy of the pooled embeddings."""
     spectrum = layer.pooled_spectrum
     value = from_eigenvalues(spectrum.values)

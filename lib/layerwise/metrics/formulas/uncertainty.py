@@ -8,7 +8,7 @@ By what a metric is:
   decomposition gives the value and its error, where the jackknife would take N of them;
 - where a prompt can be taken out of the decomposition in closed form: the plain jackknife;
 - anything else: the delete-a-group jackknife (Kott 2001), G recomputations; where one computation
-  is dear, the spread over G disjoint groups.
+  takes long, the spread over G disjoint groups.
 
 All take the prompts as independent draws. They are errors of sampling prompts, not of training,
 and no more than a scale: against the spread over fresh draws of synthetic prompts (45 in 60
@@ -24,7 +24,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.registry import Array
+from layerwise.metrics.formulas.arrays import Array, Mask
 
 SMALLEST_GROUP = 8
 
@@ -63,7 +63,7 @@ def from_leave_one_out(values: Array) -> float:
 
 
 def delete_a_group(
-    value_without: Callable[[npt.NDArray[np.bool_]], float], n: int, groups: int, seed: int
+    value_without: Callable[[Mask], float], n: int, groups: int, seed: int
 ) -> float:
     """Delete-a-group jackknife.
 

@@ -6,13 +6,23 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
-from layerwise.metrics import uncertainty
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.registry import Array, Overall, UndefinedMetricError, metric
-from layerwise.metrics.spectra import check_matrix
+from layerwise.config.base import Section
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import Overall, metric
 
 FEWEST_PROMPTS = 10
+
+
+class Settings(Section):
+    """Settings of TwoNN."""
+
+    discard: float = Field(
+        0.1, ge=0, lt=1, description="Share of the largest distance ratios that is left out."
+    )
 
 
 def distances(X: Array) -> Array:
@@ -31,7 +41,7 @@ def distances(X: Array) -> Array:
 
 
 def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
-    # skdim draws in numba and matplotlib, 2 s that only this metric should pay.
+    # skdim imports numba and matplotlib, which takes 2 s: only this metric should pay for it.
     from skdim.id import TwoNN
 
     if not matrix.all():
@@ -48,7 +58,7 @@ def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
     if int(len(used) * (1 - discard)) < 2:
         raise UndefinedMetricError(
             f"TwoNN needs two ratios, and leaving out {discard:.0%} of {len(used)} leaves fewer: "
-            "lower metrics.two_nn_discard."
+            "lower metrics.two_nn.discard."
         )
     fit = TwoNN(discard_fraction=discard, dist=True).fit(used)
     return float(fit.dimension_), len(used)
@@ -76,6 +86,12 @@ def two_nn(X: npt.ArrayLike, discard: float = 0.1) -> float:
     ------
     UndefinedMetricError
         For fewer than ten points that differ.
+
+    Examples
+    --------
+    >>> flat = np.random.default_rng(0).uniform(size=(500, 2))
+    >>> round(two_nn(flat @ np.ones((2, 30)) + flat @ np.eye(2, 30)))
+    2
     """
     return _estimate(distances(check_matrix(X)), discard)[0]
 
@@ -88,20 +104,22 @@ def two_nn(X: npt.ArrayLike, discard: float = 0.1) -> float:
     range="above 0",
     source="Facco et al. 2017; scikit-dimension",
     inputs=("pooled",),
+    function=two_nn,
+    settings=Settings,
     min_prompts=FEWEST_PROMPTS,
 )
-def compute(layer: LayerInputs) -> Iterator[Overall]:
+def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """TwoNN on the pooled embeddings, with a delete-a-group jackknife."""
-    settings = layer.settings
+    shared = layer.settings
     matrix = distances(layer.pooled)
-    value, n = _estimate(matrix, settings.two_nn_discard)
+    value, n = _estimate(matrix, settings.discard)
 
-    def without(kept: npt.NDArray[np.bool_]) -> float:
-        return _estimate(matrix[np.ix_(kept, kept)], settings.two_nn_discard)[0]
+    def without(kept: Mask) -> float:
+        return _estimate(matrix[np.ix_(kept, kept)], settings.discard)[0]
 
     stderr = np.nan
     if n >= 2 * FEWEST_PROMPTS:
         stderr = uncertainty.delete_a_group(
-            without, len(matrix), settings.stderr_groups, settings.seed
+            without, len(matrix), shared.stderr_groups, shared.seed
         )
     yield Overall(value, stderr, n)

@@ -29,8 +29,8 @@ import math
 
 import numpy as np
 
-from layerwise.metrics.registry import Array, UndefinedMetricError
-from layerwise.metrics.spectra import check_matrix, gram_spectrum, significant
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.spectra import gram_spectrum, significant
 
 # So near to 1, log(Σ p^α) / (1 - α) is mostly rounding, and S_1 with its slope in α,
 # minus half the variance of log p, is exact to the square of the distance.
@@ -142,6 +142,59 @@ def collision_entropy(K: Array) -> float:
     if trace <= 0:
         return math.nan
     return max(-math.log(float(np.einsum("ij,ij->", K, K)) / trace**2), 0.0)
+
+
+def reference_entropy(spectra: Array, alpha: float, n: Array | float) -> Array:
+    """Entropies as the released code computes them from a clamped matrix's eigenvalues.
+
+    The eigenvalues above 0 are made to sum to 1, though the negative ones that clamping brings
+    are part of the trace. For alpha = 2 there is a shortcut, ``-log(Σ λ² / n²)``, right only
+    where the trace is n; it can be negative.
+
+    Parameters
+    ----------
+    spectra : array, shape (..., R)
+        Signed eigenvalues, zero-padded.
+    alpha : float
+    n : array, shape (...)
+        Rows of each matrix.
+
+    Returns
+    -------
+    array, shape (...)
+        In nats; NaN where the spectrum is all zeros.
+    """
+    if alpha != 2:
+        return entropy_from_eigenvalues(spectra, alpha)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squares = np.square(spectra).sum(axis=-1)
+        return np.where(squares > 0, -np.log(squares / np.square(n)), np.nan)
+
+
+def reference_gradient(spectrum: Array, alpha: float) -> Array:
+    """Derivative of `reference_entropy` by each eigenvalue of one spectrum, shape (R,)."""
+    if alpha == 2:
+        return np.asarray(-2 * spectrum / np.square(spectrum).sum())
+    return entropy_gradient(spectrum, alpha)
+
+
+def effective_ranks(eigenvalues: Array) -> Array:
+    """Effective ranks of spectra of Gram matrices, along the last axis.
+
+    Singular values are the roots of these eigenvalues, so that one smaller than 1e-7 of the
+    largest is lost in rounding; in a sum of up to a few hundred it does not show at 1e-4.
+
+    Parameters
+    ----------
+    eigenvalues : array, shape (..., R)
+        Zero-padded or not.
+
+    Returns
+    -------
+    array, shape (...)
+        1 to R; NaN where all are zero.
+    """
+    return np.asarray(np.exp(entropy_from_eigenvalues(np.sqrt(significant(eigenvalues)))))
 
 
 def normalise(value: Array | float, normalization: str, n: Array | float, d: float) -> Array:

@@ -8,10 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import uncertainty
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.registry import Array, Overall, UndefinedMetricError, metric
-from layerwise.metrics.spectra import centred, check_matrix
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.spectra import centred
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import Overall, metric
 
 
 def cross_terms(X: Array, Y: Array) -> Array:
@@ -74,6 +75,12 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
         If all rows of X or of Y are equal.
     LayerwiseError
         If the numbers of rows differ, or a value is NaN or infinite.
+
+    Examples
+    --------
+    >>> X = np.random.default_rng(0).normal(size=(50, 4))
+    >>> round(cka(X, 3 * X[:, ::-1] + 7), 6)
+    1.0
     """
     X, Y = check_matrix(X), check_matrix(Y)
     if len(X) != len(Y):
@@ -82,7 +89,7 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
     return cka_terms(X, centred(Y), cross_terms(X, X))[0]
 
 
-def _compared(layer: LayerInputs, other: Array) -> Iterator[Overall]:
+def _compared(layer: Layer, other: Array) -> Iterator[Overall]:
     spectrum = layer.covariance_spectrum
     xx = spectrum.pull(spectrum.values)
     value, derivative = cka_terms(centred(layer.pooled), centred(other), xx)
@@ -97,9 +104,10 @@ def _compared(layer: LayerInputs, other: Array) -> Iterator[Overall]:
     range="0 to 1",
     source="Kornblith et al. 2019",
     inputs=("pooled", "ends"),
+    function=cka,
     min_prompts=3,
 )
-def compute_first(layer: LayerInputs) -> Iterator[Overall]:
+def compute_first(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of layer 0."""
     yield from _compared(layer, layer.first)
 
@@ -112,8 +120,9 @@ def compute_first(layer: LayerInputs) -> Iterator[Overall]:
     range="0 to 1",
     source="Kornblith et al. 2019",
     inputs=("pooled", "ends"),
+    function=cka,
     min_prompts=3,
 )
-def compute_last(layer: LayerInputs) -> Iterator[Overall]:
+def compute_last(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of the last layer."""
     yield from _compared(layer, layer.last)
