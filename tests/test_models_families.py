@@ -13,9 +13,10 @@ import torch
 import transformers as hf
 
 from layerwise.activations import forward
-from layerwise.activations.extract import Plan, extract
+from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
 from layerwise.activations.readout import Packed
+from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import SUBLAYERS, dissect
 from layerwise.models.load import LoadedModel, load
@@ -34,7 +35,7 @@ def loaded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> LoadedModel:
     folder = tiny.save(request.param, tmp_path_factory.mktemp(request.param))
-    return load(request.param, tiny.spec(folder), "main", device="cpu")
+    return load(request.param, tiny.entry(folder), "main", device="cpu")
 
 
 class Keep:
@@ -188,7 +189,7 @@ def test_sublayers_in_the_file(loaded: LoadedModel, tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     extract(
         loaded, corpus="c", prompts=[f"p{i}" for i in range(len(TEXTS))], views=[TEXTS, TEXTS],
-        plan=Plan(sublayers=SUBLAYERS, budget=64), target=path, attributes={},
+        settings=ExtractSettings(sublayers=INNER, batch_tokens=64), target=path, attributes={},
     )  # fmt: skip
     found = states_of(loaded, budget=64, sublayers=loaded.anatomy.sublayers)
     for name in loaded.anatomy.sublayers:
@@ -224,11 +225,11 @@ def test_sublayers_in_the_file(loaded: LoadedModel, tmp_path: Path) -> None:
 def test_xarray_reads_a_sublayer(tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
     folder = tiny.save("llama", tmp_path / "m")
-    loaded = load("m", tiny.spec(folder), "main", device="cpu")
+    loaded = load("m", tiny.entry(folder), "main", device="cpu")
     path = tmp_path / "a.h5"
     extract(
         loaded, corpus="c", prompts=list("abcdef"), views=[TEXTS],
-        plan=Plan(sublayers=("mlp",)), target=path, attributes={},
+        settings=ExtractSettings(sublayers=("mlp",)), target=path, attributes={},
     )  # fmt: skip
     with xarray.open_dataset(path, engine="h5netcdf", group="sublayers/mlp") as data:
         assert data["layer"].values.tolist() == [1, 2, 3]
@@ -238,18 +239,9 @@ def test_xarray_reads_a_sublayer(tmp_path: Path) -> None:
             assert float(value) == file.curvature("paper", "all", 2)[3]
 
 
-def test_an_unknown_sublayer_is_named(tmp_path: Path) -> None:
-    loaded = load("m", tiny.spec(tiny.save("llama", tmp_path / "m")), "main", device="cpu")
-    with pytest.raises(LayerwiseError, match=r"extract.sublayers: 'mixr' came.*'mixer'"):
-        extract(
-            loaded, corpus="c", prompts=list("abcdef"), views=[TEXTS],
-            plan=Plan(sublayers=("mixr",)), target=tmp_path / "a.h5", attributes={},
-        )  # fmt: skip
-
-
 def replaced(config: hf.PreTrainedConfig, folder: Path) -> LoadedModel:
     """A random model of a config, with the tokenizer of another."""
-    loaded = load("m", tiny.spec(tiny.save("llama", folder / "m")), "main", device="cpu")
+    loaded = load("m", tiny.entry(tiny.save("llama", folder / "m")), "main", device="cpu")
     torch.manual_seed(0)
     model = hf.AutoModel.from_config(config).eval()
     return dataclasses.replace(loaded, model=model, anatomy=dissect(model))

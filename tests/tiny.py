@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import transformers as hf
 
+from layerwise.config.models import FolderSource, Model
 from layerwise.models import nano
 
 SENTENCE = (
@@ -93,6 +94,6 @@ def save(family: str, folder: Path, seed: int = 0) -> Path:
     return folder
 
 
-def spec(folder: Path) -> dict[str, Any]:
-    """A config entry for a model in a folder."""
-    return {"source": {"folder": str(folder)}}
+def entry(folder: Path | str, **settings: Any) -> Model:
+    """The config's entry of a model in a folder."""
+    return Model(source=FolderSource(folder=str(folder)), **settings)

@@ -14,15 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.typing import ColorType
 
 from layerwise.figures.labels import reading_label
-from layerwise.figures.style import DASHES, GREY, INK, LINE, stroke_of, text_width
-
-
-def tokens_handles(choices: Sequence[str], labels: dict[str, str]) -> list[Line2D]:
-    """Legend entries for the token choices, in ink, since colour means the model."""
-    return [
-        Line2D([], [], color=INK, linestyle=DASHES[c], label=labels[c], linewidth=1.4)
-        for c in choices
-    ]
+from layerwise.figures.style import GREY, INK, LINE, stroke_of, text_width
 
 
 def reading_handles(readings: Sequence[str]) -> list[Line2D]:
@@ -110,19 +102,6 @@ def row_label(axis: Axes, text: str, colour: str = INK) -> None:
         textcoords="offset points", rotation=90, va="center", ha="right", fontsize=8.5,
         fontweight="bold", color=colour,
     )  # fmt: skip
-
-
-def step_bar(figure: Figure, axes: Any, mappable: Any, steps: Sequence[int], n_rows: int) -> None:
-    """A colour bar of training steps, ticked at steps that were drawn (at most nine)."""
-    every = max(1, -(-len(steps) // 9))
-    ticks = sorted({steps[0], *steps[::-1][::every]})
-    bar = figure.colorbar(
-        mappable, ax=axes, location="right", aspect=30, pad=0.015, ticks=ticks,
-        shrink=min(1.0, 2.0 / n_rows), anchor=(0.0, 1.0),
-    )  # fmt: skip
-    bar.ax.minorticks_off()
-    bar.ax.set_yticklabels([f"{s:,}" for s in ticks])
-    bar.set_label("Training step")
 
 
 def block_label(axis: Axes, text: str, below: int = 1) -> None:

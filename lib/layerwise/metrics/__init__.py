@@ -1,10 +1,36 @@
-"""How good is a layer's representation, without labels? One metric a file, arrays in, floats out.
-
-`layerwise.metrics.registry` knows every metric; `layerwise.metrics.table` computes them all for
-an activations file. The formulas are plain functions on arrays, for use in a notebook:
+"""How good is a layer's representation, without labels? Each metric is a function on arrays.
 
 >>> import numpy as np
->>> from layerwise.metrics.entropy import entropy
->>> round(entropy(np.eye(8)), 6)  # eight orthonormal rows: log 8
+>>> from layerwise import metrics
+>>> round(metrics.dataset_entropy(np.eye(8)), 6)  # eight orthogonal prompts: log 8
 2.079442
+
+Arrays are numpy's or torch's. Of one prompt's token states Z (T x D): `prompt_entropy`,
+`effective_rank`, `curvature`. Of the pooled embeddings X of N prompts (N x D): `dataset_entropy`,
+`rankme` and others. Of two views A, B of the prompts: `infonce`, `dime`. Of many views
+(V x N x D): `lidar`. ``dir(metrics)`` lists all, ``help(metrics.lidar)`` gives shapes, range and
+source.
+
+`layerwise.metrics.registry` knows what each needs and which end is better;
+`layerwise.metrics.table` computes all of them for an activations file.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+def __getattr__(name: str) -> Callable[..., float]:
+    # Found when asked for, so that `import layerwise.metrics` costs nothing.
+    if not name.startswith("_"):
+        from layerwise.metrics.registry import functions
+
+        if name in (known := functions()):
+            return known[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    from layerwise.metrics.registry import functions
+
+    return sorted([*globals(), *functions()])

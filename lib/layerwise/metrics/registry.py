@@ -1,46 +1,35 @@
 """Every metric, by name: what it needs, what it yields, which end is the better one.
 
-A metric is one file in this folder that decorates a function with `metric`; nothing else needs
-to change. The tables, the figures' axes, the layer choice and the docs read what is declared
-here. ``docs/adding-a-metric.md`` shows how.
+A metric is one file in `layerwise.metrics.catalog` that decorates a function with `metric`;
+nothing else needs to change. The tables, the config's schema, the figures' axes, the layer choice
+and the docs read what is declared here. ``docs/adding-a-metric.md`` shows how.
 """
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-import numpy as np
-import numpy.typing as npt
-
+from layerwise.config.base import Section
 from layerwise.errors import LayerwiseError, closest
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 
 if TYPE_CHECKING:
-    from layerwise.metrics.inputs import LayerInputs
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics.layer import Layer
 
-Array: TypeAlias = npt.NDArray[np.float64]
+Protocol: TypeAlias = Literal["paper", "reference"]
+Input: TypeAlias = Literal["pooled", "pair", "views", "spectra", "curvature", "ends"]
+Normalization: TypeAlias = Literal["raw", "logN", "logD", "logNlogD", "maxEntropy"]
 
-PROTOCOLS = ("paper", "reference")
-INPUTS = ("pooled", "pair", "views", "spectra", "curvature", "ends")
-NORMALIZATIONS = ("raw", "logN", "logD", "logNlogD", "maxEntropy")
-RAW = ("raw",)
-
-# Modules of this folder that define no metric; discovery does not import them.
-HELPERS = frozenset(
-    {"registry", "inputs", "settings", "table", "entropy", "spectra", "uncertainty",
-     "sample_size", "powerlaw", "storage"}
-)  # fmt: skip
-
-
-class UndefinedMetricError(LayerwiseError):
-    """The metric has no value on these data; the message says why.
-
-    The tables leave such a row out and log the reason; a notebook user sees the sentence.
-    """
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+INPUTS: tuple[Input, ...] = get_args(Input)
+NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
+RAW: tuple[Normalization, ...] = ("raw",)
 
 
 @dataclass(frozen=True)
@@ -90,7 +79,7 @@ class Overall:
 
 
 Result: TypeAlias = PerPrompt | Overall
-Compute: TypeAlias = "Callable[[LayerInputs], Iterable[Result]]"
+Compute: TypeAlias = "Callable[..., Iterable[Result]]"
 
 
 @dataclass(frozen=True)
@@ -113,17 +102,25 @@ class Metric:
     source : str
         Where the formula comes from.
     inputs : tuple of str
-        Of `INPUTS`: ``pooled`` (N x D), ``pair`` (two views), ``views`` (all augmented views),
-        ``spectra`` (of each prompt's token Gram matrix), ``curvature``, ``ends`` (pooled
-        embeddings of the first and the last layer).
+        What it reads, and all that it may read: ``pooled`` (N x D), ``pair`` (two views),
+        ``views`` (all augmented views), ``spectra`` (of each prompt's token Gram matrix),
+        ``curvature``, ``ends`` (pooled embeddings of the first and the last layer).
     compute : callable
-        From `layerwise.metrics.inputs.LayerInputs` to results.
+        From a `layerwise.metrics.layer.Layer`, and the metric's own settings if it has some, to
+        results.
+    function : callable
+        The formula on plain arrays; ``layerwise.metrics`` offers it by the function's name.
     protocols : tuple of str
         Under which it is defined.
     normalizations : mapping from protocol to tuple of str
         Those that make sense for it, beside ``raw``.
     min_prompts, min_views : int
         Fewest prompts and augmented views on which it is defined.
+    settings : subclass of Section, optional
+        Its own settings, given to `compute` as the second argument.
+    section : str
+        Their key in the config's ``metrics``: the metric's name by default. Metrics that name one
+        section share it.
     note : str
         What a reader should know before comparing it with a paper.
     """
@@ -134,18 +131,57 @@ class Metric:
     direction: int | None
     range: str
     source: str
-    inputs: tuple[str, ...]
+    inputs: tuple[Input, ...]
     compute: Compute
-    protocols: tuple[str, ...] = PROTOCOLS
-    normalizations: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    function: Callable[..., float]
+    protocols: tuple[Protocol, ...] = PROTOCOLS
+    normalizations: Mapping[Protocol, tuple[Normalization, ...]] = field(default_factory=dict)
     min_prompts: int = 1
     min_views: int = 0
+    settings: type[Section] | None = None
+    section: str = ""
     note: str = ""
 
     @property
     def axis(self) -> str:
         """Axis text with the unit."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
+
+    def own(self, settings: MetricsSettings) -> Section | None:
+        """Its own settings, as the config has them."""
+        if self.settings is None:
+            return None
+        # A metric of a notebook is registered after the config's model was made.
+        own: Section = getattr(settings, self.section, None) or self.settings()
+        return own
+
+    def on(self, layer: Layer) -> Iterator[Result]:
+        """The metric's results at a layer.
+
+        Raises
+        ------
+        UndefinedMetricError
+            If the metric is not defined under the layer's protocol or on so few prompts or views,
+            or says so itself.
+        LayerwiseError
+            If it reads an input that it does not declare.
+        """
+        if layer.protocol not in self.protocols:
+            raise UndefinedMetricError(
+                f"it is defined under the protocol {' or '.join(self.protocols)}, "
+                f"not under {layer.protocol}."
+            )
+        if layer.n_views < self.min_views:
+            raise UndefinedMetricError(
+                f"it needs {self.min_views} augmented views of each prompt, the activations hold "
+                f"{layer.n_views}."
+            )
+        if len(layer.prompts) < self.min_prompts:
+            raise UndefinedMetricError(
+                f"it needs {self.min_prompts} prompts, the activations hold {len(layer.prompts)}."
+            )
+        own = self.own(layer.settings)
+        yield from self.compute(layer.seen_by(self), *([] if own is None else [own]))
 
 
 _METRICS: dict[str, Metric] = {}
@@ -159,7 +195,8 @@ def metric(
     direction: int | None,
     range: str,  # noqa: A002
     source: str,
-    inputs: tuple[str, ...],
+    inputs: tuple[Input, ...],
+    function: Callable[..., float],
     **more: Any,
 ) -> Callable[[Compute], Compute]:
     """Register the decorated function as a metric. The arguments are those of `Metric`.
@@ -170,13 +207,17 @@ def metric(
         If a declaration is not among what is known, or the name is taken: a mistake of the
         metric's author, seen at import.
     """
+    more.setdefault("section", name)
 
     def register(compute: Compute) -> Compute:
-        made = Metric(name, label, unit, direction, range, source, inputs, compute, **more)
+        made = Metric(
+            name, label, unit, direction, range, source, inputs, compute, function, **more
+        )
         normalizations = {n for names in made.normalizations.values() for n in names}
         for what, given, known in (
             ("input", set(made.inputs), INPUTS),
-            ("protocol", {*made.protocols, *made.normalizations}, PROTOCOLS),
+            ("protocol", set(made.protocols), PROTOCOLS),
+            ("protocol with a normalization", set(made.normalizations), made.protocols),
             ("normalization", normalizations, NORMALIZATIONS),
             ("direction", {made.direction}, (1, -1, None)),
         ):
@@ -193,10 +234,9 @@ def metric(
 
 @cache
 def _discover() -> None:
-    package = importlib.import_module(__package__ or "layerwise.metrics")
+    package = importlib.import_module("layerwise.metrics.catalog")
     for module in pkgutil.iter_modules(package.__path__):
-        if module.name not in HELPERS:
-            importlib.import_module(f"{package.__name__}.{module.name}")
+        importlib.import_module(f"{package.__name__}.{module.name}")
 
 
 def all_metrics() -> dict[str, Metric]:
@@ -221,6 +261,22 @@ def get(name: str) -> Metric:
     return known[name]
 
 
+def functions() -> dict[str, Callable[..., float]]:
+    """The formulas on plain arrays, by name."""
+    return {m.function.__name__: m.function for m in all_metrics().values()}
+
+
+def sections() -> dict[str, type[Section]]:
+    """The settings that metrics have of their own, by their key in the config's ``metrics``."""
+    found: dict[str, type[Section]] = {}
+    for each in all_metrics().values():
+        if each.settings is not None and found.setdefault(each.section, each.settings) is not (
+            each.settings
+        ):
+            raise ValueError(f"{each.name}: the section {each.section!r} is another metric's")
+    return found
+
+
 def directions() -> dict[str, int]:
     """+1 or -1 for every metric that has a better end."""
     return {n: m.direction for n, m in all_metrics().items() if m.direction is not None}
@@ -236,3 +292,13 @@ def markdown_table() -> str:
     ]
     head = "| name | what | better | range | needs | source |\n|---|---|---|---|---|---|"
     return "\n".join([head, *rows])
+
+
+def markdown_settings() -> str:
+    """The metrics' own settings as a Markdown table, for the docs."""
+    rows = [
+        f"| `{section}.{key}` | {default} | {made.model_fields[key].description} |"
+        for section, made in sections().items()
+        for key, default in made().plain().items()
+    ]
+    return "\n".join(["| setting | default | what |\n|---|---|---|", *rows])

@@ -9,15 +9,18 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
 
 from layerwise.activations.layout import Activations
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.inputs import LayerInputs, from_file
-from layerwise.metrics.settings import Settings
+from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.table import compute_layer, wanted
+
+if TYPE_CHECKING:
+    from layerwise.config.metrics import MetricsSettings
 
 log = logging.getLogger(__name__)
 
@@ -33,16 +36,23 @@ def halvings(n: int, smallest: int = 16) -> tuple[int, ...]:
 
 
 def against_n(
-    layer: LayerInputs, sizes: Sequence[int] | None = None, repeats: int = 5, seed: int = 0
+    arrays: Arrays,
+    settings: MetricsSettings,
+    protocol: str = "paper",
+    sizes: Sequence[int] | None = None,
+    repeats: int = 5,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """Metrics of one layer on random subsets of the prompts.
 
     Each repeat is one random order of the prompts, whose first n are taken, so that a repeat's
-    points belong together. Metrics are those of the layer's settings.
+    points belong together.
 
     Parameters
     ----------
-    layer : LayerInputs
+    arrays : Arrays
+    settings : MetricsSettings
+    protocol : str
     sizes : sequence of int, optional
         Numbers of prompts; by default all, half, a quarter, … down to 16.
     repeats : int
@@ -55,9 +65,9 @@ def against_n(
         Columns ``metric``, ``protocol``, ``alpha`` (null where there is none), ``n``,
         ``repeat``, ``value`` (raw). Rows on which a metric is not defined are absent and logged.
     """
-    total = len(layer.names)
+    total = len(arrays.prompts)
     sizes = halvings(total) if sizes is None else [n for n in sizes if n <= total]
-    metrics = wanted(layer.settings)
+    metrics = wanted(settings)
     rng = np.random.default_rng(seed)
     rows = []
     for repeat in range(repeats):
@@ -65,11 +75,12 @@ def against_n(
         for n in sizes:
             if n == total and repeat > 0:
                 continue
-            found = compute_layer(layer.subset(np.sort(order[:n])), metrics)
+            part = Layer(arrays.subset(np.sort(order[:n])), settings, protocol)
+            found = compute_layer(part, metrics)
             for (name, reason), _ in found.left_out.items():
                 log.warning("%s on %d prompts: %s", name, n, reason)
             rows += [
-                {**row, "protocol": layer.protocol, "n": n, "repeat": repeat}
+                {**row, "protocol": protocol, "n": n, "repeat": repeat}
                 for row in found.values
                 if row["normalization"] == "raw"
             ]
@@ -79,7 +90,7 @@ def against_n(
 
 def against_n_by_layer(
     activations: Activations,
-    settings: Settings,
+    settings: MetricsSettings,
     layers: Sequence[int],
     sizes: Sequence[int] | None = None,
     repeats: int = 5,
@@ -99,14 +110,11 @@ def against_n_by_layer(
                 f"{activations.n_layers - 1}."
             )
     pieces = []
-    for protocol in settings.protocols:
+    for protocol in settings.protocols or activations.protocols:
         for tokens in settings.tokens or activations.tokens:
-            first = activations.pooled(protocol, tokens, 0)
-            last = activations.pooled(protocol, tokens, activations.n_layers - 1)
-            ends = (lambda a=first: a), (lambda a=last: a)
             for layer in layers:
-                inputs = from_file(activations, protocol, tokens, layer, settings, ends)
-                frame = against_n(inputs, sizes, repeats, seed)
+                arrays = Arrays.of(activations, protocol, tokens, layer)
+                frame = against_n(arrays, settings, protocol, sizes, repeats, seed)
                 pieces.append(frame.assign(tokens=tokens, layer=layer))
     return pd.concat(pieces, ignore_index=True)[["tokens", "layer", *COLUMNS]]
 

@@ -1,4 +1,4 @@
-"""The tables of metrics as files: their columns, writing and reading."""
+"""The tables of metrics as files: writing and reading."""
 
 from __future__ import annotations
 
@@ -10,26 +10,7 @@ import pyarrow as pa
 
 from layerwise import sealed
 from layerwise.errors import LayerwiseError
-
-COLUMNS = (
-    "model", "revision", "corpus", "sublayer", "layer", "depth", "metric", "protocol", "tokens",
-    "alpha", "normalization", "value", "stderr", "n", "n_left_out",
-)  # fmt: skip
-PROMPT_COLUMNS = (
-    "model", "revision", "corpus", "sublayer", "layer", "depth", "metric", "protocol", "tokens",
-    "alpha", "prompt_id", "n_tokens", "value",
-)  # fmt: skip
-INTEGERS = ("layer", "n", "n_left_out", "n_tokens")
-REALS = ("depth", "alpha", "value", "stderr")
-
-
-def tidy(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
-    """The frame with these columns in this order, each of its type, rows numbered anew."""
-    frame = frame.reindex(columns=list(columns)).reset_index(drop=True)
-    kinds = {c: "int64" for c in columns if c in INTEGERS}
-    kinds |= {c: "float64" for c in columns if c in REALS}
-    kinds |= {c: "str" for c in columns if c not in kinds}
-    return frame.astype(kinds)
+from layerwise.metrics.table import COLUMNS
 
 
 def write(frame: pd.DataFrame, target: Path, metadata: Mapping[str, str]) -> None:

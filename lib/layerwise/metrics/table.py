@@ -6,12 +6,12 @@ import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -19,24 +19,28 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from layerwise.activations.layout import BLOCK, Activations
 from layerwise.errors import LayerwiseError, closest
-from layerwise.metrics import uncertainty
-from layerwise.metrics.entropy import normalise
-from layerwise.metrics.inputs import LayerInputs, from_file
-from layerwise.metrics.registry import (
-    RAW,
-    Array,
-    Metric,
-    Overall,
-    PerPrompt,
-    Result,
-    UndefinedMetricError,
-    all_metrics,
-)
-from layerwise.metrics.settings import Settings
-from layerwise.metrics.storage import COLUMNS, PROMPT_COLUMNS, tidy
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas.entropy import normalise
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import RAW, Metric, Overall, PerPrompt, Result, all_metrics
 from layerwise.progress import Progress
 
+if TYPE_CHECKING:
+    from layerwise.config.metrics import MetricsSettings
+
 log = logging.getLogger(__name__)
+
+# Columns and their types; ``alpha`` and ``stderr`` are null where there is none.
+PLACE = {
+    "model": "str", "revision": "str", "corpus": "str", "sublayer": "str", "layer": "int64",
+    "depth": "float64", "metric": "str", "protocol": "str", "tokens": "str", "alpha": "float64",
+}  # fmt: skip
+COLUMNS = PLACE | {
+    "normalization": "str", "value": "float64", "stderr": "float64", "n": "int64",
+    "n_left_out": "int64",
+}  # fmt: skip
+PROMPT_COLUMNS = PLACE | {"prompt_id": "str", "n_tokens": "int64", "value": "float64"}
 
 Row = dict[str, Any]
 
@@ -63,23 +67,20 @@ class Rows:
         self.left_out += other.left_out
 
 
-def wanted(settings: Settings) -> list[Metric]:
+def wanted(settings: MetricsSettings) -> list[Metric]:
     """The metrics that the settings ask for."""
     known = all_metrics()
     return [known[name] for name in (settings.metrics or tuple(known))]
 
 
-def compute_layer(layer: LayerInputs, metrics: list[Metric]) -> Rows:
+def compute_layer(layer: Layer, metrics: list[Metric]) -> Rows:
     """All metrics of one layer under one protocol and choice of tokens."""
     rows = Rows()
     for metric in metrics:
         if layer.protocol not in metric.protocols:
             continue
         try:
-            reason = _lacking(layer, metric)
-            if reason:
-                raise UndefinedMetricError(reason)
-            for result in metric.compute(layer):
+            for result in metric.on(layer):
                 if isinstance(result, PerPrompt):
                     result = _of_all_prompts(result, layer, metric.name)
                 _record(rows, layer, metric, result)
@@ -88,7 +89,7 @@ def compute_layer(layer: LayerInputs, metrics: list[Metric]) -> Rows:
     return rows
 
 
-def _of_all_prompts(result: PerPrompt, layer: LayerInputs, metric: str) -> PerPrompt:
+def _of_all_prompts(result: PerPrompt, layer: Layer, metric: str) -> PerPrompt:
     """A value for each prompt of the file, where a metric was made of `layer.pooled`, in which
     prompts without a token that counts are missing.
 
@@ -98,11 +99,11 @@ def _of_all_prompts(result: PerPrompt, layer: LayerInputs, metric: str) -> PerPr
         If there is another number of values.
     """
     kept, given = layer.kept, len(result.values)
-    if given == len(layer.names):
+    if given == len(layer.prompts):
         return result
     if given != int(kept.sum()):
         raise LayerwiseError(
-            f"The metric {metric!r} gives {given} values at a layer of {len(layer.names)} "
+            f"The metric {metric!r} gives {given} values at a layer of {len(layer.prompts)} "
             f"prompts, of which {int(kept.sum())} are kept; give one for each of either."
         )
 
@@ -115,23 +116,13 @@ def _of_all_prompts(result: PerPrompt, layer: LayerInputs, metric: str) -> PerPr
     return replace(result, values=spread(result.values), sizes=sizes)
 
 
-def _lacking(layer: LayerInputs, metric: Metric) -> str | None:
-    if layer.n_views < metric.min_views:
-        return (
-            f"it needs {metric.min_views} augmented views of each prompt, the activations hold "
-            f"{layer.n_views}."
-        )
-    if len(layer.names) < metric.min_prompts:
-        return f"it needs {metric.min_prompts} prompts, the activations hold {len(layer.names)}."
-    return None
-
-
-def _record(rows: Rows, layer: LayerInputs, metric: Metric, result: Result) -> None:
+def _record(rows: Rows, layer: Layer, metric: Metric, result: Result) -> None:
     names = metric.normalizations.get(layer.protocol, RAW)
     names = tuple(n for n in names if n == "raw" or n in layer.settings.normalizations)
     base: Row = {"metric": metric.name, "alpha": result.alpha}
     for normalization in names:
-        part = partial(normalise, normalization=normalization, d=layer.n_hidden)
+        _refuse_unsized(metric, result, normalization)
+        part = partial(normalise, normalization=normalization, d=layer.hidden)
         row = (
             _mean_row(result, part)
             if isinstance(result, PerPrompt)
@@ -144,11 +135,21 @@ def _record(rows: Rows, layer: LayerInputs, metric: Metric, result: Result) -> N
     if isinstance(result, PerPrompt):
         defined = np.isfinite(result.values)
         columns = {
-            "prompt_id": np.asarray(layer.names, dtype=object)[defined],
+            "prompt_id": np.asarray(layer.prompts, dtype=object)[defined],
             "n_tokens": layer.n_tokens[defined],
             "value": result.values[defined],
         }
         rows.prompts.append((base, columns))
+
+
+def _refuse_unsized(metric: Metric, result: Result, normalization: str) -> None:
+    size = result.sizes if isinstance(result, PerPrompt) else result.size
+    if size is None and normalization not in ("raw", "logD"):
+        raise LayerwiseError(
+            f"The metric {metric.name!r} declares the normalisation {normalization!r}, which "
+            "divides by log N, and does not say what N is; give its results `size` (`sizes`), or "
+            "leave it out of `normalizations`."
+        )
 
 
 def _mean_row(result: PerPrompt, normalised: partial[Any]) -> Row | None:
@@ -171,17 +172,17 @@ def _mean_row(result: PerPrompt, normalised: partial[Any]) -> Row | None:
     }
 
 
-def _overall_row(layer: LayerInputs, result: Overall, normalised: partial[Any]) -> Row | None:
+def _overall_row(layer: Layer, result: Overall, normalised: partial[Any]) -> Row | None:
     size = math.nan if result.size is None else float(result.size)
     value, stderr = (float(normalised(x, n=size)) for x in (result.value, result.stderr))
     if not math.isfinite(value):
         return None
-    left_out = len(layer.names) - result.n
+    left_out = len(layer.prompts) - result.n
     return {"value": value, "stderr": stderr, "n": result.n, "n_left_out": left_out}
 
 
 def compute(
-    activations: Activations, settings: Settings, threads: int = 1
+    activations: Activations, settings: MetricsSettings, threads: int = 1
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """All metrics of all layers of a file, and of the parts of its blocks if it holds any.
 
@@ -198,7 +199,7 @@ def compute(
     Returns
     -------
     metrics : DataFrame
-        Columns `COLUMNS`; ``alpha`` and ``stderr`` are null where there is none.
+        Columns `COLUMNS`.
     prompts : DataFrame
         Columns `PROMPT_COLUMNS`: every prompt's own value (raw) of the metrics that have one.
 
@@ -210,12 +211,13 @@ def compute(
     """
     metrics = wanted(settings)
     parts = _parts(activations, settings)
-    _subset(activations, "protocol", settings.protocols, activations.protocols)
+    protocols = settings.protocols or activations.protocols
+    _subset(activations, "protocol", protocols, activations.protocols)
     choices = settings.tokens or activations.tokens
     _subset(activations, "choice of tokens", choices, activations.tokens)
     all_rows = Rows()
     n_layers = sum(activations.n_layers - (part != BLOCK) for part in parts)
-    total = len(settings.protocols) * len(choices) * n_layers
+    total = len(protocols) * len(choices) * n_layers
     what = f"metrics of {activations.model} {activations.revision}"
     with (
         threadpool_limits(1, "blas"),
@@ -224,7 +226,7 @@ def compute(
     ):
         for part in parts:
             with _opened(activations, part) as source:
-                for protocol, tokens in itertools.product(settings.protocols, choices):
+                for protocol, tokens in itertools.product(protocols, choices):
                     found = _one_reading(source, protocol, tokens, settings, metrics, pool)
                     for rows in found:
                         all_rows.add(rows)
@@ -232,8 +234,8 @@ def compute(
     _report(all_rows)
     about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
     return (
-        tidy(pd.DataFrame(all_rows.values).assign(**about), COLUMNS),
-        tidy(_stack(all_rows.prompts).assign(**about), PROMPT_COLUMNS),
+        _tidy(pd.DataFrame(all_rows.values).assign(**about), COLUMNS),
+        _tidy(_stack(all_rows.prompts).assign(**about), PROMPT_COLUMNS),
     )
 
 
@@ -241,16 +243,14 @@ def _one_reading(
     activations: Activations,
     protocol: str,
     tokens: str,
-    settings: Settings,
+    settings: MetricsSettings,
     metrics: list[Metric],
     pool: ThreadPoolExecutor,
 ) -> Iterator[Rows]:
     """The rows of each layer under one protocol and choice of tokens, in order."""
-    ends = _ends(activations, protocol, tokens, metrics)
 
     def one(layer: int) -> Rows:
-        inputs = from_file(activations, protocol, tokens, layer, settings, ends)
-        return compute_layer(inputs, metrics)
+        return compute_layer(Layer(activations, settings, protocol, tokens, layer), metrics)
 
     for layer, rows in zip(activations.layers, pool.map(one, activations.layers), strict=True):
         place: dict[str, Any] = {
@@ -265,7 +265,7 @@ def _one_reading(
         yield rows
 
 
-def _parts(activations: Activations, settings: Settings) -> list[str]:
+def _parts(activations: Activations, settings: MetricsSettings) -> list[str]:
     """The layers themselves and the parts asked for that the file holds.
 
     Not every model has every part (Mamba has no MLP), so one that is not there is left out, and
@@ -292,6 +292,11 @@ def _opened(activations: Activations, part: str) -> Iterator[Activations]:
             yield other
 
 
+def _tidy(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+    """The frame with these columns in this order, each of its type, rows numbered anew."""
+    return frame.reindex(columns=list(columns)).reset_index(drop=True).astype(dict(columns))
+
+
 def _stack(pieces: list[tuple[Row, dict[str, Any]]]) -> pd.DataFrame:
     """Put pieces one under the other: many small tables at once, which pandas is slow at."""
     if not pieces:
@@ -313,19 +318,6 @@ def _subset(
                 f"{activations.path} has no {what} {name!r}{closest(name, held)}; it holds "
                 f"{', '.join(held)}: extract again with it, or leave it out of the metrics."
             )
-
-
-def _ends(
-    activations: Activations, protocol: str, tokens: str, metrics: list[Metric]
-) -> tuple[Any, Any]:
-    """Readers of the first and the last layer, which read once and serve every layer."""
-    if not any("ends" in metric.inputs for metric in metrics):
-        return (lambda: None), (lambda: None)
-    first, last = (
-        activations.pooled(protocol, tokens, layer)
-        for layer in (activations.layers[0], activations.layers[-1])
-    )
-    return (lambda: first), (lambda: last)
 
 
 def _report(rows: Rows) -> None:

@@ -1,0 +1,237 @@
+"""InfoNCE: can a view of a prompt be told from all others by its other view?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from layerwise.config.base import Section
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas.spectra import unit_pair
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import Overall, PerPrompt, metric
+
+# Anchors compared at a time: a block of similarities stays in the cache.
+BLOCK = 512
+# Up to this size of s/τ the exponentials of all similarities fit one common scale, in float32 too.
+COMMON_SCALE = 40.0
+
+
+class Settings(Section):
+    """Settings of InfoNCE, the loss and the bound."""
+
+    temperature: float = Field(0.1, gt=0, description="Temperature τ.")
+
+
+@dataclass(frozen=True)
+class Losses:
+    """InfoNCE prompt by prompt.
+
+    Attributes
+    ----------
+    own : array, shape (N,)
+        Loss of each prompt, the mean over its two anchors, in nats; not below 0.
+    pull : array, shape (N,)
+        Derivative of the sum of all losses by the prompt's weight as one of the *others*: how
+        often its views are mistaken for the positive. The mean is 1.
+    """
+
+    own: Array
+    pull: Array
+
+    @property
+    def stderr(self) -> float:
+        """Standard error of the mean loss.
+
+        The losses are no independent values: a prompt that is near to many raises all of theirs.
+        Their standard deviation over √N would be half of what a jackknife gives.
+        """
+        return uncertainty.from_weights((self.own + self.pull) / len(self.own))
+
+
+def infonce_losses(A: Array, B: Array, temperature: float) -> Losses:
+    """Losses ``-log(exp(s_pos/τ) / Σ_{others} exp(s/τ))``, s the inner product.
+
+    Parameters
+    ----------
+    A, B : array, shape (N, D)
+        Two views of the same prompts, row by row; of unit length for cosine similarity.
+    temperature : float
+        τ.
+    """
+    n = len(A)
+    Z = np.concatenate([A, B])
+    positive = np.einsum("ij,ij->i", A, B) / temperature
+    top = float(np.einsum("ij,ij->i", Z, Z).max()) / temperature
+    if top <= COMMON_SCALE:
+        log_sums, pull = _by_halves(Z, temperature, top)
+    else:
+        log_sums, pull = _by_rows(Z, temperature)
+    own = (log_sums[:n] + log_sums[n:]) / 2 - positive
+    return Losses(np.asarray(own), np.asarray((pull[:n] + pull[n:]) / 2))
+
+
+def _by_halves(Z: Array, temperature: float, top: float) -> tuple[Array, Array]:
+    """Log of each anchor's sum and each anchor's share in all sums, by half of the matrix.
+
+    Similarities are symmetric, so each block above the diagonal serves its rows and its columns.
+    No similarity exceeds `top`, the largest squared norm, which keeps every exponential below 1.
+    """
+    size = len(Z)
+    sums, pull = np.zeros(size), np.zeros(size)
+    kept: list[tuple[slice, slice, npt.NDArray[np.float32]]] = []
+    for i in range(0, size, BLOCK):
+        for j in range(i, size, BLOCK):
+            rows, columns = slice(i, i + BLOCK), slice(j, j + BLOCK)
+            block = Z[rows] @ Z[columns].T
+            block *= 1 / temperature
+            block -= top
+            np.exp(block, out=block)
+            if i == j:
+                np.fill_diagonal(block, 0.0)
+            else:
+                sums[columns] += block.sum(axis=0)
+            sums[rows] += block.sum(axis=1)
+            # The shares serve the standard error alone; float32 halves what is kept for them.
+            kept.append((rows, columns, block.astype(np.float32)))
+    inverse = (1 / sums).astype(np.float32)
+    for rows, columns, exponentials in kept:
+        pull[columns] += inverse[rows] @ exponentials
+        if rows != columns:
+            pull[rows] += exponentials @ inverse[columns]
+    return np.log(sums) + top, pull
+
+
+def _by_rows(Z: Array, temperature: float) -> tuple[Array, Array]:
+    """The same with a scale for each anchor: for a small τ, or for vectors of any length."""
+    log_sums, pull = np.empty(len(Z)), np.zeros(len(Z))
+    for i in range(0, len(Z), BLOCK):
+        block = Z[i : i + BLOCK] @ Z.T / temperature
+        block[np.arange(len(block)), np.arange(i, i + len(block))] = -np.inf
+        top = block.max(axis=1, keepdims=True)
+        shares = np.exp(block - top)
+        sums = shares.sum(axis=1, keepdims=True)
+        log_sums[i : i + BLOCK] = (np.log(sums) + top)[:, 0]
+        pull += (shares / sums).sum(axis=0)
+    return log_sums, pull
+
+
+def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
+    """InfoNCE loss of two views, with cosine similarity (Oord et al. 2018; Chen et al. 2020).
+
+    Parameters
+    ----------
+    A, B : array, shape (N, D)
+        Pooled embeddings of two views of N prompts, row by row. Prompts of which one is zero are
+        left out: it has no cosine. Computed in float64.
+    temperature : float
+        τ; 0.1 in the paper.
+
+    Returns
+    -------
+    float
+        In nats: 0 is perfect, log(2N - 1) is chance, at which all similarities are equal.
+
+    Raises
+    ------
+    UndefinedMetricError
+        For fewer than two prompts: nothing to tell a view from.
+
+    Examples
+    --------
+    >>> round(infonce(np.eye(8), np.eye(8)), 6)  # two views alike, other prompts orthogonal
+    0.000635
+    """
+    A, B, _ = unit_pair(A, B)
+    if len(A) < 2:
+        raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
+    return float(infonce_losses(A, B, temperature).own.mean())
+
+
+def infonce_mi_bound(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
+    """What one view tells of the other, at least: ``log(2N - 1)`` less the InfoNCE loss.
+
+    A lower bound on their mutual information (Oord et al. 2018). The parameters and errors are
+    those of `infonce`.
+
+    Returns
+    -------
+    float
+        In nats: 0 at chance (a little below is possible), at most log(2N - 1).
+
+    Examples
+    --------
+    >>> round(infonce_mi_bound(np.eye(8), np.eye(8)), 4)  # of log 15 = 2.7081
+    2.7074
+    """
+    A, B, _ = unit_pair(A, B)
+    return math.log(2 * len(A) - 1) - infonce(A, B, temperature)
+
+
+def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
+    """Loss of each prompt of a layer, NaN where a view of it is zero or no token of it counts.
+
+    ``paper``: cosine similarity. ``reference``: the plain inner product of the pooled (not again
+    normalised) embeddings, as in the released code, whence its values just below chance.
+    """
+    A, B = layer.pair
+    if layer.protocol == "reference":
+        kept = np.ones(len(A), dtype=bool)
+    else:
+        A, B, kept = unit_pair(A, B)
+    if len(A) < 2:
+        raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
+    places = np.flatnonzero(layer.kept_in_pair)[kept]
+    losses = infonce_losses(A, B, temperature)
+    values = np.full(len(layer.prompts), np.nan)
+    values[places] = losses.own
+    return PerPrompt(values, stderr=losses.stderr)
+
+
+@metric(
+    name="infonce",
+    label="InfoNCE loss",
+    unit="nats",
+    direction=-1,
+    range="0 to about log(2N - 1)",
+    source="Oord et al. 2018; Skean et al. 2025",
+    inputs=("pair",),
+    function=infonce,
+    settings=Settings,
+    min_prompts=2,
+    min_views=1,
+)
+def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
+    """The loss, a mean over prompts."""
+    yield layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
+
+
+@metric(
+    name="infonce_mi_bound",
+    label="Mutual information, InfoNCE bound",
+    unit="nats",
+    direction=1,
+    range="about 0 to log(2N - 1)",
+    source="Oord et al. 2018",
+    inputs=("pair",),
+    function=infonce_mi_bound,
+    settings=Settings,
+    section="infonce",
+    min_prompts=2,
+    min_views=1,
+    note="A lower bound on what one view tells of the other; it cannot exceed log(2N - 1).",
+)
+def compute_bound(layer: Layer, settings: Settings) -> Iterator[Overall]:
+    """``log(2N - 1)`` less the loss."""
+    losses = layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
+    defined = losses.values[np.isfinite(losses.values)]
+    n = len(defined)
+    bound = math.log(2 * n - 1) - float(defined.mean())
+    stderr = math.nan if losses.stderr is None else losses.stderr
+    yield Overall(bound, stderr, n)

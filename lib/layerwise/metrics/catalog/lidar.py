@@ -1,0 +1,294 @@
+"""LiDAR: how many directions tell prompts apart, in units of what augmentation does to them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from layerwise.config.base import Section
+from layerwise.errors import LayerwiseError
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, as_numpy
+from layerwise.metrics.formulas.entropy import (
+    entropy_from_eigenvalues,
+    entropy_gradient,
+    reference_entropy,
+    reference_gradient,
+)
+from layerwise.metrics.formulas.spectra import centred, significant
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
+
+Views = npt.NDArray[np.floating]
+
+# Contrasts multiplied at once: longer products run nearer to the machine's rate.
+AT_ONCE = 4
+# The standard error asks how much each prompt adds to the scatter within classes, summed over all
+# directions: so many terms that a few of its contrasts tell.
+CONTRASTS_FOR_ERROR = 4
+
+
+class Settings(Section):
+    """Settings of LiDAR."""
+
+    delta: float = Field(
+        1e-4,
+        gt=0,
+        description="δ, added to the diagonal of the within-class scatter, in squared units of "
+        "activation.",
+    )
+
+
+@dataclass(frozen=True)
+class Whitened:
+    """Classes in coordinates in which the within-class scatter is the identity.
+
+    Attributes
+    ----------
+    classes : array, shape (D', N)
+        ``Σ_w^{-1/2} (μ_n - μ) / √N``. Its squared singular values are the eigenvalues of
+        ``Σ_w^{-1/2} Σ_b Σ_w^{-1/2}``.
+    scatter_along : callable
+        From directions w_i, shape (D', R), to ``w_iᵀ S_n w_i`` for each prompt, S_n its part of
+        the whitened within-class scatter, shape (N, R).
+    """
+
+    classes: Array
+    scatter_along: Callable[[Array], Array]
+
+
+def contrasts(views: Views, total: Array, at_once: int = AT_ONCE) -> Iterator[Array]:
+    """V - 1 orthonormal contrasts between the views of each prompt, in place of V residuals.
+
+    ``h_j = (x_1 + … + x_j - j x_{j+1}) / √(j (j + 1))`` (Helmert): the sum of ``h_j h_jᵀ`` is that
+    of ``(x_v - μ)(x_v - μ)ᵀ`` exactly, with one product less, and none of them is redundant.
+
+    Parameters
+    ----------
+    views : array, shape (V, N, D)
+    total : array, shape (N, D)
+        Filled with the sum over views as they pass; what it held before does not matter.
+    at_once : int
+        How many contrasts to stack.
+
+    Yields
+    ------
+    array, shape (k N, D), float64, k ≤ at_once
+        Valid until the next.
+    """
+    v, n, d = views.shape
+    stack = np.empty((min(at_once, v - 1) * n, d))
+    total[...] = views[0]
+    filled = 0
+    for j in range(1, v):
+        contrast = stack[filled : filled + n]
+        contrast[...] = views[j]
+        contrast *= -j
+        contrast += total
+        contrast /= math.sqrt(j * (j + 1))
+        total += views[j]
+        filled += n
+        if filled == len(stack) or j == v - 1:
+            yield stack[:filled]
+            filled = 0
+
+
+def whiten(views: Views, delta: float) -> Whitened:
+    """Whiten class means by the within-class scatter.
+
+    Any square root of ``Σ_w = Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ / (N V) + δ I`` gives the same
+    eigenvalues, so the Cholesky factor serves. Where there are fewer contrasts than dimensions
+    (N (V - 1) < D), Σ_w is δ outside their span: their thin SVD then replaces the D x D matrix,
+    and nothing is lost between δ and the largest eigenvalue.
+
+    Parameters
+    ----------
+    views : array, shape (V, N, D)
+        Any float type; computed in float64.
+    delta : float
+    """
+    v, n, d = views.shape
+    if n * (v - 1) < d:
+        return _whiten_by_svd(views, delta)
+    # Scipy takes as long to import as all metrics together, and only this one needs it.
+    from scipy import linalg
+
+    total, within = np.empty((n, d)), np.zeros((d, d))
+    for contrast in contrasts(views, total):
+        within += contrast.T @ contrast
+    within /= n * v
+    within[np.diag_indices(d)] += delta
+    factor = np.linalg.cholesky(within)
+
+    def scatter_along(directions: Array) -> Array:
+        axes = linalg.solve_triangular(factor, directions, lower=True, trans="T")
+        along: Array = np.zeros((n, directions.shape[1]))
+        used = min(v - 1, CONTRASTS_FOR_ERROR)
+        for contrast in contrasts(views[: used + 1], np.empty((n, d)), at_once=1):
+            along += np.square(contrast @ axes)
+        return np.asarray(along * ((v - 1) / (n * v * used)))
+
+    classes = linalg.solve_triangular(factor, _between(total / v), lower=True, check_finite=False)
+    return Whitened(np.asarray(classes), scatter_along)
+
+
+def _between(means: Array) -> Array:
+    """Class means less their mean over the root of N, one a column, shape (D, N)."""
+    return np.asarray(centred(means).T / math.sqrt(len(means)))
+
+
+def _whiten_by_svd(views: Views, delta: float) -> Whitened:
+    v, n, d = views.shape
+    total = np.empty((n, d))
+    (stack,) = contrasts(views, total, at_once=v - 1)
+    between = _between(total / v)
+    left, sigma, basis = map(
+        np.asarray, np.linalg.svd(stack / math.sqrt(n * v), full_matrices=False)
+    )
+    inside = basis @ between
+    outside = between - basis.T @ inside
+    scale = np.sqrt(sigma**2 + delta)
+    scores = left * (sigma / scale)
+
+    def scatter_along(directions: Array) -> Array:
+        along = np.square(scores @ directions[: len(sigma)])
+        return np.asarray(along.reshape(v - 1, n, -1).sum(axis=0))
+
+    classes = np.concatenate([inside / scale[:, None], outside / math.sqrt(delta)])
+    return Whitened(classes, scatter_along)
+
+
+def discriminants(classes: Array) -> tuple[Array, Array, Array]:
+    """Eigenvalues and eigenvectors of ``C Cᵀ`` from the smaller of it and ``Cᵀ C``.
+
+    Parameters
+    ----------
+    classes : array C, shape (D', N)
+
+    Returns
+    -------
+    values : array, shape (R,), R = min(D', N)
+        Descending, insignificant ones 0.
+    directions : array, shape (D', R)
+        Eigenvectors; 0 where the eigenvalue is.
+    energy : array, shape (N, R)
+        ``(w_iᵀ c_n)²``.
+    """
+    rows, columns = classes.shape
+    if rows <= columns:
+        values, vectors = np.linalg.eigh(classes @ classes.T)
+        values, directions = significant(values[::-1]), vectors[:, ::-1]
+        return values, directions, np.square(classes.T @ directions)
+    values, vectors = np.linalg.eigh(classes.T @ classes)
+    values, vectors = significant(values[::-1]), vectors[:, ::-1]
+    inverse = np.divide(1.0, np.sqrt(values), out=np.zeros_like(values), where=values > 0)
+    return values, classes @ (vectors * inverse), np.square(vectors) * values
+
+
+def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
+    """LiDAR of augmented views, each prompt a class (Thilak et al. 2024).
+
+    ``Σ_b`` is the scatter of class means and ``Σ_w`` that within classes plus δ on the diagonal,
+    both averages; the eigenvalues of ``Σ_w^{-1/2} Σ_b Σ_w^{-1/2}`` are made to sum to 1; LiDAR is
+    the exponential of their entropy.
+
+    Parameters
+    ----------
+    views : array, shape (V, N, D)
+        V ≥ 2 views of N ≥ 2 prompts. Computed in float64, since Σ_w spans from δ to the square of
+        the largest activation.
+    delta : float
+        δ, in squared units of activation.
+
+    Returns
+    -------
+    float
+        1 to min(N - 1, D).
+
+    Raises
+    ------
+    UndefinedMetricError
+        For fewer than two views or prompts, or if all class means are equal.
+    LayerwiseError
+        If a value is NaN or infinite.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> prompts = np.eye(6, 20)  # six prompts, each its own direction
+    >>> round(lidar(prompts + 0.001 * rng.normal(size=(16, 6, 20))), 1)
+    5.0
+    """
+    array = as_numpy(views)
+    if array.dtype.kind != "f":
+        array = array.astype(np.float64)
+    if array.ndim != 3 or 0 in array.shape:
+        raise LayerwiseError(f"Views of shape (V, N, D) are wanted, got {array.shape}.")
+    _check(array)
+    finite = np.isfinite(array).all(axis=(0, 2))
+    if not finite.all():
+        row = int(np.argmin(finite))
+        raise LayerwiseError(f"NaN or infinity in a view of row {row}; leave the row out.")
+    classes = whiten(array, delta).classes
+    gram = classes @ classes.T if len(classes) <= classes.shape[1] else classes.T @ classes
+    values = significant(np.asarray(np.linalg.eigvalsh(gram)))
+    _check_spread(values)
+    return float(np.exp(entropy_from_eigenvalues(values)))
+
+
+def _check(views: Views) -> None:
+    v, n, _ = views.shape
+    if v < 2 or n < 2:
+        raise UndefinedMetricError(
+            f"LiDAR needs two prompts with two augmented views each, here are {n} with {v}."
+        )
+
+
+def _check_spread(values: Array) -> None:
+    if not values.any():
+        raise UndefinedMetricError("LiDAR is not defined where all prompts have one mean.")
+
+
+@metric(
+    name="lidar",
+    label="LiDAR",
+    unit="",
+    direction=1,
+    range="1 to min(N - 1, D)",
+    source="Thilak et al. 2024",
+    inputs=("views",),
+    function=lidar,
+    settings=Settings,
+    normalizations={"reference": NORMALIZATIONS},
+    min_prompts=2,
+    min_views=2,
+    note="Under ``reference`` the entropy itself, in nats, of any order.",
+)
+def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
+    """Effective number of discriminant directions, over all augmented views."""
+    views = layer.views
+    _check(views)
+    n, hidden = views.shape[1:]
+    whitened = whiten(views, settings.delta)
+    values, directions, energy = discriminants(whitened.classes)
+    _check_spread(values)
+
+    # dλ_i = u_iᵀ (dΣ_b - λ_i dΣ_w) u_i by each prompt's weight, u_i the generalised eigenvectors.
+    moves = energy - whitened.scatter_along(directions) * values
+
+    def stderr(gradient: Array) -> float:
+        return uncertainty.from_weights(moves @ gradient)
+
+    if layer.protocol == "paper":
+        value = float(np.exp(entropy_from_eigenvalues(values)))
+        yield Overall(value, stderr(value * entropy_gradient(values, 1.0)), n)
+        return
+    for alpha in layer.settings.alphas:
+        value = float(reference_entropy(values, alpha, float(hidden)))
+        error = stderr(reference_gradient(values, alpha))
+        yield Overall(value, error, n, size=n, alpha=alpha)

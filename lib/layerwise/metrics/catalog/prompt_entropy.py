@@ -1,0 +1,68 @@
+"""Prompt entropy: how widely the tokens of one prompt spread at a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.metrics.formulas.entropy import (
+    entropy,
+    entropy_from_eigenvalues,
+    reference_entropy,
+)
+from layerwise.metrics.layer import Layer
+from layerwise.metrics.registry import NORMALIZATIONS, PerPrompt, metric
+
+
+def prompt_entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
+    """Matrix-based entropy ``S_α`` of one prompt's token states (Skean et al. 2025, equation 1).
+
+    Parameters
+    ----------
+    Z : array, shape (T, D)
+        One token a row. Computed in float64.
+    alpha : float
+        Order: above 0; 1, 2 and ``math.inf`` included.
+
+    Returns
+    -------
+    float
+        In nats, 0 (all tokens along one direction) to log min(T, D).
+
+    Raises
+    ------
+    UndefinedMetricError
+        If every state is zero.
+
+    Examples
+    --------
+    >>> Z = [[1, 0, 0], [0, 1, 0], [0, 1, 0]]
+    >>> round(prompt_entropy(Z), 4), round(prompt_entropy(Z, alpha=2), 4)
+    (0.6365, 0.5878)
+    """
+    return entropy(Z, alpha)
+
+
+@metric(
+    name="prompt_entropy",
+    label="Prompt entropy",
+    unit="nats",
+    direction=-1,
+    range="0 to log min(T, D)",
+    source="Skean et al. 2025, equation 1; Wei et al. 2024",
+    inputs=("spectra",),
+    function=prompt_entropy,
+    normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
+    note="The direction is the paper's reading of decoders: they score best where entropy dips.",
+)
+def compute(layer: Layer) -> Iterator[PerPrompt]:
+    """``S_α`` of each prompt's token states; the layer's value is the mean over prompts."""
+    sizes = layer.n_tokens.astype(np.float64)
+    for alpha in layer.settings.alphas:
+        if layer.protocol == "reference":
+            values = reference_entropy(layer.spectra, alpha, sizes)
+        else:
+            values = entropy_from_eigenvalues(layer.spectra, alpha)
+        yield PerPrompt(values, sizes, alpha)

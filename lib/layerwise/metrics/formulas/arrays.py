@@ -1,0 +1,57 @@
+"""Arrays as the formulas take them: float64, finite, of the shape that is wanted."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.errors import LayerwiseError
+
+Array: TypeAlias = npt.NDArray[np.float64]
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+class UndefinedMetricError(LayerwiseError):
+    """The metric has no value on these data; the message says why.
+
+    The tables leave such a row out and log the reason; in a notebook the sentence is raised.
+    """
+
+
+def as_numpy(values: Any) -> npt.NDArray[Any]:
+    """Numpy's view of an array, a nested list or a torch tensor (bfloat16, which numpy lacks, too)."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().double().numpy()
+    return np.asarray(values)
+
+
+def check_matrix(Z: npt.ArrayLike, names: tuple[str, ...] | None = None) -> Array:
+    """`Z` as a float64 matrix of at least one row and column, all finite.
+
+    Parameters
+    ----------
+    Z : array, shape (N, D)
+    names : tuple of N str, optional
+        What the rows are called in the error.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is not a matrix, is empty, or a row has NaN or infinity: the message names the row.
+    """
+    matrix = as_numpy(Z).astype(np.float64, copy=False)
+    if matrix.ndim != 2 or matrix.size == 0:
+        raise LayerwiseError(
+            f"A matrix with one vector a row is wanted, got an array of shape {matrix.shape}."
+        )
+    finite = np.atleast_1d(np.isfinite(matrix).all(axis=1))
+    if not finite.all():
+        row = int(np.argmin(finite))
+        who = f"prompt {names[row]!r}" if names else f"row {row}"
+        raise LayerwiseError(
+            f"NaN or infinity in {who} ({int((~finite).sum())} of {len(finite)} rows have some); "
+            "extract in float32, or leave the row out."
+        )
+    return matrix

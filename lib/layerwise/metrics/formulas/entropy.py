@@ -1,0 +1,231 @@
+"""Matrix-based entropy of a set of vectors: the Rényi entropy of its spectrum.
+
+For a matrix Z of T rows, ``K = Z Zᵀ`` has eigenvalues λ_i ≥ 0, ``p_i = λ_i / Σλ``, and
+
+    S_α = log(Σ p_i^α) / (1 - α),  S_1 = -Σ p log p,  S_2 = -log Σ p²,  S_∞ = -log max p
+
+in nats (Giraldo et al. 2014; Skean et al. 2025, arXiv 2502.02013, equation 1). All is float64.
+
+Bounds and theorems, each of which has a test:
+
+- ``0 ≤ S_α ≤ log rank(Z) ≤ log min(T, D)``; S_α does not grow with α.
+- Theorem 1 of Skean et al. (2025) prints ``EffRank(Z) ≤ exp(S_1(Z))``. With Roy & Vetterli's
+  effective rank, over singular values, it is the other way round: ``exp(S_1) ≤ EffRank ≤ rank``.
+  The proof infers majorisation from σ_i ≥ λ_i, but once both are made to sum to 1 the squares
+  are the more concentrated of the two.
+- Theorems 5 and 6 there (Theorem 2 in the text) are about ``‖K‖_F²`` without the trace that
+  equation 1 divides by. With it, both of their cases (prompts of maximal and of minimal entropy,
+  independent directions) give a dataset entropy S_2 of about log N: nothing is left of the
+  difference. The mean of L identical unit rows is that row, not N/L times it, so Theorem 6's
+  N³/L² is N.
+- Theorem 3 there ends in ``… ≤ H(Z)``, read as the matrix-based entropy. S_1 cannot exceed
+  log D, while log N - InfoNCE can: two dimensions and many well-separated prompts suffice.
+- Figure 7's caption says that larger α lets smaller eigenvalues count more: it is less.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.spectra import gram_spectrum, significant
+
+# So near to 1, log(Σ p^α) / (1 - α) is mostly rounding, and S_1 with its slope in α,
+# minus half the variance of log p, is exact to the square of the distance.
+NEAR_ONE = 1e-5
+
+
+def entropy_from_eigenvalues(eigenvalues: Array, alpha: float = 1.0) -> Array:
+    """Rényi entropy of order `alpha` of spectra, along the last axis.
+
+    Parameters
+    ----------
+    eigenvalues : array, shape (..., R)
+        Zero-padded or not, in any order. Values below rounding (R times the machine epsilon,
+        of the largest) and negative ones count as 0.
+    alpha : float
+        Above 0; 1, 2 and ``math.inf`` included.
+
+    Returns
+    -------
+    array, shape (...)
+        In nats, 0 to log R. NaN where a spectrum is all zeros: it has no entropy.
+
+    Raises
+    ------
+    ValueError
+        If `alpha` is not above 0.
+    """
+    if not alpha > 0:
+        raise ValueError(f"alpha must be above 0, not {alpha}")
+    values = significant(np.asarray(eigenvalues, dtype=np.float64))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        p = values / values.sum(axis=-1, keepdims=True)
+        if abs(alpha - 1) < NEAR_ONE:
+            log_p = np.log(np.where(p > 0, p, 1.0))
+            first = (p * log_p).sum(axis=-1)
+            spread = (p * np.square(log_p)).sum(axis=-1) - first**2
+            result = -first - (alpha - 1) / 2 * spread
+        elif alpha == 2:
+            result = -np.log(np.square(p).sum(axis=-1))
+        elif math.isinf(alpha):
+            result = -np.log(p.max(axis=-1))
+        else:
+            # Powers of p / max p neither under- nor overflow, however large alpha is.
+            top = p.max(axis=-1, keepdims=True)
+            ratio = p / top
+            powers = np.where(ratio > 0, np.power(ratio, alpha), ratio).sum(axis=-1)
+            result = (alpha * np.log(top[..., 0]) + np.log(powers)) / (1 - alpha)
+    # Rounding can put a one-point spectrum at -1e-16.
+    return np.asarray(np.maximum(result, 0.0))
+
+
+def entropy_gradient(eigenvalues: Array, alpha: float) -> Array:
+    """Derivative of S_α by each eigenvalue of one spectrum, shape (R,); 0 at zero eigenvalues."""
+    values = significant(np.asarray(eigenvalues, dtype=np.float64))
+    total = values.sum()
+    positive = values > 0
+    p = values[positive] / total
+    if abs(alpha - 1) < NEAR_ONE:
+        slope = -(np.log(p) - (p * np.log(p)).sum()) / total
+    elif math.isinf(alpha):
+        slope = (1 - (p == p.max()) / p.max() / (p == p.max()).sum()) / total
+    else:
+        ratio = p / p.max()
+        share = np.power(ratio, alpha) / np.power(ratio, alpha).sum() / p
+        slope = alpha / (1 - alpha) * (share - 1) / total
+    gradient = np.zeros_like(values)
+    gradient[positive] = slope
+    return gradient
+
+
+def entropy(Z: Array, alpha: float = 1.0) -> float:
+    """Matrix-based entropy S_α of the rows of `Z`.
+
+    Parameters
+    ----------
+    Z : array, shape (T, D)
+        One vector a row, any float type; computed in float64.
+    alpha : float
+        Above 0; 1, 2 and ``math.inf`` included.
+
+    Returns
+    -------
+    float
+        In nats, 0 to log min(T, D).
+
+    Raises
+    ------
+    UndefinedMetricError
+        If every row is zero.
+    LayerwiseError
+        If a value is NaN or infinite.
+    """
+    Z = check_matrix(Z)
+    if alpha == 2:
+        value = collision_entropy(Z @ Z.T if len(Z) <= Z.shape[1] else Z.T @ Z)
+    else:
+        value = float(entropy_from_eigenvalues(gram_spectrum(Z), alpha))
+    if math.isnan(value):
+        raise UndefinedMetricError("The entropy of vectors that are all zero is not defined.")
+    return value
+
+
+def collision_entropy(K: Array) -> float:
+    """S_2 of a symmetric matrix, without eigenvalues: ``-log(‖K‖_F² / tr(K)²)``.
+
+    NaN if the trace is 0.
+    """
+    trace = float(np.trace(K))
+    if trace <= 0:
+        return math.nan
+    return max(-math.log(float(np.einsum("ij,ij->", K, K)) / trace**2), 0.0)
+
+
+def reference_entropy(spectra: Array, alpha: float, n: Array | float) -> Array:
+    """Entropies as the released code computes them from a clamped matrix's eigenvalues.
+
+    The eigenvalues above 0 are made to sum to 1, though the negative ones that clamping brings
+    are part of the trace. For alpha = 2 there is a shortcut, ``-log(Σ λ² / n²)``, right only
+    where the trace is n; it can be negative.
+
+    Parameters
+    ----------
+    spectra : array, shape (..., R)
+        Signed eigenvalues, zero-padded.
+    alpha : float
+    n : array, shape (...)
+        Rows of each matrix.
+
+    Returns
+    -------
+    array, shape (...)
+        In nats; NaN where the spectrum is all zeros.
+    """
+    if alpha != 2:
+        return entropy_from_eigenvalues(spectra, alpha)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        squares = np.square(spectra).sum(axis=-1)
+        return np.where(squares > 0, -np.log(squares / np.square(n)), np.nan)
+
+
+def reference_gradient(spectrum: Array, alpha: float) -> Array:
+    """Derivative of `reference_entropy` by each eigenvalue of one spectrum, shape (R,)."""
+    if alpha == 2:
+        return np.asarray(-2 * spectrum / np.square(spectrum).sum())
+    return entropy_gradient(spectrum, alpha)
+
+
+def effective_ranks(eigenvalues: Array) -> Array:
+    """Effective ranks of spectra of Gram matrices, along the last axis.
+
+    Singular values are the roots of these eigenvalues, so that one smaller than 1e-7 of the
+    largest is lost in rounding; in a sum of up to a few hundred it does not show at 1e-4.
+
+    Parameters
+    ----------
+    eigenvalues : array, shape (..., R)
+        Zero-padded or not.
+
+    Returns
+    -------
+    array, shape (...)
+        1 to R; NaN where all are zero.
+    """
+    return np.asarray(np.exp(entropy_from_eigenvalues(np.sqrt(significant(eigenvalues)))))
+
+
+def normalise(value: Array | float, normalization: str, n: Array | float, d: float) -> Array:
+    """Divide entropies by what their name says.
+
+    Parameters
+    ----------
+    value : array or float
+        Entropies in nats.
+    normalization : str
+        ``raw``; ``logN`` (÷ log n); ``logD`` (÷ log d); ``logNlogD`` (÷ log n log d);
+        ``maxEntropy`` (÷ log min(n, d), so that it is 0 to 1).
+    n : array or float
+        Rows of the matrix: tokens of a prompt, or prompts.
+    d : float
+        Its columns: the hidden width.
+
+    Returns
+    -------
+    array
+        NaN where the divisor is 0 (one row or one column): such an entropy is always 0, and its
+        share of the maximum is not defined.
+    """
+    # No rows (a prompt of which no token counts) are as little of a divisor as one.
+    log_n, log_d = np.log(np.maximum(n, 1.0)), np.log(float(d))
+    divisor = {
+        "raw": np.float64(1.0),
+        "logN": log_n,
+        "logD": log_d,
+        "logNlogD": log_n * log_d,
+        "maxEntropy": np.minimum(log_n, log_d),
+    }[normalization]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray(np.where(divisor > 0, value / divisor, np.nan))

@@ -1,0 +1,129 @@
+"""Spectra of sets of vectors, and how far each vector carries them.
+
+Everything here is float64, whatever comes in: a Gram matrix in float32 loses the eigenvalues
+below 1e-7 of the largest, and in the middle layers of decoders one direction alone can be
+1e4 times the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.errors import LayerwiseError
+from layerwise.metrics.formulas.arrays import Array, Mask, check_matrix
+
+EPSILON = float(np.finfo(np.float64).eps)
+
+
+def significant(eigenvalues: Array) -> Array:
+    """Eigenvalues with those at the level of rounding, and the negative ones, set to 0.
+
+    The level is R times the machine epsilon times the largest, R the length of the last axis, as
+    for the numerical rank. Orders of entropy below 1 would otherwise count the noise.
+    """
+    top = eigenvalues.max(axis=-1, keepdims=True, initial=0.0)
+    level = eigenvalues.shape[-1] * EPSILON * top
+    return np.where(eigenvalues > level, eigenvalues, 0.0)
+
+
+def gram_spectrum(Z: npt.ArrayLike) -> Array:
+    """Eigenvalues of ``Z Zᵀ`` that can be above 0, descending.
+
+    ``Z Zᵀ`` and ``Zᵀ Z`` have the same ones; the smaller of the two is decomposed.
+
+    Parameters
+    ----------
+    Z : array, shape (N, D)
+
+    Returns
+    -------
+    array, shape (min(N, D),), float64, not below 0
+    """
+    matrix = check_matrix(Z)
+    gram = matrix @ matrix.T if len(matrix) <= matrix.shape[1] else matrix.T @ matrix
+    values: Array = np.asarray(np.linalg.eigvalsh(gram))
+    return np.maximum(values[::-1], 0.0)
+
+
+def centred(X: Array) -> Array:
+    """Rows less their mean, shape (N, D); all zero where they differ by rounding alone."""
+    rows = np.asarray(X - X.mean(axis=0))
+    rounding = len(X) * EPSILON * np.abs(X).max(initial=0.0)
+    return rows if np.abs(rows).max(initial=0.0) > rounding else np.zeros_like(rows)
+
+
+def unit_rows(X: Array) -> tuple[Array, Mask]:
+    """Rows of unit length, and which rows have one: a zero vector has no direction.
+
+    Returns
+    -------
+    rows : array, shape (M, D)
+        Of the M rows that are not zero.
+    kept : bool array, shape (N,)
+    """
+    norms = np.linalg.norm(X, axis=1)
+    kept = norms > 0
+    return X[kept] / norms[kept, None], kept
+
+
+def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:
+    """Two views with rows of unit length, without the prompts of which one view is zero.
+
+    Returns
+    -------
+    A, B : array, shape (M, D)
+    kept : bool array, shape (N,)
+
+    Raises
+    ------
+    LayerwiseError
+        If the views differ in shape, or have NaN or infinity.
+    """
+    A, B = check_matrix(A), check_matrix(B)
+    if A.shape != B.shape:
+        raise LayerwiseError(
+            f"Two views of the same prompts must have one shape, not {A.shape} and {B.shape}."
+        )
+    norm_a, norm_b = np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1)
+    kept = (norm_a > 0) & (norm_b > 0)
+    return A[kept] / norm_a[kept, None], B[kept] / norm_b[kept, None], kept
+
+
+@dataclass(frozen=True)
+class SampleSpectrum:
+    """The spectrum of ``Xᵀ X`` and each row's part in it.
+
+    Attributes
+    ----------
+    values : array, shape (R,), R = min(N, D)
+        Eigenvalues λ_i, descending, insignificant ones 0.
+    energy : array, shape (N, R)
+        ``(u_iᵀ x_n)²``, u_i the eigenvectors: what λ_i gains per unit of weight on row n. Its
+        columns sum to λ_i.
+    """
+
+    values: Array
+    energy: Array
+
+    @classmethod
+    def of(cls, X: Array) -> SampleSpectrum:
+        """Decompose the smaller of ``X Xᵀ`` and ``Xᵀ X``."""
+        if len(X) <= X.shape[1]:
+            values, vectors = np.linalg.eigh(X @ X.T)
+            values, vectors = significant(values[::-1]), vectors[:, ::-1]
+            return cls(values, np.square(vectors) * values)
+        values, vectors = np.linalg.eigh(X.T @ X)
+        return cls(significant(values[::-1]), np.square(X @ vectors[:, ::-1]))
+
+    def pull(self, gradient: Array) -> Array:
+        """Derivative of a function of the spectrum by each row's weight, shape (N,).
+
+        Parameters
+        ----------
+        gradient : array, shape (R,)
+            Derivative by each eigenvalue.
+        """
+        return np.asarray(self.energy @ gradient)

@@ -1,0 +1,339 @@
+"""What a metric sees: one layer of an activations file, or of arrays in memory.
+
+Arrays are read when first asked for, since most metrics need few of them, and are shared by the
+metrics of a layer. Prompts of which no token counts (a one-token prompt, ``drop_first``) are left
+out.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.errors import LayerwiseError
+from layerwise.metrics.formulas.arrays import (
+    Array,
+    Mask,
+    UndefinedMetricError,
+    as_numpy,
+    check_matrix,
+)
+from layerwise.metrics.formulas.spectra import SampleSpectrum, centred
+
+if TYPE_CHECKING:
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics.registry import Metric
+
+Floats = npt.NDArray[Any]
+Counts = npt.NDArray[np.int64]
+T = TypeVar("T")
+
+
+class Reader(Protocol):
+    """What is read of `layerwise.activations.layout.Activations`, and of `Arrays`."""
+
+    prompts: tuple[str, ...]
+    hidden: int
+    n_views: int
+    has_spectra: bool
+    has_curvature: bool
+
+    def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0, /) -> Floats: ...
+    def views(self, protocol: str, tokens: str, layer: int, /) -> Floats: ...
+    def spectrum(self, protocol: str, tokens: str, layer: int, /) -> Floats: ...
+    def curvature(self, protocol: str, tokens: str, layer: int, /) -> Floats: ...
+    def n_tokens(self, tokens: str, layer: int, view: int = 0, /) -> Floats: ...
+    def first(self, protocol: str, tokens: str, /) -> Floats: ...
+    def last(self, protocol: str, tokens: str, /) -> Floats: ...
+
+
+class Arrays:
+    """Arrays in memory, read as one layer of an activations file is.
+
+    Whatever protocol, choice of tokens and layer are asked for, these are what is read.
+
+    Parameters
+    ----------
+    views : array, shape (V + 1, N, D) or (N, D)
+        Pooled embeddings; entry 0 is the prompt itself, the others its augmented views.
+    spectra : array, shape (N, R), optional
+        Eigenvalues of each prompt's token Gram matrix, zero-padded.
+    curvature : array, shape (N,), optional
+        In radians, NaN where a prompt has none.
+    n_tokens : array, shape (V + 1, N), optional
+        Tokens that count, of each view of each prompt; 1 by default.
+    ends : two arrays, shape (N, D), optional
+        Pooled embeddings of the first and of the last layer.
+    """
+
+    def __init__(
+        self,
+        views: npt.ArrayLike,
+        *,
+        spectra: npt.ArrayLike | None = None,
+        curvature: npt.ArrayLike | None = None,
+        n_tokens: npt.ArrayLike | None = None,
+        ends: Sequence[npt.ArrayLike] | None = None,
+        prompts: Sequence[str] | None = None,
+    ) -> None:
+        array = as_numpy(views)
+        self._views = array[None] if array.ndim == 2 else array
+        self.n_views, n, self.hidden = self._views.shape
+        self._spectra, self._curvature, self._ends = spectra, curvature, ends
+        self._counts = np.ones((self.n_views, n)) if n_tokens is None else as_numpy(n_tokens)
+        self.prompts = tuple(map(str, range(n)) if prompts is None else prompts)
+        self.has_spectra, self.has_curvature = spectra is not None, curvature is not None
+
+    @classmethod
+    def of(cls, reader: Reader, protocol: str, tokens: str, layer: int) -> Arrays:
+        """Read all arrays of one layer."""
+        at = protocol, tokens, layer
+        return cls(
+            reader.views(*at),
+            spectra=reader.spectrum(*at) if reader.has_spectra else None,
+            curvature=reader.curvature(*at) if reader.has_curvature else None,
+            n_tokens=[reader.n_tokens(tokens, layer, view) for view in range(reader.n_views)],
+            ends=(reader.first(protocol, tokens), reader.last(protocol, tokens)),
+            prompts=reader.prompts,
+        )
+
+    def subset(self, prompts: npt.ArrayLike) -> Arrays:
+        """The arrays of some prompts (indices)."""
+        rows = np.asarray(prompts)
+        return Arrays(
+            self._views[:, rows],
+            spectra=self.spectrum()[rows] if self.has_spectra else None,
+            curvature=self.curvature()[rows] if self.has_curvature else None,
+            n_tokens=self._counts[:, rows],
+            ends=None if self._ends is None else [as_numpy(end)[rows] for end in self._ends],
+            prompts=np.asarray(self.prompts, dtype=object)[rows].tolist(),
+        )
+
+    def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:  # noqa: ARG002
+        """Pooled embeddings of one view, shape (N, D)."""
+        return np.asarray(self._views[view])
+
+    def views(self, *_: object) -> Floats:
+        """Pooled embeddings of all views, shape (V + 1, N, D)."""
+        return self._views
+
+    def spectrum(self, *_: object) -> Floats:
+        """Eigenvalues of each prompt's token Gram matrix, shape (N, R)."""
+        return as_numpy(self._spectra)
+
+    def curvature(self, *_: object) -> Floats:
+        """Curvature of each prompt in radians, shape (N,)."""
+        return as_numpy(self._curvature)
+
+    def n_tokens(self, tokens: str, layer: int, view: int = 0) -> Floats:  # noqa: ARG002
+        """Number of tokens that count in each prompt, shape (N,)."""
+        return np.asarray(self._counts[view])
+
+    def first(self, *_: object) -> Floats:
+        """Pooled embeddings of the first layer, shape (N, D)."""
+        return self._end(0)
+
+    def last(self, *_: object) -> Floats:
+        """Pooled embeddings of the last layer, shape (N, D)."""
+        return self._end(-1)
+
+    def _end(self, which: int) -> Floats:
+        if self._ends is None:
+            raise UndefinedMetricError("the arrays at hand are those of one layer alone.")
+        return as_numpy(self._ends[which])
+
+
+class _Input(Generic[T]):
+    """A property that is read once a layer, by the metrics that declare the input it belongs to."""
+
+    def __init__(self, declared: str, read: Callable[[Layer], T]) -> None:
+        self.declared, self.read = declared, read
+        self.__doc__ = read.__doc__
+
+    @overload
+    def __get__(self, layer: None, owner: type) -> _Input[T]: ...
+    @overload
+    def __get__(self, layer: Layer, owner: type) -> T: ...
+    def __get__(self, layer: Layer | None, owner: type) -> T | _Input[T]:
+        if layer is None:
+            return self
+        layer.refuse_undeclared(self.declared, self.read.__name__)
+        return layer.once(self.read.__name__, lambda: self.read(layer))
+
+
+def _input(declared: str) -> Callable[[Callable[[Layer], T]], _Input[T]]:
+    return lambda read: _Input(declared, read)
+
+
+class Layer:
+    """One layer under one protocol and one choice of tokens.
+
+    Parameters
+    ----------
+    reader : Activations or Arrays
+    settings : MetricsSettings, optional
+    protocol : str
+        ``paper`` or ``reference``.
+    tokens : str
+        Which tokens count.
+    index : int
+        Which layer.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        settings: MetricsSettings | None = None,
+        protocol: str = "paper",
+        tokens: str = "all",
+        index: int = 0,
+    ) -> None:
+        if settings is None:
+            from layerwise.config.metrics import MetricsSettings
+
+            settings = MetricsSettings()
+        self.settings, self.protocol, self.tokens, self.index = settings, protocol, tokens, index
+        self.prompts: tuple[str, ...] = reader.prompts
+        self.hidden: int = reader.hidden
+        self.n_views: int = reader.n_views - 1
+        """Number V of augmented views."""
+        self._reader = reader
+        self._at = (protocol, tokens, index)
+        self._memo: dict[str, Any] = {}
+        self._metric: Metric | None = None
+
+    def seen_by(self, metric: Metric) -> Layer:
+        """The same layer, what was read included, for a metric and the inputs it declares."""
+        seen = copy.copy(self)
+        seen._metric = metric
+        return seen
+
+    def refuse_undeclared(self, name: str, asked: str) -> None:
+        """Stop a metric that reads what it does not declare.
+
+        Raises
+        ------
+        LayerwiseError
+            Naming the metric and the input.
+        """
+        metric = self._metric
+        if metric is not None and name not in metric.inputs:
+            raise LayerwiseError(
+                f"The metric {metric.name!r} reads layer.{asked} and declares the inputs "
+                f"{', '.join(metric.inputs) or 'none'}; add {name!r} to its `inputs` in "
+                f"{metric.compute.__module__}."
+            )
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """The result of `make`, kept under a name for the metrics that share it."""
+        if name not in self._memo:
+            self._memo[name] = make()
+        made: T = self._memo[name]
+        return made
+
+    @property
+    def counts(self) -> Counts:
+        """Tokens that count, of each view of each prompt, shape (V + 1, N)."""
+
+        def read() -> Counts:
+            views = range(self.n_views + 1)
+            each = [self._reader.n_tokens(self.tokens, self.index, view) for view in views]
+            return np.stack(each).astype(np.int64)
+
+        return self.once("counts", read)
+
+    @property
+    def n_tokens(self) -> Counts:
+        """Tokens that count, of each prompt, shape (N,)."""
+        return np.asarray(self.counts[0])
+
+    @property
+    def kept(self) -> Mask:
+        """Prompts of which some token counts, shape (N,)."""
+        return np.asarray(self.counts[0] > 0)
+
+    @property
+    def kept_in_views(self) -> Mask:
+        """Prompts of which some token counts in every view, shape (N,)."""
+        return np.asarray((self.counts > 0).all(axis=0))
+
+    @property
+    def kept_in_pair(self) -> Mask:
+        """Prompts of which some token counts in both views of `pair`, shape (N,)."""
+        return np.asarray((self.counts[list(self.pair_views)] > 0).all(axis=0))
+
+    @property
+    def pair_views(self) -> tuple[int, int]:
+        """Which two views `pair` holds; 0 is the prompt itself."""
+        return (1, 2) if self.settings.pair == "augmented" and self.n_views >= 2 else (0, 1)
+
+    @_input("pooled")
+    def pooled(self) -> Array:
+        """Pooled embeddings of the prompts, shape (M, D), float64; M prompts are kept."""
+        return self._matrix(self._reader.pooled(*self._at), self.kept)
+
+    @_input("pooled")
+    def pooled_spectrum(self) -> SampleSpectrum:
+        """Spectrum of the pooled embeddings as they are."""
+        return SampleSpectrum.of(self.pooled)
+
+    @_input("pooled")
+    def covariance_spectrum(self) -> SampleSpectrum:
+        """Spectrum of the centred pooled embeddings: N times their covariance."""
+        return SampleSpectrum.of(centred(self.pooled))
+
+    @_input("ends")
+    def first(self) -> Array:
+        """Pooled embeddings of the first layer, the same prompts as `pooled`."""
+        return self._matrix(self._reader.first(self.protocol, self.tokens), self.kept)
+
+    @_input("ends")
+    def last(self) -> Array:
+        """Pooled embeddings of the last layer, the same prompts as `pooled`."""
+        return self._matrix(self._reader.last(self.protocol, self.tokens), self.kept)
+
+    @_input("pair")
+    def pair(self) -> tuple[Array, Array]:
+        """Two views of the prompts, each of shape (M, D).
+
+        The first two augmented views with the setting ``pair: augmented``, as the paper has it;
+        the prompt and its first augmented view with ``original``, and where there is only one.
+        """
+        a, b = (self._reader.pooled(*self._at, view) for view in self.pair_views)
+        return self._matrix(a, self.kept_in_pair), self._matrix(b, self.kept_in_pair)
+
+    @_input("views")
+    def views(self) -> npt.NDArray[np.floating[Any]]:
+        """The augmented views, shape (V, M, D), in the precision they are stored in."""
+        views = self._reader.views(*self._at)[1:]
+        if not self.kept_in_views.all():
+            views = views[:, self.kept_in_views]
+        for view in views:
+            check_matrix(view, self.prompts)
+        return np.asarray(views)
+
+    @_input("spectra")
+    def spectra(self) -> Array:
+        """Eigenvalues of each prompt's token Gram matrix, shape (N, R), float64."""
+        if not self._reader.has_spectra:
+            raise UndefinedMetricError("the activations hold no spectra (extract.spectra: false).")
+        return check_matrix(self._reader.spectrum(*self._at), self.prompts)
+
+    @_input("curvature")
+    def curvature(self) -> Array:
+        """Curvature of each prompt in radians, shape (N,); NaN where there is none."""
+        if not self._reader.has_curvature:
+            raise UndefinedMetricError(
+                "the activations hold no curvature (extract.curvature: false)."
+            )
+        return np.asarray(self._reader.curvature(*self._at), dtype=np.float64)
+
+    def _matrix(self, array: Floats, kept: Mask) -> Array:
+        names = tuple(n for n, k in zip(self.prompts, kept, strict=True) if k)
+        if not names:
+            raise UndefinedMetricError("No prompt has a token that counts.")
+        return check_matrix(array[kept], names)
