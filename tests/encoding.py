@@ -68,7 +68,7 @@ def store(path: Path, task: str, texts: list[str], embeddings: npt.NDArray[Any])
         path,
         readings=[layout.Reading(t) for t in ("all", "drop_first", "drop_sinks")[: len(values)]],
         n_layers=values.shape[1],
-        keys=[sha256_text(t) for t in texts],
+        texts_keys=[sha256_text(t) for t in texts],
         hidden=values.shape[3],
         attributes={"model": "minilm", "revision": "main", "task": task},
     ) as file:

@@ -9,8 +9,6 @@ import h5py
 import numpy as np
 import pytest
 
-from layerwise import hdf5
-from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import layout
 from layerwise.tasks.layout import Embeddings, Reading
@@ -25,7 +23,7 @@ def _write(
     readings: Sequence[Reading] = (Reading("all"), Reading("drop_first")),
 ) -> Path:
     with layout.create(
-        path, readings=readings, n_layers=values.shape[1], keys=KEYS, hidden=values.shape[3],
+        path, readings=readings, n_layers=values.shape[1], texts_keys=KEYS, hidden=values.shape[3],
         attributes=ABOUT,
     ) as file:  # fmt: skip
         for start in range(0, len(KEYS), 2):
@@ -81,7 +79,7 @@ def test_a_key_or_reading_twice_is_refused(
     with (
         pytest.raises(ValueError, match="twice"),
         layout.create(
-            tmp_path / "e.h5", readings=readings, n_layers=1, keys=list(keys), hidden=1,
+            tmp_path / "e.h5", readings=readings, n_layers=1, texts_keys=list(keys), hidden=1,
             attributes=ABOUT,
         ),
     ):  # fmt: skip
@@ -90,24 +88,11 @@ def test_a_key_or_reading_twice_is_refused(
 
 
 def test_readings_are_every_choice_of_tokens_with_every_pooling_and_readout() -> None:
-    settings = ScoringSettings(poolings=("mean", "cls"), readouts=("residual", "final_norm"))
-    made = layout.readings(["all", "drop_first"], settings)
+    made = layout.readings(["all", "drop_first"], ["mean", "cls"], ["residual", "final_norm"])
     assert len(set(made)) == len(made) == 8
     assert list(map(str, made[:3])) == [
         "all/mean/residual", "all/mean/final_norm", "all/cls/residual",
     ]  # fmt: skip
-    assert layout.readings(["all"], ScoringSettings()) == (Reading("all", "mean", "residual"),)
-
-
-def test_attributes_are_read_without_the_rest(tmp_path: Path, values: np.ndarray) -> None:
-    path = _write(tmp_path / "e.h5", values)
-    assert hdf5.facts(path).items() >= ABOUT.items()
-    assert hdf5.facts(path)["schema_version"] == layout.VERSION
-    with pytest.raises(LayerwiseError, match=r"no file .*none\.h5"):
-        hdf5.facts(tmp_path / "none.h5")
-    path.write_bytes(path.read_bytes()[:500])
-    with pytest.raises(LayerwiseError, match=r"e\.h5 is not a readable HDF5 file"):
-        hdf5.facts(path)
 
 
 @pytest.mark.parametrize(

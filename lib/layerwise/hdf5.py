@@ -164,7 +164,14 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
         reason.
     """
     path = Path(path)
-    file = _opened(path)
+    if not path.is_file():
+        raise LayerwiseError(f"There is no file {path}; run the rule that makes it.")
+    try:
+        file = h5py.File(path, "r")
+    except OSError as error:
+        raise LayerwiseError(
+            f"{path} is not a readable HDF5 file ({_reason(error)}); {REMEDY}"
+        ) from error
     try:
         _check(path, file, schema, version, expected)
     except DAMAGE as error:
@@ -174,32 +181,6 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
         file.close()
         raise
     return file
-
-
-def facts(path: Path) -> dict[str, Any]:
-    """A file's attributes. Reads no array, and does not check the rest of the file.
-
-    Raises
-    ------
-    LayerwiseError
-        If the file is missing or not HDF5.
-    """
-    with _opened(Path(path)) as file:
-        try:
-            return dict(file.attrs)
-        except DAMAGE as error:
-            raise LayerwiseError(f"{path} is damaged ({_reason(error)}); {REMEDY}") from error
-
-
-def _opened(path: Path) -> h5py.File:
-    if not path.is_file():
-        raise LayerwiseError(f"There is no file {path}; run the rule that makes it.")
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        raise LayerwiseError(
-            f"{path} is not a readable HDF5 file ({_reason(error)}); {REMEDY}"
-        ) from error
 
 
 def _check(

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from layerwise.config.base import Positive, Section, Seed, Share, SomeOf
-
-Pooling = Literal["mean", "last_token", "cls"]
-Readout = Literal["residual", "final_norm"]
+from layerwise.config.models import Pooling, Readout
 
 
 class ScoringSettings(Section):
@@ -21,8 +17,9 @@ class ScoringSettings(Section):
     )
     readouts: SomeOf[Readout] = Field(
         default=("residual",),
-        description="The residual stream after each block, or the model's last norm applied to "
-        "it, side by side.",
+        description="residual: the stream after each block; final_norm: the model's last norm "
+        "applied to each; output: the last layer as the model hands it out, the others as they "
+        "are; side by side.",
     )
     threads: int = Field(
         default=2,

@@ -35,7 +35,6 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise import hdf5
-from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import LayerwiseError
 
 SCHEMA = "layerwise.embeddings"
@@ -55,19 +54,11 @@ class Reading(NamedTuple):
         return "/".join(self)
 
 
-def readings(tokens: Sequence[str], settings: ScoringSettings) -> tuple[Reading, ...]:
-    """Every choice of tokens with every pooling and readout, in this order.
-
-    Parameters
-    ----------
-    tokens : sequence of str
-        Which tokens count, side by side: the config's ``extract.tokens``.
-    settings : ScoringSettings
-        Its poolings and readouts.
-    """
-    return tuple(
-        itertools.starmap(Reading, itertools.product(tokens, settings.poolings, settings.readouts))
-    )
+def readings(
+    tokens: Sequence[str], poolings: Sequence[str], readouts: Sequence[str]
+) -> list[Reading]:
+    """Every choice of tokens with every pooling and readout, in this order."""
+    return list(itertools.starmap(Reading, itertools.product(tokens, poolings, readouts)))
 
 
 @contextmanager
@@ -76,7 +67,7 @@ def create(
     *,
     readings: Sequence[Reading],
     n_layers: int,
-    keys: Sequence[str],
+    texts_keys: Sequence[str],
     hidden: int,
     attributes: Mapping[str, Any],
 ) -> Iterator[h5py.File]:
@@ -87,7 +78,7 @@ def create(
     readings : sequence of Reading
     n_layers : int
         L + 1, the embedding output included.
-    keys : sequence of str
+    texts_keys : sequence of str
         SHA-256 of each distinct text, in the order in which they are embedded.
     hidden : int
         D, the width of the model.
@@ -101,13 +92,13 @@ def create(
     ValueError
         If a key or reading comes twice.
     """
-    for name, given in (("keys", keys), ("readings", readings)):
+    for name, given in (("texts_keys", texts_keys), ("readings", readings)):
         if len(set(given)) != len(given):
             raise ValueError(f"{name} holds one twice")
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
         hdf5.add_scale(file, "reading", [str(reading) for reading in readings])
         hdf5.add_scale(file, "layer", np.arange(n_layers))
-        hdf5.add_scale(file, "text", list(keys))
+        hdf5.add_scale(file, "text", list(texts_keys))
         hdf5.add_scale(file, "hidden", np.arange(hidden))
         for name in Reading._fields:
             values = [getattr(reading, name) for reading in readings]

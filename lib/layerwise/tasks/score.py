@@ -285,7 +285,7 @@ def can_fork() -> bool:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for all libraries; torch has a setting of its own, and resets others' at first."""
+    """One thread for all libraries; torch resets what others set when it first computes."""
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
