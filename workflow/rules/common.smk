@@ -24,7 +24,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 try:
-    START = Start(config, workflow.configfiles)
+    START = Start(
+        config, workflow.configfiles, checked=not workflow.is_main_process
+    )
     PLAN, CONFIG = START.plan, START.plan.config
     if workflow.is_main_process:
         due = START.due(workflow.dag_settings.targets)

@@ -34,6 +34,8 @@ class Start:
         As Snakemake merged it from files and the command line.
     files : sequence of paths
         Those files.
+    checked : bool
+        Whether that has been checked already, by the process that started this one.
 
     Raises
     ------
@@ -41,15 +43,18 @@ class Start:
         If the config is wrong, or names something that isn't there.
     """
 
-    def __init__(self, config: Mapping[str, Any], files: Iterable[str | Path]) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], files: Iterable[str | Path], *, checked: bool = False
+    ) -> None:
         files = [Path(file) for file in files]
         self.source = " ".join(os.path.relpath(file) for file in files)
         # Snakemake takes the last of two equal keys; we don't.
         read_yaml(files)
-        self.plan = Plan(Config.of(config))
+        self.plan = Plan(Config.of(config, checked=checked))
         self.results = Path(self.plan.config.results)
         self.snapshot = self.results / SNAPSHOT
-        check_sources(self.plan.config)
+        if not checked:
+            check_sources(self.plan.config)
         self._lock = FileLock(self.results / LOCK)
 
     def due(self, asked: Iterable[str]) -> Due:
@@ -87,12 +92,8 @@ class Start:
 
     def forced(self, due: Due) -> list[str]:
         """The files of due jobs of which some are there, which Snakemake would leave alone."""
-        return [
-            path
-            for job in due
-            for path in (paths := self.plan.paths(job).values())
-            if any(Path(p).is_file() for p in paths)
-        ]
+        files = (self.files_of([job]) for job in due)
+        return [p for paths in files if any(Path(f).is_file() for f in paths) for p in paths]
 
     def reasons(self, due: Due) -> Iterator[str]:
         """Why jobs run, a line a stage; nothing about what was never made."""

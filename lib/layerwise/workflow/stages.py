@@ -297,7 +297,7 @@ def _order(config: Config, study: str) -> dict[str, Any]:
     own = targets.models(config, study)
     return {
         "models": {model: places[model] for model in own},
-        "revisions": {model: targets.revisions(config, study, model) for model in own},
+        "revisions": {model: list(targets.revisions(config, study, model)) for model in own},
     }
 
 
@@ -395,7 +395,7 @@ STAGES: dict[str, Stage] = {
             (*_RUN, "corpus"),
             {"metrics": "metrics/{model}/{revision}/{corpus}.parquet",
              "prompts": "metrics/{model}/{revision}/{corpus}.prompts.parquet"},
-            ("layerwise.metrics.table", "layerwise.metrics.*"),
+            ("layerwise.metrics.table", "layerwise.metrics.catalog.*"),
             lambda config, model, revision, corpus: config.metrics.plain(),
             lambda config, model, revision, corpus: {
                 "activations": [
@@ -429,7 +429,8 @@ STAGES: dict[str, Stage] = {
             "Every text of a task at every layer.",
             (*_RUN, "task"),
             {"embeddings": "embeddings/{model}/{revision}/{task}.h5"},
-            ("layerwise.activations.embed:embed", "layerwise.models.load:load"),
+            ("layerwise.activations.embed:embed", "layerwise.models.load:load",
+             "layerwise.tasks.layout:readings"),
             _embed_settings,
             _embed_inputs,
             lambda config, model, revision, task: _model_outside(config, model, revision),
