@@ -155,7 +155,8 @@ def test_every_file_tells_its_job() -> None:
 
 
 def test_names_with_slashes_and_percents_tell_their_jobs() -> None:
-    p = plan(**{"corpora__a/b 50=c": {"source": {"package": "lee"}}})
+    p = plan(**{"corpora__a/b 50=c": {"source": {"package": "lee"}},
+                "studies": {"a": {"kind": "metrics_by_depth", "corpora": ["a/b 50=c"]}}})  # fmt: skip
     job = Job("make_views", ("a/b 50=c",))
     assert p.maker_of(p.paths(job)["views"]) == job
     assert encode("a/b 50=c") in p.paths(job)["views"]
@@ -253,9 +254,9 @@ def test_another_configs_files_are_not_made_again_without_a_word(
     del first
     second = Start(quickstart(corpora__wikipedia__sample__n=20), ["two.yaml"])
     with pytest.raises(LayerwiseError, match=re.escape("results holds the results of one.yaml")):
-        second.due(())
+        second.due()
     again = Start(quickstart(corpora__wikipedia__sample__n=20), ["one.yaml"])
-    assert again.due(())[corpus] == "sample.n: 80 -> 20"
+    assert again.due()[corpus] == "sample.n: 80 -> 20"
 
 
 def test_two_runs_do_not_share_a_results_folder(corpus: Job, tmp_path: Path) -> None:
