@@ -215,7 +215,7 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         f"Mean main score over {_tasks(rows)} by depth. "
         "Bands: 95 % bootstrap over tasks, level differences between tasks removed."
     )
-    facts = {"layers": found, "n_tasks": sorted({int(n) for n in rows.table["n_tasks"]}),
+    facts = {"layers": found, "n_tasks": sorted({int(n) for n in rows.table["n_tasks"].dropna()}),
              "by_reading": by_reading}  # fmt: skip
     return title, subtitle, caption, facts
 

@@ -38,9 +38,12 @@ from layerwise.figures.labels import SUBLAYERS, TOKENS, reading
 from layerwise.figures.style import Z95
 
 SCORE = "score"
+BASELINE = "baseline"  # the protocol of pseudo-metrics
+POOLED_MODELS = "all"  # the model of associations pooled over models
+CONSENSUS = "consensus"  # the rule in which metrics are taken together
 NUMBERS = (
     "layer", "depth", "value", "stderr", "low", "high", "n", "n_left_out", "n_tasks", "quantity",
-    "prompt_id", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
+    "prompt_id", "score", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
 )  # fmt: skip
 
 
@@ -159,14 +162,8 @@ def rows(
     *,
     metrics: pd.DataFrame | None = None,
     scores: pd.DataFrame | None = None,
-    by_task: bool = False,
 ) -> Rows:
     """The rows that a study draws, of the tables it is given.
-
-    Parameters
-    ----------
-    by_task : bool
-        Whether tasks stay apart although they have no role: their mean is not what is drawn.
 
     Raises
     ------
@@ -192,25 +189,46 @@ def rows(
             shown = {m: r for m, r in shown.items() if m not in single}
     parts, choices = [], ()
     if scores is not None:
-        kept = _of(pick_scores(scores, study), shown)
-        groups = () if by_task else tuple(d for d in POOLED if d in placed)
+        kept = at_checkpoints(pick_scores(scores, study), shown)
+        # The mean is over what has no role; a task has a type as well.
+        by_task = "task" in placed
+        groups = ("task_type", "task") if by_task else tuple(d for d in POOLED if d in placed)
         parts.append(mean_scores(kept, study, groups).assign(y=0, quantity=SCORE))
     if metrics is not None:
-        kept = _of(pick_metrics(metrics, study, everything="sublayer" in placed), shown)
-        choices, chosen = _variants(kept, study)
+        kept = at_checkpoints(pick_metrics(metrics, study, everything="sublayer" in placed), shown)
+        choices, chosen = pick_variants(kept, study)
         margin = Z95 * chosen["stderr"].astype(float)
         ends = {"low": chosen["value"] - margin, "high": chosen["value"] + margin}
         parts.append(
             chosen.assign(reading=chosen["tokens"], quantity=chosen["metric"], **ends)
         )
-    table = pd.concat(parts, ignore_index=True)
+    return told_apart(
+        pd.concat(parts, ignore_index=True), study, order, choices, roles, tuple(left_out)
+    )
+
+
+def told_apart(
+    table: pd.DataFrame,
+    study: Study,
+    order: Order,
+    metrics: tuple[MetricChoice, ...],
+    roles: Roles,
+    left_out: tuple[str, ...] = (),
+) -> Rows:
+    """Rows of a table with every dimension, once nothing in it would be mixed.
+
+    Raises
+    ------
+    LayerwiseError
+        If a dimension without a role has several values.
+    """
+    table = table.copy()
     for dimension in DIMENSIONS:
         if dimension not in table:
             table[dimension] = ""
-    words = [c for c in DIMENSIONS if c not in ("y", "alpha")]
+    words = [c for c in DIMENSIONS if c != "y"]
     table[words] = table[words].astype(object).where(table[words].notna(), "")
-    table["alpha"] = table["alpha"].astype(object).where(table["alpha"].notna(), "")
-    made = Rows(table, study, choices, _useful(roles, table), order, tuple(left_out))
+    made = Rows(table, study, metrics, _useful(roles, table), order, left_out)
     require_roles(made)
     return made
 
@@ -249,7 +267,8 @@ def checkpoints(
     return shown
 
 
-def _of(frame: pd.DataFrame, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+def at_checkpoints(frame: pd.DataFrame, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """The rows of these checkpoints."""
     there = {(m, r) for m, revisions in shown.items() for r in revisions}
     pairs = zip(frame["model"], frame["revision"], strict=True)
     return frame[[pair in there for pair in pairs]]
@@ -449,7 +468,7 @@ def pick_metrics(
     return _only(kept, "tokens", study.tokens)
 
 
-def _variants(
+def pick_variants(
     metrics: pd.DataFrame, study: Study
 ) -> tuple[tuple[MetricChoice, ...], pd.DataFrame]:
     """The study's metrics, each in its variant, with their place in the study as `y`."""
@@ -534,6 +553,47 @@ def pick_prompts(prompts: pd.DataFrame, study: Study, order: Order) -> Rows:
     require_columns(prompts, [*needed, "prompt_id"], "prompts")
     # Per-prompt values are raw; the common way of picking asks for a normalisation.
     return rows(study, order, metrics=prompts.assign(normalization="raw", stderr=np.nan))
+
+
+def pick_results(found: pd.DataFrame, study: Study, order: Order) -> pd.DataFrame:
+    """The part of a table of associations or choices that a study shows.
+
+    Rows of the protocol ``baseline`` and of the model `POOLED_MODELS` are kept beside.
+
+    Raises
+    ------
+    LayerwiseError
+        If nothing is left, or it is of several checkpoints of a model or several corpora.
+    """
+    single = found[found["model"] != POOLED_MODELS]
+    shown = checkpoints([single], study, order)
+    roles_of(study, several=any(len(r) > 1 for r in shown.values()))
+    pooled = found["model"] == POOLED_MODELS
+    kept = found[pooled | found.index.isin(at_checkpoints(single, shown).index)]
+    group = study.task_types[0] if study.task_types and len(study.task_types) == 1 else "all"
+    # Where all tasks are of one type, that type has no rows of its own.
+    group = group if group in set(kept["task_type"]) else "all"
+    kept = kept[kept["task_type"] == group]
+    kept = kept[kept["pooling"].isin(several(study.pooling))]
+    kept = _only(kept, "tokens", study.tokens)
+    base = kept["protocol"] == BASELINE
+    variant = ~base
+    for name in ("protocol", "normalization", "alpha"):
+        usual = _usual(kept[~base], name, several(getattr(study, name)))
+        variant &= kept[name].isin(usual) | kept[name].isna()
+    if study.metrics is not None:
+        names = [m.metric for m in study.curves or ()]
+        _only(kept[~base], "metric", names)
+        variant &= kept["metric"].isin([*names, CONSENSUS])
+    if study.corpora is not None:
+        variant &= kept["corpus"].isin(study.corpora)
+    corpora = sorted(kept.loc[variant, "corpus"].unique())
+    if len(corpora) != 1:
+        raise LayerwiseError(
+            f"A study of kind {study.kind} needs one corpus; these tables are on "
+            f"{', '.join(corpora) or 'none that fits'}: name one under `corpora`."
+        )
+    return kept[base | variant].reset_index(drop=True)
 
 
 def _only(frame: pd.DataFrame, column: str, wanted: Sequence[str] | None) -> pd.DataFrame:

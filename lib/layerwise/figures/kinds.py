@@ -136,19 +136,20 @@ KINDS: Mapping[str, Kind] = {
     "metric_vs_score": Kind(
         "metric against score, a point per layer",
         ("metrics", "scores", "associations"),
-        {"row": ("model",), "column": ("reading", "y")},
-        takes=PANELS, over={"row": ("model", "revision"), "column": ("reading", "y")},
+        {"row": ("model",), "column": ("tokens", "pooling", "y")},
+        takes=PANELS,
+        over={"row": ("model", "revision"), "column": ("tokens", "pooling", "y")},
     ),
     "layer_choice": Kind(
         "what picking a layer by a metric loses",
         ("choices",),
-        {"row": ("y",), "column": ("reading",), "colour": ("model",)},
+        {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),
     "association_strength": Kind(
         "association of each metric with the score, and baselines",
         ("associations",),
-        {"row": ("y",), "column": ("reading",), "colour": ("model",)},
+        {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),
     "value_distribution": Kind(
