@@ -348,7 +348,7 @@ def mean_scores(
         labels = [tuple(names[g][i] for g in groups) for i in range(len(pairs))]
         for group in dict.fromkeys(labels):
             chosen = [i for i, label in enumerate(labels) if label == group]
-            values = curves.values[chosen]
+            values = curves.values if len(chosen) == len(pairs) else curves.values[chosen]
             low, high = _interval(scores, curves, values, chosen, group, study)
             frames.append(
                 pd.DataFrame(
