@@ -15,7 +15,15 @@ from layerwise.config.studies import Study, several
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import BASELINE, pick_results
-from layerwise.figures.labels import MEASURES, SYMBOLS, TOKENS, listing, metric_label, span, tokens_label
+from layerwise.figures.labels import (
+    MEASURES,
+    SYMBOLS,
+    TOKENS,
+    listing,
+    metric_label,
+    span,
+    tokens_label,
+)
 from layerwise.figures.layer_choice import with_tokens
 from layerwise.figures.metric_vs_score import measures_of
 

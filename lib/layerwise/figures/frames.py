@@ -33,7 +33,15 @@ from layerwise.association.order import Order, in_order
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
-from layerwise.figures.kinds import DIMENSIONS, KINDS, POOLED, Roles, refuse, roles_of, without_role
+from layerwise.figures.kinds import (
+    DIMENSIONS,
+    KINDS,
+    POOLED,
+    Roles,
+    refuse,
+    roles_of,
+    without_role,
+)
 from layerwise.figures.labels import SUBLAYERS, TOKENS, reading
 from layerwise.figures.style import Z95
 
@@ -94,16 +102,11 @@ def combinations(
     """The combinations of values that a table has, in the order in which they are shown."""
     if not dimensions:
         return [()]
-    ranks = [
-        {v: i for i, v in enumerate(values_of(table, d, study, order))} for d in dimensions
-    ]
+    ranks = [{v: i for i, v in enumerate(values_of(table, d, study, order))} for d in dimensions]
     there = {
-        tuple(str(v) for v in row)
-        for row in table[list(dimensions)].drop_duplicates().to_numpy()
+        tuple(str(v) for v in row) for row in table[list(dimensions)].drop_duplicates().to_numpy()
     }
-    return sorted(
-        there, key=lambda key: tuple(r[v] for r, v in zip(ranks, key, strict=True))
-    )
+    return sorted(there, key=lambda key: tuple(r[v] for r, v in zip(ranks, key, strict=True)))
 
 
 def at(table: pd.DataFrame, dimensions: Sequence[str], key: Sequence[str]) -> pd.DataFrame:
@@ -129,9 +132,7 @@ def values_of(table: pd.DataFrame, dimension: str, study: Study, order: Order) -
     if dimension in ("alpha", "y") or pd.api.types.is_numeric_dtype(table[dimension]):
         return [str(v) for v in sorted(there, key=lambda v: (v == "", float(v or 0)))]
     if dimension == "reading":
-        wanted = [
-            reading(t, p) for p in several(study.pooling) for t in study.tokens or TOKENS
-        ]
+        wanted = [reading(t, p) for p in several(study.pooling) for t in study.tokens or TOKENS]
         return in_order(there, wanted)
     orders: Mapping[str, Iterable[str] | None] = {
         "corpus": study.corpora, "tokens": study.tokens or list(TOKENS), "task": study.tasks,
@@ -187,7 +188,8 @@ def rows(
         if single:
             left_out.append(f"{', '.join(single)} with a single checkpoint")
             shown = {m: r for m, r in shown.items() if m not in single}
-    parts, choices = [], ()
+    parts: list[pd.DataFrame] = []
+    choices: tuple[MetricChoice, ...] = ()
     if scores is not None:
         kept = at_checkpoints(pick_scores(scores, study), shown)
         # The mean is over what has no role; a task has a type as well.
@@ -199,9 +201,7 @@ def rows(
         choices, chosen = pick_variants(kept, study)
         margin = Z95 * chosen["stderr"].astype(float)
         ends = {"low": chosen["value"] - margin, "high": chosen["value"] + margin}
-        parts.append(
-            chosen.assign(reading=chosen["tokens"], quantity=chosen["metric"], **ends)
-        )
+        parts.append(chosen.assign(reading=chosen["tokens"], quantity=chosen["metric"], **ends))
     return told_apart(
         pd.concat(parts, ignore_index=True), study, order, choices, roles, tuple(left_out)
     )
@@ -300,7 +300,7 @@ def require_roles(rows: Rows) -> None:
             table[d] = table[d].astype(object).where(table[d].notna(), "")
     other = [c for c in table.columns if c not in placed and c not in NUMBERS]
     keys = ["quantity", *placed]
-    counts = table.groupby(keys, dropna=False)[other].nunique().max() if other else {}
+    counts = table.groupby(keys, dropna=False)[other].nunique().max()
     found = without_role({d: int(counts[d]) for d in other}, rows.roles)
     for dimension in (d for d in found if d != "reading" or len(found) == 1):
         values = values_of(table, dimension, rows.study, rows.order)
@@ -317,9 +317,7 @@ def require_roles(rows: Rows) -> None:
         )
 
 
-def mean_scores(
-    scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()
-) -> pd.DataFrame:
+def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) -> pd.DataFrame:
     """Mean task score by layer, with an interval in which differences between tasks don't count.
 
     The interval is a percentile bootstrap over tasks of the scores from which each task's own
@@ -397,9 +395,7 @@ def _interval(
     return nulls.interval((weights @ within).T)
 
 
-def _own_interval(
-    scores: pd.DataFrame, curves: ScoreCurves, task: str
-) -> tuple[Floats, Floats]:
+def _own_interval(scores: pd.DataFrame, curves: ScoreCurves, task: str) -> tuple[Floats, Floats]:
     """The evaluator's interval of a single task's score; NaN where it has none."""
     part = of_readouts(scores)
     for column in ("model", "revision", "tokens", "pooling"):
@@ -437,9 +433,7 @@ def pick_scores(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     return _only(kept, "tokens", study.tokens)
 
 
-def pick_metrics(
-    metrics: pd.DataFrame, study: Study, *, everything: bool = False
-) -> pd.DataFrame:
+def pick_metrics(metrics: pd.DataFrame, study: Study, *, everything: bool = False) -> pd.DataFrame:
     """The metrics that a study is about, of all checkpoints and variants.
 
     Parameters

@@ -56,9 +56,7 @@ def metrics(rows: Rows) -> Drawn:
             bar = grid.figure.colorbar(
                 image, ax=[p.axis for p in mine], location="right", aspect=18, pad=0.01
             )
-            bar.set_label(
-                axis_label(metric.metric, metric.alpha, metric.normalization or "raw")
-            )
+            bar.set_label(axis_label(metric.metric, metric.alpha, metric.normalization or "raw"))
     names = rows.values("revision")
     lowest = []
     for (model, reading), part in _by_model(rows, int(min(by_y))):
@@ -164,7 +162,7 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
     marks.legend(figure, handles if table["gain_new_task"].notna().any() else handles[:2])
     n_tasks = span(table["n_tasks"].tolist())
     parts = [
-        f"from layer {f['first_layer']} to layer {f['last_layer']} of {f['layers']} in {f['model']}"
+        f"from layer {f['first_layer']} to {f['last_layer']} of {f['layers']} in {f['model']}"
         for f in found
         if f["reading"] == found[-1]["reading"]
     ]
@@ -194,9 +192,7 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
     return Drawn(figure, table, title, caption, {"course": found, "checkpoints": names})
 
 
-def _course(
-    part: pd.DataFrame, ordered: Sequence[str], best: pd.DataFrame
-) -> dict[str, Any]:
+def _course(part: pd.DataFrame, ordered: Sequence[str], best: pd.DataFrame) -> dict[str, Any]:
     gains = [None if pd.isna(g) else float(g) for g in best["gain"]]
     return {
         "model": str(part["model"].iloc[0]),
@@ -246,7 +242,7 @@ def _checkpoint_axes(panel: Panel, rows: Rows, label: str) -> None:
     shown = list(range(len(names) - 1, -1, -every))[::-1]
     words = [f"{steps[i]:,}" if known else marks.broken(names[i], 9) for i in shown]
     axis.set_xticks(shown, words)
-    axis.yaxis.set_major_locator(MaxNLocator(TICKS, integer=panel.axis.images != []))
+    axis.yaxis.set_major_locator(MaxNLocator(TICKS, integer=len(axis.images) > 0))
     axis.set_ylabel(label)
     axis.tick_params(labelleft=panel.left, labelbottom=panel.bottom)
     if panel.bottom:
@@ -361,5 +357,3 @@ def _tasks(axis: Axes, part: pd.DataFrame, tasks: list[str], limit: float) -> An
     axis.set_ylim(len(tasks) - 0.5, -0.5)
     axis.grid(visible=False)
     return image
-
-

@@ -96,21 +96,17 @@ def draw(
     n_lines = LINES * len(measures)
     grid = panels.grid(
         rows, widest=WIDEST if len(rows.keys("column")) <= WIDEST else style.COLUMNS,
-        panel_width=2.0, panel_height=1.8 + 0.13 * n_lines, sharey="row",
+        together=True, panel_width=2.0, panel_height=1.8 + 0.13 * n_lines, sharey="row",
     )  # fmt: skip
     colours, norm = style.depth_colours()
     headed: set[tuple[str, ...]] = set()
     for panel in grid.panels:
         _panel(panel, rows, measures, colours, norm)
-        above = tuple(
-            panel.values[d] for d in grid.columns if d != "y" and table[d].nunique() > 1
-        )
+        above = tuple(panel.values[d] for d in grid.columns if d != "y" and table[d].nunique() > 1)
         if panel.top and above and above not in headed:
             headed.add(above)
             dimensions = [d for d in grid.columns if d != "y" and table[d].nunique() > 1]
-            marks.block_label(
-                panel.axis, ", ".join(map(value_label, dimensions, above)), n_lines
-            )
+            marks.block_label(panel.axis, ", ".join(map(value_label, dimensions, above)), n_lines)
         if panel.left:
             panel.axis.set_ylabel(panels.SCORE_AXIS)
             beside = [d for d in grid.rows if d == "model" or table[d].nunique() > 1]
@@ -256,9 +252,7 @@ def _with_associations(
     return points
 
 
-def _panel(
-    panel: Panel, rows: Rows, measures: Sequence[str], colours: Any, norm: Any
-) -> None:
+def _panel(panel: Panel, rows: Rows, measures: Sequence[str], colours: Any, norm: Any) -> None:
     axis, part = panel.axis, panel.table.sort_values("depth")
     axis.set_xlabel(panels.label_of(panel, rows, width=99))
     axis.xaxis.set_major_locator(MaxNLocator(4))
@@ -352,9 +346,7 @@ def _title(facts: dict[str, Any]) -> str:
     )
 
 
-def _caption(
-    facts: dict[str, Any], rows: Rows, measures: Sequence[str], corpora: str
-) -> str:
+def _caption(facts: dict[str, Any], rows: Rows, measures: Sequence[str], corpora: str) -> str:
     what = listing([metric_label(m.metric) for m in rows.metrics])
     what_measures = listing([MEASURES[m] for m in measures])
     interval = (
