@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from layerwise.config import Config
+from layerwise.config.checks import own_texts_of
 from layerwise.config.models import FolderSource, Model
 from layerwise.models.source import locate
 from layerwise.paths import encode
@@ -273,9 +274,11 @@ def _associate_inputs(config: Config, study: str) -> Inputs:
 
 
 def _associate_settings(config: Config, study: str) -> Any:
+    own_texts = own_texts_of(config)
+    corpora = targets.corpora(config, study)
     return {
         "association": config.association.plain(),
-        "tasks": list(config.studies[study].tasks or ()),
+        "own_texts": {corpus: own_texts[corpus] for corpus in corpora if corpus in own_texts},
         "revisions": _order(config, study)["revisions"],
     }
 
@@ -285,7 +288,11 @@ def _draw_inputs(config: Config, study: str) -> Inputs:
 
 
 def _draw_settings(config: Config, study: str) -> Any:
-    return {"study": config.studies[study].plain(), **_order(config, study)}
+    return {
+        "study": config.studies[study].plain(),
+        "directions": dict(config.association.directions),
+        **_order(config, study),
+    }
 
 
 def _order(config: Config, study: str) -> dict[str, Any]:
