@@ -376,7 +376,6 @@ def test_a_word_of_ours_changes_no_key(copied: Path, file: str, old: str, new: s
     [
         ("metrics/lidar.py", "delta: float = 1e-4", "delta: float = 1e-3", False, False),
         ("metrics/lidar.py", "CONTRASTS_FOR_ERROR = 4", "CONTRASTS_FOR_ERROR = 5", True, False),
-        ("metrics/two_nn.py", "    ", "    0\n    ", False, False),
         ("metrics/uncertainty.py", "np.sqrt", "np.cbrt", True, False),
         ("activations/readout.py", "SINK_RATIO = ", "SINK_RATIO = 1 + ", False, True),
         ("models/load.py", "offset = 2", "offset = 1", False, True),
@@ -385,8 +384,6 @@ def test_a_word_of_ours_changes_no_key(copied: Path, file: str, old: str, new: s
 def test_a_formula_of_ours_changes_its_module(
     copied: Path, file: str, old: str, new: str, metrics: bool, extraction: bool
 ) -> None:
-    if file.endswith("two_nn.py") or old not in (copied / file).read_text():
-        pytest.skip("not there")
     name = "layerwise." + file.removesuffix(".py").replace("/", ".")
     before = versions(*METRICS), versions(*EXTRACT)
     edit(copied, file, old, new)
@@ -413,7 +410,9 @@ def silent(node: ast.AST) -> list[ast.AST]:
             found = [*getattr(exc, "args", ()), *getattr(exc, "keywords", ()), cause]
         case ast.Expr(value=ast.Constant() as text):
             found = [text]
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log"))) as call):
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name))) as call) if (
+            name in ("log", "logging")
+        ):
             found = [*call.args, *call.keywords]
         case ast.Assert(msg=message):
             found = [message]
@@ -423,8 +422,6 @@ def silent(node: ast.AST) -> list[ast.AST]:
             found = [annotation]
         case ast.Call(func=ast.Name(id=name)) if name == "Progress" or name.endswith("Error"):
             found = [*node.args, *node.keywords]
-        case ast.keyword(arg=name, value=value) if name in module.DECLARED_WORDS:
-            found = [value]
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             found = list(node.body)
         case _:
@@ -432,12 +429,12 @@ def silent(node: ast.AST) -> list[ast.AST]:
     return [each for each in found if each is not None]
 
 
-def parts(node: ast.AST, *, heard: bool = True) -> Iterator[tuple[ast.AST, bool]]:
+def parts(statement: ast.AST) -> list[tuple[ast.AST, bool]]:
     """All nodes, and whether they compute."""
-    yield node, heard
-    apart = silent(node)
-    for child in ast.iter_child_nodes(node):
-        yield from parts(child, heard=heard and child not in apart)
+    nodes = list(ast.walk(statement))
+    apart = [each for node in nodes for each in silent(node)]
+    unheard = {id(below) for each in apart for below in ast.walk(each)}
+    return [(node, id(node) not in unheard) for node in nodes]
 
 
 FLIPPED = {
@@ -448,20 +445,21 @@ FLIPPED = {
 
 
 def computing() -> list[tuple[str, ast.AST]]:
-    """Numbers, operators, calls' arguments and statements that can be changed."""
-    return [
-        (entry, node)
-        for entry, statement in definitions()
-        for node, heard in parts(statement)
-        if heard
-        and (
-            (isinstance(node, ast.Constant) and type(node.value) in (int, float))
+    """Numbers, operators, calls and results that can be changed."""
+    found = []
+    for entry, statement in definitions():
+        heard = [node for node, computes in parts(statement) if computes]
+        known = set(map(id, heard))
+        found += [
+            (entry, node)
+            for node in heard
+            if (isinstance(node, ast.Constant) and type(node.value) in (int, float))
             or (isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in FLIPPED)
             or (isinstance(node, ast.Compare) and type(node.ops[0]) in FLIPPED)
             or isinstance(node, ast.Return)
-            or (isinstance(node, ast.Call) and node.args and heard and not silent(node))
-        )
-    ]
+            or (isinstance(node, ast.Call) and id(next(iter(node.args), None)) in known)
+        ]
+    return found
 
 
 def change(node: ast.AST) -> None:
@@ -491,9 +489,8 @@ def speaking() -> list[tuple[str, ast.AST]]:
         for parent, heard in parts(statement)
         if heard
         for node in silent(parent)
-        if not isinstance(parent, ast.keyword) or isinstance(node, ast.Constant)
-        if not isinstance(parent, ast.arg | ast.AnnAssign) or isinstance(node, ast.Name)
-        if not (isinstance(node, ast.Name) and node.id[0].isupper())
+        if not isinstance(parent, ast.arg | ast.AnnAssign)
+        or ast.unparse(node) in ("int", "float", "str", "bool", "Any", "Array", "Path")
     ]
 
 
@@ -582,4 +579,4 @@ def test_all_of_ours_is_read_in_no_time() -> None:
         start = time.process_time()
         versions(EVERYTHING)
         took.append(time.process_time() - start)
-    assert min(took) < 2.0  # 0.3 s on a laptop
+    assert min(took) < 2.0  # 0.4 s, of which Python's parser takes half
