@@ -71,6 +71,7 @@ from dataclasses import dataclass
 import numpy as np
 from layerwise import low
 from layerwise.errors import LayerwiseError
+from layerwise.progress import Progress
 log = logging.getLogger(__name__)
 REMEDY = "do it again"
 LIMIT = 3
@@ -82,11 +83,17 @@ class Box:
         return self.size * by
 def _said(x):
     return f"{x} came"
+def _twice(x):
+    return LayerwiseError(f"{x} came twice")
 def g(x: int, k=2) -> "int":
     """Doc."""
     if x > LIMIT:
         raise LayerwiseError(f"{_said(x)}; {REMEDY}") from None
     assert x, "no x"
+    if x == LIMIT:
+        raise _twice(x + 5)
+    with Progress(k, f"{x} of them"):
+        pass
     kept = [x for x in range(k) if x % 2 == 0]
     log.info("%s", x)
     return np.sum(low.f(x)) * Box(size=k).grow() + len(kept)
@@ -109,7 +116,10 @@ SAME = [
     ("size: int", "size: 'float'"),
     ("by: float", "by"),
     ("do it again", "do it once more"),
-    (" came", " was given"),
+    (' came"', ' was given"'),
+    (" came twice", " was given twice"),
+    ("x + 5", "x"),
+    (" of them", " of all"),
     ("; {REMEDY}", " ({k})"),
     (" from None", ""),
     ('"no x"', 'f"{x} is nothing"'),
@@ -122,6 +132,8 @@ OTHER = [
     ("LIMIT = 3", "LIMIT = 4"),
     ("x > LIMIT", "x >= LIMIT"),
     ("raise LayerwiseError", "raise ValueError"),
+    ("return LayerwiseError", "return ValueError"),
+    ("raise _twice", "_twice"),
     ("assert x,", "assert not x,"),
     ("k=2", "k=3"),
     ("size: int = 4", "size: int = 5"),
@@ -290,6 +302,16 @@ def test_modules_found_in_a_folder_count_by_what_they_register(package: Path) ->
     assert of(package, low__one=one.replace("1", "2")) != before
 
 
+def test_modules_of_a_folder_of_another_module_count_too(package: Path) -> None:
+    high = (
+        "import importlib, pkgutil\nfrom layerwise import low\ndef g():\n"
+        "    for m in pkgutil.iter_modules(low.__path__):\n"
+        "        importlib.import_module(f'{low.__name__}.{m.name}')\n"
+    )
+    before = of(package, high=high, low___init="", low__one="print(1)\n")
+    assert of(package, low__one="print(2)\n") != before
+
+
 def test_imports_for_their_effect_count(package: Path) -> None:
     high = "import layerwise.low\ndef g():\n    return 1\n"
     before = of(package, high=high, low="import os\nos.environ['A'] = '1'\n")
@@ -357,7 +379,6 @@ def edit(folder: Path, file: str, old: str, new: str) -> None:
         ("hdf5.py", "delete it and run", "remove it and run"),
         ("metrics/sample_size.py", "repeats: int = 5", "repeats: int = 6"),
         ("progress.py", "60.0", "30.0"),
-        ("metrics/lidar.py", "The metric's", "The"),
         ("metrics/lidar.py", 'label="LiDAR"', 'label="Lidar"'),
         ("metrics/lidar.py", "Thilak et al. 2024", "Thilak 2024"),
         ("metrics/table.py", "extract again with it", "extract it again"),
@@ -376,7 +397,6 @@ def test_a_word_of_ours_changes_no_key(copied: Path, file: str, old: str, new: s
     [
         ("metrics/lidar.py", "delta: float = 1e-4", "delta: float = 1e-3", False, False),
         ("metrics/lidar.py", "CONTRASTS_FOR_ERROR = 4", "CONTRASTS_FOR_ERROR = 5", True, False),
-        ("metrics/two_nn.py", "    ", "    0\n    ", False, False),
         ("metrics/uncertainty.py", "np.sqrt", "np.cbrt", True, False),
         ("activations/readout.py", "SINK_RATIO = ", "SINK_RATIO = 1 + ", False, True),
         ("models/load.py", "offset = 2", "offset = 1", False, True),
@@ -385,8 +405,6 @@ def test_a_word_of_ours_changes_no_key(copied: Path, file: str, old: str, new: s
 def test_a_formula_of_ours_changes_its_module(
     copied: Path, file: str, old: str, new: str, metrics: bool, extraction: bool
 ) -> None:
-    if file.endswith("two_nn.py") or old not in (copied / file).read_text():
-        pytest.skip("not there")
     name = "layerwise." + file.removesuffix(".py").replace("/", ".")
     before = versions(*METRICS), versions(*EXTRACT)
     edit(copied, file, old, new)
@@ -413,7 +431,9 @@ def silent(node: ast.AST) -> list[ast.AST]:
             found = [*getattr(exc, "args", ()), *getattr(exc, "keywords", ()), cause]
         case ast.Expr(value=ast.Constant() as text):
             found = [text]
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="log"))) as call):
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name))) as call) if (
+            name in ("log", "logging")
+        ):
             found = [*call.args, *call.keywords]
         case ast.Assert(msg=message):
             found = [message]
@@ -423,8 +443,6 @@ def silent(node: ast.AST) -> list[ast.AST]:
             found = [annotation]
         case ast.Call(func=ast.Name(id=name)) if name == "Progress" or name.endswith("Error"):
             found = [*node.args, *node.keywords]
-        case ast.keyword(arg=name, value=value) if name in module.DECLARED_WORDS:
-            found = [value]
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             found = list(node.body)
         case _:
@@ -432,12 +450,12 @@ def silent(node: ast.AST) -> list[ast.AST]:
     return [each for each in found if each is not None]
 
 
-def parts(node: ast.AST, *, heard: bool = True) -> Iterator[tuple[ast.AST, bool]]:
+def parts(statement: ast.AST) -> list[tuple[ast.AST, bool]]:
     """All nodes, and whether they compute."""
-    yield node, heard
-    apart = silent(node)
-    for child in ast.iter_child_nodes(node):
-        yield from parts(child, heard=heard and child not in apart)
+    nodes = list(ast.walk(statement))
+    apart = [each for node in nodes for each in silent(node)]
+    unheard = {id(below) for each in apart for below in ast.walk(each)}
+    return [(node, id(node) not in unheard) for node in nodes]
 
 
 FLIPPED = {
@@ -448,20 +466,21 @@ FLIPPED = {
 
 
 def computing() -> list[tuple[str, ast.AST]]:
-    """Numbers, operators, calls' arguments and statements that can be changed."""
-    return [
-        (entry, node)
-        for entry, statement in definitions()
-        for node, heard in parts(statement)
-        if heard
-        and (
-            (isinstance(node, ast.Constant) and type(node.value) in (int, float))
+    """Numbers, operators, calls and results that can be changed."""
+    found = []
+    for entry, statement in definitions():
+        heard = [node for node, computes in parts(statement) if computes]
+        known = set(map(id, heard))
+        found += [
+            (entry, node)
+            for node in heard
+            if (isinstance(node, ast.Constant) and type(node.value) in (int, float))
             or (isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in FLIPPED)
             or (isinstance(node, ast.Compare) and type(node.ops[0]) in FLIPPED)
             or isinstance(node, ast.Return)
-            or (isinstance(node, ast.Call) and node.args and heard and not silent(node))
-        )
-    ]
+            or (isinstance(node, ast.Call) and id(next(iter(node.args), None)) in known)
+        ]
+    return found
 
 
 def change(node: ast.AST) -> None:
@@ -491,9 +510,8 @@ def speaking() -> list[tuple[str, ast.AST]]:
         for parent, heard in parts(statement)
         if heard
         for node in silent(parent)
-        if not isinstance(parent, ast.keyword) or isinstance(node, ast.Constant)
-        if not isinstance(parent, ast.arg | ast.AnnAssign) or isinstance(node, ast.Name)
-        if not (isinstance(node, ast.Name) and node.id[0].isupper())
+        if not isinstance(parent, ast.arg | ast.AnnAssign)
+        or ast.unparse(node) in ("int", "float", "str", "bool", "Any", "Array", "Path")
     ]
 
 
@@ -582,4 +600,4 @@ def test_all_of_ours_is_read_in_no_time() -> None:
         start = time.process_time()
         versions(EVERYTHING)
         took.append(time.process_time() - start)
-    assert min(took) < 2.0  # 0.3 s on a laptop
+    assert min(took) < 2.0  # 0.4 s, of which Python's parser takes half

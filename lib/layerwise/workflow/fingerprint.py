@@ -7,11 +7,13 @@ is read, never imported.
 
 What counts
     Functions, classes and constants that are reached: by name, as attributes of imported modules,
-    as base classes, decorators and defaults. Of a class, all of it. Of each module with such a
-    definition also what importing it does: calls, registrations by decorators, assignments to what
-    is not its own. A module that is used in any way but ``module.name`` counts whole, and so
-    does what cannot be traced. Modules imported by a name made at run time (`import_module`) are
-    those of the folder of the one that does so; what importing them does counts.
+    as base classes, decorators and defaults; and classes that annotations name, since the methods
+    of what is given may be called. What makes the objects that an entry is given must be an entry
+    itself. Of a class, all of it. Of each module with such a definition also what importing it
+    does: calls, registrations by decorators, assignments to what is not its own. A module that is
+    used in any way but ``module.name`` counts whole, and so does what cannot be traced. Modules
+    imported by a name made at run time (`import_module`) are those of the folder of the one that
+    does so; what importing them does counts.
 
 What does not
     Comments, formatting, docstrings, annotations (but those of classes with bases: pydantic and
