@@ -161,7 +161,7 @@ class Plan:
     def code(self, stage: str) -> Mapping[str, str]:
         """The version of each module that a stage computes with."""
         if stage not in self._code:
-            self._code[stage] = versions(*STAGES[stage].code)
+            self._code[stage] = versions(*STAGES[stage].code, words=STAGES[stage].words)
         return self._code[stage]
 
     def recipe(self, job: Job) -> dict[str, Any]:

@@ -71,6 +71,8 @@ class Stage:
         Those that compute its values.
     more_files : function of the config and the names
         Further files, of stages whose files depend on the config.
+    words : bool
+        Whether texts in the code, such as a metric's label, are part of what it makes.
     gpu : bool
         Whether it runs on a GPU where there is one.
     """
@@ -85,6 +87,7 @@ class Stage:
     outside: Callable[..., Any] = _nothing
     libraries: tuple[str, ...] = ()
     more_files: Callable[..., Mapping[str, str]] = lambda _config, *_names: {}
+    words: bool = False
     gpu: bool = False
 
     def paths(self, config: Config, names: Names) -> dict[str, str]:
@@ -402,7 +405,7 @@ STAGES: dict[str, Stage] = {
             (*_RUN, "corpus"),
             {"metrics": "metrics/{model}/{revision}/{corpus}.parquet",
              "prompts": "metrics/{model}/{revision}/{corpus}.prompts.parquet"},
-            ("layerwise.metrics.table", "layerwise.metrics.catalog.*"),
+            ("layerwise.metrics.table:compute",),
             lambda config, model, revision, corpus: config.metrics.plain(),
             lambda config, model, revision, corpus: {
                 "activations": [
@@ -494,6 +497,7 @@ STAGES: dict[str, Stage] = {
             _draw_settings,
             _draw_inputs,
             libraries=("matplotlib", "seaborn"),
+            words=True,
         ),
         Stage(
             "compare_weights",
