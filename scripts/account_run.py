@@ -13,7 +13,7 @@ from layerwise import cli
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the benchmarks and the sizes of the files, write the table."""
-    from layerwise.account import account, past_jobs
+    from layerwise.workflow.account import account, past_jobs
     from layerwise.files import replacing
 
     table = account(past_jobs(arguments.results))

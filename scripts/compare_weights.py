@@ -1,40 +1,34 @@
-"""List the weight hash of every checkpoint, and report checkpoints of a model that are equal."""
+"""Compare the weights of checkpoints, by what the tables made from them say."""
 
 from __future__ import annotations
 
-import argparse
 import csv
 import logging
-from pathlib import Path
 
 from layerwise import cli
 
 log = logging.getLogger("layerwise")
 
 
-def main(arguments: argparse.Namespace) -> None:
-    """Read the files' attributes, write the table, warn of equal weights by name."""
+def main(run: cli.Run) -> None:
+    """Read the hashes, warn of equal ones, write the table."""
     from layerwise.files import replacing
     from layerwise.models import checkpoints
+    from layerwise.workflow import stamps
 
-    found = [checkpoints.checkpoint_of(path) for path in arguments.files]
+    found = [checkpoints.checkpoint_of(path) for path in run.inputs["tables"]]
     for group in checkpoints.same_weights(found):
-        names = ", ".join(one.revision for one in group)
-        log.warning("%s: the weights of %s are the same", group[0].model, names)
+        log.warning(
+            "%s: the revisions %s have the same weights",
+            group[0].model, ", ".join(checkpoint.revision for checkpoint in group),
+        )  # fmt: skip
     rows = checkpoints.table(found)
-    with replacing(arguments.output) as partial, partial.open("w", newline="") as handle:
-        writer = csv.DictWriter(
-            handle, ["model", "revision", "dtype", "weights_sha256", "same_as"]
-        )
+    with replacing(run.files["table"]) as partial, partial.open("w", newline="") as handle:
+        writer = csv.DictWriter(handle, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(rows)
+    stamps.write(run.files["stamp"], run.stamp)
 
 
 if __name__ == "__main__":
-    parser = cli.parser(__doc__)
-    parser.add_argument(
-        "--files", type=Path, nargs="+", required=True,
-        help="activations or embeddings files (HDF5), in the order of training",
-    )  # fmt: skip
-    parser.add_argument("--output", type=Path, required=True, help="the table (CSV)")
-    cli.run(main, parser.parse_args())
+    cli.run_job("compare_weights", main, __doc__)

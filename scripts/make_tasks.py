@@ -1,33 +1,22 @@
-"""Make the folders of the quickstart's tasks from package data and the Wikipedia paragraphs.
-
-python scripts/make_tasks.py --wikipedia results/texts/wikipedia.parquet --output results/tasks
-"""
+"""Make the folders of the quickstart's tasks from package data and the Wikipedia paragraphs."""
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
-from layerwise.cli import parser, run
-from layerwise.corpora.paragraphs import read_paragraphs
-from layerwise.tasks.names import QUICKSTART
-from layerwise.tasks.quickstart import make_tasks
+from layerwise import cli
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(run: cli.Run) -> None:
     """Read the paragraphs, make the tasks."""
-    paragraphs, _ = read_paragraphs(arguments.wikipedia)
-    make_tasks(paragraphs, arguments.tasks, arguments.output)
+    from layerwise.corpora.paragraphs import read_paragraphs
+    from layerwise.tasks.names import QUICKSTART
+    from layerwise.tasks.quickstart import make_tasks
+    from layerwise.workflow import stamps
+
+    paragraphs, _ = read_paragraphs(run.input("texts"))
+    make_tasks(paragraphs, list(QUICKSTART), run.files["stamp"].parent)
+    for path in [*(run.files[task] for task in QUICKSTART), run.files["stamp"]]:
+        stamps.write(path, run.stamp)
 
 
 if __name__ == "__main__":
-    options = parser(__doc__)
-    options.add_argument("--wikipedia", type=Path, required=True, help="paragraphs (parquet)")
-    options.add_argument(
-        "--tasks", nargs="+", default=list(QUICKSTART), metavar="NAME",
-        help=f"which to make (default: {', '.join(QUICKSTART)})",
-    )  # fmt: skip
-    options.add_argument(
-        "--output", type=Path, required=True, help="folder for the tasks' folders"
-    )
-    run(main, options.parse_args())
+    cli.run_job("make_tasks", main, __doc__)

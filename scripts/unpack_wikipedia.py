@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
-
 from layerwise import cli
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(run: cli.Run) -> None:
     """Read the dump and write the table of paragraphs."""
     from layerwise.corpora.wikipedia import unpack
 
-    unpack(arguments.output, arguments.dump)
+    unpack(run.files["texts"], key=run.stamp.key, recipe=run.stamp.recipe)
 
 
 if __name__ == "__main__":
-    parser = cli.parser(__doc__)
-    parser.add_argument("--dump", type=Path, help="MediaWiki export (.xml.bz2); default: gensim's")
-    parser.add_argument("--output", type=Path, required=True, help="table to write (parquet)")
-    cli.run(main, parser.parse_args())
+    cli.run_job("unpack_wikipedia", main, __doc__)

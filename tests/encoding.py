@@ -61,20 +61,16 @@ def encode(
     return made
 
 
-def store(
-    path: Path, task: str, texts: list[str], embeddings: npt.NDArray[Any], **more: Any
-) -> Path:
-    """Write embeddings of shape (L, N, D), or (C, L, N, D), as an embeddings file."""
+def store(path: Path, task: str, texts: list[str], embeddings: npt.NDArray[Any]) -> Path:
+    """Write embeddings of shape (L, N, D), or (R, L, N, D), as an embeddings file."""
     values = embeddings if embeddings.ndim == 4 else embeddings[None]
-    about = {"model": "minilm", "revision": "main", "task": task}
-    tokens = more.pop("tokens", ["all", "drop_first", "drop_sinks"][: len(values)])
     with layout.create(
         path,
-        tokens=tokens,
+        readings=[layout.Reading(t) for t in ("all", "drop_first", "drop_sinks")[: len(values)]],
         n_layers=values.shape[1],
         texts_keys=[sha256_text(t) for t in texts],
         hidden=values.shape[3],
-        attributes={**about, **more},
+        attributes={"model": "minilm", "revision": "main", "task": task},
     ) as file:
         file["embedding"][:] = values
     return path

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 from encoding import store
 from mteb.models.abs_encoder import AbsEncoder
 
+from layerwise.config.scoring import ScoringSettings
 from layerwise.tasks import catalog, texts
 from layerwise.tasks.encoders import model_meta
-from layerwise.tasks.results import Settings
-from layerwise.tasks.score import Job, normalized, score_task
+from layerwise.tasks.score import normalized, score_task
 
 LAYERS = 3
 
@@ -68,12 +68,12 @@ class Case:
         path = self.root / "embeddings.h5"
         return store(path, self.name, listed or self.texts, values)
 
-    def score(self, settings: Settings | None = None, threads: int = 1) -> pd.DataFrame:
+    def score(self, settings: ScoringSettings | None = None, threads: int = 1) -> pd.DataFrame:
         output = self.root / "table.parquet"
-        job = Job(
-            self.embeddings, self.name, self.root / "layers", self.folders, settings or Settings()
-        )
-        score_task(job, output, threads=threads)
+        score_task(
+            self.embeddings, self.name, output, self.root / "layers", settings,
+            folders=self.folders, threads=threads,
+        )  # fmt: skip
         return pq.read_table(output).to_pandas()
 
     def files(self) -> dict[int, Path]:

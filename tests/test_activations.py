@@ -12,8 +12,9 @@ import torch
 
 from layerwise.activations import batches, readout
 from layerwise.activations.embed import embed
-from layerwise.activations.extract import Plan, extract
+from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
+from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks.layout import Reading
@@ -26,14 +27,15 @@ def loaded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> LoadedModel:
     folder = tiny.save(request.param, tmp_path_factory.mktemp(request.param))
-    return load(request.param, tiny.spec(folder), "main", device="cpu")
+    return load(request.param, tiny.entry(folder), "main", device="cpu")
 
 
 def extracted(loaded: LoadedModel, target: Path, budget: int, views: int = 1) -> Path:
     texts = [tiny.texts(12, seed=v) for v in range(views + 1)]
     extract(
         loaded, corpus="c", prompts=[f"p{i}" for i in range(12)], views=texts,
-        plan=Plan(tokens=TOKENS, keep_states=3, budget=budget), target=target, attributes={},
+        settings=ExtractSettings(tokens=TOKENS, keep_states=3, batch_tokens=budget),
+        target=target, attributes={},
     )  # fmt: skip
     return target
 
@@ -49,7 +51,7 @@ def test_windows_leave_no_seam(
         files.append(tmp_path / f"{bytes_at_once}.h5")
         extract(
             loaded, corpus="c", prompts=[f"p{i}" for i in range(70)], views=texts,
-            plan=Plan(keep_states=1), target=files[-1], attributes={},
+            settings=ExtractSettings(keep_states=1), target=files[-1], attributes={},
         )  # fmt: skip
     with h5py.File(files[0]) as a, h5py.File(files[1]) as b:
         for name in ("pooled", "spectrum", "curvature", "n_tokens"):
@@ -119,7 +121,7 @@ def test_values_do_not_depend_on_the_batch(loaded: LoadedModel, tmp_path: Path) 
 )
 def test_memory_runs_out_in_several_ways(tmp_path: Path, error: Exception | None) -> None:
     folder = tiny.save("gpt_neox", tmp_path / "m")
-    model = load("m", tiny.spec(folder), "main", device="cpu")
+    model = load("m", tiny.entry(folder), "main", device="cpu")
     sizes = []
 
     def full(_: object, arguments: tuple[torch.Tensor, ...]) -> None:
@@ -161,7 +163,7 @@ def test_a_token_repeated_has_no_rounding_for_a_value(
     # Without absolute positions and a first token of their own all states are equal, but for
     # rounding, which differs from batch to batch.
     folder = tiny.save("gpt_neox", tmp_path / "m")
-    model = load("m", tiny.spec(folder), "main", device="cpu")
+    model = load("m", tiny.entry(folder), "main", device="cpu")
     ids = [[5] * 90, [7] * 61, [5] * 33] + model.tokenize(tiny.texts(5, seed=1))[0]
     monkeypatch.setattr(LoadedModel, "tokenize", lambda *_: (ids, [0] * len(ids)))
     texts = [""] * len(ids)
@@ -170,7 +172,8 @@ def test_a_token_repeated_has_no_rounding_for_a_value(
         path = tmp_path / f"{budget}.h5"
         extract(
             model, corpus="c", prompts=[str(i) for i in range(len(texts))], views=[texts],
-            plan=Plan(tokens=("drop_first",), budget=budget), target=path, attributes={},
+            settings=ExtractSettings(tokens=("drop_first",), batch_tokens=budget),
+            target=path, attributes={},
         )  # fmt: skip
         with h5py.File(path) as file:
             names = ("pooled", "spectrum", "curvature", "curvature_angles")
@@ -298,7 +301,7 @@ def test_pads_are_few() -> None:
 
 def test_nan_names_model_layer_and_prompt(tmp_path: Path) -> None:
     folder = tiny.save("llama", tmp_path / "m")
-    loaded = load("broken", tiny.spec(folder), "main", device="cpu")
+    loaded = load("broken", tiny.entry(folder), "main", device="cpu")
     weight = loaded.anatomy.blocks[1].mlp.down_proj.weight
     weight[0, 0] = torch.nan
     with pytest.raises(LayerwiseError, match=r"broken.*layer 2.*'p\d+'.*float32"):
@@ -308,7 +311,7 @@ def test_nan_names_model_layer_and_prompt(tmp_path: Path) -> None:
 
 def test_a_failed_run_leaves_the_old_file(tmp_path: Path) -> None:
     folder = tiny.save("llama", tmp_path / "m")
-    loaded = load("m", tiny.spec(folder), "main", device="cpu")
+    loaded = load("m", tiny.entry(folder), "main", device="cpu")
     path = extracted(loaded, tmp_path / "a.h5", budget=64)
     before = path.read_bytes()
     loaded.anatomy.blocks[0].mlp.down_proj.weight[:] = torch.inf
@@ -320,7 +323,7 @@ def test_a_failed_run_leaves_the_old_file(tmp_path: Path) -> None:
 def test_xarray_and_h5py_show_names(tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
     folder = tiny.save("gpt_neox", tmp_path / "m")
-    path = extracted(load("m", tiny.spec(folder), "main", device="cpu"), tmp_path / "a.h5", 64)
+    path = extracted(load("m", tiny.entry(folder), "main", device="cpu"), tmp_path / "a.h5", 64)
     with h5py.File(path) as file:
         dims = [d.keys()[0] for d in file["pooled"].dims]
         assert dims == ["protocol", "tokens", "layer", "view", "prompt", "hidden"]
@@ -336,7 +339,7 @@ class TestRefusal:
     @pytest.fixture(scope="class")
     def path(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = tmp_path_factory.mktemp("refusal")
-        loaded = load("m", tiny.spec(tiny.save("llama", folder / "m")), "main", device="cpu")
+        loaded = load("m", tiny.entry(tiny.save("llama", folder / "m")), "main", device="cpu")
         return extracted(loaded, folder / "a.h5", budget=64)
 
     def refused(self, path: Path, match: str, **expected: str) -> None:

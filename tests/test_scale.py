@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -18,12 +17,13 @@ import pytest
 import yaml
 from conftest import ROOT
 
-from layerwise.account import Job, account, estimate, past_jobs, pending_jobs
-from layerwise.config import complete, read_schema
+from layerwise.config import Config, read_config
 from layerwise.errors import LayerwiseError
-from layerwise.plan import Plan
+from layerwise.workflow import targets
+from layerwise.workflow.account import account, estimate, past_jobs
+from layerwise.workflow.plan import Plan
+from layerwise.workflow.targets import Job
 
-SCHEMA = read_schema(ROOT / "workflow" / "schemas" / "config.schema.yaml")
 SWEEP = ROOT / "presets" / "pythia_sweep.yaml"
 HEAD = "s\th:m:s\tmax_rss\tmax_vms\tmax_uss\tmax_pss\tio_in\tio_out\tmean_load\tcpu_time\n"
 
@@ -102,63 +102,21 @@ def test_no_run_yet_is_an_empty_table(tmp_path: Path) -> None:
 
 
 def test_a_strange_benchmark_file_is_named(results: Path) -> None:
-    strange = results / "benchmarks" / "compute_metrics" / "x.tsv"
+    strange = results / "benchmarks" / "make_corpus" / "x.tsv"
     strange.write_text("not\ta\ttable\n1\t2\t3\n")
     with pytest.raises(LayerwiseError, match=r"x\.tsv is no benchmark file.*delete it"):
         past_jobs(results)
 
 
-SUMMARY = "\t".join(("output_file", "date", "rule", "log-file(s)", "status", "plan"))
-
-
-def summary(*rows: tuple[str, str, str]) -> str:
-    lines = ["\t".join((file, "-", rule, "-", "missing", plan)) for file, rule, plan in rows]
-    return "\n".join([SUMMARY, *lines])
-
-
-def test_pending_jobs_are_told_by_their_files_each_once() -> None:
-    due = "update pending"
-    found = pending_jobs(
-        summary(
-            ("results/metrics/a%2Fb/step1/wiki.parquet", "compute_metrics", due),
-            ("results/metrics/a%2Fb/step1/wiki.prompts.parquet", "compute_metrics", due),
-            ("results/metrics/a%2Fb/step2/wiki.parquet", "compute_metrics", "no update"),
-            ("results/nano/n-1/step0/layerwise.key", "train_n_1", due),
-            ("results/nano/n-1/losses.csv", "train_n_1", due),
-            ("results/converted/m/main/layerwise.key", "convert_gguf", due),
-            ("results/figures/s.png", "draw_study", due),
-            ("results/figures/s.rst", "draw_study", due),
-            ("results/tables/s.csv", "draw_study", due),
-            ("results/report/account.csv", "account_run", due),
-            ("results/tasks/One.made", "make_tasks", due),
-            ("results/tasks/Two.made", "make_tasks", due),
-        ),
-        Path("results"),
-    )
-    assert found == [
-        Job("compute_metrics", "a/b", "a%2Fb/step1/wiki"),
-        Job("train_nano", "n-1", "n-1"),
-        Job("convert_gguf", "m", "m/main"),
-        Job("draw_study", "", "s"),
-        Job("account_run", "", ""),
-        Job("make_tasks", "", ""),
-    ]
-
-
-def test_what_is_no_summary_is_refused() -> None:
-    with pytest.raises(LayerwiseError, match="gave no table"):
-        pending_jobs("Nothing to be done", Path("results"))
-
-
 def test_estimates_go_by_the_nearest_jobs(results: Path) -> None:
     past = past_jobs(results)
     jobs = [
-        Job("extract_activations", "a/b", "a%2Fb/step3/wiki"),
-        Job("extract_activations", "a/b", "a%2Fb/step4/wiki"),
-        Job("extract_activations", "small", "small/main/other"),
-        Job("extract_activations", "new", "new/main/wiki"),
-        Job("score_task", "new", "new/main/STS12"),
-        Job("make_corpus", "", "other"),
+        Job("extract_activations", ("a/b", "step3", "wiki")),
+        Job("extract_activations", ("a/b", "step4", "wiki")),
+        Job("extract_activations", ("small", "main", "other")),
+        Job("extract_activations", ("new", "main", "wiki")),
+        Job("score_task", ("new", "main", "STS12")),
+        Job("make_corpus", ("other",)),
     ]
     table = estimate(jobs, past)
     same = row(table, "extract_activations", "a/b")
@@ -181,38 +139,6 @@ def test_nothing_pending_is_an_empty_estimate(results: Path) -> None:
     assert estimate([], past_jobs(results)).empty
 
 
-# The folder of the results
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((), "of-default"),
-        (("--configfile", "one.yaml"), "of-one/deep"),
-        (("-n", "--configfiles", "one.yaml", "two.yaml", "--cores", "2"), "of-two"),
-        (("--configfile", "none.yaml"), "results"),
-        (("--configfile=one.yaml", "--config", "results=given"), "given"),
-        (("--config", "results=given", "--cores", "2"), "given"),
-    ],
-)
-def test_a_plan_reads_the_results_folder_as_the_workflow_does(
-    arguments: tuple[str, ...], expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "config.yaml").write_text("results: of-default")
-    (tmp_path / "one.yaml").write_text("results: of-one/deep/")
-    (tmp_path / "two.yaml").write_text("results: of-two")
-    (tmp_path / "none.yaml").write_text("models: {}")
-    results_of = runpy.run_path(str(ROOT / "scripts" / "plan_run.py"))["results_of"]
-    assert results_of(arguments) == (Path(), Path(expected))
-
-
-def test_a_plan_in_another_directory_reads_the_config_there(tmp_path: Path) -> None:
-    (tmp_path / "config.yaml").write_text("results: there")
-    results_of = runpy.run_path(str(ROOT / "scripts" / "plan_run.py"))["results_of"]
-    assert results_of(["--directory", str(tmp_path)]) == (tmp_path, Path("there"))
-
-
 @pytest.mark.slow
 def test_a_plan_of_a_config_with_its_own_results_folder_goes_by_its_costs(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
@@ -220,7 +146,7 @@ def test_a_plan_of_a_config_with_its_own_results_folder_goes_by_its_costs(tmp_pa
     benchmark(tmp_path / "out" / "own", "embed_task/p/step1/STS12", 3600, 3600)
     subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "plan_run.py"), "--output", "plan.csv",
-         "--configfile", "own.yaml", "--snakefile", str(ROOT / "workflow" / "Snakefile")],
+         "--config", "own.yaml"],
         capture_output=True, check=True, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
     )  # fmt: skip
@@ -246,65 +172,65 @@ SCORES_ONLY: dict[str, Any] = {
 }
 
 
-def planned(**studies: Any) -> Plan:
-    return Plan(
-        complete({**SCORES_ONLY, "studies": {**SCORES_ONLY["studies"], **studies}}, SCHEMA)
-    )
+def told(**studies: Any) -> list[Job]:
+    """The tables that tell the weights of checkpoints."""
+    given = {**SCORES_ONLY, "studies": {**SCORES_ONLY["studies"], **studies}}
+    return targets.swept(Config.of(given))
 
 
-def embedded(*steps: str) -> list[str]:
-    return [f"results/embeddings/p/{step}/STS12.h5" for step in steps]
+def scored(*steps: str) -> list[Job]:
+    return [Job("score_task", ("p", step, "STS12")) for step in steps]
 
 
-def test_checkpoints_that_are_only_scored_are_told_by_an_embeddings_file_each() -> None:
-    plan = planned()
-    assert plan.sweep_activations() == embedded("step0", "step1", "step2")
-    assert "results/report/weights.csv" in plan.targets()
+def measured(*steps: str) -> list[Job]:
+    return [Job("compute_metrics", ("p", step, "mine")) for step in steps]
+
+
+def test_checkpoints_that_are_only_scored_are_told_by_a_table_of_scores_each() -> None:
+    assert told() == scored("step0", "step1", "step2")
+    assert Job("compare_weights") in targets.targets(Config.of(SCORES_ONLY))
 
 
 @pytest.mark.parametrize("kind", ["metrics_by_depth", "value_distribution"])
-def test_checkpoints_with_activations_need_no_embeddings_file(kind: str) -> None:
-    plan = planned(last={"kind": kind, "metrics": ["prompt_entropy"]})
-    last = "results/activations/p/step2/mine.h5"
-    assert plan.sweep_activations() == [*embedded("step0", "step1"), last]
+def test_checkpoints_with_metrics_need_no_table_of_scores(kind: str) -> None:
+    last = {"kind": kind, "metrics": ["prompt_entropy"]}
+    assert told(last=last) == [*scored("step0", "step1"), *measured("step2")]
 
 
 def test_checkpoints_stand_in_the_order_of_training() -> None:
     """Whatever the order of studies: the first wants the last checkpoint, the next one all."""
     last, every = ({"kind": "metrics_by_depth", "revisions": r} for r in ("last", "all"))
-    config = {**SCORES_ONLY, "studies": {"last": last, "every": every}}
-    steps = ("step0", "step1", "step2")
-    expected = [f"results/activations/p/{step}/mine.h5" for step in steps]
-    assert Plan(complete(config, SCHEMA)).sweep_activations() == expected
+    config = Config.of({**SCORES_ONLY, "studies": {"last": last, "every": every}})
+    assert targets.swept(config) == measured("step0", "step1", "step2")
 
 
 # The sweep
 
 
-def sweep() -> Plan:
-    return Plan(complete(yaml.safe_load(SWEEP.read_text()), SCHEMA))
+def sweep() -> Config:
+    return read_config([SWEEP])
 
 
 def test_the_sweep_is_all_checkpoints_and_the_papers_tasks() -> None:
-    plan = sweep()
-    revisions = plan.config["models"]["pythia-410m"]["revisions"]
+    config = sweep()
+    revisions = config.models["pythia-410m"].revisions
     assert len(revisions) == len(set(revisions)) == 154
     assert (revisions[0], revisions[-1]) == ("step0", "step143000")
-    assert len(plan.config["tasks"]) == 32
-    assert len(plan.all_scores()) == 154 * 32
+    assert len(config.tasks) == 32
+    assert len(targets.scored(config)) == 154 * 32
 
 
 def test_the_sweeps_tasks_are_the_published_ones(shared: Path) -> None:
     published = pd.read_csv(shared / "published" / "TASKS.csv")
-    assert sorted(sweep().config["tasks"]) == sorted(published["task"])
+    assert sorted(sweep().tasks) == sorted(published["task"])
 
 
 def test_fetching_ahead_names_all_that_comes_from_the_hub_once() -> None:
-    wanted = sweep().fetched()
+    wanted = targets.fetched(sweep())
     assert len(wanted) == len(set(wanted)) == 154 + 1 + 32
-    assert "results/fetched/models/pythia-410m/step143000.json" in wanted
-    quickstart = yaml.safe_load((ROOT / "config.yaml").read_text())
-    assert Plan(complete(quickstart, SCHEMA)).fetched() == []
+    files = Plan(sweep()).paths(Job("fetch_model", ("pythia-410m", "step143000")))
+    assert files == {"fetched": "results/fetched/models/pythia-410m/step143000.json"}
+    assert targets.fetched(read_config([ROOT / "config.yaml"])) == []
 
 
 def dry_run(config: dict[str, Any], folder: Path) -> tuple[dict[str, int], float]:
@@ -349,13 +275,22 @@ def test_without_tasks_the_sweep_is_a_few_hundred_jobs(tmp_path: Path) -> None:
 # Fetching
 
 
-def fetch(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+CONFIG: dict[str, Any] = {
+    "models": {"m": {"source": {"hub": "owner/model"}, "revisions": ["step1", "step2"]}},
+    "corpora": {"texts": {"source": {"hub": "owner/texts"}}},
+    "tasks": ["STS12"],
+    "studies": {"s": {"kind": "score_by_depth"}},
+}
+RECORD = Path("results") / "fetched" / "models" / "m" / "step1.json"
+
+
+def fetch(tmp_path: Path, what: str, *names: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
     return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / "fetch_inputs.py"), *arguments,
-         "--output", str(tmp_path / "fetched.json")],
-        capture_output=True, text=True, check=False,
+        [sys.executable, str(ROOT / "scripts" / f"fetch_{what}.py"), *names],
+        capture_output=True, text=True, check=False, cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT / "lib"), "HF_HUB_OFFLINE": "1",
-             "HF_HOME": str(tmp_path / "hf"), **environment},
+             "HF_HOME": str(tmp_path / "hf")},
     )  # fmt: skip
 
 
@@ -371,7 +306,7 @@ def cached(home: Path, name: str, commit: str, files: dict[str, bytes]) -> None:
 
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-MODEL = '{"source": {"hub": "owner/model"}}'
+STEP1 = ("--model", "m", "--revision", "step1")
 
 
 def test_what_is_in_the_cache_is_not_fetched_again(tmp_path: Path) -> None:
@@ -381,21 +316,21 @@ def test_what_is_in_the_cache_is_not_fetched_again(tmp_path: Path) -> None:
         COMMIT,
         {"config.json": b"{}", "model.safetensors": b"12345"},
     )
-    done = fetch(tmp_path, "--model", MODEL, "--revision", "step1")
+    done = fetch(tmp_path, "model", *STEP1)
     assert done.returncode == 0, done.stderr
-    record = yaml.safe_load((tmp_path / "fetched.json").read_text())
-    assert record == {
-        "repository": "owner/model", "revision": "step1", "commit": COMMIT, "bytes": 7,
-    }  # fmt: skip
+    record = yaml.safe_load((tmp_path / RECORD).read_text())
+    expected = {"repository": "owner/model", "revision": "step1", "commit": COMMIT, "bytes": 7}
+    assert record.items() >= expected.items()
+    assert record["key"] == Plan(Config.of(CONFIG)).key(Job("fetch_model", ("m", "step1")))
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--model", MODEL, "--revision", "step2"), "owner/model at 'step2' is not in the cache"),
-        (("--corpus", '{"hub": "owner/texts"}'), "reach the hub for the data set 'owner/texts'"),
-        (("--task", "STS12"), "The data of STS12 could not be loaded"),
-        (("--task", "STS-12"), "there is no task 'STS-12' in mteb (did you mean"),
+        (("model", "--model", "m"), "owner/model at 'step2' is not in the cache"),
+        (("corpus", "--corpus", "texts"), "reach the hub for the data set 'owner/texts'"),
+        (("task", "--task", "STS12"), "The data of STS12 could not be loaded"),
+        (("task", "--task", "STS-12"), "There is no 'STS-12' under tasks in this config (did you"),
     ],
     ids=["model", "corpus", "task", "no task"],
 )  # fmt: skip
@@ -408,13 +343,13 @@ def test_what_cannot_be_fetched_is_one_sentence(
     said = done.stderr.strip().splitlines()[-1]
     assert sentence in said
     assert "Traceback" not in done.stderr
-    assert not (tmp_path / "fetched.json").exists()
+    assert not (tmp_path / "results").exists()
 
 
 def test_pickled_weights_are_no_weights(tmp_path: Path) -> None:
     cached(
         tmp_path / "hf", "owner/model", COMMIT, {"config.json": b"{}", "pytorch_model.bin": b"1"}
     )
-    done = fetch(tmp_path, "--model", MODEL, "--revision", "step1")
+    done = fetch(tmp_path, "model", *STEP1)
     assert done.returncode == 1
     assert "has no weights as safetensors" in done.stderr.strip().splitlines()[-1]

@@ -23,13 +23,15 @@ from mteb.abstasks.task_metadata import TaskMetadata
 from mteb.results import TaskResult
 from scoring import LAYERS, Case, plain
 
+from layerwise import tables
+from layerwise.config.base import parse
+from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import catalog, evaluation, names, results, score, texts
 from layerwise.tasks.classes import CLASSES
 from layerwise.tasks.encoders import StoredEncoder, model_meta
 from layerwise.tasks.layout import Embeddings, Reading
-from layerwise.tasks.results import Settings
-from layerwise.tasks.score import Job, Worker, normalized, score_task
+from layerwise.tasks.score import Worker, normalized, score_task
 
 pytest_plugins = ["task_fixtures"]
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -141,12 +143,12 @@ def test_normalising_is_a_choice(tmp_path: Path, folders: dict[str, str]) -> Non
     case = Case(tmp_path, "LeeNewsSimilarity", folders)
     scale = np.linspace(1, 50, len(case.texts), dtype=np.float32)[:, None]
     case.write(case.values * scale)
-    unit = case.score(Settings(normalize=True))
+    unit = case.score(ScoringSettings(normalize=True))
     entries = [json.loads(p.read_text())["scores"]["test"][0] for p in case.files().values()]
     # On unit vectors, Euclidean distance and cosine rank pairs alike.
     for entry in entries:
         assert entry["euclidean_spearman"] == pytest.approx(entry["cosine_spearman"], abs=1e-4)
-    raw = case.score(Settings(normalize=False))
+    raw = case.score(ScoringSettings(normalize=False))
     np.testing.assert_allclose(unit["main_score"], raw["main_score"], atol=1e-4)
     document = json.loads(case.files()[0].read_text())
     assert document["scores"]["test"][0]["euclidean_spearman"] != pytest.approx(
@@ -298,15 +300,13 @@ def test_a_process_that_is_killed_is_said(
         pytest.skip("only a forked process dies as it is told here")
     monkeypatch.setattr(score, "can_fork", lambda: True)  # whatever tests before this one did
     monkeypatch.setattr(Worker, "score", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
-    with pytest.raises(LayerwiseError, match="killed, most likely for want of memory"):
+    with pytest.raises(LayerwiseError, match="killed, most likely because memory ran out"):
         similarity.score(threads=2)
 
 
 def test_a_file_about_another_task_is_refused(similarity: Case) -> None:
     with pytest.raises(LayerwiseError, match="task"):
-        score_task(
-            Job(similarity.embeddings, "STS12", similarity.root), similarity.root / "t.parquet"
-        )
+        score_task(similarity.embeddings, "STS12", similarity.root / "t.parquet", similarity.root)
 
 
 # MTEB's JSON
@@ -343,13 +343,13 @@ def test_names_that_are_no_paths_are_still_kept_apart(tmp_path: Path) -> None:
 
 def test_the_table_says_what_each_row_is(tmp_path: Path, folders: dict[str, str]) -> None:
     case = Case(tmp_path, "PangLeePolarity", folders)
-    case.score(Settings(seed=5))
+    case.score(ScoringSettings(seed=5))
     table = pq.read_table(tmp_path / "table.parquet")
     assert table.schema.names == list(results.COLUMNS)
-    facts = table.schema.metadata
-    assert facts[b"schema"] == b"layerwise.scores"
-    assert facts[b"seed"] == b"5"
-    assert json.loads(facts[b"versions"])["mteb"] == mteb.__version__
+    facts = tables.facts(tmp_path / "table.parquet")
+    assert facts["schema"] == "layerwise.scores"
+    assert json.loads(facts["settings"])["seed"] == 5
+    assert json.loads(facts["versions"])["mteb"] == mteb.__version__
     frame = table.to_pandas()
     assert frame["depth"].tolist() == [0, 0.5, 1]
     assert set(frame["task_type"]) == {"Classification"}
@@ -382,19 +382,19 @@ def test_values_of_runs_are_found_where_mteb_keeps_them() -> None:
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=12), st.integers(0, 100))
 def test_an_interval_lies_within_the_values(values: list[float], seed: int) -> None:
-    settings = Settings(seed=seed, bootstrap=200)
+    settings = ScoringSettings(seed=seed, bootstrap=200)
     low, high = results.interval(values, settings)
     assert low is not None
     assert high is not None
     assert min(values) - 1e-12 <= low <= high <= max(values) + 1e-12
     assert (low, high) == results.interval(values, settings)
-    wider = results.interval(values, Settings(seed=seed, bootstrap=200, confidence=0.99))
+    wider = results.interval(values, ScoringSettings(seed=seed, bootstrap=200, confidence=0.99))
     assert wider[0] <= low  # type: ignore[operator]
 
 
 def test_an_interval_covers_as_often_as_it_says() -> None:
     rng = np.random.default_rng(0)
-    settings = Settings(bootstrap=400)
+    settings = ScoringSettings(bootstrap=400)
     hits = 0
     for _ in range(300):
         low, high = results.interval(rng.normal(0.5, 0.1, size=40).tolist(), settings)
@@ -405,19 +405,28 @@ def test_an_interval_covers_as_often_as_it_says() -> None:
 
 
 def test_one_value_has_no_interval() -> None:
-    assert results.interval([0.5], Settings()) == (None, None)
-    assert results.interval([], Settings()) == (None, None)
+    assert results.interval([0.5], ScoringSettings()) == (None, None)
+    assert results.interval([], ScoringSettings()) == (None, None)
 
 
-def test_an_unknown_setting_is_an_error() -> None:
-    assert Settings.of({"threads": 2, "poolings": ["mean"], "normalize": False}).normalize is False
-    with pytest.raises(LayerwiseError, match="did you mean 'normalize'"):
-        Settings.of({"normalise": True})
+@pytest.mark.parametrize(
+    ("given_", "said"),
+    [
+        ({"normalise": True}, "did you mean 'normalize'"),
+        ({"confidence": 1}, "accepted is less than 1"),
+        ({"poolings": ["means"]}, "did you mean 'mean'"),
+        ({"readouts": []}, "at least 1 is needed"),
+        ({"bootstrap": 0}, "1 or more"),
+    ],
+)
+def test_wrong_settings_are_named(given_: dict[str, object], said: str) -> None:
+    with pytest.raises(LayerwiseError, match=f"^scoring.*{said}"):
+        parse(ScoringSettings, given_, "scoring")
 
 
 def test_a_missing_embeddings_file_is_said(tmp_path: Path) -> None:
     with pytest.raises(LayerwiseError, match="no file"):
-        score_task(Job(tmp_path / "none.h5", "STS12", tmp_path), tmp_path / "t.parquet")
+        score_task(tmp_path / "none.h5", "STS12", tmp_path / "t.parquet", tmp_path)
 
 
 def test_embeddings_file_is_closed_after_scoring(similarity: Case) -> None:

@@ -13,7 +13,7 @@ import pytest
 from encoding import encode, minilm, store
 
 from layerwise.tasks import catalog, names, quickstart, texts
-from layerwise.tasks.score import Job, score_task
+from layerwise.tasks.score import score_task
 
 ROOT = Path(__file__).parents[1]
 pytest_plugins = ["task_fixtures"]
@@ -33,7 +33,7 @@ def scored(
     listed = texts.distinct_texts(catalog.load(catalog.get_task(name, given)))
     embeddings = store(folder / f"{name}.h5", name, listed, encode(*model, listed, layers))
     output = folder / f"{name}.parquet"
-    score_task(Job(embeddings, name, folder / name, given), output)
+    score_task(embeddings, name, output, folder / name, folders=given)
     return pd.read_parquet(output)
 
 

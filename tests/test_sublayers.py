@@ -13,12 +13,13 @@ import tiny
 from association_tables import tidy_metrics, tidy_scores
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from layerwise.activations.extract import Plan, extract
+from layerwise.activations.extract import extract
 from layerwise.activations.layout import BLOCK, Activations
 from layerwise.association.choice import choose_layers
 from layerwise.association.recommendation import recommend
 from layerwise.association.settings import AssociationSettings
 from layerwise.association.table import associate
+from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.figures.labels import SUBLAYERS
 from layerwise.figures.studies import KINDS, Tables, draw
@@ -37,12 +38,12 @@ METRICS = ["prompt_entropy", "dataset_entropy", "curvature", "infonce", "cka_fir
 
 def extracted(folder: Path, family: str, **plan: Any) -> Path:
     """Activations of a tiny model, with all parts of its blocks unless told otherwise."""
-    loaded = load(family, tiny.spec(tiny.save(family, folder / family)), "main", device="cpu")
+    loaded = load(family, tiny.entry(tiny.save(family, folder / family)), "main", device="cpu")
     texts = [tiny.texts(N, seed=v, shortest=6) for v in range(3)]
     path = folder / f"{family}-{len(plan)}.h5"
     extract(
         loaded, corpus="c", prompts=[f"p{i}" for i in range(N)], views=texts,
-        plan=Plan(**{"sublayers": PARTS, **plan}), target=path, attributes={},
+        settings=ExtractSettings(**{"sublayers": PARTS, **plan}), target=path, attributes={},
     )  # fmt: skip
     return path
 

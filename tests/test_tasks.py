@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from articles import wikipedia
 
 from layerwise.errors import LayerwiseError
@@ -149,11 +150,13 @@ def test_a_task_that_is_not_made_here_is_an_error(tmp_path: Path) -> None:
 
 
 def test_the_papers_tasks_are_those_of_the_published_table(shared: Path) -> None:
+    preset = Path(__file__).parents[1] / "presets" / "paper_figures.yaml"
+    wanted = yaml.safe_load(preset.read_text(encoding="utf-8"))["tasks"]
     with (shared / "published" / "TASKS.csv").open() as file:
         rows = {row["task"]: row for row in csv.DictReader(file)}
-    assert set(names.PAPER) == set(rows)
-    assert len(names.PAPER) == 32
-    for name in names.PAPER:
+    assert set(wanted) == set(rows)
+    assert len(wanted) == 32
+    for name in wanted:
         task = catalog.get_task(name)
         assert task.metadata.type == rows[name]["task_type"]
         assert list(task.eval_splits) == ["test"]
@@ -292,13 +295,13 @@ def test_the_list_is_kept_and_checked(tmp_path: Path) -> None:
     assert keys == [sha256_text(text) for text in back]
     with pytest.raises(LayerwiseError, match="'STS12', wanted was 'STS13'"):
         texts.read_texts(path, "STS13")
-    with pytest.raises(LayerwiseError, match="no file"):
+    with pytest.raises(LayerwiseError, match="no table of texts"):
         texts.read_texts(tmp_path / "none.parquet")
     pq.write_table(pa.table({"key": ["a"], "text": ["b"]}), path)
     with pytest.raises(LayerwiseError, match="not written by layerwise"):
         texts.read_texts(path)
     path.write_bytes(b"PAR1 cut off")
-    with pytest.raises(LayerwiseError, match="no parquet file"):
+    with pytest.raises(LayerwiseError, match="no readable parquet table of texts"):
         texts.read_texts(path)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import h5py
@@ -16,12 +17,15 @@ KEYS = [f"{i:064x}" for i in range(5)]
 ABOUT = {"model": "m", "revision": "step1", "task": "STS12"}
 
 
-def _write(path: Path, values: np.ndarray, **more: object) -> Path:
-    options: dict[str, object] = {"tokens": ["all", "drop_first"], **more}
+def _write(
+    path: Path,
+    values: np.ndarray,
+    readings: Sequence[Reading] = (Reading("all"), Reading("drop_first")),
+) -> Path:
     with layout.create(
-        path, n_layers=values.shape[1], texts_keys=KEYS, hidden=values.shape[3],
-        attributes=ABOUT, **options,
-    ) as file:  # type: ignore[arg-type]  # fmt: skip
+        path, readings=readings, n_layers=values.shape[1], texts_keys=KEYS, hidden=values.shape[3],
+        attributes=ABOUT,
+    ) as file:  # fmt: skip
         for start in range(0, len(KEYS), 2):
             file["embedding"][:, :, start : start + 2, :] = values[:, :, start : start + 2]
     return path
@@ -44,12 +48,9 @@ def test_layers_come_back_as_they_were_written(tmp_path: Path, values: np.ndarra
 
 
 def test_poolings_and_readouts_stand_side_by_side(tmp_path: Path, values: np.ndarray) -> None:
-    path = _write(
-        tmp_path / "e.h5", values, tokens=["all", "all"], pooling=["mean", "last_token"],
-        readout=["residual", "final_norm"],
-    )  # fmt: skip
+    wanted = Reading("all", "last_token", "final_norm")
+    path = _write(tmp_path / "e.h5", values, [Reading(), wanted])
     with Embeddings(path) as file:
-        wanted = Reading("all", "last_token", "final_norm")
         np.testing.assert_array_equal(file.layer(wanted, 2), values[1, 2])
         with pytest.raises(LayerwiseError, match="read as all/mean/final_norm"):
             file.layer(Reading("all", "mean", "final_norm"), 0)
@@ -61,23 +62,37 @@ def test_plain_readers_see_named_dimensions(tmp_path: Path, values: np.ndarray) 
     path = _write(tmp_path / "e.h5", values)
     with h5py.File(path) as file:
         dims = [d[0].name.strip("/") for d in file["embedding"].dims]
-        assert dims == ["tokens", "layer", "text", "hidden"]
+        assert dims == ["reading", "layer", "text", "hidden"]
     xarray = pytest.importorskip("xarray")
     with xarray.open_dataset(path, engine="h5netcdf") as data:
-        assert dict(data["embedding"].sizes) == {"tokens": 2, "layer": 3, "text": 5, "hidden": 4}
-        assert data["pooling"].dims == ("tokens",)
+        assert dict(data["embedding"].sizes) == {"reading": 2, "layer": 3, "text": 5, "hidden": 4}
+        assert data["reading"].values[1] == "drop_first/mean/residual"
+        for name, labels in (("tokens", ["all", "drop_first"]), ("pooling", ["mean"] * 2)):
+            assert data[name].dims == ("reading",)
+            assert data[name].values.tolist() == labels
 
 
-def test_a_key_twice_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("readings", "keys"), [([Reading()], "aa"), ([Reading()] * 2, "ab")])
+def test_a_key_or_reading_twice_is_refused(
+    tmp_path: Path, readings: list[Reading], keys: str
+) -> None:
     with (
         pytest.raises(ValueError, match="twice"),
         layout.create(
-            tmp_path / "e.h5", tokens=["all"], n_layers=1, texts_keys=["a", "a"], hidden=1,
+            tmp_path / "e.h5", readings=readings, n_layers=1, texts_keys=list(keys), hidden=1,
             attributes=ABOUT,
         ),
     ):  # fmt: skip
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_readings_are_every_choice_of_tokens_with_every_pooling_and_readout() -> None:
+    made = layout.readings(["all", "drop_first"], ["mean", "cls"], ["residual", "final_norm"])
+    assert len(set(made)) == len(made) == 8
+    assert list(map(str, made[:3])) == [
+        "all/mean/residual", "all/mean/final_norm", "all/cls/residual",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

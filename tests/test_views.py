@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layerwise.config.corpora import Action, ViewSettings
 from layerwise.corpora import augment as module
-from layerwise.corpora.augment import ACTIONS, Augmenter, ViewSettings, augment
+from layerwise.corpora.augment import Augmenter, augment
 from layerwise.corpora.perturb import randomise_tokens, repeat_tokens
-from layerwise.corpora.table import Corpus, read_corpus, read_views, write_corpus
+from layerwise.corpora.table import Corpus
 from layerwise.errors import LayerwiseError
 
-ROOT = Path(__file__).parents[1]
+ACTIONS = get_args(Action)
 
 PROSE = (
     "The albedo is an important concept in climatology, astronomy, and calculating reflectivity "
@@ -268,46 +267,6 @@ def test_long_prompts_take_time_in_proportion_to_their_length(typos) -> None:  #
 
 def test_no_views() -> None:
     assert augment(corpus_of("a", "b"), ViewSettings(n=0)) == [[], []]
-
-
-@pytest.mark.parametrize(
-    ("given_", "said"),
-    [
-        ({"number": 3}, "views.number is no setting"),
-        ({"sed": 3}, "did you mean 'seed'?"),
-        ({"n": -1}, "views.n is -1"),
-        ({"n": 2.0}, "views.n is 2.0"),
-        ({"seed": "x"}, "views.seed is 'x'"),
-        ({"p": 0}, "views.p is 0"),
-        ({"p": 1.1}, "views.p is 1.1"),
-        ({"p": True}, "views.p is True"),
-        ({"cap": 0}, "views.cap is 0"),
-        ({"actions": []}, "views.actions is empty"),
-        ({"actions": "swap"}, "accepted is a list"),
-        ({"actions": ["swop"]}, "did you mean 'swap'?"),
-        ({"on_failure": "skip"}, "accepted are error, drop"),
-    ],
-)
-def test_wrong_settings_are_named(given_: dict[str, object], said: str) -> None:
-    with pytest.raises(LayerwiseError, match=re.escape(said)):
-        ViewSettings.from_config(given_)
-
-
-@pytest.mark.slow
-def test_make_views_script(tmp_path: Path) -> None:
-    corpus = corpus_of(PROSE, PROSE[30:])
-    write_corpus(tmp_path / "c.parquet", corpus)
-    made = subprocess.run(
-        [sys.executable, str(ROOT / "scripts/make_views.py"),
-         "--corpus", str(tmp_path / "c.parquet"), "--settings",
-         '{"n": 3, "actions": ["substitute", "swap"], "cap": null}',
-         "--output", str(tmp_path / "v.parquet"), "--threads", "2"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert made.returncode == 0, made.stderr
-    views = read_views(tmp_path / "v.parquet", read_corpus(tmp_path / "c.parquet"))
-    settings_ = ViewSettings.from_config(json.loads('{"n": 3, "actions": ["substitute", "swap"]}'))
-    assert list(zip(*views, strict=True)) == [tuple(v or []) for v in augment(corpus, settings_)]
 
 
 # Perturbed token sequences

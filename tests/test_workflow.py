@@ -147,7 +147,7 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
         for path in (project.folder / part).rglob("*") if part != "mine.txt" else ():
             path.touch()
     (project.folder / "mine.txt").touch()
-    curvature = project.folder / "lib" / "layerwise" / "metrics" / "curvature.py"
+    curvature = project.folder / "lib" / "layerwise" / "metrics" / "catalog" / "curvature.py"
     before = curvature.read_text()
     curvature.write_text("# A comment.\n\n\n" + before)
     assert project.jobs() == {}
@@ -169,9 +169,8 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
                 models__third={"source": {"folder": "models/step2"}},
                 studies__both__models=["first", "second", "third"],
             ),
-            # The colours of all figures follow the list of models.
             {"extract_activations": 1, "compute_metrics": 1, "embed_task": 1, "score_task": 1,
-             "associate_metrics": 1, "draw_study": 2, "find_best_layers": 1},
+             "associate_metrics": 1, "draw_study": 1, "find_best_layers": 1},
             id="a model",
         ),
         pytest.param(
@@ -182,7 +181,7 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
         ),
         pytest.param(
             changed(metrics__metrics=["prompt_entropy", "curvature", "infonce", "lidar"]),
-            {"compute_metrics": 3, "associate_metrics": 1, "draw_study": 2},
+            {"compute_metrics": 3, "associate_metrics": 1, "draw_study": 2, "compare_weights": 1},
             id="a metric",
         ),
         pytest.param(
@@ -205,15 +204,47 @@ def test_a_change_reruns_what_needs_it(
 
 def test_an_edited_metric_reruns_the_metrics_and_what_follows(project: Project) -> None:
     project.write(CONFIG)
-    curvature = project.folder / "lib" / "layerwise" / "metrics" / "curvature.py"
+    curvature = project.folder / "lib" / "layerwise" / "metrics" / "catalog" / "curvature.py"
     before = curvature.read_text()
-    curvature.write_text(before + "\n\nFACTOR = 2\n")
+    curvature.write_text(before.replace("layer.curvature", "2 * layer.curvature"))
     try:
         assert project.jobs() == {
-            "compute_metrics": 3, "associate_metrics": 1, "draw_study": 2,
+            "compute_metrics": 3, "associate_metrics": 1, "draw_study": 2, "compare_weights": 1,
         }  # fmt: skip
+        assert "compute_metrics: 3 to do: layerwise.metrics.catalog.curvature changed (3)" in (
+            project.snakemake("--dry-run")
+        )
     finally:
         curvature.write_text(before)
+
+
+def test_without_snakemakes_records_nothing_stale_passes(project: Project) -> None:
+    """`make clean`, or another machine: the files themselves say what made them."""
+    project.write(CONFIG)
+    records = project.folder / ".snakemake"
+    records.rename(project.folder / "kept")
+    try:
+        assert project.jobs() == {}
+        project.write(changed(corpora__mine__sample={"n": 20}))
+        jobs = project.jobs()
+        assert jobs["make_corpus"] == 1
+        assert jobs["extract_activations"] == jobs["compute_metrics"] == 3
+        assert "embed_task" not in jobs
+    finally:
+        shutil.rmtree(records)
+        (project.folder / "kept").rename(records)
+
+
+def test_jobs_that_snakemake_runs_are_those_that_are_planned(project: Project) -> None:
+    project.write(changed(metrics__alphas=[1, 2]))
+    planned = subprocess.run(
+        [sys.executable, "scripts/plan_run.py", "--output", "plan.csv"], cwd=project.folder,
+        env=project.environment(), capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "metrics.alphas" in planned.stdout or "alphas:" in planned.stdout
+    table = pd.read_csv(project.folder / "plan.csv")
+    by_stage = table[table["stage"] != "all"].groupby("stage")["jobs"].sum().to_dict()
+    assert by_stage == project.jobs()
 
 
 def test_a_wrong_config_is_one_line(project: Project) -> None:

@@ -1,18 +1,24 @@
-"""What every script shares: arguments as JSON, a log to file and stderr, one-line errors."""
+"""What every script shares: its job, a log to file and stderr, one-line errors."""
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from layerwise.errors import LayerwiseError
 from layerwise.files import DISK_REMEDY, disk_fault
+
+if TYPE_CHECKING:
+    from layerwise.association.order import Order
+    from layerwise.config import Config
+    from layerwise.config.models import Model
+    from layerwise.workflow.stamps import Stamp
 
 log = logging.getLogger("layerwise")
 
@@ -25,34 +31,128 @@ if not sys.stderr.isatty():
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
-def json_argument(text: str) -> Any:
-    """Parse a JSON argument.
+@dataclass(frozen=True)
+class Run:
+    """One job of a stage, as the stage's script sees it.
 
-    Raises
-    ------
-    argparse.ArgumentTypeError
-        If it is not JSON.
+    Attributes
+    ----------
+    config : Config
+    names : dict
+        What the job is about: ``model``, ``revision``, ``corpus``, …
+    inputs : dict
+        The files of other jobs that it reads, by role.
+    files : dict
+        The files that it writes, by role.
+    stamp : Stamp
+        Goes into those files.
+    threads : int
     """
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"not JSON: {text[:80]!r} ({error})") from error
+
+    config: Config
+    names: dict[str, str]
+    inputs: dict[str, list[Path]]
+    files: dict[str, Path]
+    stamp: Stamp
+    threads: int
+
+    def input(self, role: str) -> Path:
+        """The one file of a role."""
+        (path,) = self.inputs[role]
+        return path
+
+    def loadable(self, model: str) -> Model:
+        """A model's entry with the source that it is loaded from."""
+        from layerwise.workflow.stages import loadable
+
+        return loadable(self.config, model)
+
+    def folders(self, task: str) -> dict[str, str]:
+        """The local folder of a task's data, if it has one, by the task's name."""
+        from layerwise.workflow.stages import task_folder
+
+        folder = task_folder(self.config, task)
+        return {task: folder} if folder else {}
+
+    def own_texts(self) -> dict[str, str]:
+        """Corpora that are a task's own texts, with the task."""
+        from layerwise.config.checks import own_texts_of
+
+        return own_texts_of(self.config)
+
+    def order(self) -> Order:
+        """The order of models and checkpoints, which is the config's."""
+        from layerwise.association.order import Order
+
+        models = self.config.models
+        return Order(tuple(models), {m: tuple(entry.revisions) for m, entry in models.items()})
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
-    """An argument parser with the options that all scripts have (`--log`, `--threads`).
-
-    ``@file`` stands for the arguments that the file holds, one a line: a sweep has more tables
-    than fit a command line.
-    """
+    """An argument parser with the options that all scripts have (`--log`, `--threads`)."""
     made = argparse.ArgumentParser(
-        description=description,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        fromfile_prefix_chars="@",
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--log", type=Path, help="also write the log to this file")
     made.add_argument("--threads", type=int, default=1, help="CPU threads to use (default 1)")
     return made
+
+
+def run_job(stage: str, main: Callable[[Run], None], description: str | None) -> None:
+    """Run one job of a stage from the command line.
+
+    The command line says which config and which model, corpus, task or study; the table of stages
+    says which files that means.
+
+    Parameters
+    ----------
+    stage : str
+        A key of `layerwise.workflow.stages.STAGES`.
+    main : function of a `Run`
+    description : str
+        What ``--help`` says.
+    """
+    from layerwise.workflow.stages import STAGES
+
+    options = parser(description)
+    options.add_argument(
+        "--config", type=Path, default=Path("config.yaml"), help="the config (default config.yaml)"
+    )
+    for name in STAGES[stage].names:
+        optional = name == "revision"
+        options.add_argument(
+            f"--{name}", required=not optional,
+            help="checkpoint (default: the model's last one)" if optional
+            else f"name of the {name} in the config",
+        )  # fmt: skip
+    options.add_argument("--key", help="refuse to run if the job's key is another one by now")
+    run(lambda given: main(_job(stage, given)), options.parse_args())
+
+
+def _job(stage: str, given: argparse.Namespace) -> Run:
+    from layerwise.workflow.plan import Plan
+    from layerwise.workflow.stages import STAGES, Job
+
+    plan = Plan.open(given.config)
+    names = {name: getattr(given, name) for name in STAGES[stage].names}
+    if "revision" in names and names["revision"] is None:
+        plan.check({"model": names["model"]})
+        names["revision"] = plan.config.models[names["model"]].revisions[-1]
+    plan.check(names)
+    job = Job(stage, tuple(names.values()))
+    if given.key and plan.key(job) != given.key:
+        raise LayerwiseError(
+            f"What {stage} reads has changed since this run was planned (the config, the code, or "
+            "a model or text from outside); start the run again."
+        )
+    return Run(
+        config=plan.config,
+        names=names,
+        inputs={role: [Path(p) for p in paths] for role, paths in plan.inputs(job).items()},
+        files={role: Path(path) for role, path in plan.paths(job).items()},
+        stamp=plan.stamp(job),
+        threads=given.threads,
+    )
 
 
 def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> None:
@@ -91,7 +191,7 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
         fault = disk_fault(error)
         if fault:
             given = vars(arguments)
-            where = getattr(error, "filename", None) or given.get("output") or given.get("folder")
+            where = getattr(error, "filename", None) or given.get("output") or "a result"
             log.error("Could not write %s: %s; %s", where, fault, DISK_REMEDY)
             sys.exit(1)
         log.exception("Unexpected failure; this is a bug in layerwise")

@@ -7,10 +7,12 @@ again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from layerwise.config.corpora import TextSource
+from layerwise.config.models import HubAdapter, Model
 from layerwise.errors import LayerwiseError
 from layerwise.models.failures import why
 from layerwise.models.source import Location
@@ -24,12 +26,12 @@ ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 WEIGHTS = ("*.safetensors", "**/*.gguf")
 
 
-def fetch_model(spec: Mapping[str, Any], revision: str) -> dict[str, Any]:
+def fetch_model(model: Model, revision: str) -> dict[str, Any]:
     """Fetch a model of the hub at a revision, with the adapters of its entry.
 
     Parameters
     ----------
-    spec : mapping
+    model : Model
         The model's config entry, with a ``hub`` in its ``source``.
 
     Returns
@@ -44,18 +46,21 @@ def fetch_model(spec: Mapping[str, Any], revision: str) -> dict[str, Any]:
         If the hub cannot be reached, has no such model or revision, or has no weights as
         safetensors.
     """
-    source = spec["source"]
-    code = CODE_FILES if spec.get("trust_remote_code") else ()
-    gguf = source.get("gguf_file")
+    gguf = model.source.gguf_file
+    code = CODE_FILES if model.trust_remote_code else ()
     patterns = ("*.json", gguf) if gguf else (*MODEL_FILES, *code)
-    fetched = _snapshot(str(source["hub"]), revision, patterns)
-    for adapter in spec.get("adapters") or ():
-        if "hub" in adapter:
-            asked = str(adapter.get("revision", "main"))
-            fetched.setdefault("adapters", []).append(
-                _snapshot(str(adapter["hub"]), asked, ADAPTER_FILES)
-            )
-    return fetched
+    fetched = _snapshot(_hub(model.source), revision, patterns)
+    adapters = [
+        _snapshot(adapter.hub, adapter.revision, ADAPTER_FILES)
+        for adapter in model.adapters if isinstance(adapter, HubAdapter)
+    ]  # fmt: skip
+    return {**fetched, "adapters": adapters} if adapters else fetched
+
+
+def _hub(source: Any) -> str:
+    if not hasattr(source, "hub"):
+        raise LayerwiseError(f"The source {source.plain()} is not on the hub; nothing is to fetch.")
+    return str(source.hub)
 
 
 def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> dict[str, Any]:
@@ -93,21 +98,20 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> dict[s
     }
 
 
-def fetch_corpus(source: Mapping[str, Any]) -> dict[str, Any]:
+def fetch_corpus(source: TextSource) -> dict[str, Any]:
     """Fetch a data set of the hub, as a corpus' ``source`` names it.
 
     Raises
     ------
     LayerwiseError
-        As `layerwise.corpora.hub.read_hub`.
+        As `layerwise.corpora.sources.open_source`.
     """
-    from layerwise.corpora.hub import read_hub
+    from layerwise.corpora.sources import open_source
 
-    keys = ("name", "split", "column", "revision")
-    asked = {key: source[key] for key in keys if source.get(key) is not None}
-    rows, facts = read_hub(str(source["hub"]), **asked)
-    log.info("%s: %d rows", source["hub"], rows.total)
-    return {"data_set": source["hub"], **asked, **facts, "rows": rows.total}
+    _hub(source)
+    rows = open_source(source)
+    log.info("%s: %d rows", _hub(source), rows.total)
+    return {**source.plain(), **rows.facts, "rows": rows.total}
 
 
 def fetch_task(task: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
-"""HDF5 files that are whole, name their dimensions, carry their provenance, and are checked.
+"""What all our HDF5 files share: they are whole, say what they are, and are checked when read.
 
-What all of our HDF5 files share. What is in them is written down where they are defined:
-`layerwise.activations.layout` and `layerwise.tasks.layout`.
+What is in them is defined in `layerwise.activations.layout` and `layerwise.tasks.layout`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
 
 STRING = h5py.string_dtype("utf-8")
 
-# HDF5 keeps a checksum of chunked arrays (which ours have) and of what describes them, but not of
+# HDF5 keeps checksums of chunked arrays (as ours are) and of what describes them, but not of
 # strings and of the small arrays that are labels. The seal is a hash over those alone, so that
 # opening a file of gigabytes takes milliseconds.
 SEAL = "seal"
@@ -71,9 +70,9 @@ def create(
 def _nothing_unwritten() -> Iterator[None]:
     """Raise at the end if HDF5 could not write something.
 
-    It writes some chunks only when it lets go of an array, where h5py can raise nothing: it
-    prints a traceback and goes on. Should the disk have room again by then, the file would be
-    closed in good order, with a hole in it.
+    Some chunks are written only when an array is released, where h5py cannot raise: it prints a
+    traceback and goes on. If the disk had room again by then, the file would be closed without an
+    error, with a hole in it.
     """
     failures: list[BaseException] = []
     hooks = sys.unraisablehook, sys.excepthook
@@ -150,7 +149,7 @@ def add_array(
 
 
 def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, str]) -> h5py.File:
-    """Open a file for reading after making sure that it is what the caller takes it for.
+    """Open a file for reading, after a check that it is what the caller expects.
 
     Parameters
     ----------
@@ -228,7 +227,7 @@ def _seal(file: h5py.File) -> str:
 
 
 def read(array: h5py.Dataset, selection: Any) -> npt.NDArray[Any]:
-    """Read a part of an array.
+    """Read from an array.
 
     Raises
     ------

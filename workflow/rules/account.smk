@@ -7,7 +7,7 @@ localrules:
 
 rule account_run:
     input:
-        PLAN.targets(),
+        TARGETS,
     output:
         report(
             f"{RESULTS}/report/account.csv",
@@ -24,9 +24,8 @@ rule account_run:
         mem_mb=grows(2000),
         runtime=grows(10),
     params:
-        script=f"{SCRIPTS}/account_run.py",
-        results=output_grandparent,
+        command=["python", f"{SCRIPTS}/account_run.py", "--results", RESULTS, "--output", f"{RESULTS}/report/account.csv"],
     message:
         "Adding up what the run has cost"
     shell:
-        "python {params.script} --results {params.results} --output {output} --log {log}"
+        RUN

@@ -3,14 +3,13 @@
 
 rule associate_metrics:
     input:
-        metrics=study_metrics,
-        scores=study_scores,
+        unpack(inputs("associate_metrics")),
     output:
-        f"{RESULTS}/associations/{{study}}.parquet",
+        **outputs("associate_metrics"),
     log:
-        f"{RESULTS}/logs/associate_metrics/{{study}}.log",
+        record("logs", "associate_metrics"),
     benchmark:
-        f"{RESULTS}/benchmarks/associate_metrics/{{study}}.tsv"
+        record("benchmarks", "associate_metrics")
     conda:
         ENVIRONMENT
     threads: 1
@@ -18,33 +17,30 @@ rule associate_metrics:
         mem_mb=grows(4000),
         runtime=grows(60),
     params:
-        script=f"{SCRIPTS}/associate_metrics.py",
-        key=associate_key,
-        settings=as_json(config["association"]),
-        tables=association_tables,
+        command=command("associate_metrics"),
     message:
         "Associating metrics with scores for {wildcards.study}"
     shell:
-        "python {params.script} {params.tables:q}"
-        " --settings {params.settings:q} --output {output} --log {log}"
+        RUN
 
 
 rule compare_choices:
     input:
-        metrics=study_metrics,
-        scores=study_scores,
+        unpack(inputs("compare_choices")),
     output:
-        table=f"{RESULTS}/choices/{{study}}.parquet",
-        summary=report(
-            f"{RESULTS}/choices/{{study}}.csv",
-            caption="../report/choices.rst",
-            category="Tables",
-            labels={"study": "{study}", "as": "every metric's picks over models"},
+        **outputs(
+            "compare_choices",
+            summary=report(
+                output("compare_choices", "summary"),
+                caption="../report/choices.rst",
+                category="Tables",
+                labels={"study": "{study}", "as": "every metric's picks over models"},
+            ),
         ),
     log:
-        f"{RESULTS}/logs/compare_choices/{{study}}.log",
+        record("logs", "compare_choices"),
     benchmark:
-        f"{RESULTS}/benchmarks/compare_choices/{{study}}.tsv"
+        record("benchmarks", "compare_choices")
     conda:
         ENVIRONMENT
     threads: 1
@@ -52,28 +48,22 @@ rule compare_choices:
         mem_mb=grows(4000),
         runtime=grows(60),
     params:
-        script=f"{SCRIPTS}/compare_choices.py",
-        key=choices_key,
-        settings=as_json(config["association"]),
-        tables=association_tables,
+        command=command("compare_choices"),
     message:
         "Holding the layers that metrics pick against the scores for {wildcards.study}"
     shell:
-        "python {params.script} {params.tables:q} --settings {params.settings:q}"
-        " --output {output.table} --summary {output.summary} --log {log}"
+        RUN
 
 
 rule import_published:
     input:
-        scores=published_table("scores"),
-        metrics=published_table("metrics"),
+        unpack(inputs("import_published")),
     output:
-        scores=f"{RESULTS}/published/{{published}}.scores.parquet",
-        metrics=f"{RESULTS}/published/{{published}}.metrics.parquet",
+        **outputs("import_published"),
     log:
-        f"{RESULTS}/logs/import_published/{{published}}.log",
+        record("logs", "import_published"),
     benchmark:
-        f"{RESULTS}/benchmarks/import_published/{{published}}.tsv"
+        record("benchmarks", "import_published")
     conda:
         ENVIRONMENT
     threads: 1
@@ -81,26 +71,22 @@ rule import_published:
         mem_mb=grows(2000),
         runtime=grows(10),
     params:
-        script=f"{SCRIPTS}/import_published.py",
-        key=published_key,
+        command=command("import_published"),
     message:
         "Reading the published tables {wildcards.published}"
     shell:
-        "python {params.script} --published-scores {input.scores}"
-        " --published-metrics {input.metrics} --scores {output.scores}"
-        " --metrics {output.metrics} --log {log}"
+        RUN
 
 
 rule find_best_layers:
     input:
-        PLAN.all_scores(),
+        unpack(inputs("find_best_layers")),
     output:
-        table=f"{RESULTS}/report/best_layers.csv",
-        page=f"{RESULTS}/report/best_layers.rst",
+        **outputs("find_best_layers"),
     log:
-        f"{RESULTS}/logs/find_best_layers.log",
+        record("logs", "find_best_layers"),
     benchmark:
-        f"{RESULTS}/benchmarks/find_best_layers.tsv"
+        record("benchmarks", "find_best_layers")
     conda:
         ENVIRONMENT
     threads: 1
@@ -108,13 +94,8 @@ rule find_best_layers:
         mem_mb=grows(2000),
         runtime=grows(20),
     params:
-        script=f"{SCRIPTS}/find_best_layers.py",
-        key=PLAN.best_key(),
-        tables=table_arguments("best", {"scores": PLAN.all_scores()}),
-        order=as_json(list(config["models"])),
-        seed=config["association"]["seed"],
+        command=command("find_best_layers"),
     message:
         "Finding each model's best layer"
     shell:
-        "python {params.script} {params.tables:q} --order {params.order:q}"
-        " --seed {params.seed} --output {output.table} --page {output.page} --log {log}"
+        RUN

@@ -3,11 +3,11 @@
 
 rule unpack_wikipedia:
     output:
-        f"{RESULTS}/texts/wikipedia.parquet",
+        **outputs("unpack_wikipedia"),
     log:
-        f"{RESULTS}/logs/unpack_wikipedia.log",
+        record("logs", "unpack_wikipedia"),
     benchmark:
-        f"{RESULTS}/benchmarks/unpack_wikipedia.tsv"
+        record("benchmarks", "unpack_wikipedia")
     conda:
         ENVIRONMENT
     threads: 1
@@ -15,23 +15,22 @@ rule unpack_wikipedia:
         mem_mb=grows(2000),
         runtime=grows(10),
     params:
-        script=f"{SCRIPTS}/unpack_wikipedia.py",
-        key=PLAN.unpack_key,
+        command=command("unpack_wikipedia"),
     message:
         "Cleaning the Wikipedia slice of its markup"
     shell:
-        "python {params.script} --output {output} --log {log}"
+        RUN
 
 
 rule make_corpus:
     input:
-        corpus_input,
+        unpack(inputs("make_corpus")),
     output:
-        f"{RESULTS}/corpora/{{corpus}}.parquet",
+        **outputs("make_corpus"),
     log:
-        f"{RESULTS}/logs/make_corpus/{{corpus}}.log",
+        record("logs", "make_corpus"),
     benchmark:
-        f"{RESULTS}/benchmarks/make_corpus/{{corpus}}.tsv"
+        record("benchmarks", "make_corpus")
     conda:
         ENVIRONMENT
     threads: 1
@@ -39,29 +38,22 @@ rule make_corpus:
         mem_mb=grows(2000),
         runtime=grows(20),
     params:
-        script=f"{SCRIPTS}/make_corpus.py",
-        key=corpus_key,
-        name=corpus_of,
-        source=corpus_source,
-        filters=corpus_part("filters"),
-        sample=corpus_part("sample"),
+        command=command("make_corpus"),
     message:
         "Choosing the prompts of {wildcards.corpus}"
     shell:
-        "python {params.script} --name {params.name:q} --source {params.source:q}"
-        " --filters {params.filters:q} --sample {params.sample:q}"
-        " --output {output} --log {log}"
+        RUN
 
 
 rule make_views:
     input:
-        f"{RESULTS}/corpora/{{corpus}}.parquet",
+        unpack(inputs("make_views")),
     output:
-        f"{RESULTS}/corpora/{{corpus}}.views.parquet",
+        **outputs("make_views"),
     log:
-        f"{RESULTS}/logs/make_views/{{corpus}}.log",
+        record("logs", "make_views"),
     benchmark:
-        f"{RESULTS}/benchmarks/make_views/{{corpus}}.tsv"
+        record("benchmarks", "make_views")
     conda:
         ENVIRONMENT
     threads: 2
@@ -69,11 +61,8 @@ rule make_views:
         mem_mb=grows(4000),
         runtime=grows(60),
     params:
-        script=f"{SCRIPTS}/make_views.py",
-        key=views_key,
-        settings=corpus_part("views"),
+        command=command("make_views"),
     message:
         "Augmenting the prompts of {wildcards.corpus}"
     shell:
-        "python {params.script} --corpus {input} --settings {params.settings:q}"
-        " --output {output} --threads {threads} --log {log}"
+        RUN

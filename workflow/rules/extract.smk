@@ -3,55 +3,47 @@
 
 rule extract_activations:
     input:
-        model_folder,
-        corpus=f"{RESULTS}/corpora/{{corpus}}.parquet",
-        views=f"{RESULTS}/corpora/{{corpus}}.views.parquet",
+        unpack(inputs("extract_activations")),
     output:
-        f"{RESULTS}/activations/{{model}}/{{revision}}/{{corpus}}.h5",
+        **outputs("extract_activations"),
     log:
-        f"{RESULTS}/logs/extract_activations/{{model}}/{{revision}}/{{corpus}}.log",
+        record("logs", "extract_activations"),
     benchmark:
-        f"{RESULTS}/benchmarks/extract_activations/{{model}}/{{revision}}/{{corpus}}.tsv"
+        record("benchmarks", "extract_activations")
     # Long jobs first, so that the short ones fill the gaps.
     priority: 5
     conda:
         ENVIRONMENT
-    threads: config["extract"]["threads"]
+    threads: CONFIG.extract.threads
     resources:
         mem_mb=grows(8000),
         runtime=grows(120),
         gpu=int(ON_GPU),
     params:
-        script=f"{SCRIPTS}/extract_activations.py",
-        machine=MACHINE,
-        key=extract_key,
-        model=model_of,
-        spec=model_spec,
-        revision=revision_of,
-        settings=as_json(PLAN.extract_settings()),
+        command=command("extract_activations"),
     message:
         "Extracting {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        "python {params.script} --model {params.model:q} --spec {params.spec:q}"
-        " --revision {params.revision:q} --corpus {input.corpus} --views {input.views}"
-        " --settings {params.settings:q} --machine {params.machine:q} --key {params.key}"
-        " --output {output} --threads {threads} --log {log}"
+        RUN
 
 
 rule compare_weights:
     input:
-        PLAN.sweep_activations(),
+        unpack(inputs("compare_weights")),
     output:
-        report(
-            f"{RESULTS}/report/weights.csv",
-            caption="../report/weights.rst",
-            category="Models",
-            labels={"table": "weights of each checkpoint"},
+        **outputs(
+            "compare_weights",
+            table=report(
+                output("compare_weights", "table"),
+                caption="../report/weights.rst",
+                category="Models",
+                labels={"table": "weights of each checkpoint"},
+            ),
         ),
     log:
-        f"{RESULTS}/logs/compare_weights.log",
+        record("logs", "compare_weights"),
     benchmark:
-        f"{RESULTS}/benchmarks/compare_weights.tsv"
+        record("benchmarks", "compare_weights")
     conda:
         ENVIRONMENT
     threads: 1
@@ -59,10 +51,8 @@ rule compare_weights:
         mem_mb=grows(1000),
         runtime=grows(10),
     params:
-        script=f"{SCRIPTS}/compare_weights.py",
-        key=PLAN.weights_key(),
-        files=table_arguments("weights", {"files": PLAN.sweep_activations()}),
+        command=command("compare_weights"),
     message:
         "Comparing the weights of checkpoints"
     shell:
-        "python {params.script} {params.files:q} --output {output} --log {log}"
+        RUN

@@ -11,9 +11,9 @@ localrules:
 
 rule fetch_model:
     output:
-        f"{RESULTS}/fetched/models/{{model}}/{{revision}}.json",
+        **outputs("fetch_model"),
     log:
-        f"{RESULTS}/logs/fetch_model/{{model}}/{{revision}}.log",
+        record("logs", "fetch_model"),
     conda:
         ENVIRONMENT
     threads: 1
@@ -21,21 +21,18 @@ rule fetch_model:
         mem_mb=grows(1000),
         runtime=grows(120),
     params:
-        script=f"{SCRIPTS}/fetch_inputs.py",
-        spec=hub_model,
-        revision=revision_of,
+        command=command("fetch_model"),
     message:
         "Fetching {wildcards.model} at {wildcards.revision}"
     shell:
-        "python {params.script} --model {params.spec:q} --revision {params.revision:q}"
-        " --output {output} --log {log}"
+        RUN
 
 
 rule fetch_corpus:
     output:
-        f"{RESULTS}/fetched/corpora/{{corpus}}.json",
+        **outputs("fetch_corpus"),
     log:
-        f"{RESULTS}/logs/fetch_corpus/{{corpus}}.log",
+        record("logs", "fetch_corpus"),
     conda:
         ENVIRONMENT
     threads: 1
@@ -43,19 +40,18 @@ rule fetch_corpus:
         mem_mb=grows(2000),
         runtime=grows(120),
     params:
-        script=f"{SCRIPTS}/fetch_inputs.py",
-        source=hub_corpus,
+        command=command("fetch_corpus"),
     message:
         "Fetching the texts of {wildcards.corpus}"
     shell:
-        "python {params.script} --corpus {params.source:q} --output {output} --log {log}"
+        RUN
 
 
 rule fetch_task:
     output:
-        f"{RESULTS}/fetched/tasks/{{task}}.json",
+        **outputs("fetch_task"),
     log:
-        f"{RESULTS}/logs/fetch_task/{{task}}.log",
+        record("logs", "fetch_task"),
     conda:
         ENVIRONMENT
     threads: 1
@@ -63,16 +59,15 @@ rule fetch_task:
         mem_mb=grows(4000),
         runtime=grows(120),
     params:
-        script=f"{SCRIPTS}/fetch_inputs.py",
-        task=task_of,
+        command=command("fetch_task"),
     message:
         "Fetching the data of {wildcards.task}"
     shell:
-        "python {params.script} --task {params.task:q} --output {output} --log {log}"
+        RUN
 
 
 rule fetch:
     input:
-        PLAN.fetched(),
+        START.files_of(targets.fetched(CONFIG)),
     message:
         "Models, corpora and tasks are in the caches"

@@ -3,26 +3,27 @@
 
 rule draw_study:
     input:
-        study_files,
+        unpack(inputs("draw_study")),
     output:
-        png=report(
-            f"{RESULTS}/figures/{{study}}.png",
-            caption="../report/study.rst",
-            category="Figures",
-            labels={"study": "{study}", "as": "figure"},
+        **outputs(
+            "draw_study",
+            png=report(
+                output("draw_study", "png"),
+                caption="../report/study.rst",
+                category="Figures",
+                labels={"study": "{study}", "as": "figure"},
+            ),
+            table=report(
+                output("draw_study", "table"),
+                caption="../report/study.rst",
+                category="Tables",
+                labels={"study": "{study}", "as": "table"},
+            ),
         ),
-        pdf=f"{RESULTS}/figures/{{study}}.pdf",
-        csv=report(
-            f"{RESULTS}/tables/{{study}}.csv",
-            caption="../report/study.rst",
-            category="Tables",
-            labels={"study": "{study}", "as": "table"},
-        ),
-        caption=f"{RESULTS}/figures/{{study}}.rst",
     log:
-        f"{RESULTS}/logs/draw_study/{{study}}.log",
+        record("logs", "draw_study"),
     benchmark:
-        f"{RESULTS}/benchmarks/draw_study/{{study}}.tsv"
+        record("benchmarks", "draw_study")
     conda:
         ENVIRONMENT
     threads: 1
@@ -30,15 +31,8 @@ rule draw_study:
         mem_mb=grows(4000),
         runtime=grows(20),
     params:
-        script=f"{SCRIPTS}/draw_study.py",
-        key=study_key,
-        study=study_of,
-        settings=study_settings,
-        order=as_json(list(config["models"])),
-        tables=study_tables,
+        command=command("draw_study"),
     message:
         "Drawing {wildcards.study}"
     shell:
-        "python {params.script} --study {params.study:q} --settings {params.settings:q}"
-        " --order {params.order:q} {params.tables:q} --png {output.png} --pdf {output.pdf}"
-        " --csv {output.csv} --caption {output.caption} --log {log}"
+        RUN

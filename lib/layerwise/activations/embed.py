@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from torch import Tensor
 
 from layerwise.activations import batches, forward, readout
+from layerwise.activations.pooling import POOLINGS, pool
 from layerwise.activations.readout import Packed
 from layerwise.errors import LayerwiseError, closest
+from layerwise.models.architectures import OUTPUT
+from layerwise.models.failures import not_finite
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
 from layerwise.tasks.layout import Reading
 
 log = logging.getLogger(__name__)
-
-POOLINGS = ("mean", "last_token", "cls")
 
 # write(start, stop, embeddings of shape (R, L + 1, stop - start, D))
 Writer = Callable[[int, int, npt.NDArray[Any]], None]
@@ -45,8 +45,9 @@ def embed(
     texts : sequence of str
     write : callable
         Called with successive slabs of shape (R, L + 1, n, D), float32.
-    readings : R ways to read an embedding: which tokens count, how they are pooled (their mean,
-        the last, or the first: ``cls``), and from which readout
+    readings : R ways to read an embedding: which tokens count, how they are pooled (see
+        `layerwise.activations.pooling`), and from which readout; the model must have that (see
+        `those_it_has`)
 
     Raises
     ------
@@ -54,6 +55,7 @@ def embed(
         If a state is not finite, or a pooling or readout is unknown.
     """
     for reading in readings:
+        forward.check_readout(loaded, reading.readout)
         if reading.pooling not in POOLINGS:
             raise LayerwiseError(
                 f"pooling is {reading.pooling!r}{closest(reading.pooling, POOLINGS)}; "
@@ -87,6 +89,34 @@ def embed(
         )  # fmt: skip
 
 
+def those_it_has(loaded: LoadedModel, readings: Sequence[Reading]) -> tuple[Reading, ...]:
+    """The readings that a model has: one without a last norm of its own (BERT) lacks one readout.
+
+    The others are named in the log, as the sublayers are that a model lacks.
+
+    Raises
+    ------
+    LayerwiseError
+        If none is left.
+    """
+    there = loaded.anatomy.readouts
+    absent = dict.fromkeys(r.readout for r in readings if r.readout not in there)
+    left = tuple(r for r in readings if r.readout in there)
+    if not left:
+        raise LayerwiseError(
+            f"{loaded.name} (architecture {loaded.anatomy.kind!r}) has no readout "
+            f"{' and no '.join(absent)}, and no other is asked for; it has {', '.join(there)}: "
+            "add one of them to readouts."
+        )
+    if absent:
+        log.warning(
+            "%s (architecture %r) has no readout %s; its file holds %s",
+            loaded.name, loaded.anatomy.kind, " and no ".join(absent),
+            ", ".join(dict.fromkeys(r.readout for r in left)),
+        )  # fmt: skip
+    return left
+
+
 def _embed_window(
     loaded: LoadedModel,
     ids: list[list[int]],
@@ -96,7 +126,10 @@ def _embed_window(
     """Embeddings of some texts, shape (R, L + 1, n, D), float32."""
     shape = (len(readings), loaded.anatomy.n_layers, len(ids), loaded.anatomy.hidden)
     slab = np.empty(shape, np.float32)
-    forward.run(loaded, ids, lambda rows: _Batch(loaded, readings, slab, rows), budget=budget)
+    forward.run(
+        loaded, ids, lambda rows: _Batch(loaded, readings, slab, rows),
+        output=any(r.readout == OUTPUT for r in readings), budget=budget,
+    )  # fmt: skip
     return slab
 
 
@@ -111,29 +144,21 @@ class _Batch:
         rows: list[int],
     ) -> None:
         self.loaded, self.readings, self.slab, self.rows = loaded, readings, slab, rows
-        self.layers: dict[int, Tensor] = {}
+        self.values: dict[tuple[int, int], Tensor] = {}
 
-    def take(self, layer: int, _: str, packed: Packed, /) -> None:
-        """Pool one layer's states, under every reading."""
-        values = []
-        for reading in self.readings:
-            read = forward.read(self.loaded, packed, reading.readout)
-            values.append(_pool(readout.choose(read, reading.tokens), reading.pooling))
-        self.layers[layer] = torch.stack(values)
+    def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
+        """Pool one layer's states, under every reading that they are of."""
+        last = layer == self.loaded.anatomy.n_layers - 1
+        for place, reading in enumerate(self.readings):
+            if (sublayer == OUTPUT) == (last and reading.readout == OUTPUT):
+                read = forward.read(self.loaded, packed, reading.readout)
+                chosen = readout.choose(read, reading.tokens)
+                self.values[place, layer] = pool(chosen, reading.pooling)
 
     def finish(self) -> None:
         """Move the embeddings to the slab."""
-        for layer, values in self.layers.items():
-            self.slab[:, layer, self.rows] = values.cpu().numpy()
-
-
-def _pool(packed: Packed, pooling: str) -> Tensor:
-    if pooling == "mean" or packed.states.shape[1] == 0:
-        return readout.pooled(packed)
-    if pooling == "cls":
-        return packed.states[:, 0]
-    rows = torch.arange(len(packed.lengths), device=packed.lengths.device)
-    return packed.states[rows, (packed.lengths - 1).clamp(min=0)]
+        for (place, layer), values in self.values.items():
+            self.slab[place, layer, self.rows] = values.cpu().numpy()
 
 
 def _check(loaded: LoadedModel, slab: npt.NDArray[Any], texts: Sequence[str]) -> None:
@@ -141,7 +166,8 @@ def _check(loaded: LoadedModel, slab: npt.NDArray[Any], texts: Sequence[str]) ->
     if bad.size:
         layer, text = bad[0]
         raise LayerwiseError(
-            f"{loaded.name} at {loaded.revision!r} gives NaN or infinity at layer {layer} for the "
-            f"text {texts[text][:60]!r} in {loaded.dtype}; try dtype: float32, or check the "
-            "weights."
-        )
+            not_finite(
+                loaded.name, loaded.revision, loaded.dtype,
+                f"layer {layer} for the text {texts[text][:60]!r}",
+            )
+        )  # fmt: skip

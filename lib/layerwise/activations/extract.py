@@ -4,63 +4,22 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from layerwise.activations import batches, forward, layout
-from layerwise.activations.readout import PROTOCOLS, SINK_RATIO
+from layerwise.activations.readout import SINK_RATIO
 from layerwise.activations.reduce import Needs
 from layerwise.activations.slabs import Slab
-from layerwise.errors import LayerwiseError, closest
+from layerwise.config.extraction import ExtractSettings
 from layerwise.files import provenance
-from layerwise.models.architectures import BLOCK, SUBLAYERS
+from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be kept of the pass.
-
-    Attributes
-    ----------
-    tokens : choices of which tokens count, of `layerwise.activations.readout.TOKENS`
-    readout : 'residual' or 'final_norm'
-    keep_states : of how many prompts, from the first, the token states themselves are kept
-    budget : tokens in a batch; None for what suits the device
-    protocols : of `layerwise.activations.readout.PROTOCOLS`
-    spectra, curvature : whether each prompt's token spectrum and curvature are computed
-    sublayers : what is kept beside the blocks, of `layerwise.models.architectures.SUBLAYERS`;
-        those that a model does not have are left out and named in the log and the file
-    """
-
-    tokens: tuple[str, ...] = ("all", "drop_first")
-    readout: str = "residual"
-    keep_states: int = 2
-    budget: int | None = None
-    protocols: tuple[str, ...] = PROTOCOLS
-    spectra: bool = True
-    curvature: bool = True
-    sublayers: tuple[str, ...] = ()
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Plan:
-        """From the ``extract`` entry of a config; missing keys have their defaults."""
-        lists = ("tokens", "protocols", "sublayers")
-        single = ("readout", "keep_states", "spectra", "curvature")
-        given: dict[str, Any] = {k: tuple(settings[k]) for k in lists if k in settings}
-        given |= {k: settings[k] for k in single if k in settings}
-        return cls(budget=settings.get("batch_tokens"), **given)
-
-    @property
-    def needs(self) -> Needs:
-        """What is kept of the states of a prompt."""
-        return Needs(self.protocols, self.tokens, self.spectra, self.curvature)
 
 
 def extract(
@@ -69,7 +28,7 @@ def extract(
     corpus: str,
     prompts: Sequence[str],
     views: Sequence[Sequence[str]],
-    plan: Plan,
+    settings: ExtractSettings,
     target: Path,
     attributes: Mapping[str, Any],
 ) -> None:
@@ -81,21 +40,26 @@ def extract(
         Ids of the prompts.
     views : sequence of V + 1 sequences of N texts
         View 0 is the prompt itself.
+    settings : ExtractSettings
+        What is kept of the pass, and how it is run. Its `device`, `dtype` and `threads` are the
+        caller's, in loading the model.
     attributes : mapping
         Further provenance (the corpus' hash, the seed, …).
 
     Raises
     ------
     LayerwiseError
-        If a prompt has no tokens, a state is not finite, a sublayer is unknown, or memory or
-        disk do not suffice.
+        If a prompt has no tokens, a state is not finite, the model lacks the readout or its
+        sublayers are not known, or memory or disk do not suffice.
     """
-    inner = _sublayers(loaded, plan)
+    forward.check_readout(loaded, settings.readout)
+    needs = Needs(settings.protocols, settings.tokens, settings.spectra, settings.curvature)
+    inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
     tokenised = loaded.tokenize_ahead(views)
     ids, n_cut = next(tokenised)
     rank = max(map(len, ids), default=0)
-    state_lengths = [len(prompt) for prompt in ids[: plan.keep_states]]
+    state_lengths = [len(prompt) for prompt in ids[: settings.keep_states]]
     record = provenance(
         **{
             "model": loaded.name,
@@ -104,23 +68,23 @@ def extract(
             "weights_sha256": loaded.weights,
             "dtype": loaded.dtype,
             "device": str(loaded.device),
-            "readout": plan.readout,
+            "readout": settings.readout,
             "special_tokens": loaded.special_tokens,
             "max_length": loaded.max_length,
             "sink_ratio": SINK_RATIO,
             **attributes,
         }
     )
-    kinds = len(plan.protocols) * len(plan.tokens)
-    per_layer = kinds * (hidden * 4 + (rank * 8 if plan.spectra else 0))
+    kinds = len(settings.protocols) * len(settings.tokens)
+    per_layer = kinds * (hidden * 4 + (rank * 8 if settings.spectra else 0))
     per_prompt = per_layer * (n_layers + len(inner) * (n_layers - 1))
     window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
     with (
         layout.create(
-            target, protocols=plan.protocols, tokens=plan.tokens, n_layers=n_layers,
+            target, protocols=settings.protocols, tokens=settings.tokens, n_layers=n_layers,
             n_views=len(views), prompts=prompts, hidden=hidden, rank=rank,
             state_lengths=state_lengths, attributes=record, sublayers=inner,
-            spectra=plan.spectra, curvature=plan.curvature,
+            spectra=settings.spectra, curvature=settings.curvature,
         ) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", "text") as bar,
     ):  # fmt: skip
@@ -131,11 +95,11 @@ def extract(
             file["n_cut"][view] = n_cut
             total_cut += sum(n > 0 for n in n_cut)
             for part in batches.windows(n, window):
-                slab = Slab(loaded, plan.needs, plan.readout, inner, part, view, prompts,
+                slab = Slab(loaded, needs, settings.readout, inner, part, view, prompts,
                             rank, state_lengths)  # fmt: skip
                 forward.run(
                     loaded, [ids[i] for i in part], slab.start, sublayers=inner,
-                    budget=plan.budget,
+                    output=settings.readout == OUTPUT, budget=settings.batch_tokens,
                 )  # fmt: skip
                 slab.write(file)
                 # Not until the next one is made: two of them would be in memory.
@@ -148,15 +112,8 @@ def extract(
         )  # fmt: skip
 
 
-def _sublayers(loaded: LoadedModel, plan: Plan) -> tuple[str, ...]:
-    """The sublayers beside the block that are asked for and that the model has."""
-    for name in plan.sublayers:
-        if name not in SUBLAYERS:
-            raise LayerwiseError(
-                f"extract.sublayers: {name!r} came{closest(name, SUBLAYERS)}; accepted are "
-                f"{', '.join(SUBLAYERS)}."
-            )
-    wanted = [name for name in plan.sublayers if name != BLOCK]
+def _sublayers(loaded: LoadedModel, wanted: Sequence[str]) -> tuple[str, ...]:
+    """Of the sublayers that are asked for, those that the model has."""
     if not wanted:
         return ()
     there = loaded.anatomy.sublayers
@@ -166,9 +123,9 @@ def _sublayers(loaded: LoadedModel, plan: Plan) -> tuple[str, ...]:
             "%s (architecture %r) has no %s; its file holds %s",
             loaded.name, loaded.anatomy.kind, " and no ".join(absent), ", ".join(there),
         )  # fmt: skip
-    return tuple(name for name in SUBLAYERS if name in wanted and name in there)
+    return tuple(name for name in there if name in wanted)
 
 
 def set_threads(threads: int) -> None:
-    """Give torch `threads` CPU threads; everything else of ours runs in one."""
+    """Give torch `threads` CPU threads; eigenvalues and Gram matrices are spread over as many."""
     torch.set_num_threads(threads)

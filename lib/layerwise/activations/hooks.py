@@ -36,21 +36,27 @@ def attach(
         During the pass, if a pre-norm block's sublayers do not add up to what the block does.
     """
     first = anatomy.blocks[0]
+    give = _turned(hand_over) if anatomy.time_first else hand_over
 
     def embedded(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        hand_over(0, BLOCK, _stream(args, kwargs))
+        give(0, BLOCK, _stream(args, kwargs))
 
     stack.callback(first.register_forward_pre_hook(embedded, with_kwargs=True).remove)
     inner = [name for name in sublayers if name != BLOCK]
-    parts = anatomy.parts if inner else None
     for layer, block in enumerate(anatomy.blocks, start=1):
-        if parts is not None:
-            _Inside(anatomy.kind, model, layer, block, parts, inner, hand_over).attach(stack)
+        if inner:
+            parts = anatomy.parts[layer - 1]
+            _Inside(anatomy.kind, model, layer, block, parts, inner, give).attach(stack)
 
         def after(_: nn.Module, __: Any, output: Any, layer: int = layer) -> None:
-            hand_over(layer, BLOCK, first_tensor(output))
+            give(layer, BLOCK, first_tensor(output))
 
         stack.callback(block.register_forward_hook(after).remove)
+
+
+def _turned(hand_over: HandOver) -> HandOver:
+    """Hands states of shape (T, B, D) over as (B, T, D)."""
+    return lambda layer, sublayer, states: hand_over(layer, sublayer, states.transpose(0, 1))
 
 
 class _Inside:

@@ -15,7 +15,8 @@ from layerwise.activations import forward, layout
 from layerwise.activations.readout import Packed
 from layerwise.activations.reduce import Needs, Reduced, decompose, reduce
 from layerwise.errors import LayerwiseError
-from layerwise.models.architectures import BLOCK
+from layerwise.models.architectures import BLOCK, OUTPUT
+from layerwise.models.failures import not_finite
 from layerwise.models.load import LoadedModel
 
 Array = npt.NDArray[Any]
@@ -94,6 +95,10 @@ class Batch:
     def take(self, layer: int, sublayer: str, packed: Packed) -> None:
         """Reduce one layer's states."""
         slab = self.slab
+        if slab.readout == OUTPUT and layer == slab.loaded.anatomy.n_layers - 1:
+            if sublayer == BLOCK:
+                return  # in its place comes what the model hands out
+            sublayer = BLOCK if sublayer == OUTPUT else sublayer
         if sublayer == BLOCK:
             packed = forward.read(slab.loaded, packed, slab.readout)
         self._check(layer, sublayer, packed)
@@ -143,7 +148,8 @@ class Batch:
             prompt = slab.prompts[slab.part[self.rows[int(finite.int().argmin())]]]
             part = "" if sublayer == BLOCK else f" ({sublayer})"
             raise LayerwiseError(
-                f"{slab.loaded.name} at {slab.loaded.revision!r} gives NaN or infinity at layer "
-                f"{layer}{part} for prompt {prompt!r} (view {slab.view}) in {slab.loaded.dtype}; "
-                "try dtype: float32, or check the weights."
-            )
+                not_finite(
+                    slab.loaded.name, slab.loaded.revision, slab.loaded.dtype,
+                    f"layer {layer}{part} for prompt {prompt!r} (view {slab.view})",
+                )
+            )  # fmt: skip

@@ -35,7 +35,7 @@ def best_layers(scores: pd.DataFrame, *, resamples: int = 2000, seed: int = 0) -
     DataFrame
         One row a model, revision, tokens, pooling and task type. Scores in [0, 1]. `gain` is the
         best layer's lead over the last one, with a 95 % bootstrap interval for that layer; without
-        a score of the last layer, it, its score and its kin are null;
+        a score of the last layer, that score and every gain are null;
         `certainty` the share of resamples in which the same layer is best; `likely_from` and
         `likely_to` the range of the layers that are best in 95 % of the resamples. All that needs
         several tasks is null for one.

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +25,9 @@ from layerwise.association.curves import (
     score_curves,
     usable,
 )
-from layerwise.association.revisions import last_revision
+from layerwise.association.engine import associate_blocks
+from layerwise.association.order import Order
+from layerwise.association.table import batches_of
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)
@@ -51,7 +54,7 @@ CONSENSUS_OF = frozenset(
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "layer", "depth", "score", "best_layer", "best_score", "regret",
+    "pooling", "task_type", "direction", "spearman", "spearman_low", "spearman_high", "layer", "depth", "score", "best_layer", "best_score", "regret",
     "regret_low", "regret_high", "last_score", "gain_over_last", "gain_low", "gain_high",
     "middle_score", "gain_over_middle", "n_layers", "n_tasks",
 )  # fmt: skip
@@ -66,10 +69,14 @@ class Pick:
     variant : dict
         The columns of `VARIANT`.
     layer : int
+    sign : dict
+        The end it was picked at (`direction`), and the one that the scores speak for
+        (`spearman` and its interval).
     """
 
     variant: Mapping[str, object]
     layer: int
+    sign: Mapping[str, object] = field(default_factory=dict)
 
 
 def pick_layers(
@@ -130,14 +137,14 @@ def choose_layers(
     resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """Hold the picks of every metric against the scores, per model and task type.
+    """Set the picks of every metric against the scores, per model and task type.
 
     Parameters
     ----------
     metrics, scores : DataFrame
         Tidy tables.
     directions : mapping
-        As `layerwise.metrics.registry.directions` gives it.
+        As `layerwise.metrics.registry.directions` gives it, with what the config turns.
     own_texts : mapping of corpus to task, optional
         As in `layerwise.association.curves.metric_curves`; a task's pick then comes from the mean
         over the tasks' own corpora.
@@ -149,7 +156,10 @@ def choose_layers(
     DataFrame with the columns of `COLUMNS`. Scores in [0, 1]; regret = best score - score, >= 0;
     gains are differences of scores. `regret_low` to `gain_high` are 95 % bootstrap intervals over
     tasks, null for a single task; that of the regret is of the difference to the layer that is
-    best over all tasks, so it goes below 0 where the two cannot be told apart. Baselines have the
+    best over all tasks, so it goes below 0 where the two cannot be told apart. `direction` is
+    the end that was picked; `spearman`, the rank correlation of metric and mean score over layers with a
+    95 % bootstrap interval over tasks, has the sign that the scores would have picked (null where
+    the metric is constant or known at fewer than four layers). Baselines have the
     protocol ``baseline``. Where the last layer has no score, there is no baseline `LAST`, and
     `last_score` and all gains over it are null.
 
@@ -185,12 +195,53 @@ def choose_layers(
             rng = nulls.generator(
                 seed, curves.model, curves.revision, curves.tokens, curves.pooling, group
             )
-            rows += _held_against(picks + _baselines(curves), curves, group, resamples, rng)
+            signs = _signs(variants, values[:, tasks], curves, group, resamples, seed)
+            known = [_with_sign(p, directions, signs) for p in picks]
+            rows += _against_scores(known + _baselines(curves), curves, group, resamples, rng)
     if not rows:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in common."
         )
-    return pd.DataFrame(rows)[list(COLUMNS)]
+    return pd.DataFrame(rows).reindex(columns=list(COLUMNS)).astype({"direction": "Int64"})
+
+
+def _signs(
+    variants: pd.DataFrame,
+    values: Floats,
+    curves: ScoreCurves,
+    group: str,
+    resamples: int,
+    seed: int,
+) -> dict[tuple[object, ...], tuple[float, float, float]]:
+    """Spearman's rho of each metric with the mean score, and its interval."""
+    scores = curves.values[curves.of_type(group)]
+    found: dict[tuple[object, ...], tuple[float, float, float]] = {}
+    for members, tasks, (layers,) in batches_of([values]):
+        name = (curves.model, curves.revision, curves.tokens, curves.pooling, group, "sign")
+        one = associate_blocks(
+            [values[members][:, tasks][:, :, layers]], [scores[tasks][:, layers]], "spearman",
+            permutations=1, resamples=resamples, rng=nulls.generator(seed, *name),
+        )  # fmt: skip
+        for i, member in enumerate(members):
+            found[_key(variants.iloc[member])] = (one.value[i], one.low[i], one.high[i])
+    return found
+
+
+def _key(variant: Mapping[str, object] | pd.Series[Any]) -> tuple[object, ...]:
+    values = [variant[c] for c in VARIANT]
+    return tuple(None if v is None or v != v else v for v in values)  # noqa: PLR0124
+
+
+def _with_sign(
+    pick: Pick,
+    directions: Mapping[str, int],
+    signs: Mapping[tuple[object, ...], tuple[float, float, float]],
+) -> Pick:
+    if pick.variant["metric"] not in directions:
+        return pick  # the consensus has no end of its own
+    rho, low, high = signs.get(_key(pick.variant), (np.nan, np.nan, np.nan))
+    sign = {"direction": directions[str(pick.variant["metric"])], "spearman": rho}
+    return replace(pick, sign={**sign, "spearman_low": low, "spearman_high": high})
 
 
 def _mean_curve(values: Floats) -> Floats:
@@ -226,7 +277,7 @@ def _baselines(curves: ScoreCurves) -> list[Pick]:
     ]
 
 
-def _held_against(
+def _against_scores(
     picks: Sequence[Pick],
     curves: ScoreCurves,
     group: str,
@@ -249,6 +300,7 @@ def _held_against(
         rows.append(
             {
                 **pick.variant,
+                **pick.sign,
                 "model": curves.model,
                 "revision": curves.revision,
                 "tokens": curves.tokens,
@@ -283,7 +335,7 @@ def _interval(weights: Floats | None, differences: Floats) -> tuple[float, float
     return float(low), float(high)
 
 
-def summarize(choices: pd.DataFrame) -> pd.DataFrame:
+def summarize(choices: pd.DataFrame, order: Order | None = None) -> pd.DataFrame:
     """How each metric did over all models, the last revision of each.
 
     Returns
@@ -294,8 +346,7 @@ def summarize(choices: pd.DataFrame) -> pd.DataFrame:
         beats_last, ties_last and beats_middle (numbers of models; one without a score of its last
         layer counts in neither of the first two).
     """
-    last = choices.groupby("model")["revision"].agg(lambda r: last_revision(r.unique()))
-    final = choices[choices["revision"] == choices["model"].map(last)]
+    final = (order or Order()).only_last(choices)
     keys = [*VARIANT, "tokens", "pooling", "task_type"]
     summary = (
         final.assign(

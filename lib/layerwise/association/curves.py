@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from layerwise.config.association import OWN_TEXTS
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)
@@ -27,9 +28,6 @@ SCORE_COLUMNS = (
 
 # What tells one metric's curve from another of the same model on the same tokens.
 VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
-
-OWN_TEXTS = "task texts"
-"""Name of the made-up corpus in which each task is set against the metric on its own texts."""
 
 RESIDUAL = "residual"  # the readout that needs no mention
 BLOCK = "block"  # the sublayer that is the layers themselves

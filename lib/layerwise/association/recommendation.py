@@ -15,7 +15,7 @@ from layerwise.association.curves import (
     of_blocks,
     require_columns,
 )
-from layerwise.association.revisions import last_revision
+from layerwise.association.order import Order
 from layerwise.errors import LayerwiseError, closest
 
 
@@ -28,6 +28,7 @@ def recommend(
     tokens: str | None = None,
     corpus: str | None = None,
     protocol: str = "paper",
+    order: Order | None = None,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
     """The layer to use of one model, from its metrics alone.
 
@@ -37,6 +38,8 @@ def recommend(
     revision, tokens, corpus : str, optional
         By default the last revision; `drop_first` tokens where there are such, since a first
         token of huge norm otherwise stands in for the whole prompt; and the only corpus.
+    order : Order, optional
+        The config's checkpoints; without one, they are ordered by their steps.
 
     Returns
     -------
@@ -54,7 +57,9 @@ def recommend(
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
     part = _only(of_blocks(metrics), "model", model)
-    part = _only(part, "revision", revision or last_revision(part["revision"].unique()))
+    part = _only(
+        part, "revision", revision or (order or Order()).last(model, part["revision"].unique())
+    )
     if tokens is None:
         tokens = "drop_first" if "drop_first" in set(part["tokens"]) else "all"
     part = _only(part, "tokens", tokens)

@@ -40,8 +40,8 @@ from layerwise.association.curves import (
     usable,
 )
 from layerwise.association.engine import associate_blocks
-from layerwise.association.revisions import last_revision
-from layerwise.association.settings import AssociationSettings
+from layerwise.association.order import Order
+from layerwise.config.association import AssociationSettings
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)
@@ -68,7 +68,10 @@ class _Model:
 
 
 def associate(
-    metrics: pd.DataFrame, scores: pd.DataFrame, settings: AssociationSettings
+    metrics: pd.DataFrame,
+    scores: pd.DataFrame,
+    settings: AssociationSettings | None = None,
+    order: Order | None = None,
 ) -> pd.DataFrame:
     """Associate metrics with scores over the layers of each model, and pooled over models.
 
@@ -77,6 +80,10 @@ def associate(
     metrics, scores : DataFrame
         Tidy tables as `results/README.md` describes them, of any number of models, corpora and
         tasks.
+    settings : AssociationSettings, optional
+        The config's `association`; its defaults without one.
+    order : Order, optional
+        The config's checkpoints, the last of which are pooled; without one, by their steps.
 
     Returns
     -------
@@ -88,6 +95,7 @@ def associate(
     LayerwiseError
         If the tables have no model, revision and token choice in common.
     """
+    settings, order = settings or AssociationSettings(), order or Order()
     chosen = select(
         metrics,
         names=settings.metrics,
@@ -121,7 +129,7 @@ def associate(
         for group in one.scores.groups():
             rows += _associate_group([one], group, settings)
     if settings.pooled:
-        for several in _same_readout(models):
+        for several in _same_readout(models, order):
             _say_what_some_lack(several)
             for group in several[0].scores.groups():
                 rows += _associate_group(several, group, settings)
@@ -139,7 +147,7 @@ def _names(frame: pd.DataFrame) -> str:
     return "; ".join(" ".join(map(str, t)) for t in triples.to_numpy()) or "nothing"
 
 
-def _same_readout(models: Sequence[_Model]) -> list[list[_Model]]:
+def _same_readout(models: Sequence[_Model], order: Order) -> list[list[_Model]]:
     """Models to pool: those of the same tokens and pooling, the last revision of each."""
     by_readout: dict[tuple[str, str], dict[str, list[_Model]]] = defaultdict(
         lambda: defaultdict(list)
@@ -150,7 +158,7 @@ def _same_readout(models: Sequence[_Model]) -> list[list[_Model]]:
     pooled = []
     for by_model in by_readout.values():
         if len(by_model) > 1:
-            last = {m: last_revision(o.scores.revision for o in v) for m, v in by_model.items()}
+            last = {m: order.last(m, (o.scores.revision for o in v)) for m, v in by_model.items()}
             pooled.append(
                 [next(o for o in v if o.scores.revision == last[m]) for m, v in by_model.items()]
             )
@@ -171,17 +179,8 @@ def _associate_group(
     variants, metrics = _in_common(blocks)
     metrics = [m[:, o] for m, o in zip(metrics, order, strict=True)]
 
-    batches: dict[tuple[bytes, ...], list[int]] = defaultdict(list)
-    masks: dict[tuple[bytes, ...], tuple[npt.NDArray[np.bool_], list[npt.NDArray[np.bool_]]]] = {}
-    left_out = 0
-    for k in range(len(variants)):
-        mask = _usable([m[k] for m in metrics])
-        if mask is None:
-            left_out += 1
-            continue
-        key = (mask[0].tobytes(), *(m.tobytes() for m in mask[1]))
-        batches[key].append(k)
-        masks[key] = mask
+    batches = batches_of(metrics)
+    left_out = len(variants) - sum(len(members) for members, _, _ in batches)
     head = blocks[0].scores
     if left_out:
         log.info(
@@ -190,8 +189,7 @@ def _associate_group(
             head.tokens, group, left_out, MIN_LAYERS,
         )  # fmt: skip
     rows = []
-    for key, members in batches.items():
-        which_tasks, which_layers = masks[key]
+    for members, which_tasks, which_layers in batches:
         x = [
             m[members][:, which_tasks][:, :, w] for m, w in zip(metrics, which_layers, strict=True)
         ]
@@ -226,6 +224,31 @@ def _associate_group(
                 )
             )
     return rows
+
+
+Batch = tuple[list[int], npt.NDArray[np.bool_], list[npt.NDArray[np.bool_]]]
+
+
+def batches_of(metrics: Sequence[Floats]) -> list[Batch]:
+    """Metrics that can be associated on the same tasks and layers, together.
+
+    Parameters
+    ----------
+    metrics : sequence of arrays, shape (k, t, n_i)
+        One a block.
+
+    Returns
+    -------
+    list of (indices of the metrics, tasks, layers of each block); metrics that are constant or
+    known at fewer than `MIN_LAYERS` layers are in none.
+    """
+    found: dict[tuple[bytes, ...], Batch] = {}
+    for k in range(len(metrics[0])):
+        mask = _usable([m[k] for m in metrics])
+        if mask is not None:
+            key = (mask[0].tobytes(), *(m.tobytes() for m in mask[1]))
+            found.setdefault(key, ([], *mask))[0].append(k)
+    return list(found.values())
 
 
 def _keys(block: _Model) -> list[tuple[object, ...]]:

@@ -1,5 +1,122 @@
-"""The config: read once, checked once, typed."""
+"""The config: read once, checked once, typed.
 
-from layerwise.config.old import complete, read_schema
+One model a section, with a description of every key; the JSON Schema in
+``workflow/schemas/config.schema.yaml`` is made from them.
+"""
 
-__all__ = ["complete", "read_schema"]
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from layerwise.config.association import AssociationSettings
+from layerwise.config.base import Distinct, Name, Section, parse
+from layerwise.config.corpora import CorpusSettings
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.metrics import MetricsSettings
+from layerwise.config.models import Model, Nano
+from layerwise.config.published import Published
+from layerwise.config.reading import plain, read_yaml
+from layerwise.config.scoring import ScoringSettings
+from layerwise.config.studies import Study
+
+__all__ = ["Config", "read_config"]
+
+
+class Config(Section):
+    """What a run does. Every key but `studies` has a default; studies of one's own models need
+    `models` too."""
+
+    results: str = Field("results", min_length=1, description="Folder that everything is written to.")
+    libraries: Literal["note", "rerun"] = Field(
+        "note",
+        description="What becomes of files that were made by other versions of the libraries "
+        "that compute them: note, they stay, and a figure made from several versions says so; "
+        "rerun, they are made again.",
+    )
+    models: dict[Name, Model] = Field(
+        {}, description="The models, by the name that figures and paths show."
+    )
+    nano: dict[Name, Nano] = Field(
+        {},
+        description="Small models that the workflow trains itself; each is also listed in "
+        "`models`.",
+    )
+    published: dict[Name, Published] = Field(
+        {},
+        description="Tables from elsewhere, in the schema of the authors' released results, by "
+        "name; studies can draw them without running a model.",
+    )
+    corpora: dict[Name, CorpusSettings] = Field({}, description="The corpora, by name.")
+    tasks: Distinct[Name] = Field(
+        (), description="MTEB tasks by name, the quickstart's own included."
+    )
+    task_folders: dict[str, str] = Field(
+        {},
+        description="Local folders that hold a task's data in MTEB's own schema, in place of the "
+        "hub, by task.",
+    )
+    extract: ExtractSettings = Field(ExtractSettings(), description="How models are run.")
+    metrics: MetricsSettings = Field(
+        MetricsSettings(),
+        description="Which metrics are computed of the activations, and how. All come from one "
+        "extraction.",
+    )
+    scoring: ScoringSettings = Field(
+        ScoringSettings(), description="How layers are scored on tasks."
+    )
+    association: AssociationSettings = Field(
+        AssociationSettings(),
+        description="How metrics are associated with task scores over layers.",
+    )
+    studies: dict[Name, Study] = Field(
+        min_length=1,
+        description="The figures and tables to make, by name; what they need is computed, nothing "
+        "else.",
+    )
+
+    @classmethod
+    def of(cls, given: Any, *, checked: bool = False) -> Config:
+        """Check a config and fill in every default.
+
+        Parameters
+        ----------
+        given : mapping
+            As YAML or JSON has it.
+        checked : bool
+            Whether its sections are known to fit together.
+
+        Raises
+        ------
+        LayerwiseError
+            In one line: which key, what came, what is accepted, and the closest name if one is
+            near.
+        """
+        from layerwise.config.checks import check
+
+        config = parse(cls, plain(given, "The config") if isinstance(given, Mapping) else given)
+        if not checked:
+            check(config)
+        return config
+
+    def extraction(self, model: str) -> ExtractSettings:
+        """How a model is run: the section, and what the model's entry says otherwise."""
+        return self.models[model].over(self.extract)
+
+    def scoring_of(self, model: str) -> ScoringSettings:
+        """How a model is scored: the section, and what the model's entry says otherwise."""
+        return self.models[model].over(self.scoring)
+
+
+def read_config(files: Iterable[Path]) -> Config:
+    """Read a config from one YAML file or several, of which later ones replace keys.
+
+    Raises
+    ------
+    LayerwiseError
+        As `Config.of`, and for a file that is missing or no strict YAML.
+    """
+    return Config.of(read_yaml(files))

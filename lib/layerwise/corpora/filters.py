@@ -10,11 +10,11 @@ import heapq
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal, TypeVar
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
-from layerwise.errors import LayerwiseError, closest
+from layerwise.config.corpora import Filters, Sample
+from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text
 from layerwise.progress import Progress
 
@@ -28,84 +28,10 @@ TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
 HEADING = re.compile(r"(=(?: ?=)*)\s*[^=\s](?:.*[^=\s])?\s*(=(?: ?=)*)")
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 
-Settings = TypeVar("Settings", bound="Filters | Sample")
-
-
-@dataclass(frozen=True)
-class Filters:
-    """What is left out."""
-
-    drop_headings: bool = True
-    """Leave out WikiText's `` = Title = `` and MediaWiki's ``== Title ==``."""
-    min_tokens: int = 30
-    """Leave out shorter texts; by `count_tokens`, in words and punctuation marks."""
-    max_tokens: int | None = None
-    """Longest text; None for any length."""
-    longer: Literal["drop", "cut"] = "drop"
-    """What happens to longer texts: left out, or cut after `max_tokens` tokens."""
-    drop_duplicates: bool = True
-    """Keep only the first of equal texts."""
-
-    def __post_init__(self) -> None:
-        _check_type("filters.drop_headings", self.drop_headings, bool)
-        _check_type("filters.drop_duplicates", self.drop_duplicates, bool)
-        _check_count("filters.min_tokens", self.min_tokens, 0)
-        if self.max_tokens is not None:
-            _check_count("filters.max_tokens", self.max_tokens, max(1, self.min_tokens))
-        if self.longer not in ("drop", "cut"):
-            raise LayerwiseError(
-                f"filters.longer is {self.longer!r}; accepted are 'drop' and 'cut'"
-                + closest(str(self.longer), ("drop", "cut"))
-                + "."
-            )
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Which of the texts left are taken."""
-
-    n: int | None = None
-    """Number of prompts; None for all. With a larger number the earlier prompts stay."""
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.n is not None:
-            _check_count("sample.n", self.n, 1)
-        _check_type("sample.seed", self.seed, int)
-
-
-def from_config(kind: type[Settings], given: Mapping[str, Any]) -> Settings:
-    """`Filters` or `Sample` from a mapping of the config.
-
-    Raises
-    ------
-    LayerwiseError
-        If a key is unknown or a value not accepted.
-    """
-    known = [f.name for f in fields(kind)]
-    section = kind.__name__.lower()
-    for key in given:
-        if key not in known:
-            raise LayerwiseError(
-                f"{section}.{key} is no setting{closest(key, known)}; accepted are "
-                f"{', '.join(known)}."
-            )
-    return kind(**given)
-
-
-def _check_type(key: str, value: object, kind: type) -> None:
-    if type(value) is not kind:
-        raise LayerwiseError(f"{key} is {value!r}; accepted is a value of type {kind.__name__}.")
-
-
-def _check_count(key: str, value: object, least: int) -> None:
-    if type(value) is not int or value < least:
-        raise LayerwiseError(f"{key} is {value!r}; accepted is a whole number from {least}.")
-
 
 @dataclass(frozen=True)
 class Selection:
-    """Prompts in the order of their sampling keys, and what became of the others."""
+    """The prompts in the order of the sample, and how many texts were left out for what."""
 
     prompt_ids: list[str]
     texts: list[str]
@@ -119,7 +45,7 @@ def count_tokens(text: str) -> int:
     """Number of words and punctuation marks of a text, without any model.
 
     A word is a run of letters, digits and underscores; each other visible character counts as
-    one, and so does each Han or kana character, since their scripts don't mark words. ``don't``
+    one, and so does each Han or kana character, since those scripts don't mark words. ``don't``
     counts three. Combining signs of Indic scripts count for themselves: there the count is an
     upper bound.
     """
@@ -166,7 +92,7 @@ def select(
     Raises
     ------
     LayerwiseError
-        If no text is left; the message tells what the others fell to.
+        If no text is left; the message says why the others were left out.
     """
     counts: Counter[str] = Counter()
     kept = _keyed(_filtered(_counted(items, total), filters, counts), sample.seed)
@@ -180,7 +106,7 @@ def select(
     if not chosen:
         raise LayerwiseError(
             f"No prompt is left of the {tally['read']} texts of this source ({said}) with the "
-            f"filters {asdict(filters)}; give another column or source, or lower min_tokens."
+            f"filters {filters.plain()}; give another column or source, or lower min_tokens."
         )
     log.info("Prompts: %s", said)
     if sample.n is not None and len(chosen) < sample.n:

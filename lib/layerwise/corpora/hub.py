@@ -22,11 +22,11 @@ def read_hub(
     split: str = "train",
     column: str = "text",
     revision: str | None = None,
-) -> tuple[Rows, dict[str, str]]:
+) -> Rows:
     """The texts of one column of a data set, with row numbers from 0 as ids.
 
     Without the network (or with ``HF_HUB_OFFLINE=1``) a data set that was loaded before comes from
-    the cache. No code of a data set is run.
+    the cache. A data set's own code is never run.
 
     Parameters
     ----------
@@ -43,10 +43,9 @@ def read_hub(
 
     Returns
     -------
-    rows : Rows
-        (id, text) pairs.
-    facts : dict
-        ``fingerprint`` of the data, and ``commit`` where the cache tells it.
+    Rows
+        (id, text) pairs; its facts are the ``fingerprint`` of the data, and the ``commit`` where
+        the cache tells it.
 
     Raises
     ------
@@ -100,7 +99,7 @@ def read_hub(
                 yield str(number), text_of(value, column, f"{path}, row {number}")
                 number += 1
 
-    return Rows(len(data), pairs()), facts
+    return Rows(len(data), pairs(), facts)
 
 
 def _commit(data: Any) -> str | None:

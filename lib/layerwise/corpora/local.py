@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from layerwise.config.corpora import SUFFIXES
 from layerwise.errors import LayerwiseError, closest
 
-LINES, JSON_LINES, PARQUET = (".txt",), (".jsonl", ".ndjson"), (".parquet",)
-ACCEPTED = (*LINES, *JSON_LINES, *PARQUET)
+LINES, JSON_LINES = (".txt",), (".jsonl", ".ndjson")
 
 
 def read_file(path: Path, column: str = "text", id_column: str | None = None) -> Rows:
@@ -36,15 +36,10 @@ def read_file(path: Path, column: str = "text", id_column: str | None = None) ->
     path = Path(path)
     kind = path.suffix.lower()
     if path.is_dir():
-        raise LayerwiseError(f"{path} is a folder; name a file in it ({', '.join(ACCEPTED)}).")
+        raise LayerwiseError(f"{path} is a folder; name a file in it ({', '.join(SUFFIXES)}).")
     if not path.is_file():
         near = closest(path.name, [p.name for p in path.parent.glob("*")])
         raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
-    if kind not in ACCEPTED:
-        raise LayerwiseError(
-            f"{path} ends in {kind!r}{closest(kind, ACCEPTED)}; "
-            f"accepted are {', '.join(ACCEPTED)}."
-        )
     if path.stat().st_size == 0:
         raise LayerwiseError(f"{path} is empty.")
     if kind in LINES:
@@ -60,10 +55,22 @@ def read_file(path: Path, column: str = "text", id_column: str | None = None) ->
 
 
 class Rows(Iterator[tuple[str, str]]):
-    """(id, text) pairs, and how many there will be, or None."""
+    """(id, text) pairs, to be read once.
 
-    def __init__(self, total: int | None, pairs: Iterator[tuple[str, str]]) -> None:
+    Attributes
+    ----------
+    total : how many there will be, or None if that is not known
+    facts : what to remember of where they came from, besides the source's own settings
+    """
+
+    def __init__(
+        self,
+        total: int | None,
+        pairs: Iterator[tuple[str, str]],
+        facts: Mapping[str, str] | None = None,
+    ) -> None:
         self.total = total
+        self.facts = dict(facts or {})
         self._pairs = pairs
 
     def __next__(self) -> tuple[str, str]:

@@ -1,4 +1,4 @@
-"""The table of paragraphs of an encyclopedia: what is in the file, and the one way to use it.
+"""The paragraphs of an encyclopedia: what is in the file, and how it is written and read.
 
 ``results/texts/wikipedia.parquet``: ``article_id``, ``title``, ``paragraph`` (from 0 within an
 article) and ``text``, one row a paragraph.
@@ -6,18 +6,18 @@ article) and ``text``, one row a paragraph.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from layerwise.corpora import parquet
+from layerwise import tables
+from layerwise.tables import Kind
 
-SCHEMA, VERSION = "layerwise.paragraphs", 1
+PARAGRAPHS = Kind("layerwise.paragraphs", 2)
+COLUMNS = ("article_id", "title", "paragraph", "text")
 
 
-@dataclass(frozen=True)
-class Paragraph:
+class Paragraph(NamedTuple):
     """A paragraph and where it stands."""
 
     article_id: int
@@ -26,7 +26,11 @@ class Paragraph:
     text: str
 
 
-def write_paragraphs(path: Path, rows: Sequence[Paragraph], facts: Mapping[str, Any]) -> None:
+def write_paragraphs(
+    path: Path,
+    rows: Sequence[Paragraph],
+    **facts: Any,
+) -> None:
     """Write the table; `facts` say where the texts came from.
 
     Raises
@@ -34,18 +38,10 @@ def write_paragraphs(path: Path, rows: Sequence[Paragraph], facts: Mapping[str, 
     LayerwiseError
         If the folder cannot be written.
     """
-    parquet.write(
-        path,
-        SCHEMA,
-        VERSION,
-        {
-            "article_id": ("int64", [row.article_id for row in rows]),
-            "title": ("large_string", [row.title for row in rows]),
-            "paragraph": ("int64", [row.number for row in rows]),
-            "text": ("large_string", [row.text for row in rows]),
-        },
-        facts,
-    )
+    import pandas as pd
+
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    tables.write(path, frame, kind=PARAGRAPHS, **facts)
 
 
 def read_paragraphs(path: Path) -> tuple[list[Paragraph], dict[str, str]]:
@@ -54,12 +50,8 @@ def read_paragraphs(path: Path) -> tuple[list[Paragraph], dict[str, str]]:
     Raises
     ------
     LayerwiseError
-        If the file is missing, damaged, foreign or of another version.
+        If the file is missing, damaged, edited, or of another kind or version.
     """
-    kinds = {
-        "article_id": "int64", "title": "large_string", "paragraph": "int64",
-        "text": "large_string",
-    }  # fmt: skip
-    columns, metadata = parquet.read(path, SCHEMA, VERSION, kinds)
-    rows = zip(*(columns[name] for name in kinds), strict=True)
-    return [Paragraph(*row) for row in rows], metadata
+    frame = tables.read(path, "paragraphs", COLUMNS, kind=PARAGRAPHS)
+    rows = zip(*(frame[name].to_list() for name in COLUMNS), strict=True)
+    return [Paragraph(*row) for row in rows], tables.facts(path)

@@ -1,4 +1,4 @@
-"""The corpus and its views: what is in the files, and the one way to write and read them.
+"""The corpus and its views: what is in the files, and how they are written and read.
 
 ``results/corpora/{corpus}.parquet``
     ``prompt_id`` (unique), ``text``, ``n_tokens`` (words and punctuation marks, counted without
@@ -7,13 +7,12 @@
     ``prompt_id``, ``view`` (1 … V), ``text``, one row a prompt and view. View 0, the prompt
     itself, is in the corpus and not repeated here.
 
-Each file carries the SHA-256 of the prompts, ids and texts in order; it is computed again on
-reading, so that an edited file is found out and views are never read with another corpus.
+The views name the SHA-256 of the prompts that they were made of, ids and texts in order, so that
+they are never read with another corpus.
 """
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,13 +20,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from layerwise.corpora import parquet
+from layerwise import tables
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text
+from layerwise.tables import Kind
 
-CORPUS_SCHEMA, CORPUS_VERSION = "layerwise.corpus", 1
-VIEWS_SCHEMA, VIEWS_VERSION = "layerwise.views", 1
-CORPUS_COLUMNS = {"prompt_id": "large_string", "text": "large_string", "n_tokens": "int64"}
+CORPUS = Kind("layerwise.corpus", 2)
+VIEWS = Kind("layerwise.views", 2)
 
 
 @dataclass(frozen=True)
@@ -90,30 +89,33 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def write_corpus(path: Path, corpus: Corpus, facts: Mapping[str, Any] | None = None) -> None:
+def write_corpus(
+    path: Path,
+    corpus: Corpus,
+    **facts: Any,
+) -> None:
     """Write a corpus.
 
     Parameters
     ----------
-    facts : mapping, optional
-        How it was made (source, filters, sample, counts), kept in the metadata.
+    **facts
+        How it was made (source, filters, sample, counts; key and recipe of the job), kept in the
+        metadata.
 
     Raises
     ------
     LayerwiseError
         If the folder cannot be written.
     """
-    parquet.write(
-        path,
-        CORPUS_SCHEMA,
-        CORPUS_VERSION,
-        {
-            "prompt_id": ("large_string", corpus.prompt_ids),
-            "text": ("large_string", corpus.texts),
-            "n_tokens": ("int64", corpus.n_tokens),
-        },
-        {**(facts or {}), "corpus": corpus.name, "hash": corpus.hash, "n": len(corpus)},
-    )
+    import pyarrow as pa
+
+    columns = {
+        "prompt_id": pa.array(corpus.prompt_ids, pa.large_string()),
+        "text": pa.array(corpus.texts, pa.large_string()),
+        "n_tokens": pa.array(corpus.n_tokens, pa.int64()),
+    }
+    facts |= {"corpus": corpus.name, "hash": corpus.hash, "n": len(corpus)}
+    tables.write(path, pa.table(columns), kind=CORPUS, **facts)
 
 
 def read_corpus(path: Path) -> Corpus:
@@ -122,20 +124,12 @@ def read_corpus(path: Path) -> Corpus:
     Raises
     ------
     LayerwiseError
-        If the file is missing, damaged, foreign, of another version, or was edited.
+        If the file is missing, damaged, edited, or of another kind or version.
     """
-    columns, metadata = parquet.read(
-        path, CORPUS_SCHEMA, CORPUS_VERSION, CORPUS_COLUMNS, ("corpus", "hash")
-    )
-    corpus = Corpus(
-        metadata["corpus"], columns["prompt_id"], columns["text"], columns["n_tokens"], metadata
-    )
-    if corpus.hash != metadata["hash"]:
-        raise LayerwiseError(
-            f"The prompts in {path} are not those it was written with (their hash differs); "
-            + parquet.REMEDY
-        )
-    return corpus
+    frame = tables.read(path, "prompts", ["prompt_id", "text", "n_tokens"], kind=CORPUS)
+    ids, texts, n_tokens = (frame[name].to_list() for name in frame)
+    facts = tables.facts(path)
+    return Corpus(facts["corpus"], ids, texts, n_tokens, facts)
 
 
 def write_views(
@@ -143,7 +137,7 @@ def write_views(
     corpus: Corpus,
     views: Sequence[Sequence[str] | None],
     n_views: int,
-    facts: Mapping[str, Any] | None = None,
+    **facts: Any,
 ) -> None:
     """Write the views of a corpus.
 
@@ -151,51 +145,38 @@ def write_views(
     ----------
     views : sequence
         Per prompt, in the corpus' order, its `n_views` texts; None where a prompt was dropped.
-    facts : mapping, optional
-        How they were made, kept in the metadata.
+    **facts
+        How they were made (settings; key and recipe of the job), kept in the metadata.
 
     Raises
     ------
     LayerwiseError
         If a prompt has another number of views, all were dropped, or the folder cannot be written.
     """
-    if len(views) != len(corpus):
-        raise LayerwiseError(
-            f"There are views of {len(views)} prompts, but {corpus.name!r} has {len(corpus)}."
-        )
-    ids: list[str] = []
-    texts: list[str] = []
-    dropped = 0
-    for prompt_id, made in zip(corpus.prompt_ids, views, strict=True):
-        if made is None:
-            dropped += 1
-            continue
+    import pyarrow as pa
+
+    kept = [(p, m) for p, m in zip(corpus.prompt_ids, views, strict=True) if m is not None]
+    if not kept:
+        raise LayerwiseError(f"Not one prompt of {corpus.name!r} could be augmented.")
+    for prompt_id, made in kept:
         if len(made) != n_views:
             raise LayerwiseError(
                 f"The prompt {prompt_id!r} has {len(made)} views, {n_views} were wanted."
             )
-        ids.extend([prompt_id] * n_views)
-        texts.extend(made)
-    if dropped == len(corpus):
-        raise LayerwiseError(f"Not one prompt of {corpus.name!r} could be augmented.")
-    parquet.write(
-        path,
-        VIEWS_SCHEMA,
-        VIEWS_VERSION,
-        {
-            "prompt_id": ("large_string", ids),
-            "view": ("int64", list(range(1, n_views + 1)) * (len(corpus) - dropped)),
-            "text": ("large_string", texts),
-        },
-        {
-            **(facts or {}),
-            "corpus": corpus.name,
-            "corpus_hash": corpus.hash,
-            "hash": sha256_text(*ids, *texts),
-            "n_views": n_views,
-            "n_dropped": dropped,
-        },
-    )
+    rows = [(p, v, text) for p, made in kept for v, text in enumerate(made, start=1)]
+    ids, numbers, texts = zip(*rows, strict=True) if rows else ((), (), ())
+    columns = {
+        "prompt_id": pa.array(ids, pa.large_string()),
+        "view": pa.array(numbers, pa.int64()),
+        "text": pa.array(texts, pa.large_string()),
+    }
+    facts |= {
+        "corpus": corpus.name,
+        "corpus_hash": corpus.hash,
+        "n_views": n_views,
+        "n_dropped": len(corpus) - len(kept),
+    }
+    tables.write(path, pa.table(columns), kind=VIEWS, **facts)
 
 
 def read_prompts(path: Path, views_path: Path | None = None) -> tuple[Corpus, list[list[str]]]:
@@ -211,13 +192,24 @@ def read_prompts(path: Path, views_path: Path | None = None) -> tuple[Corpus, li
     Raises
     ------
     LayerwiseError
-        If a file is missing, damaged, foreign or of another version, or the views are of another
-        corpus.
+        If a file is missing, damaged, edited, or of another kind or version, or the views are of
+        another corpus.
     """
     corpus = read_corpus(path)
     if views_path is None:
         return corpus, []
-    by_prompt, n_views = _views_by_prompt(views_path, corpus)
+    frame = tables.read(views_path, "views", ["prompt_id", "text"], kind=VIEWS)
+    facts = tables.facts(views_path)
+    if facts["corpus_hash"] != corpus.hash:
+        raise LayerwiseError(
+            f"{views_path} holds views of other prompts (corpus {facts['corpus']!r}, hash "
+            f"{facts['corpus_hash'][:12]}) than those of {corpus.name!r} (hash "
+            f"{corpus.hash[:12]}); {tables.REMEDY}"
+        )
+    n_views = int(facts["n_views"])
+    by_prompt: dict[str, list[str]] = {}
+    for prompt_id, text in zip(frame["prompt_id"], frame["text"], strict=True):
+        by_prompt.setdefault(prompt_id, []).append(text)
     # With no views wanted, no prompt can have been dropped.
     kept = [i for i, p in enumerate(corpus.prompt_ids) if p in by_prompt or not n_views]
     if len(kept) < len(corpus):
@@ -229,52 +221,3 @@ def read_prompts(path: Path, views_path: Path | None = None) -> tuple[Corpus, li
             corpus.attributes,
         )
     return corpus, [[by_prompt[p][v] for p in corpus.prompt_ids] for v in range(n_views)]
-
-
-def read_views(path: Path, corpus: Corpus) -> list[list[str]]:
-    """Read the views of a corpus, of every prompt of it.
-
-    Returns
-    -------
-    list of list of str
-        Shape [V][N] in the order of ``corpus.prompt_ids``; view v is entry v - 1.
-
-    Raises
-    ------
-    LayerwiseError
-        If the file is missing, damaged, foreign, of another version or of another corpus, or if
-        prompts were dropped in making it.
-    """
-    by_prompt, n_views = _views_by_prompt(path, corpus)
-    missing = [p for p in corpus.prompt_ids if p not in by_prompt] if n_views else []
-    if missing:
-        raise LayerwiseError(
-            f"{path} has no views of {len(missing)} of {len(corpus)} prompts ({missing[0]!r} for "
-            "one), which were dropped; read it by read_prompts, which leaves them out everywhere."
-        )
-    return [[by_prompt[p][v] for p in corpus.prompt_ids] for v in range(n_views)]
-
-
-def _views_by_prompt(path: Path, corpus: Corpus) -> tuple[dict[str, list[str]], int]:
-    columns, metadata = parquet.read(
-        path,
-        VIEWS_SCHEMA,
-        VIEWS_VERSION,
-        {"prompt_id": "large_string", "text": "large_string"},
-        ("corpus", "corpus_hash", "hash", "n_views"),
-    )
-    if metadata["corpus_hash"] != corpus.hash:
-        raise LayerwiseError(
-            f"{path} holds views of other prompts (corpus {metadata['corpus']!r}, hash "
-            f"{metadata['corpus_hash'][:12]}) than those of {corpus.name!r} (hash "
-            f"{corpus.hash[:12]}); {parquet.REMEDY}"
-        )
-    if sha256_text(*columns["prompt_id"], *columns["text"]) != metadata["hash"]:
-        raise LayerwiseError(
-            f"The views in {path} are not those it was written with (their hash differs); "
-            + parquet.REMEDY
-        )
-    by_prompt: dict[str, list[str]] = {}
-    for prompt_id, text in zip(columns["prompt_id"], columns["text"], strict=True):
-        by_prompt.setdefault(prompt_id, []).append(text)
-    return by_prompt, int(json.loads(metadata["n_views"]))

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 from layerwise.corpora.packages import gensim_file
@@ -75,11 +76,10 @@ def articles(path: Path) -> Iterator[Article]:
         ) from error
 
 
-def unpack(target: Path, dump: Path | None = None) -> int:
+def unpack(target: Path, dump: Path | None = None, **facts: Any) -> int:
     """Write the table of paragraphs (`layerwise.corpora.paragraphs`).
 
-    Takes about 4 seconds: mwparserfromhell's tokenizer is compiled, and nothing is rendered that
-    is not shown, so that further processes would cost more than they bring.
+    Takes about 4 seconds.
 
     Parameters
     ----------
@@ -87,6 +87,8 @@ def unpack(target: Path, dump: Path | None = None) -> int:
         Parquet file.
     dump : Path, optional
         A MediaWiki export; gensim's by default.
+    **facts
+        More for the file's metadata: key and recipe of the job.
 
     Returns
     -------
@@ -106,7 +108,7 @@ def unpack(target: Path, dump: Path | None = None) -> int:
     ]
     if not rows:
         raise LayerwiseError(f"{dump} holds no paragraph of prose; is it a MediaWiki export?")
-    facts = {"source": dump.name, "source_sha256": sha256_file(dump), "licence": "CC-BY-SA-3.0"}
-    write_paragraphs(target, rows, facts)
+    facts |= {"source": dump.name, "source_sha256": sha256_file(dump), "licence": "CC-BY-SA-3.0"}
+    write_paragraphs(target, rows, **facts)
     log.info("%d paragraphs of %d articles", len(rows), len({row.article_id for row in rows}))
     return len(rows)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import pandas as pd
 
-from layerwise.association.revisions import last_revision
+from layerwise.association.order import Order, in_order
 from layerwise.figures.drawn import plain
 from layerwise.figures.labels import TOKENS, listing, reading, reading_label
-from layerwise.figures.settings import in_order
 from layerwise.figures.style import NO_BREAK
 
 HEAD = (
@@ -19,27 +18,29 @@ HEAD = (
 )  # fmt: skip
 
 
-def first_page(best: pd.DataFrame, order: Sequence[str]) -> str:
+def first_page(best: pd.DataFrame, order: Order) -> str:
     """Write the table of best layers with what its columns mean, as reStructuredText.
 
     Parameters
     ----------
     best : DataFrame
         From `layerwise.association.best.best_layers`; the rows over all tasks are shown.
-    order : sequence of str
-        Models in the order to show them; others follow.
+    order : Order
+        Models in the order to show them, others follow; and each model's checkpoints, of which
+        the last is spoken of.
     """
     rows = best[best["task_type"] == "all"]
     names = [reading(t, p) for t, p in zip(rows["tokens"], rows["pooling"], strict=True)]
     rows = rows.assign(reading=names).drop_duplicates(["model", "revision", "reading"])
     cells = [list(HEAD)]
     sentences = []
-    for model in in_order(list(rows["model"].unique()), order):
+    for model in in_order(rows["model"].unique(), order.models):
         mine = rows[rows["model"] == model]
-        for choice in in_order(list(mine["reading"].unique()), list(TOKENS)):
-            records = mine[mine["reading"] == choice].to_dict("records")
-            cells += [_cells(record) for record in records]
-        last = last_revision(mine["revision"].unique())
+        for choice in in_order(mine["reading"].unique(), list(TOKENS)):
+            part = mine[mine["reading"] == choice].set_index("revision", drop=False)
+            shown = order.checkpoints(model, part.index)
+            cells += [_cells(record) for record in part.loc[shown].to_dict("records")]
+        last = order.last(model, mine["revision"].unique())
         sentences.append(_sentence(mine[mine["revision"] == last]))
     n_tasks = sorted({int(n) for n in rows["n_tasks"]})
     tasks = listing([str(n) for n in n_tasks])

@@ -1,8 +1,20 @@
-"""The rows of the tidy tables that a study draws, chosen and averaged."""
+"""The rows of the tidy tables that a study draws, chosen, averaged, and free of silent pooling.
+
+`rows` gives one long table in which every curve is told apart by the study's roles:
+
+========================= =====================================================================
+y, quantity               what is drawn: 0 and ``score``, or a metric's place in the study and name
+model, revision, reading  and the other dimensions; empty where a score or metric has none
+layer, depth              of the curve's points
+value, low, high          scores in [0, 1], metrics in their units; 95 % intervals
+n, n_left_out, n_tasks    how much data it is on
+========================= =====================================================================
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -13,17 +25,299 @@ from layerwise.association.curves import (
     METRIC_COLUMNS,
     Floats,
     ScoreCurves,
-    of_blocks,
     of_readouts,
     require_columns,
     score_curves,
 )
-from layerwise.association.revisions import last_revision, step_of
+from layerwise.association.order import Order, in_order
+from layerwise.config.association import OWN_TEXTS
+from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
-from layerwise.figures.settings import MetricChoice, StudySettings
+from layerwise.figures.kinds import (
+    DIMENSIONS,
+    KINDS,
+    POOLED,
+    Roles,
+    refuse,
+    roles_of,
+    without_role,
+)
+from layerwise.figures.labels import SUBLAYERS, TOKENS, reading
+from layerwise.figures.style import Z95
+
+SCORE = "score"
+BASELINE = "baseline"  # the protocol of pseudo-metrics
+POOLED_MODELS = "all"  # the model of associations pooled over models
+CONSENSUS = "consensus"  # the rule in which metrics are taken together
+NUMBERS = (
+    "layer", "depth", "value", "stderr", "low", "high", "n", "n_left_out", "n_tasks", "quantity",
+    "prompt_id", "score", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
+)  # fmt: skip
 
 
-def mean_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
+@dataclass(frozen=True)
+class Rows:
+    """What a study draws.
+
+    Attributes
+    ----------
+    table : DataFrame
+        See the module's docstring.
+    metrics : tuple of MetricChoice
+        The metrics, with the variant that is drawn; y counts on from 1 where a score is drawn.
+    roles : mapping of role to dimensions
+    order : Order
+    left_out : tuple of str
+        What is not shown although it is there, for the caption.
+    """
+
+    table: pd.DataFrame
+    study: Study
+    metrics: tuple[MetricChoice, ...]
+    roles: Roles
+    order: Order
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def scored(self) -> bool:
+        """Whether scores are drawn."""
+        return bool((self.table["quantity"] == SCORE).any())
+
+    def metric(self, y: object) -> MetricChoice | None:
+        """The metric of a value of `y`; None for the score."""
+        return None if int(str(y)) == 0 else self.metrics[int(str(y)) - 1]
+
+    def values(self, dimension: str) -> list[str]:
+        """The values of a dimension, in the order in which they are shown."""
+        return values_of(self.table, dimension, self.study, self.order)
+
+    def keys(self, role: str) -> list[tuple[str, ...]]:
+        """The combinations of values that a role tells apart, in order; ``[()]`` without any."""
+        return combinations(self.table, self.roles.get(role, ()), self.study, self.order)
+
+
+def combinations(
+    table: pd.DataFrame, dimensions: Sequence[str], study: Study, order: Order
+) -> list[tuple[str, ...]]:
+    """The combinations of values that a table has, in the order in which they are shown."""
+    if not dimensions:
+        return [()]
+    ranks = [{v: i for i, v in enumerate(values_of(table, d, study, order))} for d in dimensions]
+    there = {
+        tuple(str(v) for v in row) for row in table[list(dimensions)].drop_duplicates().to_numpy()
+    }
+    return sorted(there, key=lambda key: tuple(r[v] for r, v in zip(ranks, key, strict=True)))
+
+
+def at(table: pd.DataFrame, dimensions: Sequence[str], key: Sequence[str]) -> pd.DataFrame:
+    """The rows of a table that have these values."""
+    kept = pd.Series(True, index=table.index)
+    for dimension, value in zip(dimensions, key, strict=True):
+        kept &= table[dimension].astype(str) == value
+    return table[kept]
+
+
+def values_of(table: pd.DataFrame, dimension: str, study: Study, order: Order) -> list[str]:
+    """The values of a dimension in the order of the study, of the config, or their own."""
+    there = table[dimension].unique()
+    if dimension == "revision":
+        models = values_of(table, "model", study, order)
+        each = [
+            order.checkpoints(m, table.loc[table["model"] == m, "revision"].unique())
+            for m in models
+        ]
+        return merged(each)
+    if dimension == "model":
+        return in_order(there, study.models or order.models)
+    if dimension in ("alpha", "y") or pd.api.types.is_numeric_dtype(table[dimension]):
+        return [str(v) for v in sorted(there, key=lambda v: (v == "", float(v or 0)))]
+    if dimension == "reading":
+        wanted = [reading(t, p) for p in several(study.pooling) for t in study.tokens or TOKENS]
+        return in_order(there, wanted)
+    orders: Mapping[str, Iterable[str] | None] = {
+        "corpus": study.corpora, "tokens": study.tokens or list(TOKENS), "task": study.tasks,
+        "pooling": several(study.pooling), "sublayer": study.sublayers or list(SUBLAYERS),
+        "task_type": study.task_types, "protocol": ["paper", "reference"],
+        "normalization": ["raw", "logN", "logD", "logNlogD", "maxEntropy"],
+    }  # fmt: skip
+    return in_order(there, orders.get(dimension))
+
+
+def merged(lists: Sequence[Sequence[str]]) -> list[str]:
+    """Several lists as one, in which each keeps its order as far as they agree."""
+    found: list[str] = []
+    for names in lists:
+        at = 0
+        for name in names:
+            if name in found:
+                at = max(at, found.index(name) + 1)
+            else:
+                found.insert(at, name)
+                at += 1
+    return found
+
+
+def rows(
+    study: Study,
+    order: Order,
+    *,
+    metrics: pd.DataFrame | None = None,
+    scores: pd.DataFrame | None = None,
+) -> Rows:
+    """The rows that a study draws, of the tables it is given.
+
+    Raises
+    ------
+    LayerwiseError
+        If something asked for is not there, or a dimension without a role has several values.
+    """
+    tables = [t for t in (metrics, scores) if t is not None]
+    shown = checkpoints(tables, study, order)
+    more = any(len(r) > 1 for r in shown.values())
+    roles = roles_of(study, several=more)
+    placed = {d for dimensions in roles.values() for d in dimensions}
+    kind = KINDS[study.kind]
+    left_out = []
+    if kind.checkpoints:
+        single = [m for m, r in shown.items() if len(r) < 2]
+        if len(single) == len(shown):
+            raise LayerwiseError(
+                f"A study of kind {study.kind} needs a model with two or more checkpoints; these "
+                f"tables have one of {', '.join(single)}."
+            )
+        if single:
+            left_out.append(f"{', '.join(single)} with a single checkpoint")
+            shown = {m: r for m, r in shown.items() if m not in single}
+    parts: list[pd.DataFrame] = []
+    choices: tuple[MetricChoice, ...] = ()
+    if scores is not None:
+        kept = at_checkpoints(pick_scores(scores, study), shown)
+        # The mean is over what has no role; a task has a type as well.
+        by_task = "task" in placed
+        groups = ("task_type", "task") if by_task else tuple(d for d in POOLED if d in placed)
+        parts.append(mean_scores(kept, study, groups).assign(y=0, quantity=SCORE))
+    if metrics is not None:
+        kept = at_checkpoints(pick_metrics(metrics, study, everything="sublayer" in placed), shown)
+        choices, chosen = pick_variants(kept, study)
+        margin = Z95 * chosen["stderr"].astype(float)
+        ends = {"low": chosen["value"] - margin, "high": chosen["value"] + margin}
+        parts.append(chosen.assign(reading=chosen["tokens"], quantity=chosen["metric"], **ends))
+    return told_apart(
+        pd.concat(parts, ignore_index=True), study, order, choices, roles, tuple(left_out)
+    )
+
+
+def told_apart(
+    table: pd.DataFrame,
+    study: Study,
+    order: Order,
+    metrics: tuple[MetricChoice, ...],
+    roles: Roles,
+    left_out: tuple[str, ...] = (),
+) -> Rows:
+    """Rows of a table with every dimension, once nothing in it would be mixed.
+
+    Raises
+    ------
+    LayerwiseError
+        If a dimension without a role has several values.
+    """
+    table = table.copy()
+    for dimension in DIMENSIONS:
+        if dimension not in table:
+            table[dimension] = ""
+    words = [c for c in DIMENSIONS if c != "y"]
+    table[words] = table[words].astype(object).where(table[words].notna(), "")
+    made = Rows(table, study, metrics, _useful(roles, table), order, left_out)
+    require_roles(made)
+    return made
+
+
+def checkpoints(
+    tables: Sequence[pd.DataFrame], study: Study, order: Order
+) -> dict[str, list[str]]:
+    """The checkpoints of each model that a study shows: those that all of its tables have."""
+    wanted = study.revisions or KINDS[study.kind].revisions
+    models = [{str(m) for m in t["model"].unique()} for t in tables]
+    everywhere = sorted(set.intersection(*models)) if models else []
+    names = list(study.models) if study.models else everywhere
+    for table in tables:
+        _only(table, "model", study.models)
+    found = {}
+    for model in names:
+        each = [set(t.loc[t["model"] == model, "revision"].unique()) for t in tables]
+        ordered = order.checkpoints(model, set.intersection(*each))
+        if isinstance(wanted, tuple):
+            found[model] = [r for r in ordered if r in wanted]
+        else:
+            found[model] = ordered[-1:] if wanted == "last" else ordered
+    there = {r for t in tables for r in t["revision"].unique()}
+    for name in several(study.revisions if isinstance(study.revisions, tuple) else None):
+        if name not in there:
+            raise LayerwiseError(
+                f"This study asks for the checkpoint {name!r}{closest(name, there)}, which its "
+                f"tables don't have; they have {', '.join(sorted(there)) or 'none'}."
+            )
+    shown = {m: r for m, r in found.items() if r}
+    if not shown:
+        raise LayerwiseError(
+            "The tables of this study have no model and checkpoint in common; name others under "
+            "`models` or `revisions`."
+        )
+    return shown
+
+
+def at_checkpoints(frame: pd.DataFrame, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """The rows of these checkpoints."""
+    there = {(m, r) for m, revisions in shown.items() for r in revisions}
+    pairs = zip(frame["model"], frame["revision"], strict=True)
+    return frame[[pair in there for pair in pairs]]
+
+
+def _useful(roles: Roles, table: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+    """Roles without the colours and dashes that would tell nothing apart."""
+    kept = dict(roles)
+    for role in ("colour", "dashes"):
+        kept[role] = tuple(
+            d for d in roles.get(role, ())
+            if d in table and (d == "model" or table[d].nunique() > 1)
+        )  # fmt: skip
+    return kept
+
+
+def require_roles(rows: Rows) -> None:
+    """Refuse to lay two curves on one another.
+
+    Raises
+    ------
+    LayerwiseError
+        Naming the dimension that has several values and no role.
+    """
+    table = rows.table
+    placed = [d for v in rows.roles.values() for d in v if d in table]
+    for d in placed:
+        if d not in DIMENSIONS and table[d].isna().any():
+            table[d] = table[d].astype(object).where(table[d].notna(), "")
+    other = [c for c in table.columns if c not in placed and c not in NUMBERS]
+    keys = ["quantity", *placed]
+    counts = table.groupby(keys, dropna=False)[other].nunique().max()
+    found = without_role({d: int(counts[d]) for d in other}, rows.roles)
+    for dimension in (d for d in found if d != "reading" or len(found) == 1):
+        values = values_of(table, dimension, rows.study, rows.order)
+        raise refuse(rows.study, dimension, ", ".join(v for v in values if v))
+    for dimension in KINDS[rows.study.kind].one:
+        if table[dimension].nunique() > 1:
+            raise refuse(rows.study, dimension, ", ".join(table["quantity"].unique()))
+    twice = table.duplicated([*keys, *(d for d in DIMENSIONS if d in table), "layer"])
+    if twice.any() and "prompt_id" not in table:
+        row = table[twice].iloc[0]
+        raise LayerwiseError(
+            f"The tables hold {row['quantity']} of {row['model']} at layer {row['layer']} more "
+            "than once; give each table once."
+        )
+
+
+def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) -> pd.DataFrame:
     """Mean task score by layer, with an interval in which differences between tasks don't count.
 
     The interval is a percentile bootstrap over tasks of the scores from which each task's own
@@ -33,54 +327,80 @@ def mean_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
     as much (Morey 2008). With a single task, the evaluator's own interval is given, where it has
     one and the task has a single subset.
 
+    Parameters
+    ----------
+    groups : of ``task_type`` and ``task``
+        Within which the mean is taken; by default over all tasks.
+
     Returns
     -------
     DataFrame
-        model, revision, tokens, layer, depth, score, low, high (all in [0, 1]; null without an
-        interval), n_tasks; ordered by model, tokens, layer.
+        model, revision, tokens, pooling, reading, the groups, layer, depth, value, low, high (all
+        in [0, 1]; null without an interval), n_tasks. A reading is there once: the last token is
+        the same one whatever is dropped in front of it.
     """
-    kept = pick_scores(scores, study)
     frames = []
-    for curves in score_curves(kept):
-        values = curves.values
-        low = high = np.full(values.shape[1], np.nan)
-        n_layers = values.shape[1]
-        # A single layer has no differences to speak of.
-        if len(curves.tasks) > 1 and study.resamples and n_layers > 1:
-            rng = nulls.generator(study.seed, curves.model, curves.revision, curves.tokens)
-            weights = nulls.task_resamples(len(curves.tasks), study.resamples, rng)
-            mean = values.mean(axis=0)
-            apart = values - mean
-            apart -= apart.mean(axis=1, keepdims=True)
-            within = mean + apart * np.sqrt(n_layers / (n_layers - 1))
-            low, high = nulls.interval((weights @ within).T)
-        elif len(curves.tasks) == 1:
-            low, high = _own_interval(kept, curves)
-        frames.append(
-            pd.DataFrame(
-                {
-                    "model": curves.model,
-                    "revision": curves.revision,
-                    "tokens": curves.tokens,
-                    "layer": curves.layers,
-                    "depth": curves.layers / max(curves.last_layer, 1),
-                    "score": values.mean(axis=0),
-                    "low": low,
-                    "high": high,
-                    "n_tasks": len(curves.tasks),
-                }
+    for curves in score_curves(scores):
+        pairs = list(zip(curves.task_types, curves.tasks, strict=True))
+        names = {"task_type": [t for t, _ in pairs], "task": [t for _, t in pairs]}
+        labels = [tuple(names[g][i] for g in groups) for i in range(len(pairs))]
+        for group in dict.fromkeys(labels):
+            chosen = [i for i, label in enumerate(labels) if label == group]
+            values = curves.values if len(chosen) == len(pairs) else curves.values[chosen]
+            low, high = _interval(scores, curves, values, chosen, group, study)
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "model": curves.model,
+                        "revision": curves.revision,
+                        "tokens": curves.tokens,
+                        "pooling": curves.pooling,
+                        "reading": reading(curves.tokens, curves.pooling),
+                        **dict(zip(groups, group, strict=True)),
+                        "layer": curves.layers,
+                        "depth": curves.layers / max(curves.last_layer, 1),
+                        "value": values.mean(axis=0),
+                        "low": low,
+                        "high": high,
+                        "n_tasks": len(chosen),
+                    }
+                )
             )
-        )
-    return pd.concat(frames, ignore_index=True)
+    table = pd.concat(frames, ignore_index=True)
+    keys = ["model", "revision", "reading", *groups, "layer"]
+    return table.drop_duplicates(keys, ignore_index=True)
 
 
-def _own_interval(scores: pd.DataFrame, curves: ScoreCurves) -> tuple[Floats, Floats]:
+def _interval(
+    scores: pd.DataFrame,
+    curves: ScoreCurves,
+    values: Floats,
+    chosen: Sequence[int],
+    group: Sequence[str],
+    study: Study,
+) -> tuple[Floats, Floats]:
+    n_layers = values.shape[1]
+    none = np.full(n_layers, np.nan)
+    if len(values) == 1:
+        return _own_interval(scores, curves, curves.tasks[chosen[0]])
+    # A single layer has no differences to speak of.
+    if not study.resamples or n_layers == 1:
+        return none, none
+    rng = nulls.generator(study.seed, curves.model, curves.revision, curves.tokens, *group)
+    weights = nulls.task_resamples(len(values), study.resamples, rng)
+    mean = values.mean(axis=0)
+    apart = values - mean
+    apart -= apart.mean(axis=1, keepdims=True)
+    within = mean + apart * np.sqrt(n_layers / (n_layers - 1))
+    return nulls.interval((weights @ within).T)
+
+
+def _own_interval(scores: pd.DataFrame, curves: ScoreCurves, task: str) -> tuple[Floats, Floats]:
     """The evaluator's interval of a single task's score; NaN where it has none."""
-    part = scores[
-        (scores["model"] == curves.model)
-        & (scores["revision"] == curves.revision)
-        & (scores["tokens"] == curves.tokens)
-    ]
+    part = of_readouts(scores)
+    for column in ("model", "revision", "tokens", "pooling"):
+        part = part[part[column] == getattr(curves, column)]
+    part = part[part["task"] == task]
     # What the interval of a mean is cannot be told from the ends of several.
     if part["subset"].nunique(dropna=False) > 1:
         none = np.full(len(curves.layers), np.nan)
@@ -90,8 +410,8 @@ def _own_interval(scores: pd.DataFrame, curves: ScoreCurves) -> tuple[Floats, Fl
     return ends["score_low"].to_numpy(), ends["score_high"].to_numpy()
 
 
-def pick_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
-    """The scores that a study is about.
+def pick_scores(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """The scores that a study is about, of all checkpoints.
 
     Raises
     ------
@@ -100,155 +420,174 @@ def pick_scores(scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
     """
     require_columns(scores, ("model", "revision", "task", "tokens", "pooling"), "scores")
     scores = of_readouts(scores)
-    if not isinstance(study.pooling, str):
+    kept = scores[scores["pooling"].isin(several(study.pooling))]
+    missing = sorted(set(several(study.pooling)) - set(kept["pooling"]))
+    if missing:
         raise LayerwiseError(
-            f"A study of kind {study.kind} shows one pooling, this one names "
-            f"{', '.join(study.pooling)}; score_by_depth shows several."
-        )
-    kept = scores[scores["pooling"] == study.pooling]
-    if kept.empty:
-        raise LayerwiseError(
-            f"There are no scores with the pooling {study.pooling!r}; there are "
+            f"There are no scores with the pooling {missing[0]!r}; there are "
             f"{'; '.join(sorted(scores['pooling'].unique())) or 'none'}."
         )
     kept = _only(kept, "model", study.models)
     kept = _only(kept, "task", study.tasks)
     kept = _only(kept, "task_type", study.task_types)
-    kept = _only(kept, "tokens", study.tokens)
-    return _revisions(kept, study.revisions)
+    return _only(kept, "tokens", study.tokens)
 
 
-def pick_metrics(
-    metrics: pd.DataFrame, study: StudySettings, *, all_revisions: bool = False
-) -> pd.DataFrame:
-    """The metrics that a study is about, each variant as one `curve` (its index in the study).
+def pick_metrics(metrics: pd.DataFrame, study: Study, *, everything: bool = False) -> pd.DataFrame:
+    """The metrics that a study is about, of all checkpoints and variants.
 
-    A corpus must be named where a comparison by model would find several. Only the layers
-    themselves are taken, unless the study asks for parts of blocks.
+    Parameters
+    ----------
+    everything : bool
+        Whether to take the parts of blocks beside the layers, where the study names none.
 
     Raises
     ------
     LayerwiseError
-        If a model, corpus, metric, sublayer or token choice asked for is not there.
+        If a model, corpus, sublayer or token choice asked for is not there.
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
     kept = _only(metrics, "model", study.models)
-    kept = _parts(kept, study)
-    kept = _only(kept, "corpus", study.corpora)
-    if study.own_texts:
-        kept = kept[kept["corpus"].isin(list(study.own_texts))]
-    kept = _only(kept, "tokens", study.tokens)
-    if not (all_revisions and study.revisions is None):
-        kept = _revisions(kept, study.revisions)
-    one_corpus = study.compare != "corpus" and not study.own_texts
-    if one_corpus and kept["corpus"].nunique() > 1:
-        raise LayerwiseError(
-            f"The metrics of this study are on several corpora "
-            f"({', '.join(sorted(kept['corpus'].unique()))}); name one under `corpora`, or "
-            "compare by corpus."
-        )
-    return pd.concat(
-        [_variant(kept, choice).assign(curve=i) for i, choice in enumerate(study.curves)],
-        ignore_index=True,
-    )
-
-
-def with_steps(metrics: pd.DataFrame) -> pd.DataFrame:
-    """Add the training step to rows whose revision names one, of models with two or more.
-
-    Raises
-    ------
-    LayerwiseError
-        If there is no such model.
-    """
-    step = metrics["revision"].map(step_of)
-    table = metrics[step.notna()].assign(step=step[step.notna()].astype(int))
-    several = table.groupby("model")["step"].nunique()
-    table = table[table["model"].isin(several[several > 1].index)]
-    if table.empty:
-        raise LayerwiseError(
-            "A study over checkpoints needs a model with two or more revisions named by their "
-            f"step, such as step512; these tables have "
-            f"{', '.join(sorted(metrics['revision'].unique())[:6])}."
-        )
-    return table.reset_index(drop=True)
-
-
-def metrics_there(metrics: pd.DataFrame, study: StudySettings) -> list[str]:
-    """Names of the metrics that have the study's variant, in alphabetical order."""
-    metrics = of_blocks(metrics)
-    kept = metrics[
-        (metrics["protocol"] == study.protocol)
-        & (metrics["normalization"] == study.normalization)
-        & (metrics["alpha"].isna() | (metrics["alpha"] == study.alpha))
-    ]
-    return sorted(kept["metric"].unique())
-
-
-def pick_prompts(prompts: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
-    """The per-prompt values of the study's first metric.
-
-    Raises
-    ------
-    LayerwiseError
-        If a model, corpus, metric or token choice asked for is not there, or several corpora are
-        and the study names none.
-    """
-    needed = [c for c in METRIC_COLUMNS if c != "normalization"]
-    require_columns(prompts, [*needed, "prompt_id"], "prompts")
-    # Per-prompt values are raw; the common way of picking asks for a normalisation.
-    return pick_metrics(prompts.assign(normalization="raw"), study)
-
-
-def _parts(metrics: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
-    """The layers themselves, or the parts of blocks that a study asks for."""
-    if study.compare != "sublayer" and study.sublayers is None:
-        return of_blocks(metrics)
-    if study.compare != "sublayer" and len(study.sublayers or ()) > 1:
-        raise LayerwiseError(
-            f"This study names {len(study.sublayers or ())} sublayers; name one, or say "
-            "`compare: sublayer` in a study of kind metrics_by_depth."
-        )
-    if "sublayer" not in metrics.columns:
-        metrics = metrics.assign(sublayer=BLOCK)
-    if study.compare == "sublayer" and metrics["model"].nunique() > 1:
-        raise LayerwiseError(
-            f"A comparison of sublayers is of one model, these metrics are of "
-            f"{', '.join(sorted(metrics['model'].unique()))}; name one under `models`."
-        )
-    kept = _only(metrics, "sublayer", study.sublayers)
-    if study.compare == "sublayer" and kept["sublayer"].nunique() < 2:
+    if "sublayer" not in kept.columns:
+        kept = kept.assign(sublayer=BLOCK)
+    kept = kept.assign(sublayer=kept["sublayer"].fillna(BLOCK))
+    if study.sublayers is not None or not everything:
+        kept = _only(kept, "sublayer", study.sublayers or (BLOCK,))
+    elif kept["sublayer"].nunique() < 2:
         raise LayerwiseError(
             "These metrics hold no parts of blocks to compare; ask for them in extract.sublayers."
         )
-    return kept
+    if study.corpora is not None and OWN_TEXTS not in study.corpora:
+        kept = _only(kept, "corpus", study.corpora)
+    return _only(kept, "tokens", study.tokens)
 
 
-def _variant(metrics: pd.DataFrame, choice: MetricChoice) -> pd.DataFrame:
+def pick_variants(
+    metrics: pd.DataFrame, study: Study
+) -> tuple[tuple[MetricChoice, ...], pd.DataFrame]:
+    """The study's metrics, each in its variant, with their place in the study as `y`."""
+    choices = study.curves
+    if choices is None:
+        one = metrics
+        for name in ("protocol", "normalization", "alpha"):
+            usual = _usual(metrics, name, several(getattr(study, name)))
+            known = one[name].isin(usual)
+            one = one[known | one[name].isna()]
+        choices = study.variants(sorted(one["metric"].unique()))
+    # The variants of one metric that the study itself spreads over a role are one y.
+    parts: list[pd.DataFrame] = []
+    drawn: dict[int, MetricChoice] = {}
+    names = list(dict.fromkeys(_name(m, study) for m in choices))
+    for choice in choices:
+        place = names.index(_name(choice, study)) + 1
+        part, variant = _variant(metrics, choice)
+        drawn.setdefault(place, variant)
+        parts.append(part.assign(y=place))
+    table = pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True)
+    return tuple(drawn[i] for i in sorted(drawn)), table
+
+
+def _name(choice: MetricChoice, study: Study) -> tuple[object, ...]:
+    spread = [n for n in ("protocol", "alpha", "normalization")
+              if len(several(getattr(study, n))) > 1]  # fmt: skip
+    rest = {n for n in ("protocol", "alpha", "normalization") if n not in spread}
+    return choice.metric, *(getattr(choice, n) for n in sorted(rest))
+
+
+USUAL = {"protocol": "paper", "alpha": 1.0, "normalization": "raw"}
+
+
+def _usual(metrics: pd.DataFrame, column: str, wanted: Sequence[object]) -> Sequence[object]:
+    """What a study means that names no variant: the usual one, or else the only one there is."""
+    if wanted:
+        return wanted
+    there = metrics[column].dropna().unique()
+    return [USUAL[column]] if USUAL[column] in there or len(there) != 1 else list(there)
+
+
+def _variant(metrics: pd.DataFrame, choice: MetricChoice) -> tuple[pd.DataFrame, MetricChoice]:
     names = metrics["metric"].unique()
     if choice.metric not in names:
         raise LayerwiseError(
             f"There is no metric {choice.metric!r}{closest(choice.metric, names)} in these "
             f"tables; there are {', '.join(sorted(names))}."
         )
-    kept = metrics[
-        (metrics["metric"] == choice.metric)
-        & (metrics["protocol"] == choice.protocol)
-        & (metrics["normalization"] == choice.normalization)
-    ]
-    # A metric without an alpha has one curve, whatever alpha the study asks for.
-    if kept["alpha"].notna().any():
-        kept = kept[np.isclose(kept["alpha"], np.nan if choice.alpha is None else choice.alpha)]
+    mine = metrics[metrics["metric"] == choice.metric]
+    kept, found = mine, {}
+    for column in ("protocol", "normalization", "alpha"):
+        # A metric without an alpha has one curve, whatever alpha the study asks for.
+        if column == "alpha" and not kept["alpha"].notna().any():
+            continue
+        (value,) = _usual(kept, column, several(getattr(choice, column)))
+        found[column] = value
+        kept = kept[kept[column] == value]
     if kept.empty:
-        has = metrics.loc[
-            metrics["metric"] == choice.metric, ["protocol", "alpha", "normalization"]
-        ].drop_duplicates()
+        has = mine[["protocol", "alpha", "normalization"]].drop_duplicates()
         raise LayerwiseError(
-            f"{choice.metric} is not there with protocol {choice.protocol}, alpha {choice.alpha}, "
-            f"normalization {choice.normalization}; there is "
+            f"{choice.metric} is not there with "
+            f"{', '.join(f'{k} {_number(v)}' for k, v in found.items())}; there is "
             f"{'; '.join('/'.join(map(str, r)) for r in has.to_numpy()[:6])}."
         )
-    return kept
+    return kept, choice.model_copy(update={"alpha": None, **found})
+
+
+def _number(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def pick_prompts(prompts: pd.DataFrame, study: Study, order: Order) -> Rows:
+    """The per-prompt values of the study's one metric.
+
+    Raises
+    ------
+    LayerwiseError
+        If something asked for is not there, or would be mixed.
+    """
+    needed = [c for c in METRIC_COLUMNS if c != "normalization"]
+    require_columns(prompts, [*needed, "prompt_id"], "prompts")
+    # Per-prompt values are raw; the common way of picking asks for a normalisation.
+    return rows(study, order, metrics=prompts.assign(normalization="raw", stderr=np.nan))
+
+
+def pick_results(found: pd.DataFrame, study: Study, order: Order) -> pd.DataFrame:
+    """The part of a table of associations or choices that a study shows.
+
+    Rows of the protocol ``baseline`` and of the model `POOLED_MODELS` are kept beside.
+
+    Raises
+    ------
+    LayerwiseError
+        If nothing is left, or it is of several checkpoints of a model or several corpora.
+    """
+    single = found[found["model"] != POOLED_MODELS]
+    shown = checkpoints([single], study, order)
+    roles_of(study, several=any(len(r) > 1 for r in shown.values()))
+    pooled = found["model"] == POOLED_MODELS
+    kept = found[pooled | found.index.isin(at_checkpoints(single, shown).index)]
+    group = study.task_types[0] if study.task_types and len(study.task_types) == 1 else "all"
+    # Where all tasks are of one type, that type has no rows of its own.
+    group = group if group in set(kept["task_type"]) else "all"
+    kept = kept[kept["task_type"] == group]
+    kept = kept[kept["pooling"].isin(several(study.pooling))]
+    kept = _only(kept, "tokens", study.tokens)
+    base = kept["protocol"] == BASELINE
+    variant = ~base
+    for name in ("protocol", "normalization", "alpha"):
+        usual = _usual(kept[~base], name, several(getattr(study, name)))
+        variant &= kept[name].isin(usual) | kept[name].isna()
+    if study.metrics is not None:
+        names = [m.metric for m in study.curves or ()]
+        _only(kept[~base], "metric", names)
+        variant &= kept["metric"].isin([*names, CONSENSUS])
+    if study.corpora is not None:
+        variant &= kept["corpus"].isin(study.corpora)
+    corpora = sorted(kept.loc[variant, "corpus"].unique())
+    if len(corpora) != 1:
+        raise LayerwiseError(
+            f"A study of kind {study.kind} needs one corpus; these tables are on "
+            f"{', '.join(corpora) or 'none that fits'}: name one under `corpora`."
+        )
+    return kept[base | variant].reset_index(drop=True)
 
 
 def _only(frame: pd.DataFrame, column: str, wanted: Sequence[str] | None) -> pd.DataFrame:
@@ -263,10 +602,3 @@ def _only(frame: pd.DataFrame, column: str, wanted: Sequence[str] | None) -> pd.
                 f"{', '.join(sorted(map(str, there))) or 'none'}."
             )
     return frame[frame[column].isin(list(wanted))]
-
-
-def _revisions(frame: pd.DataFrame, wanted: Sequence[str] | None) -> pd.DataFrame:
-    if wanted is not None:
-        return _only(frame, "revision", wanted)
-    last = frame.groupby("model")["revision"].agg(lambda r: last_revision(r.unique()))
-    return frame[frame["revision"] == frame["model"].map(last)]

@@ -1,27 +1,256 @@
-"""The kinds of studies and the tables each needs. Importing this costs nothing: plans use it."""
+"""The kinds of studies: which tables each reads, and what its panels, colours and dashes mean.
+
+A kind is a name for defaults. A *role* is a place in a figure that can tell values of a dimension
+apart: ``row`` and ``column`` of panels, ``colour`` and ``dashes`` of lines. A study may give each
+role another dimension. What has no role must have one value: nothing is pooled, but scores over
+tasks, whose mean is what is drawn. Importing this costs nothing: plans use it.
+"""
 
 from __future__ import annotations
 
-NEEDS: dict[str, tuple[str, ...]] = {
-    "score_by_depth": ("scores",),
-    "metrics_by_depth": ("metrics",),
-    "metric_vs_score": ("metrics", "scores"),
-    "metrics_over_checkpoints": ("metrics",),
-    "checkpoint_heatmap": ("metrics",),
-    "task_heatmap": ("scores",),
-    "model_overview": ("metrics", "scores"),
-    "token_choice": ("metrics", "scores"),
-    "layer_choice": ("metrics", "scores"),
-    "association_strength": ("associations",),
-    "value_distribution": ("prompts",),
-    "power_law": (),
-}
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
-# Kinds that show every checkpoint of a model unless the study names some.
-OVER_CHECKPOINTS = frozenset({"metrics_over_checkpoints", "checkpoint_heatmap"})
+from layerwise.errors import LayerwiseError
 
-# Kinds whose association table is a result of its own.
-WITH_ASSOCIATIONS = frozenset({"metric_vs_score", "association_strength"})
+if TYPE_CHECKING:
+    from layerwise.config.studies import Study
 
-# Kinds whose table of picks, of every variant of every metric, is a result of its own.
-WITH_CHOICES = frozenset({"layer_choice"})
+# The dimensions of the tidy tables. `y` is what is drawn: the score, or one of the metrics;
+# `reading` is tokens and pooling (with the readout) together.
+DIMENSIONS = (
+    "y", "model", "revision", "corpus", "task", "task_type", "reading", "tokens", "pooling",
+    "sublayer", "protocol", "alpha", "normalization",
+)  # fmt: skip
+# A dimension whose values also say those of others.
+PARTS = {"reading": ("tokens", "pooling"), "task": ("task_type",)}
+POOLED = ("task", "task_type")  # the mean over tasks is what "the score" means
+
+ROLES = ("row", "column", "colour", "dashes")
+PANELS = ("row", "column")
+
+# What a study shows that names no metrics: one each of the paper's three families.
+SHOWN = ("prompt_entropy", "curvature", "infonce")
+
+Roles = Mapping[str, tuple[str, ...]]
+
+OVER_TRAINING: Roles = {
+    "row": ("y",), "column": ("model", "reading"), "colour": ("revision",)
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of study.
+
+    Attributes
+    ----------
+    about : str
+        One line for people.
+    needs : tuple of str
+        The tables it reads, of metrics, prompts, scores, associations, choices.
+    roles : mapping of role to dimensions
+    takes : tuple of str
+        The roles that a study may give other dimensions.
+    over : mapping of role to dimensions, optional
+        The roles where a model is shown at several checkpoints. None: the kind has no place for
+        several, and a study of it is refused unless it gives `revision` a role itself.
+    revisions : ``last`` or ``all``
+        The checkpoints shown where the study names none.
+    metrics : tuple of str or None
+        The metrics shown where the study names none; None takes all there are.
+    one : tuple of str
+        Dimensions that must have one value although they have a role.
+    checkpoints : bool
+        Whether it shows models with two or more checkpoints alone.
+    """
+
+    about: str
+    needs: tuple[str, ...] = ()
+    roles: Roles = field(default_factory=dict)
+    takes: tuple[str, ...] = ROLES
+    over: Roles | None = None
+    revisions: Literal["last", "all"] = "last"
+    metrics: tuple[str, ...] | None = SHOWN
+    one: tuple[str, ...] = ()
+    checkpoints: bool = False
+
+
+KINDS: Mapping[str, Kind] = {
+    "curves": Kind(
+        "scores, metrics or both by depth, the roles as the study gives them",
+        ("metrics",),
+        {"column": ("y",), "colour": ("model",), "dashes": ("reading",)},
+    ),
+    "score_by_depth": Kind(
+        "mean task score by depth, a panel per model",
+        ("scores",),
+        {"column": ("model",), "dashes": ("reading",)},
+        over={"column": ("model", "reading"), "colour": ("revision",)},
+        metrics=(),
+    ),
+    "metrics_by_depth": Kind(
+        "metrics by depth, models compared",
+        ("metrics",),
+        {"column": ("y",), "row": ("reading",), "colour": ("model",)},
+        over=OVER_TRAINING,
+    ),
+    "metrics_over_checkpoints": Kind(
+        "metrics by depth, a line per checkpoint",
+        ("metrics",), OVER_TRAINING, over=OVER_TRAINING, revisions="all", checkpoints=True,
+    ),
+    "model_overview": Kind(
+        "score and all metrics of one model by depth",
+        ("metrics", "scores"),
+        {"column": ("y",), "dashes": ("reading",)},
+        metrics=None,
+    ),
+    "token_choice": Kind(
+        "what counting the first token does, by depth",
+        ("metrics", "scores"),
+        {"row": ("y",), "column": ("model",), "dashes": ("reading",)},
+        metrics=("prompt_entropy",),
+    ),
+    "checkpoint_heatmap": Kind(
+        "a metric by layer and checkpoint",
+        ("metrics",),
+        {"row": ("y",), "column": ("model", "reading"), "x": ("revision",)},
+        takes=PANELS, over={"row": ("y",), "column": ("model", "reading"), "x": ("revision",)},
+        revisions="all", metrics=("prompt_entropy",), checkpoints=True,
+    ),
+    "scores_over_checkpoints": Kind(
+        "score by layer and checkpoint: which layer is best when, and by how much",
+        ("scores",),
+        {"column": ("model", "reading"), "x": ("revision",)},
+        takes=("column",), over={"column": ("model", "reading"), "x": ("revision",)},
+        revisions="all", metrics=(), checkpoints=True,
+    ),
+    "task_heatmap": Kind(
+        "each task's score by depth, against its last layer",
+        ("scores",),
+        {"column": ("model", "reading"), "y": ("task",)},
+        takes=PANELS, over={"column": ("model", "revision", "reading"), "y": ("task",)},
+        metrics=(),
+    ),
+    "metric_vs_score": Kind(
+        "metric against score, a point per layer",
+        ("metrics", "scores", "associations"),
+        {"row": ("model",), "column": ("tokens", "pooling", "y")},
+        takes=PANELS,
+        over={"row": ("model", "revision"), "column": ("tokens", "pooling", "y")},
+    ),
+    "layer_choice": Kind(
+        "what picking a layer by a metric loses",
+        ("choices",),
+        {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
+        takes=(), metrics=None,
+    ),
+    "association_strength": Kind(
+        "association of each metric with the score, and baselines",
+        ("associations",),
+        {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
+        takes=(), metrics=None,
+    ),
+    "value_distribution": Kind(
+        "a metric over prompts by depth: one hump or two",
+        ("prompts",),
+        {"column": ("model", "reading")},
+        takes=PANELS, over={"column": ("model", "revision", "reading")},
+        metrics=("prompt_entropy",), one=("y",),
+    ),
+    "power_law": Kind("entropy of power-law spectra, no data needed", takes=(), metrics=()),
+}  # fmt: skip
+
+
+def needs(study: Study) -> tuple[str, ...]:
+    """The tables that a study reads; `y` of a study of curves decides."""
+    return study.y or KINDS[study.kind].needs
+
+
+def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:
+    """The dimensions of each role: the study's own, and the kind's for the rest.
+
+    A dimension that the study moves to another role leaves the one it has by default.
+
+    Parameters
+    ----------
+    several : bool
+        Whether a model is shown at several checkpoints.
+
+    Raises
+    ------
+    LayerwiseError
+        If the study gives a role that its kind does not have, or a dimension two roles, or
+        nothing in it can tell checkpoints apart.
+    """
+    kind = KINDS[study.kind]
+    own = study.roles
+    for role in own:
+        if role not in kind.takes:
+            raise LayerwiseError(
+                f"A study of kind {study.kind} cannot choose its {role}; it takes "
+                f"{', '.join(kind.takes) or 'no roles'}."
+            )
+    placed = [d for dimensions in own.values() for d in dimensions]
+    for dimension in placed:
+        if placed.count(dimension) > 1:
+            raise LayerwiseError(
+                f"A study of kind {study.kind} gives {dimension} two roles; one is enough."
+            )
+    for role in ("colour", "dashes"):
+        if "y" in own.get(role, ()):
+            raise LayerwiseError(
+                f"y cannot be the {role}: scores and metrics have units of their own; make it the "
+                "row or the column."
+            )
+    default: Roles = kind.roles
+    if several and "revision" not in placed:
+        if kind.over is None:
+            others = ", ".join(k for k, v in KINDS.items() if v.over is not None)
+            mend = " or give revision a role" if kind.takes else ""
+            raise LayerwiseError(
+                f"A study of kind {study.kind} shows one checkpoint of a model, and this one has "
+                f"several; name one under `revisions`{mend}, or take one of the kinds {others}."
+            )
+        default = kind.over
+    rest = {r: tuple(d for d in v if d not in placed) for r, v in default.items() if r not in own}
+    return {**rest, **own}
+
+
+def without_role(values: Mapping[str, int], roles: Roles) -> list[str]:
+    """The dimensions that have several values and no role.
+
+    Parameters
+    ----------
+    values : mapping of dimension to number of values
+    """
+    placed = {d for dimensions in roles.values() for d in dimensions}
+    placed |= {part for d in placed for part in PARTS.get(d, ())}
+    placed |= {d for d, parts in PARTS.items() if placed.issuperset(parts)}
+    return [d for d, n in values.items() if n > 1 and d not in placed and d not in POOLED]
+
+
+def refuse(study: Study, dimension: str, values: object) -> LayerwiseError:
+    """The error for a dimension without a role, to be raised."""
+    kind = KINDS[study.kind]
+    names = NAMES.get(dimension, dimension)
+    mend = f", or give {dimension} a role ({', '.join(kind.takes)})" if kind.takes else ""
+    return LayerwiseError(
+        f"A study of kind {study.kind} would mix several values of {dimension}: {values}; name one "
+        f"under `{names}`{mend}."
+    )
+
+
+# Where a study names the values of a dimension.
+NAMES = {
+    "model": "models", "revision": "revisions", "corpus": "corpora", "tokens": "tokens",
+    "sublayer": "sublayers", "y": "metrics", "reading": "tokens", "task": "tasks",
+    "task_type": "task_types",
+}  # fmt: skip
+
+# For plans that know no `Kind`.
+NEEDS = {name: kind.needs for name, kind in KINDS.items()}
+OVER_CHECKPOINTS = frozenset(n for n, k in KINDS.items() if k.revisions == "all")
+WITH_ASSOCIATIONS = frozenset(n for n, k in KINDS.items() if "associations" in k.needs)
+WITH_CHOICES = frozenset(n for n, k in KINDS.items() if "choices" in k.needs)

@@ -60,6 +60,12 @@ def reading_label(name: str, *, sentence: bool = False) -> str:
     return ", ".join([label, *(READOUTS.get(r, r) for r in readout)])
 
 
+def tokens_label(tokens: str, pooling: str, *, sentence: bool = False) -> str:
+    """Tokens and pooling, of studies that set metrics beside scores; the mean needs no mention."""
+    label = (WITH if sentence else TOKENS)[tokens]
+    return label if pooling == "mean" else f"{label}, {POOLINGS.get(pooling, pooling)}"
+
+
 NORMALIZATIONS = {
     "logN": "÷ log N",
     "logD": "÷ log D",
@@ -98,6 +104,32 @@ def axis_label(metric: str, alpha: float | None, normalization: str) -> str:
     return f"{metric_label(metric)} ({', '.join(notes)})" if notes else metric_label(metric)
 
 
+def value_label(dimension: str, value: str) -> str:
+    """A value of a dimension in words."""
+    if dimension == "reading":
+        return reading_label(value)
+    if dimension == "alpha":
+        return "no α" if value == "" else f"α = {float(value):g}".replace("inf", "∞")
+    known = {"tokens": TOKENS, "sublayer": SUBLAYERS, "pooling": POOLINGS,
+             "normalization": NORMALIZATIONS}  # fmt: skip
+    return known.get(dimension, {}).get(value, value)
+
+
+NOUNS = {
+    "model": "model", "revision": "checkpoint", "corpus": "corpus", "task": "task",
+    "task_type": "task type", "reading": "reading", "tokens": "choice of tokens",
+    "sublayer": "part of the block", "alpha": "order α", "protocol": "protocol",
+    "pooling": "pooling", "normalization": "normalisation",
+}  # fmt: skip
+PLURALS = {"corpus": "corpora", "choice of tokens": "choices of tokens",
+           "part of the block": "parts of the block", "order α": "orders α"}  # fmt: skip
+
+
+def noun_of(dimension: str) -> str:
+    """What one value of a dimension is called."""
+    return NOUNS.get(dimension, dimension)
+
+
 def percent(depth: float) -> str:
     """Depth as a whole per cent."""
     return f"{100 * depth:.0f} %"
@@ -127,6 +159,7 @@ def listing(names: Sequence[str]) -> str:
 def counted(n: int, noun: str) -> str:
     """``1 task``, ``5 tasks``."""
     plural = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    plural = PLURALS.get(noun, plural)
     return f"{n:,} {noun if n == 1 else plural}"
 
 

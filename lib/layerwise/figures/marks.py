@@ -14,15 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.typing import ColorType
 
 from layerwise.figures.labels import reading_label
-from layerwise.figures.style import DASHES, GREY, INK, LINE, stroke_of, text_width
-
-
-def tokens_handles(choices: Sequence[str], labels: dict[str, str]) -> list[Line2D]:
-    """Legend entries for the token choices, in ink, since colour means the model."""
-    return [
-        Line2D([], [], color=INK, linestyle=DASHES[c], label=labels[c], linewidth=1.4)
-        for c in choices
-    ]
+from layerwise.figures.style import GREY, INK, LINE, stroke_of, text_width
 
 
 def reading_handles(readings: Sequence[str]) -> list[Line2D]:
@@ -80,7 +72,8 @@ def legend(figure: Figure, handles: Sequence[Line2D]) -> None:
 
 def broken(name: str, width: int) -> str:
     """A long name in lines of at most `width` characters, broken at its own joints if possible."""
-    pieces = re.findall(r"[^/_\-. ]*[/_\-. ]|[^/_\-. ]+", name)
+    words = re.findall(r"[^/_\-. ]*[/_\-. ]|[^/_\-. ]+", name)
+    pieces = [piece for word in words for piece in re.split(r"(?<=[a-z])(?=[A-Z])", word)]
     lines = [""]
     for piece in pieces:
         for part in textwrap.wrap(piece, width, drop_whitespace=False) or [""]:
@@ -112,19 +105,6 @@ def row_label(axis: Axes, text: str, colour: str = INK) -> None:
     )  # fmt: skip
 
 
-def step_bar(figure: Figure, axes: Any, mappable: Any, steps: Sequence[int], n_rows: int) -> None:
-    """A colour bar of training steps, ticked at steps that were drawn (at most nine)."""
-    every = max(1, -(-len(steps) // 9))
-    ticks = sorted({steps[0], *steps[::-1][::every]})
-    bar = figure.colorbar(
-        mappable, ax=axes, location="right", aspect=30, pad=0.015, ticks=ticks,
-        shrink=min(1.0, 2.0 / n_rows), anchor=(0.0, 1.0),
-    )  # fmt: skip
-    bar.ax.minorticks_off()
-    bar.ax.set_yticklabels([f"{s:,}" for s in ticks])
-    bar.set_label("Training step")
-
-
 def block_label(axis: Axes, text: str, below: int = 1) -> None:
     """Say above the first of several panels what they have in common.
 
@@ -137,6 +117,14 @@ def block_label(axis: Axes, text: str, below: int = 1) -> None:
         text, (0, 1), (0, 8 + 10 * below), xycoords="axes fraction", textcoords="offset points",
         va="bottom", ha="left", fontsize=9, fontweight="bold",
     )  # fmt: skip
+
+
+def either_handles() -> list[Line2D]:
+    """Legend entries where scores and metrics are drawn, each with marks of its own."""
+    return [
+        Line2D([], [], label="best layer, or the one the metric picks", **best_mark(INK)),
+        Line2D([], [], label="last layer", **last_mark(INK)),
+    ]
 
 
 def best_line() -> Line2D:

@@ -1,25 +1,25 @@
 """Merge LoRA adapters into a model's weights, and let a decoder attend in both directions.
 
 LLM2Vec's models are Llama 3 with bidirectional attention and one or two PEFT adapters, merged one
-after another. Only LoRA is read, only from safetensors; anything else in an adapter is refused by
-name, never skipped.
-
-Source of the formula: Hu et al. 2021 (arXiv 2106.09685): ``W + (alpha / r) B A``; with rsLoRA
-(Kalajdzievski 2023) ``alpha / sqrt(r)``.
+after another. PEFT does the merging; what is read, and only from safetensors, is plain LoRA
+(Hu et al. 2021, arXiv 2106.09685): ``W + (alpha / r) B A``, with rsLoRA (Kalajdzievski 2023)
+``alpha / sqrt(r)``. Everything else that an adapter may ask for is refused by name, never skipped.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
+import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
+from layerwise.config.models import FolderAdapter, HubAdapter
 from layerwise.errors import LayerwiseError
 from layerwise.models.failures import why
 from layerwise.models.source import Location, locate
@@ -28,7 +28,22 @@ log = logging.getLogger(__name__)
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
-KEY = re.compile(r"(?P<module>.+)\.lora_(?P<part>[AB])\.weight")
+KEY = re.compile(r"(?P<module>.+)\.lora_[AB]\.weight")
+
+# Settings of PEFT's that plain LoRA may have at any value: they say what the adapter is of and how
+# it was trained. `r` and the like are looked at one by one; all others must be as PEFT has them
+# by default.
+FREE = {
+    "auto_mapping", "base_model_name_or_path", "exclude_modules", "fan_in_fan_out",
+    "inference_mode", "layers_pattern", "layers_to_transform", "lora_dropout", "megatron_core",
+    "peft_version", "qalora_group_size", "revision", "target_modules", "task_type", "use_rslora",
+}  # fmt: skip
+LOOKED_AT = {"peft_type", "r", "lora_alpha", "rank_pattern", "alpha_pattern", "init_lora_weights"}
+# Other ways to start training (PiSSA, OLoRA, LoftQ) change the weights that the adapter is added
+# to, and so the merged model would be another one.
+STARTS = (None, True, False, "gaussian", "orthogonal", "eva")
+# A name, perhaps with dots escaped or an end marked: nothing that takes long to match.
+PATTERN = re.compile(r"[\w.\\^$-]{1,300}")
 
 
 def attend_both_ways(model: nn.Module) -> None:
@@ -53,83 +68,109 @@ def attend_both_ways(model: nn.Module) -> None:
         module.is_causal = False
 
 
-def merge(model: nn.Module, source: Mapping[str, Any]) -> None:
+def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
     """Add an adapter to the weights of a model, in place.
-
-    Parameters
-    ----------
-    source : mapping
-        ``{"hub": name}`` (with ``revision``, by default main) or ``{"folder": path}``.
 
     Raises
     ------
     LayerwiseError
-        If the adapter cannot be had, is damaged, is of another kind than LoRA, or fits another
-        model.
+        If the adapter cannot be had, is damaged, is of another kind than plain LoRA, or fits
+        another model.
     """
-    location = locate(source, str(source.get("revision", "main")))
-    config_path, weights_path = (_file(location, name) for name in (CONFIG, WEIGHTS))
+    from peft import LoraConfig, get_peft_model, set_peft_model_state_dict
     from safetensors.torch import load_file
 
-    config = _read(_settings, config_path, location)
-    _check_kind(config, location.name)
-    _check_numbers(config, location.name)
-    weights = _read(load_file, weights_path, location)
-    pairs: dict[str, dict[str, Tensor]] = {}
-    for key, tensor in weights.items():
-        match = KEY.fullmatch(key.removeprefix(PREFIX))
+    location = locate(adapter)
+    name = location.name
+    config_path, weights_path = (_file(location, file) for file in (CONFIG, WEIGHTS))
+    settings = _read(_settings, config_path, location)
+    known = {field.name: field for field in dataclasses.fields(LoraConfig)}
+    _check_kind(settings, known, name)
+    _check_numbers(settings, name)
+    tensors = _in_place(model, _read(load_file, weights_path, location), name)
+    targets = sorted({_module(key) for key in tensors})
+    # The modules by their whole names, from the weights: a pattern of the file's own would be one
+    # more thing that may fit too much, or take for ever.
+    chosen = {k: v for k, v in settings.items() if k in {"r", "lora_alpha", "fan_in_fan_out"}}
+    chosen |= {k: _unprefixed(settings.get(k) or {}) for k in ("rank_pattern", "alpha_pattern")}
+    wrapped = get_peft_model(
+        model,
+        LoraConfig(target_modules=targets, use_rslora=bool(settings.get("use_rslora")), **chosen),
+    )
+    _check_fit(wrapped, tensors, name)
+    set_peft_model_state_dict(wrapped, {PREFIX + key: t for key, t in tensors.items()})
+    wrapped.merge_and_unload()
+    log.info("merged the adapter %s into %d modules", name, len(targets))
+
+
+def _module(key: str) -> str:
+    return key.rpartition(".lora_")[0]
+
+
+def _in_place(model: nn.Module, tensors: Mapping[str, Tensor], adapter: str) -> dict[str, Tensor]:
+    """The adapter's matrices by their names in this model.
+
+    Adapters trained on a model with a head name the body's modules "model.…".
+    """
+    modules = dict(model.named_modules())
+    placed: dict[str, Tensor] = {}
+    for key, tensor in tensors.items():
+        bare = key.removeprefix(PREFIX)
+        match = KEY.fullmatch(bare)
         if match is None:
             raise LayerwiseError(
-                f"The adapter {location.name} holds {key!r}, which is no LoRA matrix of a linear "
+                f"The adapter {adapter} holds {key!r}, which is no LoRA matrix of a linear "
                 "layer; such adapters are not read."
             )
-        pairs.setdefault(match["module"], {})[match["part"]] = tensor
-    modules = dict(model.named_modules())
-    for name, pair in pairs.items():
-        # Adapters trained on a model with a head name the body's modules "model.…".
-        place = name if name in modules else name.partition(".")[2]
-        target = modules.get(place)
-        if set(pair) != {"A", "B"} or not isinstance(getattr(target, "weight", None), Tensor):
+        if match["module"] not in modules:
+            bare = bare.partition(".")[2]
+        if not isinstance(getattr(modules.get(_module(bare)), "weight", None), Tensor):
             raise LayerwiseError(
-                f"The adapter {location.name} is for {name!r}, which {type(model).__name__} does "
-                "not have; is it an adapter of this model?"
+                f"The adapter {adapter} is for {match['module']!r}, which "
+                f"{type(model).__name__} does not have; is it an adapter of this model?"
             )
-        _add(target, name, pair, config, location.name)
-    log.info("merged the adapter %s into %d modules", location.name, len(pairs))
+        placed[bare] = tensor
+    if not placed:
+        raise LayerwiseError(f"The adapter {adapter} holds no matrix; fetch or copy it again.")
+    return placed
 
 
-def _add(
-    module: Any, name: str, pair: Mapping[str, Tensor], config: Mapping[str, Any], adapter: str
-) -> None:
-    rank = _pattern(config.get("rank_pattern"), name, config["r"])
-    alpha = _pattern(config.get("alpha_pattern"), name, config["lora_alpha"])
-    scale = alpha / (rank**0.5 if config.get("use_rslora") else rank)
-    # In float32: the product of two bfloat16 matrices would lose what the adapter adds.
-    change = scale * (pair["B"].float() @ pair["A"].float())
-    if config.get("fan_in_fan_out"):
-        change = change.T
-    if change.shape != module.weight.shape:
+def _unprefixed(patterns: Mapping[str, Any]) -> dict[str, Any]:
+    """Patterns for names in the body, from those for a model with a head."""
+    return {re.sub(r"^\^?model\\?\.", "", pattern): v for pattern, v in patterns.items()}
+
+
+def _check_fit(wrapped: Any, tensors: Mapping[str, Tensor], adapter: str) -> None:
+    from peft import get_peft_model_state_dict
+
+    wanted = {
+        key.removeprefix(PREFIX): tuple(tensor.shape)
+        for key, tensor in get_peft_model_state_dict(wrapped).items()
+    }
+    for key in sorted(wanted.keys() | tensors.keys()):
+        came = tuple(tensors[key].shape) if key in tensors else None
+        if came != wanted.get(key):
+            raise LayerwiseError(
+                f"The adapter {adapter} has {key} of the shape {came}, but its {CONFIG} and the "
+                f"model ask for {wanted.get(key)}; is it an adapter of this model, and r its rank?"
+            )
+
+
+def _check_kind(settings: Mapping[str, Any], known: Mapping[str, Any], adapter: str) -> None:
+    unknown = sorted(settings.keys() - known.keys())
+    if unknown:
         raise LayerwiseError(
-            f"The adapter {adapter} changes {name!r} by a matrix of {tuple(change.shape)}, but "
-            f"the weight is {tuple(module.weight.shape)}; is it an adapter of this model?"
+            f"{CONFIG} of the adapter {adapter} has the key {unknown[0]!r}, which this peft does "
+            "not know; upgrade peft, or merge the adapter yourself and name the merged folder."
         )
-    with torch.no_grad():
-        merged = module.weight.float() + change.to(module.weight.device)
-        module.weight.copy_(merged.to(module.weight.dtype))
-
-
-def _pattern(patterns: Mapping[str, Any] | None, name: str, default: Any) -> Any:
-    for pattern, value in (patterns or {}).items():
-        if re.match(rf"(.*\.)?({pattern})$", name):
-            return value
-    return default
-
-
-def _check_kind(config: Mapping[str, Any], adapter: str) -> None:
-    kind = config.get("peft_type")
-    odd = [k for k in ("use_dora", "modules_to_save", "lora_bias") if config.get(k)]
-    if config.get("bias", "none") != "none":
-        odd.append("bias")
+    odd = [
+        key
+        for key, value in sorted(settings.items())
+        if key not in FREE | LOOKED_AT and value and value != known[key].default
+    ]
+    if settings.get("init_lora_weights") not in STARTS:
+        odd.append("init_lora_weights")
+    kind = settings.get("peft_type")
     if kind != "LORA" or odd:
         raise LayerwiseError(
             f"The adapter {adapter} is of the kind {' with '.join([str(kind), *odd])}; accepted "
@@ -137,15 +178,42 @@ def _check_kind(config: Mapping[str, Any], adapter: str) -> None:
         )
 
 
-def _check_numbers(config: Mapping[str, Any], adapter: str) -> None:
+def _check_numbers(settings: Mapping[str, Any], adapter: str) -> None:
     for key in ("r", "lora_alpha"):
-        value = config.get(key)
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-            came = f"{json.dumps(value)} came" if key in config else "it is missing"
+        if key not in settings or not _counts(settings[key], whole=key == "r"):
+            came = f"{json.dumps(settings[key])} came" if key in settings else "it is missing"
             raise LayerwiseError(
-                f"{key!r} in {CONFIG} of the adapter {adapter} must be a number above 0, but "
+                f"{key!r} in {CONFIG} of the adapter {adapter} must be {_NUMBER[key]}, but "
                 f"{came}; fetch or copy the adapter again."
             )
+    for key, of in (("rank_pattern", "r"), ("alpha_pattern", "lora_alpha")):
+        patterns = settings.get(key) or {}
+        if not isinstance(patterns, dict) or not all(
+            PATTERN.fullmatch(name) and _compiles(name) and _counts(value, whole=of == "r")
+            for name, value in patterns.items()
+        ):
+            raise LayerwiseError(
+                f"{key!r} in {CONFIG} of the adapter {adapter} must map names of modules to "
+                f"{_NUMBER[of]}, but {json.dumps(patterns)[:80]} came; merge the adapter yourself "
+                "and name the merged folder as the source."
+            )
+
+
+_NUMBER = {"r": "a whole number above 0", "lora_alpha": "a number above 0"}
+
+
+def _counts(value: Any, *, whole: bool) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
+        return False
+    return 0 < value < 2**31 and math.isfinite(value)
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -162,7 +230,7 @@ def _read(
 
     try:
         return reader(path)
-    except (ValueError, SafetensorError) as error:
+    except (ValueError, RecursionError, SafetensorError) as error:
         raise LayerwiseError(
             f"{path.name} of the adapter {location.name} is damaged ({error}); fetch or copy it "
             "again."

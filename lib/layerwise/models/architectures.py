@@ -28,6 +28,7 @@ an architecture with modules of known names but another wiring is refused, not m
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from torch import nn
@@ -36,6 +37,8 @@ from layerwise.errors import LayerwiseError
 
 BLOCK = "block"
 SUBLAYERS = ("input_norm", "mixer", "mixer_residual", "mlp", BLOCK)
+OUTPUT = "output"
+READOUTS = ("residual", "final_norm", OUTPUT)
 
 # config.model_type -> path of the block list, only where the general rule would not find it.
 BLOCKS: dict[str, str] = {}
@@ -43,8 +46,12 @@ BLOCKS: dict[str, str] = {}
 # These run one and the same block L times: no module stands for a layer.
 SHARED_BLOCKS = ("albert",)
 
-# Their positions follow from which input ids are pads; others take position ids.
-POSITIONS_FROM_PADS = ("camembert", "roberta", "xlm-roberta")
+# They count positions from the id of their pads on, so that two fewer are left for tokens.
+POSITIONS_FROM_PADS = ("camembert", "mpnet", "roberta", "xlm-roberta")
+
+# Names that configs give the longest input in tokens (`transformers` knows more of them by the
+# first).
+LONGEST = ("max_position_embeddings", "max_seq_len")
 
 # Names that a model's last norm goes by, in the module that holds the blocks or the one above.
 FINAL_NORM = (
@@ -57,7 +64,10 @@ FINAL_NORM = (
     "layernorm",
     "layer_norm",
     "post_layernorm",
+    "ln_out",
 )
+# config.model_type -> the name of its last norm, where that name means something else elsewhere.
+FINAL_NORM_OF = {"lfm2": "embedding_norm", "lfm2_moe": "embedding_norm"}
 
 
 @dataclass(frozen=True)
@@ -87,14 +97,21 @@ PARTS = (
     Parts("norm1", "layer_scale1", "layer_scale2"),  # DINOv2
     Parts("input_layernorm", "self_attn", "mlp"),  # Llama, Qwen, Mistral, Gemma, Phi
     Parts("input_layernorm", "attention", "mlp"),  # GPT-NeoX
-    Parts("input_layernorm", "self_attention", "mlp"),  # Falcon
+    Parts("input_layernorm", "self_attention.dense", "mlp.dense_4h_to_h"),  # Falcon, BLOOM
     Parts("ln_attn", "self_attention", "mlp"),  # Falcon 40B
     Parts("ln_1", "attn", "mlp"),  # GPT-2, GPT-J
     Parts("attn_norm", "attn", "mlp"),  # ModernBERT
     Parts("self_attn_layer_norm", "self_attn", "fc2"),  # OPT
     Parts("layernorm_before", "attention", "mlp"),  # ViT
     Parts("layer.0.layer_norm", "layer.0.SelfAttention", "layer.1.DenseReluDense"),  # T5
-    Parts("norm", "mixer", None),  # Mamba, Mamba-2
+    Parts("norm_1", "attn", "ffn.down_proj"),  # MPT
+    Parts("input_layernorm", "self_attn", "feed_forward"),  # attention in Jamba and Bamba
+    Parts("input_layernorm", "mamba", "feed_forward"),  # Mamba in Jamba and Bamba
+    Parts("operator_norm", "self_attn", "feed_forward"),  # attention in LFM2
+    Parts("operator_norm", "conv", "feed_forward"),  # convolution in LFM2
+    Parts("temporal_pre_norm", "temporal_block", "mlp_block"),  # RecurrentGemma
+    Parts("norm", "mixer", None),  # Mamba, Mamba-2, Falcon-Mamba
+    Parts(None, "attention.attn", "output.dense", "attention"),  # MPNet
     Parts(None, "attention.output.dense", "output.dense", "attention"),  # BERT, RoBERTa
     Parts(None, "attention", "ffn", "sa_layer_norm"),  # DistilBERT
 )
@@ -102,12 +119,26 @@ PARTS = (
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of a model that hooks are put on."""
+    """The parts of a model that hooks are put on.
+
+    Attributes
+    ----------
+    kind : the architecture, as transformers' ``model_type`` has it
+    path : where the list of blocks is in the model
+    blocks : in the order in which they are run
+    final_norm : the norm after the last block; None where the blocks themselves end in one
+    hidden : the width of the stream
+    time_first : whether states are (length, batch, width) inside the model, as XLNet's
+    has_output : whether the model hands out states as wide as the stream
+    """
 
     kind: str
+    path: str
     blocks: nn.ModuleList
     final_norm: nn.Module | None
     hidden: int
+    time_first: bool = False
+    has_output: bool = True
 
     @property
     def n_layers(self) -> int:
@@ -115,34 +146,56 @@ class Anatomy:
         return len(self.blocks) + 1
 
     @property
-    def parts(self) -> Parts:
-        """Where the sublayers are in each block.
+    def readouts(self) -> tuple[str, ...]:
+        """The readouts that this model has."""
+        there = {"final_norm": self.final_norm is not None, OUTPUT: self.has_output}
+        return tuple(name for name in READOUTS if there.get(name, True))
+
+    @cached_property
+    def parts(self) -> tuple[Parts, ...]:
+        """Where the sublayers are in each block: one entry a block.
 
         Raises
         ------
         LayerwiseError
-            If no entry of `PARTS` fits; the message says which line to add.
+            If no entry of `PARTS` fits a block; the message says which line to add.
         """
-        for parts in PARTS:
-            if all(has(block, path) for block in self.blocks for path in parts.paths):
-                return parts
-        inside = sorted(name for name, _ in self.blocks[0].named_children())
-        raise LayerwiseError(
-            f"The sublayers of the architecture {self.kind!r} are not known (its blocks hold "
-            f"{inside}); add a line Parts('<first norm>', '<attention>', '<MLP>') to PARTS in "
-            "lib/layerwise/models/architectures.py, or ask for no extract.sublayers."
-        )
+        found = []
+        for block in self.blocks:
+            fitting = (p for p in PARTS if all(has(block, path) for path in p.paths))
+            parts = next(fitting, None)
+            if parts is None:
+                inside = sorted(name for name, _ in block.named_children())
+                raise LayerwiseError(
+                    f"The sublayers of the architecture {self.kind!r} are not known (a block "
+                    f"holds {inside}); add a line Parts('<first norm>', '<attention>', '<MLP>') "
+                    "to PARTS in lib/layerwise/models/architectures.py, or ask for no "
+                    "extract.sublayers."
+                )
+            found.append(parts)
+        return tuple(found)
 
     @property
     def sublayers(self) -> tuple[str, ...]:
-        """The sublayers that this model has."""
-        parts = self.parts
+        """The sublayers that every block of this model has."""
         absent = {
             name
+            for parts in self.parts
             for name, path in (("input_norm", parts.input_norm), ("mlp", parts.mlp))
             if path is None
         }
         return tuple(name for name in SUBLAYERS if name not in absent)
+
+
+def settle(model: nn.Module) -> None:
+    """Switch off what would give the layers of one model different units.
+
+    RWKV halves its stream after every few blocks, and the weights of those after them, so that
+    float16 does not overflow.
+    """
+    config: Any = model.config
+    if hasattr(config, "rescale_every"):
+        config.rescale_every = 0
 
 
 def has(block: nn.Module, path: str) -> bool:
@@ -157,8 +210,9 @@ def has(block: nn.Module, path: str) -> bool:
 def dissect(model: nn.Module) -> Anatomy:
     """Find the blocks and the last norm of a Hugging Face model.
 
-    General rule: the blocks are the ``ModuleList`` of ``config.num_hidden_layers`` modules of one
-    class that lies highest in the tree.
+    General rule: the blocks are the ``ModuleList`` of ``config.num_hidden_layers`` modules that
+    lies highest in the tree. In hybrids (attention here, a state-space mixer there) they are of
+    several classes.
 
     Raises
     ------
@@ -178,15 +232,11 @@ def dissect(model: nn.Module) -> Anatomy:
         path = BLOCKS[kind]
     else:
         depth = getattr(config, "num_hidden_layers", None)
-        fitting = [
-            name
-            for name, modules in lists.items()
-            if len(modules) == depth and len({type(m) for m in modules}) == 1
-        ]
+        fitting = [name for name, modules in lists.items() if len(modules) == depth]
         if not fitting:
             raise LayerwiseError(
                 f"The blocks of the architecture {kind!r} ({type(model).__name__}) were not "
-                f"found: no list of {depth} equal modules among {sorted(lists)}; add a "
+                f"found: no list of {depth} modules among {sorted(lists)}; add a "
                 f"line {kind!r}: '<path of its blocks>' to BLOCKS in "
                 "lib/layerwise/models/architectures.py."
             )
@@ -197,15 +247,16 @@ def dissect(model: nn.Module) -> Anatomy:
             f"BLOCKS in lib/layerwise/models/architectures.py says {path!r} for {kind!r}, but "
             f"{type(model).__name__} has no such list; it has {sorted(lists)}."
         )
-    return Anatomy(kind, blocks, _final_norm(model, path), int(config.hidden_size))
+    return Anatomy(kind, path, blocks, _final_norm(model, path, kind), int(config.hidden_size))
 
 
-def _final_norm(model: nn.Module, path: str) -> nn.Module | None:
+def _final_norm(model: nn.Module, path: str, kind: str) -> nn.Module | None:
     """The last norm, looked for beside the blocks and then upwards; None for post-norm models."""
+    names = (FINAL_NORM_OF[kind],) if kind in FINAL_NORM_OF else FINAL_NORM
     parts = path.split(".")[:-1]
     while True:
         holder = model.get_submodule(".".join(parts))
-        for name in FINAL_NORM:
+        for name in names:
             module = getattr(holder, name, None)
             if isinstance(module, nn.Module):
                 return module

@@ -1,12 +1,14 @@
-"""Why a model could not be had: its name, the network, the token, the disk, or its files."""
+"""What to say of a model that cannot be had or run. Words alone: nothing here decides a value.
+
+So these functions are called in `raise` statements and nowhere else.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from layerwise.models.source import Location
 
@@ -89,40 +91,43 @@ def _of_its_files(error: BaseException, text: str, kinds: set[str], location: Lo
     return text
 
 
-def lacking(found: Mapping[str, Any], *, encoder_alone: bool) -> str | None:
-    """What is wrong with the tensors that were found, or None.
-
-    transformers fills what it does not find with random numbers, and says so in a warning: a file
-    that has lost a tensor would give values that look like any other.
-
-    Parameters
-    ----------
-    found : mapping
-        transformers' loading info.
-    encoder_alone : bool
-        Whether the decoder is left aside, which checkpoints of encoders don't have.
-    """
-    misfits = sorted(found.get("mismatched_keys") or ())
-    if misfits:
-        name, came, wanted = misfits[0]
-        return (
-            f"{name} has the shape {tuple(came)} in its weights, {tuple(wanted)} by its "
-            f"config.json ({len(misfits)} do not fit); fetch or copy both again."
-        )
-    apart = ("decoder.",) if encoder_alone else ()
-    lost = sorted(
-        name
-        for name in found.get("missing_keys") or ()
-        # Nothing is read off poolers; language models of BERT's kind come without one.
-        if "pooler" not in name and not name.startswith(apart)
+def of_misfits(found: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]]) -> str:
+    """What to say of tensors that do not fit the config."""
+    name, came, wanted = found[0]
+    return (
+        f"{name} has the shape {came} in its weights, {wanted} by its config.json "
+        f"({len(found)} do not fit); fetch or copy both again."
     )
-    if lost:
-        more = f" and {len(lost) - 1} more" if len(lost) > 1 else ""
-        return (
-            f"its weights lack {lost[0]}{more}; fetch or copy them again, or check whether "
-            "config.json is of another model."
-        )
-    return None
+
+
+def of_missing(names: Sequence[str]) -> str:
+    """What to say of tensors that are not there."""
+    return (
+        f"its weights lack {_first(names)}; fetch or copy them again, or check whether "
+        "config.json is of another model."
+    )
+
+
+def of_left_over(names: Sequence[str], blocks: int) -> str:
+    """What to say of the tensors of blocks that the config knows nothing of."""
+    return (
+        f"its config.json says {blocks} blocks, but its weights have more ({_first(names)}); "
+        "correct num_hidden_layers, or fetch or copy both again."
+    )
+
+
+def not_finite(model: str, revision: str, dtype: str, place: str) -> str:
+    """What to say of NaN or infinity among a model's states at a place ("layer 3 for …")."""
+    remedy = (
+        "check the weights, which hold NaN or infinity or lead to them."
+        if dtype == "float32"
+        else "try dtype: float32, or check the weights."
+    )
+    return f"{model} at {revision!r} gives NaN or infinity at {place} in {dtype}; {remedy}"
+
+
+def _first(names: Sequence[str]) -> str:
+    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 def _is_json(path: Path) -> bool:

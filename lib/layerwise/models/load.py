@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from layerwise.config.models import Model
 from layerwise.errors import LayerwiseError
-from layerwise.models import adapters, devices
-from layerwise.models.architectures import POSITIONS_FROM_PADS, Anatomy, dissect
-from layerwise.models.failures import lacking, why
+from layerwise.models import adapters, devices, weights
+from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy, dissect, settle
+from layerwise.models.failures import of_left_over, of_misfits, of_missing, why
+from layerwise.models.probe import probe
 from layerwise.models.quiet import quiet
 from layerwise.models.source import Location, locate
-from layerwise.models.weights import weights_hash
 
 log = logging.getLogger(__name__)
 
@@ -104,74 +105,84 @@ class LoadedModel:
 
 
 def load(
-    name: str,
-    spec: Mapping[str, Any],
-    revision: str,
-    *,
-    device: str = "auto",
-    dtype: str = "float32",
+    name: str, model: Model, revision: str, *, device: str = "auto", dtype: str = "float32"
 ) -> LoadedModel:
     """Load a model of the config.
 
     Parameters
     ----------
-    spec : mapping
-        The model's config entry: ``source``, and optionally ``max_length``, ``special_tokens``,
-        ``trust_remote_code``, ``device_map``, ``adapters``, ``bidirectional``.
+    name : str
+        What files and messages call it.
+    model : Model
+        Its entry in the config. `dtype` is the caller's to take from it: ``model.over(settings)``
+        gives a section's settings with the model's own in place of them.
+    revision : str
+        One of its checkpoints.
+    device : str
+        As `layerwise.models.devices.pick` takes it.
+    dtype : {'float32', 'bfloat16', 'float16'}
 
     Raises
     ------
     LayerwiseError
-        If it cannot be had; the message says why.
+        If it cannot be had, its weights and its config do not agree, or it is no model whose
+        layers can be read; the message says why.
     """
     from transformers import AutoModel, AutoTokenizer
 
     quiet()
-    location = locate(spec["source"], revision)
-    device_map = spec.get("device_map")
-    claim = devices.pick(device, spread=device_map is not None)
+    location = locate(model.source, revision)
+    claim = devices.pick(device, spread=model.device_map is not None)
     log.info("loading %s at %s from %s", name, revision, location.name)
-    common = {"trust_remote_code": bool(spec.get("trust_remote_code", False)), **_where(location)}
-    placed = {} if device_map is None else {"device_map": device_map}
+    common = {"trust_remote_code": model.trust_remote_code, **_where(location)}
+    placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
         tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
         # Shapes that don't fit are told by us, with their names.
-        model, found = AutoModel.from_pretrained(
+        network, found = AutoModel.from_pretrained(
             location.name, dtype=DTYPES[dtype], use_safetensors=True,
             ignore_mismatched_sizes=True, output_loading_info=True, **placed, **common,
         )  # fmt: skip
     except Exception as error:  # whatever broken files make transformers stumble over
         raise LayerwiseError(f"Model {name!r} at {revision!r}: {why(error, location)}") from error
-    encoder_alone = bool(model.config.is_encoder_decoder)
-    flaw = lacking(found, encoder_alone=encoder_alone)
-    if flaw:
-        raise LayerwiseError(f"Model {name!r} at {revision!r}: {flaw}")
+    encoder_alone = bool(network.config.is_encoder_decoder)
+    misfits = weights.misfits(found)
+    if misfits:
+        raise LayerwiseError(f"Model {name!r} at {revision!r}: {of_misfits(misfits)}")
+    missing = weights.missing(found, encoder_alone=encoder_alone)
+    if missing:
+        raise LayerwiseError(f"Model {name!r} at {revision!r}: {of_missing(missing)}")
     if encoder_alone:
-        model = model.get_encoder()
-    anatomy = dissect(model)
-    for adapter in spec.get("adapters") or ():
-        adapters.merge(model, adapter)
-    if spec.get("bidirectional", False):
-        adapters.attend_both_ways(model)
-    model.eval().requires_grad_(False)
-    weights = weights_hash(model)
-    if device_map is None:
-        model.to(claim.device)
-    embeddings = model.get_input_embeddings().weight
+        network = network.get_encoder()
+    settle(network)
+    anatomy = dissect(network)
+    blocks = len(anatomy.blocks)
+    left_over = weights.beyond(found, anatomy.path, blocks)
+    if left_over:
+        raise LayerwiseError(f"Model {name!r} at {revision!r}: {of_left_over(left_over, blocks)}")
+    for adapter in model.adapters:
+        adapters.merge(network, adapter)
+    if model.bidirectional:
+        adapters.attend_both_ways(network)
+    network.eval().requires_grad_(False)
+    sha256 = weights.weights_hash(network)
+    if model.device_map is None:
+        network.to(claim.device)
+    embeddings = network.get_input_embeddings().weight
     if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= len(embeddings):
         # Pads never count and never reach another token; any id will do.
         tokenizer.pad_token_id = tokenizer.eos_token_id or 0
     return LoadedModel(
         name=name,
         revision=revision,
-        model=model,
+        model=network,
         tokenizer=tokenizer,
-        anatomy=anatomy,
+        anatomy=probe(name, network, anatomy, embeddings.device),
         device=embeddings.device,
         dtype=dtype,
-        max_length=_max_length(model, tokenizer, spec.get("max_length")),
-        special_tokens=bool(spec.get("special_tokens", True)),
-        weights=weights,
+        max_length=_max_length(network, tokenizer, model.max_length),
+        special_tokens=model.special_tokens,
+        weights=sha256,
         claim=claim,
     )
 
@@ -188,11 +199,11 @@ def _where(location: Location) -> dict[str, Any]:
 def _max_length(model: nn.Module, tokenizer: Any, asked: int | None) -> int:
     limits = [asked] if asked else []
     config: Any = model.config
-    positions = getattr(config, "max_position_embeddings", None)
-    if isinstance(positions, int) and positions > 0:
-        # RoBERTa counts its positions from pad_token_id + 1.
-        offset = 2 if config.model_type in POSITIONS_FROM_PADS else 0
-        limits.append(positions - offset)
+    for name in LONGEST:
+        positions = getattr(config, name, None)
+        if isinstance(positions, int) and positions > 0:
+            offset = 2 if config.model_type in POSITIONS_FROM_PADS else 0
+            limits.append(positions - offset)
     if tokenizer.model_max_length < 10**9:
         limits.append(int(tokenizer.model_max_length))
     return min(limits, default=10**9)

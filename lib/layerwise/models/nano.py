@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from layerwise.config.models import Nano
 from layerwise.errors import LayerwiseError, closest
 from layerwise.models.quiet import quiet
 from layerwise.progress import Progress
@@ -116,20 +117,19 @@ def build(architecture: str, *, layers: int, hidden: int, vocabulary: int, conte
 
 def train(
     texts: Sequence[str],
-    settings: Mapping[str, Any],
+    settings: Nano,
     steps: Sequence[int],
     folders: Mapping[int, Path],
 ) -> list[dict[str, float]]:
     """Train a model and save it at the given steps.
 
-    AdamW, linear warm-up and cosine decay to a tenth over ``settings["train_steps"]``, so that
-    the weights at a step do not depend on which other steps are saved.
+    AdamW, linear warm-up and cosine decay to a tenth over ``settings.train_steps``, so that the
+    weights at a step do not depend on which other steps are saved.
 
     Parameters
     ----------
-    settings : mapping
-        ``architecture, layers, hidden, vocabulary, context, batch, train_steps, learning_rate,
-        seed``.
+    settings : Nano
+        The model's entry in the config.
     steps : increasing steps to save, 0 (untrained) included if wanted
     folders : where to save each of them
 
@@ -144,14 +144,14 @@ def train(
     LayerwiseError
         If a step lies beyond ``train_steps`` or there is too little text.
     """
-    if max(steps) > settings["train_steps"]:
+    if max(steps) > settings.train_steps:
         raise LayerwiseError(
             f"Step {max(steps)} is to be saved, but training ends at train_steps = "
-            f"{settings['train_steps']}; raise train_steps or drop the step."
+            f"{settings.train_steps}; raise train_steps or drop the step."
         )
     quiet()
-    seed, context, batch = settings["seed"], settings["context"], settings["batch"]
-    tokenizer = train_tokenizer(texts, settings["vocabulary"])
+    seed, context, batch = settings.seed, settings.context, settings.batch
+    tokenizer = train_tokenizer(texts, settings.vocabulary)
     stream = torch.tensor(_stream(tokenizer, texts))
     usable = stream[: len(stream) // context * context].view(-1, context)
     if len(usable) < HELD_OUT + batch:
@@ -164,20 +164,20 @@ def train(
     shuffled = usable[torch.randperm(len(usable), generator=generator)]
     held_out, pool = shuffled[:HELD_OUT], shuffled[HELD_OUT:]
     model = build(
-        settings["architecture"], layers=settings["layers"], hidden=settings["hidden"],
+        settings.architecture, layers=settings.layers, hidden=settings.hidden,
         vocabulary=len(tokenizer), context=context,
     )  # fmt: skip
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings["learning_rate"], betas=(0.9, 0.95), weight_decay=0.1
+        model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.1
     )
     history = []
     batches = _batches(pool, batch, generator)
     wanted = set(steps)
     train_loss = math.nan
-    with Progress(max(steps), f"train {settings['architecture']}", "step") as bar:
+    with Progress(max(steps), f"train {settings.architecture}", "step") as bar:
         for step in range(max(steps) + 1):
             if step > 0:
-                rate = _rate(step, settings["train_steps"]) * settings["learning_rate"]
+                rate = _rate(step, settings.train_steps) * settings.learning_rate
                 for group in optimizer.param_groups:
                     group["lr"] = rate
                 train_loss = _step(model, optimizer, next(batches))

@@ -20,6 +20,30 @@ SHORTHANDS: dict[str, tuple[str, ...]] = {
 }
 
 
+def checkpoints(shorthand: str, hub: str) -> tuple[str, ...]:
+    """The checkpoints that ``all`` (154) or ``log`` (20, evenly on a log scale) stand for.
+
+    Parameters
+    ----------
+    shorthand : {'all', 'log'}
+    hub : str
+        The model's name on the hub; empty for a model from elsewhere.
+
+    Raises
+    ------
+    ValueError
+        If it is no shorthand, or the model is not one of Pythia's.
+    """
+    if shorthand not in SHORTHANDS:
+        raise ValueError(f"a list of revisions, or one of {', '.join(map(repr, SHORTHANDS))}")
+    if not hub.lower().startswith("eleutherai/pythia"):
+        raise ValueError(
+            f"{shorthand!r} is known for the models EleutherAI/pythia-… alone; list the "
+            f"revisions{f' of {hub}' if hub else ''} by name"
+        )
+    return SHORTHANDS[shorthand]
+
+
 def expand(name: str, source: Mapping[str, Any], revisions: str | Sequence[str]) -> list[str]:
     """The checkpoints that ``all`` (154) or ``log`` (20, evenly on a log scale) stand for.
 

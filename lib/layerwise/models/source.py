@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from layerwise.config.models import (
+    FolderAdapter,
+    FolderSource,
+    HubAdapter,
+    HubSource,
+    PackageSource,
+)
 from layerwise.errors import LayerwiseError
 
-KINDS = ("hub", "folder", "package")
+AnySource = HubSource | FolderSource | PackageSource | HubAdapter | FolderAdapter
 
 
 @dataclass(frozen=True)
@@ -27,32 +32,40 @@ class Location:
         return Path(self.name) if self.revision is None else None
 
 
-def locate(source: Mapping[str, Any], revision: str) -> Location:
-    """Resolve a model's source at a revision.
+def locate(source: AnySource, revision: str = "main") -> Location:
+    """Resolve the source of a model or an adapter at a revision.
 
     Parameters
     ----------
-    source : mapping
-        One of ``{"hub": name}``, ``{"folder": path}`` (``{revision}`` in the path stands for the
-        revision) and ``{"package": distribution, "path": inside}``; with ``gguf_file`` where the
-        weights are a GGUF file.
+    source : a model's source or an adapter, as `layerwise.config.models` has them
+    revision : str
+        The model's revision. An adapter on the hub has its own.
 
     Raises
     ------
     LayerwiseError
-        If the package is not installed, or the folder or file is not there.
+        If the package is not installed, or the folder or file is not there, or a folder stands
+        where a name on the hub is expected.
     """
-    gguf = source.get("gguf_file")
-    if "hub" in source:
-        return Location(str(source["hub"]), revision, gguf)
-    if "folder" in source:
-        folder = Path(str(source["folder"]).format(revision=revision))
+    if isinstance(source, HubSource | HubAdapter):
+        # transformers would take the folder, and nothing would notice when it changes.
+        if Path(source.hub).exists():
+            raise LayerwiseError(
+                f"hub: {source.hub!r} came, but there is a folder of that name here; write "
+                f"folder: {source.hub!r} for it, or move it away for the model on the hub."
+            )
+        if isinstance(source, HubAdapter):
+            return Location(source.hub, source.revision)
+        return Location(source.hub, revision, source.gguf_file)
+    if isinstance(source, PackageSource):
+        folder = package_folder(source.package) / source.path
     else:
-        folder = package_folder(str(source["package"])) / str(source.get("path", "."))
+        folder = Path(source.folder.replace("{revision}", revision))
     if not folder.is_dir():
         raise LayerwiseError(
             f"There is no model folder {folder}; check the model's source in the config."
         )
+    gguf = None if isinstance(source, FolderAdapter) else source.gguf_file
     if gguf and not (folder / gguf).is_file():
         there = sorted(p.name for p in folder.glob("*.gguf"))
         raise LayerwiseError(f"There is no GGUF file {gguf!r} in {folder}; it holds {there}.")
@@ -60,17 +73,21 @@ def locate(source: Mapping[str, Any], revision: str) -> Location:
 
 
 def package_folder(module: str) -> Path:
-    """The folder of an installed Python package, found without importing it.
+    """The folder of an installed Python package, or of a package in it, without importing it.
 
     Raises
     ------
     LayerwiseError
         If it is not installed.
     """
-    spec = importlib.util.find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
-        raise LayerwiseError(
-            f"The Python package {module!r} is not installed; "
-            f"run: pip install --no-deps {module.replace('_', '-')}"
-        )
-    return Path(next(iter(spec.submodule_search_locations)))
+    top, *inner = module.split(".")
+    # Of a dotted name, find_spec would import all but the last part.
+    spec = importlib.util.find_spec(top)
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        folder = Path(place, *inner)
+        if folder.is_dir():
+            return folder
+    raise LayerwiseError(
+        f"The Python package {module!r} is not installed; "
+        f"run: pip install --no-deps {top.replace('_', '-')}"
+    )

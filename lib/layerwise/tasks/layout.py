@@ -5,7 +5,7 @@
 Dimensions (each a dimension scale of that name, holding its labels):
 
 ======= ===========================================================================
-tokens  which tokens of a text count: ``all``, ``drop_first``, ``drop_sinks``
+reading a way to take a vector from a layer, as ``tokens/pooling/readout``
 layer   0 (embedding output) to L (last block)
 text    SHA-256 of the text (`layerwise.files.sha256_text`), in hexadecimal
 hidden  0 … D-1
@@ -13,19 +13,18 @@ hidden  0 … D-1
 
 Arrays:
 
-========= =========================== ======================================================
-embedding tokens, layer, text, hidden the text's embedding as the model gave it, float32
-pooling   tokens                      how token states became one vector: ``mean``, …
-readout   tokens                      which states were read: ``residual``, ``final_norm``
-========= =========================== ======================================================
-
-An entry along ``tokens`` is one way to read the model, a `Reading`. Where a file holds several
-poolings or readouts, the same choice of tokens stands there once for each of them.
+========= ============================ =====================================================
+embedding reading, layer, text, hidden the text's embedding as the model gave it, float32
+tokens    reading                      which tokens count: ``all``, ``drop_first``, …
+pooling   reading                      how token states became one vector: ``mean``, …
+readout   reading                      which states were read: ``residual``, ``final_norm``, …
+========= ============================ =====================================================
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,37 +38,44 @@ from layerwise import hdf5
 from layerwise.errors import LayerwiseError
 
 SCHEMA = "layerwise.embeddings"
-VERSION = 1
+VERSION = 2
 
 Array = npt.NDArray[Any]
 
 
 class Reading(NamedTuple):
-    """One way to read a text's embedding out of a model."""
+    """One way to take a text's vector from a layer of a model."""
 
     tokens: str = "all"
     pooling: str = "mean"
     readout: str = "residual"
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+def readings(
+    tokens: Sequence[str], poolings: Sequence[str], readouts: Sequence[str]
+) -> list[Reading]:
+    """Every choice of tokens with every pooling and readout, in this order."""
+    return list(itertools.starmap(Reading, itertools.product(tokens, poolings, readouts)))
 
 
 @contextmanager
 def create(
     path: Path,
     *,
-    tokens: Sequence[str],
+    readings: Sequence[Reading],
     n_layers: int,
     texts_keys: Sequence[str],
     hidden: int,
     attributes: Mapping[str, Any],
-    pooling: Sequence[str] | str = "mean",
-    readout: Sequence[str] | str = "residual",
 ) -> Iterator[h5py.File]:
     """Create the file, to be filled as ``file["embedding"][:, :, a:b, :] = slab``.
 
     Parameters
     ----------
-    tokens : sequence of str
-        Choices of which tokens count.
+    readings : sequence of Reading
     n_layers : int
         L + 1, the embedding output included.
     texts_keys : sequence of str
@@ -78,31 +84,28 @@ def create(
         D, the width of the model.
     attributes : mapping
         At least ``model``, ``revision`` and ``task``.
-    pooling, readout : str or sequence of str
-        One for all choices of tokens, or one for each.
 
     Raises
     ------
     LayerwiseError
         If the folder cannot be written.
     ValueError
-        If a key comes twice, or pooling or readout are not as many as the choices of tokens.
+        If a key or reading comes twice.
     """
-    if len(set(texts_keys)) != len(texts_keys):
-        raise ValueError("texts_keys has a key twice: each distinct text is embedded once")
+    for name, given in (("texts_keys", texts_keys), ("readings", readings)):
+        if len(set(given)) != len(given):
+            raise ValueError(f"{name} holds one twice")
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
-        hdf5.add_scale(file, "tokens", list(tokens))
+        hdf5.add_scale(file, "reading", [str(reading) for reading in readings])
         hdf5.add_scale(file, "layer", np.arange(n_layers))
         hdf5.add_scale(file, "text", list(texts_keys))
         hdf5.add_scale(file, "hidden", np.arange(hidden))
-        for name, given in (("pooling", pooling), ("readout", readout)):
-            values = [given] * len(tokens) if isinstance(given, str) else list(given)
-            if len(values) != len(tokens):
-                raise ValueError(f"{len(values)} of {name} for {len(tokens)} choices of tokens")
+        for name in Reading._fields:
+            values = [getattr(reading, name) for reading in readings]
             labels = file.create_dataset(name, data=values, dtype=hdf5.STRING)
-            labels.dims[0].attach_scale(file["tokens"])
+            labels.dims[0].attach_scale(file["reading"])
         hdf5.add_array(
-            file, "embedding", ("tokens", "layer", "text", "hidden"), "f4",
+            file, "embedding", ("reading", "layer", "text", "hidden"), "f4",
             unit="activation", description="embedding of each text, as the model gave it",
             whole=("text", "hidden"),
         )  # fmt: skip
@@ -158,10 +161,9 @@ class Embeddings:
             If the file has no such reading or layer, or is damaged.
         """
         if reading not in self.readings or not 0 <= layer < self.n_layers:
-            have = "; ".join("/".join(r) for r in self.readings)
             raise LayerwiseError(
-                f"{self.path} has no layer {layer} read as {'/'.join(reading)}; "
-                f"it has the layers 0 to {self.n_layers - 1}, read as {have}."
+                f"{self.path} has no layer {layer} read as {reading}; it has the layers 0 to "
+                f"{self.n_layers - 1}, read as {'; '.join(map(str, self.readings))}."
             )
         at = (self.readings.index(reading), layer)
         return hdf5.read(self._file["embedding"], at)

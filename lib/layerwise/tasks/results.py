@@ -7,8 +7,8 @@ cache has them, so that ``mteb.ResultCache(folder)`` reads them::
     results/{model}/{revision}/experiments/{how it was read}/model_meta.json
 
 ``model_meta.json`` holds the layer, the tokens, the pooling and the readout as mteb's experiment
-arguments. The result has one key more than mteb's, ``layerwise``, which mteb's reader passes
-over: a hash of all that the numbers depend on. A result whose hash is the present one is kept.
+arguments. The result has one key more than mteb's, ``layerwise``, which mteb's reader ignores: a
+hash of all that the numbers depend on. A result that still has the right hash is kept.
 """
 
 from __future__ import annotations
@@ -16,13 +16,12 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from layerwise.errors import LayerwiseError, closest
+from layerwise.config.scoring import ScoringSettings
 from layerwise.files import replacing, sha256_text
 from layerwise.paths import encode
 from layerwise.tasks.layout import Reading
@@ -33,48 +32,11 @@ COLUMNS = {
     "tokens": "string", "pooling": "string", "readout": "string", "main_score": "float64",
     "score_low": "float64", "score_high": "float64", "n_runs": "int32",
 }  # fmt: skip
-"""The tidy table's columns and their types. Scores are from 0 to 1, to six decimals as in mteb's
-JSON; the interval is null where the evaluator gives no values per run, and ``n_runs`` is 1."""
+"""The tidy table's columns and their types.
 
-# Keys of the config's section that concern other steps, or change no number.
-_ELSEWHERE = {"poolings", "readouts", "threads"}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How scores are made of embeddings.
-
-    Attributes
-    ----------
-    normalize : scale every embedding to unit length before it is scored, as the makers of
-        embedding models do. No cosine changes; classifiers and clusterings do.
-    bootstrap : resamples of an interval
-    confidence : of an interval, 0 to 1
-    seed : of the resampling; mteb's own seeds are left as they are
-    """
-
-    normalize: bool = True
-    bootstrap: int = 1000
-    confidence: float = 0.95
-    seed: int = 0
-
-    @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Settings:
-        """Take the settings from the config's section.
-
-        Raises
-        ------
-        LayerwiseError
-            If there is a setting that nothing knows.
-        """
-        known = {field.name for field in fields(cls)}
-        for key in given:
-            if key not in known | _ELSEWHERE:
-                raise LayerwiseError(
-                    f"scoring.{key} is no setting{closest(key, known)}; accepted are "
-                    f"{', '.join(sorted(known | _ELSEWHERE))}."
-                )
-        return cls(**{k: v for k, v in given.items() if k in known})
+Scores are from 0 to 1, to six decimals as in mteb's JSON. Where the evaluator gives no values per
+run, the interval is null and ``n_runs`` is 1.
+"""
 
 
 def schema() -> Any:
@@ -84,7 +46,7 @@ def schema() -> Any:
     return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in COLUMNS.items()])
 
 
-def experiment(reading: Reading, layer: int, settings: Settings) -> dict[str, Any]:
+def experiment(reading: Reading, layer: int, settings: ScoringSettings) -> dict[str, Any]:
     """What mteb calls the experiment's arguments: what was read, and how."""
     return {"layer": layer, **reading._asdict(), "normalize": settings.normalize}
 
@@ -97,7 +59,7 @@ def result_path(folder: Path, meta: Any, task: str) -> Path:
 
 
 def read_result(path: Path, key: str) -> dict[str, Any] | None:
-    """The result at `path`, if it is there, whole, and made of the same things."""
+    """The result at `path`, if it is there, whole, and has this key."""
     try:
         document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         facts = document["layerwise"]
@@ -108,7 +70,7 @@ def read_result(path: Path, key: str) -> dict[str, Any] | None:
 
 
 def _content(document: Mapping[str, Any]) -> str:
-    """Hash of a result but for the hash itself: an altered byte must not pass for a score."""
+    """Hash of a result without the hash itself, so that an altered byte is noticed."""
     facts = {k: v for k, v in document["layerwise"].items() if k != "sha256"}
     return sha256_text(json.dumps({**document, "layerwise": facts}, sort_keys=True))
 
@@ -180,7 +142,7 @@ def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:
     return [float(value) for value in values] if isinstance(values, list) else []
 
 
-def interval(values: list[float], settings: Settings) -> tuple[float | None, float | None]:
+def interval(values: list[float], settings: ScoringSettings) -> tuple[float | None, float | None]:
     """Percentile bootstrap interval of the mean of `values`; (None, None) for fewer than two.
 
     Efron & Tibshirani 1993, chapter 13. The same resamples are drawn for every layer.
@@ -196,7 +158,7 @@ def interval(values: list[float], settings: Settings) -> tuple[float | None, flo
 
 
 def rows(
-    document: Mapping[str, Any], about: Mapping[str, Any], settings: Settings
+    document: Mapping[str, Any], about: Mapping[str, Any], settings: ScoringSettings
 ) -> list[dict[str, Any]]:
     """The tidy table's rows of one result: one for each split and subset.
 

@@ -1,7 +1,7 @@
 """Score every layer of a model on a task with mteb's own evaluators, from stored embeddings.
 
 All layers and readings of an embeddings file are one job. It is spread over processes, each of
-which loads the task's data once; a layer whose result is there and still holds is not scored
+which loads the task's data once. A layer whose result is there and still holds is not scored
 again, so that a job that was stopped goes on where it was.
 """
 
@@ -13,11 +13,11 @@ import multiprocessing
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -26,20 +26,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from layerwise import sealed
+from layerwise import tables
+from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import LayerwiseError
-from layerwise.files import provenance
 from layerwise.progress import Progress
+from layerwise.tables import Kind
 from layerwise.tasks import results
 from layerwise.tasks.layout import Embeddings, Reading
-from layerwise.tasks.results import Settings
 
 log = logging.getLogger(__name__)
 
-SCHEMA = "layerwise.scores"
-VERSION = "1"
+SCORES = Kind("layerwise.scores", 1)
 
-# What mteb's numbers come out of.
+# What computes mteb's numbers.
 LIBRARIES = ("mteb", "scikit-learn", "scipy")
 
 PAIRWISE = ("PairClassification", "STS")
@@ -48,45 +47,45 @@ TEXTS_PER_PROCESS = 100_000
 Unit = tuple[Reading, int]
 
 
-@dataclass(frozen=True)
-class Job:
-    """One embeddings file to be scored.
+class Worker:
+    """Scores layers in one process: opens the file and loads the task's data once.
 
-    Attributes
+    Parameters
     ----------
-    embeddings : the file of `layerwise.tasks.layout`
-    task : name of the task
-    folders : task name to the local folder of its data
-    layers : folder for the results of the layers
+    embeddings : Path
+        A file of `layerwise.tasks.layout`.
+    task : str
+    layers : Path
+        Folder for the results of the layers.
+    folders : mapping
+        Task name to the local folder of its data.
+    settings : ScoringSettings
     """
 
-    embeddings: Path
-    task: str
-    layers: Path
-    folders: dict[str, str] = field(default_factory=dict)
-    settings: Settings = field(default_factory=Settings)
-
-
-class Worker:
-    """Scores layers in one process: opens the file and loads the task's data once."""
-
-    def __init__(self, job: Job) -> None:
+    def __init__(
+        self,
+        embeddings: Path,
+        task: str,
+        layers: Path,
+        folders: Mapping[str, str],
+        settings: ScoringSettings,
+    ) -> None:
         from layerwise.tasks import catalog, encoders
 
-        self._job = job
-        self._file = Embeddings(job.embeddings, task=job.task)
-        self._task = catalog.get_task(job.task, job.folders)
+        self._layers, self._settings = layers, settings
+        self._file = Embeddings(embeddings, task=task)
+        self._task = catalog.get_task(task, folders)
         self._data = catalog.data_identity(self._task)
         self._seeds: Any = None
         self._common = [
-            VERSION,
+            str(SCORES.version),
             *(f"{library} {version(library)}" for library in LIBRARIES),
-            job.task,
+            task,
             self._data,
-            str(job.settings.normalize),
+            str(settings.normalize),
         ]
         meta = encoders.model_meta(self._file.model, self._file.revision)
-        self._encoder = encoders.StoredEncoder(meta, self._file.keys, str(job.embeddings))
+        self._encoder = encoders.StoredEncoder(meta, self._file.keys, str(embeddings))
 
     def score(self, unit: Unit) -> tuple[Unit, dict[str, Any], bool]:
         """Score one layer of one reading, or find that it has been.
@@ -104,17 +103,17 @@ class Worker:
         from layerwise.tasks.encoders import model_meta
 
         reading, layer = unit
-        job, file = self._job, self._file
-        about = results.experiment(reading, layer, job.settings)
+        file = self._file
+        about = results.experiment(reading, layer, self._settings)
         meta = model_meta(file.model, file.revision, about, file.hidden)
-        path = results.result_path(job.layers, meta, job.task)
+        path = results.result_path(self._layers, meta, file.task)
         embeddings = file.layer(reading, layer)
         key = self._key(embeddings)
         known = results.read_result(path, key)
         if known is not None:
             return unit, known, False
         started = time.monotonic()
-        if job.settings.normalize:
+        if self._settings.normalize:
             embeddings = normalized(embeddings)
         self._encoder.use(embeddings)
         scores = self._evaluate()
@@ -122,9 +121,9 @@ class Worker:
             for subset, values in subsets.items():
                 if not np.isfinite(values["main_score"]):
                     raise LayerwiseError(
-                        f"{job.task} ({split}, {subset}) has no score at layer {layer} of "
-                        f"{file.model} at {file.revision!r}, read as {'/'.join(reading)}: its "
-                        "embeddings are all alike; choose another pooling or choice of tokens."
+                        f"{file.task} ({split}, {subset}) has no score at layer {layer} of "
+                        f"{file.model} at {file.revision!r}, read as {reading}: its embeddings "
+                        "are all alike; choose another pooling or choice of tokens."
                     )
         document = results.write_result(
             path, self._task, scores,
@@ -155,25 +154,39 @@ def normalized(embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def score_task(
-    job: Job,
+    embeddings: Path,
+    task: str,
     output: Path,
+    layers: Path,
+    settings: ScoringSettings | None = None,
     *,
+    folders: Mapping[str, str] | None = None,
     model: str | None = None,
     revision: str | None = None,
     threads: int = 1,
+    **facts: Any,
 ) -> None:
     """Score all layers and readings of an embeddings file and write the tidy table.
 
     Parameters
     ----------
+    embeddings : Path
+        A file of `layerwise.tasks.layout`.
+    task : str
     output : Path
         The table: one row for each reading, layer, split and subset, with the columns of
         `layerwise.tasks.results.COLUMNS`.
+    layers : Path
+        Folder for the results of the layers, in MTEB's JSON.
+    folders : mapping
+        Task name to the local folder of its data.
     model, revision : str, optional
         Refuse a file about another one.
     threads : int
-        Most processes to use, each with one thread; fewer where they would cost more than they
-        bring.
+        Most processes to use, each with one thread; fewer where starting them would take longer
+        than they save.
+    **facts
+        More for the table's metadata: key and recipe of the job.
 
     Raises
     ------
@@ -181,36 +194,37 @@ def score_task(
         If the file is not what it should be, a text has no embedding, the task or its data
         cannot be had, or a score is undefined.
     """
-    with Embeddings(job.embeddings, model=model, revision=revision, task=job.task) as file:
+    settings = settings or ScoringSettings()
+    folders = dict(folders or {})
+    with Embeddings(embeddings, model=model, revision=revision, task=task) as file:
         units = [(reading, layer) for layer in range(file.n_layers) for reading in file.readings]
         about = {"model": file.model, "revision": file.revision}
         last = max(file.n_layers - 1, 1)
         n_texts = len(file.keys)
+    start = partial(Worker, embeddings, task, layers, folders, settings)
     documents: dict[Unit, dict[str, Any]] = {}
     kept = 0
-    with Progress(len(units), f"scoring {job.task}", "layer") as bar:
-        for unit, document, fresh in _scored(job, units, n_texts, threads):
+    with Progress(len(units), f"scoring {task}", "layer") as bar:
+        for unit, document, fresh in _scored(start, task, folders, units, n_texts, threads):
             documents[unit] = document
             kept += not fresh
             bar.update()
     if kept:
-        log.info("%s: %d of %d results were there and are kept", job.task, kept, len(units))
-    table: list[dict[str, Any]] = []
+        log.info("%s: %d of %d results were there and are kept", task, kept, len(units))
+    rows: list[dict[str, Any]] = []
     for reading, layer in units:
         own = {**about, **reading._asdict(), "layer": layer, "depth": layer / last}
-        table += results.rows(documents[reading, layer], own, job.settings)
-    facts = provenance(
-        schema=SCHEMA, schema_version=VERSION, task=job.task, **about,
-        normalize=job.settings.normalize, bootstrap=job.settings.bootstrap,
-        confidence=job.settings.confidence, seed=job.settings.seed,
-    )  # fmt: skip
-    sealed.write(output, pa.Table.from_pylist(table, schema=results.schema()), facts)
+        rows += results.rows(documents[reading, layer], own, settings)
+    facts |= {"task": task, **about, "settings": settings.plain()}
+    table = pa.Table.from_pylist(rows, schema=results.schema())
+    tables.write(output, table, kind=SCORES, **facts)
 
 
 def processes(threads: int, n_units: int, n_texts: int, task_type: str) -> int:
-    """How many processes score fastest: a process of its own takes about half a second to start.
+    """How many processes score fastest.
 
-    Where scores are similarities of pairs, a layer takes milliseconds per thousand texts.
+    Each takes about half a second to start; a layer's similarities of pairs take milliseconds per
+    thousand texts.
     """
     if task_type in PAIRWISE:
         threads = min(threads, 1 + n_units * n_texts // TEXTS_PER_PROCESS)
@@ -218,33 +232,37 @@ def processes(threads: int, n_units: int, n_texts: int, task_type: str) -> int:
 
 
 def _scored(
-    job: Job, units: Sequence[Unit], n_texts: int, threads: int
+    start: Callable[[], Worker],
+    task: str,
+    folders: Mapping[str, str],
+    units: Sequence[Unit],
+    n_texts: int,
+    threads: int,
 ) -> Iterator[tuple[Unit, dict[str, Any], bool]]:
     """Score the units, in this process or over several; results come as they are ready."""
-    # Imported before processes are made, so that they need not import them again.
+    # Imported before the processes start, so that forks have them.
     import mteb  # noqa: F401
     import torch  # noqa: F401
 
     from layerwise.tasks import catalog
 
     logging.getLogger("mteb").setLevel(logging.WARNING)
-    task_type = catalog.get_task(job.task, job.folders).metadata.type
+    task_type = catalog.get_task(task, folders).metadata.type
     threads = processes(threads, len(units), n_texts, task_type)
     if threads == 1:
         with one_thread():
-            worker = Worker(job)
-            yield from map(worker.score, units)
+            yield from map(start().score, units)
         return
     # A forked process has mteb's imports (4 s) already.
     context = multiprocessing.get_context("fork" if can_fork() else "spawn")
-    pool = ProcessPoolExecutor(threads, mp_context=context, initializer=_start, initargs=(job,))
+    pool = ProcessPoolExecutor(threads, mp_context=context, initializer=_start, initargs=(start,))
     try:
         waiting = [pool.submit(_score, unit) for unit in units]
         for future in as_completed(waiting):
             yield future.result()
     except BrokenProcessPool as error:
         raise LayerwiseError(
-            f"A process that scored {job.task} was killed, most likely for want of memory; lower "
+            f"A process that scored {task} was killed, most likely because memory ran out; lower "
             "scoring.threads. The layers that are done are kept."
         ) from error
     finally:
@@ -252,8 +270,10 @@ def _scored(
 
 
 def can_fork() -> bool:
-    """Whether this process may be forked: on Linux, until polars (which loads rerankings) has
-    threads, since in a fork it would wait for them for ever."""
+    """Whether this process may be forked: on Linux, until polars has threads.
+
+    mteb loads rerankings by polars, which in a fork would wait for those threads for ever.
+    """
     if sys.platform != "linux":
         return False
     for comm in Path("/proc/self/task").glob("*/comm"):
@@ -265,7 +285,7 @@ def can_fork() -> bool:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """One thread for all libraries; torch, when it first computes, undoes what others set."""
+    """One thread for all libraries; torch resets what others set when it first computes."""
     import torch
     from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -281,20 +301,20 @@ def one_thread() -> Iterator[None]:
 class _Process:
     """What a process of the pool keeps between units."""
 
-    job: Job | None = None
+    start: Callable[[], Worker] | None = None
     worker: Worker | None = None
     threads = ExitStack()
 
 
-def _start(job: Job) -> None:
-    """Set a process up. Its worker is made at the first unit: an error here would break the
-    pool, and be lost."""
+def _start(start: Callable[[], Worker]) -> None:
+    """Set a process up. Its worker is made at the first unit: an error here would break the pool
+    and be lost."""
     _Process.threads.enter_context(one_thread())
-    _Process.job = job
+    _Process.start = start
 
 
 def _score(unit: Unit) -> tuple[Unit, dict[str, Any], bool]:
     if _Process.worker is None:
-        assert _Process.job is not None
-        _Process.worker = Worker(_Process.job)
+        assert _Process.start is not None
+        _Process.worker = _Process.start()
     return _Process.worker.score(unit)

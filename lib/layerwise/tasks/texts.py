@@ -2,9 +2,9 @@
 
 ``results/tasks/{task}.texts.parquet``: columns ``key`` (SHA-256 of the text) and ``text``.
 
-The list is taken by running mteb's own evaluation with an encoder that notes what it is asked
-(`layerwise.tasks.encoders.TextRecorder`). So it is exactly what the evaluators will ask for:
-the training sentences that the classification experiments draw, the documents that a clustering
+The list comes from a run of mteb's own evaluation with an encoder that notes what it is asked for
+(`layerwise.tasks.encoders.TextRecorder`). So it is exactly what the evaluators will ask for: the
+training sentences that the classification experiments draw, the documents that a clustering
 samples, queries and documents as they are put together, and nothing else.
 """
 
@@ -15,15 +15,15 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from layerwise.corpora import parquet
+from layerwise import tables
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text
+from layerwise.tables import Kind
 from layerwise.tasks import catalog
 
 log = logging.getLogger(__name__)
 
-SCHEMA = "layerwise.task_texts"
-VERSION = 2
+TEXTS = Kind("layerwise.task_texts", 3)
 
 
 def distinct_texts(task: Any) -> list[str]:
@@ -50,17 +50,18 @@ def distinct_texts(task: Any) -> list[str]:
     return list(recorder.texts)
 
 
-def write_texts(path: Path, task: str, texts: list[str]) -> None:
-    """Write the list of a task's texts.
+def write_texts(path: Path, task: str, texts: list[str], **facts: Any) -> None:
+    """Write the list of a task's texts; `facts` (key and recipe of the job) go into the metadata.
 
     Raises
     ------
     LayerwiseError
         If the folder cannot be written.
     """
-    keys = [sha256_text(text) for text in texts]
-    columns = {"key": ("large_string", keys), "text": ("large_string", texts)}
-    parquet.write(path, SCHEMA, VERSION, columns, {"task": task})
+    import pandas as pd
+
+    frame = pd.DataFrame({"key": [sha256_text(text) for text in texts], "text": texts})
+    tables.write(path, frame, kind=TEXTS, task=task, **facts)
 
 
 def read_texts(path: Path, task: str | None = None) -> tuple[list[str], list[str]]:
@@ -71,12 +72,8 @@ def read_texts(path: Path, task: str | None = None) -> tuple[list[str], list[str
     LayerwiseError
         If the file is missing, damaged, no such list, or about another task.
     """
-    kinds = {"key": "large_string", "text": "large_string"}
-    columns, facts = parquet.read(path, SCHEMA, VERSION, kinds, facts=["task"])
-    if task is not None and facts["task"] != task:
-        raise LayerwiseError(
-            f"{path} is about {facts['task']!r}, wanted was {task!r}; {parquet.REMEDY}"
-        )
-    if any(sha256_text(t) != k for k, t in zip(columns["key"], columns["text"], strict=True)):
-        raise LayerwiseError(f"{path} is damaged (a text does not fit its key); {parquet.REMEDY}")
-    return columns["key"], columns["text"]
+    frame = tables.read(path, "texts", ["key", "text"], kind=TEXTS)
+    found = tables.facts(path)["task"]
+    if task is not None and found != task:
+        raise LayerwiseError(f"{path} is about {found!r}, wanted was {task!r}; {tables.REMEDY}")
+    return frame["key"].to_list(), frame["text"].to_list()

@@ -1,0 +1,70 @@
+"""The order of models and of their checkpoints: the config's, wherever there is a config."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+_STEP = re.compile(r"step[-_]?(\d+)", re.IGNORECASE)
+_WORD_AND_NUMBER = re.compile(r"[A-Za-z]*[-_]?(\d+)")
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of the config.
+
+    Attributes
+    ----------
+    models : sequence of str
+        Fixes the models' colours, so that a model has one colour in all figures.
+    revisions : mapping of model to sequence of str
+        Each model's checkpoints, first to last. Those of other models, as in tables read by hand
+        without a config, are ordered by the step in their names (`order_key`).
+    """
+
+    models: Sequence[str] = ()
+    revisions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def checkpoints(self, model: str, there: Iterable[str]) -> list[str]:
+        """Some checkpoints of a model, first to last.
+
+        Any that the config does not name come first, so that they cannot pass for the last.
+        """
+        known = list(self.revisions.get(model, ()))
+        names = sorted(set(there), key=order_key)
+        return [n for n in names if n not in known] + [n for n in known if n in names]
+
+    def last(self, model: str, there: Iterable[str]) -> str:
+        """The last of some checkpoints of a model."""
+        return self.checkpoints(model, there)[-1]
+
+    def only_last(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """The rows of each model's last checkpoint, of those that the frame has."""
+        last = {str(m): self.last(str(m), r) for m, r in frame.groupby("model")["revision"]}
+        return frame[frame["revision"] == frame["model"].map(last)]
+
+
+def step_of(revision: str) -> int | None:
+    """The training step in a revision's name, or None.
+
+    ``step512``, ``checkpoint-512``, ``512`` and ``stage1-step512-tokens3B`` give 512; ``main``, a
+    tag such as ``v1.0`` or a commit's hash give None.
+    """
+    found = _STEP.search(revision) or _WORD_AND_NUMBER.fullmatch(revision)
+    return int(found.group(1)) if found else None
+
+
+def order_key(revision: str) -> tuple[bool, int, str]:
+    """Sort key: by step; names without a step (``main``) come last, as the finished model."""
+    step = step_of(revision)
+    return step is None, step or 0, revision
+
+
+def in_order(present: Iterable[Hashable], order: Iterable[Hashable] | None) -> list[str]:
+    """Names that are there, in the order asked for; the rest, sorted, after them."""
+    there = [str(n) for n in present]
+    first = [str(n) for n in dict.fromkeys(order or ()) if n in there]
+    return first + sorted(set(there) - set(first))

@@ -1,0 +1,219 @@
+"""What one section of the config asks of another, checked before any job runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+
+from layerwise.config import Config
+from layerwise.config.association import OWN_TEXTS
+from layerwise.config.studies import Known, Study, corpora_of
+from layerwise.config.studies import check as check_study
+from layerwise.errors import LayerwiseError, closest
+from layerwise.figures.kinds import needs
+from layerwise.metrics.registry import all_metrics
+from layerwise.paths import encode
+from layerwise.tasks.names import PAPER, QUICKSTART
+
+# In the results folder's path these would be read as patterns, or by a shell.
+UNFIT = re.compile(r"[{}\x00-\x1f\x7f]|^~|^\s|\s$|//")
+
+
+def check(config: Config) -> None:
+    """Make sure that a config's sections fit together.
+
+    Raises
+    ------
+    LayerwiseError
+        Naming the key, what came, and what is accepted.
+    """
+    _results(config)
+    _names(config)
+    for study in config.studies:
+        _sections(config, study)
+    for where, name, known in _references(config):
+        if name not in known:
+            raise LayerwiseError(
+                f"{where}: there is no {name!r} in the config{closest(name, known)}; "
+                f"there are {', '.join(sorted(known)) or 'none'}."
+            )
+    _extracted(config)
+    _tasks(config)
+    for name, study in config.studies.items():
+        try:
+            check_study(study, _known(config, study))
+        except LayerwiseError as error:
+            raise LayerwiseError(f"studies.{name}: {error}") from error
+
+
+def _tasks(config: Config) -> None:
+    """Make sure that mteb has the tasks, and that they can be scored."""
+    known = {*QUICKSTART, *PAPER}
+    for task in [*config.tasks, *_tasks_of_corpora(config)]:
+        if task not in known:
+            # mteb takes seconds to import; most configs need none of it here.
+            from layerwise.tasks.catalog import get_task
+
+            get_task(task)
+
+
+def _results(config: Config) -> None:
+    parts = PurePath(config.results).parts
+    if UNFIT.search(config.results) or not parts or parts in (("/",), (".",)) or ".." in parts:
+        raise LayerwiseError(
+            f"results: {config.results!r} came; accepted is the path of a folder of its own, "
+            "without '~', '..', braces, line breaks or spaces at its ends."
+        )
+
+
+def _names(config: Config) -> None:
+    """Make sure that every name can be a part of a path, and that no two are one there."""
+    sections: dict[str, Iterable[str]] = {
+        name: getattr(config, name)
+        for name in ("models", "corpora", "tasks", "published", "studies")
+    }
+    sections |= {f"models.{m}.revisions": entry.revisions for m, entry in config.models.items()}
+    for where, names in sections.items():
+        seen: dict[str, str] = {}
+        for name in names:
+            # Many file systems don't tell capitals from small letters.
+            folded = encode(name).casefold()
+            if folded in seen:
+                raise LayerwiseError(
+                    f"{where}: {seen[folded]!r} and {name!r} differ by capitals alone, which many "
+                    "file systems don't tell apart; rename one."
+                )
+            seen[folded] = name
+    for corpus in config.corpora:
+        if corpus.endswith((".views", ".prompts")):
+            raise LayerwiseError(
+                f"corpora: {corpus!r} cannot be a name, since files of its own end so; rename it."
+            )
+    rules: dict[str, str] = {}
+    for model in config.nano:
+        rule = re.sub(r"\W", "_", model)
+        if rule in rules:
+            raise LayerwiseError(
+                f"nano: {rules[rule]!r} and {model!r} differ by punctuation alone, and their rules "
+                "would have one name; rename one."
+            )
+        rules[rule] = model
+
+
+def _references(config: Config) -> Iterator[tuple[str, str, list[str]]]:
+    models = list(config.models)
+    for study, entry in config.studies.items():
+        if entry.published:
+            yield f"studies.{study}.published", entry.published, list(config.published)
+            continue
+        for key, known in (
+            ("models", models), ("corpora", [*config.corpora, OWN_TEXTS]), ("tasks", list(config.tasks)),
+        ):  # fmt: skip
+            for name in getattr(entry, key) or ():
+                yield f"studies.{study}.{key}", name, known
+        if isinstance(entry.revisions, tuple):
+            for model in entry.models or models:
+                there = list(config.models[model].revisions) if model in models else []
+                for revision in entry.revisions:
+                    yield f"studies.{study}.revisions (model {model})", revision, there
+    for name in config.nano:
+        yield "nano", name, models
+    for name in config.task_folders:
+        yield "task_folders", name, [*config.tasks, *_tasks_of_corpora(config)]
+
+
+def _tasks_of_corpora(config: Config) -> list[str]:
+    return [c.source.task for c in config.corpora.values() if hasattr(c.source, "task")]
+
+
+def _extracted(config: Config) -> None:
+    """Metrics are computed of what the extraction keeps."""
+    for key in ("protocols", "tokens", "sublayers"):
+        kept = getattr(config.extract, key)
+        for name in getattr(config.metrics, key) or ():
+            if name not in kept:
+                raise LayerwiseError(
+                    f"metrics.{key}: {name!r} came, which extract.{key} does not keep; it keeps "
+                    f"{', '.join(kept) or 'none'}: add it there, or leave metrics.{key} out to "
+                    "follow it."
+                )
+
+
+def _sections(config: Config, name: str) -> None:
+    """Make sure that the config has what a study of its kind is about at all."""
+    entry = config.studies[name]
+    if entry.published:
+        return
+    needed = {
+        "metrics": ("corpora",), "prompts": ("corpora",), "scores": ("tasks",),
+        "associations": ("corpora", "tasks"), "choices": ("corpora", "tasks"),
+    }  # fmt: skip
+    tables = needs(entry)
+    wanted = ["models", *(key for table in tables for key in needed[table])] if tables else []
+    for key in wanted:
+        if not getattr(config, key):
+            raise LayerwiseError(
+                f"studies.{name}: a study of kind {entry.kind!r} needs {key!r}, and that is "
+                "missing or empty in the config."
+            )
+
+
+def _known(config: Config, study: Study) -> Known:
+    """What the config offers a study, per dimension."""
+    if study.published:
+        return Known()
+    own_texts = own_texts_of(config)
+    models = study.models or tuple(config.models)
+    readings = [config.scoring_of(m) for m in models]
+    poolings = [
+        pooling if len(one.readouts) == 1 or readout == "residual" else f"{pooling}, {readout}"
+        for one in readings for pooling in one.poolings for readout in one.readouts
+    ]  # fmt: skip
+    return Known(
+        models={m: entry.revisions for m, entry in config.models.items()},
+        corpora=list(config.corpora),
+        tasks={task: QUICKSTART.get(task) for task in config.tasks},
+        tokens=list(dict.fromkeys(t for m in models for t in config.extraction(m).tokens)),
+        poolings=list(dict.fromkeys(poolings)),
+        sublayers=("block", *config.extract.sublayers),
+        protocols=config.metrics.protocols or config.extract.protocols,
+        alphas=config.metrics.alphas,
+        normalizations=("raw", *config.metrics.normalizations),
+        metrics=_metrics(config, study, own_texts),
+        measures=config.association.measures,
+        own_texts=own_texts,
+    )
+
+
+def own_texts_of(config: Config) -> dict[str, str]:
+    """Corpora that are a task's own texts, with the task."""
+    of_tasks = {c: e.source.task for c, e in config.corpora.items() if hasattr(e.source, "task")}
+    return {**of_tasks, **config.association.own_texts}
+
+
+def _metrics(config: Config, study: Study, own_texts: Mapping[str, str]) -> list[str]:
+    """The metrics that are computed on a study's corpora.
+
+    Raises
+    ------
+    LayerwiseError
+        If the study names one that the extraction or the corpora cannot give.
+    """
+    computed = list(config.metrics.metrics or all_metrics())
+    corpora = corpora_of(study, list(config.corpora), own_texts)
+    views = min((config.corpora[c].views.n for c in corpora if c in config.corpora), default=0)
+    named = {c.metric for c in study.curves or ()} | set(config.metrics.metrics or ())
+    for name in named & set(all_metrics()):
+        declared = all_metrics()[name]
+        if declared.min_views > views and needs(study):
+            raise LayerwiseError(
+                f"{name} needs {declared.min_views} views of each prompt, and "
+                f"{' and '.join(corpora)} has {views}; raise corpora.…views.n."
+            )
+        for kept in ("spectra", "curvature"):
+            if kept in declared.inputs and not getattr(config.extract, kept):
+                raise LayerwiseError(
+                    f"{name} needs the {kept} of each prompt, and extract.{kept} is false."
+                )
+    return computed

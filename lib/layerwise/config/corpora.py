@@ -1,0 +1,186 @@
+"""The section ``corpora``: where prompts come from, which are taken, and their views."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+
+from layerwise.config.base import Count, Positive, Section, Seed, SomeOf
+
+Action = Literal["insert", "substitute", "swap", "delete"]
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".txt")
+
+
+class HubTexts(Section):
+    """Texts of a data set on the Hugging Face hub."""
+
+    hub: str = Field(
+        min_length=1,
+        description="Data set on the Hugging Face hub ('owner/name'), or a local folder of one; a "
+        "cached copy serves offline.",
+    )
+    name: str | None = Field(
+        default=None, description="The data set's configuration, such as wikitext-103-raw-v1."
+    )
+    split: str = Field(
+        default="train", description="Split, such as train, validation or train[:10%]."
+    )
+    column: str = Field(default="text", description="Column that holds the text.")
+    revision: str | None = Field(
+        default=None, description="Branch, tag or commit of the data set."
+    )
+
+
+class FileTexts(Section):
+    """Texts of a local file."""
+
+    file: str = Field(
+        description="Local file: .parquet, .jsonl (or .ndjson), or .txt with one prompt a line; "
+        "UTF-8.",
+    )
+    column: str = Field(
+        default="text", description="Column or key that holds the text; not for .txt."
+    )
+    id: str | None = Field(
+        default=None,
+        description="Column or key that holds a unique id; null numbers the rows from 0.",
+    )
+
+    @field_validator("file")
+    @classmethod
+    def _readable(cls, value: str) -> str:
+        if not value.lower().endswith(SUFFIXES):
+            raise ValueError(f"accepted are files that end in {', '.join(SUFFIXES)}")
+        return value
+
+
+class PackageTexts(Section):
+    """Texts that come inside a Python package."""
+
+    package: Literal["wikipedia", "lee", "lee_background"] = Field(
+        description="Texts in gensim's test data: paragraphs of 102 Wikipedia articles, 50 or 300 "
+        "news texts.",
+    )
+
+
+class TaskTexts(Section):
+    """Texts of an MTEB task."""
+
+    task: str = Field(min_length=1, description="The distinct texts of this MTEB task.")
+
+
+SOURCES = ("hub", "file", "package", "task")
+
+
+def _tag(value: Any) -> str | None:
+    there = value if isinstance(value, dict) else vars(value) if isinstance(value, Section) else ()
+    return next((key for key in SOURCES if key in there), None)
+
+
+TextSource = Annotated[
+    Annotated[HubTexts, Tag("hub")]
+    | Annotated[FileTexts, Tag("file")]
+    | Annotated[PackageTexts, Tag("package")]
+    | Annotated[TaskTexts, Tag("task")],
+    Discriminator(
+        _tag,
+        custom_error_type="one_of",
+        custom_error_message="one of the keys {keys} is needed",
+        custom_error_context={"keys": ", ".join(SOURCES)},
+    ),
+]
+"""Where the texts of a corpus come from, told apart by its key."""
+
+
+class Filters(Section):
+    """Which texts are left out, in this order."""
+
+    drop_headings: bool = Field(
+        default=True,
+        description="Leave out headings as WikiText ( = Title = ) and MediaWiki (== Title ==) "
+        "write them.",
+    )
+    min_tokens: Count = Field(
+        default=30,
+        description="Leave out texts with fewer tokens: words and punctuation marks, counted "
+        "without any model.",
+    )
+    max_tokens: Positive | None = Field(
+        default=None,
+        description="Most tokens of a prompt, at least min_tokens; null for no limit.",
+    )
+    longer: Literal["drop", "cut"] = Field(
+        default="drop",
+        description="Texts with more than max_tokens are left out, or cut after so many.",
+    )
+    drop_duplicates: bool = Field(default=True, description="Keep only the first of equal texts.")
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.max_tokens is not None and self.max_tokens < self.min_tokens:
+            raise ValueError(
+                f"accepted is a max_tokens of at least min_tokens, which is {self.min_tokens}"
+            )
+        return self
+
+
+class Sample(Section):
+    """Which of the texts left are taken."""
+
+    n: Positive | None = Field(
+        default=None,
+        description="Number of prompts; null for all. A larger number keeps the earlier prompts, "
+        "in the same order.",
+    )
+    seed: Seed = Field(default=0, description="Another seed draws other prompts.")
+
+
+class ViewSettings(Section):
+    """Augmented copies of each prompt: nlpaug's SplitAug, RandomCharAug, KeyboardAug in turn."""
+
+    n: Count = Field(
+        default=2,
+        description="Views of each prompt besides the prompt itself; InfoNCE and DiME need 2, "
+        "LiDAR as many as possible (16 in the reference). A larger number keeps the earlier ones.",
+    )
+    seed: Seed = Field(default=0, description="Another seed makes other views.")
+    p: float = Field(
+        default=0.3,
+        gt=0,
+        le=1,
+        description="Share of words, and of the characters of such a word, that each augmenter "
+        "changes.",
+    )
+    cap: Positive | None = Field(
+        default=10,
+        description="Most words, and characters a word, that an augmenter changes; 10 is "
+        "nlpaug's own, null lifts it.",
+    )
+    actions: SomeOf[Action] = Field(
+        default=("substitute",),
+        description="What RandomCharAug may do; one is drawn for each view. The paper lists all "
+        "four, the library's default is substitute.",
+    )
+    on_failure: Literal["error", "drop"] = Field(
+        default="error",
+        description="A prompt without enough distinct views stops the run, or is left out with "
+        "its name in the log.",
+    )
+
+
+class CorpusSettings(Section):
+    """Prompts and their views: ``corpora.<name>``."""
+
+    source: TextSource = Field(
+        description="Where the texts come from; exactly one of hub, file, package, task."
+    )
+    filters: Filters = Field(
+        default=Filters(), description="Which texts are left out, in this order."
+    )
+    sample: Sample = Field(default=Sample(), description="Which of the texts left are taken.")
+    views: ViewSettings = Field(
+        default=ViewSettings(),
+        description="Augmented copies of each prompt (nlpaug's SplitAug, RandomCharAug, "
+        "KeyboardAug in sequence).",
+    )

@@ -1,0 +1,60 @@
+"""The section ``extract``: how models are run, and what is kept of each layer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from layerwise.config.base import Distinct, Positive, Section, SomeOf
+from layerwise.config.models import Dtype, Readout, Tokens
+
+Protocol = Literal["paper", "reference"]
+Sublayer = Literal["input_norm", "mixer", "mixer_residual", "mlp"]
+
+
+class ExtractSettings(Section):
+    """How models are run, and what is kept of each layer."""
+
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:[0-9][0-9]?[0-9]?)?)$",
+        description="auto, cpu, cuda or cuda:N; auto takes a GPU if there is one and says so in "
+        "the log.",
+    )
+    dtype: Dtype = Field("float32", description="Type that the model computes in.")
+    readout: Readout = Field(
+        "residual",
+        description="residual: the stream after each block; final_norm: the model's last norm "
+        "applied to each; output: the last layer as the model hands it out, the others as they "
+        "are.",
+    )
+    tokens: SomeOf[Tokens] = Field(
+        ("all", "drop_first"), description="Which tokens of a prompt count, side by side."
+    )
+    protocols: SomeOf[Protocol] = Field(
+        ("paper", "reference"),
+        description="How token states are normalised before they are pooled, side by side.",
+    )
+    spectra: bool = Field(
+        True,
+        description="Whether each prompt's token spectrum is computed; prompt entropy needs it.",
+    )
+    curvature: bool = Field(True, description="Whether each prompt's curvature is computed.")
+    sublayers: Distinct[Sublayer] = Field(
+        (),
+        description="Parts of each block that are kept beside its output; a model without one of "
+        "them (Mamba has no MLP, BERT no input norm) leaves it out and says so.",
+    )
+    keep_states: int = Field(
+        0,
+        ge=0,
+        le=1_000_000,
+        description="Of how many prompts, from the first, the token states themselves are kept, "
+        "for a reader's own analyses.",
+    )
+    batch_tokens: Positive | None = Field(
+        None,
+        description="Tokens in a batch, pads included; null for what suits the device.",
+    )
+    threads: int = Field(2, ge=1, le=1024, description="CPU threads of a job.")

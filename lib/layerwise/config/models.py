@@ -1,0 +1,207 @@
+"""The sections ``models`` and ``nano``: where models come from and how each is run."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import Discriminator, Field, Tag, ValidationInfo, WithJsonSchema, field_validator
+
+from layerwise.config.base import (
+    NAME,
+    Distinct,
+    Name,
+    Positive,
+    Section,
+    Seed,
+    SomeOf,
+)
+from layerwise.models import revisions as shorthands
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+Tokens = Literal["all", "drop_first", "drop_sinks"]
+Pooling = Literal["mean", "weighted_mean", "max", "last_token", "cls"]
+Readout = Literal["residual", "final_norm", "output"]
+
+S = TypeVar("S", bound=Section)
+
+
+class HubSource(Section):
+    """A model on the Hugging Face hub."""
+
+    hub: str = Field(
+        min_length=1,
+        description="Name on the Hugging Face hub. Revisions are its branches and tags.",
+    )
+    gguf_file: str | None = Field(None, description="Name of the GGUF file in the repository.")
+
+
+class FolderSource(Section):
+    """A model in a local folder."""
+
+    folder: str = Field(
+        min_length=1,
+        description="Path of a Hugging Face folder; {revision} in it stands for the revision.",
+    )
+    gguf_file: str | None = Field(None, description="Name of the GGUF file in the folder.")
+
+
+class PackageSource(Section):
+    """A model in an installed Python package."""
+
+    package: str = Field(
+        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$",
+        description="Name of an installed Python package that holds the model.",
+    )
+    path: str = Field(".", description="Folder in the package.")
+    gguf_file: str | None = Field(None, description="Name of the GGUF file in the folder.")
+
+
+class HubAdapter(Section):
+    """An adapter on the Hugging Face hub."""
+
+    hub: str = Field(min_length=1, description="Name on the Hugging Face hub.")
+    revision: str = Field("main", min_length=1, description="Branch, tag or commit.")
+
+
+class FolderAdapter(Section):
+    """An adapter in a local folder."""
+
+    folder: str = Field(min_length=1, description="Path of the adapter's folder.")
+
+
+def _one_of(*keys: str) -> Discriminator:
+    """Tells sources apart by which of the keys is there."""
+
+    def kind(value: Any) -> str | None:
+        there = value if isinstance(value, dict) else getattr(value, "__dict__", ())
+        return next((key for key in keys if key in there), None)
+
+    listed = ", ".join(keys)
+    return Discriminator(
+        kind,
+        custom_error_type="one_of",
+        custom_error_message="one of the keys {keys} is needed",
+        custom_error_context={"keys": listed},
+    )
+
+
+Source = Annotated[
+    Annotated[HubSource, Tag("hub")]
+    | Annotated[FolderSource, Tag("folder")]
+    | Annotated[PackageSource, Tag("package")],
+    _one_of("hub", "folder", "package"),
+]
+"""Where a model comes from."""
+
+Adapter = Annotated[
+    Annotated[HubAdapter, Tag("hub")] | Annotated[FolderAdapter, Tag("folder")],
+    _one_of("hub", "folder"),
+]
+"""Where an adapter comes from."""
+
+Revisions = Annotated[
+    SomeOf[Name],
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {
+                    "type": "array",
+                    "items": {"type": "string", "pattern": NAME},
+                    "minItems": 1,
+                    "uniqueItems": True,
+                },
+                {"enum": list(shorthands.SHORTHANDS)},
+            ]
+        }
+    ),
+]
+
+
+class Model(Section):
+    """A model, its checkpoints, and how it is run."""
+
+    source: Source = Field(description="Where the model comes from.")
+    revisions: Revisions = Field(
+        ("main",),
+        description="The checkpoints, in order of training. For EleutherAI/pythia-… also 'all' "
+        "(154) or 'log' (20, evenly on a log scale).",
+    )
+    max_length: Positive | None = Field(
+        None, description="Longest prompt in tokens; null for what the model takes."
+    )
+    special_tokens: bool = Field(
+        True, description="Whether the tokenizer adds its special tokens (BOS, CLS, SEP)."
+    )
+    trust_remote_code: bool = Field(
+        False, description="Whether code that comes with the model may be run."
+    )
+    device_map: Literal["auto"] | None = Field(
+        None,
+        description="auto spreads a model that is larger than one GPU over all that are visible.",
+    )
+    bidirectional: bool = Field(
+        False, description="Whether a decoder's tokens see later ones too, as in LLM2Vec."
+    )
+    adapters: Distinct[Adapter] = Field(
+        (),
+        description="LoRA adapters (PEFT, safetensors), merged into the weights one after "
+        "another.",
+    )
+    dtype: Dtype | None = Field(
+        None, description="Type that this model computes in; null for extract.dtype."
+    )
+    batch_tokens: Positive | None = Field(
+        None,
+        description="Tokens in a batch of this model, pads included; null for "
+        "extract.batch_tokens.",
+    )
+    tokens: SomeOf[Tokens] | None = Field(
+        None, description="Which tokens of a prompt count for this model; null for the section's."
+    )
+    poolings: SomeOf[Pooling] | None = Field(
+        None, description="Poolings this model is scored with; null for scoring.poolings."
+    )
+    readouts: SomeOf[Readout] | None = Field(
+        None, description="Readouts this model is scored with; null for scoring.readouts."
+    )
+
+    @field_validator("revisions", mode="before")
+    @classmethod
+    def _expanded(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, str):
+            return tuple(value) if isinstance(value, list) else value
+        source = info.data.get("source")
+        return shorthands.checkpoints(value, source.hub if isinstance(source, HubSource) else "")
+
+    def over(self, section: S) -> S:
+        """A section's settings with this model's own in place of its.
+
+        Parameters
+        ----------
+        section : Section
+            One that says how models are run: it has some of the keys ``dtype``,
+            ``batch_tokens``, ``tokens``, ``poolings``, ``readouts``.
+        """
+        own: dict[str, Any] = {
+            key: value
+            for key in ("dtype", "batch_tokens", "tokens", "poolings", "readouts")
+            if key in type(section).model_fields and (value := getattr(self, key)) is not None
+        }
+        return section.model_copy(update=own)
+
+
+class Nano(Section):
+    """A small model trained on the quickstart's Wikipedia text."""
+
+    architecture: Literal["gpt_neox", "mamba2"] = Field(description="Kind of model.")
+    layers: int = Field(6, ge=1, le=1000, description="Number of blocks.")
+    hidden: int = Field(128, ge=32, le=65536, multiple_of=32, description="Hidden width.")
+    vocabulary: int = Field(2048, ge=300, le=1_000_000, description="Size of the BPE vocabulary.")
+    context: int = Field(128, ge=16, le=1_000_000, description="Tokens in a training window.")
+    batch: int = Field(8, ge=1, le=1_000_000, description="Windows in a training step.")
+    train_steps: Positive = Field(
+        512,
+        description="Steps of the whole training; the learning rate's schedule ends there.",
+    )
+    learning_rate: float = Field(0.003, gt=0, le=1, description="Peak learning rate of AdamW.")
+    seed: Seed = Field(0, description="Seed of weights and of the order of the windows.")

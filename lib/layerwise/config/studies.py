@@ -1,0 +1,418 @@
+"""The studies of a config: what each shows, and whether the config can give it that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from layerwise.config.association import OWN_TEXTS, Direction, Measure, Normalization, Protocol
+from layerwise.config.base import Alpha, Count, Name, Section, Seed, SomeOf
+from layerwise.errors import LayerwiseError, closest
+from layerwise.figures.kinds import (
+    DIMENSIONS,
+    KINDS,
+    ROLES,
+    Kind,
+    needs,
+    refuse,
+    roles_of,
+    without_role,
+)
+
+KindName = Literal[
+    "curves", "score_by_depth", "metrics_by_depth", "metrics_over_checkpoints", "model_overview",
+    "token_choice", "checkpoint_heatmap", "scores_over_checkpoints", "task_heatmap",
+    "metric_vs_score", "layer_choice", "association_strength", "value_distribution", "power_law",
+]  # fmt: skip
+Tokens = Literal["all", "drop_first", "drop_sinks"]
+Sublayer = Literal["block", "input_norm", "mixer", "mixer_residual", "mlp"]
+
+
+def _several(value: tuple[str, ...]) -> tuple[str, ...]:
+    if len(set(value)) < len(value):
+        raise ValueError("once")
+    return value
+
+
+Role = str | Annotated[tuple[str, ...], AfterValidator(_several)] | None
+
+
+class MetricChoice(Section):
+    """One metric in one variant."""
+
+    metric: str = Field(description="Name of the metric.")
+    protocol: Protocol | None = Field(
+        default=None, description="Formulas as printed (paper), or as the released code has them."
+    )
+    alpha: Alpha | None = Field(default=None, description="Order of the entropy; inf for infinity.")
+    normalization: Normalization | None = Field(default=None, description="Normalisation of the entropy.")
+    direction: Direction | None = Field(
+        default=None,
+        description="1 if higher is better, -1 if lower, in this study; by default what "
+        "association.directions says, and else what the metric declares.",
+    )
+
+
+class Study(Section):
+    """A figure with its table. What it needs of models, corpora and tasks is computed, no more."""
+
+    kind: KindName = Field(
+        description="Which figure: "
+        + "; ".join(f"{name} ({kind.about})" for name, kind in KINDS.items())
+        + "."
+    )
+    published: Name | None = Field(
+        default=None, description="Draw these published tables, in place of the config's own models."
+    )
+    models: SomeOf[Name] | None = Field(
+        default=None, description="Models, in the order of the panels; null for all that the config has."
+    )
+    revisions: Literal["last", "all"] | SomeOf[Name] | None = Field(
+        default=None,
+        description="Checkpoints: last, all, or a list; null for the last of each model, or all in "
+        "studies of checkpoints. The order is that of the models' own lists.",
+    )
+    corpora: SomeOf[Name] | None = Field(
+        default=None,
+        description="Corpora the metrics are computed on; null for all. 'task texts' stands for "
+        "all corpora that are a task's own texts: each task is then set against the metrics on "
+        "its texts.",
+    )
+    tasks: SomeOf[Name] | None = Field(
+        default=None, description="Tasks that the mean score is over; null for all of the config."
+    )
+    task_types: SomeOf[str] | None = Field(
+        default=None, description="Task types that the mean score is over, such as STS; null for all."
+    )
+    tokens: SomeOf[Tokens] | None = Field(
+        default=None, description="Token choices to show; null for all that were extracted."
+    )
+    pooling: str | SomeOf[str] = Field(
+        default="mean",
+        description="How the scored embeddings were pooled, as in scoring.poolings; 'mean, "
+        "final_norm' is that readout where several were scored. Several are told apart as "
+        "readings.",
+    )
+    sublayers: SomeOf[Sublayer] | None = Field(
+        default=None,
+        description="Parts of blocks in place of the layers themselves (block); null for the "
+        "layers, or for all parts where sublayer has a role.",
+    )
+    y: SomeOf[Literal["scores", "metrics"]] | None = Field(
+        default=None, description="What studies of the kind curves draw; null for the metrics."
+    )
+    metrics: Annotated[tuple[str | MetricChoice, ...], Field(min_length=1)] | None = Field(
+        default=None,
+        description="Metrics to draw, by name or as an object that also names the variant; null "
+        "for the kind's own choice.",
+    )
+    protocol: Protocol | SomeOf[Protocol] | None = Field(
+        default=None,
+        description="Protocol of the metrics given by name alone; null for paper, or the only one "
+        "that is computed. A list needs a role, as it does below.",
+    )
+    alpha: Alpha | SomeOf[Alpha] | None = Field(
+        default=None,
+        description="Alpha of the metrics given by name alone; null for 1, or the only one that is "
+        "computed. Metrics without an alpha are drawn whatever it is.",
+    )
+    normalization: Normalization | SomeOf[Normalization] | None = Field(
+        default=None, description="Normalisation of the metrics given by name alone; null for raw."
+    )
+    measure: Measure | Literal["all"] | None = Field(
+        default=None,
+        description="Association written above the panels of metric_vs_score ('all' writes every "
+        "one), or drawn by association_strength; null for the first of association.measures.",
+    )
+    row: Role = Field(default=None, description="Dimension, or dimensions, of the rows of panels.")
+    column: Role = Field(default=None, description="Dimension, or dimensions, of the columns of panels.")
+    colour: Role = Field(default=None, description="Dimension, or dimensions, that colours mean.")
+    dashes: Role = Field(default=None, description="Dimension, or dimensions, that dashes mean.")
+    ordered: bool = Field(
+        default=False,
+        description="Whether what the colours mean are steps of one thing, such as models ever "
+        "larger, and gets an ordered scale; checkpoints and alphas always do.",
+    )
+    resamples: Count = Field(
+        default=1000, description="Bootstrap samples of the tasks, for the intervals of mean scores."
+    )
+    seed: Seed = Field(default=0, description="Seed of that bootstrap.")
+
+    @property
+    def roles(self) -> dict[str, tuple[str, ...]]:
+        """The roles that the study itself gives, each with its dimensions."""
+        given = {role: getattr(self, role) for role in ROLES}
+        return {r: several(v) for r, v in given.items() if v is not None}
+
+    @property
+    def curves(self) -> tuple[MetricChoice, ...] | None:
+        """The metrics shown, in the study's variant where they name none; None for all there are.
+
+        A metric stands there once for each protocol, alpha and normalisation of the study.
+        """
+        names: Sequence[str | MetricChoice] | None = self.metrics
+        if names is None:
+            names = KINDS[self.kind].metrics
+        return None if names is None else self.variants(names)
+
+    def variants(self, names: Iterable[str | MetricChoice]) -> tuple[MetricChoice, ...]:
+        """Metrics in the study's variant, or variants, where they name none."""
+        found = []
+        for name in names:
+            one = MetricChoice(metric=name) if isinstance(name, str) else name
+            for protocol in several(one.protocol or self.protocol) or (None,):
+                for alpha in several(one.alpha or self.alpha) or (None,):
+                    for normal in several(one.normalization or self.normalization) or (None,):
+                        variant = {"protocol": protocol, "alpha": alpha, "normalization": normal}
+                        found.append(one.model_copy(update=variant))
+        return tuple(found)
+
+    @property
+    def directions(self) -> dict[str, int]:
+        """The better ends that the study itself gives."""
+        chosen = [m for m in self.metrics or () if isinstance(m, MetricChoice)]
+        return {m.metric: m.direction for m in chosen if m.direction is not None}
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    """One value or several of them, as a tuple; empty for None."""
+    if value is None:
+        return ()
+    return value if isinstance(value, tuple) else (value,)
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a config offers, per dimension; None where nobody knows, and nothing is checked.
+
+    Attributes
+    ----------
+    models : mapping of model to its checkpoints, first to last
+    corpora : sequence of str
+    tasks : mapping of task to its type, or to None
+    tokens : sequence of str
+    poolings : sequence of str
+        As `Study.pooling` names them: with the readout, if several are scored (``mean, output``).
+    sublayers : sequence of str
+        Those extracted; with ``block``, which always is.
+    protocols, alphas, normalizations : sequence
+        Those computed.
+    metrics : sequence of str
+        Those computed, or computable from what is extracted.
+    measures : sequence of str
+        `association.measures`.
+    own_texts : mapping of corpus to task
+        Corpora whose source is a task, and `association.own_texts`.
+    more : mapping of dimension to values
+        Further dimensions, such as what a corpus is perturbed by.
+    """
+
+    models: Mapping[str, Sequence[str]] | None = None
+    corpora: Sequence[str] | None = None
+    tasks: Mapping[str, str | None] | None = None
+    tokens: Sequence[str] | None = None
+    poolings: Sequence[str] | None = None
+    sublayers: Sequence[str] | None = None
+    protocols: Sequence[str] | None = None
+    alphas: Sequence[float] | None = None
+    normalizations: Sequence[str] | None = None
+    metrics: Sequence[str] | None = None
+    measures: Sequence[str] | None = None
+    own_texts: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Sequence[object]] = field(default_factory=dict)
+
+
+def corpora_of(
+    study: Study, known: Sequence[str], own_texts: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The corpora whose metrics a study reads, `OWN_TEXTS` spelled out.
+
+    Without any named, all that there are.
+    """
+    found: dict[str, None] = {}
+    for name in study.corpora or tuple(known):
+        found.update(dict.fromkeys(own_texts if name == OWN_TEXTS else (name,)))
+    return tuple(found)
+
+
+def revisions_of(study: Study, checkpoints: Sequence[str]) -> tuple[str, ...]:
+    """The checkpoints of one model that a study shows, in the model's own order."""
+    wanted = study.revisions or KINDS[study.kind].revisions
+    if wanted == "last":
+        return tuple(checkpoints[-1:])
+    return tuple(r for r in checkpoints if wanted == "all" or r in wanted)
+
+
+def check(study: Study, known: Known) -> None:
+    """Refuse a study that the config cannot feed, or that would mix what it has no place for.
+
+    Raises
+    ------
+    LayerwiseError
+        In one sentence: what is asked for, what there is, how to mend it.
+    """
+    kind = KINDS[study.kind]
+    tables = needs(study)
+    if "metrics" not in tables and "scores" not in tables and not kind.needs:
+        return
+    of_metrics = {"metrics", "prompts", "associations", "choices"} & set(tables)
+    of_scores = {"scores", "associations", "choices"} & set(tables)
+    _something("models", known.models, study)
+    _among("model", study.models, known.models)
+    _dimensions(study, known)
+    counts = _checkpoints(study, known, kind)
+    if of_metrics:
+        _something("corpora", known.corpora, study)
+        counts |= _of_metrics(study, known)
+    if of_scores:
+        _something("tasks", known.tasks, study)
+        _of_scores(study, known)
+    _of_the_kind(study, known, kind)
+    roles = roles_of(study, several="revision" in counts)
+    if "sublayer" not in {d for v in roles.values() for d in v} and not study.sublayers:
+        counts.pop("sublayer", None)
+    tokens = study.tokens or known.tokens or ()
+    poolings = several(study.pooling) if of_scores else ()
+    counts |= {"tokens": tuple(tokens), "pooling": poolings}
+    if study.kind in ("layer_choice", "association_strength"):
+        counts.pop("tokens")  # every reading of its scores has a column
+    for dimension in without_role({d: len(v) for d, v in counts.items()}, roles):
+        raise refuse(study, dimension, _listed(counts[dimension]))
+
+
+def _something(what: str, there: Any, study: Study) -> None:
+    if there is not None and not there:
+        raise LayerwiseError(
+            f"A study of kind {study.kind} needs {what}, and the config has none."
+        )
+
+
+def _among(what: str, wanted: Any, there: Iterable[Any] | None) -> None:
+    if there is None:
+        return
+    names = list(there)
+    for name in several(wanted):
+        if name not in names:
+            raise LayerwiseError(
+                f"This study asks for the {what} {_said(name)}{closest(str(name), map(str, names))}"
+                f", and the config has {_listed(names) or 'none'}."
+            )
+
+
+def _dimensions(study: Study, known: Known) -> None:
+    there = [*DIMENSIONS, *known.more]
+    for role, dimensions in study.roles.items():
+        for name in dimensions:
+            if name not in there:
+                raise LayerwiseError(
+                    f"There is no dimension {name!r}{closest(name, there)} to be the {role}; there "
+                    f"are {', '.join(there)}."
+                )
+
+
+def _checkpoints(study: Study, known: Known, kind: Kind) -> dict[str, tuple[Any, ...]]:
+    if known.models is None:
+        several_named = len(study.revisions or ()) if isinstance(study.revisions, tuple) else 0
+        return {"revision": several(study.revisions)} if several_named > 1 else {}
+    chosen = {m: known.models[m] for m in study.models or known.models}
+    shown = {m: revisions_of(study, r) for m, r in chosen.items()}
+    if isinstance(study.revisions, tuple):
+        everywhere = dict.fromkeys(r for revisions in chosen.values() for r in revisions)
+        _among("checkpoint", study.revisions, everywhere)
+    empty = [m for m, r in shown.items() if not r]
+    if empty and study.models is not None:
+        raise LayerwiseError(
+            f"{_listed(empty)} has none of the checkpoints {_listed(several(study.revisions))}; "
+            "take it out of `models`, or name some of its checkpoints."
+        )
+    longest = max(shown.values(), key=len)
+    if kind.checkpoints and len(longest) < 2:
+        raise LayerwiseError(
+            f"A study of kind {study.kind} needs a model with two or more checkpoints under "
+            f"`revisions`; {_listed(shown)} has one."
+        )
+    models = tuple(m for m, r in shown.items() if r and (len(r) > 1 or not kind.checkpoints))
+    found: dict[str, tuple[Any, ...]] = {"model": models}
+    return found | ({"revision": longest} if len(longest) > 1 else {})
+
+
+def _of_metrics(study: Study, known: Known) -> dict[str, tuple[Any, ...]]:
+    corpora = study.corpora or tuple(known.corpora or ())
+    if OWN_TEXTS in corpora:
+        if study.kind not in ("metric_vs_score", "layer_choice", "association_strength"):
+            raise LayerwiseError(
+                f"{OWN_TEXTS!r} sets each task against the metrics on its own texts, which a study "
+                f"of kind {study.kind} does not; name corpora."
+            )
+        if not known.own_texts:
+            raise LayerwiseError(
+                f"This study asks for {OWN_TEXTS!r}, and no corpus is a task's own texts; give one "
+                "the source {task: …}, or name it under association.own_texts."
+            )
+    _among("corpus", study.corpora, [*(known.corpora or corpora), OWN_TEXTS])
+    _among("choice of tokens", study.tokens, known.tokens)
+    _among("sublayer", study.sublayers, known.sublayers)
+    curves = study.curves or ()
+    _among("metric", tuple(c.metric for c in curves), known.metrics)
+    for name, column in (
+        ("protocol", known.protocols), ("alpha", known.alphas),
+        ("normalization", known.normalizations),
+    ):  # fmt: skip
+        asked = (*several(getattr(study, name)), *(getattr(c, name) for c in curves))
+        _among(name, tuple(v for v in asked if v is not None), column)
+    counts: dict[str, tuple[Any, ...]] = {
+        "corpus": corpora,
+        "sublayer": study.sublayers or tuple(known.sublayers or ()),
+        "y": tuple(dict.fromkeys(c.metric for c in curves)),
+    }
+    for name in ("protocol", "alpha", "normalization"):
+        values = dict.fromkeys(several(getattr(study, name)))
+        if len(values) > 1:  # variants that metrics name themselves are metrics of their own
+            counts[name] = tuple(values)
+    return counts | {d: tuple(v) for d, v in known.more.items()}
+
+
+def _of_scores(study: Study, known: Known) -> None:
+    _among("task", study.tasks, known.tasks)
+    _among("pooling", study.pooling, known.poolings)
+    types = set((known.tasks or {}).values())
+    if known.tasks is not None and None not in types:
+        chosen = {known.tasks[t] for t in study.tasks or known.tasks}
+        _among("task type", study.task_types, sorted(t for t in chosen if t))
+
+
+def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
+    if study.y is not None and study.kind != "curves":
+        raise LayerwiseError(
+            f"A study of kind {study.kind} has its own y, {' and '.join(kind.needs)}; `y` is for "
+            "the kind curves."
+        )
+    metrics = study.curves or ()
+    if "y" in kind.one and len(metrics) > 1:
+        raise LayerwiseError(
+            f"A study of kind {study.kind} shows one metric, this one names {len(metrics)}: "
+            f"{_listed(m.metric for m in metrics)}."
+        )
+    if "associations" in kind.needs:
+        if len(study.task_types or ()) > 1:
+            raise LayerwiseError(
+                f"A study of kind {study.kind} takes one task type or all of them; "
+                f"{_listed(study.task_types or ())} came."
+            )
+        _among("measure", () if study.measure == "all" else study.measure, known.measures)
+        if study.measure == "all" and study.kind == "association_strength":
+            raise LayerwiseError(
+                "A study of kind association_strength draws one measure; name it under `measure`."
+            )
+
+
+def _said(value: Any) -> str:
+    return repr(value) if isinstance(value, str) else f"{value:g}"
+
+
+def _listed(values: Iterable[Any]) -> str:
+    names = [v if isinstance(v, str) else f"{v:g}" for v in values]
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")

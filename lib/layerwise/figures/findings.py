@@ -1,0 +1,475 @@
+"""What the curves of a study say: title, subtitle, caption and the numbers in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerwise.association.curves import last_layer_of
+from layerwise.figures import style
+from layerwise.figures.frames import Rows
+from layerwise.figures.labels import (
+    SUBLAYERS,
+    TOKENS,
+    counted,
+    in_sentence,
+    listing,
+    metric_label,
+    metric_unit,
+    noun_of,
+    percent,
+    reading_label,
+    signed,
+    span,
+    value_label,
+)
+
+VALLEY = 0.1  # how far below both ends, as a share of the curve's largest absolute value
+NEAR = 0.1  # of the depth: what counts as the same place
+TOLD = 12  # curves that a caption describes one by one
+
+Finding = tuple[str, str, str, dict[str, Any]]
+
+MARKS = (
+    "Filled circles are the layers that the metrics themselves pick (the better end, where the "
+    "metric has one; no score is looked at), open circles the last layers."
+)
+SCORE_BANDS = (
+    "Bands are 95 % bootstrap intervals over tasks after each task's own mean over layers is taken "
+    "off, so they speak of differences between layers."
+)
+
+
+def varying(rows: Rows, *, but: Sequence[str] = ("y", "reading")) -> list[str]:
+    """The dimensions with a role that have several values."""
+    placed = [d for v in rows.roles.values() for d in v if d not in but]
+    return [d for d in placed if rows.table[d].nunique() > 1]
+
+
+def noun(rows: Rows) -> str:
+    """What one of several curves is, beside its reading."""
+    dimensions = varying(rows)
+    if "revision" in dimensions:
+        return "checkpoint"
+    return noun_of(dimensions[0]) if len(dimensions) == 1 else "curve" if dimensions else "model"
+
+
+def roles_said(rows: Rows) -> str:
+    """Which dimension is what in the figure, as a sentence."""
+    words = {"row": "row of panels", "column": "panel", "colour": "colour", "dashes": "dash style"}
+    if "y" in rows.roles.get("row", ()):
+        words["column"] = "column of panels"
+    said = []
+    for role, what in words.items():
+        shown = [d for d in rows.roles.get(role, ()) if rows.table[d].nunique() > 1]
+        names = ["score or metric" if d == "y" and rows.scored else "metric" if d == "y"
+                 else noun_of(d) for d in shown]  # fmt: skip
+        if names:
+            said.append(f"a {what} for each {listing(names)}")
+    text = "; ".join(said)
+    return f" There is {text}." if text else ""
+
+
+def left_out_said(rows: Rows) -> str:
+    """What of the tables is not shown, and how many prompts had no value, as sentences."""
+    text = "".join(f" Left out: {name}." for name in rows.left_out)
+    n = int(rows.table["n_left_out"].max()) if _has(rows.table, "n_left_out") else 0
+    return text + (f" Up to {counted(n, 'prompt')} had no value and were left out." if n else "")
+
+
+def _has(table: pd.DataFrame, column: str) -> bool:
+    return column in table and bool(table[column].notna().any())
+
+
+def _tasks(rows: Rows) -> str:
+    numbers = sorted({int(n) for n in rows.table["n_tasks"].dropna()})
+    if len(numbers) == 1:
+        return counted(numbers[0], "task")
+    return f"{numbers[0]}–{numbers[-1]} tasks"
+
+
+def _prompts(rows: Rows) -> str:
+    corpora = [c for c in rows.values("corpus") if c]
+    on = listing(corpora) if len(corpora) < 4 else f"{len(corpora)} corpora"
+    n = rows.table["n"].dropna()
+    # Published tables do not say on how many prompts they are.
+    return f"{span(n.tolist())} prompts of {on}" if len(n) and n.max() > 0 else on
+
+
+def _metrics(rows: Rows) -> str:
+    return listing(list(dict.fromkeys(metric_label(m.metric) for m in rows.metrics)))
+
+
+def _variant(rows: Rows) -> str:
+    protocols = [p for p in rows.values("protocol") if p]
+    return f", protocol {listing(protocols)}"
+
+
+def curves_of(table: pd.DataFrame, rows: Rows, y: int = 0) -> Iterable[pd.DataFrame]:
+    """The curves of one y, in the order in which they are shown."""
+    mine = table[table["y"] == y]
+    placed = [d for v in rows.roles.values() for d in v if d != "y"]
+    keys = list(dict.fromkeys(["model", "revision", *placed, "reading"]))
+    if mine.empty:
+        return
+    ranks = {d: {v: i for i, v in enumerate(rows.values(d))} for d in keys}
+    groups = {tuple(map(str, k)): part for k, part in mine.groupby(keys, dropna=False, sort=False)}
+    for key in sorted(groups, key=lambda k: [ranks[d][v] for d, v in zip(keys, k, strict=True)]):
+        yield groups[key].sort_values("layer")
+
+
+def best_rows(rows: Rows) -> pd.DataFrame:
+    """The rows with the best score of each curve."""
+    return rows.table[(rows.table["y"] == 0) & rows.table["best"]]
+
+
+def _summary(curve: pd.DataFrame) -> dict[str, Any]:
+    best, last = curve[curve["best"]].iloc[0], curve[curve["depth"] == 1]
+    return {
+        "model": str(best["model"]),
+        "revision": str(best["revision"]),
+        "reading": str(best["reading"]),
+        "best_layer": int(best["layer"]),
+        "n_layers": len(curve),
+        "last_layer": last_layer_of(curve),
+        "best_depth": float(best["depth"]),
+        "best_score": float(best["value"]),
+        "last_score": None if last.empty else float(last["value"].iloc[0]),
+    }
+
+
+def notes(table: pd.DataFrame, rows: Rows) -> list[str]:
+    """The best and the last layer of each curve of a panel, in small print."""
+    dashes = rows.roles.get("dashes", ())
+    strokes = [", ".join(k) for k in rows.keys("dashes")]
+    lines = []
+    for curve in curves_of(table, rows):
+        s = _summary(curve)
+        against = (
+            "no score of the last" if s["last_score"] is None
+            else "the last" if s["best_layer"] == s["last_layer"]
+            else f"last {100 * s['last_score']:.1f}"
+        )  # fmt: skip
+        name = ", ".join(str(curve[d].iloc[0]) for d in dashes)
+        stroke = f"{style.stroke_of(name, strokes)[1]}  " if len(strokes) > 1 else ""
+        lines.append(
+            f"{stroke}best {100 * s['best_score']:.1f} (layer {s['best_layer']} of "
+            f"{s['last_layer']}), {against}"
+        )
+    return lines
+
+
+def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG001
+    """In how many models (or checkpoints, tasks, …) a layer before the last is the best."""
+    found = []
+    for curve in curves_of(rows.table, rows):
+        others = {d: str(curve[d].iloc[0]) for d in varying(rows, but=("y", "model", "reading"))}
+        found.append({**_summary(curve), **others})
+    by_reading = {}
+    for choice in rows.values("reading"):
+        # Whether a layer beats a last one without a score isn't known.
+        mine = [s for s in found if s["reading"] == choice and s["last_score"] is not None]
+        by_reading[choice] = {
+            "n": len(mine),
+            "before_last": sum(s["best_layer"] < s["last_layer"] for s in mine),
+            "intermediate": sum(0 < s["best_layer"] < s["last_layer"] for s in mine),
+        }
+    what = noun(rows)
+    if len(found) == 1:
+        title = _title_of_one(found[0])
+    else:
+        parts: list[str] = []
+        for choice, f in by_reading.items():
+            of = counted(f["n"], what) if not parts else str(f["n"])
+            how = reading_label(choice, sentence=True)
+            parts.append(f"in {f['before_last']} of {of} {how}")
+        title = f"An earlier layer beats the last one {listing(parts)}"
+    shown = varying(rows)
+    told = [
+        f"{_name(s, shown)} ({reading_label(s['reading'])}): best at layer {s['best_layer']} of "
+        f"{s['last_layer']} ({percent(s['best_depth'])} depth) with {100 * s['best_score']:.2f}, "
+        + (
+            "last layer without a score"
+            if s["last_score"] is None
+            else f"last layer {100 * s['last_score']:.2f}"
+        )
+        for s in found
+    ]
+    told = told if len(told) <= TOLD else [
+        f"the best of all is layer {s['best_layer']} of {_name(s, shown)} "
+        f"({reading_label(s['reading'])}) with {100 * s['best_score']:.2f}"
+        for s in [max(found, key=lambda s: float(s["best_score"]))]
+    ]  # fmt: skip
+    said = "; ".join(told)
+    caption = (
+        f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's layers; "
+        "layer 0 is the embedding output. Filled circle: best layer; open circle: last layer. "
+        f"{SCORE_BANDS}{roles_said(rows)}{left_out_said(rows)} {said[:1].upper()}{said[1:]}."
+    )
+    subtitle = (
+        f"Mean main score over {_tasks(rows)} by depth. "
+        "Bands: 95 % bootstrap over tasks, level differences between tasks removed."
+    )
+    groups = [d for d in ("task", "task_type") if d in varying(rows)]
+    if groups:
+        n = counted(rows.table[groups[0]].nunique(), noun_of(groups[0]))
+        subtitle = f"Main score, by depth, of each of {n}. " + (
+            "Bands: the evaluator's 95 % interval, where it gives one."
+            if groups[0] == "task"
+            else "Bands: 95 % bootstrap over the tasks of a type, level differences removed; of a "
+            "single task, the evaluator's own interval."
+        )
+    facts = {"layers": found, "n_tasks": sorted({int(n) for n in rows.table["n_tasks"].dropna()}),
+             "by_reading": by_reading}  # fmt: skip
+    return title, subtitle, caption, facts
+
+
+def _name(summary: Mapping[str, Any], shown: Sequence[str]) -> str:
+    more = [value_label(d, summary[d]) for d in shown if d != "model"]
+    return " ".join([str(summary["model"]), *(f"at {m}" for m in more)])
+
+
+def _title_of_one(s: Mapping[str, Any]) -> str:
+    if s["last_score"] is None:
+        return f"Layer {s['best_layer']} of {s['model']} is its best; the last has no score"
+    if s["best_layer"] == s["last_layer"]:
+        return f"The last layer of {s['model']} is its best"
+    return (
+        f"Layer {s['best_layer']} of {s['model']} is its best, "
+        f"{100 * (s['best_score'] - s['last_score']):.1f} points above the last"
+    )
+
+
+def _metric_words(rows: Rows, line: str) -> tuple[str, str]:
+    """Subtitle and caption of studies of metrics alone."""
+    caption = (
+        f"{_metrics(rows)} by depth in per cent of the layers (0 is the embedding output), on "
+        f"{_prompts(rows)}{_variant(rows)}{line}.{roles_said(rows)} Bands are 95 % intervals, "
+        f"value ± 1.96 standard errors over prompts.{left_out_said(rows)} {MARKS}"
+    )
+    return f"By depth, on {_prompts(rows)}. Bands: ± 1.96 standard errors.", caption
+
+
+def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
+    """In how many curves of the first metric there is a minimum between the ends."""
+    if rows.roles.get("colour") == ("revision",):
+        return training(rows, directions)
+    if "sublayer" in rows.roles.get("colour", ()):
+        return parts_of_blocks(rows)
+    first = min(rows.table["y"])
+    found: dict[str, dict[str, float | None]] = {r: {} for r in rows.values("reading")}
+    for curve in curves_of(rows.table, rows, first):
+        shown = varying(rows) or ["model"]
+        name = ", ".join(str(curve[d].iloc[0]) for d in shown)
+        where = valley(curve["depth"], curve["value"])
+        found[str(curve["reading"].iloc[0])][name] = where
+    label = metric_label(rows.metrics[0].metric)
+    parts: list[str] = []
+    for choice, depths in found.items():
+        n = sum(v is not None for v in depths.values())
+        of = counted(len(depths), noun(rows)) if not parts else str(len(depths))
+        parts.append(f"in {n} of {of} {reading_label(choice, sentence=True)}")
+    subtitle, caption = _metric_words(rows, "")
+    caption += (
+        " A valley is a minimum between the ends that lies below both by more than "
+        f"{100 * VALLEY:.0f} % of the curve's largest absolute value."
+    )
+    facts = {"metric": rows.metrics[0].metric, "valley_at": found,
+             "n_prompts": span(rows.table["n"].tolist())}  # fmt: skip
+    return f"{label} has a valley between its ends {listing(parts)}", subtitle, caption, facts
+
+
+def valley(depth: pd.Series[float], value: pd.Series[float]) -> float | None:
+    """Depth of a valley between the ends of a curve, or None.
+
+    A valley lies below both ends by more than `VALLEY` of the curve's largest absolute value.
+    """
+    v = value.to_numpy(dtype=float)
+    if not np.isfinite(v).any():
+        return None
+    lowest = int(np.nanargmin(v))
+    deep = min(v[0], v[-1]) - v[lowest]
+    if 0 < lowest < len(v) - 1 and deep > VALLEY * np.nanmax(np.abs(v)):
+        return float(depth.iloc[lowest])
+    return None
+
+
+def parts_of_blocks(rows: Rows) -> Finding:
+    """At which part of the blocks the first metric is lowest and highest, over the layers."""
+    table = rows.table
+    reading = rows.values("reading")[0]
+    # Parts of blocks begin at layer 1: a mean over layers must be over the same ones.
+    head = table[
+        (table["y"] == table["y"].min()) & (table["reading"] == reading) & (table["layer"] > 0)
+    ]
+    means = {str(k): float(v) for k, v in head.groupby("sublayer")["value"].mean().items()}
+    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
+    title = (
+        f"{metric_label(rows.metrics[0].metric)}, averaged over the layers of "
+        f"{listing(rows.values('model'))}, is lowest at “{SUBLAYERS[low]}” "
+        f"({means[low]:.2f}) and highest at “{SUBLAYERS[high]}” ({means[high]:.2f})"
+    )
+    subtitle, caption = _metric_words(
+        rows, "; the layers themselves begin with 0, the parts of blocks with 1"
+    )
+    return title, f"Parts of each block. {subtitle}", caption, {"mean_over_layers": means}
+
+
+def training(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG001
+    """Where the first metric changes most between the first and the last checkpoint."""
+    table, changes = rows.table, []
+    first, reading = table["y"].min(), rows.values("reading")[0]
+    for model in rows.values("model"):
+        part = table[
+            (table["model"] == model) & (table["y"] == first) & (table["reading"] == reading)
+        ]
+        ordered = rows.order.checkpoints(model, part["revision"].unique())
+        if len(ordered) < 2:
+            continue
+        wide = part.pivot_table(index=["layer", "depth"], columns="revision", values="value")
+        start, end = wide[ordered[0]], wide[ordered[-1]]
+        where = int(np.argmax((end - start).abs()))
+        layers, depths = (wide.index.get_level_values(n).to_numpy() for n in ("layer", "depth"))
+        changes.append(
+            {
+                "model": model,
+                "layer": int(layers[where]),
+                "depth": float(depths[where]),
+                "first": float(start.iloc[where]),
+                "last": float(end.iloc[where]),
+            }
+        )
+    metric = rows.metrics[0]
+    unit = metric_unit(metric.metric, metric.normalization or "raw")
+    unit = f" {unit}" if unit else ""
+    told = [
+        f"from {c['first']:.2f} to {c['last']:.2f}{unit} at layer {c['layer']} of {c['model']}"
+        for c in changes
+    ]
+    names = rows.values("revision")
+    steps = f"{counted(len(names), 'checkpoint')} from {names[0]} to {names[-1]}"
+    _, caption = _metric_words(rows, f"; one line a checkpoint: {steps}")
+    caption += (
+        f" The title gives the layer with the largest change of {in_sentence(metric.metric)} "
+        f"({reading_label(reading)}) between a model's first and its last checkpoint."
+    )
+    facts = {"metric": metric.metric, "reading": reading, "checkpoints": names,
+             "largest_change": changes}  # fmt: skip
+    return (
+        f"Training moves {in_sentence(metric.metric)} most {listing(told)}",
+        f"By depth, a line per checkpoint ({steps}), on {_prompts(rows)}. "
+        "Bands: ± 1.96 standard errors.",
+        caption,
+        facts,
+    )
+
+
+def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
+    """Where the model is best, and how many metrics point there."""
+    table = rows.table
+    best: dict[str, dict[str, Any]] = {}
+    near: dict[str, dict[str, Any]] = {}
+    model = listing(rows.values("model"))
+    for curve in curves_of(table, rows):
+        s = _summary(curve)
+        reading = s["reading"]
+        best[reading] = {"layer": s["best_layer"], "depth": s["best_depth"],
+                         "last_layer": s["last_layer"], "score": 100 * s["best_score"]}  # fmt: skip
+        picks = {}
+        for i, metric in enumerate(rows.metrics, start=1):
+            part = table[(table["y"] == i) & (table["reading"] == reading) & table["best"]]
+            if metric.metric in directions and len(part):
+                picks[metric.metric] = float(part["depth"].iloc[0])
+        near[reading] = {
+            "of": len(picks),
+            "near": [m for m, d in picks.items() if abs(d - s["best_depth"]) <= NEAR],
+        }
+    parts = [
+        f"layer {b['layer']} of {b['last_layer']} {reading_label(r, sentence=True)} "
+        f"({len(near[r]['near'])} of {near[r]['of']} metrics point there)"
+        for r, b in best.items()
+    ]
+    caption = (
+        f"{model}: mean main score (× 100) over {_tasks(rows)} and "
+        f"{counted(len(rows.metrics), 'metric')} on {_prompts(rows)}, by depth in per cent of the "
+        f"layers.{roles_said(rows)} Vertical lines: the layer with the best score of each reading. "
+        "Bands: 95 % intervals, over tasks for the score, ± 1.96 standard errors for the metrics. "
+        "A metric points to a layer if its better end lies within a tenth of the depth of it."
+        f"{left_out_said(rows)}"
+    )
+    return (
+        f"{model} is best at {listing(parts)}",
+        f"Scores over {_tasks(rows)}, metrics on {_prompts(rows)}, by depth. Bands: 95 % "
+        "intervals.",
+        caption,
+        {"model": model, "best": best, "near": near},
+    )
+
+
+def token_choice(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG001
+    """By how much another choice of tokens raises or lowers each model's score."""
+    table = rows.table
+    keys = ["model", "y", "layer"]
+    whole = table[table["reading"] == "all"].set_index(keys)["value"]
+    index = pd.MultiIndex.from_frame(table[keys])
+    table["difference"] = table["value"] - whole.reindex(index).to_numpy()
+    largest: list[dict[str, Any]] = []
+    for model in rows.values("model"):
+        part = table[
+            (table["model"] == model) & (table["y"] == 0) & (table["reading"] != "all")
+        ].dropna(subset=["difference"])
+        if part.empty:
+            continue
+        top = part.iloc[int(part["difference"].abs().argmax())]
+        largest.append(
+            {
+                "model": model,
+                "reading": str(top["reading"]),
+                "layer": int(top["layer"]),
+                "depth": float(top["depth"]),
+                "points": 100 * float(top["difference"]),
+            }
+        )
+    largest.sort(key=lambda f: -abs(f["points"]))
+    readings = [reading_label(r) for r in rows.values("reading")]
+    caption = (
+        f"Mean main score (× 100) over {_tasks(rows)} and {_metrics(rows)} on {_prompts(rows)}, "
+        f"by depth in per cent of the layers, under {listing(readings)}; a column per model. Both "
+        "come from the same forward pass and differ only in which tokens are averaged. Shaded: "
+        "the difference. Filled circle: best layer; open circle: last layer. The title gives each "
+        f"model's largest difference in score at any layer.{left_out_said(rows)}"
+    )
+    subtitle = (
+        "By depth. Shaded: the difference that the token choice makes. Scores over "
+        f"{_tasks(rows)}, metrics on {_prompts(rows)}."
+    )
+    facts = {"largest": largest, "readings": rows.values("reading")}
+    if not largest:
+        return "Scores are there for one choice of tokens only", subtitle, caption, facts
+    first, rest = largest[0], largest[1:]
+    verb = "raises" if first["points"] > 0 else "lowers"
+    what = TOKENS.get(first["reading"], reading_label(first["reading"], sentence=True))
+    title = (
+        f"Scoring {what} {verb} {first['model']} by up to {abs(first['points']):.1f} points "
+        f"(at {percent(first['depth'])} depth)"
+    )
+    if rest:
+        title += "; " + listing([f"{r['model']} by {signed(r['points'])}" for r in rest])
+    return title, subtitle, caption, facts
+
+
+def ends(rows: Rows, directions: Mapping[str, int]) -> Finding:
+    """What a study of curves without a question of its own says: that of its first y."""
+    if rows.scored:
+        title, subtitle, caption, facts = best_layers(rows, directions)
+        if rows.metrics:
+            subtitle = f"{subtitle} Metrics on {_prompts(rows)}."
+            caption += (
+                f" {_metrics(rows)} on {_prompts(rows)}{_variant(rows)}, with 95 % intervals over "
+                "prompts."
+            )
+        return title, subtitle, caption, facts
+    return valleys(rows, directions)

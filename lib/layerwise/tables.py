@@ -1,0 +1,212 @@
+"""Parquet tables: the one module that writes and reads them.
+
+A table says in its own metadata how it was made: versions, command, the key of its job with the
+recipe behind it, and what its maker adds. Any parquet reader shows that.
+
+One altered byte is noticed. Arrow's page checksums do not see to that: they leave out what
+describes the pages, where a flipped bit turns a depth of 0.5 into 1e252. So the metadata hold a
+seal, the SHA-256 of the whole file but for the seal's own digits. A table from elsewhere has none
+and is read as it is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from layerwise.errors import LayerwiseError
+from layerwise.files import provenance, replacing
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+SEAL = "seal"
+UNSEALED = b"-" * 64
+REMEDY = "delete it and run snakemake again."
+
+
+class Kind(NamedTuple):
+    """What a file of ours holds, and the version of its columns: written into it and compared."""
+
+    name: str
+    version: int
+
+
+def write(
+    path: Path,
+    table: pd.DataFrame | pa.Table,
+    *,
+    key: str = "",
+    recipe: Mapping[str, Any] | None = None,
+    kind: Kind | None = None,
+    **facts: Any,
+) -> None:
+    """Write a table, whole or not at all.
+
+    Parameters
+    ----------
+    table : DataFrame or pyarrow.Table
+        Columns and types are kept; the index is not. NaN becomes null.
+    key : str
+        The key of the job that makes it.
+    recipe : mapping, optional
+        What the key is a hash of.
+    kind : Kind, optional
+        Makes `read` refuse other tables in its place.
+    **facts
+        More to remember; what is no string is written as JSON.
+
+    Raises
+    ------
+    LayerwiseError
+        If the folder cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not isinstance(table, pa.Table):
+        table = pa.Table.from_pandas(table, preserve_index=False)
+    table = table.replace_schema_metadata(None)
+    if kind is not None:
+        facts |= {"schema": kind.name, "schema_version": str(kind.version)}
+    if recipe is not None:
+        facts["recipe"] = dict(recipe)
+    record = provenance(**facts, key=key)
+    with replacing(path) as partial:
+        with pq.ParquetWriter(
+            partial, table.schema, compression="zstd", store_schema=False, write_page_checksum=True
+        ) as file:
+            file.write_table(table)
+            file.add_key_value_metadata({**record, SEAL: UNSEALED.decode()})
+        _seal(partial)
+
+
+def read(
+    paths: Path | Iterable[Path],
+    what: str,
+    columns: Sequence[str] | None = None,
+    *,
+    kind: Kind | None = None,
+) -> pd.DataFrame:
+    """Read a table, or several of the same columns one under the other.
+
+    Parameters
+    ----------
+    what : str
+        What the tables hold, for errors: 'metrics', 'scores', …
+    columns : sequence of str, optional
+        The columns to read, in this order; all by default.
+    kind : Kind, optional
+        What `write` was told they are.
+
+    Raises
+    ------
+    LayerwiseError
+        If there is none, or one is missing, no parquet, cut off, altered, of another kind or
+        version, or lacks a column.
+    """
+    import pandas as pd
+
+    given = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+    if not given:
+        raise LayerwiseError(f"No table of {what} was given; give at least one parquet file.")
+    frames = [_read(path, what, columns, kind) for path in given]
+    # Frames without rows would turn the others' numbers into objects.
+    full = [frame for frame in frames if len(frame)] or frames[:1]
+    return full[0] if len(full) == 1 else pd.concat(full, ignore_index=True)
+
+
+def facts(path: Path) -> dict[str, str]:
+    """A table's metadata. Reads the end of the file alone, and does not check the rest.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file is missing or is no whole parquet file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return _decoded(pq.read_metadata(path))
+    except FileNotFoundError as error:
+        raise _missing(path, "results") from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise _damaged(path, "results", error) from error
+
+
+def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | None) -> pd.DataFrame:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise _missing(path, what)
+    try:
+        content = path.read_bytes()
+        with pq.ParquetFile(pa.BufferReader(content)) as file:
+            known = _decoded(file.metadata)
+            sealed = known.get(SEAL)
+            if sealed is not None and sealed != _hash(content, sealed.encode()):
+                raise ValueError("its bytes are not those that were written")
+            if kind is not None:
+                _check(path, known, kind)
+            lacking = [name for name in columns or () if name not in file.schema_arrow.names]
+            if lacking:
+                raise LayerwiseError(
+                    f"{path} lacks the columns {', '.join(lacking)}; is it a table of {what}?"
+                )
+            table = file.read(columns=None if columns is None else list(columns))
+            # pandas' notes on its own columns are not what a table of ours goes by.
+            frame: pd.DataFrame = table.to_pandas(ignore_metadata=sealed is not None)
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, what, error) from error
+    return frame if columns is None else frame[list(columns)]
+
+
+def _check(path: Path, known: Mapping[str, str], kind: Kind) -> None:
+    if known.get("schema") != kind.name:
+        raise LayerwiseError(
+            f"{path} was not written by layerwise as {kind.name} (its schema is "
+            f"{known.get('schema')!r}); give the right file; to use your own texts, name them in "
+            "the config as a source {'file': …}."
+        )
+    if known.get("schema_version") != str(kind.version):
+        raise LayerwiseError(
+            f"{path} has version {known.get('schema_version')} of the schema {kind.name}, this "
+            f"layerwise reads version {kind.version}; {REMEDY}"
+        )
+
+
+def _decoded(metadata: Any) -> dict[str, str]:
+    return {name.decode(): value.decode() for name, value in (metadata.metadata or {}).items()}
+
+
+def _seal(path: Path) -> None:
+    """Put the seal in its place."""
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.seek(content.rindex(UNSEALED))
+        file.write(_hash(content, UNSEALED).encode())
+
+
+def _hash(content: bytes, seal: bytes) -> str:
+    """SHA-256 of a file, hexadecimal, as it is before its seal is put in."""
+    place = content.rindex(seal)
+    digest = hashlib.sha256(memoryview(content)[:place])
+    digest.update(UNSEALED)
+    digest.update(memoryview(content)[place + len(seal) :])
+    return digest.hexdigest()
+
+
+def _missing(path: Path, what: str) -> LayerwiseError:
+    return LayerwiseError(f"There is no table of {what} {path}; run the rule that makes it.")
+
+
+def _damaged(path: Path, what: str, error: Exception) -> LayerwiseError:
+    reason = (str(error) or type(error).__name__).splitlines()[0]
+    return LayerwiseError(
+        f"{path} is no readable parquet table of {what}, or is damaged ({reason}); {REMEDY}"
+    )

@@ -1,0 +1,386 @@
+"""The jobs of one config: their files, their keys, and which of them are due, and why.
+
+A job's key is a hash of all that its files depend on: its stage, the version of the code, the
+settings, the keys of the files it reads, and what it reads from outside the workflow. Each file
+carries the key of the job that made it. A job is due if one of its files is missing or carries
+another key than the planned one; nothing else counts, neither the times of files nor Snakemake's
+own records.
+
+Nothing here imports Snakemake, torch or transformers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from layerwise.config import Config, read_config
+from layerwise.errors import LayerwiseError, closest
+from layerwise.files import replacing
+from layerwise.paths import decode, encode
+from layerwise.workflow import stamps, targets
+from layerwise.workflow.fingerprint import versions
+from layerwise.workflow.stages import STAGES, Job, Stage
+from layerwise.workflow.stamps import Stamp
+
+Code = Mapping[str, Mapping[str, str]]
+
+MISSING = "not there yet"
+UNSTAMPED = "does not say what it was made from"
+
+
+class Plan:
+    """The jobs of a config.
+
+    Parameters
+    ----------
+    config : Config
+    code : mapping from stage to mapping from module to version, optional
+        Where that has been read already: reading the source takes a moment.
+    """
+
+    def __init__(self, config: Config, code: Code | None = None) -> None:
+        self.config = config
+        self._code = dict(code or {})
+        self._inputs: dict[Job, dict[str, list[str]]] = {}
+        self._keys: dict[Job, str] = {}
+        self._recipes: dict[Job, dict[str, Any]] = {}
+        self._due: dict[Job, str | None] = {}
+        self._outside: dict[tuple[Any, ...], Any] = {}
+
+    # Files
+
+    def paths(self, job: Job) -> dict[str, str]:
+        """The files of a job by role; the first carries its stamp."""
+        return self._stage(job).paths(self.config, job.names)
+
+    def stamped(self, job: Job) -> Path:
+        """The file that carries the job's stamp."""
+        return Path(next(iter(self.paths(job).values())))
+
+    def inputs(self, job: Job) -> dict[str, list[str]]:
+        """The files of other jobs that a job reads, by role."""
+        if job not in self._inputs:
+            needed = self._stage(job).inputs(self.config, *job.names)
+            self._inputs[job] = {
+                role: list(dict.fromkeys(self.paths(i.job)[i.role] for i in files))
+                for role, files in needed.items()
+            }
+        return self._inputs[job]
+
+    def before(self, job: Job) -> list[Job]:
+        """The jobs whose files a job reads, each once."""
+        needed = self._stage(job).inputs(self.config, *job.names)
+        return list(dict.fromkeys(i.job for files in needed.values() for i in files))
+
+    def job(self, stage: str, **parts: str) -> Job:
+        """A job by the parts of its paths.
+
+        Raises
+        ------
+        LayerwiseError
+            If the config has no such model, revision, corpus, task or study.
+        """
+        names = tuple(decode(parts[name]) for name in STAGES[stage].names)
+        self.check(dict(zip(STAGES[stage].names, names, strict=True)))
+        return Job(stage, names)
+
+    def maker_of(self, path: str) -> Job | None:
+        """The job that makes a file, going by its path; None if none does.
+
+        Raises
+        ------
+        LayerwiseError
+            If it would be about something that the config doesn't have.
+        """
+        unknown: LayerwiseError | None = None
+        for stage in STAGES.values():
+            for pattern in stage.files.values():
+                found = _matcher(f"{self.config.results}/{pattern}").fullmatch(path)
+                try:
+                    if found:
+                        return self.job(stage.name, **found.groupdict())
+                except LayerwiseError as error:
+                    unknown = error
+        if unknown is not None:
+            raise unknown
+        return None
+
+    def check(self, names: Mapping[str, str]) -> None:
+        """Make sure that the config has what a job is about.
+
+        Parameters
+        ----------
+        names : mapping
+            Of ``model``, ``revision``, ``corpus``, ``task``, ``study``, ``published``.
+
+        Raises
+        ------
+        LayerwiseError
+            Naming what there is.
+        """
+        there: dict[str, tuple[str, Iterable[str]]] = {
+            "model": ("models", self.config.models),
+            "corpus": ("corpora", self.config.corpora),
+            "task": ("tasks", targets.all_tasks(self.config)),
+            "study": ("studies", self.config.studies),
+            "published": ("published", self.config.published),
+        }
+        for kind, name in names.items():
+            section, known = there.get(kind, ("", ()))
+            if kind == "revision":
+                model = names["model"]
+                section = f"models.{model}.revisions"
+                known = self.config.models[model].revisions
+            if name not in known:
+                raise LayerwiseError(
+                    f"There is no {name!r} under {section} in this config"
+                    f"{closest(name, known)}; add it there."
+                )
+
+    # Keys
+
+    def key(self, job: Job) -> str:
+        """Hash of all that the job's files depend on, 16 hexadecimal digits."""
+        if job not in self._keys:
+            stage = self._stage(job)
+            before = {i.job: self.key(i.job) for i in self._needed(job)}
+            self._keys[job] = _digest(
+                job.stage, self.code(job.stage), self._settings(job), self._hashes(job),
+                sorted(before.values()), list(stage.names),
+            )  # fmt: skip
+        return self._keys[job]
+
+    def code(self, stage: str) -> Mapping[str, str]:
+        """The version of each module that a stage computes with."""
+        if stage not in self._code:
+            self._code[stage] = versions(*STAGES[stage].code, words=STAGES[stage].words)
+        return self._code[stage]
+
+    def recipe(self, job: Job) -> dict[str, Any]:
+        """What the key was made of."""
+        if job not in self._recipes:
+            self._recipes[job] = {
+                "settings": self._settings(job),
+                "code": dict(self.code(job.stage)),
+                "inputs": {self.paths(i.job)[i.role]: self.key(i.job) for i in self._needed(job)},
+                "outside": self._hashes(job),
+            }
+        return self._recipes[job]
+
+    def stamp(self, job: Job) -> Stamp:
+        """The stamp of the files that the job writes now: with the versions of libraries.
+
+        ``libraries`` are those of this job, ``versions`` those of all that the file comes from.
+        """
+        own = _installed(self._stage(job).libraries)
+        seen: dict[str, set[str]] = defaultdict(set)
+        for name, found in own.items():
+            seen[name].add(found)
+        for earlier in self.before(job):
+            stamp = stamps.read(self.stamped(earlier))
+            for name, several in (stamp.recipe if stamp else {}).get("versions", {}).items():
+                seen[name].update(several)
+        together = {name: sorted(several) for name, several in sorted(seen.items())}
+        recipe = {**self.recipe(job), "libraries": own, "versions": together}
+        return Stamp(self.key(job), recipe)
+
+    # What is due
+
+    def due(self, job: Job) -> str | None:
+        """Why a job must run; None if its files are there and are the planned ones."""
+        if job not in self._due:
+            self._due[job] = self._reason(job)
+        return self._due[job]
+
+    def jobs_due(self, wanted: Iterable[Job] | None = None) -> dict[Job, str]:
+        """The jobs that a run would do, with the reason of each, inputs first.
+
+        Parameters
+        ----------
+        wanted : jobs, optional
+            Those whose files are asked for; by default all that the studies want.
+        """
+        found: dict[Job, str] = {}
+        seen: set[Job] = set()
+
+        def visit(job: Job) -> None:
+            if job in seen:
+                return
+            seen.add(job)
+            reason = self.due(job)
+            if reason is None:
+                return
+            for earlier in self.before(job):
+                visit(earlier)
+            found[job] = reason
+
+        for job in targets.targets(self.config) if wanted is None else wanted:
+            visit(job)
+        return found
+
+    def stale(self, jobs: Mapping[Job, str]) -> list[Job]:
+        """Those of some due jobs whose files are there, made otherwise."""
+        return [job for job, reason in jobs.items() if reason != MISSING]
+
+    # Snapshots
+
+    def save(self, path: Path, source: str) -> None:
+        """Write the config and the versions of the code, for the jobs of a run to read.
+
+        Parameters
+        ----------
+        source : str
+            The file that the config came from.
+        """
+        code = {stage: dict(self.code(stage)) for stage in STAGES}
+        document = {"source": source, "code": code, "config": self.config.plain()}
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+    @classmethod
+    def open(cls, path: Path) -> Plan:
+        """The plan of a config, or of one that `save` wrote.
+
+        Raises
+        ------
+        LayerwiseError
+            If the file is missing or wrong.
+        """
+        if path.suffix == ".json" and path.is_file():
+            document = json.loads(path.read_text(encoding="utf-8"))
+            if "code" in document:
+                return cls(Config.of(document["config"], checked=True), document["code"])
+        return cls(read_config([path]))
+
+    def _stage(self, job: Job) -> Stage:
+        return STAGES[job.stage]
+
+    def _needed(self, job: Job) -> list[Any]:
+        needed = self._stage(job).inputs(self.config, *job.names)
+        return [i for files in needed.values() for i in files]
+
+    def _settings(self, job: Job) -> Any:
+        return self._stage(job).settings(self.config, *job.names)
+
+    def _hashes(self, job: Job) -> Any:
+        """What the job reads from outside; jobs on one model ask for the same."""
+        stage = self._stage(job)
+        about = dict(zip(stage.names, job.names, strict=True))
+        place = (stage.outside, job.names)
+        if stage.gpu:
+            place = ("model", (about["model"], about["revision"]))  # type: ignore[assignment]
+        if place not in self._outside:
+            self._outside[place] = stage.outside(self.config, *job.names)
+        return self._outside[place]
+
+    def _reason(self, job: Job) -> str | None:
+        paths = [Path(p) for p in self.paths(job).values()]
+        if not all(path.is_file() for path in paths):
+            return MISSING
+        stamp = stamps.read(paths[0])
+        if stamp is None:
+            return UNSTAMPED
+        if stamp.key != self.key(job):
+            return _difference(stamp.recipe, self.recipe(job))
+        if self.config.libraries == "rerun":
+            now = _installed(self._stage(job).libraries)
+            then = stamp.recipe.get("libraries", {})
+            other = [f"{n} {then.get(n, '?')} -> {v}" for n, v in now.items() if then.get(n) != v]
+            if other:
+                return ", ".join(other)
+            if any(self.due(earlier) not in (None, MISSING) for earlier in self.before(job)):
+                return "made from files that are made again"
+        return None
+
+
+def explain(due: Mapping[Job, str]) -> Iterator[str]:
+    """Why jobs run, a line a stage, the most common reasons first."""
+    by_stage: dict[str, Counter[str]] = defaultdict(Counter)
+    for job, reason in due.items():
+        by_stage[job.stage][reason] += 1
+    for stage, reasons in by_stage.items():
+        told = [f"{reason} ({n})" for reason, n in reasons.most_common(3)]
+        more = len(reasons) - len(told)
+        tail = f"; and {more} other reasons" if more else ""
+        yield f"{stage}: {sum(reasons.values())} to do: {'; '.join(told)}{tail}"
+
+
+def _difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """What has changed from one recipe to another, nearest cause first, in a line."""
+    told: list[str] = []
+    before, after = (dict(_flat(r.get("settings"))) for r in (then, now))
+    for name in [*after, *(n for n in before if n not in after)]:
+        if before.get(name) != after.get(name):
+            told.append(f"{name}: {_show(before.get(name))} -> {_show(after.get(name))}")
+    before, after = then.get("code") or {}, now["code"]
+    told += [f"{m} changed" for m in {**before, **after} if before.get(m) != after.get(m)]
+    before, after = (dict(_flat(r.get("outside"))) for r in (then, now))
+    told += [f"{n or 'the file'} changed" for n in {**before, **after}
+             if before.get(n) != after.get(n)]  # fmt: skip
+    if not told:
+        before, after = then.get("inputs") or {}, now["inputs"]
+        changed = [p for p in after if p in before and before[p] != after[p]]
+        added = [p for p in after if p not in before]
+        gone = [p for p in before if p not in after]
+        told += [f"its {_kinds(changed)} changed"] if changed else []
+        told += [f"{len(added)} more {_kinds(added)}"] if added else []
+        told += [f"{len(gone)} fewer {_kinds(gone)}"] if gone else []
+    if len(told) > 4:
+        told = [*told[:4], f"{len(told) - 4} more"]
+    return ", ".join(told) or "made by another layerwise"
+
+
+def _kinds(paths: Iterable[str]) -> str:
+    """The folders below the results folder that files lie in: ``metrics``, ``scores``."""
+    return " and ".join(dict.fromkeys(Path(p).parts[1] for p in paths if len(Path(p).parts) > 1))
+
+
+def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, sub in value.items():
+            yield from _flat(sub, f"{name}.{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+def _show(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _digest(*parts: Any) -> str:
+    text = json.dumps(parts, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def _matcher(pattern: str) -> re.Pattern[str]:
+    """A pattern with names in braces as a regular expression."""
+    parts = re.split(r"\{(\w+)\}", pattern)
+    named = (f"(?P<{part}>[^/]+?)" if k % 2 else re.escape(part) for k, part in enumerate(parts))
+    return re.compile("".join(named))
+
+
+@cache
+def _version(library: str) -> str:
+    try:
+        return version(library)
+    except PackageNotFoundError:
+        return "none"
+
+
+def _installed(libraries: Iterable[str]) -> dict[str, str]:
+    return {library: _version(library) for library in libraries}
+
+
+def encoded(job: Job) -> str:
+    """A job's names as parts of a path, for its log."""
+    return "/".join(map(encode, job.names))

@@ -1,0 +1,135 @@
+"""The start of a run: what is due and why, and whose results folder it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from layerwise.config import Config
+from layerwise.config.reading import read_yaml
+from layerwise.errors import LayerwiseError
+from layerwise.files import check_writable, replacing
+from layerwise.workflow.plan import MISSING, Plan, explain
+from layerwise.workflow.sources import check_sources
+from layerwise.workflow.stages import Job
+
+SNAPSHOT = "config.json"
+LOCK = ".lock"
+MARK = Path(".snakemake") / "layerwise.due"
+
+Due = Mapping[Job, str]
+
+
+class Start:
+    """What a run starts from.
+
+    Parameters
+    ----------
+    config : mapping
+        As Snakemake merged it from files and the command line.
+    files : sequence of paths
+        Those files.
+    checked : bool
+        Whether that has been checked already, by the process that started this one.
+
+    Raises
+    ------
+    LayerwiseError
+        If the config is wrong, or names something that isn't there.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], files: Iterable[str | Path], *, checked: bool = False
+    ) -> None:
+        files = [Path(file) for file in files]
+        self.source = " ".join(os.path.relpath(file) for file in files)
+        # Snakemake takes the last of two equal keys; we don't.
+        read_yaml(files)
+        self.plan = Plan(Config.of(config, checked=checked))
+        self.results = Path(self.plan.config.results)
+        self.snapshot = self.results / SNAPSHOT
+        if not checked:
+            check_sources(self.plan.config)
+        self._lock = FileLock(self.results / LOCK)
+
+    def due(self) -> Due:
+        """The jobs that a run of everything has to do, with the reason of each.
+
+        Raises
+        ------
+        LayerwiseError
+            If another config's files would be made again.
+        """
+        found = self.plan.jobs_due()
+        self._check_owner(found)
+        return found
+
+    def files_of(self, jobs: Iterable[Job]) -> list[str]:
+        """All files of some jobs."""
+        return [path for job in jobs for path in self.plan.paths(job).values()]
+
+    def mark(self, due: Due) -> None:
+        """Write the file that every due job has among its inputs, newer than any file of theirs.
+
+        Snakemake runs a job again for nothing but a newer input.
+
+        Raises
+        ------
+        LayerwiseError
+            If it cannot be written.
+        """
+        times = [time.time()]
+        for path in self.files_of(due):
+            with contextlib.suppress(OSError):
+                times.append(Path(path).stat().st_mtime + 1)
+        with replacing(MARK) as partial:
+            # Snakemake also compares contents.
+            partial.write_text(f"{time.time_ns()}\n")
+            os.utime(partial, (max(times), max(times)))
+
+    def reasons(self, due: Due) -> Iterator[str]:
+        """Why jobs run, a line a stage; nothing about what was never made."""
+        return explain({job: reason for job, reason in due.items() if reason != MISSING})
+
+    def take_hold(self) -> None:
+        """Make the results folder this run's own, until the process ends.
+
+        Raises
+        ------
+        LayerwiseError
+            If it cannot be written, or another run has it.
+        """
+        check_writable(self.results)
+        self.results.mkdir(parents=True, exist_ok=True)
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            raise LayerwiseError(
+                f"Another run is at work in {self.results}; wait for it, or give this one a "
+                "folder of its own by the key 'results'."
+            ) from None
+        self.plan.save(self.snapshot, self.source)
+
+    def _check_owner(self, due: Due) -> None:
+        """Refuse to make another config's files again."""
+        stale = [job for job, reason in due.items() if reason != MISSING]
+        owner = self._owner()
+        if stale and owner is not None and owner != self.source:
+            raise LayerwiseError(
+                f"{self.results} holds the results of {owner}, and {len(stale)} of its files would "
+                f"be made again by {self.source}; give one of them another folder by the key "
+                f"'results', or delete {self.snapshot} to hand the folder over."
+            )
+
+    def _owner(self) -> str | None:
+        try:
+            return str(json.loads(self.snapshot.read_text(encoding="utf-8"))["source"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None

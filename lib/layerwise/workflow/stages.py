@@ -1,0 +1,555 @@
+"""The stages of the workflow, each declared once.
+
+A stage says what its jobs are told apart by, which files they write, with which code, from which
+settings, after which other jobs. Keys, Snakemake's inputs and outputs, the scripts' paths, the
+account of costs and the page that tells what each file is all come from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from layerwise.config import Config
+from layerwise.config.checks import own_texts_of
+from layerwise.config.models import FolderSource, Model
+from layerwise.models.source import locate
+from layerwise.paths import encode
+from layerwise.tasks.names import QUICKSTART
+from layerwise.workflow import content, targets
+from layerwise.workflow.targets import Job
+
+# Stands in a folder that a job makes, and holds the job's stamp.
+MARKER = "layerwise.json"
+
+Names = tuple[str, ...]
+
+
+class Input(NamedTuple):
+    """A file of another job's."""
+
+    job: Job
+    role: str
+
+
+Inputs = Mapping[str, list[Input]]
+
+
+def _nothing(_config: Config, *_names: str) -> Any:
+    return None
+
+
+def _no_inputs(_config: Config, *_names: str) -> Inputs:
+    return {}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A kind of job.
+
+    Attributes
+    ----------
+    name : str
+        Of the rule, the script (``scripts/{name}.py``), the logs and the benchmarks.
+    about : str
+        What its files are, for people.
+    names : tuple of str
+        What tells its jobs apart, in order: ``model``, ``revision``, ``corpus``, …
+    files : mapping from role to path
+        Below the results folder; names in braces. The first carries the job's stamp.
+    code : tuple of str
+        Entries of `layerwise.workflow.fingerprint`.
+    settings : function of the config and the names
+        All of the config that decides what the files hold, as JSON has it.
+    inputs : function of the config and the names
+        The files of other jobs that it reads, by the role that they have for it.
+    outside : function of the config and the names
+        Hashes of what it reads from outside the workflow.
+    libraries : tuple of str
+        Those that compute its values.
+    more_files : function of the config and the names
+        Further files, of stages whose files depend on the config.
+    words : bool
+        Whether texts in the code, such as a metric's label, are part of what it makes.
+    gpu : bool
+        Whether it runs on a GPU where there is one.
+    """
+
+    name: str
+    about: str
+    names: Names
+    files: Mapping[str, str]
+    code: tuple[str, ...]
+    settings: Callable[..., Any] = _nothing
+    inputs: Callable[..., Inputs] = _no_inputs
+    outside: Callable[..., Any] = _nothing
+    libraries: tuple[str, ...] = ()
+    more_files: Callable[..., Mapping[str, str]] = lambda _config, *_names: {}
+    words: bool = False
+    gpu: bool = False
+
+    def paths(self, config: Config, names: Names) -> dict[str, str]:
+        """The files of one job by role, the results folder in front."""
+        own = dict(zip(self.names, map(encode, names), strict=True))
+        found = {role: path.format(**own) for role, path in self.files.items()}
+        found |= self.more_files(config, *names)
+        return {role: f"{config.results}/{path}" for role, path in found.items()}
+
+
+# Texts
+
+
+def _corpus_inputs(config: Config, corpus: str) -> Inputs:
+    source = config.corpora[corpus].source
+    if getattr(source, "package", None) == "wikipedia":
+        return {"texts": [Input(Job("unpack_wikipedia"), "texts")]}
+    if hasattr(source, "task"):
+        return {"texts": [Input(Job("list_task_texts", (source.task,)), "texts")]}
+    return {}
+
+
+def _corpus_settings(config: Config, corpus: str) -> Any:
+    entry = config.corpora[corpus].plain()
+    return {"name": corpus, **{key: entry[key] for key in entry if key != "views"}}
+
+
+def _corpus_outside(config: Config, corpus: str) -> Any:
+    source = config.corpora[corpus].source
+    if hasattr(source, "file"):
+        return content.of_file(Path(source.file))
+    folder = Path(getattr(source, "hub", ""))
+    return content.of_folder(folder) if hasattr(source, "hub") and folder.is_dir() else None
+
+
+# Models
+
+
+def _nano_files(config: Config, model: str) -> dict[str, str]:
+    folder = f"nano/{encode(model)}"
+    revisions = config.models[model].revisions
+    return {f"folder:{r}": f"{folder}/{encode(r)}/{MARKER}" for r in revisions}
+
+
+def _model_inputs(config: Config, model: str, revision: str) -> Inputs:
+    """The marker of the model's folder, if the workflow makes it."""
+    if model in config.nano:
+        return {"model": [Input(Job("train_nano", (model,)), f"folder:{revision}")]}
+    if config.models[model].source.gguf_file:
+        return {"model": [Input(Job("convert_gguf", (model, revision)), "folder")]}
+    return {}
+
+
+# What a model's entry says otherwise than the sections do; counted with those.
+RUN = frozenset({"dtype", "batch_tokens", "tokens", "poolings", "readouts"})
+
+
+def _model_settings(config: Config, model: str) -> Any:
+    # Where a model runs and which checkpoints there are change nothing of one checkpoint.
+    apart = {"revisions", "device_map", *RUN}
+    return {k: v for k, v in config.models[model].plain().items() if k not in apart}
+
+
+def _model_outside(config: Config, model: str, revision: str) -> Any:
+    entry = config.models[model]
+    found: dict[str, Any] = {}
+    if model not in config.nano and not entry.source.gguf_file:
+        found["model"] = _folder(entry.source, revision)
+    for place, adapter in enumerate(entry.adapters):
+        found[f"adapter {place}"] = _folder(adapter, "main")
+    return found
+
+
+def _folder(source: Any, revision: str) -> Any:
+    """Hashes of a local model's files; None of one that comes from the hub."""
+    folder = Path(source.hub) if hasattr(source, "hub") else locate(source, revision).folder
+    return content.of_folder(folder) if folder is not None and folder.is_dir() else None
+
+
+def loadable(config: Config, model: str) -> Model:
+    """A model's entry with the source that it is loaded from: a converted GGUF model is an
+    ordinary folder."""
+    entry = config.models[model]
+    if not entry.source.gguf_file:
+        return entry
+    folder = f"{config.results}/converted/{encode(model)}/{{revision}}"
+    return entry.model_copy(update={"source": FolderSource(folder=folder)})
+
+
+def _gguf_outside(config: Config, model: str, revision: str) -> Any:
+    source = config.models[model].source
+    folder = locate(source, revision).folder
+    return content.sampled(folder / str(source.gguf_file)) if folder else None
+
+
+# Activations and metrics
+
+# How a job runs, not what it computes.
+MACHINE = frozenset({"device", "batch_tokens", "threads"})
+
+
+def _without_machine(section: Any) -> dict[str, Any]:
+    return {key: value for key, value in section.plain().items() if key not in MACHINE}
+
+
+def _extract_inputs(config: Config, model: str, revision: str, corpus: str) -> Inputs:
+    return {
+        **_model_inputs(config, model, revision),
+        "corpus": [Input(Job("make_corpus", (corpus,)), "corpus")],
+        "views": [Input(Job("make_views", (corpus,)), "views")],
+    }
+
+
+def _extract_settings(config: Config, model: str, revision: str, corpus: str) -> Any:
+    return {
+        "model": _model_settings(config, model),
+        "revision": revision,
+        "extract": _without_machine(config.extraction(model)),
+    }
+
+
+# Tasks
+
+
+def _task_files(_config: Config) -> dict[str, str]:
+    return {task: f"tasks/{encode(task)}.made" for task in QUICKSTART}
+
+
+def task_folder(config: Config, task: str) -> str | None:
+    """The local folder that holds a task's data, if it does not come from the hub."""
+    if task in config.task_folders:
+        return config.task_folders[task]
+    return f"{config.results}/tasks/{encode(task)}" if task in QUICKSTART else None
+
+
+def _task_inputs(config: Config, task: str) -> Inputs:
+    if task in QUICKSTART and task not in config.task_folders:
+        return {"made": [Input(Job("make_tasks"), task)]}
+    return {}
+
+
+def _task_outside(config: Config, task: str) -> Any:
+    folder = config.task_folders.get(task)
+    return content.of_folder(Path(folder)) if folder else None
+
+
+def _embed_inputs(config: Config, model: str, revision: str, task: str) -> Inputs:
+    return {
+        **_model_inputs(config, model, revision),
+        "texts": [Input(Job("list_task_texts", (task,)), "texts")],
+    }
+
+
+def _embed_settings(config: Config, model: str, revision: str, task: str) -> Any:
+    extract, scoring = config.extraction(model), config.scoring_of(model)
+    return {
+        "model": _model_settings(config, model),
+        "revision": revision,
+        "extract": {"dtype": extract.dtype, "tokens": list(extract.tokens)},
+        "scoring": {"poolings": list(scoring.poolings), "readouts": list(scoring.readouts)},
+    }
+
+
+def _score_inputs(config: Config, model: str, revision: str, task: str) -> Inputs:
+    return {
+        **_task_inputs(config, task),
+        "embeddings": [Input(Job("embed_task", (model, revision, task)), "embeddings")],
+    }
+
+
+# Studies
+
+
+def _tables(config: Config, study: str, wanted: tuple[str, ...]) -> Inputs:
+    roles = {
+        "metrics": "metrics", "prompts": "prompts", "scores": "scores",
+        "associations": "associations", "choices": "choices",
+    }  # fmt: skip
+    return {
+        table: [Input(job, roles[table]) for job in targets.made_from(config, study, table)]
+        for table in wanted
+    }
+
+
+def _associate_inputs(config: Config, study: str) -> Inputs:
+    return _tables(config, study, ("metrics", "scores"))
+
+
+def _associate_settings(config: Config, study: str) -> Any:
+    own_texts = own_texts_of(config)
+    corpora = targets.corpora(config, study)
+    return {
+        "association": config.association.plain(),
+        "own_texts": {corpus: own_texts[corpus] for corpus in corpora if corpus in own_texts},
+        "revisions": _order(config, study)["revisions"],
+    }
+
+
+def _draw_inputs(config: Config, study: str) -> Inputs:
+    return _tables(config, study, targets.needs(config, study))
+
+
+def _draw_settings(config: Config, study: str) -> Any:
+    return {
+        "study": config.studies[study].plain(),
+        "directions": dict(config.association.directions),
+        **_order(config, study),
+    }
+
+
+def _order(config: Config, study: str) -> dict[str, Any]:
+    """The place of each of a study's models in the config, which gives it its colour, and the
+    order of the checkpoints."""
+    if config.studies[study].published or not targets.needs(config, study):
+        return {"models": {}, "revisions": {}}
+    places = {model: place for place, model in enumerate(config.models)}
+    own = targets.models(config, study)
+    return {
+        "models": {model: places[model] for model in own},
+        "revisions": {model: list(targets.revisions(config, study, model)) for model in own},
+    }
+
+
+def _published_outside(config: Config, name: str) -> Any:
+    entry = config.published[name]
+    return {table: content.of_file(Path(getattr(entry, table))) for table in ("scores", "metrics")}
+
+
+def _best_inputs(config: Config) -> Inputs:
+    return {"scores": [Input(job, "scores") for job in targets.scored(config)]}
+
+
+def _best_settings(config: Config) -> Any:
+    return {
+        "models": {m: list(entry.revisions) for m, entry in config.models.items()},
+        "seed": config.association.seed,
+    }
+
+
+def _weights_inputs(config: Config) -> Inputs:
+    roles = {"compute_metrics": "metrics", "score_task": "scores"}
+    return {"tables": [Input(job, roles[job.stage]) for job in targets.swept(config)]}
+
+
+_RUN = ("model", "revision")
+
+STAGES: dict[str, Stage] = {
+    stage.name: stage
+    for stage in (
+        Stage(
+            "unpack_wikipedia",
+            "Paragraphs of the Wikipedia slice in gensim's test data, free of markup.",
+            (),
+            {"texts": "texts/wikipedia.parquet"},
+            ("layerwise.corpora.wikipedia:unpack",),
+        ),
+        Stage(
+            "make_corpus",
+            "The prompts of a corpus, with ids.",
+            ("corpus",),
+            {"corpus": "corpora/{corpus}.parquet"},
+            ("layerwise.corpora.sources", "layerwise.corpora.filters",
+             "layerwise.corpora.table:write_corpus"),
+            _corpus_settings,
+            _corpus_inputs,
+            _corpus_outside,
+            ("datasets",),
+        ),
+        Stage(
+            "make_views",
+            "Augmented copies of each prompt.",
+            ("corpus",),
+            {"views": "corpora/{corpus}.views.parquet"},
+            ("layerwise.corpora.augment", "layerwise.corpora.table:write_views"),
+            lambda config, corpus: config.corpora[corpus].views.plain(),
+            lambda config, corpus: {"corpus": [Input(Job("make_corpus", (corpus,)), "corpus")]},
+            libraries=("nlpaug",),
+        ),
+        Stage(
+            "train_nano",
+            "A small model that is trained here: a folder for each checkpoint, and the losses.",
+            ("model",),
+            {"stamp": f"nano/{{model}}/{MARKER}", "losses": "nano/{model}/losses.csv"},
+            ("layerwise.models.nano:train",),
+            lambda config, model: config.nano[model].plain(),
+            lambda config, model: {"texts": [Input(Job("unpack_wikipedia"), "texts")]},
+            libraries=("torch", "transformers"),
+            more_files=_nano_files,
+        ),
+        Stage(
+            "convert_gguf",
+            "A GGUF model as a folder with safetensors.",
+            _RUN,
+            {"folder": f"converted/{{model}}/{{revision}}/{MARKER}"},
+            ("layerwise.models.gguf:convert",),
+            lambda config, model, revision: config.models[model].source.plain(),
+            outside=_gguf_outside,
+            libraries=("torch", "transformers", "gguf"),
+        ),
+        Stage(
+            "extract_activations",
+            "Every layer of a model at a checkpoint on a corpus.",
+            (*_RUN, "corpus"),
+            {"activations": "activations/{model}/{revision}/{corpus}.h5"},
+            ("layerwise.activations.extract:extract", "layerwise.models.load:load"),
+            _extract_settings,
+            _extract_inputs,
+            lambda config, model, revision, corpus: _model_outside(config, model, revision),
+            ("torch", "transformers"),
+            gpu=True,
+        ),
+        Stage(
+            "compute_metrics",
+            "The metrics of every layer, and every prompt's own values.",
+            (*_RUN, "corpus"),
+            {"metrics": "metrics/{model}/{revision}/{corpus}.parquet",
+             "prompts": "metrics/{model}/{revision}/{corpus}.prompts.parquet"},
+            ("layerwise.metrics.table:compute",),
+            lambda config, model, revision, corpus: config.metrics.plain(),
+            lambda config, model, revision, corpus: {
+                "activations": [
+                    Input(Job("extract_activations", (model, revision, corpus)), "activations")
+                ]
+            },
+            libraries=("numpy", "scipy"),
+        ),
+        Stage(
+            "make_tasks",
+            "The data of the quickstart's tasks, in MTEB's schema.",
+            (),
+            {"stamp": f"tasks/{MARKER}"},
+            ("layerwise.tasks.quickstart:make_tasks",),
+            inputs=lambda config: {"texts": [Input(Job("unpack_wikipedia"), "texts")]},
+            more_files=_task_files,
+        ),
+        Stage(
+            "list_task_texts",
+            "The distinct texts of a task.",
+            ("task",),
+            {"texts": "tasks/{task}.texts.parquet"},
+            ("layerwise.tasks.texts",),
+            lambda config, task: task,
+            _task_inputs,
+            _task_outside,
+            ("mteb",),
+        ),
+        Stage(
+            "embed_task",
+            "Every text of a task at every layer.",
+            (*_RUN, "task"),
+            {"embeddings": "embeddings/{model}/{revision}/{task}.h5"},
+            ("layerwise.activations.embed:embed", "layerwise.models.load:load",
+             "layerwise.tasks.layout:readings"),
+            _embed_settings,
+            _embed_inputs,
+            lambda config, model, revision, task: _model_outside(config, model, revision),
+            ("torch", "transformers"),
+            gpu=True,
+        ),
+        Stage(
+            "score_task",
+            "The scores of every layer on a task; beside it a folder with MTEB's own JSON.",
+            (*_RUN, "task"),
+            {"scores": "scores/{model}/{revision}/{task}.parquet"},
+            ("layerwise.tasks.score:score_task",),
+            lambda config, model, revision, task: _without_machine(config.scoring_of(model)),
+            _score_inputs,
+            lambda config, model, revision, task: _task_outside(config, task),
+            ("mteb", "scikit-learn", "numpy"),
+        ),
+        Stage(
+            "associate_metrics",
+            "What the metrics of a study have to do with its scores.",
+            ("study",),
+            {"associations": "associations/{study}.parquet"},
+            ("layerwise.association.table:associate",),
+            _associate_settings,
+            _associate_inputs,
+            libraries=("numpy", "scipy"),
+        ),
+        Stage(
+            "compare_choices",
+            "Which layer each metric picks, and how good that is; and the same over models.",
+            ("study",),
+            {"choices": "choices/{study}.parquet", "summary": "choices/{study}.csv"},
+            ("layerwise.association.choice",),
+            _associate_settings,
+            _associate_inputs,
+            libraries=("numpy", "scipy"),
+        ),
+        Stage(
+            "import_published",
+            "Tables from elsewhere as tables of ours.",
+            ("published",),
+            {"scores": "published/{published}.scores.parquet",
+             "metrics": "published/{published}.metrics.parquet"},
+            ("layerwise.association.published",),
+            outside=_published_outside,
+        ),
+        Stage(
+            "draw_study",
+            "A study's figure, the table of what it shows, and its caption.",
+            ("study",),
+            {"png": "figures/{study}.png", "pdf": "figures/{study}.pdf",
+             "caption": "figures/{study}.rst", "table": "tables/{study}.csv"},
+            ("layerwise.figures.studies:draw",),
+            _draw_settings,
+            _draw_inputs,
+            libraries=("matplotlib", "seaborn"),
+            words=True,
+        ),
+        Stage(
+            "compare_weights",
+            "The hash of each checkpoint's weights, and which are equal.",
+            (),
+            {"stamp": "report/weights.json", "table": "report/weights.csv"},
+            ("layerwise.models.checkpoints",),
+            inputs=_weights_inputs,
+        ),
+        Stage(
+            "find_best_layers",
+            "Each model's best layer: the report's first page.",
+            (),
+            {"stamp": "report/best_layers.json", "table": "report/best_layers.csv",
+             "page": "report/best_layers.rst"},
+            ("layerwise.association.best", "layerwise.figures.first_page"),
+            _best_settings,
+            _best_inputs,
+        ),
+        Stage(
+            "fetch_model",
+            "What was fetched of a model from the hub.",
+            _RUN,
+            {"fetched": "fetched/models/{model}/{revision}.json"},
+            (),
+            lambda config, model, revision: [_model_settings(config, model), revision],
+        ),
+        Stage(
+            "fetch_corpus",
+            "What was fetched of a corpus from the hub.",
+            ("corpus",),
+            {"fetched": "fetched/corpora/{corpus}.json"},
+            (),
+            lambda config, corpus: config.corpora[corpus].source.plain(),
+        ),
+        Stage(
+            "fetch_task",
+            "What was fetched of a task from the hub.",
+            ("task",),
+            {"fetched": "fetched/tasks/{task}.json"},
+            (),
+            lambda config, task: task,
+        ),
+    )
+}  # fmt: skip
+
+
+def files_table() -> str:
+    """Every file of a run as a Markdown table, for the docs."""
+    rows = [
+        f"| {' '.join(f'`{path}`' for path in stage.files.values())} | {stage.about} "
+        f"| `{stage.name}` |"
+        for stage in STAGES.values()
+    ]
+    return "\n".join(["| file | what it holds | made by |", "|---|---|---|", *rows])

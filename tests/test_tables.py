@@ -1,0 +1,116 @@
+"""Tables: what is written is read, what was altered is noticed, and the file says what it is."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from layerwise import tables
+from layerwise.errors import LayerwiseError
+from layerwise.tables import Kind
+
+
+def frame(n: int = 4) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "model": ["m", "ü", "", "m"][:n],
+            "layer": np.arange(n, dtype=np.int32),
+            "value": [0.5, np.nan, np.inf, -0.0][:n],
+            "whole": [True, False, True, True][:n],
+        }
+    )
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    for given in (frame(), pa.Table.from_pandas(frame())):
+        tables.write(path, given, key="abc", recipe={"n": 3}, corpus="wiki", counts={"read": 7})
+        pd.testing.assert_frame_equal(tables.read(path, "metrics"), frame())
+        pd.testing.assert_frame_equal(pd.read_parquet(path), frame())
+        facts = tables.facts(path)
+        assert (facts["key"], facts["corpus"]) == ("abc", "wiki")
+        assert json.loads(facts["recipe"]) == {"n": 3}
+        assert json.loads(facts["counts"]) == {"read": 7}
+        assert "pandas" in json.loads(facts["versions"]) or "numpy" in facts["versions"]
+
+
+def test_several_are_stacked_and_columns_picked(tmp_path: Path) -> None:
+    paths = [tmp_path / name for name in ("a.parquet", "b.parquet", "none.parquet")]
+    for path, n in zip(paths, (4, 2, 0), strict=True):
+        tables.write(path, frame(n))
+    found = tables.read(paths, "metrics", ["value", "layer"])
+    assert list(found.columns) == ["value", "layer"]
+    assert found["layer"].tolist() == [0, 1, 2, 3, 0, 1]
+    assert found.index.tolist() == list(range(6))
+    assert len(tables.read(paths[2], "metrics")) == 0
+
+
+def test_every_altered_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    tables.write(path, frame(), kind=Kind("layerwise.test", 1))
+    content = path.read_bytes()
+    harmless = 0
+    for place in range(len(content)):
+        altered = bytearray(content)
+        altered[place] ^= 1 << place % 8
+        path.write_bytes(altered)
+        try:
+            found = tables.read(path, "metrics", kind=Kind("layerwise.test", 1))
+        except LayerwiseError as error:
+            assert "t.parquet" in str(error)
+            assert "\n" not in str(error)
+        else:
+            pd.testing.assert_frame_equal(found, frame())
+            harmless += 1
+    # The name of the seal itself: without it the table is one from elsewhere.
+    assert harmless <= len(tables.SEAL)
+
+
+def test_a_table_cut_off_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    tables.write(path, frame())
+    content = path.read_bytes()
+    for length in range(0, len(content), 37):
+        path.write_bytes(content[:length])
+        for read in (lambda: tables.read(path, "metrics"), lambda: tables.facts(path)):
+            with pytest.raises(LayerwiseError, match=r"t\.parquet is no readable .* delete it"):
+                read()
+
+
+def test_tables_from_elsewhere_are_read_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    frame().to_parquet(path)
+    pd.testing.assert_frame_equal(tables.read(path, "metrics"), frame())
+
+
+def test_what_is_missing_or_of_another_kind_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    kind = Kind("layerwise.test", 1)
+    for read in (lambda: tables.read(path, "scores"), lambda: tables.facts(path)):
+        with pytest.raises(LayerwiseError, match=r"no table of .*t\.parquet; run the rule"):
+            read()
+    with pytest.raises(LayerwiseError, match="No table of scores was given"):
+        tables.read([], "scores")
+    tables.write(path, frame(), kind=kind)
+    with pytest.raises(LayerwiseError, match="lacks the columns depth, task; is it a table of s"):
+        tables.read(path, "scores", ["depth", "value", "task"])
+    with pytest.raises(LayerwiseError, match=r"as layerwise\.other \(its schema is 'layerwise"):
+        tables.read(path, "scores", kind=Kind("layerwise.other", 1))
+    with pytest.raises(LayerwiseError, match=re.escape("has version 1 of the schema")):
+        tables.read(path, "scores", kind=Kind("layerwise.test", 2))
+
+
+def test_a_failed_write_leaves_the_earlier_table(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    tables.write(path, frame())
+    with pytest.raises(pa.ArrowException):
+        tables.write(path, pd.DataFrame({"mixed": [1, "a"]}))
+    assert [p.name for p in tmp_path.iterdir()] == ["t.parquet"]
+    pd.testing.assert_frame_equal(pq.read_table(path).to_pandas(), frame())
