@@ -258,6 +258,32 @@ def test_patterns_give_modules_a_rank_and_a_scale_of_their_own(
         torch.testing.assert_close(merged.model.get_submodule(name).weight, expected)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"target_modules": ["up_proj", "q_proj"], "layers_to_transform": [0, 1]},
+        {"target_modules": ["model.layers.1.mlp.up_proj", "layers.0.self_attn.q_proj"]},
+        {"target_modules": "(a+)+$"},
+        {"target_modules": ["up_proj"], "exclude_modules": "(a+)+$"},
+    ],
+)
+def test_the_modules_meant_are_those_of_the_file(
+    llama: Path, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    modules = SHAPES
+    if "layers_to_transform" in config:
+        modules = {name.replace("1", n): s for name, s in SHAPES.items() for n in "01"}
+        modules |= {Q.replace("0", n): (32, 32) for n in "01"}
+    tensors = adapter(tmp_path / "a", modules, **config)
+    base, merged = (
+        loaded(llama, adapters=a) for a in ((), (FolderAdapter(folder=str(tmp_path / "a")),))
+    )
+    for name in modules:
+        b, a = (tensors[f"base_model.model.{name}.lora_{x}.weight"] for x in "BA")
+        expected = base.model.get_submodule(name).weight + 2 * b @ a
+        torch.testing.assert_close(merged.model.get_submodule(name).weight, expected)
+
+
 def test_adapters_of_gpt_2s_transposed_layers(tmp_path: Path) -> None:
     folder = tiny.save("gpt2", tmp_path / "m")
     name = "h.1.mlp.c_fc"
@@ -303,6 +329,8 @@ def test_adapters_are_merged_one_after_another(llama: Path, tmp_path: Path) -> N
         ({UP: (48, 32)}, {"modules_to_save": ["norm"]}, "LORA with modules_to_save; accepted"),
         ({UP: (48, 32)}, {"of_tomorrow": 1}, "has the key 'of_tomorrow', which this peft does"),
         ({}, {}, "holds no matrix"),
+        ({UP: (48, 32)}, {"target_modules": ["up_proj"]}, r"layers.0.mlp.up_proj.*shape None"),
+        ({UP: (48, 32)}, {"target_modules": ["down"]}, "does not fit LlamaModel"),
     ],
 )
 def test_adapters_that_do_not_fit_are_refused(
