@@ -199,10 +199,10 @@ def _check_kind(settings: Mapping[str, Any], known: Mapping[str, Any], adapter: 
 def _check_numbers(settings: Mapping[str, Any], adapter: str) -> None:
     for key in ("r", "lora_alpha"):
         if key not in settings or not _counts(settings[key], whole=key == "r"):
-            came = f"{json.dumps(settings[key])} came" if key in settings else "it is missing"
             raise LayerwiseError(
                 f"{key!r} in {CONFIG} of the adapter {adapter} must be {_NUMBER[key]}, but "
-                f"{came}; fetch or copy the adapter again."
+                + (f"{json.dumps(settings[key])} came" if key in settings else "it is missing")
+                + "; fetch or copy the adapter again."
             )
     for key, of in (("rank_pattern", "r"), ("alpha_pattern", "lora_alpha")):
         patterns = settings.get(key) or {}
