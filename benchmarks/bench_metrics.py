@@ -41,10 +41,10 @@ from threadpoolctl import threadpool_limits
 
 from layerwise.activations import batches, eigen, readout
 from layerwise.activations.readout import Packed, pack
-from layerwise.metrics.dime import dime, permutations_of
-from layerwise.metrics.entropy import entropy_from_eigenvalues
-from layerwise.metrics.infonce import infonce
-from layerwise.metrics.lidar import lidar
+from layerwise.metrics.catalog.dime import dime, permutations_of
+from layerwise.metrics.catalog.infonce import infonce
+from layerwise.metrics.catalog.lidar import lidar
+from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 
 log = logging.getLogger("bench_metrics")
 
@@ -266,8 +266,8 @@ def compare_states(a: argparse.Namespace, clock: Clock, rates: Rates) -> list[Ro
 def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     """All metrics of a file, both protocols, against a forward pass of a model of that size."""
     from layerwise.activations import layout
+    from layerwise.config.metrics import MetricsSettings
     from layerwise.metrics import table
-    from layerwise.metrics.settings import Settings
 
     n, d, v, layers = a.prompts, a.hidden, a.views, a.our_layers
     lengths = make_lengths(n)
@@ -290,7 +290,7 @@ def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
         seconds = {}
         with layout.Activations(path) as activations:
             for protocols in (("paper",), ("paper", "reference")):
-                settings = Settings(protocols=protocols)
+                settings = MetricsSettings(protocols=protocols)
                 seconds[len(protocols)] = clock.best(
                     lambda s=settings: table.compute(activations, s, a.threads)
                 ).clock

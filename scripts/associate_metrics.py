@@ -12,10 +12,9 @@ def main(run: cli.Run) -> None:
 
     metrics = tables.read(run.inputs["metrics"], "metrics")
     scores = tables.read(run.inputs["scores"], "scores")
-    found = associate(metrics, scores, run.config.association, run.order())
-    tables.write(
-        run.files["associations"], found, key=run.stamp.key, recipe=run.stamp.recipe
-    )
+    settings = run.config.association.model_copy(update={"own_texts": run.own_texts()})
+    found = associate(metrics, scores, settings, run.order())
+    tables.write(run.files["associations"], found, key=run.stamp.key, recipe=run.stamp.recipe)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ import pandas as pd
 from layerwise.association.choice import CONSENSUS, summarize
 from layerwise.association.curves import require_columns
 from layerwise.association.recommendation import recommend
-from layerwise.association.tables import read_tables
+from layerwise import tables
 from layerwise.cli import parser, run
 from layerwise.metrics.registry import all_metrics, directions
 
@@ -82,9 +82,9 @@ def track_record(choices: pd.DataFrame, tokens: str) -> str:
 
 def main(given: argparse.Namespace) -> None:
     """Read, choose, print."""
-    metrics = read_tables(given.metrics, "metrics")
+    metrics = tables.read(given.metrics, "metrics")
     require_columns(metrics, ["model"], "metrics")
-    choices = read_tables(given.choices, "choices") if given.choices else None
+    choices = tables.read(given.choices, "choices") if given.choices else None
     names = [given.model] if given.model else sorted(metrics["model"].unique())
     for name in names:
         picks, chosen = recommend(

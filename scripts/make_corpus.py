@@ -17,12 +17,12 @@ def main(run: cli.Run) -> None:
     name = run.names["corpus"]
     settings = run.config.corpora[name]
     path = run.input("texts") if "texts" in run.inputs else None
-    source = open_source(settings.source, path)
-    chosen = select(source.rows, settings.filters, settings.sample, total=source.rows.total)
+    rows = open_source(settings.source, path)
+    chosen = select(rows, settings.filters, settings.sample, total=rows.total)
     write_corpus(
         run.files["corpus"],
         Corpus(name, chosen.prompt_ids, chosen.texts, chosen.n_tokens),
-        key=run.stamp.key, recipe=run.stamp.recipe, counts=chosen.counts, **source.facts,
+        key=run.stamp.key, recipe=run.stamp.recipe, counts=chosen.counts, **rows.facts,
     )  # fmt: skip
 
 

@@ -17,12 +17,16 @@ log = logging.getLogger("layerwise")
 
 def main(arguments: argparse.Namespace) -> None:
     """Open the activations, compute on subsets, write and summarise."""
+    import yaml
+
     from layerwise.activations.layout import Activations
+    from layerwise.config.base import parse
+    from layerwise.config.metrics import MetricsSettings
     from layerwise.files import replacing
     from layerwise.metrics import sample_size
-    from layerwise.metrics.settings import Settings
 
-    settings = Settings.from_mapping(arguments.settings)
+    config = yaml.safe_load(arguments.config.read_text(encoding="utf-8")) or {}
+    settings = parse(MetricsSettings, config.get("metrics", {}), "metrics")
     with Activations(arguments.activations) as activations:
         layers = arguments.layers or [activations.n_layers // 2]
         frame = sample_size.against_n_by_layer(
@@ -49,8 +53,8 @@ if __name__ == "__main__":
     parser.add_argument("--output", type=Path, required=True, help="table (CSV)")
     parser.add_argument("--figure", type=Path, help="also draw it here (PNG, and a PDF beside it)")
     parser.add_argument(
-        "--settings", type=cli.json_argument, default={},
-        help="JSON, as for compute_metrics.py",
+        "--config", type=Path, default=Path("config.yaml"),
+        help="the config whose metrics are computed (default: config.yaml)",
     )  # fmt: skip
     parser.add_argument("--layers", type=int, nargs="+", help="default: the middle one")
     parser.add_argument("--sizes", type=int, nargs="+", help="default: all, half, a quarter, …")

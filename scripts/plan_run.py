@@ -22,7 +22,7 @@ def main(arguments: argparse.Namespace) -> None:
     from layerwise.workflow.run import Start
 
     start = Start(read_yaml(arguments.config), arguments.config)
-    due = start.due(())
+    due = start.due()
     for line in start.reasons(due):
         sys.stdout.write(f"{line}\n")
     table = estimate(due, past_jobs(start.results))

@@ -10,20 +10,17 @@ from layerwise import cli
 
 def main(run: cli.Run) -> None:
     """Score, and write MTEB's JSON for every layer and one tidy table."""
-    from layerwise.tasks.score import TaskScoring, score_task
+    from layerwise.tasks.score import score_task
 
-    model, task = run.names["model"], run.names["task"]
-    output = run.files["scores"]
+    task, output = run.names["task"], run.files["scores"]
     score_task(
-        TaskScoring(
-            embeddings=run.input("embeddings"),
-            task=task,
-            layers=output.with_suffix(""),
-            folders=run.folders(task),
-            settings=run.config.scoring_of(model),
-        ),
+        run.input("embeddings"),
+        task,
         output,
-        model=model,
+        output.with_suffix(""),
+        run.config.scoring_of(run.names["model"]),
+        folders=run.folders(task),
+        model=run.names["model"],
         revision=run.names["revision"],
         threads=run.threads,
         key=run.stamp.key,

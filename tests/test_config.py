@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from conftest import ROOT
 
-from layerwise.config import complete, read_schema
+from layerwise.config import Config, read_config, schema
 from layerwise.errors import LayerwiseError
-from layerwise.plan import Plan
-
-SCHEMA = read_schema(ROOT / "workflow" / "schemas" / "config.schema.yaml")
 
 
 def quickstart() -> dict[str, Any]:
@@ -61,7 +57,7 @@ BROKEN: list[tuple[str, Callable[[dict[str, Any]], None], tuple[str, ...]]] = [
     ("study's model", put("studies/a", {"kind": "score_by_depth", "models": ["minilm"]}), ("studies.a.models", "did you mean 'minilm-l6'")),
     ("study's task", put("studies/a", {"kind": "score_by_depth", "tasks": ["PangLee"]}), ("studies.a.tasks", "did you mean 'PangLeePolarity'")),
     ("study's revision", put("studies/a", {"kind": "metrics_by_depth", "models": ["pythia-nano"], "revisions": ["step3"]}), ("studies.a.revisions", "'step3'", "step32")),
-    ("study key", put("studies/a", {"kind": "score_by_depth", "colour": "red"}), ("studies.a", "unknown key 'colour'")),
+    ("study key", put("studies/a", {"kind": "score_by_depth", "shade": "red"}), ("studies.a", "unknown key 'shade'")),
     ("corpus without source", put("corpora/c", {}), ("corpora.c", "'source'")),
     ("filter typo", put("corpora/wikipedia/filters/min_token", 3), ("wikipedia.filters", "did you mean 'min_tokens'")),
     ("views negative", put("corpora/wikipedia/views/n", -2), ("wikipedia.views.n", "-2")),
@@ -78,7 +74,7 @@ def test_broken_configs_are_told_in_one_line(
     config = quickstart()
     change(config)
     with pytest.raises(LayerwiseError) as caught:
-        complete(config, SCHEMA)
+        Config.of(config)
     message = str(caught.value)
     assert "\n" not in message
     assert len(message) < 600
@@ -87,20 +83,95 @@ def test_broken_configs_are_told_in_one_line(
 
 
 def test_the_quickstart_is_valid_and_filled() -> None:
-    given = quickstart()
-    config = complete(given, SCHEMA)
-    assert config["extract"]["dtype"] == "float32"
-    assert config["models"]["minilm-l6"]["revisions"] == ["main"]
-    assert config["nano"]["pythia-nano"]["layers"] == 6
-    assert config["studies"]["score_by_depth"]["models"] is None
-    assert given == quickstart()
-    assert complete(config, SCHEMA) == config
+    config = read_config([ROOT / "config.yaml"])
+    assert config.extract.dtype == "float32"
+    assert config.models["minilm-l6"].revisions == ("main",)
+    assert config.nano["pythia-nano"].layers == 6
+    assert config.studies["score_by_depth"].models is None
+    assert Config.of(config.plain()) == config
 
 
 @pytest.mark.parametrize("config", [None, [], "text"])
 def test_a_config_that_is_no_mapping(config: Any) -> None:
     with pytest.raises(LayerwiseError, match="must be a mapping"):
-        complete(config, SCHEMA)
+        Config.of(config)
+
+
+# What one section asks of another: found before any job, not after hours
+
+UNFIT: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
+    ("protocol not extracted", {"metrics/protocols": ["paper"], "extract/protocols": ["reference"]}, ("metrics.protocols", "'paper'", "extract.protocols")),
+    ("tokens not extracted", {"metrics/tokens": ["drop_sinks"]}, ("metrics.tokens", "'drop_sinks'")),
+    ("metric of a study", {"studies/a": {"kind": "metrics_by_depth", "metrics": ["prompt_entropi"]}}, ("studies.a", "prompt_entropi", "did you mean 'prompt_entropy'")),
+    ("alpha of a study", {"studies/a": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"], "alpha": 3}}, ("studies.a", "alpha", "3")),
+    ("lidar without views", {"corpora/wikipedia/views/n": 0, "studies": {"a": {"kind": "metrics_by_depth", "metrics": ["lidar"]}}}, ("studies.a", "lidar", "views")),
+    ("lidar asked for without views", {"corpora/wikipedia/views/n": 0, "metrics/metrics": ["lidar"], "studies": {"a": {"kind": "metrics_by_depth", "metrics": ["lidar"]}}}, ("lidar", "views")),
+    ("several corpora", {"corpora/other": {"source": {"package": "lee"}}, "studies": {"a": {"kind": "checkpoint_heatmap", "models": ["pythia-nano"]}}}, ("studies.a", "mix several values of corpus", "name one")),
+    ("a task of another type", {"tasks": ["PangLeePolarity", "BitextMining"], "studies": {"a": {"kind": "score_by_depth"}}}, ("tasks", "'BitextMining'")),
+    ("a task that isn't", {"tasks": ["STS22222"], "studies": {"a": {"kind": "score_by_depth"}}}, ("tasks", "'STS22222'", "did you mean")),
+    ("names that a file system takes for one", {"models/MiniLM-L6": {"source": {"hub": "a/b"}}}, ("models", "capitals")),
+    ("a corpus named like its views", {"corpora/mine.views": {"source": {"package": "lee"}}}, ("corpora", "'mine.views'")),
+    ("results at home", {"results": "~/x"}, ("results", "'~/x'")),
+    ("results nowhere", {"results": ""}, ("results", '""')),
+    ("results at the root", {"results": "/"}, ("results", "'/'")),
+    ("results with braces", {"results": "a{b}"}, ("results", "braces")),
+    ("a study of nothing published", {"studies/a": {"kind": "score_by_depth", "published": "pythia"}}, ("studies.a.published", "'pythia'")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "expected"), [u[1:] for u in UNFIT], ids=[u[0] for u in UNFIT])
+def test_sections_that_do_not_fit_together(
+    changes: dict[str, Any], expected: tuple[str, ...]
+) -> None:
+    config = quickstart()
+    for path, value in changes.items():
+        put(path, value)(config)
+    with pytest.raises(LayerwiseError) as caught:
+        Config.of(config)
+    for part in expected:
+        assert part in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_metrics_follow_the_extraction() -> None:
+    config = quickstart()
+    put("extract/protocols", ["reference"])(config)
+    put("studies", {"a": {"kind": "metrics_by_depth", "protocol": "reference"}})(config)
+    assert Config.of(config).metrics.protocols is None
+
+
+# Files
+
+STRICT: list[tuple[str, str, tuple[str, ...]]] = [
+    ("a key twice", "models: {}\ntasks: []\nmodels: {}\n", ("'models'", "twice", "line 3")),
+    ("a key twice, deep", "models:\n  a: {source: {hub: x}}\n  a: {source: {hub: y}}\n", ("'a'", "twice")),
+    ("no YAML", "models: [", ("no valid YAML",)),
+    ("a date", "results: 2024-01-01\n", ("date", "quotes")),
+    ("a number for a key", "models: {1: {source: {hub: x}}}\n", ("1", "quotes")),
+    ("a list", "- a\n", ("mapping",)),
+    ("bytes", "results: !!binary aGk=\n", ("bytes",)),
+    ("an object", "results: !!python/object/apply:os.getcwd []\n", ("no valid YAML",)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "expected"), [s[1:] for s in STRICT], ids=[s[0] for s in STRICT])
+def test_files_are_read_strictly(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(LayerwiseError) as caught:
+        read_config([tmp_path / "c.yaml"])
+    for part in expected:
+        assert part in str(caught.value)
+
+
+def test_a_bomb_of_aliases_is_refused_at_once(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 12)]
+    (tmp_path / "c.yaml").write_text("\n".join(lines))
+    with pytest.raises(LayerwiseError, match="entries once its aliases are written out"):
+        read_config([tmp_path / "c.yaml"])
+
+
+# The schema
 
 
 def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
@@ -115,117 +186,13 @@ def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def test_every_key_is_described_and_no_object_takes_unknown_keys() -> None:
-    for path, sub in nodes(SCHEMA):
-        target = SCHEMA["$defs"][sub["$ref"].split("/")[-1]] if "$ref" in sub else sub
+    for path, sub in nodes(schema.schema()):
+        target = schema.schema()["$defs"][sub["$ref"].split("/")[-1]] if "$ref" in sub else sub
         assert target.get("description") or sub.get("description"), path
         if target.get("type") == "object":
             assert "additionalProperties" in target, path
 
 
-# Plans: what a change of the config reruns
-
-
-def plan(**changes: Any) -> Plan:
-    config = quickstart()
-    for path, value in changes.items():
-        put(path.replace("__", "/"), value)(config)
-    return Plan(complete(config, SCHEMA))
-
-
-def keys(p: Plan) -> dict[str, str]:
-    found = {}
-    for study in p.config["studies"]:
-        found[f"study {study}"] = p.study_key(study)
-        for m, r in p.points(study):
-            for c in p.study(study)["corpora"]:
-                found[f"extract {m} {r} {c}"] = p.extract_key(m, r, c)
-                found[f"metrics {m} {r} {c}"] = p.metrics_key(m, r, c)
-            for t in p.study(study)["tasks"]:
-                found[f"embed {m} {r} {t}"] = p.embed_key(m, r, t)
-                found[f"score {m} {r} {t}"] = p.score_key(m, r, t)
-    return found
-
-
-def changed(before: Plan, after: Plan) -> set[str]:
-    a, b = keys(before), keys(after)
-    return {k for k in a.keys() & b.keys() if a[k] != b[k]}
-
-
-def test_device_batch_size_and_threads_rerun_nothing() -> None:
-    other = plan(extract__device="cpu", extract__batch_tokens=512, extract__threads=1)
-    assert changed(plan(), other) == set()
-
-
-def test_another_dtype_reruns_all_forward_passes() -> None:
-    touched = changed(plan(), plan(extract__dtype="bfloat16"))
-    assert {k for k in keys(plan()) if k.startswith(("extract", "embed"))} <= touched
-
-
-def test_metric_settings_rerun_metrics_and_their_figures_alone() -> None:
-    touched = changed(plan(), plan(metrics__seed=1))
-    assert any(k.startswith("metrics") for k in touched)
-    assert "study metrics_by_depth" in touched
-    assert not any(k.startswith(("extract", "embed", "score")) for k in touched)
-    assert "study score_by_depth" not in touched
-
-
-def test_a_new_checkpoint_changes_no_other_checkpoint() -> None:
-    config = quickstart()
-    steps = [s for s in config["models"]["pythia-nano"]["revisions"] if s != "step64"]
-    fewer = plan(**{"models__pythia-nano__revisions": steps})
-    touched = changed(fewer, plan())
-    assert touched == {"study metrics_over_checkpoints"}
-
-
-def test_a_new_view_reruns_its_corpus_and_no_task() -> None:
-    touched = changed(plan(), plan(corpora__wikipedia__views__n=3))
-    assert {k.split()[0] for k in touched} == {"extract", "metrics", "study"}
-
-
-def test_changed_texts_of_a_file_rerun_the_corpus(tmp_path: Any) -> None:
-    file = tmp_path / "mine.txt"
-    file.write_text("one\n")
-    config = copy.deepcopy(quickstart())
-    config["corpora"]["mine"] = {"source": {"file": str(file)}}
-    before = Plan(complete(config, SCHEMA)).corpus_key("mine")
-    assert Plan(complete(config, SCHEMA)).corpus_key("mine") == before
-    file.write_text("two\n")
-    assert Plan(complete(config, SCHEMA)).corpus_key("mine") != before
-
-
-@pytest.mark.parametrize(
-    ("model", "revision", "words"),
-    [
-        (
-            "pythia-nano",
-            "step65",
-            "no revision 'step65' of 'pythia-nano' in this config (did you mean 'step64'?)",
-        ),
-        ("minilm-l6", "other", "no revision 'other' of 'minilm-l6'"),
-        ("pythia-mano", "step64", "no 'pythia-mano' under models in this config (did you mean"),
-    ],
-)
-def test_files_asked_for_by_hand_have_to_be_of_the_config(
-    model: str, revision: str, words: str
-) -> None:
-    with pytest.raises(LayerwiseError, match=re.escape(words)):
-        plan().model_key(model, revision)
-
-
-def test_weights_changed_anywhere_are_noticed(tmp_path: Any) -> None:
-    weights = tmp_path / "model.safetensors"
-    size = 24 * 2**20
-
-    def key() -> str:
-        return plan(**{"models__minilm-l6__source": {"folder": str(tmp_path)}}).model_key(
-            "minilm-l6", "main"
-        )
-
-    weights.write_bytes(bytes(size))
-    before = key()
-    assert key() == before
-    for start, length in ((size // 2, 2**18), (size - 1, 1), (0, 1)):
-        changed = bytearray(size)
-        changed[start : start + length] = b"x" * length
-        weights.write_bytes(changed)
-        assert key() != before, start
+def test_the_committed_schema_is_that_of_the_models() -> None:
+    committed = (ROOT / "workflow" / "schemas" / "config.schema.yaml").read_text(encoding="utf-8")
+    assert committed == schema.text(), "run: make schema"

@@ -1,8 +1,7 @@
-"""The frame: names and paths, whole files, fingerprints of computations."""
+"""The frame: names and paths, whole files."""
 
 from __future__ import annotations
 
-import ast
 import os
 import time
 from pathlib import Path
@@ -13,7 +12,6 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise import fingerprint as module
 from layerwise.errors import LayerwiseError
 from layerwise.files import replacing, sha256_text
 from layerwise.paths import decode, encode
@@ -101,78 +99,3 @@ def test_the_conda_environment_agrees_with_the_lock() -> None:
     environment = yaml.safe_load((ROOT / "envs" / "environment.yaml").read_text())
     assert environment["dependencies"][-1]["pip"] == pins
     assert "torch==2.13.0" in pins
-
-
-# Fingerprints
-
-
-@pytest.fixture
-def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "__init__.py").write_text("")
-    (tmp_path / "errors.py").write_text("A = 1\n")
-    (tmp_path / "low.py").write_text("def f(x: int) -> int:\n    return x + 1\n")
-    (tmp_path / "other.py").write_text("B = 2\n")
-    (tmp_path / "high.py").write_text(
-        '"""Doc."""\nfrom layerwise.errors import A\nfrom layerwise import low\n\n'
-        "def g(x):\n    return low.f(x) * 2\n"
-    )
-    monkeypatch.setattr(module, "ROOT", tmp_path)
-    return tmp_path
-
-
-def current() -> str:
-    module.fingerprint.cache_clear()
-    module._read.cache_clear()
-    return module.fingerprint("layerwise.high")
-
-
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("low.py", "def f(x: int) -> int:\n    return x + 2\n"),
-        ("high.py", "from layerwise import low\n\ndef g(x):\n    return low.f(x) * 3\n"),
-    ],
-)
-def test_an_edited_computation_changes_it(package: Path, file: str, text: str) -> None:
-    before = current()
-    (package / file).write_text(text)
-    assert current() != before
-
-
-@pytest.mark.parametrize(
-    ("file", "text"),
-    [
-        ("low.py", '# A comment.\ndef f(x):\n    """Now with words."""\n\n    return (x + 1)\n'),
-        ("low.py", "def f(x: float) -> 'float':\n    return x + 1\n"),
-        ("errors.py", "A = 2\n"),
-        ("other.py", "B = 3\n"),
-        (
-            "high.py",
-            '"""New doc."""\nfrom layerwise.errors import A\nfrom layerwise import low\n\n\n'
-            "def g(x):\n    log.info('%s', x)\n    return low.f(x) * 2\n",
-        ),
-    ],
-)
-def test_reformatting_and_strangers_do_not(package: Path, file: str, text: str) -> None:
-    before = current()
-    ast.parse(text)
-    (package / file).write_text(text)
-    assert current() == before
-
-
-def test_the_extraction_depends_on_the_readout_but_not_on_the_metrics() -> None:
-    seen = _closure("layerwise.activations.extract")
-    assert "layerwise.activations.readout" in seen
-    assert "layerwise.models.load" in seen
-    assert not any(name.startswith("layerwise.metrics") for name in seen)
-    assert not any(name.startswith("layerwise.config") for name in seen)
-
-
-def _closure(root: str) -> set[str]:
-    pending, seen = [root], set()
-    while pending:
-        name = pending.pop()
-        if name not in seen:
-            seen.add(name)
-            pending += module._read(name)[0]
-    return seen

@@ -15,18 +15,21 @@ from hypothesis.extra.numpy import arrays
 
 from layerwise.errors import LayerwiseError
 from layerwise.metrics import logdet_entropy, powerlaw
-from layerwise.metrics.effective_rank import effective_rank, from_eigenvalues
-from layerwise.metrics.entropy import (
+from layerwise.metrics.catalog.effective_rank import effective_rank
+from layerwise.metrics.catalog.infonce import infonce
+from layerwise.metrics.formulas.arrays import UndefinedMetricError
+from layerwise.metrics.formulas.entropy import (
     collision_entropy,
+    effective_ranks,
     entropy,
     entropy_from_eigenvalues,
     entropy_gradient,
     normalise,
+    reference_entropy,
+    reference_gradient,
 )
-from layerwise.metrics.infonce import infonce
-from layerwise.metrics.prompt_entropy import reference_entropy, reference_gradient
-from layerwise.metrics.registry import NORMALIZATIONS, UndefinedMetricError
-from layerwise.metrics.spectra import SampleSpectrum, gram_spectrum
+from layerwise.metrics.formulas.spectra import SampleSpectrum, gram_spectrum
+from layerwise.metrics.registry import NORMALIZATIONS
 
 SHARED = Path(__file__).parents[1].parent / "shared"
 ALPHAS = (0.3, 0.5, 1.0, 1.000001, 1.5, 2.0, 3.0, 50.0, math.inf)
@@ -138,13 +141,13 @@ def test_power_law_spectra_give_figure_7() -> None:
 def test_logdet_entropy_of_equal_eigenvalues_and_below_shannon() -> None:
     Q = np.linalg.qr(random_matrix(12, 12))[0][:8]
     expected = -8 * math.log(8) - math.log(2)
-    assert logdet_entropy.logdet_entropy(3 * Q) == pytest.approx(expected, abs=1e-10)
+    assert logdet_entropy(3 * Q) == pytest.approx(expected, abs=1e-10)
     for seed in range(50):
         Z = random_matrix(9, 14, seed)
         sign, log_det = np.linalg.slogdet(Z @ Z.T / np.trace(Z @ Z.T))
-        assert logdet_entropy.logdet_entropy(Z) == pytest.approx(log_det - math.log(2), abs=1e-8)
+        assert logdet_entropy(Z) == pytest.approx(log_det - math.log(2), abs=1e-8)
         assert sign == 1
-        assert logdet_entropy.logdet_entropy(Z) <= entropy(Z, 1.0)
+        assert logdet_entropy(Z) <= entropy(Z, 1.0)
 
 
 # Invariants
@@ -200,7 +203,7 @@ def test_effective_rank_from_eigenvalues_is_that_of_singular_values() -> None:
     for n, d in [(30, 12), (12, 30)]:
         Z = random_matrix(n, d)
         padded = np.concatenate([gram_spectrum(Z), np.zeros(5)])
-        assert from_eigenvalues(padded) == pytest.approx(effective_rank(Z), abs=1e-10)
+        assert effective_ranks(padded) == pytest.approx(effective_rank(Z), abs=1e-10)
 
 
 def dataset_of_means(prompts: list[np.ndarray]) -> np.ndarray:
@@ -339,7 +342,7 @@ def test_zeros_have_no_entropy() -> None:
     with pytest.raises(UndefinedMetricError):
         effective_rank(np.zeros((3, 4)))
     with pytest.raises(UndefinedMetricError):
-        logdet_entropy.logdet_entropy(np.zeros((3, 4)))
+        logdet_entropy(np.zeros((3, 4)))
     spectra = np.array([[1.0, 1.0], [0.0, 0.0]])
     for alpha in ALPHAS:
         assert np.isnan(entropy_from_eigenvalues(spectra, alpha)).tolist() == [False, True]

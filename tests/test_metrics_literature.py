@@ -10,31 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import (
-    alpha_req,
-    anisotropy,
-    logdet_entropy,
-    rankme,
-    self_cluster,
-    uncertainty,
-)
-from layerwise.metrics.cka import cka
-from layerwise.metrics.curvature import curvature, state_angles, turning_angles
-from layerwise.metrics.effective_rank import effective_rank
-from layerwise.metrics.entropy import entropy, entropy_from_eigenvalues
-from layerwise.metrics.inputs import LayerInputs, Source
-from layerwise.metrics.registry import Overall, PerPrompt, UndefinedMetricError, all_metrics, get
-from layerwise.metrics.settings import Settings
-from layerwise.metrics.spectra import SampleSpectrum
-from layerwise.metrics.two_nn import distances, two_nn
+from layerwise.metrics.catalog import alpha_req, anisotropy, logdet_entropy, rankme, self_cluster
+from layerwise.metrics.catalog.cka import cka
+from layerwise.metrics.catalog.curvature import curvature, state_angles, turning_angles
+from layerwise.metrics.catalog.effective_rank import effective_rank
+from layerwise.metrics.catalog.two_nn import distances, two_nn
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import UndefinedMetricError
+from layerwise.metrics.formulas.entropy import entropy, entropy_from_eigenvalues
+from layerwise.metrics.formulas.spectra import SampleSpectrum
+from layerwise.metrics.layer import Arrays, Layer
+from layerwise.metrics.registry import Overall, PerPrompt, all_metrics, get
 
 RNG = np.random.default_rng(11)
 
 
 def value_of(name: str, X: np.ndarray, **settings: object) -> Overall:
-    layer = LayerInputs.from_views(X, Settings(**settings))  # type: ignore[arg-type]
-    (result,) = get(name).compute(layer)
+    layer = Layer(Arrays(X), MetricsSettings(**settings))  # type: ignore[arg-type]
+    (result,) = get(name).on(layer)
     assert isinstance(result, Overall)
     return result
 
@@ -113,10 +108,10 @@ def test_too_few_states_have_no_curvature(states: int) -> None:
 def test_equal_embeddings_have_no_spectrum_of_rounding(n: int) -> None:
     # Their mean is not always quite the row that all of them are.
     row = np.random.default_rng(0).normal(size=64)
-    layer = LayerInputs.from_views(np.tile(row, (4, n, 1)))
+    layer = Layer(Arrays(np.tile(row, (4, n, 1))))
     for name in ("nesum", "participation_ratio", "lidar"):
         with pytest.raises(UndefinedMetricError):
-            list(get(name).compute(layer))
+            list(get(name).on(layer))
     with pytest.raises(UndefinedMetricError, match="equal"):
         cka(np.tile(row, (n, 1)), RNG.normal(size=(n, 5)))
 
@@ -259,7 +254,7 @@ def test_two_nn_leaves_out_duplicates_and_needs_ten_points() -> None:
     assert found.value == pytest.approx(two_nn(X), rel=1e-9)
     with pytest.raises(UndefinedMetricError, match="10 embeddings that differ"):
         two_nn(np.ones((50, 4)))
-    with pytest.raises(UndefinedMetricError, match="two_nn_discard"):
+    with pytest.raises(UndefinedMetricError, match=r"two_nn\.discard"):
         two_nn(X, discard=0.999)
     with pytest.raises(UndefinedMetricError, match="equally near"):
         two_nn(np.eye(20))
@@ -276,27 +271,17 @@ def test_distances_keep_their_digits_far_from_the_origin() -> None:
 # Every metric: what its declaration promises
 
 
-def layer_of(
-    views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None = None
-) -> LayerInputs:
+def layer_of(views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None = None) -> Layer:
     views = views if rows is None else views[:, rows]
-    spectra = np.abs(views[0]) + 0.1
-    n = views.shape[1]
-    return LayerInputs(
-        protocol,
-        Settings(alpha_req_ranks=(3, 500)),
-        tuple(map(str, range(n))),
-        np.full(views.shape[:2], 9),
-        views.shape[2],
-        Source(
-            view=lambda v: views[v],
-            views=lambda: views,
-            spectra=lambda: spectra,
-            curvature=lambda: np.abs(views[0, :, 0]),
-            first=lambda: views[1],
-            last=lambda: views[2],
-        ),
+    arrays = Arrays(
+        views,
+        spectra=np.abs(views[0]) + 0.1,
+        curvature=np.abs(views[0, :, 0]),
+        n_tokens=np.full(views.shape[:2], 9),
+        ends=(views[1], views[2]),
     )
+    settings = MetricsSettings(alpha_req=alpha_req.Settings(ranks=(3, 500)))
+    return Layer(arrays, settings, protocol)
 
 
 def realistic(n: int, d: int, seed: int = 0) -> np.ndarray:
@@ -306,9 +291,9 @@ def realistic(n: int, d: int, seed: int = 0) -> np.ndarray:
     return base + 0.3 * rng.normal(size=(5, n, d)) * scale
 
 
-def values_and_errors(layer: LayerInputs, name: str) -> np.ndarray:
+def values_and_errors(layer: Layer, name: str) -> np.ndarray:
     found = []
-    for result in get(name).compute(layer):
+    for result in get(name).on(layer):
         if isinstance(result, PerPrompt):
             values = result.values[np.isfinite(result.values)]
             error = uncertainty.of_mean(values) if result.stderr is None else result.stderr
@@ -400,7 +385,7 @@ def test_one_prompt_has_no_standard_error() -> None:
 def test_reference_dataset_entropy_clamps_the_smaller_product(n: int, d: int) -> None:
     X = RNG.normal(size=(n, 3)) @ RNG.normal(size=(3, d)) * 0.2
     layer = layer_of(np.stack([X] * 3), "reference")
-    shannon, collision, largest = get("dataset_entropy").compute(layer)
+    shannon, collision, largest = get("dataset_entropy").on(layer)
     product = np.maximum(X @ X.T if n <= d else X.T @ X, 0)
     values = np.linalg.eigvalsh(product)
     assert values.min() < -1e-3, "clamping brings negative eigenvalues"
@@ -450,11 +435,11 @@ def test_the_error_of_the_clamped_dataset_entropy_is_that_of_its_derivative(
 
 def test_metrics_of_prompts_read_spectra_and_curvature_as_they_are() -> None:
     layer = layer_of(realistic(20, 15))
-    entropies = {r.alpha: r for r in get("prompt_entropy").compute(layer)}
+    entropies = {r.alpha: r for r in get("prompt_entropy").on(layer)}
     assert list(entropies) == [1.0, 2.0, math.inf]
     for alpha, result in entropies.items():
         expected = entropy_from_eigenvalues(layer.spectra, alpha)
         assert np.allclose(result.values, expected)
         assert (result.sizes == 9).all()
-    (path,) = get("curvature").compute(layer)
+    (path,) = get("curvature").on(layer)
     assert np.array_equal(path.values, layer.curvature)

@@ -10,13 +10,14 @@ import torch
 
 from layerwise.activations import readout
 from layerwise.activations.reduce import Needs, decompose, reduce
+from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import registry
-from layerwise.metrics.curvature import curvature, state_angles
-from layerwise.metrics.entropy import entropy, entropy_from_eigenvalues
-from layerwise.metrics.inputs import LayerInputs, Source
+from layerwise.metrics.catalog.alpha_req import Settings
+from layerwise.metrics.catalog.curvature import curvature, state_angles
+from layerwise.metrics.formulas.entropy import entropy, entropy_from_eigenvalues
+from layerwise.metrics.formulas.spectra import gram_spectrum
+from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.registry import PerPrompt
-from layerwise.metrics.settings import Settings
-from layerwise.metrics.spectra import gram_spectrum
 
 
 def states_with_a_sink(length: int, seed: int, sink: float = 25_000.0) -> np.ndarray:
@@ -104,7 +105,7 @@ def test_nearly_straight_paths_are_as_exact_in_float32(scale: float) -> None:
             assert value == pytest.approx(curvature(part.astype(np.float64)), abs=2e-6)
 
 
-def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -> LayerInputs:
+def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -> Layer:
     """A layer's inputs from token states, by the extraction or in float64 throughout.
 
     Views are the prompts' tokens with every third, or every fourth, left out.
@@ -139,29 +140,22 @@ def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -
                 paths.append(values["curvature"][0])
         pooled.append(np.stack(rows))
     views = np.stack(pooled)
-    return LayerInputs(
-        protocol,
-        Settings(alpha_req_ranks=(3, 500)),
-        tuple(str(i) for i in range(len(prompts))),
-        np.stack([[len(p) for p in prompts]] * 4),
-        views.shape[2],
-        Source(
-            view=lambda v: views[v],
-            views=lambda: views,
-            spectra=lambda: np.stack(spectra),
-            curvature=lambda: np.asarray(paths),
-            first=lambda: views[1],
-            last=lambda: views[2],
-        ),
+    arrays = Arrays(
+        views,
+        spectra=np.stack(spectra),
+        curvature=np.asarray(paths),
+        n_tokens=np.stack([[len(p) for p in prompts]] * 4),
+        ends=(views[1], views[2]),
     )
+    return Layer(arrays, MetricsSettings(alpha_req=Settings(ranks=(3, 500))), protocol)
 
 
-def all_values(layer: LayerInputs) -> dict[tuple[str, float | None], float]:
+def all_values(layer: Layer) -> dict[tuple[str, float | None], float]:
     values = {}
     for name, metric in registry.all_metrics().items():
         if layer.protocol not in metric.protocols:
             continue
-        for result in metric.compute(layer):
+        for result in metric.on(layer):
             value = (
                 float(np.nanmean(result.values)) if isinstance(result, PerPrompt) else result.value
             )

@@ -1,14 +1,16 @@
-"""From an activations file to tidy tables: registry, settings, degenerate prompts, the script."""
+"""From an activations file to tidy tables: declarations, settings, degenerate prompts."""
 
 from __future__ import annotations
 
-import json
+import doctest
+import importlib
 import logging
 import math
+import pkgutil
 import subprocess
 import sys
-from collections.abc import Callable
-from dataclasses import fields
+import types
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +18,23 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
-import yaml
+import torch
+from pydantic import Field
 
+from layerwise import metrics
 from layerwise.activations import layout
+from layerwise.config import metrics as config
+from layerwise.config.base import Section, parse
+from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import registry, sample_size, storage, table, uncertainty
-from layerwise.metrics.cka import cka
-from layerwise.metrics.curvature import curvature
-from layerwise.metrics.dime import dime
-from layerwise.metrics.entropy import entropy
-from layerwise.metrics.infonce import infonce
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.lidar import lidar
+from layerwise.metrics import catalog, registry, sample_size, storage, table
+from layerwise.metrics.catalog import alpha_req
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import UndefinedMetricError
+from layerwise.metrics.formulas.entropy import entropy
+from layerwise.metrics.formulas.spectra import gram_spectrum
+from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
-from layerwise.metrics.settings import Settings
-from layerwise.metrics.spectra import gram_spectrum
 
 ROOT = Path(__file__).parents[1]
 N, V, D, LAYERS = 24, 3, 10, 4
@@ -98,7 +102,7 @@ def _write_prompt(file: Any, at: tuple[int, int, int, int], states: np.ndarray) 
             file["spectrum"][p, t, layer, i] = 0.0
         if view == 0:
             turns = len(rows) > 2 and np.ptp(rows, axis=0).max() > 1e-9
-            file["curvature"][p, t, layer, i] = curvature(rows) if turns else np.nan
+            file["curvature"][p, t, layer, i] = metrics.curvature(rows) if turns else np.nan
 
 
 @pytest.fixture(scope="module")
@@ -108,12 +112,12 @@ def activations_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compute(path: Path, **settings: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     with layout.Activations(path) as activations:
-        return table.compute(activations, Settings.from_mapping(settings))
+        return table.compute(activations, MetricsSettings(**settings))
 
 
 @pytest.fixture(scope="module")
 def tables(activations_file: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return compute(activations_file, alpha_req_ranks=[2, 500])
+    return compute(activations_file, alpha_req=alpha_req.Settings(ranks=(2, 500)))
 
 
 def pick(frame: pd.DataFrame, **where: Any) -> pd.DataFrame:
@@ -129,7 +133,7 @@ def test_every_metric_is_there_on_every_layer_protocol_and_choice_of_tokens(
     tables: tuple[pd.DataFrame, pd.DataFrame],
 ) -> None:
     frame = tables[0]
-    assert tuple(frame.columns) == storage.COLUMNS
+    assert tuple(frame.columns) == tuple(table.COLUMNS)
     for name, metric in registry.all_metrics().items():
         for protocol in metric.protocols:
             for tokens in ("all", "drop_first"):
@@ -164,12 +168,14 @@ def test_values_are_those_of_the_functions_on_token_states(
         expected = np.mean([entropy(Z, alpha) for Z in prompts])
         assert value("prompt_entropy", alpha) == pytest.approx(expected, abs=1e-8)
         assert value("dataset_entropy", alpha) == pytest.approx(entropy(views[0], alpha), abs=1e-8)
-    assert value("dime", 1.0) == pytest.approx(dime(views[1], views[2]), abs=1e-8)
-    assert value("infonce") == pytest.approx(infonce(views[1], views[2]), abs=1e-8)
-    assert value("lidar") == pytest.approx(lidar(views[1:]), rel=1e-8)
-    assert value("cka_first") == pytest.approx(cka(views[0], ends[0]), abs=1e-5)
-    assert value("cka_last") == pytest.approx(cka(views[0], ends[1]), abs=1e-5)
-    assert value("curvature") == pytest.approx(np.mean([curvature(Z) for Z in prompts[3:]]))
+    assert value("dime", 1.0) == pytest.approx(metrics.dime(views[1], views[2]), abs=1e-8)
+    assert value("infonce") == pytest.approx(metrics.infonce(views[1], views[2]), abs=1e-8)
+    assert value("lidar") == pytest.approx(metrics.lidar(views[1:]), rel=1e-8)
+    assert value("cka_first") == pytest.approx(metrics.cka(views[0], ends[0]), abs=1e-5)
+    assert value("cka_last") == pytest.approx(metrics.cka(views[0], ends[1]), abs=1e-5)
+    assert value("curvature") == pytest.approx(
+        np.mean([metrics.curvature(Z) for Z in prompts[3:]])
+    )
     dropped = pick(frame, tokens="drop_first", metric="dataset_entropy", alpha=1.0)
     pooled = np.stack([token_states(2, 0, i)[1:].mean(axis=0) for i in range(1, N)])
     expected = entropy(pooled.astype(np.float32), 1.0)
@@ -203,8 +209,8 @@ def test_normalisations_follow_from_raw(tables: tuple[pd.DataFrame, pd.DataFrame
 
 def test_only_asked_for_settings_come(activations_file: Path) -> None:
     frame, _ = compute(
-        activations_file, metrics=["dataset_entropy", "rankme"], protocols=["paper"],
-        tokens=["all"], alphas=[0.5, "inf"], normalizations=["logD"],
+        activations_file, metrics=("dataset_entropy", "rankme"), protocols=("paper",),
+        tokens=("all",), alphas=(0.5, math.inf), normalizations=("logD",),
     )  # fmt: skip
     assert set(frame["metric"]) == {"dataset_entropy", "rankme"}
     assert set(frame["protocol"]) == {"paper"}
@@ -217,8 +223,8 @@ def test_only_asked_for_settings_come(activations_file: Path) -> None:
 
 def test_threads_change_nothing(activations_file: Path) -> None:
     with layout.Activations(activations_file) as activations:
-        one = table.compute(activations, Settings(), threads=1)
-        two = table.compute(activations, Settings(), threads=3)
+        one = table.compute(activations, MetricsSettings(), threads=1)
+        two = table.compute(activations, MetricsSettings(), threads=3)
     for a, b in zip(one, two, strict=True):
         pd.testing.assert_frame_equal(a, b)
 
@@ -245,7 +251,7 @@ def test_prompts_without_a_value_are_left_out_and_counted(
 
 def test_prompt_values_are_kept(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     frame = tables[1]
-    assert tuple(frame.columns) == storage.PROMPT_COLUMNS
+    assert tuple(frame.columns) == tuple(table.PROMPT_COLUMNS)
     assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", "infonce"}
     assert np.isfinite(frame["value"]).all()
     rows = pick(frame, metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1)
@@ -274,10 +280,10 @@ def test_without_views_their_metrics_are_left_out_and_said(
         (line,) = [m for m in caplog.messages if m.startswith(f"{name} is left out")]
         assert f"in {2 * LAYERS} places" in line
         assert "augmented views" in line
-    nothing, no_prompts = compute(path, metrics=["lidar"])
+    nothing, no_prompts = compute(path, metrics=("lidar",))
     assert nothing.empty
     assert no_prompts.empty
-    assert tuple(nothing.columns) == storage.COLUMNS
+    assert tuple(nothing.columns) == tuple(table.COLUMNS)
 
 
 def test_one_prompt_leaves_its_own_metrics_and_no_nan(
@@ -289,7 +295,7 @@ def test_one_prompt_leaves_its_own_metrics_and_no_nan(
 
     path = write_activations(tmp_path / "a.h5", n=1, tokens=("all",), change=stretch)
     with caplog.at_level(logging.WARNING, logger="layerwise"):
-        frame, _ = compute(path, protocols=["paper"])
+        frame, _ = compute(path, protocols=("paper",))
     assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature"}
     assert np.isfinite(frame["value"]).all()
     assert frame["stderr"].isna().all()
@@ -337,18 +343,20 @@ def test_fewer_prompts_than_dimensions_and_the_reverse(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"metrics": ["lidra"]}, "did you mean 'lidar'"),
+        ({"metrics": ["lidra"]}, "lidra.*did you mean 'lidar'"),
+        ({"metrics": ["lidar", "lidar"]}, "once"),
         ({"protocols": ["papr"]}, "did you mean 'paper'"),
         ({"normalizations": ["logn"]}, "did you mean 'logN'"),
         ({"alpha": [1]}, "did you mean 'alphas'"),
-        ({"alphas": [0]}, "above 0"),
-        ({"alphas": ["two"]}, "'two'"),
-        ({"pair": "both"}, "augmented, original"),
-        ({"dime_permutations": 0}, "1 or more"),
-        ({"infonce_temperature": -1}, "above 0"),
-        ({"lidar_delta": 0}, "above 0"),
-        ({"alpha_req_ranks": [5, 5]}, "first < last"),
-        ({"two_nn_discard": 1.0}, "below 1"),
+        ({"alphas": [0]}, "more than 0"),
+        ({"alphas": ["two"]}, "two"),
+        ({"pair": "both"}, '"augmented", "original"'),
+        ({"dime": {"permutations": 0}}, "metrics.dime.permutations.* 1 or more"),
+        ({"dime": {"permutation": 9}}, "did you mean 'permutations'"),
+        ({"infonce": {"temperature": -1}}, "metrics.infonce.temperature.* more than 0"),
+        ({"lidar": {"delta": 0}}, "metrics.lidar.delta.* more than 0"),
+        ({"alpha_req": {"ranks": [5, 5]}}, "metrics.alpha_req.ranks.*the first below the last"),
+        ({"two_nn": {"discard": 1.0}}, "less than 1"),
         ({"stderr_groups": 1}, "2 or more"),
     ],
 )
@@ -356,25 +364,64 @@ def test_a_wrong_setting_is_named_with_what_is_accepted(
     given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(LayerwiseError, match=message):
-        Settings.from_mapping(given)
+        parse(MetricsSettings, given, "metrics")
 
 
-def test_the_configs_schema_offers_these_settings_with_these_defaults() -> None:
-    schema = yaml.safe_load((ROOT / "workflow/schemas/config.schema.yaml").read_text())
-    offered = schema["$defs"]["metrics"]["properties"]
-    assert set(offered) == {f.name for f in fields(Settings)}
-    defaults = {key: value["default"] for key, value in offered.items()}
-    assert Settings.from_mapping(defaults) == Settings()
-    assert offered["normalizations"]["items"]["enum"] == list(NORMALIZATIONS)
+def test_settings_come_from_json_and_go_back_to_it() -> None:
+    given = {"alphas": [1, "inf"], "alpha_req": {"ranks": [2, 50]}}
+    read = parse(MetricsSettings, given, "metrics")
+    assert read.alphas == (1.0, math.inf)
+    assert read.alpha_req.ranks == (2, 50)
+    assert parse(MetricsSettings, read.plain()) == read
+    assert read.plain() == MetricsSettings().plain() | given
+    schema = MetricsSettings.model_json_schema()
+    assert set(schema["properties"]) == set(read.plain())
+    assert schema["properties"]["alphas"]["default"] == [1, 2, "inf"]
+    for each in schema["properties"].values():
+        section = schema["$defs"].get(each.get("$ref", "").removeprefix("#/$defs/"), each)
+        assert "description" in section
+        for own in section.get("properties", {}).values():
+            assert {"description", "default"} <= set(own)
 
 
-def test_infinity_comes_as_a_word() -> None:
-    assert Settings.from_mapping({"alphas": [1, "inf"]}).alphas == (1.0, math.inf)
+@pytest.mark.parametrize(
+    "first",
+    ["layerwise.config.base", "layerwise.metrics.catalog.lidar", "layerwise.metrics.table"],
+)
+def test_settings_are_complete_whichever_module_is_imported_first(first: str) -> None:
+    code = (
+        f"import {first}; from layerwise.config.metrics import MetricsSettings;"
+        "print(sorted(MetricsSettings.model_fields))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(sorted(MetricsSettings.model_fields))
+    assert {"lidar", "dime", "infonce", "alpha_req", "two_nn"} <= set(MetricsSettings.model_fields)
+
+
+def test_a_setting_reaches_its_metric(activations_file: Path) -> None:
+    def values(**settings: Any) -> pd.DataFrame:
+        frame, _ = compute(
+            activations_file, metrics=("lidar", "dime", "infonce", "infonce_mi_bound", "two_nn"),
+            protocols=("paper",), tokens=("all",), alphas=(1.0,), normalizations=(), **settings,
+        )  # fmt: skip
+        return frame.set_index(["metric", "layer"])["value"]
+
+    plain = values()
+    for key, value in (
+        ("lidar", {"delta": 0.5}),
+        ("dime", {"permutations": 3}),
+        ("infonce", {"temperature": 0.5}),
+        ("two_nn", {"discard": 0.4}),
+    ):
+        made = registry.sections()[key](**value)
+        moved = values(**{key: made}) != plain
+        changed = set(moved[moved].index.get_level_values("metric"))
+        assert changed == ({"infonce", "infonce_mi_bound"} if key == "infonce" else {key})
 
 
 def test_tokens_that_were_not_extracted_are_named(activations_file: Path) -> None:
     with pytest.raises(LayerwiseError, match="no choice of tokens 'drop_sinks'"):
-        compute(activations_file, tokens=["drop_sinks"])
+        compute(activations_file, tokens=("drop_sinks",))
 
 
 # The registry
@@ -401,10 +448,11 @@ def test_every_metric_declares_itself() -> None:
         registry.get("rank_me")
 
 
-def test_the_registry_needs_neither_torch_nor_sklearn_nor_pandas() -> None:
+def test_the_settings_need_neither_torch_nor_scipy_nor_pandas() -> None:
     code = (
-        "import sys; from layerwise.metrics import registry; registry.all_metrics();"
-        "print([m for m in ('torch', 'sklearn', 'pandas', 'skdim', 'h5py') if m in sys.modules])"
+        "import sys; import layerwise.config.metrics;"
+        "heavy = ('torch', 'scipy', 'sklearn', 'pandas', 'skdim', 'h5py');"
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -418,11 +466,12 @@ def test_a_new_metric_is_one_decorated_function(
     @registry.metric(
         name="mean_norm", label="Mean norm", unit="activation", direction=None,
         range="0 or above", source="this test", inputs=("pooled",),
+        function=np.linalg.norm,
     )  # fmt: skip
-    def compute_norm(layer: LayerInputs) -> list[PerPrompt]:
+    def compute_norm(layer: Layer) -> list[PerPrompt]:
         return [PerPrompt(np.linalg.norm(layer.pooled, axis=1))]
 
-    frame, prompts = compute(activations_file, metrics=["mean_norm"])
+    frame, prompts = compute(activations_file, metrics=("mean_norm",))
     assert len(frame) == 2 * 2 * LAYERS
     # Of the prompt of one token nothing is left without its first.
     left_out = frame.groupby("tokens")["n_left_out"].unique().map(list).to_dict()
@@ -438,8 +487,20 @@ def test_a_new_metric_is_one_decorated_function(
     assert "Mean norm (activation)" in registry.markdown_table()
     with pytest.raises(ValueError, match="entropies"):
         registry.metric(
-            name="x", label="x", unit="", direction=1, range="", source="", inputs=("entropies",)
-        )(compute_norm)
+            name="x", label="x", unit="", direction=1, range="", source="", function=len,
+            inputs=("entropies",),
+        )(compute_norm)  # fmt: skip
+
+
+def add_wrong(monkeypatch: pytest.MonkeyPatch, compute: Any, **declared: Any) -> registry.Metric:
+    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
+    registry.metric(
+        **{
+            "name": "wrong", "label": "Wrong", "unit": "nats", "direction": None, "range": "",
+            "source": "", "inputs": ("pooled",), "function": len, **declared,
+        }
+    )(compute)  # fmt: skip
+    return registry.get("wrong")
 
 
 @pytest.mark.parametrize(
@@ -447,41 +508,186 @@ def test_a_new_metric_is_one_decorated_function(
     [
         (PerPrompt(np.ones(N - 3)), f"gives {N - 3} values at a layer of {N} prompts"),
         (PerPrompt(np.ones(N), sizes=np.full(N, 9), stderr=0.5), "has to be raw"),
+        (PerPrompt(np.ones(N)), "'logN', which divides by log N"),
+        (Overall(1.0, 0.1, N), "'logN', which divides by log N"),
     ],
 )
 def test_a_new_metric_that_cannot_be_right(
     activations_file: Path, monkeypatch: pytest.MonkeyPatch, result: PerPrompt, words: str
 ) -> None:
-    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
-    registry.metric(
-        name="wrong", label="Wrong", unit="nats", direction=None, range="", source="",
-        inputs=("pooled",), normalizations={"paper": NORMALIZATIONS},
-    )(lambda _: [result])  # fmt: skip
+    add_wrong(monkeypatch, lambda _: [result], normalizations={"paper": NORMALIZATIONS})
     with pytest.raises(LayerwiseError, match=words):
         compute(
-            activations_file, metrics=["wrong"], tokens=["all"], normalizations=["raw", "logN"]
+            activations_file, metrics=("wrong",), tokens=("all",), normalizations=("raw", "logN")
         )
 
 
+READS = {
+    "pooled": "pooled", "pooled_spectrum": "pooled", "covariance_spectrum": "pooled",
+    "first": "ends", "last": "ends", "pair": "pair", "views": "views", "spectra": "spectra",
+    "curvature": "curvature",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("attribute", "declared"), READS.items())
+def test_a_metric_reads_what_it_declares_and_nothing_else(
+    activations_file: Path, monkeypatch: pytest.MonkeyPatch, attribute: str, declared: str
+) -> None:
+    def reads(layer: Layer) -> list[Overall]:
+        getattr(layer, attribute)
+        return [Overall(1.0, 0.0, N)]
+
+    others = tuple(i for i in registry.INPUTS if i != declared)
+    add_wrong(monkeypatch, reads, inputs=others)
+    # Beside a metric that declares it: what that one has read is no way around.
+    asked = {"metrics": ("cka_first", "curvature", "dime", "lidar", "prompt_entropy", "wrong")}
+    with pytest.raises(
+        LayerwiseError,
+        match=f"'wrong' reads layer.{attribute} .* add '{declared}' to its `inputs`",
+    ):
+        compute(activations_file, **asked)
+    add_wrong(monkeypatch, reads, inputs=(declared,))
+    frame, _ = compute(activations_file, metrics=("wrong",))
+    assert len(frame) == 2 * 2 * LAYERS
+
+
+def test_the_other_declarations_hold_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = Layer(Arrays(np.ones((2, 5, 3))))
+    for declared, words in (
+        ({"protocols": ("reference",)}, "under the protocol reference, not under paper"),
+        ({"min_prompts": 6}, "needs 6 prompts, the activations hold 5"),
+        ({"min_views": 2}, "needs 2 augmented views of each prompt, the activations hold 1"),
+    ):
+        wrong = add_wrong(monkeypatch, lambda _: [Overall(1.0, 0.1, 5)], **declared)
+        with pytest.raises(UndefinedMetricError, match=words):
+            list(wrong.on(layer))
+    with pytest.raises(ValueError, match="protocol with a normalization"):
+        add_wrong(monkeypatch, len, protocols=("paper",), normalizations={"reference": ("logD",)})
+
+
+def test_what_a_file_does_not_hold_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def drop(file: Any) -> None:
+        del file["spectrum"], file["curvature"]
+
+    path = write_activations(tmp_path / "a.h5", tokens=("all",), change=drop)
+    with caplog.at_level(logging.WARNING, logger="layerwise"):
+        frame, _ = compute(path)
+    assert not set(frame["metric"]) & {"prompt_entropy", "effective_rank", "curvature"}
+    assert any("extract.spectra: false" in m for m in caplog.messages)
+    assert any("extract.curvature: false" in m for m in caplog.messages)
+    with pytest.raises(UndefinedMetricError, match="one layer alone"):
+        list(registry.get("cka_last").on(Layer(Arrays(np.eye(4)))))
+
+
+def test_protocols_and_tokens_follow_the_extraction(tmp_path: Path) -> None:
+    frame, _ = compute(write_activations(tmp_path / "a.h5", tokens=("drop_first",)))
+    assert set(frame["tokens"]) == {"drop_first"}
+    assert set(frame["protocol"]) == {"paper", "reference"}
+
+
 def test_the_page_on_adding_a_metric_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its list is the registry's, and its example is a metric with a right standard error."""
+    """Its lists are the registry's, its examples metrics with right standard errors."""
     page = (ROOT / "docs" / "adding-a-metric.md").read_text()
     assert registry.markdown_table() in page
+    assert registry.markdown_settings() in page
     monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
-    example = page.split("```python\n")[1].split("```")[0]
-    exec(compile(example, "docs/adding-a-metric.md", "exec"), {"__name__": "example"})
+    examples = [block.split("```")[0] for block in page.split("```python\n")[1:]]
+    for i, example in enumerate(examples):
+        # A section finds its types by the name of its module.
+        module = types.ModuleType(f"example_{i}")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        exec(compile(example, "docs/adding-a-metric.md", "exec"), module.__dict__)
     X = np.random.default_rng(0).normal(size=(50, 8)) + 1
+    settings = parse(config.build(), {"top_share": {"components": 2}, "metrics": ["top_share"]})
 
-    def stable_rank(rows: np.ndarray) -> Overall:
-        (result,) = registry.get("stable_rank").compute(LayerInputs.from_views(rows))
-        assert isinstance(result, Overall)
-        return result
+    def result(name: str, rows: np.ndarray) -> Overall:
+        (found,) = registry.get(name).on(Layer(Arrays(rows), settings))
+        assert isinstance(found, Overall)
+        return found
 
-    expected = np.linalg.norm(X) ** 2 / np.linalg.norm(X, 2) ** 2
-    assert stable_rank(X).value == pytest.approx(expected, abs=1e-10)
-    without = [stable_rank(np.delete(X, i, axis=0)).value for i in range(50)]
-    jackknife = uncertainty.from_leave_one_out(np.asarray(without))
-    assert stable_rank(X).stderr == pytest.approx(jackknife, rel=0.15)
+    for name, expected in (
+        ("stable_rank", metrics.stable_rank(X)),
+        ("top_share", metrics.top_share(X, components=2)),
+    ):
+        assert result(name, X).value == pytest.approx(expected, abs=1e-10)
+        without = [result(name, np.delete(X, i, axis=0)).value for i in range(50)]
+        jackknife = uncertainty.from_leave_one_out(np.asarray(without))
+        assert result(name, X).stderr == pytest.approx(jackknife, rel=0.15)
+    with pytest.raises(LayerwiseError, match="did you mean 'components'"):
+        parse(config.build(), {"top_share": {"component": 2}})
+
+
+def test_a_section_must_not_hide_a_shared_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Other(Section):
+        size: int = Field(1, description="x")
+
+    add_wrong(monkeypatch, len, settings=Other, section="pair")
+    with pytest.raises(ValueError, match=r"metrics\.pair"):
+        config.build()
+    add_wrong(monkeypatch, len, settings=Other, section="lidar")
+    with pytest.raises(ValueError, match="'lidar' is another metric's"):
+        config.build()
+
+
+# The flat library
+
+
+def on_plain_arrays(name: str) -> tuple[float, float]:
+    """A metric's value by its function, and as the table has it."""
+    rng = np.random.default_rng(3)
+    views = rng.normal(size=(4, 30, 12)) + 2 * rng.normal(size=(1, 30, 12))
+    Z = rng.normal(size=(7, 12))
+    spectra, ends = np.tile(gram_spectrum(Z), (30, 1)), rng.normal(size=(2, 30, 12))
+    bends = np.full(30, metrics.curvature(Z))
+    arrays = Arrays(views, spectra=spectra, curvature=bends, ends=ends)
+    settings = MetricsSettings(alphas=(1.0,), alpha_req=alpha_req.Settings(ranks=(2, 12)))
+    declared = registry.get(name)
+    given: tuple[Any, ...] = {
+        "pooled": (views[0],), "spectra": (Z,), "curvature": (Z,), "views": (views[1:],),
+        "pair": (views[1], views[2]),
+    }[declared.inputs[0]]  # fmt: skip
+    if "ends" in declared.inputs:
+        given += (ends[0 if name == "cka_first" else 1],)
+    more = {"ranks": (2, 12)} if name == "alpha_req" else {}
+    (row,) = table.compute_layer(Layer(arrays, settings), [declared]).values[:1]
+    function = getattr(metrics, declared.function.__name__)
+    for kind in (torch.from_numpy, np.asarray):
+        value = function(*map(kind, given), **more)
+        assert isinstance(value, float)
+    return value, row["value"]
+
+
+@pytest.mark.parametrize("name", sorted(registry.all_metrics()))
+def test_each_metric_is_a_function_on_plain_arrays(name: str) -> None:
+    value, in_table = on_plain_arrays(name)
+    assert value == pytest.approx(in_table, rel=1e-9)
+    function = registry.get(name).function
+    assert function.__name__ in dir(metrics)
+    assert ">>>" in (function.__doc__ or ""), "an example"
+    assert "shape (" in function.__doc__ or "those of `infonce`" in function.__doc__
+
+
+def test_tensors_of_low_precision_are_taken() -> None:
+    Z = torch.eye(4, dtype=torch.bfloat16, requires_grad=True)
+    assert metrics.prompt_entropy(Z) == pytest.approx(math.log(4))
+    assert metrics.lidar(torch.randn(3, 5, 4).bfloat16()) >= 1
+    with pytest.raises(AttributeError, match="lidra"):
+        _ = metrics.lidra
+
+
+def modules_with_examples() -> Iterator[str]:
+    yield "layerwise.metrics"
+    for module in pkgutil.iter_modules(catalog.__path__, "layerwise.metrics.catalog."):
+        yield module.name
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_the_examples_in_docstrings_are_true(name: str) -> None:
+    found = doctest.testmod(importlib.import_module(name))
+    assert found.attempted > 0
+    assert found.failed == 0
 
 
 def test_results_say_how_many_prompts(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
@@ -514,49 +720,13 @@ def test_tables_go_to_parquet_and_back(
             storage.read([tmp_path / name])
 
 
-def run_script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / name), *arguments],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
-def test_the_script_writes_both_tables(activations_file: Path, tmp_path: Path) -> None:
-    settings = {"metrics": ["rankme", "curvature"], "protocols": ["paper"]}
-    done = run_script(
-        "compute_metrics.py", "--activations", str(activations_file), "--model", "m",
-        "--settings", json.dumps(settings), "--output", str(tmp_path / "m.parquet"),
-        "--prompts-output", str(tmp_path / "p.parquet"), "--threads", "2",
-        "--log", str(tmp_path / "log"),
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert len(storage.read([tmp_path / "m.parquet"])) == 2 * 2 * LAYERS
-    metadata = pq.read_schema(tmp_path / "p.parquet").metadata
-    assert metadata[b"weights_sha256"] == b"abc"
-    assert json.loads(metadata[b"settings"]) == settings
-    assert (tmp_path / "log").read_text()
-
-
-def test_the_script_refuses_another_models_file_in_one_line(
-    activations_file: Path, tmp_path: Path
-) -> None:
-    done = run_script(
-        "compute_metrics.py", "--activations", str(activations_file), "--model", "other",
-        "--output", str(tmp_path / "m.parquet"),
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "'other'" in done.stderr
-    assert not (tmp_path / "m.parquet").exists()
-
-
 # Against N
 
 
 def test_a_metric_against_n_ends_at_the_value_on_all(activations_file: Path) -> None:
-    settings = Settings.from_mapping(
-        {"metrics": ["rankme", "dataset_entropy", "curvature"], "alphas": [1], "tokens": ["all"],
-         "protocols": ["paper"]}
+    settings = MetricsSettings(
+        metrics=("rankme", "dataset_entropy", "curvature"), alphas=(1.0,), tokens=("all",),
+        protocols=("paper",),
     )  # fmt: skip
     with layout.Activations(activations_file) as activations:
         frame = sample_size.against_n_by_layer(activations, settings, [2], [6, 12, 24], repeats=4)
@@ -575,6 +745,38 @@ def test_a_metric_against_n_ends_at_the_value_on_all(activations_file: Path) -> 
     expected = 1 - grows[12] / grows[24]
     assert summary.loc["rankme", "change"] == pytest.approx(expected, abs=1e-12)
     assert summary.loc["rankme", "n"] == 24
+
+
+def test_the_tool_for_sample_sizes_takes_its_settings_from_the_config(
+    activations_file: Path, tmp_path: Path
+) -> None:
+    config_file, output = tmp_path / "config.yaml", tmp_path / "sizes.csv"
+    asked = "metrics: {metrics: [METRIC], protocols: [paper], tokens: [all]}"
+    script = [sys.executable, str(ROOT / "scripts" / "measure_sample_size.py")]
+    options = [
+        "--config",
+        config_file,
+        "--output",
+        output,
+        "--repeats",
+        "2",
+        "--sizes",
+        "12",
+        "24",
+    ]
+
+    def run(metric: str) -> subprocess.CompletedProcess[str]:
+        config_file.write_text(asked.replace("METRIC", metric))
+        command = [*script, "--activations", activations_file, *options]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = run("rankme")
+    assert done.returncode == 0, done.stderr
+    assert list(pd.read_csv(output)["n"]) == [12, 24, 12]
+    done = run("rankmee")
+    assert done.returncode == 1
+    assert "did you mean 'rankme'" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_sizes_halve_down_to_sixteen() -> None:

@@ -11,15 +11,16 @@ import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import infonce as infonce_module
-from layerwise.metrics.dime import difference_of_entropies, dime, permutations_of
-from layerwise.metrics.entropy import entropy_from_eigenvalues
-from layerwise.metrics.infonce import infonce, infonce_losses
-from layerwise.metrics.inputs import LayerInputs
-from layerwise.metrics.lidar import discriminants, lidar, whiten
-from layerwise.metrics.registry import Overall, PerPrompt, UndefinedMetricError, get
-from layerwise.metrics.settings import Settings
+from layerwise.metrics.catalog import infonce as infonce_module
+from layerwise.metrics.catalog.dime import difference_of_entropies, dime, permutations_of
+from layerwise.metrics.catalog.infonce import infonce, infonce_losses
+from layerwise.metrics.catalog.lidar import discriminants, lidar, whiten
+from layerwise.metrics.formulas.arrays import UndefinedMetricError
+from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
+from layerwise.metrics.layer import Arrays, Layer
+from layerwise.metrics.registry import Overall, PerPrompt, get
 
 RNG = np.random.default_rng(7)
 
@@ -90,9 +91,9 @@ def test_infonce_of_views_that_agree_is_that_of_the_others_alone() -> None:
 
 
 def test_infonce_bound_is_log_others_less_loss() -> None:
-    layer = LayerInputs.from_views(np.stack([RNG.normal(size=(20, 8)), *two_views(20, 8)]))
-    (loss,) = get("infonce").compute(layer)
-    (bound,) = get("infonce_mi_bound").compute(layer)
+    layer = Layer(Arrays(np.stack([RNG.normal(size=(20, 8)), *two_views(20, 8)])))
+    (loss,) = get("infonce").on(layer)
+    (bound,) = get("infonce_mi_bound").on(layer)
     assert isinstance(loss, PerPrompt)
     assert isinstance(bound, Overall)
     assert bound.value == pytest.approx(math.log(39) - loss.values.mean(), abs=1e-12)
@@ -101,8 +102,8 @@ def test_infonce_bound_is_log_others_less_loss() -> None:
 
 def test_reference_infonce_takes_plain_inner_products() -> None:
     views = np.stack([RNG.normal(size=(15, 6)), *two_views(15, 6)]) * 0.2
-    layer = LayerInputs.from_views(views, protocol="reference")
-    (loss,) = get("infonce").compute(layer)
+    layer = Layer(Arrays(views), protocol="reference")
+    (loss,) = get("infonce").on(layer)
     Z = np.concatenate(views[1:])
     scaled = Z @ Z.T / 0.1
     np.fill_diagonal(scaled, -np.inf)
@@ -118,7 +119,7 @@ def test_zero_vectors_have_no_cosine_and_are_left_out() -> None:
     kept = np.delete(np.arange(20), [3, 11])
     assert infonce(A, B) == pytest.approx(infonce(A[kept], B[kept]), abs=1e-12)
     assert dime(A, B) == pytest.approx(dime(A[kept], B[kept]), abs=1e-12)
-    (loss,) = get("infonce").compute(LayerInputs.from_views(np.stack([A, A, B])))
+    (loss,) = get("infonce").on(Layer(Arrays(np.stack([A, A, B]))))
     assert np.flatnonzero(np.isnan(loss.values)).tolist() == [3, 11]
 
 
@@ -233,8 +234,8 @@ def test_each_prompts_part_of_the_scatter_is_that_of_its_residuals(v: int, n: in
 def test_reference_lidar_is_the_entropy_and_has_the_shortcut() -> None:
     rng = np.random.default_rng(5)
     views = rng.normal(size=(1, 30, 10)) + 0.5 * rng.normal(size=(5, 30, 10))
-    layer = LayerInputs.from_views(views, Settings(alphas=(1.0, 2.0)), protocol="reference")
-    shannon, collision = get("lidar").compute(layer)
+    layer = Layer(Arrays(views), MetricsSettings(alphas=(1.0, 2.0)), protocol="reference")
+    shannon, collision = get("lidar").on(layer)
     assert shannon.value == pytest.approx(math.log(lidar(views[1:])), abs=1e-10)
     between, within = scatters(views[1:], 1e-4)
     values = np.linalg.eigvals(np.linalg.solve(within, between)).real
@@ -244,7 +245,7 @@ def test_reference_lidar_is_the_entropy_and_has_the_shortcut() -> None:
 def test_lidar_takes_augmented_views_alone() -> None:
     rng = np.random.default_rng(5)
     views = rng.normal(size=(1, 30, 10)) + 0.5 * rng.normal(size=(5, 30, 10))
-    (paper,) = get("lidar").compute(LayerInputs.from_views(views))
+    (paper,) = get("lidar").on(Layer(Arrays(views)))
     assert paper.value == pytest.approx(lidar(views[1:]), abs=1e-10)
     assert paper.value != pytest.approx(lidar(views), abs=1e-3)
 
@@ -336,12 +337,12 @@ def _joint_entropy(K: np.ndarray, L: np.ndarray, alpha: float) -> float:
 
 def test_dime_permutes_samples_under_paper_and_features_under_reference() -> None:
     A, B = two_views(30, 6)
-    layer = LayerInputs.from_views(np.stack([A, A, B]), Settings(alphas=(1.0, 2.0)))
-    shannon, collision = get("dime").compute(layer)
+    layer = Layer(Arrays(np.stack([A, A, B])), MetricsSettings(alphas=(1.0, 2.0)))
+    shannon, collision = get("dime").on(layer)
     assert shannon.value == pytest.approx(dime(A, B), abs=1e-10)
     assert collision.value == pytest.approx(dime(A, B, 2.0), abs=1e-10)
-    layer.protocol = "reference"
-    shannon, collision = get("dime").compute(layer)
+    layer = Layer(Arrays(np.stack([A, A, B])), layer.settings, "reference")
+    shannon, collision = get("dime").on(layer)
     KA, KB = A.T @ A, B.T @ B
     orders = permutations_of(6, 10, seed=0)
 
@@ -367,11 +368,11 @@ def test_dime_is_the_same_each_time_and_differs_by_seed() -> None:
 def test_the_pair_is_the_first_two_augmented_views_unless_told_otherwise() -> None:
     views = np.arange(4 * 3 * 2, dtype=float).reshape(4, 3, 2)
     for setting, expected in (("augmented", (1, 2)), ("original", (0, 1))):
-        layer = LayerInputs.from_views(views, Settings(pair=setting))
+        layer = Layer(Arrays(views), MetricsSettings(pair=setting))
         assert layer.pair_views == expected
         assert np.array_equal(layer.pair[0], views[expected[0]])
         assert np.array_equal(layer.pair[1], views[expected[1]])
-    assert LayerInputs.from_views(views[:2]).pair_views == (0, 1), "only one augmented view"
+    assert Layer(Arrays(views[:2])).pair_views == (0, 1), "only one augmented view"
 
 
 # Degenerate input

@@ -22,6 +22,7 @@ COMMON = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 3}
 HEADS = {"num_attention_heads": 4, "intermediate_size": 48}
 TOKENS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 
+EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
 GROUPED = {"num_key_value_heads": 2}
 GPT = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, **TOKENS}
 
@@ -65,6 +66,86 @@ FAMILIES: dict[str, Any] = {
     "t5": lambda: hf.T5Config(
         vocab_size=VOCABULARY, d_model=32, num_layers=3, num_heads=4, d_ff=48, d_kv=8,
         pad_token_id=0, eos_token_id=0,
+    ),
+    "bloom": lambda: hf.BloomConfig(
+        vocab_size=VOCABULARY, hidden_size=32, n_layer=3, n_head=4, **TOKENS
+    ),
+    "mpt": lambda: hf.MptConfig(
+        vocab_size=VOCABULARY, d_model=32, n_layers=3, n_heads=4, max_seq_len=256, **TOKENS
+    ),
+    "olmo": lambda: hf.OlmoConfig(**COMMON, **HEADS, **TOKENS, **GROUPED),
+    "olmo2": lambda: hf.Olmo2Config(**COMMON, **HEADS, **TOKENS, **GROUPED),
+    "qwen3": lambda: hf.Qwen3Config(**COMMON, **HEADS, **TOKENS, **GROUPED, head_dim=8),
+    "qwen3_moe": lambda: hf.Qwen3MoeConfig(
+        **COMMON, **HEADS, **TOKENS, **GROUPED, **EXPERTS, head_dim=8, moe_intermediate_size=16
+    ),
+    "mixtral": lambda: hf.MixtralConfig(
+        **COMMON, **HEADS, **TOKENS, **GROUPED, num_local_experts=4, num_experts_per_tok=2
+    ),
+    "phi3": lambda: hf.Phi3Config(**COMMON, **HEADS, **TOKENS, **GROUPED),
+    "stablelm": lambda: hf.StableLmConfig(**COMMON, **HEADS, **TOKENS, **GROUPED),
+    "cohere": lambda: hf.CohereConfig(**COMMON, **HEADS, **TOKENS, **GROUPED),
+    "granite": lambda: hf.GraniteConfig(
+        **COMMON, **HEADS, **TOKENS, **GROUPED, residual_multiplier=0.5, embedding_multiplier=2.0
+    ),
+    "starcoder2": lambda: hf.Starcoder2Config(**COMMON, **HEADS, **TOKENS, **GROUPED),
+    "gpt_bigcode": lambda: hf.GPTBigCodeConfig(**GPT, n_inner=48),
+    "xglm": lambda: hf.XGLMConfig(
+        vocab_size=VOCABULARY, d_model=32, num_layers=3, attention_heads=4, ffn_dim=48, **TOKENS
+    ),
+    "gpt_oss": lambda: hf.GptOssConfig(
+        **COMMON, **HEADS, **TOKENS, **GROUPED, head_dim=8, num_local_experts=4,
+        num_experts_per_tok=2, sliding_window=8,
+    ),
+    # State-space models, recurrent ones, and hybrids of several kinds of blocks
+    "falcon_mamba": lambda: hf.FalconMambaConfig(**COMMON, **TOKENS, state_size=8),
+    "rwkv": lambda: hf.RwkvConfig(**COMMON, **TOKENS, attention_hidden_size=32, rescale_every=2),
+    "recurrent_gemma": lambda: hf.RecurrentGemmaConfig(
+        **COMMON, **HEADS, **TOKENS, lru_width=32, attention_window_size=8, head_dim=8
+    ),
+    "lfm2": lambda: hf.Lfm2Config(
+        **COMMON, **HEADS, **TOKENS, **GROUPED, block_ff_dim=48, block_multiple_of=16,
+        layer_types=["conv", "full_attention", "conv"],
+    ),
+    "jamba": lambda: hf.JambaConfig(
+        **COMMON, **HEADS, **TOKENS, **GROUPED, num_experts=4, num_experts_per_tok=2,
+        attn_layer_period=2, attn_layer_offset=1, mamba_d_state=8, use_mamba_kernels=False,
+    ),
+    "zamba": lambda: hf.ZambaConfig(
+        **COMMON, **HEADS, **TOKENS, num_key_value_heads=4, mamba_d_state=8,
+        attention_hidden_size=64,
+        attention_head_dim=16, n_mamba_heads=2, use_mamba_kernels=False,
+        layers_block_type=["hybrid", "mamba", "hybrid"],
+    ),
+    "zamba2": lambda: hf.Zamba2Config(
+        **COMMON, **HEADS, **TOKENS, mamba_d_state=8, mamba_headdim=8, n_mamba_heads=8,
+        attention_hidden_size=64, attention_head_dim=16, num_key_value_heads=4, chunk_size=16,
+        layers_block_type=["mamba", "hybrid", "hybrid"], num_mem_blocks=1, use_mem_rope=False,
+    ),
+    "bamba": lambda: hf.BambaConfig(
+        **COMMON, **HEADS, **TOKENS, **GROUPED, mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8,
+        mamba_chunk_size=16, attn_layer_indices=[1],
+    ),
+    "falcon_h1": lambda: hf.FalconH1Config(
+        **COMMON, **HEADS, **TOKENS, **GROUPED, mamba_d_ssm=64, mamba_n_heads=8, mamba_d_head=8,
+        mamba_d_state=8, mamba_n_groups=1, mamba_chunk_size=16,
+    ),
+    "granitemoehybrid": lambda: hf.GraniteMoeHybridConfig(
+        **COMMON, **HEADS, **TOKENS, **GROUPED, layer_types=["mamba", "attention", "mamba"],
+        mamba_n_heads=8, mamba_d_head=8, mamba_d_state=8, mamba_chunk_size=16,
+        shared_intermediate_size=32,
+    ),
+    # Encoders of other kinds
+    "deberta_v2": lambda: hf.DebertaV2Config(
+        **COMMON, **HEADS, pad_token_id=0, relative_attention=True, position_biased_input=False,
+        pos_att_type=["p2c", "c2p"], position_buckets=8,
+    ),
+    "electra": lambda: hf.ElectraConfig(**COMMON, **HEADS, embedding_size=16, pad_token_id=0),
+    "mpnet": lambda: hf.MPNetConfig(
+        **COMMON, **HEADS, pad_token_id=0, max_position_embeddings=300
+    ),
+    "xlnet": lambda: hf.XLNetConfig(
+        vocab_size=VOCABULARY, d_model=32, n_layer=3, n_head=4, d_inner=48, pad_token_id=0
     ),
 }  # fmt: skip
 # Those that the quicker tests go through: one of each kind.

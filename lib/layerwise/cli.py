@@ -74,6 +74,12 @@ class Run:
         folder = task_folder(self.config, task)
         return {task: folder} if folder else {}
 
+    def own_texts(self) -> dict[str, str]:
+        """Corpora that are a task's own texts, with the task."""
+        from layerwise.config.checks import own_texts_of
+
+        return own_texts_of(self.config)
+
     def order(self) -> Order:
         """The order of models and checkpoints, which is the config's."""
         from layerwise.association.order import Order

@@ -1,7 +1,7 @@
 # What the rules share. The table of stages (layerwise.workflow.stages) says what each job reads and
 # writes; the plan made from it and the config says which jobs are due. Snakemake runs those and
-# nothing else: a job that is not due has no inputs here, so that nothing can make it run, and the
-# files of a job that is due are forced.
+# nothing else: a job that is not due has no inputs here, so that nothing can make it run, and one
+# that is due has a file among its inputs that is newer than all of its own.
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ from snakemake.logging import logger
 from layerwise.errors import LayerwiseError
 from layerwise.paths import encode
 from layerwise.workflow import targets
-from layerwise.workflow.run import Start
+from layerwise.workflow.run import MARK, Start
 from layerwise.workflow.stages import STAGES
 
 SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
@@ -24,15 +24,15 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 try:
-    START = Start(config, workflow.configfiles)
+    START = Start(
+        config, workflow.configfiles, checked=not workflow.is_main_process
+    )
     PLAN, CONFIG = START.plan, START.plan.config
     if workflow.is_main_process:
-        due = START.due(workflow.dag_settings.targets)
-        for line in START.reasons(due):
+        DUE = START.due()
+        for line in START.reasons(DUE):
             logger.info(line)
-        workflow.dag_settings.forcerun = frozenset(
-            {*workflow.dag_settings.forcerun, *START.forced(due)}
-        )
+        START.mark(DUE)
 except LayerwiseError as error:
     raise WorkflowError(str(error))
 
@@ -68,7 +68,7 @@ def inputs(stage, **names):
 
     def of(wildcards):
         job = job_of(stage, names or wildcards)
-        return PLAN.inputs(job) if PLAN.due(job) else {}
+        return {**PLAN.inputs(job), "mark": str(MARK)} if PLAN.due(job) else {}
 
     return of
 

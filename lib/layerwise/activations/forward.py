@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -14,13 +13,11 @@ from torch import Tensor
 from layerwise.activations import batches, hooks
 from layerwise.activations.readout import Packed, pack
 from layerwise.errors import LayerwiseError, closest
-from layerwise.models.architectures import OUTPUT, POSITIONS_FROM_PADS
+from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import DTYPES, LoadedModel
 from layerwise.models.probe import pass_options, states_out
 
 log = logging.getLogger(__name__)
-
-PAD_SIDES = ("right", "left")
 
 NO_MEMORY = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
 
@@ -76,7 +73,6 @@ def run(
     sublayers: Sequence[str] = (),
     output: bool = False,
     budget: int | None = None,
-    pads: str = "right",
 ) -> None:
     """Run prompts through the model and hand each layer's states to the batch's taker.
 
@@ -95,9 +91,6 @@ def run(
         layer's sublayer 'output'.
     budget : int, optional
         Tokens in a batch; by default what suits the device.
-    pads : {'right', 'left'}
-        Where pads stand in the pass; they are taken off before states are handed over, and no
-        value depends on them.
 
     Raises
     ------
@@ -120,7 +113,7 @@ def run(
             queue += [batch[largest:], batch[:largest]]
             continue
         try:
-            _forward(loaded, [ids[i] for i in batch], start(batch), sublayers, output, pads)
+            _forward(loaded, [ids[i] for i in batch], start(batch), sublayers, output)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
@@ -156,32 +149,24 @@ def _forward(
     taker: Taker,
     sublayers: Sequence[str],
     output: bool,
-    pads: str,
 ) -> None:
     lengths = torch.tensor([len(p) for p in prompts])
     longest = int(lengths.max())
     padded = int(lengths.min()) < longest
-    first = longest - lengths if pads == "left" else torch.zeros_like(lengths)
+    # Pads stand on the right, where no token of a decoder or a recurrent model sees them.
     tokens = torch.full((len(prompts), longest), int(loaded.tokenizer.pad_token_id))
-    for row, (prompt, at) in enumerate(zip(prompts, first.tolist(), strict=True)):
-        tokens[row, at : at + len(prompt)] = torch.tensor(prompt)
+    for row, prompt in enumerate(prompts):
+        tokens[row, : len(prompt)] = torch.tensor(prompt)
     inputs: dict[str, Any] = {"input_ids": tokens}
     if padded:
         # Without pads no mask is needed, which lets attention take its fastest path.
-        steps = torch.arange(longest)
-        inside = (steps >= first[:, None]) & (steps < (first + lengths)[:, None])
-        inputs["attention_mask"] = inside.long()
-        if pads == "left" and _takes_positions(loaded):
-            inputs["position_ids"] = (inside.cumsum(dim=1) - 1).clamp(min=0)
+        inputs["attention_mask"] = (torch.arange(longest) < lengths[:, None]).long()
     inputs = {name: tensor.to(loaded.device) for name, tensor in inputs.items()}
-    sizes, shift = lengths.to(loaded.device), first.to(loaded.device)
+    sizes = lengths.to(loaded.device)
 
     def hand_over(layer: int, sublayer: str, states: Tensor) -> None:
         # A model spread over several devices hands its layers over on each.
-        here = sizes.to(states.device)
-        if padded and pads == "left":
-            states = _to_front(states, shift.to(states.device))
-        taker.take(layer, sublayer, pack(states, here, padded=padded))
+        taker.take(layer, sublayer, pack(states, sizes.to(states.device), padded=padded))
 
     with ExitStack() as stack:
         hooks.attach(loaded.anatomy, loaded.name, sublayers, hand_over, stack)
@@ -189,17 +174,3 @@ def _forward(
         if output and states is not None:
             hand_over(loaded.anatomy.n_layers - 1, OUTPUT, states)
     taker.finish()
-
-
-def _takes_positions(loaded: LoadedModel) -> bool:
-    if loaded.anatomy.kind in POSITIONS_FROM_PADS:
-        return False
-    return "position_ids" in inspect.signature(loaded.model.forward).parameters
-
-
-def _to_front(states: Tensor, shift: Tensor) -> Tensor:
-    """Turn left pads into right pads: row b of (B, T, D) is rolled to the left by `shift[b]`."""
-    length = states.shape[1]
-    steps = torch.arange(length, device=states.device)
-    order = (steps[None, :] + shift[:, None]) % length
-    return torch.gather(states, 1, order[..., None].expand_as(states))

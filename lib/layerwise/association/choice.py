@@ -156,8 +156,8 @@ def choose_layers(
     DataFrame with the columns of `COLUMNS`. Scores in [0, 1]; regret = best score - score, >= 0;
     gains are differences of scores. `regret_low` to `gain_high` are 95 % bootstrap intervals over
     tasks, null for a single task; that of the regret is of the difference to the layer that is
-    best over all tasks, so it goes below 0 where the two cannot be told apart. `direction` is the end
-    that was picked; `spearman`, the rank correlation of metric and mean score over layers with a
+    best over all tasks, so it goes below 0 where the two cannot be told apart. `direction` is
+    the end that was picked; `spearman`, the rank correlation of metric and mean score over layers with a
     95 % bootstrap interval over tasks, has the sign that the scores would have picked (null where
     the metric is constant or known at fewer than four layers). Baselines have the
     protocol ``baseline``. Where the last layer has no score, there is no baseline `LAST`, and
@@ -228,7 +228,8 @@ def _signs(
 
 
 def _key(variant: Mapping[str, object] | pd.Series[Any]) -> tuple[object, ...]:
-    return tuple(None if pd.isna(variant[c]) else variant[c] for c in VARIANT)  # type: ignore[call-overload]
+    values = [variant[c] for c in VARIANT]
+    return tuple(None if v is None or v != v else v for v in values)  # noqa: PLR0124
 
 
 def _with_sign(

@@ -57,7 +57,9 @@ def recommend(
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
     part = _only(of_blocks(metrics), "model", model)
-    part = _only(part, "revision", revision or (order or Order()).last(model, part["revision"].unique()))
+    part = _only(
+        part, "revision", revision or (order or Order()).last(model, part["revision"].unique())
+    )
     if tokens is None:
         tokens = "drop_first" if "drop_first" in set(part["tokens"]) else "all"
     part = _only(part, "tokens", tokens)

@@ -21,42 +21,42 @@ class AssociationSettings(Section):
     """How metrics are associated with task scores over layers, and how layers are chosen."""
 
     measures: SomeOf[Measure] = Field(
-        ("dcor", "spearman", "kendall"),
+        default=("dcor", "spearman", "kendall"),
         description="Measures of association: distance correlation, Spearman's rho, Kendall's "
         "tau-b.",
     )
     metrics: tuple[str, ...] | None = Field(
-        None, description="Metrics to associate; null for all."
+        default=None, description="Metrics to associate; null for all."
     )
     protocols: tuple[Protocol, ...] | None = Field(
-        None, description="Protocols to associate; null for all."
+        default=None, description="Protocols to associate; null for all."
     )
     alphas: tuple[Alpha, ...] | None = Field(
-        None, description="Alphas to associate; null for all."
+        default=None, description="Alphas to associate; null for all."
     )
     normalizations: tuple[Normalization, ...] | None = Field(
-        ("raw",),
+        default=("raw",),
         description="Normalisations to associate; null for all. Dividing by a constant changes no "
         "association.",
     )
     poolings: tuple[str, ...] | None = Field(
-        None, description="Poolings of the scores to associate with; null for all."
+        default=None, description="Poolings of the scores to associate with; null for all."
     )
     permutations: Positive = Field(
-        5040,
+        default=5040,
         description="Size of the permutation null; the default is 7!, so that curves of up to "
         "seven layers get every permutation.",
     )
     resamples: Count = Field(
-        1000, description="Bootstrap samples of the tasks; 0 for no intervals."
+        default=1000, description="Bootstrap samples of the tasks; 0 for no intervals."
     )
     baselines: bool = Field(
-        True,
+        default=True,
         description="Whether to add the pseudo-metrics 'layer index' and 'distance from the "
         "middle'.",
     )
     pooled: bool = Field(
-        True, description="Whether to add rows pooled over models, the model being a block."
+        default=True, description="Whether to add rows pooled over models, the model being a block."
     )
     own_texts: dict[str, str] = Field(
         default_factory=dict,
@@ -69,4 +69,4 @@ class AssociationSettings(Section):
         description="Metrics whose better end is not the declared one: 1 if higher is better, -1 "
         "if lower. The consensus, the choice of a layer and the figures follow.",
     )
-    seed: Seed = Field(0, description="Seed of permutations and bootstrap.")
+    seed: Seed = Field(default=0, description="Seed of permutations and bootstrap.")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePath
 
 from layerwise.config import Config
+from layerwise.config.association import OWN_TEXTS
+from layerwise.config.studies import Known, Study, corpora_of
+from layerwise.config.studies import check as check_study
 from layerwise.errors import LayerwiseError, closest
-from layerwise.figures.kinds import KINDS
+from layerwise.figures.kinds import needs
+from layerwise.metrics.registry import all_metrics
 from layerwise.paths import encode
+from layerwise.tasks.names import PAPER, QUICKSTART
 
 # In the results folder's path these would be read as patterns, or by a shell.
 UNFIT = re.compile(r"[{}\x00-\x1f\x7f]|^~|^\s|\s$|//")
@@ -25,6 +30,8 @@ def check(config: Config) -> None:
     """
     _results(config)
     _names(config)
+    for study in config.studies:
+        _sections(config, study)
     for where, name, known in _references(config):
         if name not in known:
             raise LayerwiseError(
@@ -32,8 +39,23 @@ def check(config: Config) -> None:
                 f"there are {', '.join(sorted(known)) or 'none'}."
             )
     _extracted(config)
-    for study in config.studies:
-        _study(config, study)
+    _tasks(config)
+    for name, study in config.studies.items():
+        try:
+            check_study(study, _known(config, study))
+        except LayerwiseError as error:
+            raise LayerwiseError(f"studies.{name}: {error}") from error
+
+
+def _tasks(config: Config) -> None:
+    """Make sure that mteb has the tasks, and that they can be scored."""
+    known = {*QUICKSTART, *PAPER}
+    for task in [*config.tasks, *_tasks_of_corpora(config)]:
+        if task not in known:
+            # mteb takes seconds to import; most configs need none of it here.
+            from layerwise.tasks.catalog import get_task
+
+            get_task(task)
 
 
 def _results(config: Config) -> None:
@@ -86,7 +108,7 @@ def _references(config: Config) -> Iterator[tuple[str, str, list[str]]]:
             yield f"studies.{study}.published", entry.published, list(config.published)
             continue
         for key, known in (
-            ("models", models), ("corpora", list(config.corpora)), ("tasks", list(config.tasks)),
+            ("models", models), ("corpora", [*config.corpora, OWN_TEXTS]), ("tasks", list(config.tasks)),
         ):  # fmt: skip
             for name in getattr(entry, key) or ():
                 yield f"studies.{study}.{key}", name, known
@@ -118,18 +140,80 @@ def _extracted(config: Config) -> None:
                 )
 
 
-def _study(config: Config, name: str) -> None:
+def _sections(config: Config, name: str) -> None:
+    """Make sure that the config has what a study of its kind is about at all."""
     entry = config.studies[name]
-    needs = KINDS[entry.kind].needs
-    if not entry.published:
-        sections = {"metrics": "corpora", "prompts": "corpora", "scores": "tasks"}
-        sections |= {"associations": "tasks", "choices": "tasks"}
-        wanted = ["models", *(sections[n] for n in needs)] if needs else []
-        if {"associations", "choices"} & set(needs):
-            wanted.append("corpora")
-        for key in wanted:
-            if not getattr(config, key):
+    if entry.published:
+        return
+    needed = {
+        "metrics": ("corpora",), "prompts": ("corpora",), "scores": ("tasks",),
+        "associations": ("corpora", "tasks"), "choices": ("corpora", "tasks"),
+    }  # fmt: skip
+    tables = needs(entry)
+    wanted = ["models", *(key for table in tables for key in needed[table])] if tables else []
+    for key in wanted:
+        if not getattr(config, key):
+            raise LayerwiseError(
+                f"studies.{name}: a study of kind {entry.kind!r} needs {key!r}, and that is "
+                "missing or empty in the config."
+            )
+
+
+def _known(config: Config, study: Study) -> Known:
+    """What the config offers a study, per dimension."""
+    if study.published:
+        return Known()
+    own_texts = own_texts_of(config)
+    models = study.models or tuple(config.models)
+    readings = [config.scoring_of(m) for m in models]
+    poolings = [
+        pooling if len(one.readouts) == 1 or readout == "residual" else f"{pooling}, {readout}"
+        for one in readings for pooling in one.poolings for readout in one.readouts
+    ]  # fmt: skip
+    return Known(
+        models={m: entry.revisions for m, entry in config.models.items()},
+        corpora=list(config.corpora),
+        tasks={task: QUICKSTART.get(task) for task in config.tasks},
+        tokens=list(dict.fromkeys(t for m in models for t in config.extraction(m).tokens)),
+        poolings=list(dict.fromkeys(poolings)),
+        sublayers=("block", *config.extract.sublayers),
+        protocols=config.metrics.protocols or config.extract.protocols,
+        alphas=config.metrics.alphas,
+        normalizations=("raw", *config.metrics.normalizations),
+        metrics=_metrics(config, study, own_texts),
+        measures=config.association.measures,
+        own_texts=own_texts,
+    )
+
+
+def own_texts_of(config: Config) -> dict[str, str]:
+    """Corpora that are a task's own texts, with the task."""
+    of_tasks = {c: e.source.task for c, e in config.corpora.items() if hasattr(e.source, "task")}
+    return {**of_tasks, **config.association.own_texts}
+
+
+def _metrics(config: Config, study: Study, own_texts: Mapping[str, str]) -> list[str]:
+    """The metrics that are computed on a study's corpora.
+
+    Raises
+    ------
+    LayerwiseError
+        If the study names one that the extraction or the corpora cannot give.
+    """
+    computed = list(config.metrics.metrics or all_metrics())
+    corpora = corpora_of(study, list(config.corpora), own_texts)
+    views = min((config.corpora[c].views.n for c in corpora if c in config.corpora), default=0)
+    named = {c.metric for c in study.curves or ()} | set(config.metrics.metrics or ())
+    for name in named & set(all_metrics()):
+        declared = all_metrics()[name]
+        if declared.min_views > views and needs(study):
+            raise LayerwiseError(
+                f"{name} needs {declared.min_views} views of each prompt, and "
+                f"{' and '.join(corpora)} has {views}; raise corpora.…views.n."
+            )
+        for kept in ("spectra", "curvature"):
+            if kept in declared.inputs and not getattr(config.extract, kept):
                 raise LayerwiseError(
-                    f"studies.{name}: a study of kind {entry.kind!r} needs {key!r}, and that is "
-                    "missing or empty in the config."
+                    f"{name} needs the {kept} of each prompt, and extract.{kept} is false."
                 )
+    return computed

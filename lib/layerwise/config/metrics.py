@@ -44,7 +44,8 @@ class Shared(Section):
 
     metrics: SomeOf[MetricName] | None = Field(
         None,
-        description="Names of the metrics to compute, as in docs/adding-a-metric.md; null for all.",
+        description="Names of the metrics to compute (docs/adding-a-metric.md lists them); null "
+        "for all.",
     )
     protocols: SomeOf[Protocol] | None = Field(
         None,
@@ -65,6 +66,8 @@ class Shared(Section):
         (1.0, 2.0, math.inf),
         description="Orders of the matrix-based entropies, above 0; 'inf' stands for infinity. "
         "Each costs next to nothing.",
+        # JSON has no infinity, so pydantic would show it as null.
+        json_schema_extra={"default": [1, 2, "inf"]},
     )
     normalizations: Distinct[Normalization] = Field(
         NORMALIZATIONS,
@@ -111,7 +114,10 @@ def build() -> type[Shared]:
 if TYPE_CHECKING:
 
     class MetricsSettings(Shared):
-        """The section ``metrics``; `build` makes it."""
+        """The section ``metrics``, made by `build`."""
+
+        def __init__(self, **settings: Any) -> None: ...
+
 else:
     MetricsSettings = build()
     MetricsSettings.__doc__ = "Which metrics are computed of the activations, and how."

@@ -24,6 +24,10 @@ def schema() -> dict[str, Any]:
 def _untitled(value: Any) -> Any:
     """Without the titles that pydantic makes of names, which say nothing more."""
     if isinstance(value, dict):
+        if "patternProperties" in value:
+            # Names of one's own: a pattern for them says more as one for all.
+            ((pattern, held),) = value.pop("patternProperties").items()
+            value |= {"propertyNames": {"pattern": pattern}, "additionalProperties": held}
         named = isinstance(value.get("properties"), dict)
         kept = {k: v for k, v in value.items() if k != "title" or not isinstance(v, str)}
         return {

@@ -45,14 +45,12 @@ class MetricChoice(Section):
 
     metric: str = Field(description="Name of the metric.")
     protocol: Protocol | None = Field(
-        None, description="Formulas as printed (paper), or as the released code has them."
+        default=None, description="Formulas as printed (paper), or as the released code has them."
     )
-    alpha: Alpha | None = Field(None, description="Order of the entropy; inf for infinity.")
-    normalization: Normalization | None = Field(
-        None, description="Normalisation of the entropy."
-    )
+    alpha: Alpha | None = Field(default=None, description="Order of the entropy; inf for infinity.")
+    normalization: Normalization | None = Field(default=None, description="Normalisation of the entropy.")
     direction: Direction | None = Field(
-        None,
+        default=None,
         description="1 if higher is better, -1 if lower, in this study; by default what "
         "association.directions says, and else what the metric declares.",
     )
@@ -67,81 +65,81 @@ class Study(Section):
         + "."
     )
     published: Name | None = Field(
-        None, description="Draw these published tables, in place of the config's own models."
+        default=None, description="Draw these published tables, in place of the config's own models."
     )
     models: SomeOf[Name] | None = Field(
-        None, description="Models, in the order of the panels; null for all that the config has."
+        default=None, description="Models, in the order of the panels; null for all that the config has."
     )
     revisions: Literal["last", "all"] | SomeOf[Name] | None = Field(
-        None,
+        default=None,
         description="Checkpoints: last, all, or a list; null for the last of each model, or all in "
         "studies of checkpoints. The order is that of the models' own lists.",
     )
     corpora: SomeOf[Name] | None = Field(
-        None,
+        default=None,
         description="Corpora the metrics are computed on; null for all. 'task texts' stands for "
         "all corpora that are a task's own texts: each task is then set against the metrics on "
         "its texts.",
     )
     tasks: SomeOf[Name] | None = Field(
-        None, description="Tasks that the mean score is over; null for all of the config."
+        default=None, description="Tasks that the mean score is over; null for all of the config."
     )
     task_types: SomeOf[str] | None = Field(
-        None, description="Task types that the mean score is over, such as STS; null for all."
+        default=None, description="Task types that the mean score is over, such as STS; null for all."
     )
     tokens: SomeOf[Tokens] | None = Field(
-        None, description="Token choices to show; null for all that were extracted."
+        default=None, description="Token choices to show; null for all that were extracted."
     )
     pooling: str | SomeOf[str] = Field(
-        "mean",
+        default="mean",
         description="How the scored embeddings were pooled, as in scoring.poolings; 'mean, "
         "final_norm' is that readout where several were scored. Several are told apart as "
         "readings.",
     )
     sublayers: SomeOf[Sublayer] | None = Field(
-        None,
+        default=None,
         description="Parts of blocks in place of the layers themselves (block); null for the "
         "layers, or for all parts where sublayer has a role.",
     )
     y: SomeOf[Literal["scores", "metrics"]] | None = Field(
-        None, description="What studies of the kind curves draw; null for the metrics."
+        default=None, description="What studies of the kind curves draw; null for the metrics."
     )
     metrics: Annotated[tuple[str | MetricChoice, ...], Field(min_length=1)] | None = Field(
-        None,
+        default=None,
         description="Metrics to draw, by name or as an object that also names the variant; null "
         "for the kind's own choice.",
     )
     protocol: Protocol | SomeOf[Protocol] | None = Field(
-        None,
+        default=None,
         description="Protocol of the metrics given by name alone; null for paper, or the only one "
         "that is computed. A list needs a role, as it does below.",
     )
     alpha: Alpha | SomeOf[Alpha] | None = Field(
-        None,
+        default=None,
         description="Alpha of the metrics given by name alone; null for 1, or the only one that is "
         "computed. Metrics without an alpha are drawn whatever it is.",
     )
     normalization: Normalization | SomeOf[Normalization] | None = Field(
-        None, description="Normalisation of the metrics given by name alone; null for raw."
+        default=None, description="Normalisation of the metrics given by name alone; null for raw."
     )
     measure: Measure | Literal["all"] | None = Field(
-        None,
+        default=None,
         description="Association written above the panels of metric_vs_score ('all' writes every "
         "one), or drawn by association_strength; null for the first of association.measures.",
     )
-    row: Role = Field(None, description="Dimension, or dimensions, of the rows of panels.")
-    column: Role = Field(None, description="Dimension, or dimensions, of the columns of panels.")
-    colour: Role = Field(None, description="Dimension, or dimensions, that colours mean.")
-    dashes: Role = Field(None, description="Dimension, or dimensions, that dashes mean.")
+    row: Role = Field(default=None, description="Dimension, or dimensions, of the rows of panels.")
+    column: Role = Field(default=None, description="Dimension, or dimensions, of the columns of panels.")
+    colour: Role = Field(default=None, description="Dimension, or dimensions, that colours mean.")
+    dashes: Role = Field(default=None, description="Dimension, or dimensions, that dashes mean.")
     ordered: bool = Field(
-        False,
+        default=False,
         description="Whether what the colours mean are steps of one thing, such as models ever "
         "larger, and gets an ordered scale; checkpoints and alphas always do.",
     )
     resamples: Count = Field(
-        1000, description="Bootstrap samples of the tasks, for the intervals of mean scores."
+        default=1000, description="Bootstrap samples of the tasks, for the intervals of mean scores."
     )
-    seed: Seed = Field(0, description="Seed of that bootstrap.")
+    seed: Seed = Field(default=0, description="Seed of that bootstrap.")
 
     @property
     def roles(self) -> dict[str, tuple[str, ...]]:
@@ -336,9 +334,7 @@ def _checkpoints(study: Study, known: Known, kind: Kind) -> dict[str, tuple[Any,
             f"A study of kind {study.kind} needs a model with two or more checkpoints under "
             f"`revisions`; {_listed(shown)} has one."
         )
-    models = tuple(
-        m for m, r in shown.items() if r and (len(r) > 1 or not kind.checkpoints)
-    )
+    models = tuple(m for m, r in shown.items() if r and (len(r) > 1 or not kind.checkpoints))
     found: dict[str, tuple[Any, ...]] = {"model": models}
     return found | ({"revision": longest} if len(longest) > 1 else {})
 
@@ -420,5 +416,3 @@ def _said(value: Any) -> str:
 def _listed(values: Iterable[Any]) -> str:
     names = [v if isinstance(v, str) else f"{v:g}" for v in values]
     return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-
-

@@ -8,30 +8,36 @@ from typing import Any
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from layerwise.association.curves import OWN_TEXTS, require_columns
-from layerwise.association.measures import check_measure
-from layerwise.association.revisions import last_revision
+from layerwise.association.curves import require_columns
+from layerwise.association.order import Order, in_order
 from layerwise.association.table import COLUMNS, POOLED
-from layerwise.errors import LayerwiseError
+from layerwise.config.studies import Study, several
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.labels import MEASURES, SYMBOLS, TOKENS, WITH, listing, metric_label, span
-from layerwise.figures.settings import StudySettings, in_order
+from layerwise.figures.frames import BASELINE, pick_results
+from layerwise.figures.labels import (
+    MEASURES,
+    SYMBOLS,
+    TOKENS,
+    listing,
+    metric_label,
+    span,
+    tokens_label,
+)
+from layerwise.figures.layer_choice import with_tokens
+from layerwise.figures.metric_vs_score import measures_of
 
 LEVEL = 0.05
-BASELINE = "baseline"
 NAMES = {"layer index": "Layer index", "distance from the middle": "Distance from the middle"}
 
 
-def draw(associations: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Drawn:
-    """Draw a row per metric, a point with its interval per model, a column per token choice.
+def draw(associations: pd.DataFrame, study: Study, order: Order) -> Drawn:
+    """Draw a row per metric, a point with its interval per model, a column per choice of tokens.
 
     Parameters
     ----------
     associations : DataFrame
         From `layerwise.association.table.associate`.
-    order : sequence of str
-        All models of the config, which fixes their colours.
 
     Returns
     -------
@@ -45,26 +51,32 @@ def draw(associations: pd.DataFrame, study: StudySettings, order: Sequence[str])
         names none.
     """
     require_columns(associations, COLUMNS, "associations")
-    table = _pick(associations, study)
-    tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
-    names = in_order([m for m in table["model"].unique() if m != POOLED], study.models or order)
+    measure = measures_of(study, associations)[0]
+    table = pick_results(associations[associations["measure"] == measure], study, order)
+    table = table.assign(
+        column=[tokens_label(t, p) for t, p in zip(table["tokens"], table["pooling"], strict=True)]
+    )
+    wanted = [tokens_label(t, p) for p in several(study.pooling) for t in study.tokens or TOKENS]
+    tokens = in_order(table["column"].unique(), wanted)
+    names = in_order([m for m in table["model"].unique() if m != POOLED],
+                     study.models or order.models)  # fmt: skip
     models = [*names, POOLED] if POOLED in set(table["model"]) else names
     rules = _rows(table)
     figure, axes = style.grid(
         1, len(tokens), panel_height=0.27 * len(rules) + 0.8, panel_width=4.4, sharey=True
     )
     for axis, choice in zip(axes[0], tokens, strict=True):
-        _panel(axis, table[table["tokens"] == choice], rules, models, order)
-        axis.set_title(TOKENS[choice])
-        axis.set_xlabel(f"{MEASURES[study.measure]} with the mean task score over layers")
-        axis.set_xlim((0, 1) if study.measure == "dcor" else (-1, 1))
+        _panel(axis, table[table["column"] == choice], rules, models, order.models)
+        axis.set_title(choice)
+        axis.set_xlabel(f"{MEASURES[measure]} with the mean task score over layers")
+        axis.set_xlim((0, 1) if measure == "dcor" else (-1, 1))
     axes[0, 0].set_yticks(range(len(rules)), [NAMES.get(r) or metric_label(r) for r in rules])
     base = set(table.loc[table["protocol"] == BASELINE, "metric"])
     for label, rule in zip(axes[0, 0].get_yticklabels(), rules, strict=True):
         label.set_fontweight("bold" if rule in base else "normal")
     handles = [
-        Line2D([], [], linestyle="none", marker=_marker(m, order), markersize=5,
-               color=_colour(m, order), label="all models pooled" if m == POOLED else m)
+        Line2D([], [], linestyle="none", marker=_marker(m, order.models), markersize=5,
+               color=_colour(m, order.models), label="all models pooled" if m == POOLED else m)
         for m in models
     ]  # fmt: skip
     handles.append(
@@ -73,49 +85,13 @@ def draw(associations: pd.DataFrame, study: StudySettings, order: Sequence[str])
     )  # fmt: skip
     marks.legend(figure, handles)
     facts = _facts(table, base)
-    title = _title(facts, tokens, study)
+    title = _title(facts, tokens, measure)
     style.header(
         figure, title,
-        f"{MEASURES[study.measure]} over layers on {facts['corpus']}, with 95 % bootstrap "
+        f"{MEASURES[measure]} over layers on {facts['corpus']}, with 95 % bootstrap "
         f"intervals over {facts['n_tasks']} tasks. Bold: baselines that look at no activations.",
     )  # fmt: skip
-    return Drawn(figure, table, title, _caption(facts, study), facts)
-
-
-def _pick(associations: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
-    group = study.task_types[0] if study.task_types and len(study.task_types) == 1 else "all"
-    base = associations["protocol"] == BASELINE
-    variant = (
-        (associations["protocol"] == study.protocol)
-        & (associations["normalization"] == study.normalization)
-        & (associations["alpha"].isna() | (associations["alpha"] == study.alpha))
-    )
-    if study.metrics is not None:
-        variant &= associations["metric"].isin([m.metric for m in study.metrics])
-    corpus = OWN_TEXTS if study.own_texts else None
-    if corpus is not None:
-        variant &= associations["corpus"] == corpus
-    elif study.corpora is not None:
-        variant &= associations["corpus"].isin(list(study.corpora))
-    kept = associations[
-        (base | variant)
-        & (associations["measure"] == check_measure(study.measure))
-        & (associations["task_type"] == group)
-        & (associations["pooling"] == study.pooling)
-    ]
-    if study.models is not None:
-        kept = kept[kept["model"].isin([*study.models, POOLED])]
-    if study.tokens is not None:
-        kept = kept[kept["tokens"].isin(list(study.tokens))]
-    last = kept.groupby("model")["revision"].agg(lambda r: last_revision(r.unique()))
-    kept = kept[kept["revision"] == kept["model"].map(last)]
-    corpora = sorted(kept.loc[kept["protocol"] != BASELINE, "corpus"].unique())
-    if len(corpora) != 1:
-        raise LayerwiseError(
-            f"This study needs associations on one corpus; these are on "
-            f"{listing(corpora) or 'none that fits'}: name one under `corpora`."
-        )
-    return kept.reset_index(drop=True)
+    return Drawn(figure, table, title, _caption(facts, measure), facts)
 
 
 def _rows(table: pd.DataFrame) -> list[str]:
@@ -162,7 +138,7 @@ def _panel(
 def _facts(table: pd.DataFrame, base: set[str]) -> dict[str, Any]:
     single = table[table["model"] != POOLED]
     by_tokens = {}
-    for choice, part in single.groupby("tokens"):
+    for choice, part in single.groupby("column", sort=False):
         bar = (
             part[part["metric"].isin(base)].groupby("model")["value"].agg(lambda v: v.abs().max())
         )
@@ -183,27 +159,27 @@ def _facts(table: pd.DataFrame, base: set[str]) -> dict[str, Any]:
     }
 
 
-def _title(facts: dict[str, Any], tokens: Sequence[str], study: StudySettings) -> str:
+def _title(facts: dict[str, Any], tokens: Sequence[str], measure: str) -> str:
     parts = []
     for choice in tokens:
         f = facts["by_tokens"].get(choice)
         if f:
-            parts.append(f"{f['above_baselines']} of {f['n']} {WITH[choice]}")
+            parts.append(f"{f['above_baselines']} of {f['n']} {with_tokens(choice)}")
     return (
-        f"Metrics and models whose {SYMBOLS[study.measure]} with the score beats the layer's mere "
+        f"Metrics and models whose {SYMBOLS[measure]} with the score beats the layer's mere "
         f"position: "
         f"{listing(parts)}"
     )
 
 
-def _caption(facts: dict[str, Any], study: StudySettings) -> str:
+def _caption(facts: dict[str, Any], measure: str) -> str:
     told = [
         f"{f['beyond_shift']} of {f['n']} lie beyond the circular-shift null (p < .05) and "
-        f"{f['beyond_permutation']} beyond the permutation null {WITH[choice]}"
+        f"{f['beyond_permutation']} beyond the permutation null {with_tokens(choice)}"
         for choice, f in facts["by_tokens"].items()
     ]
     return (
-        f"{MEASURES[study.measure]} between each metric on {facts['corpus']} and the mean main "
+        f"{MEASURES[measure]} between each metric on {facts['corpus']} and the mean main "
         f"score over {facts['n_tasks']} tasks, over the layers of a model ({facts['n_layers']}), "
         "with 95 % bootstrap intervals over tasks; pooled over models with each model as a block. "
         "Filled: beyond the circular-shift null at p < .05, which with n layers needs n > 20. Two "

@@ -102,9 +102,7 @@ def curve_keys(rows: Rows) -> list[str]:
     return sorted(placed | always)
 
 
-def best_of(
-    table: pd.DataFrame, keys: Sequence[str], directions: Mapping[str, int]
-) -> list[Any]:
+def best_of(table: pd.DataFrame, keys: Sequence[str], directions: Mapping[str, int]) -> list[Any]:
     """The rows with each curve's best score, or the better end of its metric."""
     found = []
     for _, curve in table.groupby(list(keys), dropna=False):
@@ -131,6 +129,7 @@ def _colours(rows: Rows) -> _Colours:
         return _Colours((), {})
     keys = rows.keys("colour")
     models = rows.order.models
+    looks: dict[tuple[str, ...], tuple[Any, str]]
     if dimensions == ("model",) and not rows.study.ordered:
         looks = {k: (style.colour_of(k[0], models), style.marker_of(k[0], models)) for k in keys}
         return _Colours(dimensions, looks)
@@ -166,7 +165,6 @@ def _bar(grid: Grid, colours: _Colours) -> None:
     mappable, places, words, label = colours.bar
     every = max(1, -(-len(places) // BAR))
     shown = sorted({0, *range(len(places) - 1, -1, -every)})
-    # The first tick gives way where it would lie on its neighbour.
     bar = grid.figure.colorbar(
         mappable, ax=grid.axes, location="right", aspect=30, pad=0.015,
         ticks=[places[i] for i in shown], shrink=min(1.0, 2.0 / grid.height), anchor=(0.0, 1.0),
@@ -192,7 +190,7 @@ def _panel(panel: Panel, rows: Rows, colours: _Colours, look: Look) -> None:
             colour, marker = colours.names.get(colour_key) or (
                 style.colour_of(line["model"].iloc[0], rows.order.models), ""
             )  # fmt: skip
-            several = colours.dimensions[:1] == ("revision",)
+            many = colours.dimensions[:1] == ("revision",)
             stroke = style.stroke_of(", ".join(dash_key), strokes)[0] if dashes else "solid"
             curve = scale * line.set_index("depth")["value"]
             if look.shaded:
@@ -207,16 +205,16 @@ def _panel(panel: Panel, rows: Rows, colours: _Colours, look: Look) -> None:
             elif line["low"].notna().any():
                 axis.fill_between(
                     line["depth"], scale * line["low"], scale * line["high"], color=colour,
-                    alpha=0.1 if several else 0.14 if scored or look.lines else 0.18, linewidth=0,
+                    alpha=0.1 if many else 0.14 if scored or look.lines else 0.18, linewidth=0,
                 )  # fmt: skip
             axis.plot(
                 line["depth"], curve, color=colour, linestyle=stroke,
-                marker=marker, markersize=2.2 if several else 2.4,
-                linewidth=1.3 if several else 1.5,
+                marker=marker, markersize=2.2 if many else 2.4,
+                linewidth=1.3 if many else 1.5,
             )  # fmt: skip
             if look.marked == "own" or (look.marked == "score" and scored):
                 last, best = line[line["depth"] == 1], line[line["best"]]
-                small = several and not (scored and len(colours.names) < BAR)
+                small = many and not (scored and len(colours.names) < BAR)
                 ring = marks.last_mark(colour) | (SMALL_LAST if small else {})
                 disc = marks.best_mark(colour) | (SMALL_PICK if small else {})
                 # The deepest with a value may be another layer than the last.
@@ -271,10 +269,6 @@ def _handles(
         return [*handles, marks.best_line()]
     picks = any(m.metric in directions for m in rows.metrics)
     if rows.scored:
-        handles += marks.mark_handles()
-        if picks and look.marked == "own":
-            handles.insert(-1, marks.pick_handles()[0])
-        return handles
+        both = picks and look.marked == "own"
+        return handles + (marks.either_handles() if both else marks.mark_handles())
     return handles + (marks.pick_handles() if picks else marks.pick_handles()[1:])
-
-

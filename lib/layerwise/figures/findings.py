@@ -116,9 +116,7 @@ def curves_of(table: pd.DataFrame, rows: Rows, y: int = 0) -> Iterable[pd.DataFr
     if mine.empty:
         return
     ranks = {d: {v: i for i, v in enumerate(rows.values(d))} for d in keys}
-    groups = {
-        tuple(map(str, k)): part for k, part in mine.groupby(keys, dropna=False, sort=False)
-    }
+    groups = {tuple(map(str, k)): part for k, part in mine.groupby(keys, dropna=False, sort=False)}
     for key in sorted(groups, key=lambda k: [ranks[d][v] for d, v in zip(keys, k, strict=True)]):
         yield groups[key].sort_values("layer")
 
@@ -215,7 +213,16 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         f"Mean main score over {_tasks(rows)} by depth. "
         "Bands: 95 % bootstrap over tasks, level differences between tasks removed."
     )
-    facts = {"layers": found, "n_tasks": sorted({int(n) for n in rows.table["n_tasks"]}),
+    groups = [d for d in ("task", "task_type") if d in varying(rows)]
+    if groups:
+        n = counted(rows.table[groups[0]].nunique(), noun_of(groups[0]))
+        subtitle = f"Main score, by depth, of each of {n}. " + (
+            "Bands: the evaluator's 95 % interval, where it gives one."
+            if groups[0] == "task"
+            else "Bands: 95 % bootstrap over the tasks of a type, level differences removed; of a "
+            "single task, the evaluator's own interval."
+        )
+    facts = {"layers": found, "n_tasks": sorted({int(n) for n in rows.table["n_tasks"].dropna()}),
              "by_reading": by_reading}  # fmt: skip
     return title, subtitle, caption, facts
 
@@ -362,7 +369,9 @@ def training(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG
 
 def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
     """Where the model is best, and how many metrics point there."""
-    table, best, near = rows.table, {}, {}
+    table = rows.table
+    best: dict[str, dict[str, Any]] = {}
+    near: dict[str, dict[str, Any]] = {}
     model = listing(rows.values("model"))
     for curve in curves_of(table, rows):
         s = _summary(curve)
@@ -407,7 +416,7 @@ def token_choice(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa:
     whole = table[table["reading"] == "all"].set_index(keys)["value"]
     index = pd.MultiIndex.from_frame(table[keys])
     table["difference"] = table["value"] - whole.reindex(index).to_numpy()
-    largest = []
+    largest: list[dict[str, Any]] = []
     for model in rows.values("model"):
         part = table[
             (table["model"] == model) & (table["y"] == 0) & (table["reading"] != "all")
@@ -440,12 +449,12 @@ def token_choice(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa:
     facts = {"largest": largest, "readings": rows.values("reading")}
     if not largest:
         return "Scores are there for one choice of tokens only", subtitle, caption, facts
-    top, rest = largest[0], largest[1:]
-    verb = "raises" if top["points"] > 0 else "lowers"
-    what = TOKENS.get(top["reading"], reading_label(top["reading"], sentence=True))
+    first, rest = largest[0], largest[1:]
+    verb = "raises" if first["points"] > 0 else "lowers"
+    what = TOKENS.get(first["reading"], reading_label(first["reading"], sentence=True))
     title = (
-        f"Scoring {what} {verb} {top['model']} by up to {abs(top['points']):.1f} points "
-        f"(at {percent(top['depth'])} depth)"
+        f"Scoring {what} {verb} {first['model']} by up to {abs(first['points']):.1f} points "
+        f"(at {percent(first['depth'])} depth)"
     )
     if rest:
         title += "; " + listing([f"{r['model']} by {signed(r['points'])}" for r in rest])

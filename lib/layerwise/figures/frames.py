@@ -33,14 +33,25 @@ from layerwise.association.order import Order, in_order
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
-from layerwise.figures.kinds import DIMENSIONS, KINDS, POOLED, Roles, refuse, roles_of, without_role
+from layerwise.figures.kinds import (
+    DIMENSIONS,
+    KINDS,
+    POOLED,
+    Roles,
+    refuse,
+    roles_of,
+    without_role,
+)
 from layerwise.figures.labels import SUBLAYERS, TOKENS, reading
 from layerwise.figures.style import Z95
 
 SCORE = "score"
+BASELINE = "baseline"  # the protocol of pseudo-metrics
+POOLED_MODELS = "all"  # the model of associations pooled over models
+CONSENSUS = "consensus"  # the rule in which metrics are taken together
 NUMBERS = (
     "layer", "depth", "value", "stderr", "low", "high", "n", "n_left_out", "n_tasks", "quantity",
-    "prompt_id", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
+    "prompt_id", "score", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
 )  # fmt: skip
 
 
@@ -91,16 +102,11 @@ def combinations(
     """The combinations of values that a table has, in the order in which they are shown."""
     if not dimensions:
         return [()]
-    ranks = [
-        {v: i for i, v in enumerate(values_of(table, d, study, order))} for d in dimensions
-    ]
+    ranks = [{v: i for i, v in enumerate(values_of(table, d, study, order))} for d in dimensions]
     there = {
-        tuple(str(v) for v in row)
-        for row in table[list(dimensions)].drop_duplicates().to_numpy()
+        tuple(str(v) for v in row) for row in table[list(dimensions)].drop_duplicates().to_numpy()
     }
-    return sorted(
-        there, key=lambda key: tuple(r[v] for r, v in zip(ranks, key, strict=True))
-    )
+    return sorted(there, key=lambda key: tuple(r[v] for r, v in zip(ranks, key, strict=True)))
 
 
 def at(table: pd.DataFrame, dimensions: Sequence[str], key: Sequence[str]) -> pd.DataFrame:
@@ -126,9 +132,7 @@ def values_of(table: pd.DataFrame, dimension: str, study: Study, order: Order) -
     if dimension in ("alpha", "y") or pd.api.types.is_numeric_dtype(table[dimension]):
         return [str(v) for v in sorted(there, key=lambda v: (v == "", float(v or 0)))]
     if dimension == "reading":
-        wanted = [
-            reading(t, p) for p in several(study.pooling) for t in study.tokens or TOKENS
-        ]
+        wanted = [reading(t, p) for p in several(study.pooling) for t in study.tokens or TOKENS]
         return in_order(there, wanted)
     orders: Mapping[str, Iterable[str] | None] = {
         "corpus": study.corpora, "tokens": study.tokens or list(TOKENS), "task": study.tasks,
@@ -159,14 +163,8 @@ def rows(
     *,
     metrics: pd.DataFrame | None = None,
     scores: pd.DataFrame | None = None,
-    by_task: bool = False,
 ) -> Rows:
     """The rows that a study draws, of the tables it is given.
-
-    Parameters
-    ----------
-    by_task : bool
-        Whether tasks stay apart although they have no role: their mean is not what is drawn.
 
     Raises
     ------
@@ -190,27 +188,47 @@ def rows(
         if single:
             left_out.append(f"{', '.join(single)} with a single checkpoint")
             shown = {m: r for m, r in shown.items() if m not in single}
-    parts, choices = [], ()
+    parts: list[pd.DataFrame] = []
+    choices: tuple[MetricChoice, ...] = ()
     if scores is not None:
-        kept = _of(pick_scores(scores, study), shown)
-        groups = () if by_task else tuple(d for d in POOLED if d in placed)
+        kept = at_checkpoints(pick_scores(scores, study), shown)
+        # The mean is over what has no role; a task has a type as well.
+        by_task = "task" in placed
+        groups = ("task_type", "task") if by_task else tuple(d for d in POOLED if d in placed)
         parts.append(mean_scores(kept, study, groups).assign(y=0, quantity=SCORE))
     if metrics is not None:
-        kept = _of(pick_metrics(metrics, study, everything="sublayer" in placed), shown)
-        choices, chosen = _variants(kept, study)
+        kept = at_checkpoints(pick_metrics(metrics, study, everything="sublayer" in placed), shown)
+        choices, chosen = pick_variants(kept, study)
         margin = Z95 * chosen["stderr"].astype(float)
         ends = {"low": chosen["value"] - margin, "high": chosen["value"] + margin}
-        parts.append(
-            chosen.assign(reading=chosen["tokens"], quantity=chosen["metric"], **ends)
-        )
-    table = pd.concat(parts, ignore_index=True)
+        parts.append(chosen.assign(reading=chosen["tokens"], quantity=chosen["metric"], **ends))
+    return told_apart(
+        pd.concat(parts, ignore_index=True), study, order, choices, roles, tuple(left_out)
+    )
+
+
+def told_apart(
+    table: pd.DataFrame,
+    study: Study,
+    order: Order,
+    metrics: tuple[MetricChoice, ...],
+    roles: Roles,
+    left_out: tuple[str, ...] = (),
+) -> Rows:
+    """Rows of a table with every dimension, once nothing in it would be mixed.
+
+    Raises
+    ------
+    LayerwiseError
+        If a dimension without a role has several values.
+    """
+    table = table.copy()
     for dimension in DIMENSIONS:
         if dimension not in table:
             table[dimension] = ""
-    words = [c for c in DIMENSIONS if c not in ("y", "alpha")]
+    words = [c for c in DIMENSIONS if c != "y"]
     table[words] = table[words].astype(object).where(table[words].notna(), "")
-    table["alpha"] = table["alpha"].astype(object).where(table["alpha"].notna(), "")
-    made = Rows(table, study, choices, _useful(roles, table), order, tuple(left_out))
+    made = Rows(table, study, metrics, _useful(roles, table), order, left_out)
     require_roles(made)
     return made
 
@@ -249,7 +267,8 @@ def checkpoints(
     return shown
 
 
-def _of(frame: pd.DataFrame, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+def at_checkpoints(frame: pd.DataFrame, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """The rows of these checkpoints."""
     there = {(m, r) for m, revisions in shown.items() for r in revisions}
     pairs = zip(frame["model"], frame["revision"], strict=True)
     return frame[[pair in there for pair in pairs]]
@@ -281,7 +300,7 @@ def require_roles(rows: Rows) -> None:
             table[d] = table[d].astype(object).where(table[d].notna(), "")
     other = [c for c in table.columns if c not in placed and c not in NUMBERS]
     keys = ["quantity", *placed]
-    counts = table.groupby(keys, dropna=False)[other].nunique().max() if other else {}
+    counts = table.groupby(keys, dropna=False)[other].nunique().max()
     found = without_role({d: int(counts[d]) for d in other}, rows.roles)
     for dimension in (d for d in found if d != "reading" or len(found) == 1):
         values = values_of(table, dimension, rows.study, rows.order)
@@ -298,9 +317,7 @@ def require_roles(rows: Rows) -> None:
         )
 
 
-def mean_scores(
-    scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()
-) -> pd.DataFrame:
+def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) -> pd.DataFrame:
     """Mean task score by layer, with an interval in which differences between tasks don't count.
 
     The interval is a percentile bootstrap over tasks of the scores from which each task's own
@@ -329,7 +346,7 @@ def mean_scores(
         labels = [tuple(names[g][i] for g in groups) for i in range(len(pairs))]
         for group in dict.fromkeys(labels):
             chosen = [i for i, label in enumerate(labels) if label == group]
-            values = curves.values[chosen]
+            values = curves.values if len(chosen) == len(pairs) else curves.values[chosen]
             low, high = _interval(scores, curves, values, chosen, group, study)
             frames.append(
                 pd.DataFrame(
@@ -378,9 +395,7 @@ def _interval(
     return nulls.interval((weights @ within).T)
 
 
-def _own_interval(
-    scores: pd.DataFrame, curves: ScoreCurves, task: str
-) -> tuple[Floats, Floats]:
+def _own_interval(scores: pd.DataFrame, curves: ScoreCurves, task: str) -> tuple[Floats, Floats]:
     """The evaluator's interval of a single task's score; NaN where it has none."""
     part = of_readouts(scores)
     for column in ("model", "revision", "tokens", "pooling"):
@@ -418,9 +433,7 @@ def pick_scores(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     return _only(kept, "tokens", study.tokens)
 
 
-def pick_metrics(
-    metrics: pd.DataFrame, study: Study, *, everything: bool = False
-) -> pd.DataFrame:
+def pick_metrics(metrics: pd.DataFrame, study: Study, *, everything: bool = False) -> pd.DataFrame:
     """The metrics that a study is about, of all checkpoints and variants.
 
     Parameters
@@ -449,7 +462,7 @@ def pick_metrics(
     return _only(kept, "tokens", study.tokens)
 
 
-def _variants(
+def pick_variants(
     metrics: pd.DataFrame, study: Study
 ) -> tuple[tuple[MetricChoice, ...], pd.DataFrame]:
     """The study's metrics, each in its variant, with their place in the study as `y`."""
@@ -534,6 +547,47 @@ def pick_prompts(prompts: pd.DataFrame, study: Study, order: Order) -> Rows:
     require_columns(prompts, [*needed, "prompt_id"], "prompts")
     # Per-prompt values are raw; the common way of picking asks for a normalisation.
     return rows(study, order, metrics=prompts.assign(normalization="raw", stderr=np.nan))
+
+
+def pick_results(found: pd.DataFrame, study: Study, order: Order) -> pd.DataFrame:
+    """The part of a table of associations or choices that a study shows.
+
+    Rows of the protocol ``baseline`` and of the model `POOLED_MODELS` are kept beside.
+
+    Raises
+    ------
+    LayerwiseError
+        If nothing is left, or it is of several checkpoints of a model or several corpora.
+    """
+    single = found[found["model"] != POOLED_MODELS]
+    shown = checkpoints([single], study, order)
+    roles_of(study, several=any(len(r) > 1 for r in shown.values()))
+    pooled = found["model"] == POOLED_MODELS
+    kept = found[pooled | found.index.isin(at_checkpoints(single, shown).index)]
+    group = study.task_types[0] if study.task_types and len(study.task_types) == 1 else "all"
+    # Where all tasks are of one type, that type has no rows of its own.
+    group = group if group in set(kept["task_type"]) else "all"
+    kept = kept[kept["task_type"] == group]
+    kept = kept[kept["pooling"].isin(several(study.pooling))]
+    kept = _only(kept, "tokens", study.tokens)
+    base = kept["protocol"] == BASELINE
+    variant = ~base
+    for name in ("protocol", "normalization", "alpha"):
+        usual = _usual(kept[~base], name, several(getattr(study, name)))
+        variant &= kept[name].isin(usual) | kept[name].isna()
+    if study.metrics is not None:
+        names = [m.metric for m in study.curves or ()]
+        _only(kept[~base], "metric", names)
+        variant &= kept["metric"].isin([*names, CONSENSUS])
+    if study.corpora is not None:
+        variant &= kept["corpus"].isin(study.corpora)
+    corpora = sorted(kept.loc[variant, "corpus"].unique())
+    if len(corpora) != 1:
+        raise LayerwiseError(
+            f"A study of kind {study.kind} needs one corpus; these tables are on "
+            f"{', '.join(corpora) or 'none that fits'}: name one under `corpora`."
+        )
+    return kept[base | variant].reset_index(drop=True)
 
 
 def _only(frame: pd.DataFrame, column: str, wanted: Sequence[str] | None) -> pd.DataFrame:

@@ -136,19 +136,20 @@ KINDS: Mapping[str, Kind] = {
     "metric_vs_score": Kind(
         "metric against score, a point per layer",
         ("metrics", "scores", "associations"),
-        {"row": ("model",), "column": ("reading", "y")},
-        takes=PANELS, over={"row": ("model", "revision"), "column": ("reading", "y")},
+        {"row": ("model",), "column": ("tokens", "pooling", "y")},
+        takes=PANELS,
+        over={"row": ("model", "revision"), "column": ("tokens", "pooling", "y")},
     ),
     "layer_choice": Kind(
         "what picking a layer by a metric loses",
         ("choices",),
-        {"row": ("y",), "column": ("reading",), "colour": ("model",)},
+        {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),
     "association_strength": Kind(
         "association of each metric with the score, and baselines",
         ("associations",),
-        {"row": ("y",), "column": ("reading",), "colour": ("model",)},
+        {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),
     "value_distribution": Kind(
@@ -213,9 +214,7 @@ def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:
                 f"several; name one under `revisions`{mend}, or take one of the kinds {others}."
             )
         default = kind.over
-    rest = {
-        r: tuple(d for d in v if d not in placed) for r, v in default.items() if r not in own
-    }
+    rest = {r: tuple(d for d in v if d not in placed) for r, v in default.items() if r not in own}
     return {**rest, **own}
 
 
@@ -236,9 +235,7 @@ def refuse(study: Study, dimension: str, values: object) -> LayerwiseError:
     """The error for a dimension without a role, to be raised."""
     kind = KINDS[study.kind]
     names = NAMES.get(dimension, dimension)
-    mend = (
-        f", or give {dimension} a role ({', '.join(kind.takes)})" if kind.takes else ""
-    )
+    mend = f", or give {dimension} a role ({', '.join(kind.takes)})" if kind.takes else ""
     return LayerwiseError(
         f"A study of kind {study.kind} would mix several values of {dimension}: {values}; name one "
         f"under `{names}`{mend}."

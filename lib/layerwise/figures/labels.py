@@ -60,6 +60,12 @@ def reading_label(name: str, *, sentence: bool = False) -> str:
     return ", ".join([label, *(READOUTS.get(r, r) for r in readout)])
 
 
+def tokens_label(tokens: str, pooling: str, *, sentence: bool = False) -> str:
+    """Tokens and pooling, of studies that set metrics beside scores; the mean needs no mention."""
+    label = (WITH if sentence else TOKENS)[tokens]
+    return label if pooling == "mean" else f"{label}, {POOLINGS.get(pooling, pooling)}"
+
+
 NORMALIZATIONS = {
     "logN": "÷ log N",
     "logD": "÷ log D",

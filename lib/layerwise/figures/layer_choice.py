@@ -8,72 +8,62 @@ from typing import Any
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from layerwise.association.choice import BASELINE, CONSENSUS, LAST, MIDDLE, choose_layers
-from layerwise.errors import LayerwiseError
+from layerwise.association.choice import BASELINE, COLUMNS, CONSENSUS, LAST, MIDDLE
+from layerwise.association.curves import require_columns
+from layerwise.association.order import Order, in_order
+from layerwise.config.studies import Study, several
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import metrics_there, pick_metrics, pick_scores
-from layerwise.figures.labels import TOKENS, WITH, listing, metric_label, span
-from layerwise.figures.settings import StudySettings, in_order
-from layerwise.metrics.registry import directions
+from layerwise.figures.frames import pick_results
+from layerwise.figures.labels import TOKENS, listing, metric_label, span, tokens_label
+from layerwise.metrics.registry import directions as declared
 
 NAMES = {CONSENSUS: "Consensus of the metrics", LAST: "Last layer", MIDDLE: "Middle layer"}
 
 
-def draw(
-    metrics: pd.DataFrame, scores: pd.DataFrame, study: StudySettings, order: Sequence[str]
-) -> Drawn:
-    """Draw a row per rule, a point per model, a column per token choice.
+def draw(choices: pd.DataFrame, study: Study, order: Order) -> Drawn:
+    """Draw a row per rule, a point per model, a column per choice of tokens.
 
     Parameters
     ----------
-    metrics, scores : DataFrame
-        Tidy tables.
-    order : sequence of str
-        All models of the config, which fixes their colours.
+    choices : DataFrame
+        From `layerwise.association.choice.choose_layers`.
 
     Returns
     -------
     Drawn
-        Its table is that of `layerwise.association.choice.choose_layers` over all tasks.
+        Its table is the part of the choices that is drawn.
 
     Raises
     ------
     LayerwiseError
-        If no metric of the study has a direction.
+        If the choices hold none of what the study asks for.
     """
-    known = directions()
-    names = [m for m in metrics_there(metrics, study) if m in known]
-    if study.metrics is None and not names:
-        raise LayerwiseError(
-            f"No metric of protocol {study.protocol} with a direction is in these tables; "
-            f"directions are known for {', '.join(known)}."
-        )
-    study = study.with_default(*names)
-    choices = choose_layers(
-        pick_metrics(metrics, study).drop(columns="curve"), pick_scores(scores, study), known,
-        own_texts=study.own_texts, resamples=study.resamples, seed=study.seed,
-    )  # fmt: skip
-    table = choices[choices["task_type"] == "all"].reset_index(drop=True)
-    tokens = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
-    models = in_order(list(table["model"].unique()), study.models or order)
+    require_columns(choices, COLUMNS, "choices")
+    table = pick_results(choices, study, order)
+    table = table.assign(
+        column=[tokens_label(t, p) for t, p in zip(table["tokens"], table["pooling"], strict=True)]
+    )
+    wanted = [tokens_label(t, p) for p in several(study.pooling) for t in study.tokens or TOKENS]
+    tokens = in_order(table["column"].unique(), wanted)
+    models = in_order(table["model"].unique(), study.models or order.models)
     # One order of rows for all columns, by the first of them.
-    mean = table[table["tokens"] == tokens[-1]].groupby("metric")["regret"].mean().sort_values()
+    mean = table[table["column"] == tokens[-1]].groupby("metric")["regret"].mean().sort_values()
     rules = [str(r) for r in mean.index]
     rules += sorted(set(table["metric"]) - set(rules))
     figure, axes = style.grid(
         1, len(tokens), panel_height=0.24 * len(rules) + 0.9, panel_width=4.6, sharey=True
     )
     for axis, choice in zip(axes[0], tokens, strict=True):
-        _panel(axis, table[table["tokens"] == choice], rules, models, order)
-        axis.set_title(TOKENS[choice])
+        _panel(axis, table[table["column"] == choice], rules, models, order.models)
+        axis.set_title(choice)
         axis.set_xlabel("Points lost against the best layer (mean score × 100)")
     axes[0, 0].set_yticks(range(len(rules)), [_rule(r) for r in rules])
     for label, rule in zip(axes[0, 0].get_yticklabels(), rules, strict=True):
         label.set_fontweight("bold" if rule in NAMES else "normal")
     handles = [
-        Line2D([], [], linestyle="none", marker=style.marker_of(m, order), markersize=5,
-               color=style.colour_of(m, order), label=m)
+        Line2D([], [], linestyle="none", marker=style.marker_of(m, order.models), markersize=5,
+               color=style.colour_of(m, order.models), label=m)
         for m in models
     ]  # fmt: skip
     handles.append(
@@ -90,6 +80,10 @@ def draw(
         "last layer and the middle layer.",
     )  # fmt: skip
     return Drawn(figure, table, title, _caption(facts), facts)
+
+
+def with_tokens(tokens: str) -> str:
+    return tokens if tokens.startswith("without") else f"with {tokens}"
 
 
 def _rule(rule: str) -> str:
@@ -150,7 +144,7 @@ def _aside(axis: Any, at: float, text: str, column: int) -> None:
 def _facts(table: pd.DataFrame, tokens: Sequence[str], rules: Sequence[str]) -> dict[str, Any]:
     by_tokens = {}
     for choice in tokens:
-        part = table[table["tokens"] == choice]
+        part = table[table["column"] == choice]
         mean = part.groupby("metric")["regret"].mean()
         real = mean[[m for m in mean.index if m not in (LAST, MIDDLE)]]
         # A mean over some of the models is not to be held against one over all.
@@ -170,7 +164,29 @@ def _facts(table: pd.DataFrame, tokens: Sequence[str], rules: Sequence[str]) -> 
         "n_tasks": span(table["n_tasks"].tolist()),
         "corpus": sorted(table.loc[table["protocol"] != BASELINE, "corpus"].unique()),
         "rules": list(rules),
+        "turned": _turned(table),
+        "against_scores": _against_scores(table),
     }
+
+
+def _turned(table: pd.DataFrame) -> str:
+    """Which metrics are taken at the other end than the one that they declare, in words."""
+    known = declared()
+    given = table.dropna(subset=["direction"]).drop_duplicates("metric")
+    names = [
+        metric_label(m)
+        for m, d in zip(given["metric"], given["direction"], strict=True)
+        if known.get(m) not in (None, d)
+    ]
+    return f"; turned round here: {listing(names)}" if names else ""
+
+
+def _against_scores(table: pd.DataFrame) -> dict[str, int]:
+    """Metrics and models whose Spearman's rho has the other sign, its interval free of 0."""
+    known = table.dropna(subset=["direction", "spearman"])
+    sign = known["direction"].astype(float)
+    beyond = (sign * known["spearman_low"] < 0) & (sign * known["spearman_high"] < 0)
+    return {"n": int(beyond.sum()), "of": len(known)}
 
 
 def _title(facts: dict[str, Any], tokens: Sequence[str]) -> str:
@@ -180,28 +196,35 @@ def _title(facts: dict[str, Any], tokens: Sequence[str]) -> str:
         last = "" if f["without_last"] else f" (last layer: {100 * f['last_regret']:.1f})"
         parts.append(
             f"{_rule(f['best_rule'])} loses {100 * f['best_regret']:.1f} points "
-            f"{WITH[choice]}{last}"
+            f"{with_tokens(choice)}{last}"
         )
     return f"Best of the rules that need no labels: {listing(parts)}"
 
 
 def _caption(facts: dict[str, Any]) -> str:
     told = [
-        f"the last layer of {listing(f['without_last'])} has no score {WITH[choice]}"
+        f"the last layer of {listing(f['without_last'])} has no score {with_tokens(choice)}"
         if f["without_last"]
         else f"{f['better_than_last']} of {f['n_rules']} rules lose less than the last layer "
-        f"{WITH[choice]}"
+        f"{with_tokens(choice)}"
         for choice, f in facts["by_tokens"].items()
     ]
     said = listing(told)
+    signs = facts["against_scores"]
+    against = (
+        f" In {signs['n']} of {signs['of']} cases the scores speak for the other end (Spearman's "
+        "rho over layers, its 95 % interval free of 0)."
+        if signs["n"]
+        else ""
+    )
     return (
-        "Layer choice without labels: each metric picks the layer at its better end (as declared "
-        "by its source, before any look at scores); shown is what that layer's mean score over "
+        "Layer choice without labels: each metric picks the layer at its better end (as its "
+        f"source declares, before any look at scores{facts['turned']}); shown is what that layer's mean score over "
         f"{facts['n_tasks']} tasks lacks against the best layer's, a point per model "
         f"({facts['n_models']}), with a 95 % bootstrap interval over tasks (one that reaches 0 "
         "cannot be told from the best layer), metrics on "
         f"{listing(facts['corpus'])}. Last and middle layer need no "
         "metric at all; the consensus is the layer with the best mean rank over the "
         "paper's metrics. The numbers on the right count the models in which the pick scores "
-        f"above the last layer, and above the middle one. {said[:1].upper()}{said[1:]}."
+        f"above the last layer, and above the middle one. {said[:1].upper()}{said[1:]}.{against}"
     )

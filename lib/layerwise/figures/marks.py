@@ -72,7 +72,8 @@ def legend(figure: Figure, handles: Sequence[Line2D]) -> None:
 
 def broken(name: str, width: int) -> str:
     """A long name in lines of at most `width` characters, broken at its own joints if possible."""
-    pieces = re.findall(r"[^/_\-. ]*[/_\-. ]|[^/_\-. ]+", name)
+    words = re.findall(r"[^/_\-. ]*[/_\-. ]|[^/_\-. ]+", name)
+    pieces = [piece for word in words for piece in re.split(r"(?<=[a-z])(?=[A-Z])", word)]
     lines = [""]
     for piece in pieces:
         for part in textwrap.wrap(piece, width, drop_whitespace=False) or [""]:
@@ -116,6 +117,14 @@ def block_label(axis: Axes, text: str, below: int = 1) -> None:
         text, (0, 1), (0, 8 + 10 * below), xycoords="axes fraction", textcoords="offset points",
         va="bottom", ha="left", fontsize=9, fontweight="bold",
     )  # fmt: skip
+
+
+def either_handles() -> list[Line2D]:
+    """Legend entries where scores and metrics are drawn, each with marks of its own."""
+    return [
+        Line2D([], [], label="best layer, or the one the metric picks", **best_mark(INK)),
+        Line2D([], [], label="last layer", **last_mark(INK)),
+    ]
 
 
 def best_line() -> Line2D:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,158 +12,181 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from layerwise.association import measures as known_measures
 from layerwise.association.curves import (
-    OWN_TEXTS,
     VARIANT,
     metric_curves,
+    require_columns,
     score_curves,
     usable,
 )
-from layerwise.association.measures import Measure, check_measure
-from layerwise.association.settings import AssociationSettings
-from layerwise.association.table import associate
+from layerwise.association.order import Order
+from layerwise.association.table import COLUMNS
+from layerwise.config.association import OWN_TEXTS
+from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, style
+from layerwise.figures import marks, panels, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import pick_metrics, pick_scores
+from layerwise.figures.findings import left_out_said
+from layerwise.figures.frames import (
+    Rows,
+    at_checkpoints,
+    checkpoints,
+    pick_metrics,
+    pick_scores,
+    pick_variants,
+    told_apart,
+)
+from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import (
     MEASURES,
     SYMBOLS,
-    TOKENS,
-    axis_label,
     counted,
     listing,
     metric_label,
     p_value,
     span,
+    value_label,
 )
-from layerwise.figures.settings import SHOWN, MetricChoice, StudySettings, in_order
+from layerwise.figures.panels import Panel
 
 LEVEL = 0.05
 EVERY = "all"  # in place of a measure: all of them, above each panel
 WIDEST = 6  # panels side by side
 LINES = 2  # above a panel, for each measure: with its interval and both p it is wider than a panel
-KEYS = ["model", "revision", "tokens"]
+KEYS = ["model", "revision", "tokens", "pooling"]
 
 
 def draw(
-    metrics: pd.DataFrame, scores: pd.DataFrame, study: StudySettings, order: Sequence[str]
+    metrics: pd.DataFrame,
+    scores: pd.DataFrame,
+    associations: pd.DataFrame,
+    *,
+    study: Study,
+    order: Order,
+    own_texts: Mapping[str, str] | None = None,
 ) -> Drawn:
-    """Draw a row of panels per model, a column per metric, one block of columns per token choice.
+    """Draw a row of panels per model, a column per choice of tokens and metric.
 
     Parameters
     ----------
-    metrics, scores : DataFrame
-        Tidy tables.
-    order : sequence of str
-        All models of the config, which fixes their colours.
+    metrics, scores, associations : DataFrame
+        Tidy tables, the associations of just these scores.
+    own_texts : mapping of corpus to task, optional
 
     Returns
     -------
     Drawn
         Its table has a row per point (the metric's value, the mean score, depth) with the
-        association of its panel, reckoned from just the tasks drawn.
+        association of its panel.
 
     Raises
     ------
     LayerwiseError
-        If metrics and scores have no model with the same revision and tokens in common.
+        If metrics and scores have no model with the same revision and tokens in common, or the
+        associations are not over the tasks drawn.
     """
-    study = study.with_default(*SHOWN)
-    table = _points(metrics, scores, study)
-    models = in_order(list(table["model"].unique()), study.models or order)
-    choices = in_order(list(table["tokens"].unique()), study.tokens or list(TOKENS))
-    rows = _rows(models, choices, len(study.curves))
-    measures = measures_of(study)
+    rows = _points(metrics, scores, study, order, own_texts or {})
+    measures = measures_of(study, associations)
+    table = _with_associations(rows.table, associations, study, measures)
+    roles = rows.roles
+    if study.row is None and study.column is None and len(rows.keys("column")) > WIDEST:
+        down = tuple(d for d in roles["column"] if d != "y")
+        roles = {"row": (*roles["row"], *down), "column": ("y",)}
+    rows = replace(rows, table=table, roles=roles)
     n_lines = LINES * len(measures)
-    figure, axes = style.grid(
-        len(rows), max(map(len, rows)), panel_width=2.0, sharey="row",
-        panel_height=1.8 + 0.13 * n_lines,
+    grid = panels.grid(
+        rows, widest=WIDEST if len(rows.keys("column")) <= WIDEST else style.COLUMNS,
+        together=True, panel_width=2.0, panel_height=1.8 + 0.13 * n_lines, sharey="row",
     )  # fmt: skip
     colours, norm = style.depth_colours()
-    wrapped = len(rows) > len(models)
-    for k, (row, line) in enumerate(zip(rows, axes, strict=True)):
-        for axis in line[len(row) :]:
-            axis.set_visible(False)
-        for (model, tokens, i), axis in zip(row, line, strict=False):
-            part = table[
-                (table["model"] == model) & (table["tokens"] == tokens) & (table["curve"] == i)
-            ].sort_values("depth")
-            _panel(axis, part, study.curves[i], measures, colours, norm)
-            if len(choices) > 1 and i == 0 and (wrapped or k == 0):
-                marks.block_label(axis, TOKENS[tokens], n_lines)
-        line[0].set_ylabel("Mean task score (× 100)")
-        marks.row_label(line[0], row[0][0], style.colour_of(row[0][0], order))
-    bar = figure.colorbar(
-        ScalarMappable(norm, colours), ax=axes, location="right", aspect=30, pad=0.015,
-        shrink=min(1.0, 2.0 / len(rows)), anchor=(0.0, 1.0), ticks=[0, 0.25, 0.5, 0.75, 1],
+    headed: set[tuple[str, ...]] = set()
+    for panel in grid.panels:
+        _panel(panel, rows, measures, colours, norm)
+        above = tuple(panel.values[d] for d in grid.columns if d != "y" and table[d].nunique() > 1)
+        if panel.top and above and above not in headed:
+            headed.add(above)
+            dimensions = [d for d in grid.columns if d != "y" and table[d].nunique() > 1]
+            marks.block_label(panel.axis, ", ".join(map(value_label, dimensions, above)), n_lines)
+        if panel.left:
+            panel.axis.set_ylabel(panels.SCORE_AXIS)
+            beside = [d for d in grid.rows if d == "model" or table[d].nunique() > 1]
+            beside = [d for d in beside if d != "revision" or _several(table)]
+            colour = style.colour_of(str(panel.table["model"].iloc[0]), order.models)
+            marks.row_label(
+                panel.axis, ", ".join(value_label(d, panel.values[d]) for d in beside),
+                colour if "model" in beside else style.INK,
+            )  # fmt: skip
+    bar = grid.figure.colorbar(
+        ScalarMappable(norm, colours), ax=grid.axes, location="right", aspect=30, pad=0.015,
+        shrink=min(1.0, 2.0 / grid.height), anchor=(0.0, 1.0), ticks=[0, 0.25, 0.5, 0.75, 1],
     )  # fmt: skip
     bar.ax.set_yticklabels(["0", "25", "50", "75", "100"])
     bar.set_label("Depth (% of layers)")
-    marks.legend(figure, [_key(best=True), _key(best=False)])
-    facts = _facts(table, study)
+    marks.legend(grid.figure, [_key(best=True), _key(best=False)])
+    facts = _facts(table, measures)
     title = _title(facts)
-    corpora = listing(sorted(table["corpus"].unique()))
+    corpora = listing([c for c in rows.values("corpus") if c])
     style.header(
-        figure, title,
+        grid.figure, title,
         f"A point per layer, joined in order. Metrics on {corpora}, scores over "
         f"{facts['n_tasks']} tasks. "
         + ("[ ]: 95 % bootstrap over tasks. " if facts["intervals"] else "")
         + "p: circular shifts of the layers (permutations).",
     )  # fmt: skip
-    return Drawn(figure, table, title, _caption(facts, study, corpora), facts)
+    caption = _caption(facts, rows, measures, corpora)
+    return Drawn(grid.figure, table, title, caption, facts)
 
 
-def measures_of(study: StudySettings) -> tuple[Measure, ...]:
+def _several(table: pd.DataFrame) -> bool:
+    return bool(table.groupby("model")["revision"].nunique().max() > 1)
+
+
+def measures_of(study: Study, associations: pd.DataFrame) -> tuple[str, ...]:
     """The measures that a study shows, the first of which its title speaks of.
 
     Raises
     ------
     LayerwiseError
-        If there is no such measure.
+        If the associations do not have it.
     """
-    return known_measures.MEASURES if study.measure == EVERY else (check_measure(study.measure),)
+    require_columns(associations, COLUMNS, "associations")
+    there = [m for m in MEASURES if m in set(associations["measure"])]
+    if study.measure == EVERY:
+        return tuple(there)
+    wanted = study.measure or there[0]
+    if wanted not in there:
+        raise LayerwiseError(
+            f"This study asks for the measure {wanted!r}, and its associations have "
+            f"{', '.join(there)}; add it to association.measures."
+        )
+    return (wanted,)
 
 
-def _rows(
-    models: Sequence[str], choices: Sequence[str], n_curves: int
-) -> list[list[tuple[str, str, int]]]:
-    """What each panel shows (model, tokens, metric), row by row.
-
-    A model has one row as long as that fits a page, and else its metrics are wrapped, one choice
-    of tokens after another.
-    """
-    if n_curves * len(choices) <= WIDEST:
-        return [[(m, c, i) for c in choices for i in range(n_curves)] for m in models]
-    columns = min(style.COLUMNS, n_curves)
-    return [
-        [(m, c, i) for i in range(start, min(start + columns, n_curves))]
-        for m in models
-        for c in choices
-        for start in range(0, n_curves, columns)
-    ]
-
-
-def _points(metrics: pd.DataFrame, scores: pd.DataFrame, study: StudySettings) -> pd.DataFrame:
-    """One row a layer, model, tokens and metric: both coordinates and the panel's association."""
-    picked = pick_metrics(metrics, study)
-    kept = pick_scores(scores, study)
-    measures = measures_of(study)
-    settings = AssociationSettings(
-        measures=measures, normalizations=None, baselines=False,
-        pooled=False, resamples=study.resamples, own_texts=study.own_texts, seed=study.seed,
-    )  # fmt: skip
-    # All tasks as one type: the panels are about their mean, and types would cost as much each.
-    found = associate(picked, kept.assign(task_type="all"), settings)
-    found = found[found["task_type"] == "all"].rename(
-        columns={"value": "association", "low": "association_low", "high": "association_high"}
-    )
-    curve_of = picked[[*VARIANT[1:], "curve"]].drop_duplicates()
-    corpora = [OWN_TEXTS] if study.own_texts else list(picked["corpus"].unique())
+def _points(
+    metrics: pd.DataFrame,
+    scores: pd.DataFrame,
+    study: Study,
+    order: Order,
+    own_texts: Mapping[str, str],
+) -> Rows:
+    """One row a layer, model, tokens and metric: both coordinates."""
+    shown = checkpoints([metrics, scores], study, order)
+    kept = at_checkpoints(pick_scores(scores, study), shown)
+    picked = at_checkpoints(pick_metrics(metrics, study), shown)
+    own = OWN_TEXTS in (study.corpora or ())
+    if own:
+        picked = picked[picked["corpus"].isin(list(own_texts))]
+        if picked.empty:
+            raise LayerwiseError(
+                f"This study asks for {OWN_TEXTS!r}, and none of its corpora is a task's own "
+                "texts; say which task each is under association.own_texts."
+            )
+    choices, picked = pick_variants(picked, study)
+    curve_of = picked[[*VARIANT[1:], "y"]].drop_duplicates()
+    corpora = [OWN_TEXTS] if own else list(picked["corpus"].unique())
     frames = []
     for curves in score_curves(kept):
-        variants, values = metric_curves(picked, curves, own_texts=study.own_texts)
+        variants, values = metric_curves(picked, curves, own_texts=own_texts if own else None)
         for index in np.flatnonzero(variants["corpus"].isin(corpora)):
             variant, block = variants.iloc[int(index)], values[index]
             tasks, layers = usable(block)
@@ -175,6 +199,7 @@ def _points(metrics: pd.DataFrame, scores: pd.DataFrame, study: StudySettings) -
                         "model": curves.model,
                         "revision": curves.revision,
                         "tokens": curves.tokens,
+                        "pooling": curves.pooling,
                         **variant,
                         "layer": curves.layers[layers],
                         "depth": depth[layers],
@@ -190,24 +215,46 @@ def _points(metrics: pd.DataFrame, scores: pd.DataFrame, study: StudySettings) -
             "in common; name others under `models` or `revisions`."
         )
     points = pd.concat(frames, ignore_index=True).merge(curve_of, on=VARIANT[1:])
+    points = points.assign(quantity=points["metric"])
+    roles = roles_of(study, several=any(len(r) > 1 for r in shown.values()))
+    missing = [m for m in shown if m not in set(points["model"])]
+    left_out = (f"{listing(missing)}, without metrics and scores of the same tokens",)
+    return told_apart(points, study, order, choices, roles, left_out if missing else ())
+
+
+def _with_associations(
+    points: pd.DataFrame, associations: pd.DataFrame, study: Study, measures: Sequence[str]
+) -> pd.DataFrame:
+    """The points with the association of their panel beside each."""
+    group = study.task_types[0] if study.task_types and len(study.task_types) == 1 else "all"
+    group = group if group in set(associations["task_type"]) else "all"
+    found = associations[associations["task_type"] == group].rename(
+        columns={"value": "association", "low": "association_low", "high": "association_high"}
+    )
+    found = found.assign(alpha=found["alpha"].astype(object).where(found["alpha"].notna(), ""))
     columns = ["association", "association_low", "association_high", "p_permutation", "p_shift"]
+    keys = [*KEYS, *VARIANT]
     for k, measure in enumerate(measures):
-        one = found.loc[found["measure"] == measure, [*KEYS, *VARIANT, *columns]]
+        one = found.loc[found["measure"] == measure, [*keys, *columns, "n_tasks"]]
+        one = one.rename(columns={"n_tasks": "over_tasks"})
         if k:  # the first measure's columns have plain names
             one = one.rename(columns={c: f"{c}_{measure}" for c in columns})
-        points = points.merge(one, on=[*KEYS, *VARIANT], how="left")
+        points = points.merge(one, on=keys, how="left")
+        over = points.pop("over_tasks")
+        other = over.notna() & (over != points["n_tasks"])
+        if other.any():
+            row = points[other].iloc[0]
+            raise LayerwiseError(
+                f"The associations of {row['metric']} in {row['model']} are over "
+                f"{int(over[other].iloc[0])} tasks, and this study draws {row['n_tasks']}; "
+                "associate the scores of the study's own tasks."
+            )
     return points
 
 
-def _panel(
-    axis: Any,
-    part: pd.DataFrame,
-    choice: MetricChoice,
-    measures: Sequence[Measure],
-    colours: Any,
-    norm: Any,
-) -> None:
-    axis.set_xlabel(axis_label(choice.metric, choice.alpha, choice.normalization))
+def _panel(panel: Panel, rows: Rows, measures: Sequence[str], colours: Any, norm: Any) -> None:
+    axis, part = panel.axis, panel.table.sort_values("depth")
+    axis.set_xlabel(panels.label_of(panel, rows, width=99))
     axis.xaxis.set_major_locator(MaxNLocator(4))
     if part.empty:
         axis.set_title("no value", fontweight="normal", fontsize=8)
@@ -239,7 +286,7 @@ def _key(*, best: bool) -> Line2D:
     return Line2D([], [], label="best layer" if best else "last layer", **_ring(best=best))
 
 
-def _told(row: pd.Series[Any], measure: Measure, suffix: str) -> str:
+def _told(row: pd.Series[Any], measure: str, suffix: str) -> str:
     if pd.isna(row[f"association{suffix}"]):
         return f"{SYMBOLS[measure]}: not defined"
     value, low, high = (
@@ -255,19 +302,19 @@ def _told(row: pd.Series[Any], measure: Measure, suffix: str) -> str:
     )
 
 
-def _facts(table: pd.DataFrame, study: StudySettings) -> dict[str, Any]:
-    panels = table.drop_duplicates([*KEYS, "curve"])
+def _facts(table: pd.DataFrame, measures: Sequence[str]) -> dict[str, Any]:
+    panels = table.drop_duplicates([*KEYS, "y"])
     known = panels[panels["association"].notna()]
     strongest = known.iloc[int(known["association"].abs().argmax())] if len(known) else None
     return {
-        "measure": measures_of(study)[0],
+        "measure": measures[0],
         "n_panels": len(known),
         "beyond_shift": int((known["p_shift"] < LEVEL).sum()),
         "beyond_permutation": int((known["p_permutation"] < LEVEL).sum()),
-        "smallest_shift_p": 1 / int(table.groupby([*KEYS, "curve"]).size().max()),
+        "smallest_shift_p": 1 / int(table.groupby([*KEYS, "y"]).size().max()),
         "intervals": bool(known["association_low"].notna().any()),
         "n_tasks": span(table["n_tasks"].tolist()),
-        "n_layers": span(table.groupby([*KEYS, "curve"]).size().tolist()),
+        "n_layers": span(table.groupby([*KEYS, "y"]).size().tolist()),
         "strongest": None
         if strongest is None
         else {
@@ -299,9 +346,9 @@ def _title(facts: dict[str, Any]) -> str:
     )
 
 
-def _caption(facts: dict[str, Any], study: StudySettings, corpora: str) -> str:
-    what = listing([metric_label(m.metric) for m in study.curves])
-    what_measures = listing([MEASURES[m] for m in measures_of(study)])
+def _caption(facts: dict[str, Any], rows: Rows, measures: Sequence[str], corpora: str) -> str:
+    what = listing([metric_label(m.metric) for m in rows.metrics])
+    what_measures = listing([MEASURES[m] for m in measures])
     interval = (
         " with its 95 % bootstrap interval over tasks in square brackets"
         if facts["intervals"]
@@ -315,4 +362,5 @@ def _caption(facts: dict[str, Any], study: StudySettings, corpora: str) -> str:
         "which do not. With n layers the former cannot fall below 1/n. "
         f"{counted(facts['beyond_permutation'], 'panel')} of {facts['n_panels']} pass p < .05 "
         f"under permutations, {facts['beyond_shift']} under shifts."
+        f"{left_out_said(rows)}"
     )

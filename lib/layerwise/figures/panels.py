@@ -54,13 +54,18 @@ class Grid:
         return int(self.axes.shape[0])
 
 
-def grid(rows: Rows, *, widest: int = style.COLUMNS, **keywords: Any) -> Grid:
+def grid(
+    rows: Rows, *, widest: int = style.COLUMNS, together: bool = False, **keywords: Any
+) -> Grid:
     """Make the panels of a study: wrapped, where one line of them is too wide for a page.
 
     Parameters
     ----------
     widest : int
         Panels side by side at most.
+    together : bool
+        Whether the lines of one wrapped row stand one below the other; else all rows come again
+        with the next columns.
     keywords
         For `style.grid`.
     """
@@ -83,7 +88,8 @@ def grid(rows: Rows, *, widest: int = style.COLUMNS, **keywords: Any) -> Grid:
                 part = at(at(rows.table, down, row_key), across, column_key)
                 last = block == blocks - 1 or block * n_columns + c + n_columns >= len(column_keys)
                 values = dict(zip((*down, *across), (*row_key, *column_key), strict=True))
-                axis = axes[block * len(row_keys) + r, c]
+                place = r * blocks + block if together else block * len(row_keys) + r
+                axis = axes[place, c]
                 bottom = r == len(row_keys) - 1 and (last or len(row_keys) > 1)
                 panels.append(Panel(axis, part, values, r == 0, c == 0, bottom))
     for panel in panels:
@@ -130,18 +136,18 @@ def label_of(panel: Panel, rows: Rows, width: int = 22) -> str:
     """What the axis of a panel's y says."""
     metric = rows.metric(y_of(panel, rows))
     if metric is None:
-        return SCORE_AXIS
-    varied = {d for v in rows.roles.values() for d in v}
-    alpha = None if "alpha" in varied else metric.alpha
-    normal = "raw" if "normalization" in varied else metric.normalization or "raw"
+        return "Main score (× 100)" if rows.table["task"].nunique() > 1 else SCORE_AXIS
+    alphas, normals = (panel.table[c].unique() for c in ("alpha", "normalization"))
+    alpha = float(alphas[0]) if len(alphas) == 1 and alphas[0] != "" else None
+    normal = str(normals[0]) if len(normals) == 1 else "raw"
     return marks.broken(axis_label(metric.metric, alpha, normal), width)
 
 
 def one_scale(grid: Grid, rows: Rows) -> None:
-    """Give all panels of the same y the same scale, and label it where it is read."""
+    """Give all panels of the same quantity the same scale, and label it where it is read."""
     by_y: dict[str, list[Panel]] = {}
     for panel in grid.panels:
-        by_y.setdefault(y_of(panel, rows), []).append(panel)
+        by_y.setdefault(label_of(panel, rows), []).append(panel)
     for panels in by_y.values():
         low = min(p.axis.get_ylim()[0] for p in panels)
         high = max(p.axis.get_ylim()[1] for p in panels)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.settings import StudySettings
 from layerwise.metrics.powerlaw import power_law_curves
 
 
-def draw(study: StudySettings, order: Sequence[str]) -> Drawn:  # noqa: ARG001
+def draw() -> Drawn:
     """Draw the entropy against the exponent of the spectrum, a line per alpha.
 
     Returns

@@ -73,7 +73,7 @@ def draw(
     for name in needs(study):
         table = getattr(tables, name)
         if table is None:
-            raise LayerwiseError(f"A study of kind {study.kind} needs --{name}; give it.")
+            raise LayerwiseError(f"A study of kind {study.kind} needs tables of {name}; give them.")
         needed[name] = table
     order = order or Order()
     found = sorted({str(m) for t in needed.values() for m in t["model"].unique()})
@@ -89,13 +89,13 @@ def draw(
             return layer_choice.draw(needed["choices"], study, order)
         if study.kind == "value_distribution":
             return value_distribution.draw(pick_prompts(needed["prompts"], study, order))
-        if study.kind == "task_heatmap":
-            return heatmaps.tasks(needed["scores"], study, order)
         if study.kind == "metric_vs_score":
             return metric_vs_score.draw(**needed, study=study, order=order, own_texts=own_texts)
         drawn = rows(study, order, metrics=needed.get("metrics"), scores=needed.get("scores"))
         if study.kind == "checkpoint_heatmap":
             return heatmaps.metrics(drawn)
         if study.kind == "scores_over_checkpoints":
-            return heatmaps.scores(drawn)
+            return heatmaps.scores(drawn, needed["scores"])
+        if study.kind == "task_heatmap":
+            return heatmaps.tasks(drawn)
         return curves.draw(drawn, better)

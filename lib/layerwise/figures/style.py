@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -214,10 +214,20 @@ def depth_colours() -> tuple[Colormap, Any]:
     return mpl.colors.ListedColormap(full(np.linspace(0.0, 0.93, 256))), mpl.colors.Normalize(0, 1)
 
 
-def save(figure: Figure, png: Path, pdf: Path) -> None:
-    """Write the figure as PNG at 200 dpi and as PDF with its fonts in it, each whole or not."""
-    with replacing(png) as partial:
-        figure.savefig(partial, format="png", dpi=DPI, facecolor="white")
+def save(
+    figure: Figure, png: Path, pdf: Path, facts: Mapping[str, str] | None = None
+) -> None:
+    """Write the figure as PNG at 200 dpi and as PDF with its fonts in it, each whole or not.
+
+    Parameters
+    ----------
+    facts : mapping, optional
+        Text for the PNG's metadata.
+    """
     with replacing(pdf) as partial:
         # No date inside: the same data gives the same file.
         figure.savefig(partial, format="pdf", facecolor="white", metadata={"CreationDate": None})
+    with replacing(png) as partial:
+        figure.savefig(
+            partial, format="png", dpi=DPI, facecolor="white", metadata=dict(facts or {})
+        )

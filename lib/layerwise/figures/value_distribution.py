@@ -2,113 +2,94 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.colors import LinearSegmentedColormap
 
-from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, style
+from layerwise.figures import marks, panels, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import pick_prompts
-from layerwise.figures.labels import TOKENS, axis_label, listing, metric_label, span
-from layerwise.figures.settings import StudySettings, in_order
+from layerwise.figures.findings import left_out_said
+from layerwise.figures.frames import Rows
+from layerwise.figures.labels import listing, metric_label, reading_label, span
 
+TOLD = 8  # panels that a title names
 BINS = 40
 LEVEL = 0.05
 
 
-def draw(prompts: pd.DataFrame, study: StudySettings, order: Sequence[str]) -> Drawn:
-    """Draw the density of a metric's per-prompt values by depth, a panel per model and tokens.
+def draw(rows: Rows) -> Drawn:
+    """Draw the density of a metric's per-prompt values by depth.
 
     Parameters
     ----------
-    prompts : DataFrame
-        Tidy per-prompt values.
-    order : sequence of str
-        All models of the config, which fixes their colours.
+    rows : Rows
+        Per-prompt values of one metric.
 
     Returns
     -------
     Drawn
-        Its table has a row per model, tokens and layer: mean, quartiles, Hartigan's dip and its
-        p-value, plain and with Holm's correction over the layers of the panel.
-
-    Raises
-    ------
-    LayerwiseError
-        If the study names more than one metric, or one without per-prompt values.
+        Its table has a row per panel and layer: mean, quartiles, Hartigan's dip and its p-value,
+        plain and with Holm's correction over the layers of the panel.
     """
-    study = study.with_default("prompt_entropy")
-    if len(study.curves) != 1:
-        raise LayerwiseError(
-            f"A distribution over prompts shows one metric, this study names {len(study.curves)}."
-        )
-    values = pick_prompts(prompts, study)
-    models = in_order(list(values["model"].unique()), study.models or order)
-    tokens = in_order(list(values["tokens"].unique()), study.tokens or list(TOKENS))
-    there = set(zip(values["model"], values["tokens"], strict=True))
-    panels = [(m, c) for m in models for c in tokens if (m, c) in there]
-    table = pd.concat([_summary(values, *panel) for panel in panels], ignore_index=True)
-    columns = min(style.COLUMNS, len(panels))
-    rows = -(-len(panels) // columns)
-    figure, axes = style.grid(rows, columns, panel_height=2.0, sharex=True, sharey=True)
+    values = rows.table
+    grid = panels.grid(rows, panel_height=2.0)
     edges = np.linspace(values["value"].min(), values["value"].max(), BINS + 1)
-    for i, axis in enumerate(axes.flat):
-        axis.set_visible(i < len(panels))
-        if i >= len(panels):
-            continue
-        model, choice = panels[i]
-        part = values[(values["model"] == model) & (values["tokens"] == choice)]
-        mine = table[(table["model"] == model) & (table["tokens"] == choice)]
-        _panel(axis, part, mine, edges, style.colour_of(model, order))
-        notes = [TOKENS[choice]] if len(tokens) > 1 else []
-        marks.panel_title(axis, model, notes, style.colour_of(model, order))
-        style.depth_axis(axis, label=i + columns >= len(panels))
-        axis.tick_params(labelbottom=i + columns >= len(panels))
-        if i % columns == 0:
-            metric = study.curves[0]
-            axis.set_ylabel(axis_label(metric.metric, metric.alpha, metric.normalization))
+    summaries = []
+    for panel in grid.panels:
+        mine = _summary(panel.table)
+        summaries.append(mine)
+        colour = style.colour_of(str(mine["model"].iloc[0]), rows.order.models)
+        _panel(panel.axis, panel.table, mine, edges, colour)
+        panels.head(grid, panel, rows)
+        style.depth_axis(panel.axis, label=panel.bottom)
+        panel.axis.tick_params(labelbottom=panel.bottom)
+        if panel.left:
+            panel.axis.set_ylabel(panels.label_of(panel, rows))
+    panels.one_scale(grid, rows)
+    table = pd.concat(summaries, ignore_index=True)
     handles = [marks.mean_handle(), marks.split_handle()]
-    marks.legend(figure, handles)
+    marks.legend(grid.figure, handles)
     facts = _facts(table, values)
-    label = metric_label(study.curves[0].metric)
-    title = _title(facts, label, tokens)
+    label = metric_label(rows.metrics[0].metric)
+    title = _title(facts, label)
     style.header(
-        figure, title,
+        grid.figure, title,
         f"Density over {facts['n_prompts']} prompts of {facts['corpus']} by depth; darker is "
         "denser. Hartigan’s dip test per layer, Holm-corrected over the layers of a panel.",
     )  # fmt: skip
     caption = (
         f"{label} of each prompt by depth in per cent of the layers, as a density over "
         f"{facts['n_prompts']} prompts of {facts['corpus']} (darker is denser, each layer scaled "
-        "to its own peak), with the mean over prompts; a panel per model and choice of the tokens "
-        "that count. Marked on top: layers in which Hartigan's dip test says more than one hump "
+        "to its own peak), with the mean over prompts; a panel for each model, checkpoint and "
+        "reading. Marked on top: layers in which Hartigan's dip test says more than one hump "
         "(p < .05 after Holm's correction over the layers of the panel)."
+        f"{left_out_said(rows)}"
     )
-    return Drawn(figure, table, title, caption, facts)
+    return Drawn(grid.figure, table, title, caption, facts)
 
 
-def _summary(values: pd.DataFrame, model: str, tokens: str) -> pd.DataFrame:
+def _summary(part: pd.DataFrame) -> pd.DataFrame:
     from diptest import diptest
 
-    part = values[(values["model"] == model) & (values["tokens"] == tokens)]
-    rows = []
+    names = {
+        c: str(part[c].iloc[0])
+        for c in ("model", "revision", "corpus", "reading", "sublayer", "metric", "protocol")
+    }
+    found = []
     for (layer, depth), group in part.groupby(["layer", "depth"]):
         v = group["value"].to_numpy(dtype=float)
         # A dip is not defined below four points, nor where all are the same.
         dip, p = diptest(v) if len(v) > 3 and np.ptp(v) > 0 else (np.nan, np.nan)
         low, middle, high = np.quantile(v, [0.25, 0.5, 0.75])
-        rows.append(
+        found.append(
             {
-                "model": model, "tokens": tokens, "layer": layer, "depth": depth, "n": len(v),
-                "mean": v.mean(), "quartile_1": low, "median": middle, "quartile_3": high,
-                "dip": dip, "p": p,
+                **names, "layer": layer, "depth": depth, "n": len(v), "mean": v.mean(),
+                "quartile_1": low, "median": middle, "quartile_3": high, "dip": dip, "p": p,
             }
         )  # fmt: skip
-    table = pd.DataFrame(rows)
+    table = pd.DataFrame(found)
     table["p_holm"] = holm(table["p"].to_numpy(dtype=float))
     return table
 
@@ -148,12 +129,14 @@ def _panel(axis: Any, part: pd.DataFrame, summary: pd.DataFrame, edges: Any, col
 
 def _facts(table: pd.DataFrame, values: pd.DataFrame) -> dict[str, Any]:
     found = []
-    for (model, tokens), part in table.groupby(["model", "tokens"], sort=False):
+    keys = ["model", "revision", "reading", "corpus"]
+    for (model, revision, reading, _), part in table.groupby(keys, sort=False):
         split = part[part["p_holm"] < LEVEL]
         found.append(
             {
                 "model": str(model),
-                "tokens": str(tokens),
+                "revision": str(revision),
+                "reading": str(reading),
                 "n_layers": len(part),
                 "layers": [int(v) for v in split["layer"]],
             }
@@ -165,14 +148,22 @@ def _facts(table: pd.DataFrame, values: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _title(facts: dict[str, Any], label: str, tokens: Sequence[str]) -> str:
+def _title(facts: dict[str, Any], label: str) -> str:
+    several = {k: len({f[k] for f in facts["panels"]}) > 1 for k in ("revision", "reading")}
+    models = len({f["model"] for f in facts["panels"]})
     told = []
     for f in facts["panels"]:
         if f["layers"]:
-            what = f" {TOKENS[f['tokens']]}" if len(tokens) > 1 else ""
+            # Each model has a last checkpoint of its own name.
+            at = several["revision"] and len(facts["panels"]) > models * (1 + several["reading"])
+            what = f" at {f['revision']}" if at else ""
+            what += f" {reading_label(f['reading'], sentence=True)}" if several["reading"] else ""
             told.append(f"{len(f['layers'])} of {f['n_layers']} layers of {f['model']}{what}")
     if not told:
         return f"{label} has no layer in which prompts fall into two humps"
-    return f"{label} splits prompts into two humps in {listing(told)}".replace(
-        " all tokens", " with all tokens"
-    )
+    if len(told) > TOLD:
+        return (
+            f"{label} splits prompts into two humps in {len(told)} of {len(facts['panels'])} "
+            "panels"
+        )
+    return f"{label} splits prompts into two humps in {listing(told)}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,30 +25,13 @@ from layerwise.metrics.formulas.arrays import (
 from layerwise.metrics.formulas.spectra import SampleSpectrum, centred
 
 if TYPE_CHECKING:
+    from layerwise.activations.layout import Activations
     from layerwise.config.metrics import MetricsSettings
     from layerwise.metrics.registry import Metric
 
 Floats = npt.NDArray[Any]
 Counts = npt.NDArray[np.int64]
 T = TypeVar("T")
-
-
-class Reader(Protocol):
-    """What is read of `layerwise.activations.layout.Activations`, and of `Arrays`."""
-
-    prompts: tuple[str, ...]
-    hidden: int
-    n_views: int
-    has_spectra: bool
-    has_curvature: bool
-
-    def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0, /) -> Floats: ...
-    def views(self, protocol: str, tokens: str, layer: int, /) -> Floats: ...
-    def spectrum(self, protocol: str, tokens: str, layer: int, /) -> Floats: ...
-    def curvature(self, protocol: str, tokens: str, layer: int, /) -> Floats: ...
-    def n_tokens(self, tokens: str, layer: int, view: int = 0, /) -> Floats: ...
-    def first(self, protocol: str, tokens: str, /) -> Floats: ...
-    def last(self, protocol: str, tokens: str, /) -> Floats: ...
 
 
 class Arrays:
@@ -89,7 +72,7 @@ class Arrays:
         self.has_spectra, self.has_curvature = spectra is not None, curvature is not None
 
     @classmethod
-    def of(cls, reader: Reader, protocol: str, tokens: str, layer: int) -> Arrays:
+    def of(cls, reader: Activations | Arrays, protocol: str, tokens: str, layer: int) -> Arrays:
         """Read all arrays of one layer."""
         at = protocol, tokens, layer
         return cls(
@@ -110,7 +93,7 @@ class Arrays:
             curvature=self.curvature()[rows] if self.has_curvature else None,
             n_tokens=self._counts[:, rows],
             ends=None if self._ends is None else [as_numpy(end)[rows] for end in self._ends],
-            prompts=np.asarray(self.prompts, dtype=object)[rows].tolist(),
+            prompts=[self.prompts[row] for row in rows],
         )
 
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:  # noqa: ARG002
@@ -148,19 +131,13 @@ class Arrays:
 
 
 class _Input(Generic[T]):
-    """A property that is read once a layer, by the metrics that declare the input it belongs to."""
+    """A property that is read once a layer, and only by metrics that declare its input."""
 
     def __init__(self, declared: str, read: Callable[[Layer], T]) -> None:
         self.declared, self.read = declared, read
         self.__doc__ = read.__doc__
 
-    @overload
-    def __get__(self, layer: None, owner: type) -> _Input[T]: ...
-    @overload
-    def __get__(self, layer: Layer, owner: type) -> T: ...
-    def __get__(self, layer: Layer | None, owner: type) -> T | _Input[T]:
-        if layer is None:
-            return self
+    def __get__(self, layer: Layer, owner: type) -> T:
         layer.refuse_undeclared(self.declared, self.read.__name__)
         return layer.once(self.read.__name__, lambda: self.read(layer))
 
@@ -186,7 +163,7 @@ class Layer:
 
     def __init__(
         self,
-        reader: Reader,
+        reader: Activations | Arrays,
         settings: MetricsSettings | None = None,
         protocol: str = "paper",
         tokens: str = "all",

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from layerwise.metrics.entropy import entropy_from_eigenvalues
+from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 
 ALPHAS = (0.5, 1.0, 1.5, 2.0, 4.0, math.inf)
 

@@ -19,7 +19,6 @@ from layerwise.errors import LayerwiseError, closest
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 
 if TYPE_CHECKING:
-    from layerwise.config.metrics import MetricsSettings
     from layerwise.metrics.layer import Layer
 
 Protocol: TypeAlias = Literal["paper", "reference"]
@@ -135,7 +134,7 @@ class Metric:
     compute: Compute
     function: Callable[..., float]
     protocols: tuple[Protocol, ...] = PROTOCOLS
-    normalizations: Mapping[Protocol, tuple[Normalization, ...]] = field(default_factory=dict)
+    normalizations: Mapping[str, tuple[Normalization, ...]] = field(default_factory=dict)
     min_prompts: int = 1
     min_views: int = 0
     settings: type[Section] | None = None
@@ -146,14 +145,6 @@ class Metric:
     def axis(self) -> str:
         """Axis text with the unit."""
         return f"{self.label} ({self.unit})" if self.unit else self.label
-
-    def own(self, settings: MetricsSettings) -> Section | None:
-        """Its own settings, as the config has them."""
-        if self.settings is None:
-            return None
-        # A metric of a notebook is registered after the config's model was made.
-        own: Section = getattr(settings, self.section, None) or self.settings()
-        return own
 
     def on(self, layer: Layer) -> Iterator[Result]:
         """The metric's results at a layer.
@@ -180,26 +171,20 @@ class Metric:
             raise UndefinedMetricError(
                 f"it needs {self.min_prompts} prompts, the activations hold {len(layer.prompts)}."
             )
-        own = self.own(layer.settings)
-        yield from self.compute(layer.seen_by(self), *([] if own is None else [own]))
+        seen = layer.seen_by(self)
+        if self.settings is None:
+            yield from self.compute(seen)
+        else:
+            # A metric of a notebook is registered after the config's model was made.
+            own = getattr(layer.settings, self.section, None) or self.settings()
+            yield from self.compute(seen, own)
 
 
 _METRICS: dict[str, Metric] = {}
 
 
-def metric(
-    *,
-    name: str,
-    label: str,
-    unit: str,
-    direction: int | None,
-    range: str,  # noqa: A002
-    source: str,
-    inputs: tuple[Input, ...],
-    function: Callable[..., float],
-    **more: Any,
-) -> Callable[[Compute], Compute]:
-    """Register the decorated function as a metric. The arguments are those of `Metric`.
+def metric(**declared: Any) -> Callable[[Compute], Compute]:
+    """Register the decorated function as a metric; the arguments are those of `Metric`.
 
     Raises
     ------
@@ -207,12 +192,10 @@ def metric(
         If a declaration is not among what is known, or the name is taken: a mistake of the
         metric's author, seen at import.
     """
-    more.setdefault("section", name)
 
     def register(compute: Compute) -> Compute:
-        made = Metric(
-            name, label, unit, direction, range, source, inputs, compute, function, **more
-        )
+        made = Metric(compute=compute, **{"section": declared["name"], **declared})
+        name = made.name
         normalizations = {n for names in made.normalizations.values() for n in names}
         for what, given, known in (
             ("input", set(made.inputs), INPUTS),

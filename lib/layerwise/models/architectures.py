@@ -46,7 +46,7 @@ BLOCKS: dict[str, str] = {}
 # These run one and the same block L times: no module stands for a layer.
 SHARED_BLOCKS = ("albert",)
 
-# Their positions follow from which input ids are pads; others take position ids.
+# They count positions from the id of their pads on, so that two fewer are left for tokens.
 POSITIONS_FROM_PADS = ("camembert", "mpnet", "roberta", "xlm-roberta")
 
 # Names that configs give the longest input in tokens (`transformers` knows more of them by the
@@ -64,7 +64,10 @@ FINAL_NORM = (
     "layernorm",
     "layer_norm",
     "post_layernorm",
+    "ln_out",
 )
+# config.model_type -> the name of its last norm, where that name means something else elsewhere.
+FINAL_NORM_OF = {"lfm2": "embedding_norm", "lfm2_moe": "embedding_norm"}
 
 
 @dataclass(frozen=True)
@@ -94,14 +97,21 @@ PARTS = (
     Parts("norm1", "layer_scale1", "layer_scale2"),  # DINOv2
     Parts("input_layernorm", "self_attn", "mlp"),  # Llama, Qwen, Mistral, Gemma, Phi
     Parts("input_layernorm", "attention", "mlp"),  # GPT-NeoX
-    Parts("input_layernorm", "self_attention", "mlp"),  # Falcon
+    Parts("input_layernorm", "self_attention.dense", "mlp.dense_4h_to_h"),  # Falcon, BLOOM
     Parts("ln_attn", "self_attention", "mlp"),  # Falcon 40B
     Parts("ln_1", "attn", "mlp"),  # GPT-2, GPT-J
     Parts("attn_norm", "attn", "mlp"),  # ModernBERT
     Parts("self_attn_layer_norm", "self_attn", "fc2"),  # OPT
     Parts("layernorm_before", "attention", "mlp"),  # ViT
     Parts("layer.0.layer_norm", "layer.0.SelfAttention", "layer.1.DenseReluDense"),  # T5
-    Parts("norm", "mixer", None),  # Mamba, Mamba-2
+    Parts("norm_1", "attn", "ffn.down_proj"),  # MPT
+    Parts("input_layernorm", "self_attn", "feed_forward"),  # attention in Jamba and Bamba
+    Parts("input_layernorm", "mamba", "feed_forward"),  # Mamba in Jamba and Bamba
+    Parts("operator_norm", "self_attn", "feed_forward"),  # attention in LFM2
+    Parts("operator_norm", "conv", "feed_forward"),  # convolution in LFM2
+    Parts("temporal_pre_norm", "temporal_block", "mlp_block"),  # RecurrentGemma
+    Parts("norm", "mixer", None),  # Mamba, Mamba-2, Falcon-Mamba
+    Parts(None, "attention.attn", "output.dense", "attention"),  # MPNet
     Parts(None, "attention.output.dense", "output.dense", "attention"),  # BERT, RoBERTa
     Parts(None, "attention", "ffn", "sa_layer_norm"),  # DistilBERT
 )
@@ -177,6 +187,17 @@ class Anatomy:
         return tuple(name for name in SUBLAYERS if name not in absent)
 
 
+def settle(model: nn.Module) -> None:
+    """Switch off what would give the layers of one model different units.
+
+    RWKV halves its stream after every few blocks, and the weights of those after them, so that
+    float16 does not overflow.
+    """
+    config: Any = model.config
+    if hasattr(config, "rescale_every"):
+        config.rescale_every = 0
+
+
 def has(block: nn.Module, path: str) -> bool:
     """Whether a block has a module at a path."""
     try:
@@ -226,15 +247,16 @@ def dissect(model: nn.Module) -> Anatomy:
             f"BLOCKS in lib/layerwise/models/architectures.py says {path!r} for {kind!r}, but "
             f"{type(model).__name__} has no such list; it has {sorted(lists)}."
         )
-    return Anatomy(kind, path, blocks, _final_norm(model, path), int(config.hidden_size))
+    return Anatomy(kind, path, blocks, _final_norm(model, path, kind), int(config.hidden_size))
 
 
-def _final_norm(model: nn.Module, path: str) -> nn.Module | None:
+def _final_norm(model: nn.Module, path: str, kind: str) -> nn.Module | None:
     """The last norm, looked for beside the blocks and then upwards; None for post-norm models."""
+    names = (FINAL_NORM_OF[kind],) if kind in FINAL_NORM_OF else FINAL_NORM
     parts = path.split(".")[:-1]
     while True:
         holder = model.get_submodule(".".join(parts))
-        for name in FINAL_NORM:
+        for name in names:
             module = getattr(holder, name, None)
             if isinstance(module, nn.Module):
                 return module

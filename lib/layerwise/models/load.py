@@ -14,7 +14,7 @@ from torch import nn
 from layerwise.config.models import Model
 from layerwise.errors import LayerwiseError
 from layerwise.models import adapters, devices, weights
-from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy, dissect
+from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy, dissect, settle
 from layerwise.models.failures import of_left_over, of_misfits, of_missing, why
 from layerwise.models.probe import probe
 from layerwise.models.quiet import quiet
@@ -154,6 +154,7 @@ def load(
         raise LayerwiseError(f"Model {name!r} at {revision!r}: {of_missing(missing)}")
     if encoder_alone:
         network = network.get_encoder()
+    settle(network)
     anatomy = dissect(network)
     blocks = len(anatomy.blocks)
     left_over = weights.beyond(found, anatomy.path, blocks)
@@ -201,7 +202,6 @@ def _max_length(model: nn.Module, tokenizer: Any, asked: int | None) -> int:
     for name in LONGEST:
         positions = getattr(config, name, None)
         if isinstance(positions, int) and positions > 0:
-            # RoBERTa counts its positions from pad_token_id + 1.
             offset = 2 if config.model_type in POSITIONS_FROM_PADS else 0
             limits.append(positions - offset)
     if tokenizer.model_max_length < 10**9:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,8 @@ from torch import Tensor, nn
 from layerwise.activations import hooks
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import Anatomy
+
+log = logging.getLogger(__name__)
 
 # Different from each other, so that states whose batch and length are swapped show.
 BATCH, LENGTH = 2, 5
@@ -28,9 +31,11 @@ def probe(name: str, model: nn.Module, anatomy: Anatomy, device: torch.device) -
         each once, or its states are not of shape (batch, length, width).
     """
     seen: list[tuple[int, tuple[int, ...]]] = []
+    last: list[Tensor] = []
 
     def note(layer: int, _: str, states: Tensor) -> None:
         seen.append((layer, tuple(states.shape)))
+        last[:] = [states]
 
     tokens = torch.arange(1, 1 + BATCH * LENGTH, device=device).view(BATCH, LENGTH)
     try:
@@ -61,11 +66,23 @@ def probe(name: str, model: nn.Module, anatomy: Anatomy, device: torch.device) -
             f"for {BATCH} prompts of {LENGTH} tokens, where (prompts, tokens, width) = {right} "
             "is expected; such models are not supported."
         )
+    has_output = output is not None and tuple(output.shape) == right
+    final_norm = anatomy.final_norm
+    if final_norm is not None and has_output and not _near(final_norm(last[0]), output):
+        log.warning(
+            "%s: what its module %s gives is not what the model hands out, so it is not taken "
+            "for its last norm", name, type(final_norm).__name__,
+        )  # fmt: skip
+        final_norm = None
     return replace(
-        anatomy,
-        time_first=shapes == {turned},
-        has_output=output is not None and tuple(output.shape) == right,
+        anatomy, time_first=shapes == {turned}, has_output=has_output, final_norm=final_norm
     )
+
+
+def _near(one: Tensor, other: Tensor | None) -> bool:
+    if other is None or one.shape != other.shape:
+        return False
+    return torch.allclose(one.to(other.device).float(), other.float(), rtol=0.02, atol=0.02)
 
 
 def pass_options(model: nn.Module) -> dict[str, Any]:

@@ -95,8 +95,8 @@ def versions(*entries: str, words: bool = False) -> dict[str, str]:
     ----------
     entries : str
         Where the computation starts: ``"layerwise.activations.extract"`` for all that is public
-        in a module, ``"layerwise.metrics.table:compute"`` for one definition,
-        ``"layerwise.figures.*"`` for every module of a folder and of those in it.
+        in a module (texts only where they are used), ``"layerwise.metrics.table:compute"`` for
+        one definition, ``"layerwise.figures.*"`` for every module of a folder and of those in it.
     words : bool
         Whether `WORDS` count: for figures, which show them.
 
@@ -166,7 +166,10 @@ def _start(entry: str) -> Iterator[Symbol]:
             raise AttributeError(f"{name} defines no {wanted!r}")
         yield from _symbols(_members(name, wanted))
         return
-    public = [n for n in module.definitions if not n.startswith("_")]
+    # A text counts where it is used: most are part of messages.
+    public = [
+        n for n in module.definitions if not n.startswith("_") and not _holds_text(Symbol(name, n))
+    ]
     if module.path.name == "__init__.py":
         public += [n for n in module.imports if not n.startswith("_") and n != "annotations"]
     yield Symbol(name, "")
@@ -231,7 +234,7 @@ class _Module:
                 if names is None:
                     self.effects.append(statement)
                 elif any(self._ours(call) for call in _calls(statement.value)):
-                    self.effects += names[:1]
+                    self.effects.extend(names[:1])
             case ast.If(orelse=orelse) if _type_checking(statement):
                 for each in statement.body:
                     if isinstance(each, ast.Import | ast.ImportFrom):
@@ -244,13 +247,13 @@ class _Module:
                 self.definitions.setdefault(name, []).append(statement)
             case _ if not _idle(statement):
                 self.effects.append(statement)
-                for each in ast.walk(statement):
-                    if isinstance(each, ast.Import | ast.ImportFrom):
-                        self.add(each)
-                    elif isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                        self.definitions.setdefault(each.id, []).append(statement)
-                    elif isinstance(each, ast.FunctionDef | ast.ClassDef):
-                        self.definitions.setdefault(each.name, []).append(statement)
+                for node in ast.walk(statement):
+                    if isinstance(node, ast.Import | ast.ImportFrom):
+                        self.add(node)
+                    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                        self.definitions.setdefault(node.id, []).append(statement)
+                    elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                        self.definitions.setdefault(node.name, []).append(statement)
 
     def _ours(self, call: ast.Call) -> bool:
         """Whether it calls a function of ours, which may keep what it is given."""
@@ -279,7 +282,7 @@ def _file(module: str) -> Path | None:
     first, *rest = module.split(".")
     base = ROOT.joinpath(*rest)
     candidates = (base / "__init__.py", base.with_suffix(".py") if rest else base)
-    return next((c for c in candidates if first == PACKAGE and c.is_file()), None)
+    return next((c for c in candidates if first == PACKAGE and all(rest) and c.is_file()), None)
 
 
 def _folder(package: str, *, deep: bool = False) -> Iterator[str]:
@@ -311,6 +314,8 @@ def _imported(
         for alias in statement.names:
             name = alias.asname or alias.name.partition(".")[0]
             yield name, (alias.name if alias.asname else name, None)
+            if name != alias.name:
+                yield alias.name, (alias.name, None)
         return
     base = statement.module or ""
     if statement.level:
@@ -458,6 +463,12 @@ def _classes(symbol: Symbol) -> list[ast.ClassDef]:
     """The classes that a symbol is the name of; none for functions and constants."""
     statements = _module(symbol.module).definitions[symbol.name]
     return [s for s in statements if isinstance(s, ast.ClassDef)]
+
+
+def _holds_text(symbol: Symbol) -> bool:
+    """Whether it is a constant that holds a text."""
+    statements = _module(symbol.module).definitions[symbol.name]
+    return all(_is_text(getattr(statement, "value", None)) for statement in statements)
 
 
 def _registers_subclasses(symbol: Symbol) -> bool:
@@ -817,11 +828,7 @@ class _Reader:
         chain = _chain(keyword.value)
         found = [*_symbols(_bound(self.module.name, chain))] if chain else []
         constants = [s for s in found if s.name]
-        return bool(constants) and all(
-            _is_text(getattr(statement, "value", None))
-            for symbol in constants
-            for statement in _module(symbol.module).definitions[symbol.name]
-        )
+        return bool(constants) and all(map(_holds_text, constants))
 
     def _is_error(self, chain: Chain) -> bool:
         if not _error_name(chain):

@@ -257,7 +257,7 @@ class Plan:
         if path.suffix == ".json" and path.is_file():
             document = json.loads(path.read_text(encoding="utf-8"))
             if "code" in document:
-                return cls(Config.of(document["config"]), document["code"])
+                return cls(Config.of(document["config"], checked=True), document["code"])
         return cls(read_config([path]))
 
     def _stage(self, job: Job) -> Stage:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,14 +15,14 @@ from filelock import FileLock, Timeout
 from layerwise.config import Config
 from layerwise.config.reading import read_yaml
 from layerwise.errors import LayerwiseError
-from layerwise.files import check_writable
-from layerwise.workflow import targets
+from layerwise.files import check_writable, replacing
 from layerwise.workflow.plan import MISSING, Plan, explain
 from layerwise.workflow.sources import check_sources
-from layerwise.workflow.stages import STAGES, Job
+from layerwise.workflow.stages import Job
 
 SNAPSHOT = "config.json"
 LOCK = ".lock"
+MARK = Path(".snakemake") / "layerwise.due"
 
 Due = Mapping[Job, str]
 
@@ -34,6 +36,8 @@ class Start:
         As Snakemake merged it from files and the command line.
     files : sequence of paths
         Those files.
+    checked : bool
+        Whether that has been checked already, by the process that started this one.
 
     Raises
     ------
@@ -41,58 +45,54 @@ class Start:
         If the config is wrong, or names something that isn't there.
     """
 
-    def __init__(self, config: Mapping[str, Any], files: Iterable[str | Path]) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], files: Iterable[str | Path], *, checked: bool = False
+    ) -> None:
         files = [Path(file) for file in files]
         self.source = " ".join(os.path.relpath(file) for file in files)
         # Snakemake takes the last of two equal keys; we don't.
         read_yaml(files)
-        self.plan = Plan(Config.of(config))
+        self.plan = Plan(Config.of(config, checked=checked))
         self.results = Path(self.plan.config.results)
         self.snapshot = self.results / SNAPSHOT
-        check_sources(self.plan.config)
+        if not checked:
+            check_sources(self.plan.config)
         self._lock = FileLock(self.results / LOCK)
 
-    def due(self, asked: Iterable[str]) -> Due:
-        """The jobs that a run has to do.
-
-        Parameters
-        ----------
-        asked : iterable of str
-            Files or rules that were asked for by hand; all that the studies want if there are none.
+    def due(self) -> Due:
+        """The jobs that a run of everything has to do, with the reason of each.
 
         Raises
         ------
         LayerwiseError
             If another config's files would be made again.
         """
-        asked = list(asked)
-        wanted = [job for name in asked for job in self._asked(name)]
-        found = self.plan.jobs_due(wanted if asked else None)
+        found = self.plan.jobs_due()
         self._check_owner(found)
         return found
-
-    def _asked(self, name: str) -> Iterator[Job]:
-        if name == "fetch":
-            yield from targets.fetched(self.plan.config)
-        elif name in STAGES and not STAGES[name].names:
-            yield Job(name)
-        elif (job := self.plan.maker_of(name)) is not None:
-            yield job
-        elif name == "all":
-            yield from targets.targets(self.plan.config)
 
     def files_of(self, jobs: Iterable[Job]) -> list[str]:
         """All files of some jobs."""
         return [path for job in jobs for path in self.plan.paths(job).values()]
 
-    def forced(self, due: Due) -> list[str]:
-        """The files of due jobs of which some are there, which Snakemake would leave alone."""
-        return [
-            path
-            for job in due
-            for path in (paths := self.plan.paths(job).values())
-            if any(Path(p).is_file() for p in paths)
-        ]
+    def mark(self, due: Due) -> None:
+        """Write the file that every due job has among its inputs, newer than any file of theirs.
+
+        Snakemake runs a job again for nothing but a newer input.
+
+        Raises
+        ------
+        LayerwiseError
+            If it cannot be written.
+        """
+        times = [time.time()]
+        for path in self.files_of(due):
+            with contextlib.suppress(OSError):
+                times.append(Path(path).stat().st_mtime + 1)
+        with replacing(MARK) as partial:
+            # Snakemake also compares contents.
+            partial.write_text(f"{time.time_ns()}\n")
+            os.utime(partial, (max(times), max(times)))
 
     def reasons(self, due: Due) -> Iterator[str]:
         """Why jobs run, a line a stage; nothing about what was never made."""

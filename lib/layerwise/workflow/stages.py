@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from layerwise.config import Config
+from layerwise.config.checks import own_texts_of
 from layerwise.config.models import FolderSource, Model
 from layerwise.models.source import locate
 from layerwise.paths import encode
@@ -273,9 +274,11 @@ def _associate_inputs(config: Config, study: str) -> Inputs:
 
 
 def _associate_settings(config: Config, study: str) -> Any:
+    own_texts = own_texts_of(config)
+    corpora = targets.corpora(config, study)
     return {
         "association": config.association.plain(),
-        "tasks": list(config.studies[study].tasks or ()),
+        "own_texts": {corpus: own_texts[corpus] for corpus in corpora if corpus in own_texts},
         "revisions": _order(config, study)["revisions"],
     }
 
@@ -285,7 +288,11 @@ def _draw_inputs(config: Config, study: str) -> Inputs:
 
 
 def _draw_settings(config: Config, study: str) -> Any:
-    return {"study": config.studies[study].plain(), **_order(config, study)}
+    return {
+        "study": config.studies[study].plain(),
+        "directions": dict(config.association.directions),
+        **_order(config, study),
+    }
 
 
 def _order(config: Config, study: str) -> dict[str, Any]:
@@ -297,7 +304,7 @@ def _order(config: Config, study: str) -> dict[str, Any]:
     own = targets.models(config, study)
     return {
         "models": {model: places[model] for model in own},
-        "revisions": {model: targets.revisions(config, study, model) for model in own},
+        "revisions": {model: list(targets.revisions(config, study, model)) for model in own},
     }
 
 
@@ -395,7 +402,7 @@ STAGES: dict[str, Stage] = {
             (*_RUN, "corpus"),
             {"metrics": "metrics/{model}/{revision}/{corpus}.parquet",
              "prompts": "metrics/{model}/{revision}/{corpus}.prompts.parquet"},
-            ("layerwise.metrics.table", "layerwise.metrics.*"),
+            ("layerwise.metrics.table", "layerwise.metrics.catalog.*"),
             lambda config, model, revision, corpus: config.metrics.plain(),
             lambda config, model, revision, corpus: {
                 "activations": [
@@ -429,7 +436,8 @@ STAGES: dict[str, Stage] = {
             "Every text of a task at every layer.",
             (*_RUN, "task"),
             {"embeddings": "embeddings/{model}/{revision}/{task}.h5"},
-            ("layerwise.activations.embed:embed", "layerwise.models.load:load"),
+            ("layerwise.activations.embed:embed", "layerwise.models.load:load",
+             "layerwise.tasks.layout:readings"),
             _embed_settings,
             _embed_inputs,
             lambda config, model, revision, task: _model_outside(config, model, revision),

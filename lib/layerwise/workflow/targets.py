@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from layerwise.config import Config
-from layerwise.figures.kinds import KINDS
+from layerwise.config.checks import own_texts_of
+from layerwise.config.studies import corpora_of, revisions_of
+from layerwise.figures import kinds
 from layerwise.tasks.names import QUICKSTART
 
 
@@ -26,7 +28,7 @@ OF_SCORES = ("scores", "associations", "choices")
 
 def needs(config: Config, study: str) -> tuple[str, ...]:
     """The tables that a study draws on."""
-    return KINDS[config.studies[study].kind].needs
+    return kinds.needs(config.studies[study])
 
 
 def models(config: Config, study: str) -> tuple[str, ...]:
@@ -36,7 +38,7 @@ def models(config: Config, study: str) -> tuple[str, ...]:
 
 def corpora(config: Config, study: str) -> tuple[str, ...]:
     """The corpora of a study."""
-    return config.studies[study].corpora or tuple(config.corpora)
+    return corpora_of(config.studies[study], list(config.corpora), own_texts_of(config))
 
 
 def tasks(config: Config, study: str) -> tuple[str, ...]:
@@ -44,14 +46,9 @@ def tasks(config: Config, study: str) -> tuple[str, ...]:
     return config.studies[study].tasks or tuple(config.tasks)
 
 
-def revisions(config: Config, study: str, model: str) -> list[str]:
+def revisions(config: Config, study: str, model: str) -> tuple[str, ...]:
     """The checkpoints of a model that a study shows, in the config's order."""
-    known = list(config.models[model].revisions)
-    entry = config.studies[study]
-    wanted = entry.revisions or KINDS[entry.kind].revisions
-    if wanted == "last":
-        return known[-1:]
-    return known if wanted == "all" else [r for r in known if r in wanted]
+    return revisions_of(config.studies[study], config.models[model].revisions)
 
 
 def points(config: Config, study: str) -> list[tuple[str, str]]:

@@ -102,7 +102,7 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
     --------
     >>> X = np.random.default_rng(0).normal(size=(200, 40)) * np.arange(1, 41) ** -0.5
     >>> round(alpha_req(X, ranks=(1, 40)), 1)
-    1.2
+    1.0
     """
     return decay(SampleSpectrum.of(centred(check_matrix(X))).values, ranks)[0]
 

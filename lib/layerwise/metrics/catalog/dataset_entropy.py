@@ -48,7 +48,6 @@ def dataset_entropy(X: npt.ArrayLike, alpha: float = 1.0) -> float:
     return entropy(X, alpha)
 
 
-
 @metric(
     name="dataset_entropy",
     label="Dataset entropy",

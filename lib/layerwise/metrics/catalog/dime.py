@@ -114,9 +114,9 @@ def dime(
     Returns
     -------
     float
-        In nats: 0 in expectation if the views are independent, largest if they are equal (always
-        for order 2, but for oddities of a handful of prompts for order 1), at most log N. Can be
-        below 0 by chance.
+        In nats: 0 in expectation if the views are independent (below 0 by chance), largest if
+        they are equal (always for order 2; for order 1 a handful of prompts can be an exception),
+        at most log N.
 
     Raises
     ------

@@ -178,7 +178,7 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
     """Loss of each prompt of a layer, NaN where a view of it is zero or no token of it counts.
 
     ``paper``: cosine similarity. ``reference``: the plain inner product of the pooled (not again
-    normalised) embeddings, as in the released code, whence its values just below chance.
+    normalised) embeddings, as in the released code; its values therefore lie just below chance.
     """
     A, B = layer.pair
     if layer.protocol == "reference":

@@ -1,1 +1,1 @@
-"""What the metrics are made of: plain functions on arrays that know nothing of files or configs."""
+"""What metrics are made of: functions on arrays that know nothing of files or configs."""

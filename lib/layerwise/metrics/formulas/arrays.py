@@ -21,7 +21,8 @@ class UndefinedMetricError(LayerwiseError):
 
 
 def as_numpy(values: Any) -> npt.NDArray[Any]:
-    """Numpy's view of an array, a nested list or a torch tensor (bfloat16, which numpy lacks, too)."""
+    """A numpy array from one, from nested lists, or from a torch tensor of any type."""
+    # Tensors are known by what they can do: importing torch takes seconds.
     if hasattr(values, "detach"):
         values = values.detach().cpu().double().numpy()
     return np.asarray(values)

@@ -28,6 +28,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import gram_spectrum, significant
@@ -101,7 +102,7 @@ def entropy_gradient(eigenvalues: Array, alpha: float) -> Array:
     return gradient
 
 
-def entropy(Z: Array, alpha: float = 1.0) -> float:
+def entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
     """Matrix-based entropy S_α of the rows of `Z`.
 
     Parameters
@@ -218,7 +219,7 @@ def normalise(value: Array | float, normalization: str, n: Array | float, d: flo
         NaN where the divisor is 0 (one row or one column): such an entropy is always 0, and its
         share of the maximum is not defined.
     """
-    # No rows (a prompt of which no token counts) are as little of a divisor as one.
+    # A prompt of which no token counts has 0 rows: like 1 row, it has no divisor.
     log_n, log_d = np.log(np.maximum(n, 1.0)), np.log(float(d))
     divisor = {
         "raw": np.float64(1.0),

@@ -1,0 +1,359 @@
+"""Heat maps: a metric or the score by layer and checkpoint, and each task's score by depth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from layerwise.association.best import best_layers
+from layerwise.association.curves import last_layer_of, of_readouts
+from layerwise.association.order import step_of
+from layerwise.errors import LayerwiseError
+from layerwise.figures import marks, panels, style
+from layerwise.figures.drawn import Drawn
+from layerwise.figures.findings import left_out_said
+from layerwise.figures.frames import Rows, pick_scores
+from layerwise.figures.labels import (
+    axis_label,
+    counted,
+    in_sentence,
+    listing,
+    metric_label,
+    reading_label,
+    span,
+)
+from layerwise.figures.panels import Panel
+
+TICKS = 6
+
+
+def metrics(rows: Rows) -> Drawn:
+    """Draw a row of heat maps per metric, a column per model and reading.
+
+    Returns
+    -------
+    Drawn
+        Its table is the tidy metrics drawn, in the order of the checkpoints.
+    """
+    grid = panels.grid(rows, panel_height=2.1)
+    by_y: dict[str, list[Panel]] = {}
+    for panel in grid.panels:
+        by_y.setdefault(panels.y_of(panel, rows), []).append(panel)
+    for y, mine in by_y.items():
+        shown = rows.table[rows.table["y"] == int(y)]["value"]
+        for panel in mine:
+            image = _image(panel.axis, panel.table, rows, shown.min(), shown.max())
+            panels.head(grid, panel, rows)
+            _checkpoint_axes(panel, rows, label="Layer" if panel.left else "")
+        metric = rows.metric(y)
+        if metric is not None:
+            bar = grid.figure.colorbar(
+                image, ax=[p.axis for p in mine], location="right", aspect=18, pad=0.01
+            )
+            bar.set_label(axis_label(metric.metric, metric.alpha, metric.normalization or "raw"))
+    names = rows.values("revision")
+    lowest = []
+    for (model, reading), part in _by_model(rows, int(min(by_y))):
+        ordered = rows.order.checkpoints(model, part["revision"].unique())
+        first = part[part["revision"] == ordered[0]]["value"]
+        last = part[part["revision"] == ordered[-1]]
+        at = last.iloc[int(np.nanargmin(last["value"]))]
+        lowest.append(
+            {"model": model, "reading": reading, "first": float(first.min()),
+             "last": float(at["value"]), "layer": int(at["layer"])}
+        )  # fmt: skip
+    told = [
+        f"from {f['first']:.2f} to {f['last']:.2f} in {f['model']} (layer {f['layer']})"
+        for f in lowest
+        if f["reading"] == lowest[0]["reading"]
+    ]
+    label = in_sentence(rows.metrics[0].metric)
+    title = f"Over training the lowest {label} goes {listing(told)}"
+    n = span(rows.table["n"].tolist())
+    corpora = listing([c for c in rows.values("corpus") if c])
+    style.header(
+        grid.figure, title,
+        f"Layer by checkpoint ({counted(len(names), 'checkpoint')}), on {n} prompts of {corpora}. "
+        "One colour scale for a metric.",
+    )  # fmt: skip
+    caption = (
+        f"{listing([metric_label(m.metric) for m in rows.metrics])} of each layer (0 is the "
+        f"embedding output) at each of {counted(len(names), 'checkpoint')}, on {n} prompts of "
+        f"{corpora}; a panel for each model and reading. Checkpoints are evenly spaced, in the "
+        "order of the config, whatever the steps between them. The title compares the lowest value "
+        f"of any layer at the first and at the last checkpoint.{left_out_said(rows)}"
+    )
+    facts = {"lowest": lowest, "checkpoints": names}
+    return Drawn(grid.figure, rows.table, title, caption, facts)
+
+
+def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
+    """Draw the mean score by layer and checkpoint, and below it the best layer's lead.
+
+    Returns
+    -------
+    Drawn
+        Its table has a row per checkpoint and layer: mean score in [0, 1]; whether the layer is
+        the checkpoint's best; and of the checkpoint, the best layer's gain over the last one with
+        its 95 % interval, and the gain on a task that had no say in choosing the layer.
+    """
+    study, table = rows.study, rows.table
+    best = best_layers(
+        of_readouts(pick_scores(scores, study)), resamples=study.resamples, seed=study.seed
+    )
+    best = best[best["task_type"] == "all"]
+    keys = ["model", "revision", "tokens", "pooling"]
+    told = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task"]
+    table = table.merge(best[[*keys, *told]], on=keys, how="left")
+    table["best"] = table["layer"] == table.pop("best_layer")
+    grid_keys = rows.keys("column")
+    columns = min(style.COLUMNS, len(grid_keys))
+    blocks = -(-len(grid_keys) // columns)
+    figure, axes = style.grid(2 * blocks, columns, panel_height=1.95)
+    for axis in axes.flat:
+        axis.set_visible(False)
+    low, high = 100 * table["value"].min(), 100 * table["value"].max()
+    top = float(np.nanmax([0.5, *(100 * table["gain_high"].fillna(table["gain"]))]))
+    bottom = float(np.nanmin([0, *(100 * table["gain_new_task"]), *(100 * table["gain_low"])]))
+    found = []
+    for i, key in enumerate(grid_keys):
+        block, column = divmod(i, columns)
+        pair = axes[2 * block, column], axes[2 * block + 1, column]
+        for axis in pair:
+            axis.set_visible(True)
+        values = dict(zip(rows.roles["column"], key, strict=True))
+        part = table
+        for dimension, value in values.items():
+            part = part[part[dimension].astype(str) == value]
+        image = _image(pair[0], part.assign(value=100 * part["value"]), rows, low, high)
+        ordered = rows.order.checkpoints(str(part["model"].iloc[0]), part["revision"].unique())
+        stars = part[part["best"]].set_index("revision").reindex(ordered)
+        pair[0].plot(
+            range(len(ordered)), stars["layer"], linestyle="none", marker="o", markersize=4.5,
+            color="white", markeredgecolor=style.INK, markeredgewidth=0.9, zorder=4,
+        )  # fmt: skip
+        panel = Panel(pair[0], part, values, top=True, left=column == 0, bottom=False)
+        panels.head(panels.Grid(figure, (), axes, (), rows.roles["column"]), panel, rows)
+        _checkpoint_axes(panel, rows, label="Layer" if column == 0 else "")
+        _gains(pair[1], stars, style.colour_of(str(part["model"].iloc[0]), rows.order.models))
+        pair[1].set_ylim(bottom - 0.05 * (top - bottom), top + 0.08 * (top - bottom))
+        pair[1].tick_params(labelleft=column == 0)
+        _checkpoint_axes(
+            Panel(pair[1], part, values, top=False, left=column == 0, bottom=True), rows,
+            label="Best layer's lead\nover the last (points)" if column == 0 else "",
+        )  # fmt: skip
+        found.append(_course(part, ordered, stars))
+    bar = figure.colorbar(image, ax=list(axes[::2].flat), location="right", aspect=18, pad=0.01)
+    bar.set_label("Mean task score (× 100)")
+    handles = [
+        Line2D([], [], label="best layer", marker="o", markersize=4.5, color="white",
+               markeredgecolor=style.INK, markeredgewidth=0.9, linestyle="none"),
+        Line2D([], [], label="lead on the tasks it was chosen by", color=style.INK, marker="o",
+               markersize=3),
+        Line2D([], [], label="lead on a task left out of the choice", color=style.INK,
+               linestyle=style.DASHES["drop_first"]),
+    ]  # fmt: skip
+    marks.legend(figure, handles if table["gain_new_task"].notna().any() else handles[:2])
+    n_tasks = span(table["n_tasks"].tolist())
+    parts = [
+        f"from layer {f['first_layer']} to {f['last_layer']} of {f['layers']} in {f['model']}"
+        for f in found
+        if f["reading"] == found[-1]["reading"]
+    ]
+    how = reading_label(found[-1]["reading"], sentence=True)
+    title = f"Over training the best layer goes {listing(parts)} ({how})"
+    names = rows.values("revision")
+    style.header(
+        figure, title,
+        f"Mean score over {n_tasks} tasks by layer and checkpoint "
+        f"({counted(len(names), 'checkpoint')}), and how far the best layer is above the last. "
+        "Bands: 95 % bootstrap over tasks.",
+    )  # fmt: skip
+    leads = [
+        f"{f['model']} ({reading_label(f['reading'])}): lead of {100 * f['first_gain']:.1f} points "
+        f"at {f['first']}, {100 * f['last_gain']:.1f} at {f['last']}"
+        for f in found
+        if f["first_gain"] is not None and f["last_gain"] is not None
+    ]
+    caption = (
+        f"Mean main score (× 100) over {n_tasks} tasks of each layer (0 is the embedding output) "
+        f"at each of {counted(len(names), 'checkpoint')}, a circle at each checkpoint's best layer; "
+        "below, the best layer's lead over the last one with its 95 % bootstrap interval over "
+        "tasks, and the same on a task that had no say in choosing the layer, which takes off the "
+        "luck of the best of many. Checkpoints are evenly spaced, in the order of the config."
+        f"{left_out_said(rows)} {'; '.join(leads)}."
+    )
+    return Drawn(figure, table, title, caption, {"course": found, "checkpoints": names})
+
+
+def _course(part: pd.DataFrame, ordered: Sequence[str], best: pd.DataFrame) -> dict[str, Any]:
+    gains = [None if pd.isna(g) else float(g) for g in best["gain"]]
+    return {
+        "model": str(part["model"].iloc[0]),
+        "reading": str(part["reading"].iloc[0]),
+        "layers": last_layer_of(part),
+        "first": ordered[0],
+        "last": ordered[-1],
+        "first_layer": int(best["layer"].iloc[0]),
+        "last_layer": int(best["layer"].iloc[-1]),
+        "first_gain": gains[0],
+        "last_gain": gains[-1],
+    }
+
+
+def _gains(axis: Axes, best: pd.DataFrame, colour: str) -> None:
+    places = np.arange(len(best))
+    ends = 100 * best[["gain_low", "gain_high"]].to_numpy(dtype=float)
+    axis.fill_between(places, ends[:, 0], ends[:, 1], color=colour, alpha=0.14, linewidth=0)
+    axis.plot(places, 100 * best["gain"], color=colour, marker="o", markersize=3)
+    axis.plot(
+        places, 100 * best["gain_new_task"], color=colour, linestyle=style.DASHES["drop_first"]
+    )
+    axis.axhline(0, color=style.GREY, linewidth=0.7, zorder=1)
+    axis.set_xlim(-0.5, len(best) - 0.5)
+
+
+def _image(axis: Axes, part: pd.DataFrame, rows: Rows, low: float, high: float) -> Any:
+    """Layers, the first at the bottom, by the model's checkpoints, in order."""
+    wide = part.pivot_table(index="layer", columns="revision", values="value").sort_index()
+    wide = wide[rows.order.checkpoints(str(part["model"].iloc[0]), wide.columns)]
+    colours, _ = style.depth_colours()
+    image = axis.imshow(
+        np.ma.masked_invalid(wide.to_numpy(dtype=float)), aspect="auto", origin="lower",
+        cmap=colours, vmin=low, vmax=high, interpolation="nearest",
+    )  # fmt: skip
+    axis.grid(visible=False)
+    return image
+
+
+def _checkpoint_axes(panel: Panel, rows: Rows, label: str) -> None:
+    axis = panel.axis
+    model = str(panel.table["model"].iloc[0])
+    names = rows.order.checkpoints(model, panel.table["revision"].unique())
+    steps = [step_of(n) for n in names]
+    known = None not in steps
+    every = max(1, -(-len(names) // TICKS))
+    shown = list(range(len(names) - 1, -1, -every))[::-1]
+    words = [f"{steps[i]:,}" if known else marks.broken(names[i], 9) for i in shown]
+    axis.set_xticks(shown, words)
+    axis.yaxis.set_major_locator(MaxNLocator(TICKS, integer=len(axis.images) > 0))
+    axis.set_ylabel(label)
+    axis.tick_params(labelleft=panel.left, labelbottom=panel.bottom)
+    if panel.bottom:
+        axis.set_xlabel("Training step" if known else "Checkpoint")
+
+
+def _by_model(rows: Rows, y: int) -> list[tuple[tuple[str, str], pd.DataFrame]]:
+    mine = rows.table[rows.table["y"] == y]
+    return [
+        ((model, reading), part)
+        for model in rows.values("model")
+        for reading in rows.values("reading")
+        if len(part := mine[(mine["model"] == model) & (mine["reading"] == reading)])
+    ]
+
+
+def tasks(rows: Rows) -> Drawn:
+    """Draw a heat map of tasks by depth for each model (checkpoint) and reading.
+
+    Returns
+    -------
+    Drawn
+        Its table has a row per model, checkpoint, reading, task and layer: score in [0, 1],
+        difference from the task's last layer, whether it is the task's best layer.
+
+    Raises
+    ------
+    LayerwiseError
+        If some task has no score at the last layer.
+    """
+    table = rows.table.sort_values(["model", "revision", "reading", "task_type", "task", "layer"])
+    keys = ["model", "revision", "reading", "task"]
+    last = table[table["depth"] == 1].set_index(keys)["value"]
+    reference = last.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy()
+    if np.isnan(reference).any():
+        row = table[np.isnan(reference)].iloc[0]
+        raise LayerwiseError(
+            f"Some task of {row['model']} at {row['revision']} has no score at the last layer, "
+            f"{last_layer_of(table[table['model'] == row['model']])}, and this study shows scores "
+            "less that one; score the tasks again, or name others under `tasks` or `models`."
+        )
+    table = table.assign(above_last=table["value"] - reference)
+    table["best"] = table.index.isin(table.groupby(keys)["value"].idxmax())
+    rows = Rows(table, rows.study, (), rows.roles, rows.order, rows.left_out)
+    names = list(table[["task_type", "task"]].drop_duplicates().sort_values(
+        ["task_type", "task"])["task"])  # fmt: skip
+    grid = panels.grid(rows, panel_height=max(1.3, 0.19 * len(names) + 0.5))
+    # Symmetric, and not stretched by a few extreme cells: those take the end colour.
+    limit = float(np.ceil(np.quantile(100 * table["above_last"].abs(), 0.98))) or 1.0
+    found = []
+    for panel in grid.panels:
+        image = _tasks(panel.axis, panel.table, names, limit)
+        panels.head(grid, panel, rows)
+        style.depth_axis(panel.axis, label=panel.bottom)
+        panel.axis.set_xlim(0, 1)
+        panel.axis.tick_params(labelleft=panel.left)
+        best = panel.table[panel.table["best"]]
+        found.append(
+            {
+                "model": str(best["model"].iloc[0]),
+                "revision": str(best["revision"].iloc[0]),
+                "reading": str(best["reading"].iloc[0]),
+                "n_tasks": len(best),
+                "before_last": int((best["above_last"] > 0).sum()),
+                "median_depth": float(best["depth"].median()),
+            }
+        )
+    bar = grid.figure.colorbar(
+        image, ax=grid.axes, location="right", aspect=25, pad=0.01, extend="both",
+        shrink=min(1.0, 2 / grid.height), anchor=(0.0, 1.0),
+    )  # fmt: skip
+    bar.set_label("Points above the last layer")
+    # With several readings, the last is the one in which no single token dominates.
+    reading = rows.values("reading")[-1]
+    several = table.groupby("model")["revision"].nunique().max() > 1
+    told = [
+        f"{f['before_last']} of {f['n_tasks']} in {f['model']}"
+        + (f" at {f['revision']}" if several else "")
+        for f in found
+        if f["reading"] == reading
+    ]
+    what = f" {reading_label(reading)}" if len(rows.values("reading")) > 1 else ""
+    title = f"Tasks better served by an earlier layer than the last{what}: {listing(told)}"
+    about = f"Main score (× 100) of each of {counted(len(names), 'task')}"
+    style.header(
+        grid.figure, title,
+        f"{about} by depth, less that of its last layer. Dots: each task's best layer.",
+    )  # fmt: skip
+    caption = (
+        f"{about}, grouped by type, by depth in per cent of the layers, less the same task's score "
+        "at the last layer; a panel for each model, checkpoint and reading. Dots mark each task's "
+        f"best layer. Colours are cut off at ± {limit:.0f} points.{left_out_said(rows)}"
+    )
+    return Drawn(grid.figure, table, title, caption, {"panels": found})
+
+
+def _tasks(axis: Axes, part: pd.DataFrame, tasks: list[str], limit: float) -> Any:
+    wide = part.pivot_table(index="task", columns="depth", values="above_last").reindex(tasks)
+    depths = wide.columns.to_numpy(dtype=float)
+    middle = (depths[1:] + depths[:-1]) / 2
+    image = axis.pcolormesh(
+        np.r_[0.0, middle, 1.0], np.arange(len(tasks) + 1) - 0.5,
+        np.ma.masked_invalid(100 * wide.to_numpy(dtype=float)),
+        cmap=style.DIVERGING, vmin=-limit, vmax=limit, rasterized=True,
+    )  # fmt: skip
+    best = part[part["best"]].set_index("task").reindex(tasks)["depth"].to_numpy(dtype=float)
+    axis.plot(
+        best, np.arange(len(tasks)), linestyle="none", marker="o", markersize=3.2, color=style.INK,
+        markeredgecolor="white", markeredgewidth=0.5, clip_on=False, zorder=4,
+    )  # fmt: skip
+    axis.set_yticks(range(len(tasks)), tasks)
+    axis.set_ylim(len(tasks) - 0.5, -0.5)
+    axis.grid(visible=False)
+    return image

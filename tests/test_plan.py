@@ -1,0 +1,318 @@
+"""Plans: which jobs a config has, what changes their keys, which are due, and why."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT
+
+from layerwise import tables
+from layerwise.config import Config
+from layerwise.errors import LayerwiseError
+from layerwise.paths import encode
+from layerwise.workflow import stamps, targets
+from layerwise.workflow.plan import MISSING, UNSTAMPED, Job, Plan, explain
+from layerwise.workflow.run import Start
+from layerwise.workflow.stages import STAGES, files_table
+
+
+def quickstart(**changes: Any) -> dict[str, Any]:
+    config: dict[str, Any] = yaml.safe_load((ROOT / "config.yaml").read_text())
+    for path, value in changes.items():
+        *parents, last = path.split("__")
+        place = config
+        for part in parents:
+            place = place.setdefault(part, {})
+        place[last] = value
+    return config
+
+
+def plan(**changes: Any) -> Plan:
+    return Plan(Config.of(quickstart(**changes)))
+
+
+def everything(p: Plan) -> dict[Job, str]:
+    """The keys of all jobs behind a config's targets."""
+    found: dict[Job, str] = {}
+    pending = targets.targets(p.config)
+    while pending:
+        job = pending.pop()
+        if job not in found:
+            found[job] = p.key(job)
+            pending += p.before(job)
+    return found
+
+
+def changed(before: Plan, after: Plan) -> set[Job]:
+    a, b = everything(before), everything(after)
+    return {job for job in a.keys() & b.keys() if a[job] != b[job]}
+
+
+def stages(jobs: set[Job]) -> set[str]:
+    return {job.stage for job in jobs}
+
+
+# Keys
+
+
+def test_how_a_job_runs_is_in_no_key() -> None:
+    other = plan(extract__device="cpu", extract__batch_tokens=512, extract__threads=2,
+                 scoring__threads=2)  # fmt: skip
+    assert changed(plan(), other) == set()
+
+
+def test_another_dtype_reruns_all_forward_passes() -> None:
+    before = plan()
+    touched = changed(before, plan(extract__dtype="bfloat16"))
+    passes = {j for j in everything(before) if j.stage in ("extract_activations", "embed_task")}
+    assert passes <= touched
+
+
+def test_the_dtype_of_one_model_reruns_that_model() -> None:
+    other = plan(**{"models__minilm-l6__dtype": "bfloat16"})
+    passes = {j for j in changed(plan(), other) if STAGES[j.stage].gpu}
+    assert {j.names[0] for j in passes} == {"minilm-l6"}
+
+
+def test_metric_settings_rerun_metrics_and_what_is_made_of_them() -> None:
+    touched = stages(changed(plan(), plan(metrics__seed=1)))
+    assert "compute_metrics" in touched
+    assert not touched & {"extract_activations", "embed_task", "score_task", "find_best_layers"}
+    assert Job("draw_study", ("score_by_depth",)) not in changed(plan(), plan(metrics__seed=1))
+
+
+def test_the_number_of_permutations_redraws_what_shows_associations_alone() -> None:
+    touched = changed(plan(), plan(association__permutations=7))
+    drawn = {j.names[0] for j in touched if j.stage == "draw_study"}
+    assert "metric_vs_score" in drawn
+    assert not drawn & {"power_law", "score_by_depth", "metrics_by_depth", "tasks_by_layer"}
+
+
+def test_a_new_checkpoint_changes_no_other_checkpoint() -> None:
+    steps = quickstart()["models"]["pythia-nano"]["revisions"]
+    fewer = plan(**{"models__pythia-nano__revisions": [s for s in steps if s != "step64"]})
+    touched = changed(fewer, plan())
+    assert stages(touched) <= {"draw_study", "compare_weights", "find_best_layers"}
+    assert Job("draw_study", ("metrics_over_checkpoints",)) in touched
+
+
+def test_a_new_view_reruns_its_corpus_and_no_task() -> None:
+    touched = stages(changed(plan(), plan(corpora__wikipedia__views__n=9)))
+    assert touched & {"embed_task", "score_task"} == set()
+    assert {"make_views", "extract_activations"} <= touched
+
+
+def test_changed_texts_of_a_file_rerun_the_corpus(tmp_path: Path) -> None:
+    file = tmp_path / "mine.txt"
+    file.write_text("one\n")
+    job = Job("make_corpus", ("wikipedia",))
+    made = {"corpora__wikipedia__source": {"file": str(file)}}
+    before = plan(**made).key(job)
+    assert plan(**made).key(job) == before
+    file.write_text("two\n")
+    assert plan(**made).key(job) != before
+
+
+def test_a_local_folder_under_hub_is_hashed(tmp_path: Path) -> None:
+    job = Job("extract_activations", ("minilm-l6", "main", "wikipedia"))
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes(b"1")
+    made = {"models__minilm-l6__source": {"hub": str(tmp_path)}}
+    before = plan(**made).key(job)
+    (tmp_path / "model.safetensors").write_bytes(b"2")
+    assert plan(**made).key(job) != before
+
+
+@pytest.mark.parametrize(
+    ("model", "revision", "words"),
+    [
+        ("pythia-nano", "step65", "no 'step65' under models.pythia-nano.revisions in this config (did you mean 'step64'?)"),
+        ("minilm-l6", "other", "no 'other' under models.minilm-l6.revisions"),
+        ("pythia-mano", "step64", "no 'pythia-mano' under models in this config (did you mean"),
+    ],
+)  # fmt: skip
+def test_files_asked_for_by_hand_have_to_be_of_the_config(
+    model: str, revision: str, words: str
+) -> None:
+    path = f"results/activations/{model}/{revision}/wikipedia.h5"
+    with pytest.raises(LayerwiseError, match=re.escape(words)):
+        plan().maker_of(path)
+
+
+def test_every_file_tells_its_job() -> None:
+    p = plan()
+    for job in everything(p):
+        if job.stage != "train_nano":
+            for path in p.paths(job).values():
+                assert p.maker_of(path) in (job, None) or job.stage == "make_tasks", path
+        assert p.maker_of(str(p.stamped(job))) == job
+
+
+def test_names_with_slashes_and_percents_tell_their_jobs() -> None:
+    p = plan(**{"corpora__a/b 50=c": {"source": {"package": "lee"}},
+                "studies": {"a": {"kind": "metrics_by_depth", "corpora": ["a/b 50=c"]}}})  # fmt: skip
+    job = Job("make_views", ("a/b 50=c",))
+    assert p.maker_of(p.paths(job)["views"]) == job
+    assert encode("a/b 50=c") in p.paths(job)["views"]
+
+
+# What is due
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    monkeypatch.chdir(tmp_path)
+    return Job("make_corpus", ("wikipedia",))
+
+
+def make(p: Plan, job: Job) -> None:
+    stamp = p.stamp(job)
+    path = Path(p.paths(job)["corpus"])
+    tables.write(path, pd.DataFrame({"a": [1]}), key=stamp.key, recipe=stamp.recipe)
+
+
+def test_a_file_with_the_planned_key_is_not_due(corpus: Job) -> None:
+    assert plan().due(corpus) == MISSING
+    make(plan(), corpus)
+    assert plan().due(corpus) is None
+
+
+def test_no_stale_file_passes_whatever_snakemake_remembers(corpus: Job) -> None:
+    make(plan(), corpus)
+    assert plan(corpora__wikipedia__sample__n=20).due(corpus) == "sample.n: 80 -> 20"
+    assert plan(corpora__wikipedia__views__n=9).due(corpus) is None
+
+
+def test_a_file_that_says_nothing_of_its_making_is_due(corpus: Job) -> None:
+    p = plan()
+    path = p.stamped(corpus)
+    path.parent.mkdir(parents=True)
+    for content in (b"", b"PAR1", b"x" * 100):
+        path.write_bytes(content)
+        assert plan().due(corpus) == UNSTAMPED
+
+
+def test_files_of_another_machine_pass(corpus: Job, tmp_path: Path) -> None:
+    make(plan(), corpus)
+    (tmp_path / "results").rename(tmp_path / "elsewhere")
+    assert plan().due(corpus) == MISSING
+    (tmp_path / "elsewhere").rename(tmp_path / "results")
+    assert plan().due(corpus) is None
+
+
+def test_changed_code_is_named(corpus: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    make(plan(), corpus)
+    p = plan()
+    code = dict(p.code("make_corpus"))
+    code["layerwise.corpora.filters"] = "0" * 16
+    changed = Plan(p.config, {"make_corpus": code})
+    assert changed.due(corpus) == "layerwise.corpora.filters changed"
+
+
+def test_a_changed_input_is_named_once_for_all_that_follow(corpus: Job) -> None:
+    views = Job("make_views", ("wikipedia",))
+    p = plan()
+    make(p, corpus)
+    stamp = p.stamp(views)
+    table = pd.DataFrame({"a": [1]})
+    tables.write(Path(p.paths(views)["views"]), table, key=stamp.key, recipe=stamp.recipe)
+    other = plan(corpora__wikipedia__sample__n=20)
+    due = other.jobs_due([views])
+    assert due == {corpus: "sample.n: 80 -> 20", views: "its corpora changed",
+                   Job("unpack_wikipedia"): MISSING}  # fmt: skip
+    assert "make_corpus: 1 to do: sample.n: 80 -> 20 (1)" in list(explain(due))
+
+
+def test_libraries_that_changed_are_noted_or_rerun(
+    corpus: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(plan(), corpus)
+    monkeypatch.setattr("layerwise.workflow.plan._version", lambda library: "999.0")
+    assert plan().due(corpus) is None
+    reason = plan(libraries="rerun").due(corpus)
+    assert reason is not None
+    assert reason.startswith("datasets ")
+    assert reason.endswith(" -> 999.0")
+
+
+def test_another_configs_files_are_not_made_again_without_a_word(
+    corpus: Job, tmp_path: Path
+) -> None:
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(quickstart()))
+    (tmp_path / "two.yaml").write_text(
+        yaml.safe_dump(quickstart(corpora__wikipedia__sample__n=20))
+    )
+    first = Start(quickstart(), ["one.yaml"])
+    first.take_hold()
+    make(first.plan, corpus)
+    del first
+    second = Start(quickstart(corpora__wikipedia__sample__n=20), ["two.yaml"])
+    with pytest.raises(LayerwiseError, match=re.escape("results holds the results of one.yaml")):
+        second.due()
+    again = Start(quickstart(corpora__wikipedia__sample__n=20), ["one.yaml"])
+    assert again.due()[corpus] == "sample.n: 80 -> 20"
+
+
+def test_two_runs_do_not_share_a_results_folder(corpus: Job, tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(quickstart()))
+    first, second = (Start(quickstart(), ["one.yaml"]) for _ in range(2))
+    first.take_hold()
+    with pytest.raises(LayerwiseError, match="Another run is at work in results"):
+        second.take_hold()
+
+
+def test_a_snapshot_plans_the_same_keys(corpus: Job, tmp_path: Path) -> None:
+    p = plan()
+    p.save(tmp_path / "results" / "config.json", "config.yaml")
+    again = Plan.open(tmp_path / "results" / "config.json")
+    assert again.key(corpus) == p.key(corpus)
+    assert again.config == p.config
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.parquet", "a.h5", "a.png"])
+def test_files_of_all_kinds_carry_stamps(tmp_path: Path, name: str) -> None:
+    import h5py
+    import matplotlib.pyplot as plt
+
+    stamp = stamps.Stamp("0123456789abcdef", {"settings": {"n": 1}, "code": {}})
+    path = tmp_path / name
+    if path.suffix == ".json":
+        stamps.write(path, stamp)
+    elif path.suffix == ".parquet":
+        tables.write(path, pd.DataFrame({"a": [1]}), key=stamp.key, recipe=stamp.recipe)
+    elif path.suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file.attrs.update(stamp.facts())
+    else:
+        plt.figure().savefig(path, metadata=stamp.facts())
+    assert stamps.read(path) == stamp
+    path.write_bytes(path.read_bytes()[:20])
+    assert stamps.read(path) is None
+
+
+# The table of stages
+
+
+def test_every_stage_has_its_script_and_its_rule() -> None:
+    rules = "".join(p.read_text() for p in (ROOT / "workflow" / "rules").glob("*.smk"))
+    for name in STAGES:
+        assert (ROOT / "scripts" / f"{name}.py").is_file(), name
+        assert f'command("{name}"' in rules, name
+
+
+def test_every_file_of_a_stage_is_in_the_docs() -> None:
+    assert files_table() in (ROOT / "results" / "README.md").read_text()
+
+
+def test_every_job_knows_what_it_reads() -> None:
+    p = plan()
+    for job in everything(p):
+        made = {path for earlier in p.before(job) for path in p.paths(earlier).values()}
+        assert {path for paths in p.inputs(job).values() for path in paths} <= made
+        json.dumps(p.recipe(job))
