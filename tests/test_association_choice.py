@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from association_tables import tidy_metrics, tidy_scores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from layerwise.association.settings import AssociationSettings
 
 from layerwise.association.best import best_layers
 from layerwise.association.choice import CONSENSUS, LAST, MIDDLE, choose_layers, summarize
@@ -27,9 +27,7 @@ from layerwise.association.published import (
     read_table,
 )
 from layerwise.association.recommendation import recommend
-from layerwise.association.settings import AssociationSettings
 from layerwise.association.table import associate
-from layerwise.association.tables import read_tables, write_table
 from layerwise.errors import LayerwiseError
 
 ROOT = Path(__file__).parents[1]
@@ -376,28 +374,7 @@ def test_missing_published_table(tmp_path: Path) -> None:
         read_table(tmp_path / "bad.parquet")
 
 
-# Files and scripts
-
-
-def test_tables_carry_their_provenance(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    target = tmp_path / "t.parquet"
-    write_table(target, tidy_metrics({"curvature": np.arange(4.0)}), settings={"seed": 1})
-    metadata = pq.read_schema(target).metadata
-    assert json.loads(metadata[b"settings"]) == {"seed": 1}
-    assert b"numpy" in metadata[b"versions"]
-    assert len(read_tables([target, target], "metrics")) == 8
-
-
-def test_reading_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(LayerwiseError, match="No table of scores was given"):
-        read_tables([], "scores")
-    with pytest.raises(LayerwiseError, match="There is no table of scores"):
-        read_tables([tmp_path / "no.parquet"], "scores")
-    (tmp_path / "half.parquet").write_bytes(b"PAR1")
-    with pytest.raises(LayerwiseError, match="no readable parquet"):
-        read_tables([tmp_path / "half.parquet"], "scores")
+# Scripts
 
 
 def run_script(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
