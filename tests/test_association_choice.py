@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -29,7 +28,6 @@ from layerwise.association.published import (
 )
 from layerwise.association.recommendation import recommend
 from layerwise.association.table import associate
-from layerwise.association.tables import read_tables, write_table
 from layerwise.config.association import AssociationSettings
 from layerwise.errors import LayerwiseError
 
@@ -395,28 +393,7 @@ def test_missing_published_table(tmp_path: Path) -> None:
         read_table(tmp_path / "bad.parquet")
 
 
-# Files and scripts
-
-
-def test_tables_carry_their_provenance(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    target = tmp_path / "t.parquet"
-    write_table(target, tidy_metrics({"curvature": np.arange(4.0)}), settings={"seed": 1})
-    metadata = pq.read_schema(target).metadata
-    assert json.loads(metadata[b"settings"]) == {"seed": 1}
-    assert b"numpy" in metadata[b"versions"]
-    assert len(read_tables([target, target], "metrics")) == 8
-
-
-def test_reading_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(LayerwiseError, match="No table of scores was given"):
-        read_tables([], "scores")
-    with pytest.raises(LayerwiseError, match="There is no table of scores"):
-        read_tables([tmp_path / "no.parquet"], "scores")
-    (tmp_path / "half.parquet").write_bytes(b"PAR1")
-    with pytest.raises(LayerwiseError, match="no readable parquet"):
-        read_tables([tmp_path / "half.parquet"], "scores")
+# Scripts
 
 
 def run_script(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
