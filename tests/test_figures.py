@@ -128,9 +128,7 @@ def associated(tables: Tables, **settings: Any) -> Tables:
     return replace(
         tables,
         associations=associate(tables.metrics, scores, few, ORDER),
-        choices=choose_layers(
-            tables.metrics, scores, directions(), own_texts=own, resamples=30
-        ),
+        choices=choose_layers(tables.metrics, scores, directions(), own_texts=own, resamples=30),
     )
 
 
