@@ -386,11 +386,18 @@ def test_settings_come_from_json_and_go_back_to_it() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    ["layerwise.config.base", "layerwise.metrics.catalog.lidar", "layerwise.metrics.table"],
+    [
+        "import layerwise.config.base",
+        "import layerwise.metrics.catalog.lidar",
+        "import layerwise.metrics.catalog.alpha_req",
+        "import layerwise.metrics.table",
+        "from layerwise.metrics import two_nn",
+        "from layerwise.metrics.registry import all_metrics; all_metrics()",
+    ],
 )
 def test_settings_are_complete_whichever_module_is_imported_first(first: str) -> None:
     code = (
-        f"import {first}; from layerwise.config.metrics import MetricsSettings;"
+        f"{first}; from layerwise.config.metrics import MetricsSettings;"
         "print(sorted(MetricsSettings.model_fields))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from layerwise.config.base import Section
 from layerwise.errors import LayerwiseError, closest
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 
 if TYPE_CHECKING:
+    from layerwise.config.base import Section
     from layerwise.metrics.layer import Layer
 
 Protocol: TypeAlias = Literal["paper", "reference"]
