@@ -35,6 +35,7 @@ from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
+from layerwise.workflow.fingerprint import reachable
 
 ROOT = Path(__file__).parents[1]
 N, V, D, LAYERS = 24, 3, 10, 4
@@ -624,6 +625,14 @@ def test_the_page_on_adding_a_metric_is_true(monkeypatch: pytest.MonkeyPatch) ->
         assert result(name, X).stderr == pytest.approx(jackknife, rel=0.15)
     with pytest.raises(LayerwiseError, match="did you mean 'components'"):
         parse(config.build(), {"top_share": {"component": 2}})
+
+
+def test_the_key_of_the_tables_knows_every_metric_and_no_tool() -> None:
+    reached = set(reachable("layerwise.metrics.table:compute"))
+    files = pkgutil.iter_modules(catalog.__path__, "layerwise.metrics.catalog.")
+    assert {module.name for module in files} <= reached
+    tools = {"lists", "sample_size", "powerlaw", "storage"}
+    assert not {f"layerwise.metrics.{tool}" for tool in tools} & reached
 
 
 def test_a_section_must_not_hide_a_shared_setting(monkeypatch: pytest.MonkeyPatch) -> None:
