@@ -27,7 +27,7 @@ from layerwise.config import metrics as config
 from layerwise.config.base import Section, parse
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import catalog, lists, registry, sample_size, table
+from layerwise.metrics import catalog, lists, registry, sample_size, storage, table
 from layerwise.metrics.catalog import alpha_req
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
@@ -35,7 +35,7 @@ from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
-from layerwise.tables import read, write
+from layerwise.workflow.fingerprint import reachable
 
 ROOT = Path(__file__).parents[1]
 N, V, D, LAYERS = 24, 3, 10, 4
@@ -387,11 +387,18 @@ def test_settings_come_from_json_and_go_back_to_it() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    ["layerwise.config.base", "layerwise.metrics.catalog.lidar", "layerwise.metrics.table"],
+    [
+        "import layerwise.config.base",
+        "import layerwise.metrics.catalog.lidar",
+        "import layerwise.metrics.catalog.alpha_req",
+        "import layerwise.metrics.table",
+        "from layerwise.metrics import two_nn",
+        "from layerwise.metrics.registry import all_metrics; all_metrics()",
+    ],
 )
 def test_settings_are_complete_whichever_module_is_imported_first(first: str) -> None:
     code = (
-        f"import {first}; from layerwise.config.metrics import MetricsSettings;"
+        f"{first}; from layerwise.config.metrics import MetricsSettings;"
         "print(sorted(MetricsSettings.model_fields))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -620,6 +627,14 @@ def test_the_page_on_adding_a_metric_is_true(monkeypatch: pytest.MonkeyPatch) ->
         parse(config.build(), {"top_share": {"component": 2}})
 
 
+def test_the_key_of_the_tables_knows_every_metric_and_no_tool() -> None:
+    reached = set(reachable("layerwise.metrics.table:compute"))
+    files = pkgutil.iter_modules(catalog.__path__, "layerwise.metrics.catalog.")
+    assert {module.name for module in files} <= reached
+    tools = {"lists", "sample_size", "powerlaw", "storage"}
+    assert not {f"layerwise.metrics.{tool}" for tool in tools} & reached
+
+
 def test_a_section_must_not_hide_a_shared_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     class Other(Section):
         size: int = Field(1, description="x")
@@ -706,15 +721,21 @@ def test_tables_go_to_parquet_and_back(
     tables: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path
 ) -> None:
     target = tmp_path / "m.parquet"
-    write(target, tables[0], model="m")
-    back = read([target, target], "metrics", table.COLUMNS)
+    storage.write(tables[0], target, {"model": "m", "seed": "0"})
+    metadata = pq.read_schema(target).metadata
+    assert metadata[b"model"] == b"m"
+    back = storage.read([target, target])
     assert len(back) == 2 * len(tables[0])
     pd.testing.assert_frame_equal(back.iloc[: len(tables[0])], tables[0])
     column = pq.read_table(target).column("alpha")
     assert column.null_count == tables[0]["alpha"].isna().sum() > 0, "null, not NaN"
     tables[0].drop(columns="tokens").to_parquet(tmp_path / "other.parquet")
     with pytest.raises(LayerwiseError, match="lacks the columns tokens"):
-        read(tmp_path / "other.parquet", "metrics", table.COLUMNS)
+        storage.read([tmp_path / "other.parquet"])
+    (tmp_path / "broken.parquet").write_bytes(b"no parquet")
+    for name in ("broken.parquet", "absent.parquet"):
+        with pytest.raises(LayerwiseError, match=name):
+            storage.read([tmp_path / name])
 
 
 # Against N
