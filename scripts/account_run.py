@@ -13,8 +13,8 @@ from layerwise import cli
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the benchmarks and the sizes of the files, write the table."""
-    from layerwise.workflow.account import account, past_jobs
     from layerwise.files import replacing
+    from layerwise.workflow.account import account, past_jobs
 
     table = account(past_jobs(arguments.results))
     with replacing(arguments.output) as partial:

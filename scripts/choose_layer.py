@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from layerwise import tables
 from layerwise.association.choice import CONSENSUS, summarize
 from layerwise.association.curves import require_columns
 from layerwise.association.recommendation import recommend
-from layerwise import tables
 from layerwise.cli import parser, run
 from layerwise.metrics.registry import all_metrics, directions
 

@@ -1,6 +1,6 @@
 """Draw one study of the config: figure, table of what is drawn, caption.
 
-    python scripts/draw_study.py --study score_by_depth
+python scripts/draw_study.py --study score_by_depth
 """
 
 from __future__ import annotations

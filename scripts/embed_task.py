@@ -1,6 +1,6 @@
 """Embed every text of a task at every layer of a model, in one pass, into one HDF5 file.
 
-    python scripts/embed_task.py --model minilm-l6 --task LeeNewsSimilarity
+python scripts/embed_task.py --model minilm-l6 --task LeeNewsSimilarity
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Extract every layer of a model at one revision on one corpus, all views, into one HDF5 file.
 
-    python scripts/extract_activations.py --model minilm-l6 --corpus wikipedia
+python scripts/extract_activations.py --model minilm-l6 --corpus wikipedia
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Choose the prompts of a corpus: filters, then a seeded sample that can grow.
 
-    python scripts/make_corpus.py --corpus wikipedia
+python scripts/make_corpus.py --corpus wikipedia
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Score every layer of a model on a task with mteb's evaluators, from stored embeddings.
 
-    python scripts/score_task.py --model minilm-l6 --task LeeNewsSimilarity
+python scripts/score_task.py --model minilm-l6 --task LeeNewsSimilarity
 """
 
 from __future__ import annotations

@@ -19,15 +19,14 @@ def main(run: cli.Run) -> None:
     torch.set_num_threads(run.threads)
     model = run.names["model"]
     texts = [paragraph.text for paragraph in read_paragraphs(run.input("texts"))[0]]
-    markers = [run.files[f"folder:{r}"] for r in run.config.models[model].revisions]
-    steps = [nano.step_of(revision) for revision in run.config.models[model].revisions]
-    folders = {step: marker.parent for step, marker in zip(steps, markers, strict=True)}
+    markers = {r: run.files[f"folder:{r}"] for r in run.config.models[model].revisions}
+    folders = {int(r.removeprefix("step")): marker.parent for r, marker in markers.items()}
     history = nano.train(texts, run.config.nano[model], sorted(folders), folders)
     with replacing(run.files["losses"]) as partial, partial.open("w", newline="") as handle:
         writer = csv.DictWriter(handle, fieldnames=list(history[0]))
         writer.writeheader()
         writer.writerows(history)
-    for marker in [*markers, run.files["stamp"]]:
+    for marker in [*markers.values(), run.files["stamp"]]:
         stamps.write(marker, run.stamp)
 
 

@@ -11,9 +11,10 @@ import tiny
 import torch
 
 from layerwise.activations import batches, readout
-from layerwise.activations.embed import embed
+from layerwise.activations.embed import embed, those_it_has
 from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
+from layerwise.activations.pooling import POOLINGS, pool
 from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel, load
@@ -97,6 +98,113 @@ def test_layers_are_the_residual_stream(loaded: LoadedModel, tmp_path: Path) -> 
             norm = loaded.anatomy.final_norm
             normed = last if norm is None else norm(last)
             np.testing.assert_allclose(normed.numpy(), theirs[3], rtol=1e-4, atol=1e-5)
+
+
+def handed_out(loaded: LoadedModel, text: str) -> np.ndarray:
+    ids = loaded.tokenizer(text, return_tensors="pt")["input_ids"]
+    with torch.inference_mode():
+        return loaded.model(input_ids=ids).last_hidden_state[0].numpy()
+
+
+def test_output_is_what_the_model_hands_its_users(loaded: LoadedModel, tmp_path: Path) -> None:
+    texts = tiny.texts(12, seed=0)
+    for readout_ in ("residual", "output"):
+        extract(
+            loaded, corpus="c", prompts=[f"p{i}" for i in range(12)], views=[texts],
+            settings=ExtractSettings(readout=readout_, keep_states=12, batch_tokens=64),
+            target=tmp_path / f"{readout_}.h5", attributes={},
+        )  # fmt: skip
+    with (
+        Activations(tmp_path / "residual.h5") as plain,
+        Activations(tmp_path / "output.h5") as output,
+    ):
+        assert output.attributes["readout"] == "output"
+        for layer in range(3):
+            for protocol in ("paper", "reference"):
+                a, b = (f.pooled(protocol, "all", layer) for f in (plain, output))
+                np.testing.assert_array_equal(a, b)
+        for prompt, text in enumerate(texts):
+            wanted = handed_out(loaded, text)
+            np.testing.assert_allclose(
+                output.states(3)[prompt], wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max()
+            )
+        same = np.array_equal(
+            plain.spectrum("paper", "all", 3), output.spectrum("paper", "all", 3)
+        )
+        assert same == (loaded.anatomy.final_norm is None)
+
+
+def embedded(loaded: LoadedModel, readings: list[Reading], budget: int = 64) -> np.ndarray:
+    slabs: list[np.ndarray] = []
+    embed(
+        loaded, tiny.texts(12, seed=0), lambda _, __, slab: slabs.append(slab),
+        readings=readings, budget=budget,
+    )  # fmt: skip
+    return np.concatenate(slabs, axis=2)
+
+
+def test_readouts_of_embeddings_side_by_side(loaded: LoadedModel) -> None:
+    names = loaded.anatomy.readouts
+    assert ("final_norm" in names) == (loaded.anatomy.kind != "bert")
+    found = dict(zip(names, embedded(loaded, [Reading(readout=n) for n in names]), strict=True))
+    plain, output = found["residual"], found["output"]
+    np.testing.assert_array_equal(output[:3], plain[:3])
+    for text, mine in zip(tiny.texts(12, seed=0), output[3], strict=True):
+        wanted = handed_out(loaded, text).mean(axis=0)
+        np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-5)
+    if "final_norm" in names:
+        np.testing.assert_allclose(output[3], found["final_norm"][3], rtol=1e-5, atol=1e-6)
+        assert np.abs(plain[3] - output[3]).max() > 0.01
+    else:
+        np.testing.assert_array_equal(output, plain)
+
+
+def test_poolings_are_what_they_say(loaded: LoadedModel) -> None:
+    readings = [Reading(t, p) for t in ("all", "drop_first") for p in POOLINGS]
+    alone, together = (embedded(loaded, readings, budget) for budget in (1, 10_000))
+    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5 * np.abs(alone).max())
+    for prompt, text in ((0, tiny.texts(12, seed=0)[0]), (7, tiny.texts(12, seed=0)[7])):
+        states = hidden_states(loaded, text)[2]
+        for place, reading in enumerate(readings):
+            z = states[reading.tokens == "drop_first" :]
+            weights = np.arange(1, len(z) + 1)
+            wanted = {
+                "mean": z.mean(axis=0),
+                "weighted_mean": (weights[:, None] * z).sum(axis=0) / weights.sum(),
+                "max": z.max(axis=0),
+                "last_token": z[-1],
+                "cls": z[0],
+            }[reading.pooling]
+            ours = together[place, 2, prompt]
+            np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5, err_msg=str(reading))
+
+
+def test_a_text_without_tokens_that_count_is_zero_under_every_pooling() -> None:
+    one = readout.choose(readout.pack(torch.randn(1, 1, 4), torch.tensor([1])), "drop_first")
+    beside = readout.pack(-torch.ones(2, 3, 4), torch.tensor([3, 0]))
+    for pooling in POOLINGS:
+        assert pool(one, pooling).abs().sum() == 0
+        if pooling != "cls":
+            assert pool(beside, pooling)[0].tolist() == [-1] * 4
+
+
+def test_readouts_that_a_model_lacks_are_left_out_and_said(
+    loaded: LoadedModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    both = [Reading(readout=n) for n in ("residual", "final_norm")]
+    left = those_it_has(loaded, both)
+    if loaded.anatomy.kind != "bert":
+        assert left == tuple(both)
+        assert not caplog.text
+        return
+    assert left == (both[0],)
+    assert "bert (architecture 'bert') has no readout final_norm; its file holds residual" in (
+        caplog.text
+    )
+    with pytest.raises(LayerwiseError, match=r"has no readout final_norm, and no other.*output"):
+        those_it_has(loaded, both[1:])
+    with pytest.raises(LayerwiseError, match=r"readout is 'final_norm', but bert .*residual and"):
+        embedded(loaded, both)
 
 
 def test_values_do_not_depend_on_the_batch(loaded: LoadedModel, tmp_path: Path) -> None:
@@ -304,7 +412,7 @@ def test_nan_names_model_layer_and_prompt(tmp_path: Path) -> None:
     loaded = load("broken", tiny.entry(folder), "main", device="cpu")
     weight = loaded.anatomy.blocks[1].mlp.down_proj.weight
     weight[0, 0] = torch.nan
-    with pytest.raises(LayerwiseError, match=r"broken.*layer 2.*'p\d+'.*float32"):
+    with pytest.raises(LayerwiseError, match=r"broken.*layer 2.*'p\d+'.*float32; check"):
         extracted(loaded, tmp_path / "a.h5", budget=64)
     assert not list(tmp_path.glob("**/*.h5*"))
 

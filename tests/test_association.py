@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -9,6 +11,7 @@ from association_tables import tidy_metrics, tidy_scores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from pydantic import ValidationError
 
 from layerwise.association import nulls
 from layerwise.association.curves import (
@@ -28,9 +31,9 @@ from layerwise.association.measures import (
     spearman,
     strengths,
 )
-from layerwise.association.revisions import last_revision, order_key, step_of
-from layerwise.association.settings import AssociationSettings
+from layerwise.association.order import Order, order_key, step_of
 from layerwise.association.table import COLUMNS, associate
+from layerwise.config.association import AssociationSettings
 from layerwise.errors import LayerwiseError
 
 SINGLE = {"dcor": distance_correlation, "spearman": spearman, "kendall": kendall}
@@ -447,22 +450,55 @@ def test_nothing_in_common_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_settings", "words"),
-    [
-        ({"measure": ["dcor"]}, "did you mean 'measures'"),
-        ({"measures": ["dkor"]}, "did you mean 'dcor'"),
-        ({"permutations": 0}, "at least 1"),
-    ],
+    "given_settings", [{"measure": ["dcor"]}, {"measures": ["dkor"]}, {"permutations": 0}]
 )
-def test_bad_settings(given_settings, words) -> None:
-    with pytest.raises(LayerwiseError, match=words):
-        AssociationSettings.from_dict(given_settings)
+def test_bad_settings(given_settings: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        AssociationSettings.model_validate_json(json.dumps(given_settings))
+
+
+def test_the_configs_order_comes_before_steps() -> None:
+    order = Order(["m"], {"m": ["step9", "step10", "sft"]})
+    assert order.checkpoints("m", ["sft", "step10", "other"]) == ["other", "step10", "sft"]
+    assert order.last("m", ["step10", "step9"]) == "step10"
+    assert Order(["m"], {"m": ["sft", "dpo"]}).last("m", ["dpo", "sft"]) == "dpo"
+    frame = pd.DataFrame({"model": ["m", "m", "n"], "revision": ["sft", "step10", "main"]})
+    assert order.only_last(frame)["revision"].tolist() == ["sft", "main"]
+
+
+def test_pooled_takes_the_last_of_the_config(rng: np.random.Generator) -> None:
+    names, metrics, scores = ("sft", "dpo"), [], []
+    for model in ("m", "n"):
+        for revision in names if model == "m" else ("main",):
+            at = {"model": model, "revision": revision}
+            metrics.append(tidy_metrics({"curvature": rng.random(6)}, **at))
+            scores.append(tidy_scores(rng.random((2, 6)), **at))
+    plan = AssociationSettings(permutations=20, resamples=0, measures=("spearman",))
+    found = {}
+    for last in names:
+        order = Order(["m", "n"], {"m": sorted(names, key=lambda n, last=last: n == last)})
+        table = associate(pd.concat(metrics), pd.concat(scores), plan, order)
+        only = [f for f in metrics if f["revision"].iloc[0] in (last, "main")]
+        alone = associate(pd.concat(only), pd.concat(scores), plan)
+        keys = {"model": "all", "metric": "curvature"}
+        found[last] = one(table, **keys)["value"]
+        assert found[last] == one(alone, **keys)["value"]
+    assert found["sft"] != found["dpo"]
+
+
+def test_a_flat_face_for_notebooks() -> None:
+    from layerwise import association
+
+    x, y = [1.0, 2.0, 3.0, 4.0], [1.0, 3.0, 2.0, 4.0]
+    assert association.spearman(x, y) == pytest.approx(0.8)
+    assert association.kendall(x, y) == pytest.approx(2 / 3)
+    assert 0 < association.distance_correlation(x, y) < 1
 
 
 def test_revisions_are_in_order_of_training() -> None:
     names = ["main", "step512", "step2", "step16", "step0"]
     assert sorted(names, key=order_key) == ["step0", "step2", "step16", "step512", "main"]
-    assert last_revision(["step9", "step10"]) == "step10"
+    assert Order().last("m", ["step9", "step10"]) == "step10"
     assert step_of("stage1-step1000-tokens5B") == 1000
     assert step_of("checkpoint-40") == 40
     assert step_of("v1.0") is None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from layerwise.association import spearman
 from layerwise.association.best import best_layers
 from layerwise.association.choice import CONSENSUS, LAST, MIDDLE, choose_layers, summarize
 from layerwise.association.curves import score_curves
@@ -27,9 +27,8 @@ from layerwise.association.published import (
     read_table,
 )
 from layerwise.association.recommendation import recommend
-from layerwise.association.settings import AssociationSettings
 from layerwise.association.table import associate
-from layerwise.association.tables import read_tables, write_table
+from layerwise.config.association import AssociationSettings
 from layerwise.errors import LayerwiseError
 
 ROOT = Path(__file__).parents[1]
@@ -192,6 +191,24 @@ def test_summary_takes_the_last_checkpoint_alone() -> None:
     row = summary[summary["metric"] == "curvature"].iloc[0]
     assert row["mean_score"] == pytest.approx(0.9)
     assert row["n_models"] == 1
+
+
+def test_the_sign_that_the_scores_show_stands_beside_the_declared_one(
+    rng: np.random.Generator,
+) -> None:
+    rise = np.linspace(0.2, 0.6, 8)
+    scores = tidy_scores(rise + rng.normal(0, 0.005, (5, 8)))
+    metrics = tidy_metrics({"curvature": rise, "lidar": rise, "flat": np.ones(8)})
+    table = choose_layers(metrics, scores, {"curvature": -1, "lidar": 1, "flat": 1}, resamples=50)
+    table = table.set_index("metric")
+    assert table.loc[["curvature", "lidar"], "direction"].tolist() == [-1, 1]
+    for name in ("curvature", "lidar"):
+        row = table.loc[name]
+        mean = scores.groupby("layer")["main_score"].mean()
+        assert row["spearman"] == pytest.approx(spearman(rise, mean))
+        assert 0 < row["spearman_low"] <= row["spearman"] <= row["spearman_high"]
+    assert table.loc[["flat", LAST, MIDDLE], "spearman"].isna().all()
+    assert table.loc[[LAST, MIDDLE], "direction"].isna().all()
 
 
 def test_no_direction_is_said() -> None:
@@ -376,96 +393,13 @@ def test_missing_published_table(tmp_path: Path) -> None:
         read_table(tmp_path / "bad.parquet")
 
 
-# Files and scripts
-
-
-def test_tables_carry_their_provenance(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    target = tmp_path / "t.parquet"
-    write_table(target, tidy_metrics({"curvature": np.arange(4.0)}), settings={"seed": 1})
-    metadata = pq.read_schema(target).metadata
-    assert json.loads(metadata[b"settings"]) == {"seed": 1}
-    assert b"numpy" in metadata[b"versions"]
-    assert len(read_tables([target, target], "metrics")) == 8
-
-
-def test_reading_says_what_is_wrong(tmp_path: Path) -> None:
-    with pytest.raises(LayerwiseError, match="No table of scores was given"):
-        read_tables([], "scores")
-    with pytest.raises(LayerwiseError, match="There is no table of scores"):
-        read_tables([tmp_path / "no.parquet"], "scores")
-    (tmp_path / "half.parquet").write_bytes(b"PAR1")
-    with pytest.raises(LayerwiseError, match="no readable parquet"):
-        read_tables([tmp_path / "half.parquet"], "scores")
+# Scripts
 
 
 def run_script(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(ROOT / "scripts" / name), *map(str, arguments)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-
-
-@pytest.fixture
-def files(tmp_path: Path, rng: np.random.Generator) -> tuple[Path, Path]:
-    scores = pd.concat([tidy_scores(rng.random((3, 6)), model=m) for m in ("a", "b")])
-    curves = {"curvature": rng.random(6), "lidar": rng.random(6)}
-    metrics = pd.concat([tidy_metrics(curves, model=m) for m in ("a", "b")])
-    metrics.to_parquet(tmp_path / "m.parquet")
-    scores.to_parquet(tmp_path / "s.parquet")
-    return tmp_path / "m.parquet", tmp_path / "s.parquet"
-
-
-def test_associate_script(files: tuple[Path, Path], tmp_path: Path) -> None:
-    out = tmp_path / "a.parquet"
-    done = run_script(
-        "associate_metrics.py", "--metrics", files[0], "--scores", files[1], "--output", out,
-        "--settings", '{"permutations": 50, "resamples": 20}', "--log", tmp_path / "a.log",
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    table = pd.read_parquet(out)
-    assert set(table["model"]) == {"a", "b", "all"}
-    assert "associations of" in (tmp_path / "a.log").read_text()
-    broken = run_script(
-        "associate_metrics.py", "--metrics", files[0], "--scores", files[1], "--output", out,
-        "--settings", '{"permutation": 50}',
-    )  # fmt: skip
-    assert broken.returncode == 1
-    assert "did you mean 'permutations'" in broken.stderr
-    assert "Traceback" not in broken.stderr
-
-
-def test_choice_scripts(files: tuple[Path, Path], tmp_path: Path) -> None:
-    choices, summary = tmp_path / "c.parquet", tmp_path / "c.csv"
-    done = run_script(
-        "compare_choices.py", "--metrics", files[0], "--scores", files[1], "--output", choices,
-        "--summary", summary,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert {LAST, MIDDLE, CONSENSUS} <= set(pd.read_csv(summary)["metric"])
-    said = run_script(
-        "choose_layer.py", "--metrics", files[0], "--model", "a", "--choices", choices
-    )
-    assert said.returncode == 0, said.stderr
-    assert "a at main: use layer" in said.stdout
-    assert "Curvature" in said.stdout
-    assert "last layer" in said.stdout
-
-
-def test_best_layers_script(files: tuple[Path, Path], tmp_path: Path) -> None:
-    out, page = tmp_path / "b.csv", tmp_path / "b.rst"
-    done = run_script(
-        "find_best_layers.py", "--scores", files[1], "--output", out, "--page", page,
-        "--order", '["b", "a"]',
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    from docutils.core import publish_parts
-
-    body = publish_parts(page.read_text(), writer="html")["body"]
-    assert "system-message" not in body
-    assert body.index("<strong>b</strong>") < body.index("<strong>a</strong>")
-    row = pd.read_csv(out).query("model == 'a' and task_type == 'all'").iloc[0]
-    assert f"{100 * row['best_score']:.1f}" in body
 
 
 @needs_published

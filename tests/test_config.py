@@ -119,7 +119,9 @@ UNFIT: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("changes", "expected"), [u[1:] for u in UNFIT], ids=[u[0] for u in UNFIT])
+@pytest.mark.parametrize(
+    ("changes", "expected"), [u[1:] for u in UNFIT], ids=[u[0] for u in UNFIT]
+)
 def test_sections_that_do_not_fit_together(
     changes: dict[str, Any], expected: tuple[str, ...]
 ) -> None:

@@ -659,21 +659,7 @@ def test_dropped_prompts_are_left_out_on_both_sides(tmp_path: Path) -> None:
         write_views(tmp_path / "v.parquet", corpus, [["a"], None, None], 2)
 
 
-# The scripts, and real text
-
-
-def script(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, str(ROOT / "scripts" / name), *arguments],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize("name", ["unpack_wikipedia.py", "make_corpus.py", "make_views.py"])
-def test_scripts_explain_themselves(name: str) -> None:
-    made = script(name, "--help")
-    assert made.returncode == 0
-    assert "--output" in made.stdout
+# Real text
 
 
 @pytest.mark.skipif(not WIKITEXT.is_file(), reason=f"{WIKITEXT} is not there")

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +20,22 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from layerwise.association.best import best_layers
+from layerwise.association.choice import choose_layers
+from layerwise.association.order import in_order
 from layerwise.association.published import published_metrics, published_scores, read_table
-from layerwise.association.settings import AssociationSettings
 from layerwise.association.table import associate
+from layerwise.config.association import AssociationSettings
+from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import sample_size, style
 from layerwise.figures.drawn import Drawn, plain
+from layerwise.figures.findings import valley
 from layerwise.figures.first_page import first_page
 from layerwise.figures.frames import mean_scores
-from layerwise.figures.kinds import NEEDS
+from layerwise.figures.kinds import KINDS
 from layerwise.figures.labels import axis_label, in_sentence, listing, p_value, span
 from layerwise.figures.marks import spread
-from layerwise.figures.metrics_by_depth import valley
-from layerwise.figures.settings import StudySettings, in_order
-from layerwise.figures.studies import KINDS, Tables, draw
+from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.value_distribution import holm
 from layerwise.metrics.registry import directions
 
@@ -41,6 +44,10 @@ PUBLISHED = ROOT.parent / "shared" / "published"
 LAYERS = {"a decoder of thirty blocks": 31, "encoder": 7, "nano": 7, "mamba": 7}
 STEPS = ["step0", "step1", "step8", "step64", "step512"]
 TYPES = ("Classification", "Clustering", "PairClassification", "Reranking", "STS")
+
+
+ORDER = Order(list(LAYERS), {"nano": STEPS, "mamba": STEPS})
+FEW = AssociationSettings(permutations=60, resamples=30)
 
 
 def made_up() -> Tables:
@@ -55,7 +62,7 @@ def made_up() -> Tables:
             for tokens in ("all", "drop_first"):
                 hill = np.sin(np.pi * depth) * trained * (0.3 if model == "encoder" else 1)
                 sunk = hill * (tokens == "all") * (model.startswith("a "))
-                if revision == revisions[-1]:
+                if revision in revisions[-2:]:
                     level = rng.uniform(0.3, 0.7, (5, 1))
                     noise = rng.normal(0, 0.005, (5, n))
                     rise = depth**3 if model == "encoder" else hill
@@ -77,13 +84,14 @@ def made_up() -> Tables:
                 }
                 jitter = {c: v + rng.normal(0, 0.01, n) for c, v in curves.items()}
                 metrics.append(tidy_metrics(jitter, model=model, revision=revision, tokens=tokens))
-                if revision == revisions[-1]:
+                if revision in revisions[-2:]:
                     prompts.append(_per_prompt(metrics[-1], split=model.startswith("a "), rng=rng))
     found = pd.concat(metrics, ignore_index=True), pd.concat(scores, ignore_index=True)
     return Tables(
         metrics=found[0],
         scores=found[1],
-        associations=associate(*found, AssociationSettings(permutations=60, resamples=30)),
+        associations=associate(*found, FEW, ORDER),
+        choices=choose_layers(*found, directions(), resamples=30),
         prompts=pd.concat(prompts, ignore_index=True),
     )
 
@@ -103,11 +111,33 @@ def tables() -> Tables:
     return made_up()
 
 
+def made(**settings: Any) -> Study:
+    """A study as the config gives it."""
+    return Study.model_validate_json(json.dumps(settings))
+
+
+def associated(tables: Tables, **settings: Any) -> Tables:
+    """The same tables with associations and choices of their own, as a study's stages make."""
+    assert tables.metrics is not None
+    assert tables.scores is not None
+    scores = tables.scores
+    if settings.get("tasks"):
+        scores = scores[scores["task"].isin(settings["tasks"])]
+    own = settings.get("own_texts", {})
+    few = AssociationSettings(permutations=60, resamples=30, own_texts=own)
+    return replace(
+        tables,
+        associations=associate(tables.metrics, scores, few, ORDER),
+        choices=choose_layers(tables.metrics, scores, directions(), own_texts=own, resamples=30),
+    )
+
+
 def study(kind: str, tables: Tables, **settings: Any) -> Drawn:
     """Draw a study, with any complaint of the layout an error."""
+    own = settings.pop("own_texts", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drawn = draw({"kind": kind, "resamples": 50, **settings}, tables, list(LAYERS))
+        drawn = draw(made(kind=kind, resamples=50, **settings), tables, ORDER, own_texts=own)
         FigureCanvasAgg(drawn.figure).draw()
     return drawn
 
@@ -156,6 +186,7 @@ def check_layout(figure: Figure) -> None:
 
 
 ONE_MODEL = {"model_overview": {"models": ["a decoder of thirty blocks"]}}
+OF_TRAINING = [k for k, kind in KINDS.items() if kind.checkpoints]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -184,14 +215,10 @@ def test_many_models_with_long_names(kind: str, tables: Tables) -> None:
     many = [f"organisation/quite-a-long-model-name-{i}b" for i in range(9)]
     assert tables.metrics is not None
     assert tables.scores is not None
-    wide = Tables(
-        metrics=pd.concat(
-            tables.metrics[tables.metrics["model"] == "encoder"].assign(model=m) for m in many
-        ),
-        scores=pd.concat(
-            tables.scores[tables.scores["model"] == "encoder"].assign(model=m) for m in many
-        ),
-    )
+    wide = Tables(**{
+        name: pd.concat(table[table["model"] == "encoder"].assign(model=m) for m in many)
+        for name, table in vars(tables).items()
+    })  # fmt: skip
     check_layout(study(kind, wide).figure)
 
 
@@ -218,16 +245,18 @@ def assert_drawn(curves: pd.DataFrame, keys: list[str], value: str, figure: Figu
 
 def test_the_table_is_what_is_drawn(tables: Tables) -> None:
     drawn = study("score_by_depth", tables)
-    points = drawn.table.assign(points=100 * drawn.table["score"])
+    points = drawn.table.assign(points=100 * drawn.table["value"])
     assert_drawn(points, ["model", "tokens"], "points", drawn.figure)
     drawn = study("metrics_by_depth", tables)
-    assert_drawn(drawn.table, ["model", "tokens", "curve"], "value", drawn.figure)
+    assert_drawn(drawn.table, ["model", "tokens", "y"], "value", drawn.figure)
     assert set(drawn.table["metric"]) == {"prompt_entropy", "curvature", "infonce"}
     drawn = study("metrics_over_checkpoints", tables, metrics=["curvature"])
-    assert_drawn(drawn.table, ["model", "tokens", "step"], "value", drawn.figure)
+    assert_drawn(drawn.table, ["model", "tokens", "revision"], "value", drawn.figure)
     assert set(drawn.table["model"]) == {"nano", "mamba"}
     drawn = study("token_choice", tables)
-    assert_drawn(drawn.table, ["model", "tokens", "row"], "value", drawn.figure)
+    scaled = drawn.table["value"].where(drawn.table["y"] > 0, 100 * drawn.table["value"])
+    points = drawn.table.assign(points=scaled)
+    assert_drawn(points, ["model", "tokens", "y"], "points", drawn.figure)
 
 
 def test_heat_maps_show_the_table(tables: Tables) -> None:
@@ -255,7 +284,7 @@ def test_heat_maps_show_the_table(tables: Tables) -> None:
 def test_a_last_layer_without_a_score_is_not_counted_as_beaten(tables: Tables) -> None:
     assert tables.scores is not None
     cut = (tables.scores["model"] == "encoder") & (tables.scores["depth"] == 1)
-    some = Tables(metrics=tables.metrics, scores=tables.scores[~cut])
+    some = associated(replace(tables, scores=tables.scores[~cut]))
     drawn = study("layer_choice", some, tokens=["all"])
     check_layout(drawn.figure)
     asides = [t.get_text() for t in drawn.figure.axes[0].texts]
@@ -267,7 +296,7 @@ def test_a_last_layer_without_a_score_is_not_counted_as_beaten(tables: Tables) -
     assert asides[2 * at] == f"{beats['middle layer']} of 3"
     assert "last layer:" not in drawn.title
     assert "The last layer of encoder has no score" in drawn.caption
-    none = Tables(metrics=tables.metrics, scores=tables.scores[tables.scores["depth"] < 1])
+    none = associated(replace(tables, scores=tables.scores[tables.scores["depth"] < 1]))
     drawn = study("layer_choice", none, tokens=["all"])
     assert "Last layer" not in [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
     assert "–" in [t.get_text() for t in drawn.figure.axes[0].texts]
@@ -277,13 +306,13 @@ def test_a_last_layer_without_a_score_is_not_counted_as_beaten(tables: Tables) -
 def test_the_first_page_says_that_a_last_layer_has_no_score() -> None:
     values = np.array([[0.2, 0.6, 0.5, 0.9], [0.2, 0.8, 0.5, 0.9]])
     scores = tidy_scores(values)
-    page = first_page(best_layers(scores[scores["layer"] < 3], resamples=20), ["m"])
+    page = first_page(best_layers(scores[scores["layer"] < 3], resamples=20), Order(["m"]))
     assert "**m**: layer 1 of 3 (all tokens), 70.0, but the last layer has no score, best" in page
     assert "  - the last has no score\n     - –\n" in page
     assert "nan" not in page
     assert "which is the last" not in page
     # A tie goes to the shallower layer, which is not the last for that.
-    tie = first_page(best_layers(tidy_scores(np.array([[0.2, 0.6, 0.6]]))), ["m"])
+    tie = first_page(best_layers(tidy_scores(np.array([[0.2, 0.6, 0.6]]))), Order(["m"]))
     assert "layer 1 of 2 (all tokens), 60.0, 0.0 points above the last." in tie
 
 
@@ -293,7 +322,7 @@ def test_the_first_page_speaks_of_the_last_revision() -> None:
         tidy_scores(np.array([[0.6, 0.3, 0.5]]), revision="step10"),
         tidy_scores(np.array([[0.1, 0.2, 0.3]]), model="n"),
     ])  # fmt: skip
-    page = first_page(best_layers(scores), ["m"])
+    page = first_page(best_layers(scores), Order(["m"]))
     assert "**m** (step10): layer 0 of 2 (all tokens), 60.0, 10.0 points above the last." in page
     assert page.count("**m**") == 1
     assert "**n**: layer 2" in page, "main needs no mention"
@@ -303,7 +332,7 @@ def test_the_first_page_speaks_of_the_last_revision() -> None:
 def test_another_layer_does_not_pass_for_the_last(tables: Tables) -> None:
     assert tables.scores is not None
     cut = (tables.scores["model"] == "encoder") & (tables.scores["depth"] == 1)
-    some = Tables(metrics=tables.metrics, scores=tables.scores[~cut])
+    some = associated(replace(tables, scores=tables.scores[~cut]))
 
     def ringed(drawn: Drawn) -> set[float]:
         return {
@@ -388,8 +417,8 @@ def test_scores_are_the_mean_over_tasks(tables: Tables) -> None:
         (table["model"] == "encoder") & (table["tokens"] == "all") & (table["layer"] == 2)
     ].iloc[0]
     mine = tables.scores.query("model == 'encoder' and tokens == 'all' and layer == 2")
-    assert row["score"] == pytest.approx(mine["main_score"].mean())
-    assert row["low"] < row["score"] < row["high"]
+    assert row["value"] == pytest.approx(mine["main_score"].mean())
+    assert row["low"] < row["value"] < row["high"]
     # Tasks lie 0.4 apart in level; what is left after that is taken off is their noise.
     assert row["high"] - row["low"] < 0.05
     best = table[table["best"]].set_index(["model", "tokens"])["layer"]
@@ -400,7 +429,7 @@ def test_the_interval_of_a_mean_score_is_as_wide_as_its_formula() -> None:
     rng = np.random.default_rng(5)
     n_tasks, n_layers = 40, 3
     values = rng.uniform(0.3, 0.6, (n_tasks, 1)) + rng.normal(0, 0.03, (n_tasks, n_layers))
-    wide = StudySettings.from_dict({"kind": "score_by_depth", "resamples": 20_000})
+    wide = made(kind="score_by_depth", resamples=20_000)
     table = mean_scores(tidy_scores(values), wide)
     within = values - values.mean(axis=1, keepdims=True)
     spread_of_mean = np.sqrt(within.var(axis=0) * n_layers / (n_layers - 1) / n_tasks)
@@ -411,7 +440,7 @@ def test_the_interval_of_a_mean_score_is_as_wide_as_its_formula() -> None:
 
 
 def test_the_evaluators_interval_is_of_a_task_with_one_subset() -> None:
-    plain = StudySettings.from_dict({"kind": "score_by_depth"})
+    plain = made(kind="score_by_depth")
     scores = tidy_scores(np.array([[0.2, 0.4, 0.3]]))
     scores = scores.assign(score_low=scores["main_score"] - 0.1, score_high=0.9)
     table = mean_scores(scores, plain)
@@ -443,13 +472,16 @@ def test_the_association_is_of_what_is_drawn(tables: Tables) -> None:
     from layerwise.association.measures import distance_correlation
 
     table = study("metric_vs_score", tables, models=["encoder"]).table
-    for _, panel in table.groupby(["model", "tokens", "curve"]):
+    for _, panel in table.groupby(["model", "tokens", "y"]):
         assert panel["association"].iloc[0] == pytest.approx(
             distance_correlation(panel["value"], panel["score"]), abs=1e-9
         )
-    some = study("metric_vs_score", tables, tasks=["task0", "task1"], models=["nano"]).table
+    two = associated(tables, tasks=["task0", "task1"])
+    with pytest.raises(LayerwiseError, match="are over 5 tasks, and this study draws 2"):
+        study("metric_vs_score", tables, tasks=["task0", "task1"], models=["nano"])
+    some = study("metric_vs_score", two, tasks=["task0", "task1"], models=["nano"]).table
     assert set(some["n_tasks"]) == {2}
-    panel = some[(some["curve"] == 0) & (some["tokens"] == "all")]
+    panel = some[(some["y"] == 1) & (some["tokens"] == "all")]
     assert panel["association"].iloc[0] == pytest.approx(
         distance_correlation(panel["value"], panel["score"]), abs=1e-9
     )
@@ -464,9 +496,10 @@ def test_the_association_is_of_the_points_where_own_texts_lack_layers() -> None:
     )
     own = {f"t{i}": f"task{i}" for i in range(3)}
     metrics = metrics[~((metrics["corpus"] == "t1") & (metrics["layer"].isin([4, 5])))]
+    both = Tables(metrics=metrics, scores=tidy_scores(rng.random((3, 9))))
     drawn = study(
-        "metric_vs_score", Tables(metrics=metrics, scores=tidy_scores(rng.random((3, 9)))),
-        metrics=["curvature"], measure="spearman", own_texts=own,
+        "metric_vs_score", associated(both, own_texts=own), metrics=["curvature"],
+        measure="spearman", own_texts=own, corpora=["task texts"],
     )  # fmt: skip
     assert len(drawn.table) == 9
     assert set(drawn.table["n_tasks"]) == {2}
@@ -477,13 +510,14 @@ def test_the_association_is_of_the_points_where_own_texts_lack_layers() -> None:
 
 def test_panels_tell_the_interval_of_their_association(tables: Tables) -> None:
     drawn = study("metric_vs_score", tables, models=["nano"], tokens=["all"], measure="spearman")
-    for axis, (_, panel) in zip(drawn.figure.axes, drawn.table.groupby("curve"), strict=False):
+    for axis, (_, panel) in zip(drawn.figure.axes, drawn.table.groupby("y"), strict=False):
         row = panel.iloc[0]
         ends = ("association", "association_low", "association_high")
         value, low, high = (f"{row[e]:.2f}".replace("-", "−") for e in ends)
         assert axis.get_title("left").startswith(f"ρ = {value} [{low}, {high}]\np ")
     assert "95 % bootstrap interval over tasks in square brackets" in drawn.caption
-    alone = study("metric_vs_score", tables, models=["nano"], tokens=["all"], tasks=["task0"])
+    one = associated(tables, tasks=["task0"])
+    alone = study("metric_vs_score", one, models=["nano"], tokens=["all"], tasks=["task0"])
     assert "[" not in alone.figure.axes[0].get_title("left")
     assert "square brackets" not in alone.caption
 
@@ -528,12 +562,12 @@ def test_comparison_by_corpus(tables: Tables) -> None:
     assert tables.metrics is not None
     encoder = tables.metrics[tables.metrics["model"] == "encoder"]
     both = Tables(metrics=pd.concat([encoder, encoder.assign(corpus="repeated")]))
-    with pytest.raises(LayerwiseError, match="several corpora"):
+    with pytest.raises(LayerwiseError, match="several values of corpus: repeated, wikipedia"):
         study("metrics_by_depth", both)
-    drawn = study("metrics_by_depth", both, compare="corpus", tokens=["all"])
+    drawn = study("metrics_by_depth", both, colour="corpus", tokens=["all"])
     labels = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
     assert labels[:2] == ["repeated", "wikipedia"]
-    graded = study("metrics_by_depth", both, compare="corpus", ordered=True, tokens=["all"],
+    graded = study("metrics_by_depth", both, colour="corpus", ordered=True, tokens=["all"],
                    corpora=["wikipedia", "repeated"])  # fmt: skip
     handles = graded.figure.legends[0].legend_handles
     assert [h.get_label() for h in handles[:2]] == ["wikipedia", "repeated"]
@@ -565,34 +599,37 @@ def test_variants_of_metrics(tables: Tables) -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"kind": "score_by_dept"}, "did you mean 'score_by_depth'"),
-        ({"kind": "score_by_depth", "model": ["nano"]}, "did you mean 'models'"),
         ({"kind": "score_by_depth", "models": ["nanoo"]}, "did you mean 'nano'"),
         ({"kind": "score_by_depth", "tasks": ["task9"]}, "the task 'task9'"),
         ({"kind": "score_by_depth", "pooling": "cls"}, "there are mean"),
+        ({"kind": "score_by_depth", "revisions": ["step9"]}, "did you mean 'step64'"),
         ({"kind": "metrics_by_depth", "metrics": ["curvatur"]}, "did you mean 'curvature'"),
-        ({"kind": "metrics_by_depth", "compare": "size"}, "give one of model, corpus"),
-        ({"kind": "metrics_by_depth", "metrics": [{"alpha": 2}]}, "needs a name"),
-        ({"kind": "metrics_over_checkpoints", "models": ["encoder"]}, "two or more revisions"),
-        ({"kind": "model_overview"}, "An overview shows one model"),
-        ({"kind": "metric_vs_score", "measure": "dcorr"}, "did you mean 'dcor'"),
-        ({"kind": "value_distribution", "metrics": ["a", "b"]}, "shows one metric"),
+        ({"kind": "metrics_over_checkpoints", "models": ["encoder"]}, "two or more checkpoints"),
+        ({"kind": "model_overview"}, "would mix several values of model"),
+        ({"kind": "metric_vs_score", "measure": "dcor", "y": ["scores"]}, "needs"),
+        ({"kind": "value_distribution", "metrics": ["curvature", "lidar"]}, "several values of y"),
     ],
 )
 def test_mistakes_are_said(settings: dict[str, Any], words: str, tables: Tables) -> None:
+    prompts = tables.prompts
+    if settings["kind"] == "value_distribution":
+        assert prompts is not None
+        prompts = pd.concat([prompts.assign(metric=m) for m in settings["metrics"]])
+    if "y" in settings:
+        settings = {"kind": "metric_vs_score"}
+        tables = Tables(metrics=tables.metrics, scores=tables.scores)
     with pytest.raises(LayerwiseError, match=words):
-        draw(settings, tables)
+        draw(made(**settings), replace(tables, prompts=prompts))
 
 
 def test_a_missing_table_is_said() -> None:
     with pytest.raises(LayerwiseError, match="needs --scores"):
-        draw({"kind": "score_by_depth"}, Tables())
-    assert set(KINDS) == set(NEEDS)
+        draw(made(kind="score_by_depth"), Tables())
 
 
 def test_importing_the_list_of_kinds_is_cheap() -> None:
     for module, heavy in (
-        ("kinds", ("matplotlib", "pandas")),
+        ("kinds", ("matplotlib", "pandas", "numpy")),
         ("studies", ("seaborn", "dcor", "torch", "sklearn", "diptest")),
     ):
         code = (
@@ -661,24 +698,26 @@ def test_many_metrics_are_wrapped(kind: str, tables: Tables) -> None:
 
 
 def test_all_measures_above_a_panel(tables: Tables) -> None:
-    from layerwise.association.measures import distance_correlation, kendall, spearman
+    from layerwise.association import distance_correlation, kendall, spearman
 
+    assert tables.associations is not None
     drawn = study("metric_vs_score", tables, models=["nano"], tokens=["all"], measure="all")
     check_layout(drawn.figure)
     assert [a.get_title("left").count("\n") for a in drawn.figure.axes[:3]] == [5, 5, 5]
-    for _, panel in drawn.table.groupby("curve"):
+    for _, panel in drawn.table.groupby("y"):
         for suffix, measure in (
             ("", distance_correlation), ("_spearman", spearman), ("_kendall", kendall),
         ):  # fmt: skip
             value = measure(panel["value"], panel["score"])
             assert panel[f"association{suffix}"].iloc[0] == pytest.approx(value, abs=1e-9)
-    with pytest.raises(LayerwiseError, match="no measure"):
-        study("metric_vs_score", tables, measure="most")
+    few = replace(tables, associations=tables.associations.query("measure == 'dcor'"))
+    with pytest.raises(LayerwiseError, match="its associations have dcor; add it to"):
+        study("metric_vs_score", few, measure="kendall")
 
 
 def test_the_best_and_the_last_layer_are_ringed(tables: Tables) -> None:
     drawn = study("metric_vs_score", tables, models=["nano"], tokens=["all"])
-    panel = drawn.table[drawn.table["curve"] == 0].sort_values("depth")
+    panel = drawn.table[drawn.table["y"] == 1].sort_values("depth")
     rings = [x for x in drawn.figure.axes[0].get_lines() if len(np.atleast_1d(x.get_xdata())) == 1]
     found = {x.get_marker(): float(np.ravel(x.get_ydata())[0]) for x in rings}
     assert found == {
@@ -717,7 +756,7 @@ def test_checkpoints_mark_what_the_metric_would_pick(tables: Tables) -> None:
                 x, y = np.ravel(line.get_xdata()), np.ravel(line.get_ydata())
                 found[line.get_markerfacecolor() == "white"].add((float(x[0]), float(y[0])))
         part = drawn.table[drawn.table["metric"] == metric]
-        curves = [c.set_index("depth")["value"] for _, c in part.groupby("step")]
+        curves = [c.set_index("depth")["value"] for _, c in part.groupby("revision")]
         ends = [getattr(c, f"idx{better}")() for c in curves]
         assert found[False] == {(e, c[e]) for c, e in zip(curves, ends, strict=True)}
         assert found[True] == {(1.0, c[1.0]) for c in curves}
@@ -782,13 +821,14 @@ def test_small_helpers() -> None:
     )
 
 
-def test_default_metrics_can_be_replaced() -> None:
-    plain_study = StudySettings.from_dict({"kind": "x", "alpha": 2, "metrics": None})
-    assert plain_study.metrics is None
-    assert plain_study.with_default("lidar").curves[0].alpha == 2
-    named = StudySettings.from_dict({"kind": "x", "metrics": ["dime"], "protocol": "reference"})
-    assert named.with_default("lidar").curves[0].metric == "dime"
-    assert named.curves[0].protocol == "reference"
+def test_metrics_take_the_studys_variant_unless_they_name_one() -> None:
+    plain_study = made(kind="metrics_by_depth", alpha=2)
+    names = [m.metric for m in plain_study.curves or ()]
+    assert names == ["prompt_entropy", "curvature", "infonce"]
+    assert {m.alpha for m in plain_study.curves or ()} == {2}
+    named = made(kind="curves", metrics=["dime", {"metric": "lidar", "protocol": "paper"}],
+                 protocol="reference")  # fmt: skip
+    assert [m.protocol for m in named.curves or ()] == ["reference", "paper"]
 
 
 @pytest.mark.slow
@@ -806,10 +846,9 @@ def test_default_metrics_can_be_replaced() -> None:
     ],
 )
 def test_published_tables_can_be_drawn(kind: str, settings: dict[str, Any]) -> None:
-    tables = Tables(
-        metrics=published_metrics(read_table(PUBLISHED / "metrics.csv.gz")),
-        scores=published_scores(read_table(PUBLISHED / "mteb_scores.csv.gz")),
-    )
+    metrics = published_metrics(read_table(PUBLISHED / "metrics.csv.gz"))
+    scores = published_scores(read_table(PUBLISHED / "mteb_scores.csv.gz"))
+    tables = associated(Tables(metrics[metrics["corpus"] == "wikitext"], scores=scores))
     if kind.startswith("metric"):
         settings = {**settings, "metrics": ["prompt_entropy", "lidar", "infonce"]}
     drawn = study(kind, tables, protocol="reference", **settings)
@@ -818,33 +857,6 @@ def test_published_tables_can_be_drawn(kind: str, settings: dict[str, Any]) -> N
         best = drawn.table[drawn.table["best"]].set_index("model")
         assert best["layer"].to_dict() == {"Pythia-14m": 0, "Pythia-70m": 0, "Pythia-160m": 8}
         assert "3 of 3" in drawn.title
-
-
-def test_script(tables: Tables, tmp_path: Path) -> None:
-    assert tables.scores is not None
-    tables.scores.to_parquet(tmp_path / "s.parquet")
-    out = {s: tmp_path / f"out.{s}" for s in ("png", "pdf", "csv", "rst", "json")}
-
-    def run(*more: object) -> subprocess.CompletedProcess[str]:
-        command = [
-            sys.executable, ROOT / "scripts" / "draw_study.py", "--study", "depth",
-            "--png", out["png"], "--pdf", out["pdf"], "--csv", out["csv"],
-            "--caption", out["rst"], "--caption-json", out["json"], *more,
-        ]  # fmt: skip
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.run(
-            [str(c) for c in command], capture_output=True, text=True, env=environment, check=False
-        )
-
-    done = run("--settings", '{"kind": "score_by_depth"}', "--scores", tmp_path / "s.parquet")
-    assert done.returncode == 0, done.stderr
-    assert all(p.stat().st_size > 200 for p in out.values())
-    assert json.loads(out["json"].read_text())["title"] in done.stderr
-    assert len(pd.read_csv(out["csv"])) == 2 * sum(LAYERS.values())
-    broken = run("--settings", '{"kind": "score_by_depth"}')
-    assert broken.returncode == 1
-    assert "needs --scores" in broken.stderr
-    assert "Traceback" not in broken.stderr
 
 
 def test_metrics_against_n_say_which_are_not_settled() -> None:

@@ -251,12 +251,16 @@ def test_xarray_reads_a_sublayer(tmp_path: Path) -> None:
         loaded, corpus="c", prompts=list("abcdef"), views=[TEXTS],
         settings=ExtractSettings(sublayers=("mlp",)), target=path, attributes={},
     )  # fmt: skip
+    at = {"protocol": "paper", "tokens": "all", "layer": 2, "prompt": "d"}
     with xarray.open_dataset(path, engine="h5netcdf", group="sublayers/mlp") as data:
-        assert data["layer"].values.tolist() == [1, 2, 3]
         assert data["pooled"].dims == ("protocol", "tokens", "layer", "view", "prompt", "hidden")
-        value = data["curvature"].sel(layer=2)[0, 0, 3]
-        with Activations(path, sublayer="mlp") as file:
-            assert float(value) == file.curvature("paper", "all", 2)[3]
+        value = data["curvature"].sel(at)
+        assert np.isnan(data["spectrum"].sel(layer=0)).all()
+    with xarray.open_datatree(path, engine="h5netcdf") as tree:
+        assert float(tree["sublayers/mlp/curvature"].sel(at)) == float(value)
+        assert float(tree["curvature"].sel(at)) != float(value)
+    with Activations(path, sublayer="mlp") as file:
+        assert float(value) == file.curvature("paper", "all", 2)[3]
 
 
 def test_shared_blocks_are_refused_in_a_sentence() -> None:

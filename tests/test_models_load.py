@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import errno
 import json
 import logging
@@ -37,6 +38,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import (
     FolderAdapter,
     FolderSource,
+    HubAdapter,
     HubSource,
     Model,
     PackageSource,
@@ -45,6 +47,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.models import checkpoints, devices, revisions, weights
 from layerwise.models.gguf import convert
 from layerwise.models.load import LoadedModel, load
+from layerwise.models.probe import probe
 from layerwise.models.source import Location, locate, package_folder
 from layerwise.tasks.layout import Reading
 
@@ -255,6 +258,32 @@ def test_patterns_give_modules_a_rank_and_a_scale_of_their_own(
         torch.testing.assert_close(merged.model.get_submodule(name).weight, expected)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"target_modules": ["up_proj", "q_proj"], "layers_to_transform": [0, 1]},
+        {"target_modules": ["model.layers.1.mlp.up_proj", "layers.0.self_attn.q_proj"]},
+        {"target_modules": "(a+)+$"},
+        {"target_modules": ["up_proj"], "exclude_modules": "(a+)+$"},
+    ],
+)
+def test_the_modules_meant_are_those_of_the_file(
+    llama: Path, tmp_path: Path, config: dict[str, Any]
+) -> None:
+    modules = SHAPES
+    if "layers_to_transform" in config:
+        modules = {name.replace("1", n): s for name, s in SHAPES.items() for n in "01"}
+        modules |= {Q.replace("0", n): (32, 32) for n in "01"}
+    tensors = adapter(tmp_path / "a", modules, **config)
+    base, merged = (
+        loaded(llama, adapters=a) for a in ((), (FolderAdapter(folder=str(tmp_path / "a")),))
+    )
+    for name in modules:
+        b, a = (tensors[f"base_model.model.{name}.lora_{x}.weight"] for x in "BA")
+        expected = base.model.get_submodule(name).weight + 2 * b @ a
+        torch.testing.assert_close(merged.model.get_submodule(name).weight, expected)
+
+
 def test_adapters_of_gpt_2s_transposed_layers(tmp_path: Path) -> None:
     folder = tiny.save("gpt2", tmp_path / "m")
     name = "h.1.mlp.c_fc"
@@ -300,6 +329,8 @@ def test_adapters_are_merged_one_after_another(llama: Path, tmp_path: Path) -> N
         ({UP: (48, 32)}, {"modules_to_save": ["norm"]}, "LORA with modules_to_save; accepted"),
         ({UP: (48, 32)}, {"of_tomorrow": 1}, "has the key 'of_tomorrow', which this peft does"),
         ({}, {}, "holds no matrix"),
+        ({UP: (48, 32)}, {"target_modules": ["up_proj"]}, r"layers.0.mlp.up_proj.*shape None"),
+        ({UP: (48, 32)}, {"target_modules": ["down"]}, "does not fit LlamaModel"),
     ],
 )
 def test_adapters_that_do_not_fit_are_refused(
@@ -629,45 +660,16 @@ def test_lock_files_are_open_to_every_user_whatever_the_umask(shared_folder: Pat
         assert index == 0
 
 
-@pytest.mark.parametrize("of_the_file", [0o644, 0o444])
-def test_a_lock_file_that_others_may_only_read_locks_as_any(
+@pytest.mark.parametrize("of_the_file", [0, 0o444, 0o644])
+def test_a_lock_file_that_others_may_not_write_is_named(
     shared_folder: Path, of_the_file: int
 ) -> None:
     path = shared_folder / "layerwise-gpu-gpu-a.lock"
     path.touch()
     path.chmod(of_the_file)
-    with another_user(shared_folder) as index:
-        assert index == 0
-        assert devices.claim(["gpu-a", "gpu-c"], folder=shared_folder).device.index == 1
-    held = devices.claim(["gpu-a"], folder=shared_folder)
-    with another_user(shared_folder) as index:
-        assert index == 1
-    held.release()
-    assert mode(path) == of_the_file
-
-
-def test_a_lock_file_that_others_may_not_read_is_named(shared_folder: Path) -> None:
-    path = shared_folder / "layerwise-gpu-gpu-a.lock"
-    path.touch()
-    path.chmod(0)
     with another_user(shared_folder) as said:
         assert f"The lock file {path} of a GPU may not be opened (Permission denied)" in str(said)
-        assert f"chmod a+r {path}" in str(said)
-
-
-def test_a_lock_file_that_another_job_makes_meanwhile_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real = os.open
-    path = tmp_path / "layerwise-gpu-gpu-a.lock"
-
-    def late(name: Path, flags: int, *rest: int) -> int:
-        if flags & os.O_EXCL and not path.exists():
-            os.close(real(path, os.O_CREAT, 0o644))
-        return real(name, flags, *rest)
-
-    monkeypatch.setattr(devices.os, "open", late)
-    assert devices.claim(["gpu-a"], folder=tmp_path).device.index == 0
+        assert f"chmod a+rw {path}" in str(said)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -701,6 +703,11 @@ def test_code_of_the_models_own_is_not_run(llama: Path, tmp_path: Path) -> None:
     assert not ran.exists()
 
 
+def changed(folder: Path, name: str, **changes: Any) -> None:
+    path = folder / name
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
 def without(name: str) -> Callable[[Path], object]:
     return lambda folder: (folder / name).unlink()
 
@@ -712,6 +719,14 @@ def without(name: str) -> Callable[[Path], object]:
         (without("model.safetensors"), "has no weights as safetensors, and pickle"),
         (lambda f: (f / "model.safetensors").write_bytes(b"x"), "safetensors file is damaged"),
         (lambda f: (f / "config.json").write_text("{"), "not a valid JSON"),
+        (lambda f: changed(f, "config.json", num_hidden_layers=2), r"says 2 blocks.*layers\.2\."),
+        (lambda f: changed(f, "config.json", num_hidden_layers=4), r"weights lack layers\.3\."),
+        (lambda f: changed(f, "config.json", hidden_size=64), r"has the shape .* by its config"),
+        (lambda f: [p.unlink() for p in f.glob("tokenizer*")], "has no tokenizer that knows any"),
+        (
+            lambda f: changed(f, "tokenizer_config.json", model_max_length="long"),
+            "transformers cannot make a model of its files",
+        ),
     ],
 )
 def test_broken_folders(
@@ -724,6 +739,124 @@ def test_broken_folders(
         loaded(folder)
     assert str(caught.value).startswith("Model 'm' at 'main': ")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+def test_a_tokenizer_made_up_for_want_of_files_is_refused(family: str, tmp_path: Path) -> None:
+    folder = tiny.save(family, tmp_path / "m")
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    with pytest.raises(LayerwiseError, match=r"m has no tokenizer that knows any text; put"):
+        loaded(folder)
+
+
+@pytest.mark.parametrize("longest", [-5, 0, True])
+def test_a_longest_input_that_cannot_be_is_refused(
+    llama: Path, tmp_path: Path, longest: object
+) -> None:
+    folder = tmp_path / "m"
+    shutil.copytree(llama, folder)
+    changed(folder, "tokenizer_config.json", model_max_length=longest)
+    with pytest.raises(LayerwiseError, match=r"m says that model_max_length is .*accepted is"):
+        loaded(folder)
+
+
+def test_mpts_longest_input_is_known(tmp_path: Path) -> None:
+    model = loaded(tiny.save("mpt", tmp_path / "m"))
+    assert model.max_length == 256
+    (ids,), (n_cut,) = model.tokenize([tiny.SENTENCE * 9])
+    assert len(ids) == 256
+    assert n_cut > 0
+
+
+class Wrong(torch.nn.Module):
+    """A block that does something no block does."""
+
+    def __init__(self, block: torch.nn.Module, how: str) -> None:
+        super().__init__()
+        self.block, self.how = block, how
+
+    def forward(self, states: torch.Tensor, **rest: Any) -> torch.Tensor:
+        if self.how == "fails":
+            raise TypeError("pixel_values are missing")
+        out = self.block(states, **rest)
+        return out.flatten(0, 1) if self.how == "flat" else out
+
+
+@pytest.mark.parametrize(
+    ("how", "match"),
+    [
+        ("flat", r"states of the shapes .*\(10, 32\)\] for 2 prompts of 5 tokens"),
+        ("fails", r"does not run on token ids alone \(TypeError: pixel_values are missing\)"),
+        ("skipped", r"does not run its 3 blocks one after another.*\[0, 1, 3\]"),
+        ("twice", r"does not run its 3 blocks one after another.*\[0, 1, 0, 1, 2, 3\]"),
+    ],
+)
+def test_models_whose_layers_cannot_be_read_are_refused(llama: Path, how: str, match: str) -> None:
+    model = loaded(llama)
+    network, blocks = model.model, model.anatomy.blocks
+    if how in ("skipped", "twice"):
+        order = [blocks[0], blocks[2]] if how == "skipped" else [blocks[0], *blocks]
+        network.layers = torch.nn.ModuleList(order)
+        network.config.num_hidden_layers = len(order)
+    else:
+        blocks[2] = Wrong(blocks[2], how)
+    with pytest.raises(LayerwiseError, match=match):
+        probe("m", network, model.anatomy, model.device)
+
+
+def test_a_module_that_only_bears_a_norms_name_is_not_taken_for_it(
+    llama: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = loaded(llama)
+    other = dataclasses.replace(model.anatomy, final_norm=model.anatomy.blocks[0].input_layernorm)
+    assert probe("m", model.model, model.anatomy, model.device).final_norm is not None
+    model.anatomy.blocks[0].input_layernorm.weight.data[:] = 3
+    found = probe("m", model.model, other, model.device)
+    assert found.readouts == ("residual", "output")
+    assert "is not taken for its last norm" in caplog.text
+
+
+def test_a_folder_is_not_taken_for_a_name_on_the_hub(
+    llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(llama, tmp_path / "owner" / "model")
+    entry = Model(source=HubSource(hub="owner/model"))
+    with pytest.raises(LayerwiseError, match=r"hub: 'owner/model' came, but there is a folder"):
+        load("m", entry, "main", device="cpu")
+    with pytest.raises(LayerwiseError, match="there is a folder"):
+        locate(HubAdapter(hub="owner/model"))
+
+
+def test_braces_in_a_folders_name_are_its_own(tmp_path: Path) -> None:
+    (tmp_path / "{x}step3").mkdir()
+    source = FolderSource(folder=str(tmp_path / "{x}{revision}"))
+    assert locate(source, "step3").name == str(tmp_path / "{x}step3")
+
+
+def test_a_package_is_found_without_running_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inner = tmp_path / "weights_of" / "inner"
+    inner.mkdir(parents=True)
+    (tmp_path / "weights_of" / "__init__.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert package_folder("weights_of.inner") == inner
+    with pytest.raises(LayerwiseError, match=r"'weights_of.other' is not installed"):
+        package_folder("weights_of.other")
+
+
+def test_nan_in_float32_is_not_blamed_on_the_type(llama: Path, tmp_path: Path) -> None:
+    model = loaded(llama)
+    model.anatomy.blocks[0].mlp.down_proj.weight[0, 0] = torch.nan
+    for run in (
+        lambda: extracted(model, tmp_path / "a.h5"),
+        lambda: embed(model, TEXTS, lambda *_: None, readings=[Reading()]),
+    ):
+        with pytest.raises(LayerwiseError, match=r"at layer 1 for .* in float32; check") as caught:
+            run()
+        assert "try dtype" not in str(caught.value)
 
 
 class Hub(BaseHTTPRequestHandler):

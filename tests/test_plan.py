@@ -132,7 +132,7 @@ def test_a_local_folder_under_hub_is_hashed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "revision", "words"),
     [
-        ("pythia-nano", "step65", "no 'step65' under models.pythia-nano.revisions in this config (did you mean 'step64'?)"),
+        ("pythia-nano", "step65", "no 'step65' under models.pythia-nano.revisions in this config"),
         ("minilm-l6", "other", "no 'other' under models.minilm-l6.revisions"),
         ("pythia-mano", "step64", "no 'pythia-mano' under models in this config (did you mean"),
     ],

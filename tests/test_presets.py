@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ROOT
+from layerwise.figures.settings import StudySettings
+from layerwise.plan import Plan
 
 from layerwise.config import complete, read_schema
-from layerwise.figures.settings import StudySettings
 from layerwise.metrics.registry import all_metrics
 from layerwise.models.architectures import BLOCK, SUBLAYERS
-from layerwise.plan import Plan
 
 SCHEMA = read_schema(ROOT / "workflow" / "schemas" / "config.schema.yaml")
 

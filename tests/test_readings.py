@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from association_tables import tidy_metrics, tidy_scores
+from layerwise.association.settings import AssociationSettings
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from layerwise.association.best import best_layers
-from layerwise.association.settings import AssociationSettings
 from layerwise.association.table import associate
 from layerwise.errors import LayerwiseError
 from layerwise.figures import style

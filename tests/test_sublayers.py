@@ -11,24 +11,24 @@ import pandas as pd
 import pytest
 import tiny
 from association_tables import tidy_metrics, tidy_scores
+from layerwise.association.settings import AssociationSettings
+from layerwise.metrics.cka import cka
+from layerwise.metrics.entropy import entropy
+from layerwise.metrics.infonce import infonce
+from layerwise.metrics.settings import Settings
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from layerwise.activations.extract import extract
 from layerwise.activations.layout import BLOCK, Activations
 from layerwise.association.choice import choose_layers
 from layerwise.association.recommendation import recommend
-from layerwise.association.settings import AssociationSettings
 from layerwise.association.table import associate
 from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.figures.labels import SUBLAYERS
 from layerwise.figures.studies import KINDS, Tables, draw
 from layerwise.metrics import table
-from layerwise.metrics.cka import cka
-from layerwise.metrics.entropy import entropy
-from layerwise.metrics.infonce import infonce
 from layerwise.metrics.registry import directions
-from layerwise.metrics.settings import Settings
 from layerwise.models.load import load
 
 N = 24

@@ -59,7 +59,9 @@ def fetch_model(model: Model, revision: str) -> dict[str, Any]:
 
 def _hub(source: Any) -> str:
     if not hasattr(source, "hub"):
-        raise LayerwiseError(f"The source {source.plain()} is not on the hub; nothing is to fetch.")
+        raise LayerwiseError(
+            f"The source {source.plain()} is not on the hub; nothing is to fetch."
+        )
     return str(source.hub)
 
 

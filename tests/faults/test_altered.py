@@ -19,12 +19,11 @@ import pytest
 from broken import whole
 from same_values import assert_same
 
+from layerwise import tables
 from layerwise.activations.layout import Activations
-from layerwise.association.tables import read_tables
 from layerwise.corpora.paragraphs import read_paragraphs
 from layerwise.corpora.table import read_prompts
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import storage
 from layerwise.tasks.layout import Embeddings
 from layerwise.tasks.texts import read_texts
 
@@ -60,11 +59,7 @@ def read_embeddings(path: Path) -> dict[str, Any]:
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    return {"table": read_tables([path], "scores")}
-
-
-def read_metrics(path: Path) -> dict[str, Any]:
-    return {"table": storage.read([path])}
+    return {"table": tables.read(path, "scores")}
 
 
 def read_corpus(path: Path) -> dict[str, Any]:
@@ -88,7 +83,7 @@ def read_wikipedia(path: Path) -> dict[str, Any]:
 FILES: dict[str, Callable[[Path], dict[str, Any]]] = {
     "activations/second/step2/mine.h5": read_activations,
     "embeddings/second/step2/LeeNewsSimilarity.h5": read_embeddings,
-    "metrics/second/step2/mine.parquet": read_metrics,
+    "metrics/second/step2/mine.parquet": read_table,
     "scores/second/step2/LeeNewsSimilarity.parquet": read_table,
     "associations/both.parquet": read_table,
     "corpora/mine.parquet": read_corpus,

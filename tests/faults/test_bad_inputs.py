@@ -23,25 +23,27 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from layerwise.metrics.settings import Settings
+from layerwise.plan import Plan
 from safetensors.torch import load_file, save_file
 from test_config import SCHEMA
 from test_workflow import CONFIG
 
+from layerwise import tables
 from layerwise.activations import layout
 from layerwise.activations.extract import Plan as Extraction
 from layerwise.activations.extract import extract
 from layerwise.association.published import published_scores, read_table
-from layerwise.association.tables import read_tables
 from layerwise.config import complete
-from layerwise.corpora.augment import ViewSettings, augment
-from layerwise.corpora.filters import Filters, Sample, from_config, select
+from layerwise.config.base import parse
+from layerwise.config.corpora import FileTexts, Filters, Sample, ViewSettings
+from layerwise.corpora.augment import augment
+from layerwise.corpora.filters import select
 from layerwise.corpora.sources import open_source
 from layerwise.corpora.table import Corpus, read_corpus, write_corpus
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import storage, table
-from layerwise.metrics.settings import Settings
+from layerwise.metrics import table
 from layerwise.models.load import load
-from layerwise.plan import Plan
 from layerwise.tasks import layout as tasks_layout
 from layerwise.tasks.results import read_result
 from layerwise.tasks.texts import read_texts
@@ -152,8 +154,8 @@ TEXTS: list[tuple[str, str, bytes, dict[str, Any], int | str]] = [
     ("half a JSON line", "t.jsonl", b'{"text": "a', {}, "line 1: not JSON"),
     ("another column", "t.jsonl", as_json({"txt": "a"}), {}, "there is no column 'text' (did you mean 'txt'?)"),
     ("no table", "t.parquet", b"hello", {}, "t.parquet is cut off or no parquet file"),
-    ("a spreadsheet", "t.xlsx", b"hello", {}, "ends in '.xlsx'"),
-    ("least over most", "t.txt", lines(WORDS), {"max_tokens": 2, "min_tokens": 5}, "filters.max_tokens is 2"),
+    ("a spreadsheet", "t.xlsx", b"hello", {}, "accepted are files that end in"),
+    ("least over most", "t.txt", lines(WORDS), {"max_tokens": 2, "min_tokens": 5}, "at least min_tokens, which is 5"),
 ]  # fmt: skip
 
 
@@ -172,9 +174,8 @@ def test_texts(
     model = small_model(tmp_path_factory.getbasetemp() / "small")
 
     def run() -> tuple[int, pd.DataFrame]:
-        source = open_source({"file": str(path)})
-        chosen_by = from_config(Filters, {"min_tokens": 0, **filters})
-        chosen = select(source.rows, chosen_by, Sample())
+        rows = open_source(parse(FileTexts, {"file": str(path)}))
+        chosen = select(rows, parse(Filters, {"min_tokens": 0, **filters}), Sample())
         corpus = Corpus("c", chosen.prompt_ids, chosen.texts, chosen.n_tokens)
         write_corpus(tmp_path / "c.parquet", corpus)
         corpus = read_corpus(tmp_path / "c.parquet")
@@ -385,10 +386,10 @@ FILES: list[tuple[str, Callable[[Path, Path], object], Callable[[Path], Any], st
     ("wrong revision", copied("a.h5", revision="step3"), activations, "is about revision 'step3', wanted was 'main'"),
     ("wrong corpus", copied("a.h5", corpus="d"), activations, "is about corpus 'd', wanted was 'c'"),
     ("activations as embeddings", copied("a.h5"), embeddings, "was not written by layerwise as layerwise.embeddings"),
-    ("no metrics table", written(b"hello"), lambda p: storage.read([p]), "is no readable parquet table of metrics"),
-    ("foreign metrics table", foreign_parquet, lambda p: storage.read([p]), "lacks the columns"),
-    ("no score table", written(b""), lambda p: read_tables([p], "scores"), "is no readable parquet table of scores"),
-    ("no score tables at all", lambda p, s: None, lambda p: read_tables([], "scores"), "give at least one parquet file"),
+    ("no metrics table", written(b"hello"), lambda p: tables.read(p, "metrics", table.COLUMNS), "is no readable parquet table of metrics"),
+    ("foreign metrics table", foreign_parquet, lambda p: tables.read(p, "metrics", table.COLUMNS), "lacks the columns"),
+    ("no score table", written(b""), lambda p: tables.read(p, "scores"), "is no readable parquet table of scores"),
+    ("no score tables at all", lambda p, s: None, lambda p: tables.read([], "scores"), "give at least one parquet file"),
     ("foreign corpus", foreign_parquet, read_corpus, "was not written by layerwise as layerwise.corpus"),
     ("foreign list of texts", foreign_parquet, read_texts, "was not written by layerwise as"),
     ("foreign published table", foreign_csv, lambda p: published_scores(read_table(p.rename(p.with_suffix(".csv")))), "column"),

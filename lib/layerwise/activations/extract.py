@@ -77,7 +77,7 @@ def extract(
     )
     kinds = len(settings.protocols) * len(settings.tokens)
     per_layer = kinds * (hidden * 4 + (rank * 8 if settings.spectra else 0))
-    per_prompt = per_layer * (n_layers + len(inner) * (n_layers - 1))
+    per_prompt = per_layer * n_layers * (1 + len(inner))
     window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
     with (
         layout.create(

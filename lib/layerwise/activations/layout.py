@@ -26,9 +26,11 @@ spectrum              protocol, tokens, layer, prompt, rank      eigenvalues of 
                                                                  (``reference``: of the clamped
                                                                  Gram matrix, signed)
 curvature             protocol, tokens, layer, prompt            radians; NaN where there is none
-curvature_angles      protocol, tokens, layer, prompt            number of angles in that mean
+curvature_angles      protocol, tokens, layer, prompt            angles in that mean: a repeated
+                                                                 state has none
 n_tokens              tokens, layer, view, prompt                tokens that count
-states                layer, state, hidden                       states as the model gave them
+states                layer, state, hidden                       states as the model gave them,
+                                                                 for a reader's own analyses
 state_prompt          state                                      which prompt (index) a state is of
 n_cut                 view, prompt                               tokens cut off at the model's
                                                                  longest length
@@ -39,8 +41,13 @@ and ``curvature_angles`` are there if the extraction was asked for them.
 
 Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
 `layerwise.models.architectures`) that hold ``pooled``, ``spectrum``, ``curvature``,
-``curvature_angles`` and ``n_tokens`` as above, over a ``layer`` of their own: 1 to L, since the
-embedding output has no parts. The arrays above are those of the sublayer ``block``.
+``curvature_angles`` and ``n_tokens`` as above, with the scales they need. The embedding output has
+no parts: at layer 0 they are NaN, and the counts 0. The arrays above are those of the sublayer
+``block``.
+
+What ``layer`` L holds follows from the attribute ``readout``: the stream after the last block
+(``residual``), its last norm applied as to every layer (``final_norm``), or what the model hands
+its users (``output``).
 """
 
 from __future__ import annotations
@@ -58,7 +65,7 @@ from layerwise import hdf5
 from layerwise.errors import LayerwiseError, closest
 
 SCHEMA = "layerwise.activations"
-VERSION = 2
+VERSION = 3
 
 BLOCK = "block"
 GROUP = "sublayers"
@@ -113,7 +120,10 @@ def create(
         _add_measured(file, spectra=spectra, curvature=curvature)
         for name in sublayers:
             group = file.create_group(f"{GROUP}/{name}")
-            hdf5.add_scale(group, "layer", np.arange(1, n_layers))
+            # The same scales under a second name, so that a group opened alone has them.
+            for scale in ("protocol", "tokens", "layer", "view", "prompt", "hidden", "rank"):
+                if scale in file:
+                    group[scale] = file[scale]
             _add_measured(group, spectra=spectra, curvature=curvature)
         hdf5.add_array(
             file, "states", ("layer", "state", "hidden"), "f4", unit="activation",
@@ -241,7 +251,7 @@ class Activations:
         return self.protocols.index(protocol), self.tokens.index(tokens), self._level(layer)
 
     def _level(self, layer: int) -> int:
-        return self.layers.index(layer)
+        return self.layers[self.layers.index(layer)]
 
     def _array(self, name: str, key: str) -> h5py.Dataset:
         if name not in self._group:

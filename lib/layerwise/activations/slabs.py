@@ -50,9 +50,7 @@ class Slab:
         n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
         self.arrays: dict[str, dict[str, Array]] = {}
         for sublayer in (BLOCK, *sublayers):
-            # A sublayer is of a block: the embedding output has none.
-            levels = n_layers if sublayer == BLOCK else n_layers - 1
-            shape = (len(needs.protocols), len(needs.tokens), levels, len(part))
+            shape = (len(needs.protocols), len(needs.tokens), n_layers, len(part))
             made = {
                 "pooled": np.full((*shape, hidden), np.nan, np.float32),
                 "n_tokens": np.zeros(shape[1:], np.int32),
@@ -62,6 +60,9 @@ class Slab:
             if self.needs.curvature:
                 made["curvature"] = np.full(shape, np.nan)
                 made["curvature_angles"] = np.zeros(shape, np.int32)
+            if sublayer != BLOCK and "spectrum" in made:
+                # A sublayer is of a block: the embedding output has none.
+                made["spectrum"][:, :, 0] = np.nan
             self.arrays[sublayer] = made
         self.states: dict[tuple[int, int], Array] = {}
 
@@ -120,16 +121,15 @@ class Batch:
         self._decompose()
         for sublayer, layer, reduced in self.reduced:
             arrays = self.slab.arrays[sublayer]
-            level = layer if sublayer == BLOCK else layer - 1
             for name, values in reduced.arrays.items():
                 found = values.cpu().numpy()
                 into = arrays[name]
                 if name == "n_tokens":
-                    into[:, level, self.rows] = found
+                    into[:, layer, self.rows] = found
                 elif name == "spectrum":
-                    into[:, :, level, self.rows, : found.shape[-1]] = found
+                    into[:, :, layer, self.rows, : found.shape[-1]] = found
                 else:
-                    into[:, :, level, self.rows] = found
+                    into[:, :, layer, self.rows] = found
         for key, states in self.states.items():
             self.slab.states[key] = states.cpu().numpy()
 

@@ -54,9 +54,10 @@ CONSENSUS_OF = frozenset(
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "direction", "spearman", "spearman_low", "spearman_high", "layer", "depth", "score", "best_layer", "best_score", "regret",
-    "regret_low", "regret_high", "last_score", "gain_over_last", "gain_low", "gain_high",
-    "middle_score", "gain_over_middle", "n_layers", "n_tasks",
+    "pooling", "task_type", "direction", "spearman", "spearman_low", "spearman_high", "layer",
+    "depth", "score", "best_layer", "best_score", "regret", "regret_low", "regret_high",
+    "last_score", "gain_over_last", "gain_low", "gain_high", "middle_score", "gain_over_middle",
+    "n_layers", "n_tasks",
 )  # fmt: skip
 
 
@@ -156,12 +157,14 @@ def choose_layers(
     DataFrame with the columns of `COLUMNS`. Scores in [0, 1]; regret = best score - score, >= 0;
     gains are differences of scores. `regret_low` to `gain_high` are 95 % bootstrap intervals over
     tasks, null for a single task; that of the regret is of the difference to the layer that is
-    best over all tasks, so it goes below 0 where the two cannot be told apart. `direction` is
-    the end that was picked; `spearman`, the rank correlation of metric and mean score over layers with a
-    95 % bootstrap interval over tasks, has the sign that the scores would have picked (null where
-    the metric is constant or known at fewer than four layers). Baselines have the
-    protocol ``baseline``. Where the last layer has no score, there is no baseline `LAST`, and
-    `last_score` and all gains over it are null.
+    best over all tasks, so it goes below 0 where the two cannot be told apart.
+
+    `direction` is the end that was picked. `spearman` is the rank correlation of metric and mean
+    score over layers, with a 95 % bootstrap interval over tasks: its sign is the end that the
+    scores speak for. It is null where the metric is constant or known at fewer than four layers.
+
+    Baselines have the protocol ``baseline``. Where the last layer has no score, there is no
+    baseline `LAST`, and `last_score` and all gains over it are null.
 
     Raises
     ------
@@ -229,7 +232,7 @@ def _signs(
 
 def _key(variant: Mapping[str, object] | pd.Series[Any]) -> tuple[object, ...]:
     values = [variant[c] for c in VARIANT]
-    return tuple(None if v is None or v != v else v for v in values)  # noqa: PLR0124
+    return tuple(None if v is None or v != v else v for v in values)
 
 
 def _with_sign(

@@ -30,7 +30,9 @@ class Config(Section):
     """What a run does. Every key but `studies` has a default; studies of one's own models need
     `models` too."""
 
-    results: str = Field("results", min_length=1, description="Folder that everything is written to.")
+    results: str = Field(
+        "results", min_length=1, description="Folder that everything is written to."
+    )
     libraries: Literal["note", "rerun"] = Field(
         "note",
         description="What becomes of files that were made by other versions of the libraries "

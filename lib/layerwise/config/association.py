@@ -56,7 +56,8 @@ class AssociationSettings(Section):
         "middle'.",
     )
     pooled: bool = Field(
-        default=True, description="Whether to add rows pooled over models, the model being a block."
+        default=True,
+        description="Whether to add rows pooled over models, the model being a block.",
     )
     own_texts: dict[str, str] = Field(
         default_factory=dict,

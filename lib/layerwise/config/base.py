@@ -1,7 +1,7 @@
 """What every section of the config has in common: strict types, finite numbers, known keys.
 
-A section is a pydantic model. It is read once, from the YAML of the config, and handed on as it is:
-no part of layerwise takes settings as a dictionary.
+A section is a pydantic model. It is read once, from the YAML of the config, and handed on as it
+is: no part of layerwise takes settings as a dictionary.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ def _plain_alpha(value: float) -> float | str:
     return "inf" if math.isinf(value) else value
 
 
-Name = Annotated[
-    str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME})
-]
+Name = Annotated[str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME})]
 """A name of a model, revision, corpus, task or study."""
 
 Count = Annotated[int, Field(ge=0, le=LARGEST)]
@@ -128,11 +126,13 @@ def parse(kind: type[S], given: Any, where: str = "") -> S:
     try:
         text = json.dumps(given)
     except (TypeError, ValueError, RecursionError) as error:
-        raise LayerwiseError(f"{where or 'The config'} holds what no config can: {error}.") from error
+        raise LayerwiseError(
+            f"{where or 'The config'} holds what no config can: {error}."
+        ) from error
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:
-        raise LayerwiseError(explain(kind, error, given, where)) from None
+        raise LayerwiseError(explain(kind, error, where)) from None
 
 
 def show(value: Any) -> str:

@@ -13,6 +13,7 @@ from layerwise.config.studies import check as check_study
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.kinds import needs
 from layerwise.metrics.registry import all_metrics
+from layerwise.models.revisions import step_of
 from layerwise.paths import encode
 from layerwise.tasks.names import PAPER, QUICKSTART
 
@@ -90,13 +91,22 @@ def _names(config: Config) -> None:
             raise LayerwiseError(
                 f"corpora: {corpus!r} cannot be a name, since files of its own end so; rename it."
             )
+    for model in set(config.nano) & set(config.models):
+        for revision in config.models[model].revisions:
+            last = config.nano[model].train_steps
+            step = step_of(revision)
+            if step is None or step > last:
+                raise LayerwiseError(
+                    f"models.{model}.revisions: {revision!r} came; accepted are step0 to "
+                    f"step{last}, since nano.{model} is trained for {last} steps."
+                )
     rules: dict[str, str] = {}
     for model in config.nano:
         rule = re.sub(r"\W", "_", model)
         if rule in rules:
             raise LayerwiseError(
-                f"nano: {rules[rule]!r} and {model!r} differ by punctuation alone, and their rules "
-                "would have one name; rename one."
+                f"nano: {rules[rule]!r} and {model!r} differ by punctuation alone, and their "
+                "rules would have one name; rename one."
             )
         rules[rule] = model
 
@@ -108,8 +118,10 @@ def _references(config: Config) -> Iterator[tuple[str, str, list[str]]]:
             yield f"studies.{study}.published", entry.published, list(config.published)
             continue
         for key, known in (
-            ("models", models), ("corpora", [*config.corpora, OWN_TEXTS]), ("tasks", list(config.tasks)),
-        ):  # fmt: skip
+            ("models", models),
+            ("corpora", [*config.corpora, OWN_TEXTS]),
+            ("tasks", list(config.tasks)),
+        ):
             for name in getattr(entry, key) or ():
                 yield f"studies.{study}.{key}", name, known
         if isinstance(entry.revisions, tuple):

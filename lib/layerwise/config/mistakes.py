@@ -64,13 +64,12 @@ class Problem:
         return str(self.error["type"])
 
 
-def explain(kind: type[BaseModel], error: ValidationError, given: Any, where: str) -> str:
+def explain(kind: type[BaseModel], error: ValidationError, where: str) -> str:
     """The most telling of the mistakes that pydantic found, in one line.
 
     Parameters
     ----------
     kind : the section's model
-    given : what was read
     where : the section's place in the config; empty for the whole
     """
     problems = [_place(kind, e) for e in error.errors(include_url=False)]
@@ -102,11 +101,11 @@ def _sentence(problem: Problem, path: str, same: list[Problem]) -> str:
     came, context = problem.error.get("input"), problem.error.get("ctx", {})
     about = f" ({problem.about.rstrip('.')})" if problem.about else ""
     if problem.kind == "extra_forbidden":
-        *parents, unknown = path.split(".") if not problem.path else (path, problem.path[-1])
+        unknown = problem.path[-1]
         place = path.removesuffix(problem.path[-1]).rstrip(".") or "the config"
         known = list(problem.owner.model_fields) if problem.owner else []
         return (
-            f"{place}: unknown key {unknown!r}{closest(str(unknown), known)}; "
+            f"{place}: unknown key {unknown!r}{closest(unknown, known)}; "
             f"accepted are {', '.join(known)}."
         )
     if problem.kind == "missing":

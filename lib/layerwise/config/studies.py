@@ -47,8 +47,12 @@ class MetricChoice(Section):
     protocol: Protocol | None = Field(
         default=None, description="Formulas as printed (paper), or as the released code has them."
     )
-    alpha: Alpha | None = Field(default=None, description="Order of the entropy; inf for infinity.")
-    normalization: Normalization | None = Field(default=None, description="Normalisation of the entropy.")
+    alpha: Alpha | None = Field(
+        default=None, description="Order of the entropy; inf for infinity."
+    )
+    normalization: Normalization | None = Field(
+        default=None, description="Normalisation of the entropy."
+    )
     direction: Direction | None = Field(
         default=None,
         description="1 if higher is better, -1 if lower, in this study; by default what "
@@ -65,15 +69,17 @@ class Study(Section):
         + "."
     )
     published: Name | None = Field(
-        default=None, description="Draw these published tables, in place of the config's own models."
+        default=None,
+        description="Draw these published tables, in place of the config's own models.",
     )
     models: SomeOf[Name] | None = Field(
-        default=None, description="Models, in the order of the panels; null for all that the config has."
+        default=None,
+        description="Models, in the order of the panels; null for all that the config has.",
     )
     revisions: Literal["last", "all"] | SomeOf[Name] | None = Field(
         default=None,
-        description="Checkpoints: last, all, or a list; null for the last of each model, or all in "
-        "studies of checkpoints. The order is that of the models' own lists.",
+        description="Checkpoints: last, all, or a list; null for the last of each model, or all "
+        "in studies of checkpoints. The order is that of the models' own lists.",
     )
     corpora: SomeOf[Name] | None = Field(
         default=None,
@@ -85,7 +91,8 @@ class Study(Section):
         default=None, description="Tasks that the mean score is over; null for all of the config."
     )
     task_types: SomeOf[str] | None = Field(
-        default=None, description="Task types that the mean score is over, such as STS; null for all."
+        default=None,
+        description="Task types that the mean score is over, such as STS; null for all.",
     )
     tokens: SomeOf[Tokens] | None = Field(
         default=None, description="Token choices to show; null for all that were extracted."
@@ -116,8 +123,8 @@ class Study(Section):
     )
     alpha: Alpha | SomeOf[Alpha] | None = Field(
         default=None,
-        description="Alpha of the metrics given by name alone; null for 1, or the only one that is "
-        "computed. Metrics without an alpha are drawn whatever it is.",
+        description="Alpha of the metrics given by name alone; null for 1, or the only one that "
+        "is computed. Metrics without an alpha are drawn whatever it is.",
     )
     normalization: Normalization | SomeOf[Normalization] | None = Field(
         default=None, description="Normalisation of the metrics given by name alone; null for raw."
@@ -128,7 +135,9 @@ class Study(Section):
         "one), or drawn by association_strength; null for the first of association.measures.",
     )
     row: Role = Field(default=None, description="Dimension, or dimensions, of the rows of panels.")
-    column: Role = Field(default=None, description="Dimension, or dimensions, of the columns of panels.")
+    column: Role = Field(
+        default=None, description="Dimension, or dimensions, of the columns of panels."
+    )
     colour: Role = Field(default=None, description="Dimension, or dimensions, that colours mean.")
     dashes: Role = Field(default=None, description="Dimension, or dimensions, that dashes mean.")
     ordered: bool = Field(
@@ -137,7 +146,8 @@ class Study(Section):
         "larger, and gets an ordered scale; checkpoints and alphas always do.",
     )
     resamples: Count = Field(
-        default=1000, description="Bootstrap samples of the tasks, for the intervals of mean scores."
+        default=1000,
+        description="Bootstrap samples of the tasks, for the intervals of mean scores.",
     )
     seed: Seed = Field(default=0, description="Seed of that bootstrap.")
 
@@ -296,8 +306,9 @@ def _among(what: str, wanted: Any, there: Iterable[Any] | None) -> None:
     names = list(there)
     for name in several(wanted):
         if name not in names:
+            near = closest(name, names) if isinstance(name, str) else ""
             raise LayerwiseError(
-                f"This study asks for the {what} {_said(name)}{closest(str(name), map(str, names))}"
+                f"This study asks for the {what} {_said(name)}{near}"
                 f", and the config has {_listed(names) or 'none'}."
             )
 
@@ -308,8 +319,8 @@ def _dimensions(study: Study, known: Known) -> None:
         for name in dimensions:
             if name not in there:
                 raise LayerwiseError(
-                    f"There is no dimension {name!r}{closest(name, there)} to be the {role}; there "
-                    f"are {', '.join(there)}."
+                    f"There is no dimension {name!r}{closest(name, there)} to be the {role}; "
+                    f"there are {', '.join(there)}."
                 )
 
 
@@ -344,13 +355,13 @@ def _of_metrics(study: Study, known: Known) -> dict[str, tuple[Any, ...]]:
     if OWN_TEXTS in corpora:
         if study.kind not in ("metric_vs_score", "layer_choice", "association_strength"):
             raise LayerwiseError(
-                f"{OWN_TEXTS!r} sets each task against the metrics on its own texts, which a study "
-                f"of kind {study.kind} does not; name corpora."
+                f"{OWN_TEXTS!r} sets each task against the metrics on its own texts, which a "
+                f"study of kind {study.kind} does not; name corpora."
             )
         if not known.own_texts:
             raise LayerwiseError(
-                f"This study asks for {OWN_TEXTS!r}, and no corpus is a task's own texts; give one "
-                "the source {task: …}, or name it under association.own_texts."
+                f"This study asks for {OWN_TEXTS!r}, and no corpus is a task's own texts; give "
+                "one the source {task: …}, or name it under association.own_texts."
             )
     _among("corpus", study.corpora, [*(known.corpora or corpora), OWN_TEXTS])
     _among("choice of tokens", study.tokens, known.tokens)

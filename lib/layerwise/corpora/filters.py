@@ -1,7 +1,7 @@
-"""Which of a source's texts become prompts: the paper's filters, and a sample that can grow.
+"""Which texts of a source become prompts: the paper's filters, and a sample that can grow.
 
-The paper (section on data; Skean et al. 2025) leaves out headings and texts of fewer than 30
-tokens. Tokens are counted here without any model, so that a corpus is the same for all of them.
+The paper (Skean et al. 2025, section on data) leaves out headings and texts of fewer than 30
+tokens. Tokens are counted without any model here, so that a corpus is the same for all models.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
 
-# Han and kana carry no spaces, so each character counts; elsewhere a run of letters and digits is
-# a word, and any other visible character counts for itself.
+# Han and kana are written without spaces, so each character counts. Elsewhere a run of letters and
+# digits is a word, and any other visible character counts as one.
 TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
                    r"|[^\W\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
                    r"|[^\w\s]")  # fmt: skip
@@ -76,13 +76,13 @@ def select(
 ) -> Selection:
     """Choose the prompts among (id, text) pairs, in one pass.
 
-    Outer whitespace is taken off (nlpaug does the same to views) and lone surrogates are replaced
-    (`mend`). All else stays as it came: NUL, emoji, right-to-left and control characters.
+    Outer whitespace is removed (nlpaug does the same to views) and lone surrogates are replaced
+    (`mend`). All else stays: NUL, emoji, right-to-left and control characters.
 
-    The sample is stable: every text has a key, the SHA-256 of seed, text and how often the text
-    came before; the `n` smallest are taken, in the order of their keys. So a larger `n` begins
-    with the same prompts in the same order, texts added to a source displace few, and the order
-    of the source does not matter.
+    The sample is stable: every text has a key, the SHA-256 of the seed, the text and how often it
+    came before; the `n` smallest keys are taken, in their order. So a larger `n` begins with the
+    same prompts in the same order, texts added to a source displace few, and the order of the
+    source does not matter.
 
     Parameters
     ----------

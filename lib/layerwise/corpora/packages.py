@@ -1,4 +1,4 @@
-"""Texts that come inside Python packages, found without importing the package."""
+"""Texts inside Python packages, found without importing the package."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 from layerwise.errors import LayerwiseError
 
-# The news texts of Lee, Pincombe and Welsh (2005), a document a line. lee.cor holds one pound
-# sign, in Latin-1.
+# The news texts of Lee, Pincombe and Welsh (2005), one a line. lee.cor has a Latin-1 pound sign.
 NEWS = {"lee": ("lee.cor", "latin-1"), "lee_background": ("lee_background.cor", "utf-8")}
 
 
@@ -23,7 +22,7 @@ def gensim_file(name: str) -> Path:
     spec = find_spec("gensim")
     if spec is None or not spec.submodule_search_locations:
         raise LayerwiseError(
-            "The texts of the quickstart lie in the package gensim, which is not installed; "
+            "The texts of the quickstart are in the package gensim, which is not installed; "
             "pip install 'gensim>=4.4'."
         )
     folder = Path(spec.submodule_search_locations[0]) / "test" / "test_data"

@@ -1,6 +1,6 @@
 """Perturbed copies of token sequences: repetition and randomness (the paper, Appendix F).
 
-They need a tokenizer's ids but no tokenizer, so they are pure functions of lists of integers.
+Pure functions of token ids; no tokenizer is needed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ def repeat_tokens(ids: Sequence[int], p: float, seed: int | str) -> list[int]:
     """Replace each token, with probability `p`, by one token of the prompt.
 
     The token that repeats is drawn once from the prompt, as in the paper's examples (F.1): at
-    p = 1 it fills the whole sequence. The text there can also be read as a fresh draw at each
-    place, which at p = 1 would leave a shuffled prompt, and no repetition.
+    p = 1 it fills the whole sequence. The paper's text could also mean a new draw at each place,
+    but at p = 1 that would give a shuffled prompt and no repetition.
 
     Parameters
     ----------
@@ -26,8 +26,8 @@ def repeat_tokens(ids: Sequence[int], p: float, seed: int | str) -> list[int]:
     p : float
         Probability of each token, 0 to 1.
     seed : int or str
-        Anything that names this sequence; with the same seed a larger `p` replaces the same places
-        by the same token, and more.
+        Anything that names this sequence. With the same seed a larger `p` replaces the same places
+        by the same token, and further ones.
 
     Returns
     -------
@@ -62,8 +62,8 @@ def randomise_tokens(
         matrix is larger than the vocabulary, the ids that no text gives). A token may be replaced
         by itself.
     seed : int or str
-        Anything that names this sequence; with the same seed a larger `p` replaces the same places
-        by the same tokens and more.
+        Anything that names this sequence. With the same seed a larger `p` replaces the same places
+        by the same tokens, and further ones.
 
     Returns
     -------

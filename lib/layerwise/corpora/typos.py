@@ -13,17 +13,17 @@ import nlpaug.augmenter.char as nac
 import nlpaug.augmenter.word as naw
 from nlpaug.util.text.tokenizer import Tokenizer
 
-# nlpaug looks each word up in the rest of the text, so that its time grows with the square of the
+# nlpaug searches the rest of the text for each word, so its time grows with the square of the
 # length: 0.1 s for 10,000 characters, minutes for a megabyte.
 PIECE = 20_000
 SPACE = re.compile(r"\s+")
 
 
 class _Places(list[int]):
-    """A list of positions that knows its members at once.
+    """A list of positions with fast membership tests.
 
-    nlpaug asks of every word whether its place is in this list: with a plain list, and the cap
-    lifted, the time would grow with the square of the prompt's length.
+    nlpaug asks for every word whether its position is in this list. With a plain list and without
+    the cap, the time would grow with the square of the prompt's length.
     """
 
     def __init__(self, places: Iterable[int]) -> None:
@@ -45,7 +45,7 @@ class _KeyboardAug(nac.KeyboardAug):  # type: ignore[misc]
 
 
 def sequence(p: float, cap: int | None, action: str) -> list[Callable[[str], str]]:
-    """SplitAug, RandomCharAug with `action`, KeyboardAug.
+    """SplitAug, RandomCharAug with `action`, and KeyboardAug, to be applied in this order.
 
     Parameters
     ----------
@@ -73,12 +73,12 @@ def _as_function(augmenter: Any, whole: bool) -> Callable[[str], str]:
         made: list[str] = augmenter.augment(text)
         return made[0] if made else text
 
-    # A share of the words of each piece is a share of the words; a cap is one on the whole text.
+    # A share of the words can be taken piece by piece; a cap holds for the whole text.
     return apply if whole else lambda text: " ".join(map(apply, pieces(text)))
 
 
 def pieces(text: str, size: int = PIECE) -> list[str]:
-    """The text cut at whitespace into pieces of some `size` characters; a word stays whole."""
+    """The text split at whitespace into pieces of about `size` characters; words stay whole."""
     if len(text) <= size:
         return [text]
     cut: list[str] = []
@@ -92,5 +92,5 @@ def pieces(text: str, size: int = PIECE) -> list[str]:
 
 
 def respace(text: str) -> str:
-    """The text as nlpaug's tokenizer joins it again when no word was changed."""
+    """The text as nlpaug gives it back when it changes no word."""
     return str(Tokenizer.reverse_tokenizer(Tokenizer.tokenizer(text)))

@@ -1,10 +1,20 @@
 """Plain English paragraphs out of MediaWiki markup.
 
-The rule is: a paragraph comes out as a reader of the page would see it, or not at all. What
-cannot be rendered without MediaWiki itself (a formula, a template we do not know) leaves a *hole*;
-a hole inside parentheses takes the parentheses with it, a hole anywhere else takes the paragraph.
-Headings, lists, tables, notes, pictures and the end matter of an article are no prose and leave
-nothing.
+A paragraph comes out as a reader of the page would see it, or not at all. What cannot be rendered
+without MediaWiki itself (a formula, an unknown template) leaves a *hole*. A hole in parentheses
+removes the parentheses, a hole elsewhere removes the paragraph. Headings, lists, tables, notes,
+pictures and the end matter of an article are not prose and are left out.
+
+The stripping that libraries have was tried on gensim's slice of Wikipedia, with the same test of
+whole sentences. Paragraphs of at least 30 tokens that are left:
+
+===================================== ===== ====================================================
+this module                           4,143
+mwparserfromhell's ``strip_code``     4,134 of which 1,569 differ: notes in the text, words gone
+the same, notes taken out before      4,534 of which 399 have a hole where a template or formula
+                                            was, so 4,135 are whole
+gensim's ``filter_wiki``              3,190 of which 489 differ: words gone
+===================================== ===== ====================================================
 """
 
 from __future__ import annotations
@@ -17,7 +27,7 @@ if TYPE_CHECKING:
     from mwparserfromhell.nodes import Node, Tag, Template, Wikilink
     from mwparserfromhell.wikicode import Wikicode
 
-# Private-use characters stand for what is not text until the paragraphs are cut.
+# Private-use characters mark what is not text until the paragraphs are split.
 HOLE, BOX, ITEM = "\ue000", "\ue001", "\ue002"
 BREAK = "\n\n"
 
@@ -36,12 +46,12 @@ INLINE_TAGS = frozenset({
     "u", "var",
 })  # fmt: skip
 BLOCK_TAGS = frozenset({"blockquote", "div"})
-# Set apart from the text: leaving them out leaves a sentence whole.
+# Apart from the text: a sentence is whole without them.
 SILENT_TAGS = frozenset({
     "gallery", "imagemap", "includeonly", "noinclude", "ref", "references", "templatestyles",
 })  # fmt: skip
 
-# Templates that add a note, a mark or nothing to the sentence that they stand in.
+# Templates that add only a note or a mark to their sentence, or nothing.
 SILENT_TEMPLATES = frozenset({
     "#tag:ref", "anchor", "anchors", "as of?", "better source", "by whom", "citation",
     "citation needed", "clarify", "clarify span", "cn", "contradict-inline", "dead link",
@@ -85,7 +95,7 @@ def paragraphs(markup: str) -> list[str]:
 
     code = mwparserfromhell.parse(_cut_end_matter(markup), skip_style_tags=True)
     text = re.sub(r"__[A-Z]{3,}__", "", _render(code))
-    # Only here, so that quotes around a hidden template or link close over what is left of it.
+    # Only now, so that quotes around a hidden template or link meet and go too.
     text = re.sub(r"'{2,}", "", text)
     cleaned = (_tidy(block) for block in re.split(r"\n\s*\n", text))
     return [p for p in cleaned if _is_prose(p)]
@@ -176,7 +186,7 @@ def _template(node: Template) -> str:
     name = re.sub(r"[\s_]+", " ", str(node.name)).strip().lower()
     if name in LITERAL:
         return LITERAL[name]
-    # {{convert|67|in|adj=on}} shows "67-inch": in the singular, which we don't know of every unit.
+    # {{convert|67|in|adj=on}} shows "67-inch", in the singular, which is not known for every unit.
     if name in SHOWN and not node.has("adj"):
         shown = SHOWN[name]([_render(p.value).strip() for p in node.params if not p.showkey])
         return shown[:1].lower() + shown[1:] if node.has("lc") else shown

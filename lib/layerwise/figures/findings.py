@@ -38,8 +38,8 @@ MARKS = (
     "metric has one; no score is looked at), open circles the last layers."
 )
 SCORE_BANDS = (
-    "Bands are 95 % bootstrap intervals over tasks after each task's own mean over layers is taken "
-    "off, so they speak of differences between layers."
+    "Bands are 95 % bootstrap intervals over tasks after each task's own mean over layers is "
+    "taken off, so they speak of differences between layers."
 )
 
 
@@ -175,7 +175,6 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         by_reading[choice] = {
             "n": len(mine),
             "before_last": sum(s["best_layer"] < s["last_layer"] for s in mine),
-            "intermediate": sum(0 < s["best_layer"] < s["last_layer"] for s in mine),
         }
     what = noun(rows)
     if len(found) == 1:
@@ -205,9 +204,9 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
     ]  # fmt: skip
     said = "; ".join(told)
     caption = (
-        f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's layers; "
-        "layer 0 is the embedding output. Filled circle: best layer; open circle: last layer. "
-        f"{SCORE_BANDS}{roles_said(rows)}{left_out_said(rows)} {said[:1].upper()}{said[1:]}."
+        f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's "
+        "layers; layer 0 is the embedding output. Filled circle: best layer; open circle: last "
+        f"layer. {SCORE_BANDS}{roles_said(rows)}{left_out_said(rows)} {said[:1].upper()}{said[1:]}."
     )
     subtitle = (
         f"Mean main score over {_tasks(rows)} by depth. "
@@ -395,9 +394,9 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
     caption = (
         f"{model}: mean main score (× 100) over {_tasks(rows)} and "
         f"{counted(len(rows.metrics), 'metric')} on {_prompts(rows)}, by depth in per cent of the "
-        f"layers.{roles_said(rows)} Vertical lines: the layer with the best score of each reading. "
-        "Bands: 95 % intervals, over tasks for the score, ± 1.96 standard errors for the metrics. "
-        "A metric points to a layer if its better end lies within a tenth of the depth of it."
+        f"layers.{roles_said(rows)} Vertical lines: the layer with the best score of each "
+        "reading. Bands: 95 % intervals, over tasks for the score, ± 1.96 standard errors for the "
+        "metrics. A metric points to a layer if its better end lies within a tenth of the depth of it."
         f"{left_out_said(rows)}"
     )
     return (

@@ -86,8 +86,8 @@ def metrics(rows: Rows) -> Drawn:
         f"{listing([metric_label(m.metric) for m in rows.metrics])} of each layer (0 is the "
         f"embedding output) at each of {counted(len(names), 'checkpoint')}, on {n} prompts of "
         f"{corpora}; a panel for each model and reading. Checkpoints are evenly spaced, in the "
-        "order of the config, whatever the steps between them. The title compares the lowest value "
-        f"of any layer at the first and at the last checkpoint.{left_out_said(rows)}"
+        "order of the config, whatever the steps between them. The title compares the lowest "
+        f"value of any layer at the first and at the last checkpoint.{left_out_said(rows)}"
     )
     facts = {"lowest": lowest, "checkpoints": names}
     return Drawn(grid.figure, rows.table, title, caption, facts)
@@ -176,17 +176,17 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         "Bands: 95 % bootstrap over tasks.",
     )  # fmt: skip
     leads = [
-        f"{f['model']} ({reading_label(f['reading'])}): lead of {100 * f['first_gain']:.1f} points "
-        f"at {f['first']}, {100 * f['last_gain']:.1f} at {f['last']}"
+        f"{f['model']} ({reading_label(f['reading'])}): lead of {100 * f['first_gain']:.1f} "
+        f"points at {f['first']}, {100 * f['last_gain']:.1f} at {f['last']}"
         for f in found
         if f["first_gain"] is not None and f["last_gain"] is not None
     ]
     caption = (
         f"Mean main score (× 100) over {n_tasks} tasks of each layer (0 is the embedding output) "
-        f"at each of {counted(len(names), 'checkpoint')}, a circle at each checkpoint's best layer; "
-        "below, the best layer's lead over the last one with its 95 % bootstrap interval over "
-        "tasks, and the same on a task that had no say in choosing the layer, which takes off the "
-        "luck of the best of many. Checkpoints are evenly spaced, in the order of the config."
+        f"at each of {counted(len(names), 'checkpoint')}, a circle at each checkpoint's best "
+        "layer; below, the best layer's lead over the last one with its 95 % bootstrap interval "
+        "over tasks, and the same on a task that had no say in choosing the layer, which takes "
+        "off the luck of the best of many. Checkpoints are evenly spaced, in the order of the config."
         f"{left_out_said(rows)} {'; '.join(leads)}."
     )
     return Drawn(figure, table, title, caption, {"course": found, "checkpoints": names})
@@ -332,9 +332,9 @@ def tasks(rows: Rows) -> Drawn:
         f"{about} by depth, less that of its last layer. Dots: each task's best layer.",
     )  # fmt: skip
     caption = (
-        f"{about}, grouped by type, by depth in per cent of the layers, less the same task's score "
-        "at the last layer; a panel for each model, checkpoint and reading. Dots mark each task's "
-        f"best layer. Colours are cut off at ± {limit:.0f} points.{left_out_said(rows)}"
+        f"{about}, grouped by type, by depth in per cent of the layers, less the same task's "
+        "score at the last layer; a panel for each model, checkpoint and reading. Dots mark each "
+        f"task's best layer. Colours are cut off at ± {limit:.0f} points.{left_out_said(rows)}"
     )
     return Drawn(grid.figure, table, title, caption, {"panels": found})
 

@@ -237,8 +237,8 @@ def refuse(study: Study, dimension: str, values: object) -> LayerwiseError:
     names = NAMES.get(dimension, dimension)
     mend = f", or give {dimension} a role ({', '.join(kind.takes)})" if kind.takes else ""
     return LayerwiseError(
-        f"A study of kind {study.kind} would mix several values of {dimension}: {values}; name one "
-        f"under `{names}`{mend}."
+        f"A study of kind {study.kind} would mix several values of {dimension}: {values}; name "
+        f"one under `{names}`{mend}."
     )
 
 

@@ -219,10 +219,10 @@ def _caption(facts: dict[str, Any]) -> str:
     )
     return (
         "Layer choice without labels: each metric picks the layer at its better end (as its "
-        f"source declares, before any look at scores{facts['turned']}); shown is what that layer's mean score over "
-        f"{facts['n_tasks']} tasks lacks against the best layer's, a point per model "
-        f"({facts['n_models']}), with a 95 % bootstrap interval over tasks (one that reaches 0 "
-        "cannot be told from the best layer), metrics on "
+        f"source declares, before any look at scores{facts['turned']}); shown is what that "
+        f"layer's mean score over {facts['n_tasks']} tasks lacks against the best layer's, a "
+        f"point per model ({facts['n_models']}), with a 95 % bootstrap interval over tasks (one "
+        "that reaches 0 cannot be told from the best layer), metrics on "
         f"{listing(facts['corpus'])}. Last and middle layer need no "
         "metric at all; the consensus is the layer with the best mean rank over the "
         "paper's metrics. The numbers on the right count the models in which the pick scores "

@@ -73,7 +73,9 @@ def draw(
     for name in needs(study):
         table = getattr(tables, name)
         if table is None:
-            raise LayerwiseError(f"A study of kind {study.kind} needs tables of {name}; give them.")
+            raise LayerwiseError(
+                f"A study of kind {study.kind} needs tables of {name}; give them."
+            )
         needed[name] = table
     order = order or Order()
     found = sorted({str(m) for t in needed.values() for m in t["model"].unique()})

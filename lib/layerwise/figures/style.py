@@ -214,9 +214,7 @@ def depth_colours() -> tuple[Colormap, Any]:
     return mpl.colors.ListedColormap(full(np.linspace(0.0, 0.93, 256))), mpl.colors.Normalize(0, 1)
 
 
-def save(
-    figure: Figure, png: Path, pdf: Path, facts: Mapping[str, str] | None = None
-) -> None:
+def save(figure: Figure, png: Path, pdf: Path, facts: Mapping[str, str] | None = None) -> None:
     """Write the figure as PNG at 200 dpi and as PDF with its fonts in it, each whole or not.
 
     Parameters

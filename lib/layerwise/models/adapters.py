@@ -88,19 +88,21 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
     _check_kind(settings, known, name)
     _check_numbers(settings, name)
     tensors = _in_place(model, _read(load_file, weights_path, location), name)
-    targets = sorted({_module(key) for key in tensors})
-    # The modules by their whole names, from the weights: a pattern of the file's own would be one
-    # more thing that may fit too much, or take for ever.
     chosen = {k: v for k, v in settings.items() if k in {"r", "lora_alpha", "fan_in_fan_out"}}
     chosen |= {k: _unprefixed(settings.get(k) or {}) for k in ("rank_pattern", "alpha_pattern")}
-    wrapped = get_peft_model(
-        model,
-        LoraConfig(target_modules=targets, use_rslora=bool(settings.get("use_rslora")), **chosen),
-    )
+    chosen |= _targets(settings) or {"target_modules": sorted({_module(key) for key in tensors})}
+    lora = LoraConfig(use_rslora=bool(settings.get("use_rslora")), **chosen)
+    try:
+        wrapped = get_peft_model(model, lora)
+    except ValueError as error:  # as PEFT says that no module, or one of another kind, is meant
+        raise LayerwiseError(
+            f"The adapter {name} does not fit {type(model).__name__} "
+            f"({' '.join(str(error).split())[:200]}); is it an adapter of this model?"
+        ) from error
     _check_fit(wrapped, tensors, name)
     set_peft_model_state_dict(wrapped, {PREFIX + key: t for key, t in tensors.items()})
     wrapped.merge_and_unload()
-    log.info("merged the adapter %s into %d modules", name, len(targets))
+    log.info("merged the adapter %s into %d modules", name, len(tensors) // 2)
 
 
 def _module(key: str) -> str:
@@ -133,6 +135,22 @@ def _in_place(model: nn.Module, tensors: Mapping[str, Tensor], adapter: str) -> 
     if not placed:
         raise LayerwiseError(f"The adapter {adapter} holds no matrix; fetch or copy it again.")
     return placed
+
+
+def _targets(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The modules that the adapter says it is of, so that a file that has lost some is noticed.
+
+    Empty where they are said by more than names, such as a pattern, which may take for ever or fit
+    too much: then they are those whose matrices are there.
+    """
+    names = settings.get("target_modules")
+    if (
+        not isinstance(names, list)
+        or not all(isinstance(name, str) and PATTERN.fullmatch(name) for name in names)
+        or any(settings.get(k) for k in ("layers_to_transform", "exclude_modules"))
+    ):
+        return {}
+    return {"target_modules": list(_unprefixed(dict.fromkeys(names)))}
 
 
 def _unprefixed(patterns: Mapping[str, Any]) -> dict[str, Any]:
@@ -181,10 +199,10 @@ def _check_kind(settings: Mapping[str, Any], known: Mapping[str, Any], adapter: 
 def _check_numbers(settings: Mapping[str, Any], adapter: str) -> None:
     for key in ("r", "lora_alpha"):
         if key not in settings or not _counts(settings[key], whole=key == "r"):
-            came = f"{json.dumps(settings[key])} came" if key in settings else "it is missing"
             raise LayerwiseError(
                 f"{key!r} in {CONFIG} of the adapter {adapter} must be {_NUMBER[key]}, but "
-                f"{came}; fetch or copy the adapter again."
+                + (f"{json.dumps(settings[key])} came" if key in settings else "it is missing")
+                + "; fetch or copy the adapter again."
             )
     for key, of in (("rank_pattern", "r"), ("alpha_pattern", "lora_alpha")):
         patterns = settings.get(key) or {}

@@ -1,24 +1,22 @@
 """Which device a job computes on. On a machine with several GPUs each job claims one of its own.
 
-Snakemake counts GPUs (``--resources gpu=2``) but does not tell a job which is its. So a job takes
-the first whose lock file it can lock. The kernel releases the lock when the job ends, however it
-ends. GPUs are known by their UUID, so that jobs which see different ones under the same number
-(``CUDA_VISIBLE_DEVICES``, SLURM) do not wait for each other.
+Snakemake counts GPUs (``--resources gpu=2``) but does not tell a job which one to use. So a job
+takes the first whose lock file it can lock. The kernel releases the lock when the job ends, in
+whatever way. Lock files are named by the GPU's UUID, so that jobs which see different GPUs under
+the same number (``CUDA_VISIBLE_DEVICES``, SLURM) do not wait for each other.
 """
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import torch
+from filelock import BaseFileLock, FileLock, Timeout
 
 from layerwise.errors import LayerwiseError
 
@@ -33,12 +31,12 @@ class Claim:
     """A device, and the locks that make it this job's own for as long as this object lives."""
 
     device: torch.device
-    locks: list[IO[str]] = field(default_factory=list, repr=False)
+    locks: list[BaseFileLock] = field(default_factory=list, repr=False)
 
     def release(self) -> None:
         """Let others have it."""
         for lock in self.locks:
-            lock.close()
+            lock.release()
         self.locks.clear()
 
 
@@ -119,38 +117,17 @@ def claim(
         time.sleep(WAIT_S)
 
 
-def _lock(folder: Path, uuid: str) -> IO[str] | None:
-    path = folder / f"layerwise-gpu-{uuid}.lock"
+def _lock(folder: Path, uuid: str) -> BaseFileLock | None:
+    # Every user of the machine must be able to open it, whatever the umask of who came first.
+    lock = FileLock(folder / f"layerwise-gpu-{uuid}.lock", mode=0o666, thread_local=False)
     try:
-        handle = os.fdopen(_open(path))
+        lock.acquire(blocking=False)
+    except Timeout:
+        return None
     except PermissionError as error:
         raise LayerwiseError(
-            f"The lock file {path} of a GPU may not be opened ({error.strerror}), but every user "
-            "of this machine must be able to read it; have its owner delete it or run: "
-            f"chmod a+r {path}"
+            f"The lock file {lock.lock_file} of a GPU may not be opened ({error.strerror}), but "
+            "every user of this machine must be able to write it; have its owner delete it or "
+            f"run: chmod a+rw {lock.lock_file}"
         ) from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        handle.close()
-        return None
-    return handle
-
-
-def _open(path: Path) -> int:
-    """Open a lock file, whoever made it, or make one that every user can open."""
-    # For writing where that is allowed, since NFS takes no exclusive lock without. Never with
-    # O_CREAT on a file that is there: kernels refuse that for another user's file in /tmp.
-    try:
-        return os.open(path, os.O_RDWR)
-    except PermissionError:
-        return os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        log.debug("there is no lock file %s yet", path)
-    try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
-    except FileExistsError:
-        return os.open(path, os.O_RDONLY)
-    # The umask takes from the mode that open is given.
-    os.fchmod(descriptor, 0o666)
-    return descriptor
+    return lock

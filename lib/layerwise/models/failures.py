@@ -13,6 +13,8 @@ from pathlib import Path
 from layerwise.models.source import Location
 
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+# How the files of tokenizers are called.
+TOKENIZER = ("*token*", "vocab*", "*.model", "merges.txt")
 
 
 def why(error: BaseException, location: Location) -> str:
@@ -83,6 +85,8 @@ def _of_its_files(error: BaseException, text: str, kinds: set[str], location: Lo
         files = sorted(Path(folder).glob("*.json")) if folder else []
         broken = ", ".join(p.name for p in files if not _is_json(p)) or "a file of it"
         return f"{broken} is not a valid JSON file ({text}); fetch or copy it again."
+    if folder is not None and not any(p for like in TOKENIZER for p in folder.glob(like)):
+        return of_no_tokenizer(location)
     if not isinstance(error, OSError | ValueError | ImportError):
         return (
             f"transformers cannot make a model of its files ({type(error).__name__}: {text}); "
@@ -113,6 +117,14 @@ def of_left_over(names: Sequence[str], blocks: int) -> str:
     return (
         f"its config.json says {blocks} blocks, but its weights have more ({_first(names)}); "
         "correct num_hidden_layers, or fetch or copy both again."
+    )
+
+
+def of_no_tokenizer(location: Location) -> str:
+    """What to say of a tokenizer that knows no text."""
+    return (
+        f"{location.name} has no tokenizer that knows any text; put the tokenizer's files "
+        "(tokenizer.json and tokenizer_config.json, or those of its kind) beside the weights."
     )
 
 

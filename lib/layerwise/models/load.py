@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +16,7 @@ from layerwise.config.models import Model
 from layerwise.errors import LayerwiseError
 from layerwise.models import adapters, devices, weights
 from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy, dissect, settle
-from layerwise.models.failures import of_left_over, of_misfits, of_missing, why
+from layerwise.models.failures import of_left_over, of_misfits, of_missing, of_no_tokenizer, why
 from layerwise.models.probe import probe
 from layerwise.models.quiet import quiet
 from layerwise.models.source import Location, locate
@@ -24,6 +25,9 @@ log = logging.getLogger(__name__)
 
 # What a tokenizer says of a text takes some hundred bytes a token until its ids are taken out.
 TEXTS_AT_ONCE = 256
+
+# Words and letters, among them those of DNA and proteins.
+PANGRAM = "the quick brown fox jumps over 13 lazy dogs ACGT MKVL"
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -128,38 +132,13 @@ def load(
         If it cannot be had, its weights and its config do not agree, or it is no model whose
         layers can be read; the message says why.
     """
-    from transformers import AutoModel, AutoTokenizer
-
     quiet()
     location = locate(model.source, revision)
     claim = devices.pick(device, spread=model.device_map is not None)
     log.info("loading %s at %s from %s", name, revision, location.name)
-    common = {"trust_remote_code": model.trust_remote_code, **_where(location)}
-    placed = {} if model.device_map is None else {"device_map": model.device_map}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
-        # Shapes that don't fit are told by us, with their names.
-        network, found = AutoModel.from_pretrained(
-            location.name, dtype=DTYPES[dtype], use_safetensors=True,
-            ignore_mismatched_sizes=True, output_loading_info=True, **placed, **common,
-        )  # fmt: skip
-    except Exception as error:  # whatever broken files make transformers stumble over
-        raise LayerwiseError(f"Model {name!r} at {revision!r}: {why(error, location)}") from error
-    encoder_alone = bool(network.config.is_encoder_decoder)
-    misfits = weights.misfits(found)
-    if misfits:
-        raise LayerwiseError(f"Model {name!r} at {revision!r}: {of_misfits(misfits)}")
-    missing = weights.missing(found, encoder_alone=encoder_alone)
-    if missing:
-        raise LayerwiseError(f"Model {name!r} at {revision!r}: {of_missing(missing)}")
-    if encoder_alone:
-        network = network.get_encoder()
+    who = f"Model {name!r} at {revision!r}"
+    tokenizer, network, anatomy = _from_files(who, model, location, dtype)
     settle(network)
-    anatomy = dissect(network)
-    blocks = len(anatomy.blocks)
-    left_over = weights.beyond(found, anatomy.path, blocks)
-    if left_over:
-        raise LayerwiseError(f"Model {name!r} at {revision!r}: {of_left_over(left_over, blocks)}")
     for adapter in model.adapters:
         adapters.merge(network, adapter)
     if model.bidirectional:
@@ -187,6 +166,52 @@ def load(
     )
 
 
+def _from_files(
+    who: str, model: Model, location: Location, dtype: str
+) -> tuple[Any, Any, Anatomy]:
+    """The tokenizer, the network (of encoder-decoders the encoder) with all its weights, and where
+    its parts are."""
+    from transformers import AutoModel, AutoTokenizer
+
+    common = {"trust_remote_code": model.trust_remote_code, **_where(location)}
+    placed = {} if model.device_map is None else {"device_map": model.device_map}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
+        known = _knows_text(tokenizer)
+        # Shapes that don't fit are told by us, with their names.
+        network, found = AutoModel.from_pretrained(
+            location.name, dtype=DTYPES[dtype], use_safetensors=True,
+            ignore_mismatched_sizes=True, output_loading_info=True, **placed, **common,
+        )  # fmt: skip
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # Tokenizers are Rust, whose panics are no Exception.
+        raise LayerwiseError(f"{who}: {why(error, location)}") from error
+    if not known:
+        raise LayerwiseError(f"{who}: {of_no_tokenizer(location)}")
+    encoder_alone = bool(network.config.is_encoder_decoder)
+    misfits = weights.misfits(found)
+    if misfits:
+        raise LayerwiseError(f"{who}: {of_misfits(misfits)}")
+    missing = weights.missing(found, encoder_alone=encoder_alone)
+    if missing:
+        raise LayerwiseError(f"{who}: {of_missing(missing)}")
+    if encoder_alone:
+        network = network.get_encoder()
+    anatomy = dissect(network)
+    left_over = weights.beyond(found, anatomy.path, len(anatomy.blocks))
+    if left_over:
+        raise LayerwiseError(f"{who}: {of_left_over(left_over, len(anatomy.blocks))}")
+    return tokenizer, network, anatomy
+
+
+def _knows_text(tokenizer: Any) -> bool:
+    """Whether a tokenizer has a vocabulary. Where its files are missing, transformers makes up one
+    for which all texts are alike."""
+    ids = set(tokenizer(PANGRAM, add_special_tokens=False)["input_ids"])
+    return len(ids - {tokenizer.unk_token_id, *tokenizer.all_special_ids}) > 1
+
+
 def _where(location: Location) -> dict[str, Any]:
     where: dict[str, Any] = {}
     if location.revision is not None:
@@ -204,6 +229,13 @@ def _max_length(model: nn.Module, tokenizer: Any, asked: int | None) -> int:
         if isinstance(positions, int) and positions > 0:
             offset = 2 if config.model_type in POSITIONS_FROM_PADS else 0
             limits.append(positions - offset)
-    if tokenizer.model_max_length < 10**9:
-        limits.append(int(tokenizer.model_max_length))
+    longest = tokenizer.model_max_length
+    if isinstance(longest, bool) or not isinstance(longest, int | float) or not longest > 0:
+        raise LayerwiseError(
+            f"The tokenizer_config.json of {tokenizer.name_or_path} says that model_max_length is "
+            f"{json.dumps(longest, default=str)}; accepted is a whole number above 0: correct it, "
+            "or fetch or copy the file again."
+        )
+    if longest < 10**9:
+        limits.append(int(longest))
     return min(limits, default=10**9)

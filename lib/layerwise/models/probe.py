@@ -37,7 +37,8 @@ def probe(name: str, model: nn.Module, anatomy: Anatomy, device: torch.device) -
         seen.append((layer, tuple(states.shape)))
         last[:] = [states]
 
-    tokens = torch.arange(1, 1 + BATCH * LENGTH, device=device).view(BATCH, LENGTH)
+    known = len(model.get_input_embeddings().weight)  # type: ignore[operator]
+    tokens = torch.arange(1, 1 + BATCH * LENGTH, device=device).view(BATCH, LENGTH) % known
     try:
         with ExitStack() as stack:
             hooks.attach(anatomy, name, (), note, stack)
@@ -60,11 +61,10 @@ def probe(name: str, model: nn.Module, anatomy: Anatomy, device: torch.device) -
     turned = (LENGTH, BATCH, anatomy.hidden)
     shapes = {shape for _, shape in seen}
     if shapes not in ({right}, {turned}):
-        layer, shape = next((at, shape) for at, shape in seen if shape != right)
         raise LayerwiseError(
-            f"{name} ({type(model).__name__}) has states of the shape {shape} at layer {layer} "
-            f"for {BATCH} prompts of {LENGTH} tokens, where (prompts, tokens, width) = {right} "
-            "is expected; such models are not supported."
+            f"{name} ({type(model).__name__}) has states of the shapes {sorted(shapes)} for "
+            f"{BATCH} prompts of {LENGTH} tokens, where (prompts, tokens, width) = {right} is "
+            "expected at every layer; such models are not supported."
         )
     has_output = output is not None and tuple(output.shape) == right
     final_norm = anatomy.final_norm

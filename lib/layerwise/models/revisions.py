@@ -6,10 +6,7 @@ step512, then every thousandth step up to step143000: 154 in all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from layerwise.errors import LayerwiseError
+import re
 
 EARLY = (0, *(2**k for k in range(10)))
 LATE = tuple(range(1000, 143_001, 1000))
@@ -44,20 +41,7 @@ def checkpoints(shorthand: str, hub: str) -> tuple[str, ...]:
     return SHORTHANDS[shorthand]
 
 
-def expand(name: str, source: Mapping[str, Any], revisions: str | Sequence[str]) -> list[str]:
-    """The checkpoints that ``all`` (154) or ``log`` (20, evenly on a log scale) stand for.
-
-    Raises
-    ------
-    LayerwiseError
-        If a shorthand came for a model that is not one of Pythia's.
-    """
-    if not isinstance(revisions, str):
-        return list(revisions)
-    hub = str(source.get("hub", ""))
-    if not hub.lower().startswith("eleutherai/pythia"):
-        raise LayerwiseError(
-            f"models.{name}.revisions: {revisions!r} came, which is known for the models "
-            f"EleutherAI/pythia-… alone; list the revisions of {hub or name} by name."
-        )
-    return list(SHORTHANDS[revisions])
+def step_of(revision: str) -> int | None:
+    """The step that a revision of a model trained here is saved at: 64 of ``step64``."""
+    found = re.fullmatch(r"step(0|[1-9]\d*)", revision)
+    return int(found[1]) if found else None

@@ -1,4 +1,4 @@
-"""mteb's tasks by name, and ours: English subsets, the test split, data from a local folder."""
+"""mteb's tasks and ours by name: English subsets, the test split, data from a local folder."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Folders = Mapping[str, str | Path]
 def get_task(name: str, folders: Folders | None = None) -> Any:
     """A task of mteb's, or one of the quickstart's, ready to load its data.
 
-    Of a multilingual task the subsets that are English on both sides are used (STS17: en-en;
-    AmazonCounterfactualClassification: en and en-ext), or all where none is. The test split is
-    used where there is one.
+    Of a multilingual task the subsets in English alone are used (STS17: en-en;
+    AmazonCounterfactualClassification: en and en-ext), or all if there is none. The test split is
+    used if there is one.
 
     Parameters
     ----------
@@ -103,25 +103,25 @@ def load(task: Any) -> Any:
 
 
 def data_identity(task: Any) -> str:
-    """What tells one version of a task's data from another, 64 hex digits.
+    """Hash of the version of a task's data, 64 hexadecimal digits.
 
-    The content of the files of a local folder; path and revision of a data set on the hub.
+    Of a local folder, the content of its files; of a data set on the hub, its name and revision.
     """
     dataset = task.metadata.dataset
     folder = Path(dataset["path"])
-    parts = [f"{dataset['path']}@{dataset.get('revision')}"]
+    versions = [f"{dataset['path']}@{dataset.get('revision')}"]
     if folder.is_dir():
         files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
-        parts = [f"{p.relative_to(folder).as_posix()} {sha256_file(p)}" for p in files]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        versions = [f"{p.relative_to(folder).as_posix()} {sha256_file(p)}" for p in files]
+    return hashlib.sha256("\n".join(versions).encode()).hexdigest()
 
 
 @contextmanager
 def own_cache(task: Any) -> Iterator[None]:
-    """Let `datasets` keep its copy of a local folder where it finds it for this content alone.
+    """Give `datasets` a cache of its own for each content of a local folder.
 
-    It knows a folder with a README.md of configs by the folder's name and that README, and would
-    give the data of another folder of that name, or those from before the files were replaced.
+    It identifies a folder that has configs in its README.md by the folder's name and that README,
+    and would return data of another folder of that name, or from before the files were replaced.
     """
     import datasets
 

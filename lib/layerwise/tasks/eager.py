@@ -1,10 +1,10 @@
 """Columns of a data set as lists, as mteb's evaluators use them.
 
-Since version 4, `datasets` gives a *lazy* column: every access decodes a row anew. mteb's
-evaluators index and iterate columns element by element, so that most of an evaluation goes into
-decoding the same labels again and again (EmotionClassification: 12.4 s a layer, of which 0.3 s
-are classifiers and their scores). Under `eager_columns` a column is the list that it was before
-version 4: the same values, decoded once per access.
+Since version 4, `datasets` gives *lazy* columns: every access to an element decodes its row again.
+mteb's evaluators go through columns element by element, so most of an evaluation decodes the same
+labels again and again (EmotionClassification: 12.4 s a layer, of which 0.3 s are classifiers and
+their scores). Under `eager_columns` a column is a list, as before version 4: the same values,
+decoded once.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 @contextmanager
 def eager_columns() -> Iterator[None]:
-    """Let ``dataset["column"]`` be a list while the block runs, in this process."""
+    """Make ``dataset["column"]`` a list in this process while the block runs."""
     from datasets import Dataset
 
     lazy = Dataset.__getitem__

@@ -1,4 +1,4 @@
-"""Two encoders for mteb's evaluators: one notes which texts they ask for, one looks them up.
+"""Two encoders for mteb's evaluators: one records the texts they ask for, one looks them up.
 
 Importing this imports mteb, which takes seconds.
 """
@@ -41,10 +41,10 @@ def model_meta(
 
 
 def texts_of(inputs: Any) -> list[str]:
-    """The texts that a data loader of mteb's gives, in order.
+    """The texts of one of mteb's data loaders, in order.
 
-    Where the loader goes straight through a data set, the column is read at once: going through
-    it row by row costs more than all evaluators do.
+    If the loader goes straight through a data set, the column is read at once: row by row takes
+    longer than all evaluators do.
     """
     from datasets import Dataset
     from torch.utils.data import SequentialSampler
@@ -55,7 +55,7 @@ def texts_of(inputs: Any) -> list[str]:
 
 
 class TextRecorder(AbsEncoder):
-    """Notes the texts that it is asked to encode, and answers with noise of two dimensions.
+    """Records the texts that it is asked to encode, and returns noise of two dimensions.
 
     Attributes
     ----------
@@ -69,7 +69,7 @@ class TextRecorder(AbsEncoder):
         self._noise = np.random.default_rng(0)
 
     def encode(self, inputs: Any, **_: Any) -> Array:
-        """Note the texts; returns noise of shape (N, 2)."""
+        """Record the texts; returns noise of shape (N, 2)."""
         texts = texts_of(inputs)
         self.texts.update(dict.fromkeys(texts))
         return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
@@ -83,7 +83,7 @@ class StoredEncoder(AbsEncoder):
     keys : sequence of str
         SHA-256 of each text.
     source : str
-        Where the embeddings are from; named when a text is not among them.
+        Where the embeddings are from, for errors.
     """
 
     def __init__(self, meta: ModelMeta, keys: tuple[str, ...], source: str) -> None:
@@ -111,7 +111,7 @@ class StoredEncoder(AbsEncoder):
         return self._embeddings[[self._known[text] for text in asked]]
 
     def _learn(self, asked: list[str]) -> None:
-        """Find the rows of texts that were not asked for before."""
+        """Find the rows of texts that are asked for the first time."""
         for text in asked:
             if text in self._known:
                 continue

@@ -1,9 +1,9 @@
-"""Run mteb's own evaluation of a loaded task, the same way however often.
+"""Run mteb's own evaluation of a loaded task, with the same result every time.
 
-A task of mteb's carries random states that an evaluation advances (a clustering draws its
-samples from one), and some code draws from Python's and numpy's global states. mteb's plain run
-evaluates a fresh task once. To give every layer that same run, `Seeds` notes the states of the
-loaded task and puts them back before each evaluation.
+A task of mteb's has random states that an evaluation advances (a clustering draws its samples from
+one), and some code draws from Python's and numpy's global states. mteb itself evaluates a fresh
+task once. To give every layer that same run, `Seeds` records the states of the loaded task and
+restores them before each evaluation.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from layerwise.tasks.eager import eager_columns
 
 Scores = dict[str, dict[str, Any]]
 
-# The batch size changes no number here (texts are looked up), and mteb's bars would fill the log.
+# Texts are looked up, so the batch size changes nothing; mteb's bars would fill the log.
 ENCODE = {"batch_size": 1024, "show_progress_bar": False}
 
 
@@ -30,7 +30,7 @@ class Seeds:
         self._own = copy.deepcopy((task.rng_state, task.np_rng))
 
     def restore(self) -> None:
-        """Put the states back, the global ones to what they are when a task has been made."""
+        """Restore the states; the global ones to what they are when a task has been made."""
         self._task.rng_state, self._task.np_rng = copy.deepcopy(self._own)
         random.seed(self._task.seed)
         np.random.seed(self._task.seed)  # noqa: NPY002  (mteb's own seeding)

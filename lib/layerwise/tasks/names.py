@@ -1,4 +1,4 @@
-"""Names of tasks. Importing this costs nothing: plans and configs are made with it."""
+"""Names of tasks, quick to import."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 Wikipedia's own structure is the label: which article a passage comes from. All three tasks
 share the same passages, so that a model reads few texts.
 
-Everything is chosen by hashes of the texts, not by a random state: the same articles give the
-same tasks on every machine, and a paragraph more or less changes little.
+Everything is chosen by hashes of the texts, not by a random state. So the same articles give the
+same tasks on every machine, and one paragraph more or less changes little.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Passage(NamedTuple):
 def opening(paragraph: str, words: tuple[int, int] = WORDS) -> str | None:
     """The first sentences of a paragraph, as many as fit `words` (fewest, most).
 
-    None where not even the first fits, or all of them are too few.
+    None if the first is too long, or all together are too short.
     """
     taken: list[str] = []
     for sentence in _SENTENCE_END.split(paragraph.strip()):
@@ -182,5 +182,5 @@ def _text(passage: Passage) -> str:
 
 
 def _shuffled(items: Iterable[T], *seed: str, text: Callable[[T], str] = str) -> list[T]:
-    """Items in an order that looks random but is the same everywhere: by hash."""
+    """Items in an order that looks random but is always the same: by hash."""
     return sorted(items, key=lambda item: sha256_text(*seed, text(item)))

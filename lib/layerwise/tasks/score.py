@@ -143,8 +143,8 @@ class Worker:
 
     def _key(self, embeddings: npt.NDArray[Any]) -> str:
         """Hash of all that a layer's numbers depend on."""
-        parts = [*self._common, self._file.fingerprint(embeddings)]
-        return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+        known = [*self._common, self._file.fingerprint(embeddings)]
+        return hashlib.sha256("\n".join(known).encode()).hexdigest()
 
 
 def normalized(embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:

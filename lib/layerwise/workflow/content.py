@@ -1,8 +1,8 @@
 """What files from outside the workflow hold, as hashes that are cheap enough for every start.
 
 The full hash of a model's weights is in every file made from them. Here, each tensor of a
-safetensors file is sampled, and any other large file in stretches that lie all over it: fine-tuning
-may change some tensors and leave the rest as they were.
+safetensors file is sampled, and any other large file in stretches that lie all over it:
+fine-tuning may change some tensors and leave the rest as they were.
 """
 
 from __future__ import annotations

@@ -123,8 +123,8 @@ class Start:
         owner = self._owner()
         if stale and owner is not None and owner != self.source:
             raise LayerwiseError(
-                f"{self.results} holds the results of {owner}, and {len(stale)} of its files would "
-                f"be made again by {self.source}; give one of them another folder by the key "
+                f"{self.results} holds the results of {owner}, and {len(stale)} of its files "
+                f"would be made again by {self.source}; give one of them another folder by the key "
                 f"'results', or delete {self.snapshot} to hand the folder over."
             )
 

@@ -28,8 +28,8 @@ class Stamp:
     key : str
         16 hexadecimal digits.
     recipe : mapping
-        ``settings``, ``code`` (version by module), ``inputs`` (key by path), ``outside`` (hashes of
-        what lies outside the workflow) and ``versions`` (of the libraries that computed it and
+        ``settings``, ``code`` (version by module), ``inputs`` (key by path), ``outside`` (hashes
+        of what lies outside the workflow) and ``versions`` (of the libraries that computed it and
         what it is made of, each a list).
     """
 

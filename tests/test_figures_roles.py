@@ -1,0 +1,335 @@
+"""Roles: nothing is pooled in silence, checkpoints stay apart, the config's order is the order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from association_tables import tidy_metrics, tidy_scores
+
+from layerwise.association.choice import choose_layers
+from layerwise.association.table import associate
+from layerwise.config.association import AssociationSettings
+from layerwise.config.studies import Known, Study, check, corpora_of, revisions_of
+from layerwise.errors import LayerwiseError
+from layerwise.figures.drawn import Drawn
+from layerwise.figures.kinds import KINDS, needs
+from layerwise.figures.studies import Order, Tables, draw
+
+NAMED = ["base", "sft", "dpo"]
+FEW = AssociationSettings(permutations=40, resamples=20)
+DIRECTIONS = {"prompt_entropy": -1, "curvature": -1, "infonce": -1, "lidar": 1}
+OFFERED = Known(
+    models={"a": NAMED, "b": ["main"]},
+    corpora=["wikipedia", "own0", "own1"],
+    tasks={"task0": "STS", "task1": "Clustering"},
+    tokens=["all", "drop_first"],
+    poolings=["mean", "last_token"],
+    sublayers=["block", "mlp"],
+    protocols=["paper"],
+    alphas=[1.0, 2.0],
+    normalizations=["raw", "logN"],
+    metrics=["prompt_entropy", "curvature", "infonce", "lidar"],
+    measures=["dcor", "spearman"],
+    own_texts={"own0": "task0", "own1": "task1"},
+)
+
+
+def made(**settings: Any) -> Study:
+    return Study.model_validate_json(json.dumps(settings))
+
+
+@pytest.fixture(scope="module")
+def tables() -> Tables:
+    """Model a at three named checkpoints and b at one, on two choices of tokens."""
+    rng = np.random.default_rng(0)
+    metrics, scores, prompts = [], [], []
+    for model, revisions in (OFFERED.models or {}).items():
+        for revision in revisions:
+            for tokens in ("all", "drop_first"):
+                where: dict[str, Any] = {"model": model, "revision": revision, "tokens": tokens}
+                curves = {m: rng.random(6) for m in OFFERED.metrics or ()}
+                metrics.append(tidy_metrics(curves, **where))
+                scores.append(
+                    tidy_scores(rng.random((3, 6)), types=("STS", "Clustering"), **where)
+                )
+                part = metrics[-1][metrics[-1]["metric"] == "prompt_entropy"]
+                many = part.loc[part.index.repeat(20)].reset_index(drop=True)
+                many["prompt_id"] = [f"p{i}" for i in range(20)] * 6
+                prompts.append(many.assign(value=rng.random(len(many))))
+    found = pd.concat(metrics, ignore_index=True), pd.concat(scores, ignore_index=True)
+    order = Order(["a", "b"], OFFERED.models or {})
+    return Tables(
+        *(found[0], pd.concat(prompts, ignore_index=True), found[1]),
+        associations=associate(*found, FEW, order),
+        choices=choose_layers(*found, DIRECTIONS, resamples=20),
+    )
+
+
+def study(tables: Tables, order: Order | None = None, **settings: Any) -> Drawn:
+    order = order or Order(["a", "b"], OFFERED.models or {})
+    return draw(made(resamples=20, **settings), tables, order)
+
+
+APART = [k for k, kind in KINDS.items() if kind.over is not None]
+REFUSE = [k for k, kind in KINDS.items() if kind.over is None and kind.needs]
+
+
+@pytest.mark.parametrize("kind", APART)
+def test_checkpoints_stay_apart(kind: str, tables: Tables) -> None:
+    wanted = {"kind": kind, "models": ["a"], "revisions": "all", "tokens": ["all"]}
+    check(made(corpora=["wikipedia"], **wanted), OFFERED)
+    table = study(tables, **wanted).table
+    assert set(table["revision"]) == set(NAMED)
+    keys = ["revision", "layer"]
+    if kind in ("task_heatmap",):
+        keys.append("task")
+    if {"metrics", "associations"} & set(needs(made(kind=kind))):
+        keys.append("metric")
+    assert not table.duplicated(keys).any(), "a row is of one checkpoint"
+    if kind == "score_by_depth":
+        scores = tables.scores
+        assert scores is not None
+        mine = scores.query("model == 'a' and revision == 'sft' and tokens == 'all'")
+        means = mine.groupby("layer")["main_score"].mean()
+        drawn = table[table["revision"] == "sft"].set_index("layer")["value"]
+        np.testing.assert_allclose(drawn, means)
+
+
+@pytest.mark.parametrize("kind", REFUSE)
+def test_kinds_without_a_place_for_checkpoints_refuse_them(kind: str, tables: Tables) -> None:
+    wanted = {"kind": kind, "models": ["a"], "revisions": ["base", "dpo"]}
+    for attempt in (
+        lambda: check(made(corpora=["wikipedia"], **wanted), OFFERED),
+        lambda: study(tables, **wanted),
+    ):
+        with pytest.raises(LayerwiseError, match=r"shows one checkpoint of a model.*`revisions`"):
+            attempt()
+
+
+def test_every_kind_shows_checkpoints_apart_or_refuses_them() -> None:
+    assert set(APART) | set(REFUSE) == set(KINDS) - {"power_law"}
+
+
+@pytest.mark.parametrize("kind", [k for k, v in KINDS.items() if "metrics" in v.needs])
+def test_corpora_are_not_pooled(kind: str, tables: Tables) -> None:
+    metrics = tables.metrics
+    assert metrics is not None
+    both = pd.concat([metrics, metrics.assign(corpus="other")])
+    wanted = {"kind": kind, "models": ["a"]}
+    with pytest.raises(LayerwiseError, match=r"several values of corpus: .* under `corpora`"):
+        study(replace(tables, metrics=both), **wanted)
+    with pytest.raises(LayerwiseError, match="several values of corpus"):
+        check(made(**wanted), OFFERED)
+
+
+def test_what_has_no_role_is_not_pooled(tables: Tables) -> None:
+    for wanted, dimension in (
+        ({"kind": "curves", "column": "y", "colour": "tokens", "dashes": "protocol"}, "model"),
+        ({"kind": "curves", "dashes": "protocol"}, "tokens"),
+        ({"kind": "curves", "models": ["a"], "alpha": [1, 2]}, "alpha"),
+        ({"kind": "model_overview"}, "model"),
+        ({"kind": "score_by_depth", "dashes": "protocol"}, "tokens"),
+    ):
+        with pytest.raises(LayerwiseError, match=f"would mix several values of {dimension}"):
+            check(made(corpora=["wikipedia"], **wanted), OFFERED)
+    for wanted, dimension in (
+        ({"kind": "curves", "column": "y", "colour": "tokens", "dashes": "protocol"}, "model"),
+        ({"kind": "curves", "dashes": "protocol"}, "(tokens|reading)"),
+    ):
+        with pytest.raises(LayerwiseError, match=f"would mix several values of {dimension}"):
+            study(tables, **wanted)
+
+
+def test_a_further_column_is_a_dimension(tables: Tables) -> None:
+    metrics = tables.metrics
+    assert metrics is not None
+    graded = replace(tables, metrics=pd.concat([
+        metrics.assign(corpus=f"repeated {p}", repetition=p) for p in (0.5, 0.0, 0.1)
+    ]))  # fmt: skip
+    one: dict[str, Any] = {"kind": "curves", "models": ["b"], "tokens": ["all"]}
+    drawn = study(graded, colour="repetition", ordered=True, metrics=["curvature"], **one)
+    assert drawn.table.groupby("repetition").size().to_dict() == {0.0: 6, 0.1: 6, 0.5: 6}
+    labels = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
+    assert labels[:3] == ["0.0", "0.1", "0.5"]
+    same = replace(tables, metrics=graded.metrics.assign(corpus="one"))  # type: ignore[union-attr]
+    with pytest.raises(LayerwiseError, match="several values of repetition"):
+        study(same, metrics=["curvature"], **one)
+
+
+def test_the_configs_order_is_the_order(tables: Tables) -> None:
+    def labels(order: Order) -> list[str]:
+        drawn = study(tables, order, kind="metrics_over_checkpoints", tokens=["all"])
+        return [t.get_text() for t in drawn.figure.legends[0].get_texts()][:3]
+
+    assert labels(Order(["a"], {"a": NAMED})) == NAMED
+    assert labels(Order(["a"], {"a": NAMED[::-1]})) == NAMED[::-1]
+    last = study(tables, kind="score_by_depth", models=["a"]).table
+    assert set(last["revision"]) == {"dpo"}
+    turned = Order(["a", "b"], {"a": NAMED[::-1]})
+    assert set(study(tables, turned, kind="score_by_depth").table["revision"]) == {"base", "main"}
+    drawn = study(tables, kind="checkpoint_heatmap", tokens=["all"])
+    assert [t.get_text() for t in drawn.figure.axes[0].get_xticklabels()] == NAMED
+    assert "Left out: b with a single checkpoint." in drawn.caption
+
+
+def test_a_checkpoint_without_a_step_is_not_left_out(tables: Tables) -> None:
+    names = dict(zip(NAMED, ("step0", "step64", "epoch-final"), strict=True))
+    renamed = Tables(**{
+        name: table.assign(revision=table["revision"].replace(names))
+        for name, table in vars(tables).items()
+    })  # fmt: skip
+    order = Order(["a", "b"], {"a": list(names.values())})
+    for kind in ("metrics_over_checkpoints", "checkpoint_heatmap", "scores_over_checkpoints"):
+        drawn = study(renamed, order, kind=kind)
+        assert set(drawn.table["revision"]) == set(names.values())
+    assert (
+        "from step0 to epoch-final"
+        in study(renamed, order, kind="metrics_over_checkpoints").caption
+    )
+
+
+def test_the_lead_over_training_is_that_of_the_best_layers(tables: Tables) -> None:
+    table = study(tables, kind="scores_over_checkpoints", tokens=["all"]).table
+    for _, part in table.groupby("revision"):
+        lead = part["value"].max() - part.loc[part["depth"] == 1, "value"].iloc[0]
+        np.testing.assert_allclose(part["gain"], lead)
+        assert part.loc[part["best"], "value"].tolist() == [part["value"].max()]
+        assert (part["gain_low"] <= part["gain"]).all()
+
+
+def test_a_direction_can_be_turned(tables: Tables) -> None:
+    def picks(**more: Any) -> list[int]:
+        table = draw(made(kind="metrics_by_depth", models=["b"], tokens=["all"],
+                          metrics=more.pop("metrics", ["curvature"])), tables, **more).table  # fmt: skip
+        return [int(v) for v in table.loc[table["best"], "layer"]]
+
+    curve = tables.metrics.query(  # type: ignore[union-attr]
+        "model == 'b' and tokens == 'all' and metric == 'curvature'"
+    ).set_index("layer")["value"]
+    low, high = [curve.idxmin()], [curve.idxmax()]
+    assert picks() == low
+    assert picks(directions={"curvature": 1}) == high
+    own = [{"metric": "curvature", "direction": 1}]
+    assert picks(metrics=own) == high
+    assert made(kind="layer_choice", metrics=own).directions == {"curvature": 1}
+    assert tables.metrics is not None
+    assert tables.scores is not None
+    turned = {**DIRECTIONS, "curvature": 1}
+    choices = choose_layers(tables.metrics, tables.scores, turned, resamples=20)
+    mine = choices.query("model == 'b' and tokens == 'all' and task_type == 'all'")
+    assert mine.set_index("metric")["layer"]["curvature"] == high[0]
+    drawn = study(replace(tables, choices=choices), kind="layer_choice")
+    assert "turned round here: Curvature" in drawn.caption
+    assert "turned" not in study(tables, kind="layer_choice").caption
+
+
+def test_sublayers_are_compared(tables: Tables) -> None:
+    metrics = tables.metrics
+    assert metrics is not None
+    parts = replace(tables, metrics=pd.concat([
+        metrics.assign(sublayer="block"), metrics[metrics["layer"] > 0].assign(sublayer="mlp")
+    ]))  # fmt: skip
+    drawn = study(parts, kind="metrics_by_depth", models=["b"], colour="sublayer")
+    assert set(drawn.table["sublayer"]) == {"block", "mlp"}
+    assert "is lowest at" in drawn.title
+    assert set(study(parts, kind="metrics_by_depth").table["sublayer"]) == {"block"}
+
+
+def test_variants_have_roles(tables: Tables) -> None:
+    metrics = tables.metrics
+    assert metrics is not None
+    two = metrics[metrics["metric"] == "prompt_entropy"].assign(alpha=2.0)
+    both = replace(tables, metrics=pd.concat([metrics, two]))
+    one: dict[str, Any] = {"kind": "curves", "models": ["b"], "metrics": ["prompt_entropy"]}
+    drawn = study(both, alpha=[1, 2], colour="alpha", **one)
+    assert set(drawn.table["alpha"]) == {1.0, 2.0}
+    labels = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
+    assert labels[:2] == ["α = 1", "α = 2"]
+    # Without a word on alpha: 1, or the only one there is.
+    assert set(study(both, **one).table["alpha"]) == {1.0}
+    assert set(study(replace(tables, metrics=two), **one).table["alpha"]) == {2.0}
+
+
+def test_tasks_and_types_have_roles(tables: Tables) -> None:
+    one: dict[str, Any] = {"kind": "curves", "y": ["scores"], "tokens": ["all"]}
+    scores = tables.scores
+    assert scores is not None
+    by_task = study(tables, column="task", **one).table
+    row = by_task.query("model == 'b' and task == 'task1' and layer == 2").iloc[0]
+    mine = scores.query("model == 'b' and task == 'task1' and layer == 2 and tokens == 'all'")
+    assert row["value"] == mine["main_score"].iloc[0]
+    by_type = study(tables, column="task_type", **one).table
+    assert by_type.groupby("task_type")["n_tasks"].first().to_dict() == {"STS": 2, "Clustering": 1}
+
+
+# What a config can be told before anything is computed
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"kind": "metrics_by_depth", "metrics": ["curvatur"]}, "did you mean 'curvature'"),
+        ({"kind": "metrics_by_depth", "alpha": 3}, r"the alpha 3, and the config has 1, 2\."),
+        ({"kind": "metrics_by_depth", "protocol": "reference"}, "config has paper"),
+        ({"kind": "metrics_by_depth", "normalization": "logD"}, "config has raw, logN"),
+        ({"kind": "metrics_by_depth", "metrics": [{"metric": "lidar", "alpha": "inf"}]}, "alpha"),
+        ({"kind": "metrics_by_depth", "tokens": ["drop_sinks"]}, "choice of tokens 'drop_sinks'"),
+        ({"kind": "metrics_by_depth", "sublayers": ["mixer"]}, "sublayer 'mixer'"),
+        ({"kind": "metrics_by_depth", "corpora": ["wikipedi"]}, "did you mean 'wikipedia'"),
+        ({"kind": "metrics_by_depth", "corpora": ["task texts"]}, "does not; name corpora"),
+        ({"kind": "metrics_by_depth", "y": ["scores"]}, "for the kind curves"),
+        ({"kind": "score_by_depth", "models": ["aa"]}, "did you mean 'a'"),
+        ({"kind": "score_by_depth", "tasks": ["task7"]}, "did you mean 'task"),
+        ({"kind": "score_by_depth", "task_types": ["STSS"]}, "did you mean 'STS'"),
+        ({"kind": "score_by_depth", "pooling": "cls"}, "config has mean, last_token"),
+        ({"kind": "score_by_depth", "revisions": ["dpp"]}, "did you mean 'dpo'"),
+        ({"kind": "score_by_depth", "colour": "modle"}, "did you mean 'model'"),
+        ({"kind": "score_by_depth", "colour": "model", "column": "model"}, "two roles"),
+        ({"kind": "score_by_depth", "colour": "y"}, "units of their own"),
+        ({"kind": "layer_choice", "colour": "corpus"}, "cannot choose its colour"),
+        ({"kind": "metric_vs_score", "measure": "kendall"}, "config has dcor, spearman"),
+        ({"kind": "metric_vs_score", "task_types": ["STS", "Clustering"]}, "one task type or all"),
+        ({"kind": "association_strength", "measure": "all"}, "draws one measure"),
+        ({"kind": "value_distribution", "metrics": ["lidar", "infonce"]}, "shows one metric"),
+        ({"kind": "checkpoint_heatmap", "models": ["b"]}, "two or more checkpoints"),
+        ({"kind": "model_overview"}, "several values of model: a, b; name one under `models`"),
+    ],
+)
+def test_mistakes_are_said_when_the_config_is_read(settings: dict[str, Any], words: str) -> None:
+    corpora = {} if "corpora" in settings else {"corpora": ["wikipedia"]}
+    with pytest.raises(LayerwiseError, match=words) as error:
+        check(made(**settings, **corpora), OFFERED)
+    assert str(error.value).endswith(".")
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_plain_study_of_every_kind_is_accepted(kind: str) -> None:
+    models = {"models": ["a"]} if kind == "model_overview" else {}
+    check(made(kind=kind, corpora=["wikipedia"], **models), OFFERED)
+    check(made(kind=kind, corpora=["wikipedia"], **models), Known())
+
+
+def test_what_a_study_reads() -> None:
+    assert needs(made(kind="curves")) == ("metrics",)
+    assert needs(made(kind="curves", y=["scores", "metrics"])) == ("scores", "metrics")
+    own = {"own0": "task0"}
+    study = made(kind="metric_vs_score", corpora=["task texts", "wikipedia"])
+    assert corpora_of(study, ["wikipedia", "own0"], own) == ("own0", "wikipedia")
+    assert corpora_of(made(kind="curves"), ["x", "y"], own) == ("x", "y")
+    assert revisions_of(made(kind="score_by_depth"), NAMED) == ("dpo",)
+    assert revisions_of(made(kind="checkpoint_heatmap"), NAMED) == tuple(NAMED)
+    chosen = made(kind="score_by_depth", revisions=["dpo", "base"])
+    assert revisions_of(chosen, NAMED) == ("base", "dpo")
+    check(made(kind="metric_vs_score", corpora=["task texts"]), OFFERED)
+
+
+def test_settings_are_described() -> None:
+    for name, field in {**Study.model_fields, **AssociationSettings.model_fields}.items():
+        assert field.description, f"{name} has no description"
+        assert field.description.endswith("."), name
