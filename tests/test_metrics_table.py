@@ -27,7 +27,7 @@ from layerwise.config import metrics as config
 from layerwise.config.base import Section, parse
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
-from layerwise.metrics import catalog, lists, registry, sample_size, storage, table
+from layerwise.metrics import catalog, lists, registry, sample_size, table
 from layerwise.metrics.catalog import alpha_req
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
@@ -35,6 +35,7 @@ from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
+from layerwise.tables import read, write
 from layerwise.workflow.fingerprint import reachable
 
 ROOT = Path(__file__).parents[1]
@@ -631,7 +632,7 @@ def test_the_key_of_the_tables_knows_every_metric_and_no_tool() -> None:
     reached = set(reachable("layerwise.metrics.table:compute"))
     files = pkgutil.iter_modules(catalog.__path__, "layerwise.metrics.catalog.")
     assert {module.name for module in files} <= reached
-    tools = {"lists", "sample_size", "powerlaw", "storage"}
+    tools = {"lists", "sample_size", "powerlaw"}
     assert not {f"layerwise.metrics.{tool}" for tool in tools} & reached
 
 
@@ -721,21 +722,15 @@ def test_tables_go_to_parquet_and_back(
     tables: tuple[pd.DataFrame, pd.DataFrame], tmp_path: Path
 ) -> None:
     target = tmp_path / "m.parquet"
-    storage.write(tables[0], target, {"model": "m", "seed": "0"})
-    metadata = pq.read_schema(target).metadata
-    assert metadata[b"model"] == b"m"
-    back = storage.read([target, target])
+    write(target, tables[0], model="m")
+    back = read([target, target], "metrics", table.COLUMNS)
     assert len(back) == 2 * len(tables[0])
     pd.testing.assert_frame_equal(back.iloc[: len(tables[0])], tables[0])
     column = pq.read_table(target).column("alpha")
     assert column.null_count == tables[0]["alpha"].isna().sum() > 0, "null, not NaN"
     tables[0].drop(columns="tokens").to_parquet(tmp_path / "other.parquet")
     with pytest.raises(LayerwiseError, match="lacks the columns tokens"):
-        storage.read([tmp_path / "other.parquet"])
-    (tmp_path / "broken.parquet").write_bytes(b"no parquet")
-    for name in ("broken.parquet", "absent.parquet"):
-        with pytest.raises(LayerwiseError, match=name):
-            storage.read([tmp_path / name])
+        read(tmp_path / "other.parquet", "metrics", table.COLUMNS)
 
 
 # Against N
