@@ -31,7 +31,7 @@ from layerwise.association.measures import (
     spearman,
     strengths,
 )
-from layerwise.association.order import order_key, step_of
+from layerwise.association.order import Order, order_key, step_of
 from layerwise.association.table import COLUMNS, associate
 from layerwise.config.association import AssociationSettings
 from layerwise.errors import LayerwiseError
