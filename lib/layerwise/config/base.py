@@ -98,7 +98,9 @@ Distinct = Annotated[
     tuple[T, ...], AfterValidator(_once), Field(json_schema_extra={"uniqueItems": True})
 ]
 """A list in which nothing stands twice."""
-SomeOf = Annotated[Distinct[T], Field(min_length=1)]
+SomeOf = Annotated[
+    Distinct[T], Field(min_length=1, json_schema_extra={"minItems": 1, "uniqueItems": True})
+]
 """A list of at least one, in which nothing stands twice."""
 
 

@@ -31,8 +31,8 @@ def check(config: Config) -> None:
     """
     _results(config)
     _names(config)
-    for study in config.studies:
-        _sections(config, study)
+    for name in config.studies:
+        _sections(config, name)
     for where, name, known in _references(config):
         if name not in known:
             raise LayerwiseError(

@@ -18,7 +18,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.files import check_writable, replacing
 from layerwise.workflow.plan import MISSING, Plan, explain
 from layerwise.workflow.sources import check_sources
-from layerwise.workflow.stages import Job
+from layerwise.workflow.targets import Job
 
 SNAPSHOT = "config.json"
 LOCK = ".lock"

@@ -174,7 +174,7 @@ def loadable(config: Config, model: str) -> Model:
     if not entry.source.gguf_file:
         return entry
     folder = f"{config.results}/converted/{encode(model)}/{{revision}}"
-    return entry.model_copy(update={"source": FolderSource(folder=folder)})
+    return entry.model_copy(update={"source": FolderSource(folder=folder, gguf_file=None)})
 
 
 def _gguf_outside(config: Config, model: str, revision: str) -> Any:
