@@ -124,8 +124,8 @@ class Start:
         if stale and owner is not None and owner != self.source:
             raise LayerwiseError(
                 f"{self.results} holds the results of {owner}, and {len(stale)} of its files "
-                f"would be made again by {self.source}; give one of them another folder by the key "
-                f"'results', or delete {self.snapshot} to hand the folder over."
+                f"would be made again by {self.source}; give one of them another folder by the "
+                f"key 'results', or delete {self.snapshot} to hand the folder over."
             )
 
     def _owner(self) -> str | None:
