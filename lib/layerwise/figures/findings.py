@@ -399,8 +399,8 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
         f"{counted(len(rows.metrics), 'metric')} on {_prompts(rows)}, by depth in per cent of the "
         f"layers.{roles_said(rows)} Vertical lines: the layer with the best score of each "
         "reading. Bands: 95 % intervals, over tasks for the score, ± 1.96 standard errors for the "
-        "metrics. A metric points to a layer if its better end lies within a tenth of the depth of "
-        f"it.{left_out_said(rows)}"
+        "metrics. A metric points to a layer if its better end lies within a tenth of the depth "
+        f"of it.{left_out_said(rows)}"
     )
     return (
         f"{model} is best at {listing(parts)}",
