@@ -48,10 +48,10 @@ class Start:
     def __init__(
         self, config: Mapping[str, Any], files: Iterable[str | Path], *, checked: bool = False
     ) -> None:
-        files = [Path(file) for file in files]
-        self.source = " ".join(os.path.relpath(file) for file in files)
+        paths = [Path(file) for file in files]
+        self.source = " ".join(map(os.path.relpath, paths))
         # Snakemake takes the last of two equal keys; we don't.
-        read_yaml(files)
+        read_yaml(paths)
         self.plan = Plan(Config.of(config, checked=checked))
         self.results = Path(self.plan.config.results)
         self.snapshot = self.results / SNAPSHOT

@@ -439,7 +439,7 @@ STAGES: dict[str, Stage] = {
             "Every text of a task at every layer.",
             (*_RUN, "task"),
             {"embeddings": "embeddings/{model}/{revision}/{task}.h5"},
-            ("layerwise.activations.embed:embed", "layerwise.models.load:load",
+            ("layerwise.activations.embed", "layerwise.models.load:load",
              "layerwise.tasks.layout:readings"),
             _embed_settings,
             _embed_inputs,
