@@ -12,10 +12,6 @@ import pytest
 import tiny
 from association_tables import tidy_metrics, tidy_scores
 from layerwise.association.settings import AssociationSettings
-from layerwise.metrics.cka import cka
-from layerwise.metrics.entropy import entropy
-from layerwise.metrics.infonce import infonce
-from layerwise.metrics.settings import Settings
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from layerwise.activations.extract import extract
@@ -23,11 +19,14 @@ from layerwise.activations.layout import BLOCK, Activations
 from layerwise.association.choice import choose_layers
 from layerwise.association.recommendation import recommend
 from layerwise.association.table import associate
+from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.figures.labels import SUBLAYERS
 from layerwise.figures.studies import KINDS, Tables, draw
-from layerwise.metrics import table
+from layerwise.metrics import cka, infonce, table
+from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.registry import directions
 from layerwise.models.load import load
 
@@ -51,7 +50,7 @@ def extracted(folder: Path, family: str, **plan: Any) -> Path:
 def compute(path: Path, **settings: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     settings = {"metrics": METRICS, "protocols": ["paper"], **settings}
     with Activations(path) as activations:
-        return table.compute(activations, Settings.from_mapping(settings), threads=2)
+        return table.compute(activations, parse(MetricsSettings, settings), threads=2)
 
 
 @pytest.fixture(scope="module")

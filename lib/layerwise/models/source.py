@@ -49,7 +49,7 @@ def locate(source: AnySource, revision: str = "main") -> Location:
     """
     if isinstance(source, HubSource | HubAdapter):
         # transformers would take the folder, and nothing would notice when it changes.
-        if Path(source.hub).exists():
+        if Path(source.hub).is_dir():
             raise LayerwiseError(
                 f"hub: {source.hub!r} came, but there is a folder of that name here; write "
                 f"folder: {source.hub!r} for it, or move it away for the model on the hub."
