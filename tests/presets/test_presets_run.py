@@ -31,11 +31,6 @@ from layerwise.workflow.plan import Plan
 
 PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
 
-# One task of each type, real rows where there are any.
-TASKS = [
-    "EmotionClassification", "TwentyNewsgroupsClustering", "SprintDuplicateQuestions",
-    "AskUbuntuDupQuestions", "STSBenchmark",
-]  # fmt: skip
 PROMPTS, VIEWS, WORDS = 24, 4, 60
 
 # What a preset is cut to, where that is more than prompts and views.
@@ -49,7 +44,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "mteb32": {},
     "paper_figures": {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
-        "tasks": TASKS,
+        "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
     },
     "models": {
         # The first and the last of a family, and each kind of entry: half type, several GPUs,
@@ -162,6 +157,7 @@ def home(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def sheet(figures: list[Path], target: Path, width: int = 1100, columns: int = 3) -> None:
     """Figures side by side on one picture."""
+    columns = min(columns, len(figures))
     pictures = []
     for figure in figures:
         with Image.open(figure) as opened:
