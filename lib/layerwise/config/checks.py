@@ -201,10 +201,12 @@ def _known(config: Config, study: Study) -> Known:
 def own_texts_of(config: Config) -> dict[str, str]:
     """Corpora that are a task's own texts, with the task."""
     of_tasks = {c: e.source.task for c, e in config.corpora.items() if hasattr(e.source, "task")}
-    of_published: Mapping[str, str] = {}
+    published: Mapping[str, str] = {}
     if config.published:
-        from layerwise.association.published import TASK_OF_DATASET as of_published
-    return {**of_published, **of_tasks, **config.association.own_texts}
+        from layerwise.association.published import TASK_OF_DATASET
+
+        published = TASK_OF_DATASET
+    return {**published, **of_tasks, **config.association.own_texts}
 
 
 def _metrics(config: Config, study: Study, own_texts: Mapping[str, str]) -> list[str]:
