@@ -10,8 +10,30 @@ import difflib
 from collections.abc import Iterable
 
 
+LONGEST = 780
+ENDS = 200
+
+
 class LayerwiseError(Exception):
-    """A mistake in the input, said in one sentence."""
+    """A mistake in the input, said in one sentence.
+
+    What it quotes may be anyone's: line breaks and control characters are written out, and what
+    is endless loses its middle.
+    """
+
+    def __init__(self, message: str) -> None:
+        said = printable(message)
+        if len(said) > LONGEST:
+            said = f"{said[: LONGEST - ENDS - 5]} […] {said[-ENDS:]}"
+        super().__init__(said)
+
+
+def printable(text: str) -> str:
+    """Text in one line, whose control characters and the like are written out (``\\x1b``)."""
+    if text.isprintable():
+        return text
+    one_line = " ".join(text.splitlines())
+    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in one_line)
 
 
 def closest(name: str, known: Iterable[str]) -> str:
