@@ -40,3 +40,16 @@ def closest(name: str, known: Iterable[str]) -> str:
     """Return `` (did you mean 'x'?)`` for the known name nearest to `name`, or an empty string."""
     near = difflib.get_close_matches(str(name), [str(k) for k in known], n=1, cutoff=0.6)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def first_line(error: BaseException) -> str:
+    """What another library says of an error, in short."""
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".")[:200] if lines else type(error).__name__
+
+
+def listed(names: Iterable[str], most: int = 12) -> str:
+    """Names for a sentence: the first of many, and how many more there are."""
+    known = list(map(str, names))
+    more = f" and {len(known) - most:,} more" if len(known) > most else ""
+    return (", ".join(map(repr, known[:most])) or "none") + more
