@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-
 LONGEST = 780
 ENDS = 200
 
@@ -32,8 +31,9 @@ def printable(text: str) -> str:
     """Text in one line, whose control characters and the like are written out (``\\x1b``)."""
     if text.isprintable():
         return text
-    one_line = " ".join(text.splitlines())
-    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in one_line)
+    return "".join(
+        c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text
+    )
 
 
 def closest(name: str, known: Iterable[str]) -> str:

@@ -65,7 +65,7 @@ def start(document: Any) -> Config:
 
 
 def attack(tally: Tally, document: Any) -> Config | None:
-    message, config = tally.attack(AREA, lambda: start(document), outcome=REFUSED)
+    _, config = tally.attack(AREA, lambda: start(document), outcome=REFUSED)
     if config is not None:
         reasonable(config.plain())
     return config
@@ -102,8 +102,9 @@ def test_some_values_at_some_places(tally: Tally, place: Place, value: Any) -> N
     place=st.deferred(lambda: st.sampled_from(all_places())),
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=10), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=10), inner, max_size=3)
+        ),
         max_leaves=6,
     ),
 )

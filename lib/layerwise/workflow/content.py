@@ -46,7 +46,7 @@ def of_folder(folder: Path) -> dict[str, str]:
     """
     with _readable(folder):
         # rglob leaves out, without a word, what it may not look into.
-        os.listdir(folder)
+        next(folder.iterdir(), None)
         files = sorted(p for p in folder.rglob("*") if is_file(p) and p.suffix != ".lock")
     return {path.relative_to(folder).as_posix(): sampled(path) for path in files}
 
