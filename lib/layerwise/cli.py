@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layerwise.errors import LayerwiseError
-from layerwise.files import DISK_REMEDY, disk_fault
+from layerwise.errors import LayerwiseError, printable
+from layerwise.files import DISK_REMEDY, disk_fault, memory_fault
 
 if TYPE_CHECKING:
     from layerwise.association.order import Order
@@ -86,6 +86,14 @@ class Run:
 
         models = self.config.models
         return Order(tuple(models), {m: tuple(entry.revisions) for m, entry in models.items()})
+
+
+class Plain(logging.Formatter):
+    """Control characters written out, and further lines indented: names and texts may hold any,
+    and must neither steer a terminal nor look like entries of the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n  ".join(map(printable, super().format(record).splitlines()))
 
 
 def parser(description: str | None) -> argparse.ArgumentParser:
@@ -168,12 +176,9 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
             handlers.append(logging.FileHandler(arguments.log, mode="w"))
         except OSError as error:
             unlogged = error.strerror
-    logging.basicConfig(
-        level=logging.INFO,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-        handlers=handlers,
-        force=True,
-    )
+    for handler in handlers:
+        handler.setFormatter(Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
     logging.captureWarnings(True)
     if unlogged:
         log.warning("There will be no log file %s: %s", arguments.log, unlogged)
@@ -182,13 +187,13 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
     except LayerwiseError as error:
         log.error("%s", error)
         sys.exit(1)
-    except MemoryError:
-        log.error(
-            "The memory did not suffice; close other programs, lower threads or batch_tokens, or "
-            "ask the cluster for more."
-        )
-        sys.exit(1)
     except Exception as error:  # libraries tell of a full disk in errors of all kinds
+        if memory_fault(error):
+            log.error(
+                "The memory did not suffice; close other programs, lower threads or batch_tokens, "
+                "lift the limit (ulimit -v), or ask the cluster for more."
+            )
+            sys.exit(1)
         fault = disk_fault(error)
         if fault:
             given = vars(arguments)

@@ -4,10 +4,29 @@
 # that is due has a file among its inputs that is newer than all of its own.
 
 import os
+import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
+
+# The plan and its jobs use the library that lies beside the workflow, whatever is installed, and
+# whatever environment a job runs in. By its relative path: PYTHONPATH cannot hold a colon.
+if set("{}") & set(str(workflow.basedir)):
+    raise WorkflowError(
+        f"The workflow lies in {workflow.basedir}, and Snakemake takes braces in that path for "
+        "patterns; rename the folder."
+    )
+LIBRARY = os.path.relpath(Path(workflow.basedir).parent / "lib")
+if os.pathsep in LIBRARY:
+    raise WorkflowError(
+        f"The workflow lies in a folder with {os.pathsep!r} in its path ({LIBRARY}), which "
+        "PYTHONPATH cannot hold; move it, or run snakemake there."
+    )
+sys.path.insert(0, os.path.abspath(LIBRARY))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    dict.fromkeys([LIBRARY, *filter(None, [os.environ.get("PYTHONPATH")])])
+)
 
 from layerwise.errors import LayerwiseError
 from layerwise.paths import encode
@@ -17,11 +36,6 @@ from layerwise.workflow.stages import STAGES
 
 SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
 ENVIRONMENT = "../../envs/environment.yaml"
-# Jobs import the library that lies beside the workflow, whatever environment they run in.
-LIBRARY = str(Path(workflow.basedir).parent / "lib")
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    dict.fromkeys([LIBRARY, *filter(None, [os.environ.get("PYTHONPATH")])])
-)
 
 try:
     START = Start(config, workflow.configfiles, checked=not workflow.is_main_process)
@@ -36,6 +50,12 @@ except LayerwiseError as error:
 
 RESULTS = CONFIG.results
 TARGETS = START.files_of(targets.targets(CONFIG))
+# For the first page of the report, which knows the config alone.
+config["first_page"] = [
+    PLAN.paths(job)["page"]
+    for job in targets.targets(CONFIG)
+    if job.stage == "find_best_layers"
+]
 MADE = STAGES["make_tasks"].more_files(CONFIG)
 ON_GPU = CONFIG.extract.device != "cpu"
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from layerwise.config import Config
 from layerwise.config.checks import own_texts_of
 from layerwise.config.models import FolderSource, Model
+from layerwise.files import is_folder
 from layerwise.models.source import locate
 from layerwise.paths import encode
 from layerwise.tasks.names import QUICKSTART
@@ -119,8 +120,9 @@ def _corpus_outside(config: Config, corpus: str) -> Any:
     source = config.corpora[corpus].source
     if hasattr(source, "file"):
         return content.of_file(Path(source.file))
-    folder = Path(getattr(source, "hub", ""))
-    return content.of_folder(folder) if hasattr(source, "hub") and folder.is_dir() else None
+    if hasattr(source, "hub") and is_folder(source.hub):
+        return content.of_folder(Path(source.hub))
+    return None
 
 
 # Models
@@ -164,7 +166,7 @@ def _model_outside(config: Config, model: str, revision: str) -> Any:
 def _folder(source: Any, revision: str) -> Any:
     """Hashes of a local model's files; None of one that comes from the hub."""
     folder = Path(source.hub) if hasattr(source, "hub") else locate(source, revision).folder
-    return content.of_folder(folder) if folder is not None and folder.is_dir() else None
+    return content.of_folder(folder) if folder is not None and is_folder(folder) else None
 
 
 def loadable(config: Config, model: str) -> Model:
