@@ -150,7 +150,9 @@ class Worker:
 def _why_none(embeddings: npt.NDArray[Any]) -> str:
     if np.ptp(embeddings, axis=0).max(initial=0) == 0:
         return "its embeddings are all alike; choose another pooling or choice of tokens."
-    return "its embeddings differ, so the task's own labels or scores must be all alike; mend them."
+    return (
+        "its embeddings differ, so the task's own labels or scores must be all alike; mend them."
+    )
 
 
 def normalized(embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:
