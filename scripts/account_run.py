@@ -13,12 +13,11 @@ from layerwise import cli
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the benchmarks and the sizes of the files, write the table."""
-    from layerwise.files import replacing
+    from layerwise import tables
     from layerwise.workflow.account import account, past_jobs
 
     table = account(past_jobs(arguments.results))
-    with replacing(arguments.output) as partial:
-        table.to_csv(partial, index=False, float_format="%.4g")
+    tables.write_csv(arguments.output, table, float_format="%.4g")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ def main(run: cli.Run) -> None:
     """Read the tables, pick, compare, write."""
     from layerwise import tables
     from layerwise.association.choice import choose_layers, summarize
-    from layerwise.files import replacing
     from layerwise.metrics.registry import directions
 
     settings = run.config.association
@@ -21,8 +20,7 @@ def main(run: cli.Run) -> None:
         resamples=settings.resamples,
         seed=settings.seed,
     )
-    with replacing(run.files["summary"]) as partial:
-        summarize(choices, run.order()).to_csv(partial, index=False)
+    tables.write_csv(run.files["summary"], summarize(choices, run.order()))
     tables.write(run.files["choices"], choices, key=run.stamp.key, recipe=run.stamp.recipe)
 
 

@@ -32,8 +32,7 @@ def main(run: cli.Run) -> None:
     note = mixed(run.stamp.recipe["versions"])
     if note:
         log.warning("%s: %s", name, note)
-    with replacing(run.files["table"]) as partial:
-        drawn.table.to_csv(partial, index=False)
+    tables.write_csv(run.files["table"], drawn.table)
     with replacing(run.files["caption"]) as partial:
         partial.write_text("\n".join(filter(None, [drawn.rst(), note])), encoding="utf-8")
     style.save(drawn.figure, run.files["png"], run.files["pdf"], run.stamp.facts())

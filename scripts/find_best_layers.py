@@ -16,8 +16,7 @@ def main(run: cli.Run) -> None:
     best = best_layers(
         tables.read(run.inputs["scores"], "scores"), seed=run.config.association.seed
     )
-    with replacing(run.files["table"]) as partial:
-        best.to_csv(partial, index=False)
+    tables.write_csv(run.files["table"], best)
     with replacing(run.files["page"]) as partial:
         partial.write_text(first_page(best, run.order()), encoding="utf-8")
     stamps.write(run.files["stamp"], run.stamp)

@@ -19,10 +19,10 @@ def main(arguments: argparse.Namespace) -> None:
     """Open the activations, compute on subsets, write and summarise."""
     import yaml
 
+    from layerwise import tables
     from layerwise.activations.layout import Activations
     from layerwise.config.base import parse
     from layerwise.config.metrics import MetricsSettings
-    from layerwise.files import replacing
     from layerwise.metrics import sample_size
 
     config = yaml.safe_load(arguments.config.read_text(encoding="utf-8")) or {}
@@ -32,8 +32,7 @@ def main(arguments: argparse.Namespace) -> None:
         frame = sample_size.against_n_by_layer(
             activations, settings, layers, arguments.sizes, arguments.repeats, settings.seed
         )
-    with replacing(arguments.output) as partial:
-        frame.to_csv(partial, index=False)
+    tables.write_csv(arguments.output, frame)
     summary = sample_size.change_by_doubling(frame)
     log.info("Change from half of the prompts to all:\n%s", summary.to_string(index=False))
     if arguments.figure:

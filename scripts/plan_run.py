@@ -16,8 +16,8 @@ from layerwise import cli
 
 def main(arguments: argparse.Namespace) -> None:
     """Find the jobs that are due, estimate them, write the table to stdout and to a file."""
+    from layerwise import tables
     from layerwise.config.reading import read_yaml
-    from layerwise.files import replacing
     from layerwise.workflow.account import estimate, past_jobs
     from layerwise.workflow.run import Start
 
@@ -25,14 +25,13 @@ def main(arguments: argparse.Namespace) -> None:
     due = start.due()
     for line in start.reasons(due):
         sys.stdout.write(f"{line}\n")
-    table = estimate(due, past_jobs(start.results))
+    table = estimate(start.plan.runs(due), past_jobs(start.results))
     if table.empty:
         sys.stdout.write("Nothing to be done.\n")
     else:
         sys.stdout.write(table.to_string(index=False, float_format="{:.3g}".format) + "\n")
     if arguments.output:
-        with replacing(arguments.output) as partial:
-            table.to_csv(partial, index=False, float_format="%.4g")
+        tables.write_csv(arguments.output, table, float_format="%.4g")
 
 
 if __name__ == "__main__":

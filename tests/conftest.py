@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,3 +29,26 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+# What the suite of attacks counted, by area and outcome; from all of pytest's processes.
+ATTACKS: Counter[tuple[str, str]] = Counter()
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    if report.when == "teardown":
+        counted = (v for name, v in report.user_properties if name == "attacks")
+        ATTACKS.update({tuple(key): n for one in counted for *key, n in one})
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if not ATTACKS:
+        return
+    outcomes = ("right value", "one sentence", "refused at the start")
+    line = "{:<28}{:>16}{:>16}{:>24}{:>8}".format
+    terminalreporter.section("attacks by area and outcome")
+    terminalreporter.write_line(line("area", *outcomes, "tried"))
+    for area in (*sorted({area for area, _ in ATTACKS}), "all"):
+        found = [sum(n for (a, o), n in ATTACKS.items() if o == outcome and area in (a, "all"))
+                 for outcome in outcomes]  # fmt: skip
+        terminalreporter.write_line(line(area, *found, sum(found)))

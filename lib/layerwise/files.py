@@ -6,6 +6,7 @@ sees half a file and a failed run never costs a finished one.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import glob
 import hashlib
@@ -17,16 +18,27 @@ import shlex
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from layerwise.errors import LayerwiseError
 
-DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
-DISK_REMEDY = "free some space or choose a folder that can be written."
+DISK = {
+    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG,
+}  # fmt: skip
+DISK_REMEDY = (
+    "free some space, lift the limit (ulimit -f), or choose a folder that can be written."
+)
+NO_MEMORY = re.compile(
+    r"(can't|cannot|could not|unable to|failed to) (allocate|start new thread|map segment)"
+    r"|not enough memory|out of memory|bad_alloc|pthread_create failed|thread: Resource temp",
+    re.IGNORECASE,
+)
 
 ABANDONED_S = 24 * 3600
 
@@ -38,8 +50,8 @@ def replacing(target: Path) -> Iterator[Path]:
     """Yield a path beside `target`; move it over `target` if the block ends well, else remove it.
 
     The move is `os.replace`, so `target` is at all times either the old file or the new one.
-    Leftovers of killed writers are cleared first: of this host where the process is gone, of other
-    hosts (whose processes can't be seen) where nothing was written for a day.
+    Leftovers of killed writers are cleared first: of this machine where the process is gone, of
+    others (whose processes can't be seen) where nothing was written for a day.
 
     Raises
     ------
@@ -47,12 +59,11 @@ def replacing(target: Path) -> Iterator[Path]:
         If the folder cannot be written (read-only, full).
     """
     target = Path(target)
-    host = socket.gethostname()
-    partial = target.with_name(f".{target.name}.{host}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.name}.{_machine()}.{os.getpid()}.partial")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for stale in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
-            if _abandoned(stale, f".{target.name}.{host}."):
+            if _abandoned(stale, f".{target.name}.{_machine()}."):
                 stale.unlink(missing_ok=True)
         yield partial
         with partial.open("rb") as handle:
@@ -66,8 +77,21 @@ def replacing(target: Path) -> Iterator[Path]:
             partial.unlink()
 
 
+@cache
+def _machine() -> str:
+    """The name of this machine, and of what else must be the same for a process id to mean the
+    same process: containers may share their host's name, and each has processes of its own."""
+    found = [str(uuid.getnode())]
+    with contextlib.suppress(OSError):
+        found = [
+            Path("/proc/sys/kernel/random/boot_id").read_text(),
+            str(Path("/proc/self/ns/pid").readlink()),
+        ]
+    return f"{socket.gethostname()}-{sha256_text(*found)[:8]}"
+
+
 def _abandoned(partial: Path, ours: str) -> bool:
-    """Whether no one will finish a file; `ours` is how those of this host begin."""
+    """Whether no one will finish a file; `ours` is how those of this machine begin."""
     pid = partial.suffixes[-2].removeprefix(".")
     if partial.name.startswith(ours) and pid.isdigit():
         return not _alive(int(pid))
@@ -86,7 +110,7 @@ def check_writable(folder: Path) -> None:
         If they cannot, as on a file system that is mounted read-only.
     """
     there = Path(folder).absolute()
-    while not there.exists():
+    while not is_folder(there) and not is_file(there) and there != there.parent:
         there = there.parent
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise LayerwiseError(
@@ -109,6 +133,32 @@ def disk_fault(error: BaseException) -> str | None:
             return os.strerror(number)
         link = link.__cause__ or link.__context__
     return None
+
+
+def memory_fault(error: BaseException) -> bool:
+    """Whether a lack of memory is behind an error: libraries say so in errors of all kinds."""
+    link: BaseException | None = error
+    while link is not None:
+        if isinstance(link, MemoryError) or getattr(link, "errno", None) == errno.ENOMEM:
+            return True
+        if isinstance(link, OSError | RuntimeError | ImportError) and NO_MEMORY.search(str(link)):
+            return True
+        link = link.__cause__ or link.__context__
+    return False
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether a folder is there; a path that no file system takes is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return Path(path).is_dir()
+    return False
+
+
+def is_file(path: str | Path) -> bool:
+    """Whether a file is there; a path that no file system takes is none."""
+    with contextlib.suppress(OSError, ValueError):
+        return Path(path).is_file()
+    return False
 
 
 def _alive(pid: int) -> bool:

@@ -119,6 +119,32 @@ def read(
     return full[0] if len(full) == 1 else pd.concat(full, ignore_index=True)
 
 
+def write_csv(path: Path, table: pd.DataFrame, **options: Any) -> None:
+    """Write a table for people, whole or not at all.
+
+    Programs for spreadsheets run what begins like a formula; an apostrophe in front makes it text.
+
+    Parameters
+    ----------
+    **options
+        Of `pandas.DataFrame.to_csv`.
+
+    Raises
+    ------
+    LayerwiseError
+        If the folder cannot be written.
+    """
+    words = table.select_dtypes(exclude=["number", "bool"])
+    safe = table.assign(**{str(name): words[name].map(_no_formula) for name in words})
+    with replacing(path) as partial:
+        safe.to_csv(partial, index=False, **options)
+
+
+def _no_formula(cell: Any) -> Any:
+    begins = isinstance(cell, str) and cell.lstrip().startswith(("=", "+", "-", "@"))
+    return f"'{cell}" if begins else cell
+
+
 def facts(path: Path) -> dict[str, str]:
     """A table's metadata. Reads the end of the file alone, and does not check the rest.
 

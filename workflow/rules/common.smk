@@ -4,24 +4,39 @@
 # that is due has a file among its inputs that is newer than all of its own.
 
 import os
+import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
 from snakemake.logging import logger
 
+# The plan and its jobs use the library that lies beside the workflow, whatever is installed, and
+# whatever environment a job runs in. By its relative path: PYTHONPATH cannot hold a colon.
+if set("{}") & set(str(workflow.basedir)):
+    raise WorkflowError(
+        f"The workflow lies in {workflow.basedir}, and Snakemake takes braces in that path for "
+        "patterns; rename the folder."
+    )
+LIBRARY = os.path.relpath(Path(workflow.basedir).parent / "lib")
+if os.pathsep in LIBRARY:
+    raise WorkflowError(
+        f"The workflow lies in a folder with {os.pathsep!r} in its path ({LIBRARY}), which "
+        "PYTHONPATH cannot hold; move it, or run snakemake there."
+    )
+sys.path.insert(0, os.path.abspath(LIBRARY))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    dict.fromkeys([LIBRARY, *filter(None, [os.environ.get("PYTHONPATH")])])
+)
+
 from layerwise.errors import LayerwiseError
-from layerwise.paths import encode
+from layerwise.paths import decode, encode
 from layerwise.workflow import targets
+from layerwise.workflow.plan import Bundle
 from layerwise.workflow.run import MARK, Start
 from layerwise.workflow.stages import STAGES
 
 SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
 ENVIRONMENT = "../../envs/environment.yaml"
-# Jobs import the library that lies beside the workflow, whatever environment they run in.
-LIBRARY = str(Path(workflow.basedir).parent / "lib")
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    dict.fromkeys([LIBRARY, *filter(None, [os.environ.get("PYTHONPATH")])])
-)
 
 try:
     START = Start(config, workflow.configfiles, checked=not workflow.is_main_process)
@@ -36,6 +51,14 @@ except LayerwiseError as error:
 
 RESULTS = CONFIG.results
 TARGETS = START.files_of(targets.targets(CONFIG))
+# For the first page of the report, which knows the config alone.
+config["first_page"] = [
+    PLAN.paths(job)["page"]
+    for job in targets.targets(CONFIG)
+    if job.stage == "find_best_layers"
+]
+# Stages with a rule of their own; the others' jobs come in bundles.
+RULES = {name for name, stage in STAGES.items() if not stage.rule}
 MADE = STAGES["make_tasks"].more_files(CONFIG)
 ON_GPU = CONFIG.extract.device != "cpu"
 
@@ -55,6 +78,7 @@ wildcard_constraints:
     task=r"[^/]+",
     study=r"[^/]+",
     published=r"[^/]+",
+    part=r"[0-9]+",
 
 
 def job_of(stage, wildcards):
@@ -62,11 +86,38 @@ def job_of(stage, wildcards):
 
 
 def inputs(stage, **names):
-    """What a job reads, if it is due."""
+    """What a job waits for, if it is due."""
 
     def of(wildcards):
         job = job_of(stage, names or wildcards)
-        return {**PLAN.inputs(job), "mark": str(MARK)} if PLAN.due(job) else {}
+        return [*PLAN.waits_for([job]), str(MARK)] if PLAN.needed(job) else []
+
+    return of
+
+
+def bundle_of(rule, wildcards):
+    return Bundle(rule, *(decode(wildcards[n]) for n in ("model", "revision", "part")))
+
+
+def bundle_inputs(rule):
+    """What a bundle waits for, if any of its jobs is due."""
+
+    def of(wildcards):
+        jobs = list(filter(PLAN.needed, PLAN.members(bundle_of(rule, wildcards))))
+        return [*PLAN.waits_for(jobs), str(MARK)] if jobs else []
+
+    return of
+
+
+def bundle_command(rule):
+    def of(wildcards):
+        bundle = bundle_of(rule, wildcards)
+        about = [
+            part
+            for name in ("model", "revision", "part")
+            for part in (f"--{name}", getattr(bundle, name))
+        ]
+        return [*program(rule), *about, "--key", PLAN.bundle_key(bundle)]
 
     return of
 
@@ -85,9 +136,14 @@ def output(stage, role):
 
 def record(kind, stage):
     """A stage's log or benchmark file as a pattern."""
-    names = "".join(f"/{{{name}}}" for name in STAGES[stage].names)
-    suffix = {"logs": "log", "benchmarks": "tsv"}[kind]
+    names = STAGES[stage].names if stage in RULES else ("model", "revision", "part")
+    names = "".join(f"/{{{name}}}" for name in names)
+    suffix = {"logs": "log", "benchmarks": "tsv", "jobs": "json"}[kind]
     return f"{RESULTS}/{kind}/{stage}{names}.{suffix}"
+
+
+def program(rule):
+    return ["python", f"{SCRIPTS}/{rule}.py", "--config", str(START.snapshot)]
 
 
 def command(stage, **names):
@@ -97,16 +153,7 @@ def command(stage, **names):
         job = job_of(stage, names or wildcards)
         about = zip(STAGES[stage].names, job.names)
         given = [part for name, value in about for part in (f"--{name}", value)]
-        script = f"{SCRIPTS}/{stage}.py"
-        return [
-            "python",
-            script,
-            "--config",
-            str(START.snapshot),
-            *given,
-            "--key",
-            PLAN.key(job),
-        ]
+        return [*program(stage), *given, "--key", PLAN.key(job)]
 
     return of
 

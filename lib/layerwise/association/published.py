@@ -8,13 +8,16 @@ Metrics: family, size, revision, dataset, split, metric, normalization, layer, v
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import require_columns
-from layerwise.errors import LayerwiseError
+from layerwise.config.base import NAME, NAMES
+from layerwise.errors import LayerwiseError, first_line
+from layerwise.files import is_file
 
 log = logging.getLogger(__name__)
 
@@ -28,6 +31,9 @@ METRICS = (
 
 # The released tables' names for metrics that are called otherwise here.
 METRIC_NAMES = {"entropy_sentence": "prompt_entropy", "entropy_dataset": "dataset_entropy"}
+
+LONGEST_NAME = 150
+MOST_LAYERS = 10_000
 
 WITH_ALPHA = frozenset({"prompt_entropy", "dataset_entropy", "dime"})
 
@@ -75,16 +81,18 @@ def read_table(path: Path) -> pd.DataFrame:
         If the file is missing or not such a table.
     """
     path = Path(path)
-    if not path.is_file():
+    if not is_file(path):
         raise LayerwiseError(f"There is no table {path}; check the path under `published`.")
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
-        return pd.read_csv(path)
-    except (ValueError, OSError) as error:
+        return pd.read_csv(path, low_memory=False)
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file fails in whatever part of pandas, Arrow, gzip
         raise LayerwiseError(
-            f"{path} is neither CSV nor parquet ({str(error).splitlines()[0]}); "
-            "published tables are one of the two."
+            f"{path} is neither CSV nor parquet, or is damaged ({first_line(error)}); published "
+            "tables are one of the two: get it again."
         ) from error
 
 
@@ -97,7 +105,8 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     LayerwiseError
-        If a column is missing or no English test row is there.
+        If a column is missing, no English test row is there, a name is none, or a layer or score
+        is out of its range.
     """
     require_columns(table, SCORES, "published scores")
     kept = table[(table["split"] == "test") & (table["languages"] == "eng-Latn")]
@@ -107,20 +116,22 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
             "rows that count."
         )
     log.info("%d of %d published scores are English test scores", len(kept), len(table))
-    model = _model(kept)
+    what = "scores"
+    model = _model(kept, what)
+    layer = _layer(kept, what)
     tidy = pd.DataFrame(
         {
             "model": model,
-            "revision": kept["revision"].astype(str),
-            "task": kept["task"],
-            "task_type": kept["task_type"],
-            "subset": kept["hf_subset"],
+            "revision": _names(kept, "revision", what),
+            "task": _names(kept, "task", what),
+            "task_type": _names(kept, "task_type", what),
+            "subset": _names(kept, "hf_subset", what),
             "split": kept["split"],
-            "layer": kept["layer"].astype(int),
-            "depth": _depth(model, kept["layer"]),
+            "layer": layer,
+            "depth": _depth(model, layer),
             "tokens": "all",
             "pooling": "mean",
-            "main_score": kept["main_score"].astype(float),
+            "main_score": _scores(kept),
             "score_low": np.nan,
             "score_high": np.nan,
             "n_runs": 1,
@@ -139,9 +150,11 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     Raises
     ------
     LayerwiseError
-        If a column is missing.
+        If a column is missing, a name is none, a value is no number, or a layer is out of range.
     """
     require_columns(table, METRICS, "published metrics")
+    what = "metrics"
+    table = table.assign(value=_numbers(table, "value", what))
     known = table[np.isfinite(table["value"])]
     if len(known) < len(table):
         log.warning(
@@ -150,22 +163,24 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
         )  # fmt: skip
     has_test = known.loc[known["split"] == "test", "dataset"].unique()
     kept = known[(known["split"] == "test") | ~known["dataset"].isin(has_test)]
-    model = _model(kept)
-    metric = kept["metric"].replace(METRIC_NAMES)
-    alpha = np.where(kept["dataset"].str.contains("wikitext"), 2.0, 1.0)
+    model = _model(kept, what)
+    layer = _layer(kept, what)
+    metric = _names(kept, "metric", what).replace(METRIC_NAMES)
+    corpus = _names(kept, "dataset", what)
+    alpha = np.where(corpus.str.contains("wikitext"), 2.0, 1.0)
     tidy = pd.DataFrame(
         {
             "model": model,
-            "revision": kept["revision"].astype(str),
-            "corpus": kept["dataset"],
-            "layer": kept["layer"].astype(int),
-            "depth": _depth(model, kept["layer"]),
+            "revision": _names(kept, "revision", what),
+            "corpus": corpus,
+            "layer": layer,
+            "depth": _depth(model, layer),
             "metric": metric,
             "protocol": "reference",
             "tokens": "all",
             "alpha": np.where(metric.isin(WITH_ALPHA), alpha, np.nan),
-            "normalization": kept["normalization"],
-            "value": kept["value"].astype(float),
+            "normalization": _names(kept, "normalization", what),
+            "value": kept["value"],
             "stderr": np.nan,
             "n": 0,
             "n_left_out": 0,
@@ -174,9 +189,55 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     return tidy.reset_index(drop=True)
 
 
-def _model(table: pd.DataFrame) -> pd.Series[str]:
-    return table["family"].astype(str) + "-" + table["size"].astype(str)
+def _model(table: pd.DataFrame, what: str) -> pd.Series[str]:
+    return _names(table, "family", what) + "-" + _names(table, "size", what)
+
+
+def _names(table: pd.DataFrame, column: str, what: str) -> pd.Series[str]:
+    """A column of names, as the config has them: they reach figures, captions and paths."""
+    given = table[column]
+    made = {value: " ".join(str(value).split()) for value in given.unique()}
+    for value, name in made.items():
+        if pd.isna(value) or len(name) > LONGEST_NAME or not re.fullmatch(NAME, name):
+            raise LayerwiseError(
+                f"The column {column!r} of the published {what} holds {str(value)[:60]!r}, which "
+                f"cannot be a name; {NAMES}"
+            )
+    return given.map(made)
+
+
+def _numbers(table: pd.DataFrame, column: str, what: str) -> pd.Series[float]:
+    found = pd.to_numeric(table[column], errors="coerce")
+    odd = table[column][found.isna() & table[column].notna()]
+    if len(odd):
+        raise LayerwiseError(
+            f"The column {column!r} of the published {what} holds {str(odd.iloc[0])[:60]!r}; "
+            "accepted are numbers."
+        )
+    return found.astype(float)
+
+
+def _layer(table: pd.DataFrame, what: str) -> pd.Series[int]:
+    layer = _numbers(table, "layer", what)
+    odd = layer[~((layer >= 0) & (layer <= MOST_LAYERS) & (layer % 1 == 0))]
+    if len(odd):
+        raise LayerwiseError(
+            f"The column 'layer' of the published {what} holds {odd.iloc[0]:g}; accepted are "
+            f"whole numbers from 0, the embedding output, to {MOST_LAYERS}."
+        )
+    return layer.astype(int)
+
+
+def _scores(table: pd.DataFrame) -> pd.Series[float]:
+    score = _numbers(table, "main_score", "scores")
+    odd = score[~score.abs().le(1)]
+    if len(odd):
+        raise LayerwiseError(
+            f"The column 'main_score' of the published scores holds {odd.iloc[0]:g}; accepted is "
+            "-1 to 1: divide per cent by 100, and leave out rows without a score."
+        )
+    return score
 
 
 def _depth(model: pd.Series[str], layer: pd.Series[int]) -> pd.Series[float]:
-    return layer / layer.groupby(model).transform("max")
+    return layer / layer.groupby(model).transform("max").clip(lower=1)

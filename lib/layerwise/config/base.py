@@ -28,7 +28,8 @@ from layerwise.errors import LayerwiseError
 
 S = TypeVar("S", bound="Section")
 
-LARGEST = 2**31 - 1
+LARGEST = 10_000_000
+LARGEST_ALPHA = 1e6
 
 NAME = r"^(?!.*(^|/)\.\.?(/|$))[A-Za-z0-9][A-Za-z0-9 ._/+:@=,~-]*$"
 NAMES = (
@@ -73,6 +74,12 @@ def _alpha(value: Any) -> Any:
     return math.inf if value == "inf" else value
 
 
+def _reasonable_alpha(value: float) -> float:
+    if LARGEST_ALPHA < value < math.inf:
+        raise ValueError(f"accepted is up to {LARGEST_ALPHA:g}, or 'inf'")
+    return value
+
+
 def _plain_alpha(value: float) -> float | str:
     return "inf" if math.isinf(value) else value
 
@@ -89,6 +96,7 @@ Alpha = Annotated[
     float,
     Field(gt=0, allow_inf_nan=True),
     BeforeValidator(_alpha),
+    AfterValidator(_reasonable_alpha),
     PlainSerializer(_plain_alpha),
     WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
 ]

@@ -18,7 +18,8 @@ from layerwise.paths import encode
 from layerwise.tasks.names import PAPER, QUICKSTART
 
 # In the results folder's path these would be read as patterns, or by a shell.
-UNFIT = re.compile(r"[{}\x00-\x1f\x7f]|^~|^\s|\s$|//")
+UNFIT = re.compile(r"[{}\x00-\x1f\x7f]|^[~-]|^\s|\s$|//")
+LONGEST_PART = 100
 
 
 def check(config: Config) -> None:
@@ -61,10 +62,12 @@ def _tasks(config: Config) -> None:
 
 def _results(config: Config) -> None:
     parts = PurePath(config.results).parts
-    if UNFIT.search(config.results) or not parts or parts in (("/",), (".",)) or ".." in parts:
+    too_long = any(len(part.encode()) > LONGEST_PART for part in parts) or len(parts) > 30
+    unfit = UNFIT.search(config.results) or parts in ((), ("/",), (".",)) or ".." in parts
+    if unfit or too_long:
         raise LayerwiseError(
             f"results: {config.results!r} came; accepted is the path of a folder of its own, "
-            "without '~', '..', braces, line breaks or spaces at its ends."
+            "without '~' or '-' in front, '..', braces, line breaks, spaces at its ends, or parts of over 100 letters."
         )
 
 
@@ -201,10 +204,12 @@ def _known(config: Config, study: Study) -> Known:
 def own_texts_of(config: Config) -> dict[str, str]:
     """Corpora that are a task's own texts, with the task."""
     of_tasks = {c: e.source.task for c, e in config.corpora.items() if hasattr(e.source, "task")}
-    of_published: Mapping[str, str] = {}
+    published: Mapping[str, str] = {}
     if config.published:
-        from layerwise.association.published import TASK_OF_DATASET as of_published
-    return {**of_published, **of_tasks, **config.association.own_texts}
+        from layerwise.association.published import TASK_OF_DATASET
+
+        published = TASK_OF_DATASET
+    return {**published, **of_tasks, **config.association.own_texts}
 
 
 def _metrics(config: Config, study: Study, own_texts: Mapping[str, str]) -> list[str]:

@@ -126,8 +126,10 @@ class Sample(Section):
 class ViewSettings(Section):
     """Augmented copies of each prompt: nlpaug's SplitAug, RandomCharAug, KeyboardAug in turn."""
 
-    n: Count = Field(
+    n: int = Field(
         default=2,
+        ge=0,
+        le=1000,
         description="Views of each prompt besides the prompt itself; InfoNCE and DiME need 2, "
         "LiDAR as many as possible (16 in the reference). A larger number keeps the earlier ones.",
     )

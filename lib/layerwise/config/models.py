@@ -179,11 +179,11 @@ class Nano(Section):
     """A small model trained on the quickstart's Wikipedia text."""
 
     architecture: Literal["gpt_neox", "mamba2"] = Field(description="Kind of model.")
-    layers: int = Field(6, ge=1, le=1000, description="Number of blocks.")
-    hidden: int = Field(128, ge=32, le=65536, multiple_of=32, description="Hidden width.")
-    vocabulary: int = Field(2048, ge=300, le=1_000_000, description="Size of the BPE vocabulary.")
-    context: int = Field(128, ge=16, le=1_000_000, description="Tokens in a training window.")
-    batch: int = Field(8, ge=1, le=1_000_000, description="Windows in a training step.")
+    layers: int = Field(6, ge=1, le=100, description="Number of blocks.")
+    hidden: int = Field(128, ge=32, le=8192, multiple_of=32, description="Hidden width.")
+    vocabulary: int = Field(2048, ge=300, le=200_000, description="Size of the BPE vocabulary.")
+    context: int = Field(128, ge=16, le=16_384, description="Tokens in a training window.")
+    batch: int = Field(8, ge=1, le=4096, description="Windows in a training step.")
     train_steps: Positive = Field(
         512,
         description="Steps of the whole training; the learning rate's schedule ends there.",

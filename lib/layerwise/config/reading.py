@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Hashable, Iterable
 from pathlib import Path
 from typing import Any
@@ -109,12 +110,25 @@ def plain(value: Any, where: str) -> Any:
                 raise LayerwiseError(
                     f"{where}: the key {key!r} is read as {type(key).__name__}; put it in quotes."
                 )
+            _no_control(key, where)
         return {key: plain(sub, f"{where}.{key}") for key, sub in value.items()}
     if isinstance(value, list | tuple):
         return [plain(sub, where) for sub in value]
+    if isinstance(value, str):
+        _no_control(value, where)
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise LayerwiseError(
         f"{where}: {value!r} is read as {type(value).__name__}; put it in quotes to have it as "
         "text."
     )
+
+
+def _no_control(text: str, where: str) -> None:
+    """Refuse line breaks, terminal sequences and halves of characters: nothing is called so."""
+    odd = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")), None)
+    if odd is not None:
+        raise LayerwiseError(
+            f"{where}: {text[:60]!a} came, which holds the character U+{ord(odd):04X}; accepted "
+            "is text in one line, without control characters."
+        )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.corpora.local import Rows, text_of
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, closest, first_line, listed
 
 log = logging.getLogger(__name__)
 
@@ -60,25 +60,27 @@ def read_hub(
         data: Any = datasets.load_dataset(path, name, split=split, revision=revision)
     except datasets.exceptions.DatasetNotFoundError as error:
         raise LayerwiseError(
-            f"The hub has no {asked}, or not for you ({_first(error)}); check the name and "
+            f"The hub has no {asked}, or not for you ({first_line(error)}); check the name and "
             "revision, and log in if it is gated."
         ) from error
     except ConnectionError as error:
         raise LayerwiseError(
             f"Could not reach the hub for the {asked}, and it is not in the local cache "
-            f"({_first(error)}); run once with a network, or give a local file by {{'file': …}}."
+            f"({first_line(error)}); run once with a network, or give a local file by {{'file': …}}."
         ) from error
     except FileNotFoundError as error:
         raise LayerwiseError(
-            f"Found no data files of the {asked} ({_first(error)}); check the name: 'owner/name' "
+            f"Found no data files of the {asked} ({first_line(error)}); check the name: 'owner/name' "
             "as on the hub, or an existing folder."
         ) from error
-    except (ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        raise LayerwiseError(_explain(str(error), asked, name, split)) from error
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file fails in any of the libraries that read files
+        raise LayerwiseError(_explain(error, asked, name, split)) from error
     if column not in data.column_names:
         raise LayerwiseError(
             f"There is no column {column!r}{closest(column, data.column_names)} in the {asked}, "
-            f"split {split!r}; there are {', '.join(map(repr, data.column_names))}."
+            f"split {split!r}; there are {listed(data.column_names)}."
         )
     facts = {"fingerprint": str(data._fingerprint)}
     found = _commit(data)
@@ -111,12 +113,13 @@ def _commit(data: Any) -> str | None:
     return None
 
 
-def _explain(said: str, asked: str, name: str | None, split: str) -> str:
+def _explain(error: Exception, asked: str, name: str | None, split: str) -> str:
+    said = str(error)
     known = re.findall(r"'([^']+)'", said.partition("[")[2])
     if "Unknown split" in said:
         return (
             f"There is no split {split!r}{closest(split, known)} in the {asked}; there are "
-            f"{', '.join(map(repr, known))}."
+            f"{listed(known)}."
         )
     if "BuilderConfig" in said or "Config name is missing" in said or "for config" in said:
         configs = ", ".join(map(repr, known)) or "none others known"
@@ -127,8 +130,5 @@ def _explain(said: str, asked: str, name: str | None, split: str) -> str:
         )
     if "Dataset scripts are no longer supported" in said:
         return f"The {asked} comes as code, which is not run; give a copy of it in parquet."
-    return f"Could not load the {asked}: {said.splitlines()[0]}"
-
-
-def _first(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__
+    because = error.__cause__ or error
+    return f"Could not load the {asked} ({first_line(because)}); check its files."

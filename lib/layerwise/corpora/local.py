@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.config.corpora import SUFFIXES
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, closest, first_line, listed
+from layerwise.files import is_file, is_folder
 
 LINES, JSON_LINES = (".txt",), (".jsonl", ".ndjson")
 
@@ -35,12 +36,19 @@ def read_file(path: Path, column: str = "text", id_column: str | None = None) ->
     """
     path = Path(path)
     kind = path.suffix.lower()
-    if path.is_dir():
+    if is_folder(path):
         raise LayerwiseError(f"{path} is a folder; name a file in it ({', '.join(SUFFIXES)}).")
-    if not path.is_file():
+    if not is_file(path):
         near = closest(path.name, [p.name for p in path.parent.glob("*")])
         raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
-    if path.stat().st_size == 0:
+    try:
+        with path.open("rb") as handle:
+            empty = not handle.read(1)
+    except OSError as error:
+        raise LayerwiseError(
+            f"{path} cannot be read ({error.strerror}); mend its permissions."
+        ) from error
+    if empty:
         raise LayerwiseError(f"{path} is empty.")
     if kind in LINES:
         if id_column is not None or column != "text":
@@ -99,9 +107,9 @@ def _json_rows(path: Path, column: str, id_column: str | None) -> Iterator[tuple
         where = f"{path}, line {number + 1}"
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise LayerwiseError(
-                f"{where}: not JSON ({error}); JSON lines have one whole object a line."
+                f"{where}: not JSON ({first_line(error)}); JSON lines have one whole object a line."
             ) from error
         if not isinstance(row, dict):
             raise LayerwiseError(
@@ -115,22 +123,36 @@ def _parquet_rows(path: Path, column: str, id_column: str | None) -> Rows:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     wanted = [column] if id_column in (None, column) else [column, id_column]
+    damage = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
+
+    def damaged(error: Exception) -> LayerwiseError:
+        return LayerwiseError(
+            f"{path} is cut off or no parquet file, or is damaged ({first_line(error)}); fetch or "
+            "copy it again."
+        )
+
     try:
-        file = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
-        raise LayerwiseError(
-            f"{path} is cut off or no parquet file ({str(error).splitlines()[0]})."
-        ) from error
+        file = pq.ParquetFile(path, page_checksum_verification=True)
+        names = file.schema_arrow.names
+    except damage as error:
+        raise damaged(error) from error
     for name in wanted:
-        if name not in file.schema_arrow.names:
+        if name not in names:
             file.close()
-            raise _no_column(name, file.schema_arrow.names, str(path))
+            raise _no_column(name, names, str(path))
 
     def pairs() -> Iterator[tuple[str, str]]:
         number = 0
         with file:
-            for batch in file.iter_batches(columns=wanted):
-                for row in batch.to_pylist():
+            batches = file.iter_batches(columns=wanted)
+            while True:
+                try:
+                    rows = next(batches).to_pylist()
+                except StopIteration:
+                    return
+                except damage as error:
+                    raise damaged(error) from error
+                for row in rows:
                     yield _pair(row, column, id_column, number, f"{path}, row {number}")
                     number += 1
 
@@ -173,6 +195,5 @@ def text_of(value: object, column: str, where: str) -> str:
 def _no_column(name: str, known: Any, where: str) -> LayerwiseError:
     names = [str(k) for k in known]
     return LayerwiseError(
-        f"{where}: there is no column {name!r}{closest(name, names)}; there are "
-        f"{', '.join(map(repr, names)) or 'none'}."
+        f"{where}: there is no column {name!r}{closest(name, names)}; there are {listed(names)}."
     )

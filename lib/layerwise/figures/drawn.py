@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
+
+from layerwise.errors import printable
+
+# What marks up text anywhere; what begins a list, a directive or a comment; addresses.
+MARKUP = re.compile(r"[\\*`_|<>\[\]@]|^[^\w\s]|:(?=\S)")
 
 
 @dataclass(frozen=True)
@@ -38,5 +44,6 @@ class Drawn:
 
 
 def plain(text: str) -> str:
-    """Text in which reStructuredText finds no markup."""
-    return "".join("\\" + c if c in "\\*`_|" else c for c in text)
+    """Text in one line in which reStructuredText finds no markup, directive or address."""
+    one_line = " ".join(printable(text).split())
+    return MARKUP.sub(r"\\\g<0>", one_line)

@@ -14,6 +14,7 @@ from layerwise.config.models import (
     PackageSource,
 )
 from layerwise.errors import LayerwiseError
+from layerwise.files import is_file, is_folder
 
 AnySource = HubSource | FolderSource | PackageSource | HubAdapter | FolderAdapter
 
@@ -49,7 +50,7 @@ def locate(source: AnySource, revision: str = "main") -> Location:
     """
     if isinstance(source, HubSource | HubAdapter):
         # transformers would take the folder, and nothing would notice when it changes.
-        if Path(source.hub).is_dir():
+        if is_folder(source.hub):
             raise LayerwiseError(
                 f"hub: {source.hub!r} came, but there is a folder of that name here; write "
                 f"folder: {source.hub!r} for it, or move it away for the model on the hub."
@@ -61,12 +62,12 @@ def locate(source: AnySource, revision: str = "main") -> Location:
         folder = package_folder(source.package) / source.path
     else:
         folder = Path(source.folder.replace("{revision}", revision))
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise LayerwiseError(
             f"There is no model folder {folder}; check the model's source in the config."
         )
     gguf = None if isinstance(source, FolderAdapter) else source.gguf_file
-    if gguf and not (folder / gguf).is_file():
+    if gguf and not is_file(folder / gguf):
         there = sorted(p.name for p in folder.glob("*.gguf"))
         raise LayerwiseError(f"There is no GGUF file {gguf!r} in {folder}; it holds {there}.")
     return Location(str(folder), None, gguf)
@@ -85,7 +86,7 @@ def package_folder(module: str) -> Path:
     spec = importlib.util.find_spec(top)
     for place in (spec.submodule_search_locations or ()) if spec else ():
         folder = Path(place, *inner)
-        if folder.is_dir():
+        if is_folder(folder):
             return folder
     raise LayerwiseError(
         f"The Python package {module!r} is not installed; "

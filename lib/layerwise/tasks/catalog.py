@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, closest, first_line
 from layerwise.files import sha256_file
 from layerwise.tasks.names import QUICKSTART, TYPES
 
@@ -97,7 +97,9 @@ def load(task: Any) -> Any:
             task.load_data()
             if task.metadata.type == "Reranking":
                 _add_candidates(task)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
+    except MemoryError:
+        raise
+    except Exception as error:  # damaged files fail in any of the libraries that read them
         raise LayerwiseError(
             f"The data of {task.metadata.name} could not be loaded from {_what_to_do(task, error)}"
         ) from error
@@ -165,7 +167,7 @@ def unusable(task: Any, error: Exception) -> LayerwiseError:
 
 def _what_to_do(task: Any, error: Exception) -> str:
     path = task.metadata.dataset["path"]
-    reason = str(error).splitlines()[0] if str(error) else ""
+    reason = first_line(error)
     remedy = (
         "the folder must hold the files of the task's data set on the hub, with their columns."
         if Path(path).is_dir()

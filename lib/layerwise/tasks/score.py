@@ -122,8 +122,8 @@ class Worker:
                 if not np.isfinite(values["main_score"]):
                     raise LayerwiseError(
                         f"{file.task} ({split}, {subset}) has no score at layer {layer} of "
-                        f"{file.model} at {file.revision!r}, read as {reading}: its embeddings "
-                        "are all alike; choose another pooling or choice of tokens."
+                        f"{file.model} at {file.revision!r}, read as {reading}: "
+                        + _why_none(embeddings)
                     )
         document = results.write_result(
             path, self._task, scores,
@@ -145,6 +145,14 @@ class Worker:
         """Hash of all that a layer's numbers depend on."""
         known = [*self._common, self._file.fingerprint(embeddings)]
         return hashlib.sha256("\n".join(known).encode()).hexdigest()
+
+
+def _why_none(embeddings: npt.NDArray[Any]) -> str:
+    if np.ptp(embeddings, axis=0).max(initial=0) == 0:
+        return "its embeddings are all alike; choose another pooling or choice of tokens."
+    return (
+        "its embeddings differ, so the task's own labels or scores must be all alike; mend them."
+    )
 
 
 def normalized(embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:

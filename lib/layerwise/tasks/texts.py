@@ -43,7 +43,9 @@ def distinct_texts(task: Any) -> list[str]:
         warnings.simplefilter("ignore")
         try:
             evaluate(task, recorder)
-        except (KeyError, TypeError, ValueError) as error:
+        except (LayerwiseError, MemoryError):
+            raise
+        except Exception as error:  # of mteb's code, on data that may hold anything
             raise catalog.unusable(task, error) from error
     if not recorder.texts:
         raise LayerwiseError(f"{task.metadata.name} has no text to encode; check its data.")

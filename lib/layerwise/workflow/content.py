@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from layerwise.files import sha256_file
+from layerwise.errors import LayerwiseError
+from layerwise.files import is_file, sha256_file
 
 STRETCH = 2**13
 PER_TENSOR = 8
@@ -22,25 +25,58 @@ LARGEST_HEADER = 100 * 2**20
 
 
 def of_file(path: Path) -> str:
-    """Hash of a file's bytes; ``absent`` if it is not there."""
-    return sha256_file(path) if path.is_file() else "absent"
+    """Hash of a file's bytes; ``absent`` if it is not there.
+
+    Raises
+    ------
+    LayerwiseError
+        If it cannot be read.
+    """
+    with _readable(path):
+        return sha256_file(path) if is_file(path) else "absent"
 
 
 def of_folder(folder: Path) -> dict[str, str]:
-    """Hashes of a folder's files by name, `sampled`; locks and hidden caches left out."""
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
+    """Hashes of a folder's files by name, `sampled`; locks left out.
+
+    Raises
+    ------
+    LayerwiseError
+        If one cannot be read.
+    """
+    with _readable(folder):
+        # rglob leaves out, without a word, what it may not look into.
+        next(folder.iterdir(), None)
+        files = sorted(p for p in folder.rglob("*") if is_file(p) and p.suffix != ".lock")
     return {path.relative_to(folder).as_posix(): sampled(path) for path in files}
 
 
 def sampled(path: Path) -> str:
-    """Hash of a file's size and of samples of its bytes; of a small file's, of all."""
-    size = path.stat().st_size
-    found = hashlib.sha256(str(size).encode())
-    with path.open("rb") as handle:
+    """Hash of a file's size and of samples of its bytes; of a small file's, of all.
+
+    Raises
+    ------
+    LayerwiseError
+        If it cannot be read.
+    """
+    with _readable(path), path.open("rb") as handle:
+        size = os.fstat(handle.fileno()).st_size
+        found = hashlib.sha256(str(size).encode())
         for start, stop in _stretches(path, size):
             handle.seek(start)
             found.update(handle.read(stop - start))
     return found.hexdigest()[:32]
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LayerwiseError(
+            f"{path} cannot be read ({error.strerror}); mend its permissions, or the path in the "
+            "config."
+        ) from error
 
 
 def _stretches(path: Path, size: int) -> Iterator[tuple[int, int]]:

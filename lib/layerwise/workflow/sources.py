@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from layerwise.config import Config
 from layerwise.errors import LayerwiseError
+from layerwise.files import is_file, is_folder
 from layerwise.models.source import locate
 
 
@@ -36,8 +35,8 @@ def check_sources(config: Config) -> None:
         if hasattr(entry.source, "file")
     }
     for where, file in files.items():
-        if not Path(file).is_file():
+        if not is_file(file):
             raise LayerwiseError(f"{where}: there is no file {file}.")
     for task, folder in config.task_folders.items():
-        if not Path(folder).is_dir():
+        if not is_folder(folder):
             raise LayerwiseError(f"task_folders.{task}: there is no folder {folder}.")

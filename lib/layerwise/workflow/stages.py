@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from layerwise.config import Config
 from layerwise.config.checks import own_texts_of
 from layerwise.config.models import FolderSource, Model
+from layerwise.files import is_folder
 from layerwise.models.source import locate
 from layerwise.paths import encode
 from layerwise.tasks.names import QUICKSTART
@@ -52,7 +53,8 @@ class Stage:
     Attributes
     ----------
     name : str
-        Of the rule, the script (``scripts/{name}.py``), the logs and the benchmarks.
+        Of the stage; also of its rule, unless `rule` says another, and so of the script
+        (``scripts/{rule}.py``), the logs and the benchmarks.
     about : str
         What its files are, for people.
     names : tuple of str
@@ -71,6 +73,9 @@ class Stage:
         Those that compute its values.
     more_files : function of the config and the names
         Further files, of stages whose files depend on the config.
+    rule : str
+        The rule whose jobs each do several of this stage: all of a model at a checkpoint, or at
+        several. Empty for a rule of its own name, a job of which is one of the stage's.
     words : bool
         Whether texts in the code, such as a metric's label, are part of what it makes.
     gpu : bool
@@ -87,6 +92,7 @@ class Stage:
     outside: Callable[..., Any] = _nothing
     libraries: tuple[str, ...] = ()
     more_files: Callable[..., Mapping[str, str]] = lambda _config, *_names: {}
+    rule: str = ""
     words: bool = False
     gpu: bool = False
 
@@ -119,8 +125,9 @@ def _corpus_outside(config: Config, corpus: str) -> Any:
     source = config.corpora[corpus].source
     if hasattr(source, "file"):
         return content.of_file(Path(source.file))
-    folder = Path(getattr(source, "hub", ""))
-    return content.of_folder(folder) if hasattr(source, "hub") and folder.is_dir() else None
+    if hasattr(source, "hub") and is_folder(source.hub):
+        return content.of_folder(Path(source.hub))
+    return None
 
 
 # Models
@@ -164,7 +171,7 @@ def _model_outside(config: Config, model: str, revision: str) -> Any:
 def _folder(source: Any, revision: str) -> Any:
     """Hashes of a local model's files; None of one that comes from the hub."""
     folder = Path(source.hub) if hasattr(source, "hub") else locate(source, revision).folder
-    return content.of_folder(folder) if folder is not None and folder.is_dir() else None
+    return content.of_folder(folder) if folder is not None and is_folder(folder) else None
 
 
 def loadable(config: Config, model: str) -> Model:
@@ -397,6 +404,7 @@ STAGES: dict[str, Stage] = {
             _extract_inputs,
             lambda config, model, revision, corpus: _model_outside(config, model, revision),
             ("torch", "transformers"),
+            rule="run_model",
             gpu=True,
         ),
         Stage(
@@ -413,6 +421,7 @@ STAGES: dict[str, Stage] = {
                 ]
             },
             libraries=("numpy", "scipy"),
+            rule="compute_metrics",
         ),
         Stage(
             "make_tasks",
@@ -436,7 +445,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "embed_task",
-            "Every text of a task at every layer.",
+            "Every text of a task at every layer; there until the task is scored.",
             (*_RUN, "task"),
             {"embeddings": "embeddings/{model}/{revision}/{task}.h5"},
             ("layerwise.activations.embed", "layerwise.models.load:load",
@@ -445,6 +454,7 @@ STAGES: dict[str, Stage] = {
             _embed_inputs,
             lambda config, model, revision, task: _model_outside(config, model, revision),
             ("torch", "transformers"),
+            rule="run_model",
             gpu=True,
         ),
         Stage(
@@ -457,6 +467,7 @@ STAGES: dict[str, Stage] = {
             _score_inputs,
             lambda config, model, revision, task: _task_outside(config, task),
             ("mteb", "scikit-learn", "numpy"),
+            rule="score_tasks",
         ),
         Stage(
             "associate_metrics",
@@ -549,7 +560,7 @@ def files_table() -> str:
     """Every file of a run as a Markdown table, for the docs."""
     rows = [
         f"| {' '.join(f'`{path}`' for path in stage.files.values())} | {stage.about} "
-        f"| `{stage.name}` |"
+        f"| `{stage.rule or stage.name}` |"
         for stage in STAGES.values()
     ]
     return "\n".join(["| file | what it holds | made by |", "|---|---|---|", *rows])

@@ -26,7 +26,7 @@ COMMON_SCALE = 40.0
 class Settings(Section):
     """Settings of InfoNCE, the loss and the bound."""
 
-    temperature: float = Field(0.1, gt=0, description="Temperature τ.")
+    temperature: float = Field(0.1, ge=1e-4, le=1e4, description="Temperature τ.")
 
 
 @dataclass(frozen=True)
