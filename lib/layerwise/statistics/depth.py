@@ -89,24 +89,42 @@ def beyond_depth(metric: npt.ArrayLike, scores: npt.ArrayLike) -> Beyond:
     return Beyond(r, r**2 * left, 1 - left)
 
 
-def mean_beyond_depth(
+def slope_beyond_depth(
     metric: npt.ArrayLike,
     scores: npt.ArrayLike,
     sources: Sequence[object] | None = None,
     level: float = 0.95,
+    metric_reliability: float = 1.0,
 ) -> Interval:
-    """Mean over tasks of the partial correlation given depth, with its interval over tasks.
+    """Points of score that go with one standard deviation of the metric, depth held fixed.
 
-    The metric's and the tasks' curves are taken as they are: the interval says how far other tasks
-    of the same kind would agree, *for this model*. It is no test of the metric.
+    The regression of each task's scores on smooth of depth and metric, averaged over tasks. It is
+    linear in the scores, so that Student's interval over tasks is right where that of a
+    correlation near 1 is not. It says how far other tasks would agree *for this model*, and is no
+    test of the metric.
 
     Parameters
     ----------
     metric : array, shape (L,)
     scores : array, shape (T, L)
+    metric_reliability : float
+        See `reliability`; the slope is divided by it, for noise in a regressor flattens the line.
+
+    Returns
+    -------
+    Interval
+        In units of the scores, per standard deviation over layers of what depth leaves of the
+        metric; 0 for a metric that is a smooth of depth.
     """
-    found = interval(beyond_depth(metric, scores).r, sources, level)
-    return Interval(found.value, max(found.low, -1.0), min(found.high, 1.0), np.nan, found.df)
+    if not 0 < metric_reliability <= 1:
+        raise LayerwiseError(
+            f"A metric's reliability of {metric_reliability:g} is not in (0, 1]; a curve that is "
+            "all error has no slope."
+        )
+    x = _unit(residuals(metric), np.asarray(metric, dtype=np.float64))
+    y = np.asarray(scores, dtype=np.float64)
+    one_sd = np.sqrt(y.shape[-1] - smooth_of_depth(y.shape[-1]).shape[1])
+    return interval(residuals(y) @ x / one_sd / metric_reliability, sources, level)
 
 
 def bias_corrected_dcor(x: npt.ArrayLike, y: npt.ArrayLike) -> float:

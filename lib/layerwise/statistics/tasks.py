@@ -39,15 +39,12 @@ class Interval:
         Estimate and confidence interval.
     p : float
         Two-sided, of a mean of 0. In (0, 1].
-    df : float
-        Degrees of freedom.
     """
 
     value: float
     low: float
     high: float
     p: float
-    df: float
 
     @property
     def sign(self) -> int:
@@ -129,15 +126,13 @@ def interval(
     LayerwiseError
         For fewer than two sources, or values that are not finite.
     """
-    from scipy.stats import t
-
     values = _matrix(np.asarray(differences, dtype=np.float64)[:, None])
     how = design(len(values), sources)
     mean, error = mean_and_error(values, how)
-    half = t.ppf((1 + level) / 2, how.df) * error[0]
-    p = 2 * t.sf(abs(ratio(mean, error)[0]), how.df)
+    half = how.critical((1 - level) / 2) * float(error[0])
+    p = 2 * float(how.exceeds(np.abs(ratio(mean, error)))[0])
     value = float(mean[0])
-    return Interval(value, value - half, value + half, float(p), how.df)
+    return Interval(value, value - half, value + half, min(p, 1.0))
 
 
 def band(
@@ -157,16 +152,15 @@ def band(
         Score of each task and layer less that of the reference (or less the task's own mean over
         layers, times sqrt(L / (L - 1)), for a band about the curve itself).
     """
-    from scipy.stats import t
-
     values = _matrix(differences)
     how = design(len(values), sources)
     mean, error = mean_and_error(values, how)
-    one = t.ppf((1 + level) / 2, how.df) * error
+    least = how.critical((1 - level) / 2)
+    one = least * error
     rng = np.random.default_rng(seed)
     drawn = mean_and_error(draws_like(values, how, DRAWS, rng), how)
     largest = np.abs(_finite_ratio(*drawn, error)).max(axis=1)
-    wide = max(float(np.quantile(largest, level)), float(t.ppf((1 + level) / 2, how.df))) * error
+    wide = max(float(np.quantile(largest, level)), least) * error
     return Band(mean, mean - one, mean + one, mean - wide, mean + wide)
 
 
@@ -236,8 +230,6 @@ def gain_new_task(
     LayerwiseError
         For fewer than two sources, or values that are not finite.
     """
-    from scipy.stats import t
-
     leads = _matrix(np.asarray(scores, dtype=np.float64) - np.asarray(reference)[:, None])
     how = design(len(leads), sources)
     rng = np.random.default_rng(seed)
@@ -245,7 +237,7 @@ def gain_new_task(
     best = int(mean.argmax())
     tail = (1 - level) / 2
     rivals = _best_set(leads, how, 1 - tail, rng)
-    upper = t.isf(tail, how.df)
+    upper = how.critical(tail)
     lower = upper
     if rivals.sum() > 1:
         drawn_mean, drawn_error = mean_and_error(
@@ -293,14 +285,12 @@ def regret(
     values = _matrix(scores)
     leads = values - values[:, [pick]]
     found = band(leads, sources, level, seed)
-    how = design(len(leads), sources)
     low = max(0.0, float(found.band_low.max()))
     return Interval(
         value=float(found.value.max()),
         low=low,
         high=float(max(found.band_high.max(), 0.0)),
         p=float("nan"),
-        df=how.df,
     )
 
 
@@ -327,15 +317,13 @@ def equivalent(
         In (0, 1], of each layer by itself. Going from the last layer towards the first and
         stopping at the first p above .05 needs no further correction (a fixed sequence).
     """
-    from scipy.stats import t
-
     if not margin > 0:
         raise LayerwiseError(f"The margin of an equivalence is {margin:g}; give one above 0.")
     values = _matrix(differences)
     how = design(len(values), sources)
     mean, error = mean_and_error(values, how)
-    above = t.sf(ratio(mean + margin, error), how.df)
-    below = t.sf(ratio(margin - mean, error), how.df)
+    above = how.exceeds(ratio(mean + margin, error))
+    below = how.exceeds(ratio(margin - mean, error))
     return np.asarray(np.maximum(above, below))
 
 
