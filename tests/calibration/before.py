@@ -64,7 +64,8 @@ def layer_p(metric: Floats, score: Floats, null: str, rng: np.random.Generator) 
         orders = (np.arange(n) + np.arange(n)[:, None]) % n
     left = embed("dcor", metric[None])
     value = strengths("dcor", left, embed("dcor", score[None]))[0, 0]
-    reached = int((strengths("dcor", left, embed("dcor", score[orders]))[0] >= value - 1e-12).sum())
+    found = strengths("dcor", left, embed("dcor", score[orders]))[0]
+    reached = int((found >= value - 1e-12).sum())
     return (1 + reached) / 200 if null == "permutation" else reached / n
 
 

@@ -27,7 +27,11 @@ from layerwise.statistics import depth, headlines, matching, tasks
 
 Row = dict[str, object]
 MODELS = (6, 8, 12)
-SOURCES = {5: [0, 0, 0, 1, 2], 10: [0, 0, 0, 0, 1, 1, 2, 3, 4, 5], 32: list(np.repeat(range(16), 2))}
+SOURCES = {
+    5: [0, 0, 0, 1, 2],
+    10: [0, 0, 0, 0, 1, 1, 2, 3, 4, 5],
+    32: list(np.repeat(range(16), 2)),
+}
 Outcome = tuple[float | None, float | None]
 
 
@@ -233,9 +237,9 @@ def cells(only: str = "", kinds: tuple[str, ...] = KINDS) -> Iterator[tuple[str,
     for name, (_, numbers, layers, _, _) in CHECKS.items():
         if only in name:
             for n in numbers:
-                for l in layers:
+                for count in layers:
                     for kind in kinds:
-                        yield name, n, l, kind
+                        yield name, n, count, kind
 
 
 def measure(cell: tuple[str, int, int, str], repeats: int) -> Row:

@@ -207,9 +207,8 @@ def reliability(values: npt.ArrayLike, errors: npt.ArrayLike) -> Floats:
     left = layers - smooth_of_depth(layers).shape[1]
     variance = np.square(apart).sum(axis=-1) / left
     noise = np.square(np.asarray(errors, dtype=np.float64)).mean(axis=-1)
-    return np.clip(
-        1 - np.divide(noise, variance, out=np.ones_like(variance), where=variance > 0), 0.0, 1.0
-    )
+    share = np.divide(noise, variance, out=np.ones_like(variance), where=variance > 0)
+    return np.asarray(np.clip(1 - share, 0.0, 1.0))
 
 
 def without_error(
@@ -229,6 +228,5 @@ def _unit(curves: Floats, before: Floats) -> Floats:
     """Curves of unit length; 0 where nothing but rounding of what they were is left."""
     norms = np.linalg.norm(curves, axis=-1, keepdims=True)
     scale = np.linalg.norm(before, axis=-1, keepdims=True)
-    return np.divide(
-        curves, norms, out=np.zeros_like(curves), where=norms > 1e-10 * np.maximum(scale, 1e-300)
-    )
+    some = norms > 1e-10 * np.maximum(scale, 1e-300)
+    return np.asarray(np.divide(curves, norms, out=np.zeros_like(curves), where=some))

@@ -218,8 +218,6 @@ def best_rule(
         for i in range(draws):
             dealt = rng.permuted(depths, axis=1)
             at = np.rint(dealt * last).astype(int)
-            best[i] = np.mean(
-                [c.max() - c[at[:, m]] for m, c in enumerate(curves)], axis=0
-            ).min()
+            best[i] = np.mean([c.max() - c[at[:, m]] for m, c in enumerate(curves)], axis=0).min()
         p = float((1 + (best <= mean.min() + 1e-12).sum()) / (1 + draws))
     return BestRule(int(kept[mean.argmin()]), float(mean.min()), nested, len(kept), p)

@@ -159,7 +159,7 @@ def apart_from_mean(curves: Floats) -> Floats:
 
 def _unit(curves: Floats) -> Floats:
     norms = np.linalg.norm(curves, axis=-1, keepdims=True)
-    return np.divide(curves, norms, out=np.zeros_like(curves), where=norms > 1e-12)
+    return np.asarray(np.divide(curves, norms, out=np.zeros_like(curves), where=norms > 1e-12))
 
 
 def _p(observed: Floats, null: Floats, exact: bool) -> Floats:
@@ -172,9 +172,7 @@ def _orders(
     groups: Sequence[object], count: int, rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.intp], bool]:
     """Orders of the models within groups, all of them or a sample."""
-    members = [
-        [i for i, g in enumerate(groups) if g == group] for group in dict.fromkeys(groups)
-    ]
+    members = [[i for i, g in enumerate(groups) if g == group] for group in dict.fromkeys(groups)]
     if math.prod(math.factorial(len(m)) for m in members) <= count:
         rows = []
         for parts in itertools.product(*(itertools.permutations(m) for m in members)):

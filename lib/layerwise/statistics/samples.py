@@ -116,10 +116,7 @@ def pick_stability(
     whole = curve_on(np.arange(prompts))
     rng = np.random.default_rng(seed)
     halves = np.stack(
-        [
-            curve_on(np.sort(rng.permutation(prompts)[: prompts // 2]))
-            for _ in range(repeats)
-        ]
+        [curve_on(np.sort(rng.permutation(prompts)[: prompts // 2])) for _ in range(repeats)]
     )
     return stability_of(whole, halves, direction)
 

@@ -46,12 +46,12 @@ class Design:
     @property
     def tasks(self) -> int:
         """Number T of tasks."""
-        return self.members.shape[1]
+        return int(self.members.shape[1])
 
     @property
     def sources(self) -> int:
         """Number G of text sources."""
-        return self.members.shape[0]
+        return int(self.members.shape[0])
 
     def critical(self, tail: float) -> float:
         """What mean over error exceeds with the chance `tail`, under a mean of 0."""

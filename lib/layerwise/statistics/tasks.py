@@ -2,8 +2,8 @@
 
 All of it is about *differences* from one reference (the output that a model hands its users):
 tasks differ far more in level than layers do, and a difference within a task is free of that.
-Intervals are Student's, not percentiles of a bootstrap, which are too short for few tasks; whatever
-is said of several layers at once, or of the layer that came out best, pays for the choice.
+Intervals are Student's, not percentiles of a bootstrap, which are too short for few tasks;
+whatever is said of several layers at once, or of the layer that came out best, pays for the choice.
 """
 
 from __future__ import annotations
@@ -215,8 +215,8 @@ def gain_new_task(
 
     The estimate leaves each source of texts out in turn, chooses the layer by the others, and
     reads its lead off what was left out. The interval's upper end is Student's; its lower end
-    allows for the choice: the lead of the best of the layers that may be the best (`best_set`), were
-    they all equal. Where one layer stands out, that is Student's too.
+    allows for the choice: the lead of the best of the layers that may be the best (`best_set`),
+    were they all equal. Where one layer stands out, that is Student's too.
 
     Parameters
     ----------
@@ -374,7 +374,7 @@ def _matrix(values: npt.ArrayLike) -> Floats:
         )
     if not np.isfinite(array).all():
         raise LayerwiseError(
-            f"{int((~np.isfinite(array)).sum())} of {array.size} scores are NaN or infinite; leave "
-            "those tasks or layers out."
+            f"{int((~np.isfinite(array)).sum())} of {array.size} scores are NaN or infinite; "
+            "leave those tasks or layers out."
         )
     return array
