@@ -154,7 +154,8 @@ def associations(
 ) -> str:
     """Size of each association, that with other models' scores, chance, and given depth."""
     rows = [
-        "| model | metric | tasks | dCor | chance (95 %) | dCor with others' scores | Spearman | r given depth | chance (95 %) | points of score per sd, given depth |",
+        "| model | metric | tasks | dCor | chance (95 %) | dCor with others' scores | "
+        "Spearman | r given depth | chance (95 %) | points of score per sd, given depth |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for model, s in scores.items():

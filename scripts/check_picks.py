@@ -2,9 +2,9 @@
 
     python scripts/check_picks.py results/activations/smollm2-135m/main/wikipedia.h5
 
-For each metric with a direction: the layer it picks, the share of random halves of the prompts that
-pick that layer and one within a tenth of the depth, and how far its values move from half of the
-prompts to all; for LiDAR also the share of its value that is set by its regulariser.
+For each metric with a direction: the layer it picks, the share of random halves of the prompts
+that pick that layer and one within a tenth of the depth, and how far its values move from half of
+the prompts to all; for LiDAR also the share of its value that is set by its regulariser.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python tests/calibration/standard_errors.py
 
-Prompts are normal with a power-law spectrum, views are prompts with noise of a flatter one. Printed
-for each metric: reported standard error over true spread, and the same for two others that could be
-reported: a delete-a-group jackknife of 10 groups, and the spread over random halves of the prompts.
+Prompts are normal with a power-law spectrum, views are prompts with noise of a flatter one.
+Printed for each metric: reported standard error over true spread, and the same for two others that
+could be reported: a delete-a-group jackknife of 10 groups, and the spread over random halves of
+the prompts.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 All of it is about *differences* from one reference (the output that a model hands its users):
 tasks differ far more in level than layers do, and a difference within a task is free of that.
 Intervals are Student's, not percentiles of a bootstrap, which are too short for few tasks;
-whatever is said of several layers at once, or of the layer that came out best, pays for the choice.
+whatever is said of several layers at once, or of the layer that came out best, pays for that.
 """
 
 from __future__ import annotations
