@@ -192,7 +192,7 @@ def own_texts(
 ) -> str:
     """Does a metric on a task's own texts know that task's scores?"""
     rows = [
-        "| model | metric | tasks | own task | another's | p (of 5 metrics) | p, within types |",
+        "| model | metric | text sources | own | another's | p (of 5 metrics) | p, within types |",
         "|---|---|---|---|---|---|---|",
     ]
     for model, s in scores.items():
@@ -201,10 +201,17 @@ def own_texts(
         order = [t for t in types.index if t in common]
         x = np.stack([curves[model, m].loc[order].to_numpy() for m in names])
         y = s[[types.index.get_loc(t) for t in order]]
+        # Tasks of the same texts have the same metric: they are one unit, and their scores a mean.
+        units = [TEXTS.get(t, t) for t in order]
+        first = [units.index(u) for u in dict.fromkeys(units)]
+        same = np.array([[u == units[i] for u in units] for i in first], dtype=float)
+        same /= same.sum(axis=1, keepdims=True)
+        x, y = same @ x, same @ y
+        kinds = [types[order[i]] for i in first]
         free = matching.match(x, y)
-        within = matching.match(x, y, list(types[order]))
+        within = matching.match(x, y, kinds)
         rows += [
-            f"| {model} | {m} | {len(order)} | {free.value[i]:+.2f} | {free.strangers[i]:+.2f} | "
+            f"| {model} | {m} | {len(first)} | {free.value[i]:+.2f} | {free.strangers[i]:+.2f} | "
             f"{free.p_all[i]:.3f} | {within.p_all[i]:.3f} |"
             for i, m in enumerate(names)
         ]

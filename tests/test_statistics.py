@@ -372,13 +372,29 @@ def test_noisy_models_are_drawn_to_the_mean():
 
 
 def test_left_out_models_show_what_a_metric_adds(rng):
-    x = [rng.normal(size=n) for n in (7, 13, 9, 13)]
-    y = [np.linspace(0, 1, len(m)) + 2 * m for m in x]
+    x = [rng.normal(size=13) for _ in range(5)]
+    y = [5 * (np.arange(13) > 1) + 2 * m for m in x]
     adds = mixed.leave_out_models(x, y)
+    assert adds.increment.min() > 0.1
     assert (adds.with_metric > 0.9).all()
-    assert adds.increment.min() > 0.3
-    idle = mixed.leave_out_models([rng.normal(size=len(m)) for m in x], y)
-    assert idle.increment.mean() < 0.2
+    idle = mixed.leave_out_models([rng.normal(size=13) for _ in x], y)
+    assert idle.increment.mean() < 0.05
+
+
+def test_slope_over_models_is_blind_to_what_they_share(rng):
+    step = 10.0 * (np.arange(13) > 1)
+    own = [np.cumsum(rng.normal(size=13)) for _ in range(6)]
+    shared = mixed.beyond_depth_over_models(
+        [step + m for m in own], [step + rng.normal(size=(5, 13)) for _ in own]
+    )
+    assert shared.low < 0 < shared.high
+    told = mixed.beyond_depth_over_models(
+        own, [step + 2 * m / m.std() + 0.1 * rng.normal(size=(5, 13)) for m in own]
+    )
+    assert told.value == pytest.approx(2, abs=0.1)
+    assert told.p < 0.01
+    with pytest.raises(LayerwiseError, match="four of them"):
+        mixed.beyond_depth_over_models(own[:3], [step[None]] * 3)
 
 
 def test_left_out_groups_of_tasks(rng):

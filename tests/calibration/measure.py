@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import before
 from simulate import KINDS, LAYERS, TASKS, Floats, curves, scores
 
-from layerwise.statistics import depth, headlines, matching, tasks
+from layerwise.statistics import depth, headlines, matching, mixed, tasks
 
 Row = dict[str, object]
 MODELS = (6, 8, 12)
@@ -187,6 +187,17 @@ def power(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
     return None, bool(found.p[0] <= 0.05)
 
 
+def models_and_tasks(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
+    """False positive: slope over models and tasks, all models with the same step in both."""
+    step = 3.0 * (np.arange(layers) > 1)
+    x = list(step + curves(kind, n, layers, rng))
+    y = [
+        rng.normal(size=(10, 1)) + step + c + 0.5 * curves(kind, 10, layers, rng)
+        for c in curves(kind, n, layers, rng)
+    ]
+    return None, bool(mixed.beyond_depth_over_models(x, y).p <= 0.05)
+
+
 def count_headline(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
     """False positive: a headline of earlier layers in more than half of 4 models, equal layers."""
     said = []
@@ -226,6 +237,7 @@ CHECKS: dict[str, tuple[Check, tuple[int, ...], tuple[int, ...], str, float]] = 
     "one model, circular shifts": (one_model("circular shifts"), (1,), LAYERS, "0.05", 1),
     "several models, one metric": (many_models, MODELS, LAYERS, "0.05", 1),
     "several models, any of ten metrics": (many_metrics, MODELS, LAYERS, "0.05", 0.5),
+    "several models, slope over tasks": (models_and_tasks, (4, 8), LAYERS, "at most 0.05", 3),
     "power at r = .5": (power, MODELS, LAYERS, "", 1),
     "headline by count, all equal": (count_headline, (5,), (7, 31), "at most 0.05", 0.3),
     "headline of the best rule": (rule_headline, (4, 8), (7, 31), "at most 0.05", 0.5),

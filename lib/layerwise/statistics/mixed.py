@@ -1,16 +1,15 @@
 """How much each metric adds beyond depth, over models and tasks, with partial pooling.
 
-The model is ``score = level of (model, task) + smooth of depth + β_m · metric + noise``, with the
-smooth free for each model and task, and ``β_m = β`` plus a model's own departure. Its fit comes in
-two steps, which for the same smooth at all tasks is that of the mixed model: each model's slope
-with its error over tasks (`layerwise.statistics.depth.slope_beyond_depth`), then a random-effects
-mean of the slopes (REML for the variance between models; Hartung & Knapp's interval, which holds
-its coverage for few models), and each model's own slope drawn towards it by how noisy it is. No
-library for mixed models is needed for that, and none has an interval fit for four models.
+The model is ``score = level of (model, task) + shape over depth + β_m · metric + noise``, where
+the shape is one that all models share, whatever it is like, and ``β_m = β`` plus a model's own
+departure. Its fit comes in two steps: curves less their mean over models at each depth give a
+slope for each model, with its error over tasks; then a random-effects mean of the slopes (REML for
+the variance between models; Hartung & Knapp's interval, which holds its coverage for few models),
+and each model's own slope drawn towards it by how noisy it is. No library for mixed models is
+needed for that, and none has an interval fit for four models.
 
-"Beyond depth" is beyond a polynomial of depth here. A shape that all models share and that is no
-polynomial (a step after the first layer) counts as the metric's; only
-`layerwise.statistics.matching` is proof against that.
+A polynomial of depth in place of the shared shape would not do: a step after the first layer,
+which many metrics and scores have, is none, and 95 of 100 unrelated metrics with one then pass.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.statistics.depth import residuals, slope_beyond_depth, smooth_of_depth
+from layerwise.statistics.matching import on_common_depths
 from layerwise.statistics.sampling import design, mean_and_error
 
 Floats = npt.NDArray[np.float64]
@@ -73,13 +72,17 @@ class LeftOut:
         return np.asarray(self.with_metric - self.depth)
 
 
-def pool(values: npt.ArrayLike, errors: npt.ArrayLike, level: float = 0.95) -> Pooled:
+def pool(
+    values: npt.ArrayLike, errors: npt.ArrayLike, level: float = 0.95, lost: int = 1
+) -> Pooled:
     """Random-effects mean of estimates with known errors.
 
     Parameters
     ----------
     values, errors : array, shape (M,)
         Estimates of M ≥ 3 models and their standard errors.
+    lost : int
+        Degrees of freedom that the M models do not have: 2 for curves less their mean over models.
 
     Raises
     ------
@@ -115,10 +118,11 @@ def pool(values: npt.ArrayLike, errors: npt.ArrayLike, level: float = 0.95) -> P
     spread = float((weight * (x - mean) ** 2).sum() / (models - 1))
     # Hartung & Knapp's factor may be below 1 by luck; never shorter than the normal error.
     error = float(np.sqrt(max(spread, 1.0) / weight.sum()))
-    factor = float(t.isf((1 - level) / 2, models - 1))
-    new = float(t.isf((1 - level) / 2, max(models - 2, 1))) * np.sqrt(between2 + error**2)
+    factor = float(t.isf((1 - level) / 2, models - lost))
+    new = float(t.isf((1 - level) / 2, max(models - lost - 1, 1)))
+    new *= np.sqrt(between2 + error**2)
     own = mean + between2 / (between2 + s2) * (x - mean)
-    p = 2 * float(t.sf(abs(mean) / error, models - 1))
+    p = 2 * float(t.sf(abs(mean) / error, models - lost))
     return Pooled(
         mean, mean - factor * error, mean + factor * error, p, float(np.sqrt(between2)),
         mean - new, mean + new, own,
@@ -131,46 +135,70 @@ def beyond_depth_over_models(
     sources: Sequence[object] | None = None,
     level: float = 0.95,
 ) -> Pooled:
-    """Points of score per standard deviation of the metric beyond depth, over models.
+    """Points of score per standard deviation of the metric, beyond what models share over depth.
 
     The interval is for a mean over models like these, so its width comes from how the slopes of
     the models differ: four models give a wide one, whatever the number of tasks.
 
     Parameters
     ----------
-    metrics : sequence of M arrays, shape (L_m,)
+    metrics : sequence of M ≥ 4 arrays, shape (L_m,)
+        Each is put to unit standard deviation over its layers.
     scores : sequence of M arrays, shape (T, L_m)
         The same tasks in all models.
+    sources : sequence, length T, optional
+        Text source of each task.
+
+    Raises
+    ------
+    LayerwiseError
+        For fewer than four models.
     """
-    slopes, errors = [], []
-    for x, y in zip(metrics, scores, strict=True):
-        values = np.asarray(y, dtype=np.float64)
-        slopes.append(slope_beyond_depth(x, values, sources, level).value)
-        errors.append(_error(x, values, sources))
-    return pool(slopes, errors, level)
+    if len(metrics) < 4:
+        raise LayerwiseError(
+            f"What a metric adds to the shape that models share takes four of them; these are "
+            f"{len(metrics)}."
+        )
+    points = min(np.shape(m)[-1] for m in metrics)
+    x = _apart(on_common_depths([_standardised(m) for m in metrics], points))
+    y = _apart(on_common_depths(scores, points))
+    each = np.einsum("mp,mtp->mt", x, y) / max(float(np.square(x).sum(axis=1).mean()), 1e-300)
+    slopes, errors = mean_and_error(each[:, :, None], design(each.shape[1], sources))
+    return pool(slopes[:, 0], errors[:, 0], level, lost=2)
 
 
 def leave_out_models(metrics: Sequence[npt.ArrayLike], scores: Sequence[npt.ArrayLike]) -> LeftOut:
     """Predict the curve of a model's mean score from the other models, without and with a metric.
 
+    "Depth" is the mean curve of the others. With the metric, its departure from the mean metric of
+    the others is added, times the slope that the others have among themselves.
+
     Parameters
     ----------
-    metrics, scores : sequences of M arrays, shape (L_m,)
-        Each is standardised within its model, and the smooth of depth is that of the others.
+    metrics, scores : sequences of M ≥ 4 arrays, shape (L_m,)
+        Each is standardised within its model.
+
+    Raises
+    ------
+    LayerwiseError
+        For fewer than four models.
     """
-    if len(scores) < 3:
-        raise LayerwiseError(f"To leave a model out takes three models; these are {len(scores)}.")
-    x = [_standardised(m) for m in metrics]
-    y = [_standardised(s) for s in scores]
-    fits: list[list[float]] = [[], []]
+    if len(scores) < 4:
+        raise LayerwiseError(f"To leave a model out takes four models; these are {len(scores)}.")
+    points = min(np.shape(m)[-1] for m in metrics)
+    x = on_common_depths([_standardised(m) for m in metrics], points)
+    y = on_common_depths([_standardised(s) for s in scores], points)
+    fits = np.empty((2, len(y)))
     for out in range(len(y)):
-        others = [i for i in range(len(y)) if i != out]
-        for which, fit in enumerate(fits):
-            rows = np.concatenate([_terms(x[i], bool(which)) for i in others])
-            beta = np.linalg.lstsq(rows, np.concatenate([y[i] for i in others]), rcond=None)[0]
-            error = y[out] - _terms(x[out], bool(which)) @ beta
-            fit.append(float(1 - np.square(error).sum() / np.square(y[out]).sum()))
-    return LeftOut(np.array(fits[0]), np.array(fits[1]))
+        others = np.arange(len(y)) != out
+        u, v = _apart(x[others]), _apart(y[others])
+        slope = (u * v).sum() / max(float(np.square(u).sum()), 1e-300)
+        shape = y[others].mean(axis=0)
+        more = slope * (x[out] - x[others].mean(axis=0))
+        total = np.square(y[out] - y[out].mean()).sum()
+        for row, fit in enumerate((shape, shape + more)):
+            fits[row, out] = 1 - np.square(y[out] - fit).sum() / total
+    return LeftOut(fits[0], fits[1])
 
 
 def leave_out_tasks(
@@ -178,7 +206,8 @@ def leave_out_tasks(
 ) -> LeftOut:
     """Predict the curves of left-out tasks (or groups of them) from the other tasks of one model.
 
-    "Depth" is the smooth fitted to the mean of the other tasks, and with the metric that is added.
+    "Depth" is a quadratic fitted to the mean of the other tasks; with the metric, that is added. For
+    one model; says nothing of others.
 
     Parameters
     ----------
@@ -204,13 +233,10 @@ def leave_out_tasks(
     return LeftOut(np.array(found[0]), np.array(found[1]))
 
 
-def _error(metric: npt.ArrayLike, scores: Floats, sources: Sequence[object] | None) -> float:
-    x = residuals(metric)
-    norm = np.linalg.norm(x)
-    layers = scores.shape[1]
-    one_sd = np.sqrt(layers - smooth_of_depth(layers).shape[1])
-    each = residuals(scores) @ (x / norm) / one_sd if norm > 0 else np.zeros(len(scores))
-    return float(mean_and_error(each[:, None], design(len(scores), sources))[1][0])
+def _apart(curves: Floats) -> Floats:
+    """Curves of models, shape (M, ..., P), less each one's level and the mean over models."""
+    centred = curves - curves.mean(axis=-1, keepdims=True)
+    return np.asarray(centred - centred.mean(axis=0))
 
 
 def _standardised(curve: npt.ArrayLike) -> Floats:
