@@ -1,8 +1,8 @@
 """Stand-ins for all that the presets take from the hub, in the layout of the hub's own caches.
 
-Models are tiny and random, of the architecture that is behind the name, at the revisions that a
-config names. Data sets are a few rows: real ones where `shared` has them, and else made of gensim's
-news texts, in the schema of the data set. So the presets run as they are, offline.
+Models are tiny and random, of the architecture behind the name, at the revisions that a config
+names. Data sets are a few rows: real ones where `shared` has them, and else made of gensim's news
+texts, in the schema of the data set. So the presets run as they are, offline.
 """
 
 from __future__ import annotations
