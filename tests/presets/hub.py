@@ -1,8 +1,8 @@
 """Stand-ins for all that the presets take from the hub, in the layout of the hub's own caches.
 
-Models are tiny and random, of the architecture that is behind the name, at the revisions that a
-config names. Data sets are a few rows, real ones where `shared` has them, and else made of gensim's
-news texts in the schema of the data set. So the presets run as they are, offline.
+Models are tiny and random, of the architecture behind the name, at the revisions that a config
+names. Data sets are a few rows: real ones where `shared` has them, and else made of gensim's news
+texts, in the schema of the data set. So the presets run as they are, offline.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -57,7 +56,7 @@ def family_of(repository: str) -> str:
 
 
 def fill(home: Path, config: Config) -> None:
-    """Put all that a config takes from the hub into the caches below `home`, unless it is there."""
+    """Put all that a config takes from the hub into the caches below `home`."""
     for model in config.models.values():
         if hasattr(model.source, "hub"):
             add_model(home, model.source.hub, model.revisions)
@@ -321,8 +320,3 @@ def _similarity(_name: str) -> dict[str, dict[str, pd.DataFrame]]:
     ]
     table = pd.DataFrame(rows, columns=["sentence1", "sentence2", "score"])
     return {"default": {"test": table}}
-
-
-def remove(home: Path) -> None:
-    """Take the caches away."""
-    shutil.rmtree(home, ignore_errors=True)
