@@ -206,8 +206,8 @@ def leave_out_tasks(
 ) -> LeftOut:
     """Predict the curves of left-out tasks (or groups of them) from the other tasks of one model.
 
-    "Depth" is a quadratic fitted to the mean of the other tasks; with the metric, that is added. For
-    one model; says nothing of others.
+    "Depth" is a quadratic fitted to the mean of the other tasks; with the metric, that is added.
+    For one model; says nothing of others.
 
     Parameters
     ----------
