@@ -105,7 +105,9 @@ def build() -> type[Shared]:
     own: dict[str, Any] = {}
     for name, section in sections().items():
         if name in Shared.model_fields:
-            raise ValueError(f"metrics.{name} is a setting of all metrics; name the section else")
+            raise ValueError(
+                f"metrics.{name} is a setting of all metrics; give the section another name"
+            )
         about = (section.__doc__ or "").strip().split("\n")[0]
         own[name] = (section, Field(section(), description=about))
     return create_model("MetricsSettings", __base__=Shared, __module__=__name__, **own)

@@ -1,4 +1,4 @@
-"""What pydantic finds wrong with a config, as one sentence that tells the mending."""
+"""What pydantic finds wrong with a config, as one sentence that says how to mend it."""
 
 from __future__ import annotations
 

@@ -11,12 +11,12 @@ import yaml
 
 from layerwise.errors import LayerwiseError
 
-# The largest config that means it: a sweep of 154 checkpoints by name has a few thousand.
+# Far above any real config: a sweep of 154 checkpoints by name has a few thousand.
 MOST_NODES = 1_000_000
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML in which a key that stands twice is a mistake, not the last one's victory."""
+    """YAML that refuses a key given twice; the plain loader would keep the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         own: set[Any] = set()

@@ -25,7 +25,7 @@ def _untitled(value: Any) -> Any:
     """Without the titles that pydantic makes of names, which say nothing more."""
     if isinstance(value, dict):
         if "patternProperties" in value:
-            # Names of one's own: a pattern for them says more as one for all.
+            # Names that users give: `patternProperties` would let those that do not fit pass.
             ((pattern, held),) = value.pop("patternProperties").items()
             value |= {"propertyNames": {"pattern": pattern}, "additionalProperties": held}
         named = isinstance(value.get("properties"), dict)

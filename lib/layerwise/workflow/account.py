@@ -65,7 +65,8 @@ def past_jobs(results: Path) -> pd.DataFrame:
     DataFrame
         A row a benchmark file: ``rule, model, item, last, wall_s, cpu_s, gpu_s`` (wall time on
         a GPU; 0 where the job found none), ``peak_mb`` (largest resident memory; NaN for jobs too
-        short to be measured) and ``bytes`` of its files .
+        short to be measured) and ``bytes`` of its files. Files of rules that there are no
+        longer are left out.
 
     Raises
     ------

@@ -384,6 +384,7 @@ class Plan:
         stage = self._stage(job)
         about = dict(zip(stage.names, job.names, strict=True))
         place = (stage.outside, job.names)
+        # A stage on a GPU loads a model, whose files are all that it reads from outside.
         if stage.gpu:
             place = ("model", (about["model"], about["revision"]))  # type: ignore[assignment]
         if place not in self._outside:

@@ -50,6 +50,10 @@ def _no_inputs(_config: Config, *_names: str) -> Inputs:
 class Stage:
     """A kind of job.
 
+    Besides its entry in `STAGES`, a stage has ``scripts/{name}.py`` and a rule in
+    ``workflow/rules``; if no other stage reads its files, `targets.targets` must name its jobs, or
+    nothing makes them.
+
     Attributes
     ----------
     name : str
@@ -60,7 +64,8 @@ class Stage:
     names : tuple of str
         What tells its jobs apart, in order: ``model``, ``revision``, ``corpus``, …
     files : mapping from role to path
-        Below the results folder; names in braces. The first carries the job's stamp.
+        Below the results folder; names in braces. The first carries the job's stamp. No path may
+        fit another stage's pattern: ``corpora/{corpus}.parquet`` takes all that ends so.
     code : tuple of str
         Entries of `layerwise.workflow.fingerprint`.
     settings : function of the config and the names
@@ -117,6 +122,8 @@ def _corpus_inputs(config: Config, corpus: str) -> Inputs:
 
 
 def _corpus_settings(config: Config, corpus: str) -> Any:
+    # A key added to the section counts here, and so reruns every corpus and extraction, unless it
+    # is left out as `views` is.
     entry = config.corpora[corpus].plain()
     return {"name": corpus, **{key: entry[key] for key in entry if key != "views"}}
 
@@ -148,7 +155,7 @@ def _model_inputs(config: Config, model: str, revision: str) -> Inputs:
     return {}
 
 
-# What a model's entry says otherwise than the sections do; counted with those.
+# Keys by which a model's entry overrides `extract` and `scoring`; those count them.
 RUN = frozenset({"dtype", "batch_tokens", "tokens", "poolings", "readouts"})
 
 
@@ -491,7 +498,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "import_published",
-            "Tables from elsewhere as tables of ours.",
+            "Published tables, in the columns of our own.",
             ("published",),
             {"scores": "published/{published}.scores.parquet",
              "metrics": "published/{published}.metrics.parquet"},

@@ -124,7 +124,10 @@ def all_tasks(config: Config) -> list[str]:
 
 
 def targets(config: Config) -> list[Job]:
-    """The jobs whose files are results in their own right; all else is made on the way."""
+    """The jobs whose files are results in their own right; all else is made on the way.
+
+    A new stage whose files no other stage reads is added here, in `_targets`.
+    """
     return list(dict.fromkeys(_targets(config)))
 
 
