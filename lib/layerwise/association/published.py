@@ -120,6 +120,8 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
             "depth": _depth(model, kept["layer"]),
             "tokens": "all",
             "pooling": "mean",
+            # The authors cut the model at each layer, so that its last norm is applied to all.
+            "readout": "final_norm",
             "main_score": kept["main_score"].astype(float),
             "score_low": np.nan,
             "score_high": np.nan,
