@@ -85,7 +85,8 @@ def best_layers(
                 weights = nulls.task_resamples(len(values), resamples, rng)
                 samples = weights @ values
                 places = samples.argmax(axis=1)
-                low, high = nulls.interval(samples[:, best] - weights @ output)
+                against = np.nan if candidates.output is None else samples[:, candidates.output]
+                low, high = nulls.interval(samples[:, best] - against)
                 first, last = np.quantile(
                     candidates.layers[places], [0.025, 0.975], method="nearest"
                 )

@@ -224,7 +224,7 @@ def _panel(panel: Panel, rows: Rows, colours: _Colours, look: Look) -> None:
                 ring = marks.last_mark(colour) | (SMALL_LAST if small else {})
                 disc = marks.best_mark(colour) | (SMALL_PICK if small else {})
                 if scored:  # beside the end of the curve, which is not yet what users get
-                    last = line["output_score"].iloc[:1]
+                    last = line["output_score"].iloc[:1].dropna()
                 # The deepest with a value may be another layer than the last.
                 axis.plot([1.0] * len(last), scale * last.astype(float), **ring)
                 if findings.above_all(line):

@@ -416,8 +416,8 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
         s = _summary(curve)
         reading = s["reading"]
         best[reading] = {
-            **{k: s[k] for k in ("best_layer", "best_is_output", "last_layer")},
-            "depth": s["best_depth"], "score": 100 * s["best_score"],
+            "layer": s["best_layer"], "depth": s["best_depth"], "last_layer": s["last_layer"],
+            "score": 100 * s["best_score"], "where": _where(s),
         }  # fmt: skip
         picks = {}
         for i, metric in enumerate(rows.metrics, start=1):
@@ -429,7 +429,7 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
             "near": [m for m, d in picks.items() if abs(d - s["best_depth"]) <= NEAR],
         }
     parts = [
-        f"{_where(b)} {reading_label(r, sentence=True)} "
+        f"{b['where']} {reading_label(r, sentence=True)} "
         f"({len(near[r]['near'])} of {near[r]['of']} metrics point there)"
         for r, b in best.items()
     ]
