@@ -10,6 +10,8 @@ from layerwise import cli
 
 def main(run: cli.Run) -> None:
     """Read the task's texts, load the model once, write the embeddings."""
+    from functools import partial
+
     from layerwise.activations.embed import embed, those_it_has
     from layerwise.activations.extract import set_threads
     from layerwise.files import provenance
@@ -45,11 +47,10 @@ def main(run: cli.Run) -> None:
         hidden=loaded.anatomy.hidden,
         attributes=record,
     ) as file:
-
-        def write(start: int, stop: int, slab: object) -> None:
-            file["embedding"][:, :, start:stop] = slab
-
-        embed(loaded, texts, write, readings=readings, budget=settings.batch_tokens)
+        embed(
+            loaded, texts, partial(layout.fill, file), readings=readings,
+            budget=settings.batch_tokens,
+        )  # fmt: skip
 
 
 if __name__ == "__main__":

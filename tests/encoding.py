@@ -72,5 +72,5 @@ def store(path: Path, task: str, texts: list[str], embeddings: npt.NDArray[Any])
         hidden=values.shape[3],
         attributes={"model": "minilm", "revision": "main", "task": task},
     ) as file:
-        file["embedding"][:] = values
+        layout.fill(file, 0, len(texts), list(values))
     return path

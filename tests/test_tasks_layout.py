@@ -27,7 +27,10 @@ def _write(
         attributes=ABOUT,
     ) as file:  # fmt: skip
         for start in range(0, len(KEYS), 2):
-            file["embedding"][:, :, start : start + 2, :] = values[:, :, start : start + 2]
+            stop = min(start + 2, len(KEYS))
+            firsts = layout.first_stored(readings, values.shape[1])
+            slabs = [v[f:, start:stop] for v, f in zip(values, firsts, strict=True)]
+            layout.fill(file, start, stop, slabs)
     return path
 
 
