@@ -298,7 +298,9 @@ def test_an_output_without_a_score_is_not_counted_as_beaten(tables: Tables) -> N
     assert "The output of encoder has no score" in drawn.caption
     none = associated(replace(tables, scores=tables.scores[tables.scores["depth"] < 1]))
     drawn = study("layer_choice", none, tokens=["all"])
-    assert "The model's own output" not in [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
+    assert "The model's own output" not in [
+        t.get_text() for t in drawn.figure.axes[0].get_yticklabels()
+    ]
     assert "–" in [t.get_text() for t in drawn.figure.axes[0].texts]
     assert "nan" not in (drawn.title + drawn.caption).lower().split()
 
@@ -323,9 +325,14 @@ def test_the_first_page_speaks_of_the_last_revision() -> None:
         tidy_scores(np.array([[0.1, 0.2, 0.3]]), model="n"),
     ])  # fmt: skip
     page = first_page(best_layers(scores), Order(["m"]))
-    assert "**m** (step10): layer 0 of 2 (all tokens), 60.0, 10.0 points above its own output." in page
+    assert (
+        "**m** (step10): layer 0 of 2 (all tokens), 60.0, 10.0 points above its own output."
+        in page
+    )
     assert page.count("**m**") == 1
-    assert "**n**: its own output (all tokens), 30.0, which no layer" in page, "main needs no mention"
+    assert "**n**: its own output (all tokens), 30.0, which no layer" in page, (
+        "main needs no mention"
+    )
     assert "   * - m (step1)\n" in page
 
 
@@ -350,7 +357,9 @@ def test_another_layer_does_not_pass_for_the_last(tables: Tables) -> None:
     assert any("(layer 5 of 6), no score of the output" in n for n in notes)
     assert "of 3 models with all tokens" in study("score_by_depth", some).title
     assert "layer 5 of 6" in study("model_overview", some, **one).title
-    with pytest.raises(LayerwiseError, match=r"encoder at main has no score of the model's output \(layer 6\)"):
+    with pytest.raises(
+        LayerwiseError, match=r"encoder at main has no score of the model's output \(layer 6\)"
+    ):
         study("task_heatmap", some)
     drawn = study("metric_vs_score", some, **one, metrics=["curvature"])
     assert not horizontal(drawn), "no line for an output without a score"

@@ -46,8 +46,8 @@ def embed(
     ----------
     texts : sequence of str
     write : callable
-        Called with successive texts' embeddings: for each reading an array of shape (layers, n, D),
-        float32, of the layers from `layerwise.tasks.layout.first_stored` on.
+        Called with successive texts' embeddings: for each reading an array of shape
+        (layers, n, D), float32, of the layers from `layerwise.tasks.layout.first_stored` on.
     readings : R ways to read an embedding: which tokens count, how they are pooled (see
         `layerwise.activations.pooling`), and from which readout; the model must have that (see
         `those_it_has`)

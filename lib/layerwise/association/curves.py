@@ -267,7 +267,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 layers=whole.columns.to_numpy(dtype=np.int64),
                 last_layer=last_layer_of(part),
                 values=whole.to_numpy(dtype=np.float64),
-                output=output.to_numpy(dtype=np.float64),
+                output=np.asarray(output.to_numpy(), dtype=np.float64),
                 output_from=STAND_IN if stands_in else OUTPUT,
                 left_out=tuple(int(at) for at in table.columns.difference(whole.columns)),
             )

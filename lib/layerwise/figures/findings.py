@@ -244,9 +244,9 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
     said = "; ".join(told)
     caption = (
         f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's "
-        "layers; layer 0 is the embedding output. Filled circle: best layer, or the output where no "
-        f"layer is better; open circle: the model's output. {output_said(rows)} {SCORE_BANDS}{roles_said(rows)}{left_out_said(rows)} "
-        f"{said[:1].upper()}{said[1:]}."
+        "layers; layer 0 is the embedding output. Filled circle: best layer, or the output where "
+        f"no layer is better; open circle: the model's output. {output_said(rows)} {SCORE_BANDS}"
+        f"{roles_said(rows)}{left_out_said(rows)} {said[:1].upper()}{said[1:]}."
     )
     subtitle = (
         f"Mean main score over {_tasks(rows)} by depth. "
@@ -437,7 +437,8 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
         f"{model}: mean main score (× 100) over {_tasks(rows)} and "
         f"{counted(len(rows.metrics), 'metric')} on {_prompts(rows)}, by depth in per cent of the "
         f"layers.{roles_said(rows)} Vertical lines: the layer with the best score of each "
-        f"reading, the model's output included. {output_said(rows)} Bands: 95 % intervals, over tasks for the score, ± 1.96 standard errors for the "
+        f"reading, the model's output included. {output_said(rows)} Bands: 95 % intervals, over "
+        "tasks for the score, ± 1.96 standard errors for the "
         "metrics. A metric points to a layer if its better end lies within a tenth of the depth "
         f"of it.{left_out_said(rows)}"
     )

@@ -51,9 +51,9 @@ def first_page(best: pd.DataFrame, order: Order) -> str:
     notes = (
         f"Scores are mean main scores (× 100) over {tasks} tasks; layer 0 is the embedding "
         "output. *Reading*: how token states became one vector, by their mean unless it says "
-        "otherwise. *Lead*: the best layer's score less that of the model's own output, which is "
-        "its last layer after its last norm and itself one of the candidates, with a 95 % bootstrap "
-        "interval over tasks. *New task*: the same on a task that had no say in "
+        "otherwise. *Lead*: the best layer's score less that of the model's own output, "
+        "which is its last layer after its last norm and itself one of the candidates, with a "
+        "95 % bootstrap interval over tasks. *New task*: the same on a task that had no say in "
         "choosing the layer, which takes off the luck of the best of many. *Sure*: share of "
         "bootstrap samples of the tasks in which the same layer is best; *likely*: the "
         "layers that are best in 95 % of them."
@@ -104,7 +104,8 @@ def _sentence(rows: pd.DataFrame) -> str:
     sure = f", best in {100 * top['certainty']:.0f} % of resamples" if top["n_tasks"] > 1 else ""
     return (
         f"**{plain(str(top['model']))}**{plain(_revision(top))}: "
-        f"{where} ({reading_label(str(top['reading']))}), {100 * top['best_score']:.1f}, {by}{sure}."
+        f"{where} ({reading_label(str(top['reading']))}), {100 * top['best_score']:.1f}, "
+        f"{by}{sure}."
     )
 
 

@@ -590,8 +590,8 @@ def pick_results(found: pd.DataFrame, study: Study, order: Order) -> pd.DataFram
         there = sorted(kept["pooling"].unique())
         if name not in there:
             raise LayerwiseError(
-                f"This study asks for the pooling {name!r}, which its {KINDS[study.kind].needs[-1]} "
-                f"don't have; they have {'; '.join(there) or 'none'}: name it under "
+                f"This study asks for the pooling {name!r}, which its "
+                f"{KINDS[study.kind].needs[-1]} don't have; they have {'; '.join(there) or 'none'}: name it under "
                 "association.poolings."
             )
     kept = kept[kept["pooling"].isin(several(study.pooling))]

@@ -193,8 +193,8 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
     caption = (
         f"Mean main score (× 100) over {n_tasks} tasks of each layer (0 is the embedding output) "
         f"at each of {counted(len(names), 'checkpoint')}, a circle at each checkpoint's best "
-        "layer (a square at the top where the model's own output is best); below, the best layer's "
-        "lead over the output with its 95 % bootstrap interval "
+        "layer (a square at the top where the model's own output is best); below, the best "
+        "layer's lead over the output with its 95 % bootstrap interval "
         "over tasks, and the same on a task that had no say in choosing the layer, which takes "
         "off the luck of the best of many. Checkpoints are evenly spaced, in the order of the "
         f"config. {output_said(rows)}{left_out_said(rows)} {'; '.join(leads)}."
@@ -291,9 +291,10 @@ def tasks(rows: Rows) -> Drawn:
     if lacking.any():
         row = table[lacking].iloc[0]
         raise LayerwiseError(
-            f"Some task of {row['model']} at {row['revision']} has no score of the model's output "
-            f"(layer {last_layer_of(table[table['model'] == row['model']])}), and this study shows "
-            "scores less that one; score the tasks again, or name others under `tasks` or `models`."
+            f"Some task of {row['model']} at {row['revision']} has no score of the model's "
+            f"output (layer {last_layer_of(table[table['model'] == row['model']])}), and this study "
+            "shows scores less that one; score the tasks again, or name others under `tasks` or "
+            "`models`."
         )
     table = table.assign(above_output=table["value"] - table["output_score"])
     top = table.loc[table.groupby(keys)["value"].idxmax()]
@@ -346,8 +347,8 @@ def tasks(rows: Rows) -> Drawn:
     )  # fmt: skip
     caption = (
         f"{about}, grouped by type, by depth in per cent of the layers, less the same task's "
-        "score of the model's output; a panel for each model, checkpoint and reading. Dots mark each "
-        f"task's best layer, where one is better than the output. {output_said(rows)} Colours are "
+        "score of the model's output; a panel for each model, checkpoint and reading. Dots mark "
+        f"each task's best layer, where one is better than the output. {output_said(rows)} Colours are "
         f"cut off at ± {limit:.0f} points.{left_out_said(rows)}"
     )
     return Drawn(grid.figure, table, title, caption, {"panels": found})

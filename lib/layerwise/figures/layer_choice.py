@@ -210,8 +210,8 @@ def _caption(facts: dict[str, Any]) -> str:
     told = [
         f"the output of {listing(f['without_output'])} has no score {with_tokens(choice)}"
         if f["without_output"]
-        else f"{f['better_than_output']} of {f['n_rules']} rules lose less than the model's output "
-        f"{with_tokens(choice)}"
+        else f"{f['better_than_output']} of {f['n_rules']} rules lose less than the model's "
+        f"output {with_tokens(choice)}"
         for choice, f in facts["by_tokens"].items()
     ]
     said = listing(told)
@@ -237,5 +237,6 @@ def _caption(facts: dict[str, Any]) -> str:
         "last norm, itself one of the candidates for best) and the middle layer need no "
         "metric at all; the consensus is the layer with the best mean rank over the "
         "paper's metrics. The numbers on the right count the models in which the pick scores "
-        f"above the model's output, and above the middle layer.{stood_in} {said[:1].upper()}{said[1:]}.{against}"
+        f"above the model's output, and above the middle layer.{stood_in} "
+        f"{said[:1].upper()}{said[1:]}.{against}"
     )

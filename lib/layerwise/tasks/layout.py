@@ -221,8 +221,8 @@ class Embeddings:
                 continue
             # Few texts tell nearly all that differ; the rest are read whole.
             group = few.setdefault(self.fingerprint(self.layer(reading, layer, 32)), [])
-            mine = self.layer(reading, layer) if group else None
-            same = (u for u in group if np.array_equal(self.layer(*u), mine))
+            mine = self.layer(reading, layer, None if group else 0)
+            same = (unit for unit in group if np.array_equal(self.layer(*unit), mine))
             found[reading, layer] = next(same, (reading, layer))
             if found[reading, layer] == (reading, layer):
                 group.append((reading, layer))

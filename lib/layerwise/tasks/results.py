@@ -8,8 +8,8 @@ cache has them, so that ``mteb.ResultCache(folder)`` reads them::
 
 ``model_meta.json`` holds the layer, the tokens, the pooling and the readout as mteb's experiment
 arguments. The result has one key more than mteb's, ``layerwise``, which mteb's reader ignores: a
-hash of all that the numbers depend on. A result that still has the right hash is kept. Layers whose
-embeddings are the same under several readings have one result, under the first of them.
+hash of all that the numbers depend on. A result that still has the right hash is kept. Layers
+whose embeddings are the same under several readings have one result, under the first of them.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ COLUMNS = {
 """The tidy table's columns and their types.
 
 Scores are from 0 to 1, to six decimals as in mteb's JSON. Where the evaluator gives no values per
-run, the interval is null and ``n_runs`` is 1. A score that is not defined is null, and ``why`` says
-why; else ``why`` is null.
+run, the interval is null and ``n_runs`` is 1. A score that is not defined is null, and ``why``
+says why; else ``why`` is null.
 """
 
 
