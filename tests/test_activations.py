@@ -144,7 +144,7 @@ def embedded(loaded: LoadedModel, readings: list[Reading], budget: int = 64) -> 
 
 
 def whole(found: list[np.ndarray], readings: list[Reading]) -> np.ndarray:
-    """All layers of every reading, those that are stored once filled in, shape (R, L + 1, N, D)."""
+    """All layers of every reading, those stored once filled in, shape (R, L + 1, N, D)."""
     plain = {r: mine for r, mine in zip(readings, found, strict=True) if len(mine) > 1}
     twins = [twin(r, readings) for r in readings]
     return np.stack([

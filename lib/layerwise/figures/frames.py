@@ -202,6 +202,10 @@ def rows(
     choices: tuple[MetricChoice, ...] = ()
     if scores is not None:
         kept = at_checkpoints(pick_scores(scores, study), shown)
+        lacking = [m for m in shown if m not in set(kept["model"])]
+        if lacking:
+            left_out.append(f"{', '.join(lacking)} without the reading {_poolings(study)}")
+            shown = {m: r for m, r in shown.items() if m not in lacking}
         # The mean is over what has no role; a task has a type as well.
         by_task = "task" in placed
         groups = ("task_type", "task") if by_task else tuple(d for d in POOLED if d in placed)
@@ -215,6 +219,10 @@ def rows(
     return told_apart(
         pd.concat(parts, ignore_index=True), study, order, choices, roles, tuple(left_out)
     )
+
+
+def _poolings(study: Study) -> str:
+    return " or ".join(several(study.pooling))
 
 
 def told_apart(
@@ -437,7 +445,7 @@ def pick_scores(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
         If a model, task or token choice asked for is not there, or nothing is left.
     """
     require_columns(scores, SCORE_COLUMNS, "scores")
-    scores = with_output(scores)
+    scores = _only(with_output(scores), "model", study.models)
     kept = scores[scores["pooling"].isin(several(study.pooling))]
     missing = sorted(set(several(study.pooling)) - set(kept["pooling"]))
     if missing:
@@ -445,7 +453,6 @@ def pick_scores(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
             f"There are no scores with the pooling {missing[0]!r}; there are "
             f"{'; '.join(sorted(scores['pooling'].unique())) or 'none'}."
         )
-    kept = _only(kept, "model", study.models)
     kept = _only(kept, "task", study.tasks)
     kept = _only(kept, "task_type", study.task_types)
     return _only(kept, "tokens", study.tokens)
@@ -591,8 +598,8 @@ def pick_results(found: pd.DataFrame, study: Study, order: Order) -> pd.DataFram
         if name not in there:
             raise LayerwiseError(
                 f"This study asks for the pooling {name!r}, which its "
-                f"{KINDS[study.kind].needs[-1]} don't have; they have {'; '.join(there) or 'none'}: name it under "
-                "association.poolings."
+                f"{KINDS[study.kind].needs[-1]} don't have; they have "
+                f"{'; '.join(there) or 'none'}: name it under association.poolings."
             )
     kept = kept[kept["pooling"].isin(several(study.pooling))]
     kept = _only(kept, "tokens", study.tokens)

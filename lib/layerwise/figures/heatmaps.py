@@ -107,7 +107,8 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
     Drawn
         Its table has a row per checkpoint and layer: mean score in [0, 1]; whether the layer is
         the checkpoint's best (none, where the model's own output is better than all); and of the
-        checkpoint, the best layer's gain over the output with its 95 % interval, and the gain on a task that had no say in choosing the layer.
+        checkpoint, the best layer's gain over the output with its 95 % interval, and the gain on
+        a task that had no say in choosing the layer.
     """
     study, table = rows.study, rows.table
     best = best_layers(
@@ -290,10 +291,11 @@ def tasks(rows: Rows) -> Drawn:
     lacking = table["output_score"].isna()
     if lacking.any():
         row = table[lacking].iloc[0]
+        deepest = last_layer_of(table[table["model"] == row["model"]])
         raise LayerwiseError(
             f"Some task of {row['model']} at {row['revision']} has no score of the model's "
-            f"output (layer {last_layer_of(table[table['model'] == row['model']])}), and this study "
-            "shows scores less that one; score the tasks again, or name others under `tasks` or "
+            f"output (layer {deepest}), and this "
+            "study shows scores less that one; score the tasks again, or name others under `tasks` or "
             "`models`."
         )
     table = table.assign(above_output=table["value"] - table["output_score"])
@@ -348,8 +350,8 @@ def tasks(rows: Rows) -> Drawn:
     caption = (
         f"{about}, grouped by type, by depth in per cent of the layers, less the same task's "
         "score of the model's output; a panel for each model, checkpoint and reading. Dots mark "
-        f"each task's best layer, where one is better than the output. {output_said(rows)} Colours are "
-        f"cut off at ± {limit:.0f} points.{left_out_said(rows)}"
+        f"each task's best layer, where one is better than the output. {output_said(rows)} "
+        f"Colours are cut off at ± {limit:.0f} points.{left_out_said(rows)}"
     )
     return Drawn(grid.figure, table, title, caption, {"panels": found})
 
