@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -452,13 +453,22 @@ def run_script(name: str, *arguments: object) -> subprocess.CompletedProcess[str
 
 @needs_published
 def test_import_script(tmp_path: Path) -> None:
-    scores = tmp_path / "s.parquet"
-    done = run_script(
-        "import_published.py", "--published-scores", PUBLISHED / "mteb_scores.csv.gz",
-        "--scores", scores,
-    )  # fmt: skip
+    sources = {
+        "scores": str(PUBLISHED / "mteb_scores.csv.gz"),
+        "metrics": str(PUBLISHED / "metrics.csv.gz"),
+    }  # fmt: skip
+    config = {
+        "results": str(tmp_path / "results"), "published": {"paper": sources},
+        "studies": {"best": {"kind": "score_by_depth", "published": "paper"}},
+    }  # fmt: skip
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(config))
+    done = run_script("import_published.py", "--config", path, "--published", "paper")
     assert done.returncode == 0, done.stderr
-    assert pd.read_parquet(scores)["task"].nunique() == 32
+    (scores,) = (tmp_path / "results").rglob("*scores*.parquet")
+    table = pd.read_parquet(scores)
+    assert table["task"].nunique() == 32
+    assert {c.output_from for c in score_curves(table)} == {"output"}
 
 
 @pytest.fixture

@@ -294,9 +294,8 @@ def tasks(rows: Rows) -> Drawn:
         deepest = last_layer_of(table[table["model"] == row["model"]])
         raise LayerwiseError(
             f"Some task of {row['model']} at {row['revision']} has no score of the model's "
-            f"output (layer {deepest}), and this "
-            "study shows scores less that one; score the tasks again, or name others under `tasks` or "
-            "`models`."
+            f"output (layer {deepest}), and this study shows scores less that one; score the "
+            "tasks again, or name others under `tasks` or `models`."
         )
     table = table.assign(above_output=table["value"] - table["output_score"])
     top = table.loc[table.groupby(keys)["value"].idxmax()]
