@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 
 from layerwise import tables
-from layerwise.association.choice import CONSENSUS, summarize
+from layerwise.association.choice import CONSENSUS, MIDDLE, OUTPUT, summarize
 from layerwise.association.curves import require_columns
 from layerwise.association.recommendation import recommend
 from layerwise.cli import parser, run
@@ -56,23 +56,23 @@ def describe(picks: pd.DataFrame, chosen: dict[str, object]) -> str:
 
 
 def track_record(choices: pd.DataFrame, tokens: str) -> str:
-    """How picks by consensus, by the last and by the middle layer have done."""
+    """How picks by consensus, the model's own output and the middle layer have done."""
     summary = summarize(choices)
     summary = summary[(summary["task_type"] == "all") & (summary["tokens"] == tokens)]
-    rows = summary[summary["metric"].isin([CONSENSUS, "last layer", "middle layer"])]
+    rows = summary[summary["metric"].isin([CONSENSUS, OUTPUT, MIDDLE])]
     lines = [
         "  Where scores are known:",
-        f"  {'rule':<34}{'models':>7}{'mean regret':>13}{'beats last':>12}{'beats middle':>14}",
+        f"  {'rule':<34}{'models':>7}{'mean regret':>13}{'beats output':>14}{'beats middle':>14}",
     ]
     lines += [
-        f"  {name:<34}{n:>7}{100 * regret:>13.1f}{last:>12}{middle:>14}"
-        for name, n, regret, last, middle in zip(
+        f"  {name:<34}{n:>7}{100 * regret:>13.1f}{output:>14}{middle:>14}"
+        for name, n, regret, output, middle in zip(
             rows["metric"].where(
                 rows["corpus"] == "none", rows["metric"] + " on " + rows["corpus"]
             ),
             rows["n_models"],
             rows["mean_regret"],
-            rows["beats_last"],
+            rows["beats_output"],
             rows["beats_middle"],
             strict=True,
         )

@@ -17,6 +17,7 @@ def main(run: cli.Run) -> None:
         tables.read(run.inputs["scores"], "scores"),
         {**directions(), **settings.directions},
         own_texts=run.own_texts(),
+        poolings=settings.poolings,
         resamples=settings.resamples,
         seed=settings.seed,
     )

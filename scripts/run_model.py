@@ -107,12 +107,9 @@ def embed(run: cli.Run, loaded: LoadedModel, seen: dict[str, Path]) -> None:
         attributes=record,
     ) as file:
         layout.copy_known(file, keys, seen)
-
-        def write(start: int, stop: int, slab: object) -> None:
-            file["embedding"][:, :, new[start:stop]] = slab
-
         embed_texts(
-            loaded, [texts[place] for place in new], write,
+            loaded, [texts[place] for place in new],
+            lambda start, stop, slabs: layout.fill(file, new[start:stop], slabs),
             readings=readings, budget=settings.batch_tokens,
         )  # fmt: skip
     seen.update(dict.fromkeys((keys[place] for place in new), target))

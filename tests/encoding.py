@@ -7,6 +7,7 @@ not the extraction.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,16 +62,25 @@ def encode(
     return made
 
 
-def store(path: Path, task: str, texts: list[str], embeddings: npt.NDArray[Any]) -> Path:
+def store(
+    path: Path,
+    task: str,
+    texts: list[str],
+    embeddings: npt.NDArray[Any],
+    readings: Sequence[layout.Reading] | None = None,
+) -> Path:
     """Write embeddings of shape (L, N, D), or (R, L, N, D), as an embeddings file."""
     values = embeddings if embeddings.ndim == 4 else embeddings[None]
+    tokens = ("all", "drop_first", "drop_sinks")[: len(values)]
+    readings = readings or [layout.Reading(t) for t in tokens]
+    firsts = layout.first_stored(readings, values.shape[1])
     with layout.create(
         path,
-        readings=[layout.Reading(t) for t in ("all", "drop_first", "drop_sinks")[: len(values)]],
+        readings=readings,
         n_layers=values.shape[1],
         texts_keys=[sha256_text(t) for t in texts],
         hidden=values.shape[3],
         attributes={"model": "minilm", "revision": "main", "task": task},
     ) as file:
-        file["embedding"][:] = values
+        layout.fill(file, 0, len(texts), [v[f:] for v, f in zip(values, firsts, strict=True)])
     return path

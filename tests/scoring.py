@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from mteb.models.abs_encoder import AbsEncoder
 from layerwise.config.scoring import ScoringSettings
 from layerwise.tasks import catalog, texts
 from layerwise.tasks.encoders import model_meta
+from layerwise.tasks.layout import Reading
 from layerwise.tasks.score import normalized, score_task
 
 LAYERS = 3
@@ -64,9 +66,14 @@ class Case:
         self.values = self.values.astype(np.float32)
         self.embeddings = self.write(self.values)
 
-    def write(self, values: np.ndarray, listed: list[str] | None = None) -> Path:
+    def write(
+        self,
+        values: np.ndarray,
+        listed: list[str] | None = None,
+        readings: Sequence[Reading] | None = None,
+    ) -> Path:
         path = self.root / "embeddings.h5"
-        return store(path, self.name, listed or self.texts, values)
+        return store(path, self.name, listed or self.texts, values, readings)
 
     def score(self, settings: ScoringSettings | None = None, threads: int = 1) -> pd.DataFrame:
         output = self.root / "table.parquet"

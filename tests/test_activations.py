@@ -18,7 +18,7 @@ from layerwise.activations.pooling import POOLINGS, pool
 from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel, load
-from layerwise.tasks.layout import Reading
+from layerwise.tasks.layout import Reading, twin
 
 TOKENS = ("all", "drop_first", "drop_sinks")
 
@@ -137,10 +137,20 @@ def test_output_is_what_the_model_hands_its_users(loaded: LoadedModel, tmp_path:
 def embedded(loaded: LoadedModel, readings: list[Reading], budget: int = 64) -> np.ndarray:
     slabs: list[np.ndarray] = []
     embed(
-        loaded, tiny.texts(12, seed=0), lambda _, __, slab: slabs.append(slab),
+        loaded, tiny.texts(12, seed=0), lambda _, __, found: slabs.append(whole(found, readings)),
         readings=readings, budget=budget,
     )  # fmt: skip
     return np.concatenate(slabs, axis=2)
+
+
+def whole(found: list[np.ndarray], readings: list[Reading]) -> np.ndarray:
+    """All layers of every reading, those stored once filled in, shape (R, L + 1, N, D)."""
+    plain = {r: mine for r, mine in zip(readings, found, strict=True) if len(mine) > 1}
+    twins = [twin(r, readings) for r in readings]
+    return np.stack([
+        mine if of is None else np.concatenate([plain[of][:-1], mine])
+        for mine, of in zip(found, twins, strict=True)
+    ])  # fmt: skip
 
 
 def test_readouts_of_embeddings_side_by_side(loaded: LoadedModel) -> None:

@@ -18,6 +18,7 @@ from layerwise.association.curves import (
     OWN_TEXTS,
     baselines,
     metric_curves,
+    of_poolings,
     score_curves,
     usable,
 )
@@ -251,12 +252,51 @@ def test_a_task_is_over_the_same_subsets_at_all_layers(caplog: pytest.LogCapture
 def test_the_deepest_layer_with_scores_is_not_the_last() -> None:
     table = tidy_scores(np.random.default_rng(0).random((2, 5)))
     whole = score_curves(table)[0]
-    assert whole.has_last
-    np.testing.assert_array_equal(whole.at_last(whole.values), whole.values[:, 4])
+    np.testing.assert_array_equal(whole.output, whole.values[:, 4])
+    assert whole.candidates([0, 1]).output == 4
     cut = score_curves(table[(table["layer"] < 4) | (table["task"] == "task0")])[0]
-    assert (cut.last_layer, cut.layers[-1], cut.has_last) == (4, 3, False)
-    assert np.isnan(cut.at_last(cut.values)).all()
-    assert cut.at_last(cut.values).shape == (2,)
+    assert (cut.last_layer, cut.layers[-1], cut.left_out) == (4, 3, (4,))
+    assert np.isfinite(cut.output).tolist() == [True, False]
+    assert cut.candidates([0, 1]).output is None
+    assert cut.candidates([0]).output == 4
+
+
+def test_layers_without_a_score_are_left_out_with_their_reason(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    table = tidy_scores(np.random.default_rng(0).random((3, 5))).assign(why=None)
+    bad = (table["layer"] == 0) & (table["task"] != "task2")
+    table.loc[bad, "main_score"], table.loc[bad, "why"] = np.nan, "its embeddings are all alike"
+    curves = score_curves(table)[0]
+    assert (list(curves.layers), curves.left_out) == ([1, 2, 3, 4], (0,))
+    assert "1 of 5 layers left out" in caplog.text
+    never = table["task"] == "task1"
+    table.loc[never, "main_score"], table.loc[never, "why"] = np.nan, "its labels are all alike"
+    curves = score_curves(table)[0]
+    assert curves.tasks == ("task0", "task2")
+    assert "task1 left out, without a score at any layer: its labels are all alike" in caplog.text
+
+
+def test_the_output_of_other_readings_counts_for_them_alone() -> None:
+    values = np.random.default_rng(0).random((2, 5))
+    parts = [
+        tidy_scores(values + shift, tokens=tokens).assign(readout=readout)
+        for tokens, readout, shift in (
+            ("all", "residual", 0), ("all", "output", 1), ("drop_first", "residual", 2),
+            ("drop_first", "final_norm", 3),
+        )
+    ]  # fmt: skip
+    table = pd.concat(parts)
+    found = {(c.tokens, c.pooling): c.output - values[:, 4] for c in score_curves(table)}
+    np.testing.assert_allclose(found["all", "mean"], 1)
+    np.testing.assert_allclose(found["all", "mean, output"], 1)
+    np.testing.assert_allclose(found["drop_first", "mean"], 3)
+    np.testing.assert_allclose(found["drop_first", "mean, final_norm"], 3)
+    assert {c.output_from for c in score_curves(table)} == {"output"}
+    kept = of_poolings(table)
+    told = set(zip(kept["tokens"], kept["pooling"], strict=True))
+    assert told == set(found) - {("all", "mean, output")}
+    pd.testing.assert_frame_equal(of_poolings(kept), kept)
 
 
 def test_what_a_metric_is_set_against() -> None:

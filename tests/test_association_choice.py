@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from hypothesis.extra.numpy import arrays
 
 from layerwise.association import spearman
 from layerwise.association.best import best_layers
-from layerwise.association.choice import CONSENSUS, LAST, MIDDLE, choose_layers, summarize
+from layerwise.association.choice import CONSENSUS, MIDDLE, OUTPUT, choose_layers, summarize
 from layerwise.association.curves import score_curves
 from layerwise.association.published import (
     TASK_OF_DATASET,
@@ -56,11 +57,11 @@ def test_choice_follows_the_direction() -> None:
     low = pick(table, "curvature")
     assert (low["layer"], low["score"], low["best_layer"]) == (1, 0.5, 3)
     assert low["regret"] == pytest.approx(0.1)
-    assert low["gain_over_last"] == pytest.approx(0.3)
+    assert low["gain_over_output"] == pytest.approx(0.3)
     assert low["gain_over_middle"] == pytest.approx(0.2)
     assert pd.isna(low["gain_low"])  # one task has no interval
     assert pick(table, "lidar")["layer"] == 4
-    assert pick(table, LAST)["layer"] == 4
+    assert pick(table, OUTPUT)["layer"] == 4
     assert pick(table, MIDDLE)["layer"] == 2
 
 
@@ -100,7 +101,7 @@ def test_regret_and_gain_hold_together(values: np.ndarray, ranks: list[int]) -> 
     assert (table["regret"] >= 0).all()
     close = partial(np.testing.assert_allclose, atol=1e-12)
     close(table["score"] + table["regret"], table["best_score"])
-    close(table["score"] - table["gain_over_last"], table["last_score"])
+    close(table["score"] - table["gain_over_output"], table["output_score"])
     assert pick(table, "lidar")["layer"] == ranks.index(5)
     # A pick depends on the order of the values alone.
     bent = metrics.assign(value=np.exp(metrics["value"]))
@@ -139,13 +140,13 @@ def test_a_last_layer_without_a_score_is_no_baseline() -> None:
     metrics = tidy_metrics({"lidar": np.arange(5.0)})
     table = choose_layers(metrics, scores, DOWN_UP)
     assert set(table["metric"]) == {"lidar", MIDDLE}
-    unknown = ["last_score", "gain_over_last", "gain_low", "gain_high"]
+    unknown = ["output_score", "gain_over_output", "gain_low", "gain_high"]
     assert table[unknown].isna().all(axis=None)
     others = ["score", "regret", "regret_low", "gain_over_middle", "middle_score"]
     assert table[others].notna().all(axis=None)
     assert (pick(table, MIDDLE)["layer"], pick(table, MIDDLE)["gain_over_middle"]) == (2, 0)
     row = summarize(table).set_index("metric").loc["lidar"]
-    assert (row["beats_last"], row["ties_last"]) == (0, 0)
+    assert (row["beats_output"], row["ties_output"]) == (0, 0)
 
 
 def test_own_texts_pick_from_the_tasks_known_throughout(caplog: pytest.LogCaptureFixture) -> None:
@@ -175,10 +176,10 @@ def test_summary_counts_models() -> None:
         metrics.append(tidy_metrics({"curvature": np.array([0, 1, 2, 3.0])}, model=model))
     summary = summarize(choose_layers(pd.concat(metrics), pd.concat(scores), DOWN_UP))
     row = summary[summary["metric"] == "curvature"].iloc[0]
-    assert (row["n_models"], row["beats_last"], row["beats_middle"]) == (2, 1, 1)
+    assert (row["n_models"], row["beats_output"], row["beats_middle"]) == (2, 1, 1)
     assert row["mean_regret"] == pytest.approx(0.2)
-    last = summary[summary["metric"] == LAST].iloc[0]
-    assert (last["beats_last"], last["ties_last"]) == (0, 2)
+    last = summary[summary["metric"] == OUTPUT].iloc[0]
+    assert (last["beats_output"], last["ties_output"]) == (0, 2)
 
 
 def test_summary_takes_the_last_checkpoint_alone() -> None:
@@ -207,8 +208,8 @@ def test_the_sign_that_the_scores_show_stands_beside_the_declared_one(
         mean = scores.groupby("layer")["main_score"].mean()
         assert row["spearman"] == pytest.approx(spearman(rise, mean))
         assert 0 < row["spearman_low"] <= row["spearman_high"] <= 1 + 1e-12
-    assert table.loc[["flat", LAST, MIDDLE], "spearman"].isna().all()
-    assert table.loc[[LAST, MIDDLE], "direction"].isna().all()
+    assert table.loc[["flat", OUTPUT, MIDDLE], "spearman"].isna().all()
+    assert table.loc[[OUTPUT, MIDDLE], "direction"].isna().all()
 
 
 def test_no_direction_is_said() -> None:
@@ -288,8 +289,56 @@ def test_no_lead_over_a_last_layer_without_a_score() -> None:
     values = np.array([[0.2, 0.6, 0.5, 0.9], [0.2, 0.8, 0.5, 0.9]])
     row = best_layers(without_last(tidy_scores(values)), resamples=50).iloc[0]
     assert (row["best_layer"], row["last_layer"], row["best_score"]) == (1, 3, 0.7)
-    assert row[["last_score", "gain", "gain_low", "gain_high", "gain_new_task"]].isna().all()
+    assert row[["output_score", "gain", "gain_low", "gain_high", "gain_new_task"]].isna().all()
     assert row["certainty"] == 1
+
+
+def with_output(values: np.ndarray, output: np.ndarray) -> pd.DataFrame:
+    """Scores of the residual stream and of the output, which differ in the last layer alone."""
+    residual = tidy_scores(values).assign(readout="residual")
+    handed_out = np.column_stack([values[:, :-1], output])
+    return pd.concat([residual, tidy_scores(handed_out).assign(readout="output")])
+
+
+def test_the_best_layer_is_held_against_the_models_output() -> None:
+    values = np.array([[0.2, 0.6, 0.1], [0.2, 0.8, 0.1], [0.4, 0.7, 0.1]])
+    table = best_layers(with_output(values, np.array([0.5, 0.5, 0.5])), resamples=200)
+    assert len(table) == 1, "the output is no reading of its own"
+    row = table.iloc[0]
+    assert (row["pooling"], row["best_layer"], row["best_is_output"]) == ("mean", 1, False)
+    assert (row["output_score"], row["output_from"]) == (0.5, "output")
+    assert row["gain"] == pytest.approx(0.2)
+    assert row["gain_new_task"] == pytest.approx(0.2)
+    assert row["n_layers"] == 3
+    alone = best_layers(tidy_scores(values), resamples=200).iloc[0]
+    assert alone["gain"] == pytest.approx(0.6), "without one the last layer stands in"
+    assert alone["output_from"] == "last layer"
+
+
+def test_the_output_may_be_the_best() -> None:
+    values = np.array([[0.2, 0.6, 0.1], [0.2, 0.8, 0.1]])
+    row = best_layers(with_output(values, np.array([0.9, 0.9])), resamples=50).iloc[0]
+    assert (row["best_layer"], row["last_layer"], row["best_is_output"]) == (2, 2, True)
+    assert (row["best_score"], row["gain"], row["certainty"]) == (pytest.approx(0.9), 0, 1)
+    assert (row["likely_from"], row["likely_to"]) == (2, 2)
+    # A post-norm model's output is its last layer.
+    same = best_layers(with_output(values[:, [0, 2, 1]], values[:, 1]), resamples=50).iloc[0]
+    assert (same["best_layer"], same["best_is_output"], same["gain"]) == (2, True, 0)
+
+
+def test_picks_are_held_against_the_models_output() -> None:
+    metrics = tidy_metrics({"lidar": np.array([0, 1, 2.0]), "curvature": np.array([2, 0, 1.0])})
+    scores = with_output(np.array([[0.2, 0.6, 0.1], [0.2, 0.8, 0.1]]), np.array([0.9, 0.9]))
+    table = choose_layers(metrics, scores, DOWN_UP, resamples=20).set_index("metric")
+    assert len(table) == 3 + len({OUTPUT, MIDDLE}) - (CONSENSUS not in table.index)
+    assert table.loc["lidar", ["layer", "score"]].tolist() == [2, 0.1], "layer L is not the output"
+    assert table.loc[OUTPUT, ["layer", "score", "regret"]].tolist() == [2, 0.9, 0]
+    assert table.loc["curvature", "gain_over_output"] == pytest.approx(-0.2)
+    assert table.loc["curvature", "regret"] == pytest.approx(0.2)
+    assert table["best_is_output"].all()
+    asked = choose_layers(metrics, scores, DOWN_UP, poolings=["mean, output"])
+    assert set(asked["pooling"]) == {"mean, output"}
+    assert asked.set_index("metric").loc["lidar", "score"] == pytest.approx(0.9)
 
 
 def test_the_interval_of_a_lead_is_near_the_normal_one(rng: np.random.Generator) -> None:
@@ -404,13 +453,22 @@ def run_script(name: str, *arguments: object) -> subprocess.CompletedProcess[str
 
 @needs_published
 def test_import_script(tmp_path: Path) -> None:
-    scores = tmp_path / "s.parquet"
-    done = run_script(
-        "import_published.py", "--published-scores", PUBLISHED / "mteb_scores.csv.gz",
-        "--scores", scores,
-    )  # fmt: skip
+    sources = {
+        "scores": str(PUBLISHED / "mteb_scores.csv.gz"),
+        "metrics": str(PUBLISHED / "metrics.csv.gz"),
+    }  # fmt: skip
+    config = {
+        "results": str(tmp_path / "results"), "published": {"paper": sources},
+        "studies": {"best": {"kind": "score_by_depth", "published": "paper"}},
+    }  # fmt: skip
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(config))
+    done = run_script("import_published.py", "--config", path, "--published", "paper")
     assert done.returncode == 0, done.stderr
-    assert pd.read_parquet(scores)["task"].nunique() == 32
+    (scores,) = (tmp_path / "results").rglob("*scores*.parquet")
+    table = pd.read_parquet(scores)
+    assert table["task"].nunique() == 32
+    assert {c.output_from for c in score_curves(table)} == {"output"}
 
 
 @pytest.fixture

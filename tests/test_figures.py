@@ -281,7 +281,7 @@ def test_heat_maps_show_the_table(tables: Tables) -> None:
     assert image.origin == "lower"  # layer 0 at the bottom
 
 
-def test_a_last_layer_without_a_score_is_not_counted_as_beaten(tables: Tables) -> None:
+def test_an_output_without_a_score_is_not_counted_as_beaten(tables: Tables) -> None:
     assert tables.scores is not None
     cut = (tables.scores["model"] == "encoder") & (tables.scores["depth"] == 1)
     some = associated(replace(tables, scores=tables.scores[~cut]))
@@ -289,31 +289,33 @@ def test_a_last_layer_without_a_score_is_not_counted_as_beaten(tables: Tables) -
     check_layout(drawn.figure)
     asides = [t.get_text() for t in drawn.figure.axes[0].texts]
     assert {t.split(" of ")[1] for t in asides if " of " in t} == {"3", "4"}
-    known = drawn.table[drawn.table["gain_over_last"].notna()]
-    beats = (known["gain_over_last"] > 0).groupby(known["metric"]).sum()
+    known = drawn.table[drawn.table["gain_over_output"].notna()]
+    beats = (known["gain_over_output"] > 0).groupby(known["metric"]).sum()
     rules = [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
     at = rules.index("Middle layer")
     assert asides[2 * at] == f"{beats['middle layer']} of 3"
-    assert "last layer:" not in drawn.title
-    assert "The last layer of encoder has no score" in drawn.caption
+    assert "(output:" not in drawn.title
+    assert "The output of encoder has no score" in drawn.caption
     none = associated(replace(tables, scores=tables.scores[tables.scores["depth"] < 1]))
     drawn = study("layer_choice", none, tokens=["all"])
-    assert "Last layer" not in [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
+    assert "The model's own output" not in [
+        t.get_text() for t in drawn.figure.axes[0].get_yticklabels()
+    ]
     assert "–" in [t.get_text() for t in drawn.figure.axes[0].texts]
     assert "nan" not in (drawn.title + drawn.caption).lower().split()
 
 
-def test_the_first_page_says_that_a_last_layer_has_no_score() -> None:
+def test_the_first_page_says_that_an_output_has_no_score() -> None:
     values = np.array([[0.2, 0.6, 0.5, 0.9], [0.2, 0.8, 0.5, 0.9]])
     scores = tidy_scores(values)
     page = first_page(best_layers(scores[scores["layer"] < 3], resamples=20), Order(["m"]))
-    assert "**m**: layer 1 of 3 (all tokens), 70.0, but the last layer has no score, best" in page
-    assert "  - the last has no score\n     - –\n" in page
+    assert "**m**: layer 1 of 3 (all tokens), 70.0, but its output has no score, best" in page
+    assert "  - the output has no score\n     - –\n" in page
     assert "nan" not in page
-    assert "which is the last" not in page
+    assert "which no layer" not in page
     # A tie goes to the shallower layer, which is not the last for that.
     tie = first_page(best_layers(tidy_scores(np.array([[0.2, 0.6, 0.6]]))), Order(["m"]))
-    assert "layer 1 of 2 (all tokens), 60.0, 0.0 points above the last." in tie
+    assert "layer 1 of 2 (all tokens), 60.0, 0.0 points above its own output." in tie
 
 
 def test_the_first_page_speaks_of_the_last_revision() -> None:
@@ -323,9 +325,14 @@ def test_the_first_page_speaks_of_the_last_revision() -> None:
         tidy_scores(np.array([[0.1, 0.2, 0.3]]), model="n"),
     ])  # fmt: skip
     page = first_page(best_layers(scores), Order(["m"]))
-    assert "**m** (step10): layer 0 of 2 (all tokens), 60.0, 10.0 points above the last." in page
+    assert (
+        "**m** (step10): layer 0 of 2 (all tokens), 60.0, 10.0 points above its own output."
+        in page
+    )
     assert page.count("**m**") == 1
-    assert "**n**: layer 2" in page, "main needs no mention"
+    assert "**n**: its own output (all tokens), 30.0, which no layer" in page, (
+        "main needs no mention"
+    )
     assert "   * - m (step1)\n" in page
 
 
@@ -343,20 +350,19 @@ def test_another_layer_does_not_pass_for_the_last(tables: Tables) -> None:
 
     one = {"models": ["encoder"], "tokens": ["all"]}
     drawn = study("score_by_depth", some, **one)
-    assert drawn.title == "Layer 5 of encoder is its best; the last has no score"
-    assert "last layer without a score" in drawn.caption
+    assert drawn.title == "Layer 5 of encoder is its best; its output has no score"
+    assert "output without a score" in drawn.caption
     assert ringed(drawn) == {5 / 6}
     notes = [t.get_text() for t in drawn.figure.axes[0].texts]
-    assert any("(layer 5 of 6), no score of the last" in n for n in notes)
+    assert any("(layer 5 of 6), no score of the output" in n for n in notes)
     assert "of 3 models with all tokens" in study("score_by_depth", some).title
     assert "layer 5 of 6" in study("model_overview", some, **one).title
-    with pytest.raises(LayerwiseError, match=r"encoder at main has no score at the last layer, 6"):
+    with pytest.raises(
+        LayerwiseError, match=r"encoder at main has no score of the model's output \(layer 6\)"
+    ):
         study("task_heatmap", some)
     drawn = study("metric_vs_score", some, **one, metrics=["curvature"])
-    marks = [
-        x.get_marker() for x in drawn.figure.axes[0].get_lines() if np.size(x.get_xdata()) == 1
-    ]
-    assert marks == ["o"], "the best layer alone has a ring"
+    assert not horizontal(drawn), "no line for an output without a score"
 
 
 def test_layer_choice_shows_the_regret(tables: Tables) -> None:
@@ -623,7 +629,7 @@ def test_mistakes_are_said(settings: dict[str, Any], words: str, tables: Tables)
 
 
 def test_a_missing_table_is_said() -> None:
-    with pytest.raises(LayerwiseError, match="needs --scores"):
+    with pytest.raises(LayerwiseError, match="needs tables of scores"):
         draw(made(kind="score_by_depth"), Tables())
 
 
@@ -715,15 +721,22 @@ def test_all_measures_above_a_panel(tables: Tables) -> None:
         study("metric_vs_score", few, measure="kendall")
 
 
-def test_the_best_and_the_last_layer_are_ringed(tables: Tables) -> None:
+def horizontal(drawn: Drawn) -> list[float]:
+    """Heights of the lines across the first panel."""
+    lines = drawn.figure.axes[0].get_lines()
+    return [float(x.get_ydata()[0]) for x in lines if list(x.get_xdata()) == [0, 1]]
+
+
+def test_the_best_layer_is_ringed_and_the_output_a_line(tables: Tables) -> None:
     drawn = study("metric_vs_score", tables, models=["nano"], tokens=["all"])
     panel = drawn.table[drawn.table["y"] == 1].sort_values("depth")
     rings = [x for x in drawn.figure.axes[0].get_lines() if len(np.atleast_1d(x.get_xdata())) == 1]
     found = {x.get_marker(): float(np.ravel(x.get_ydata())[0]) for x in rings}
     assert found == {
         "o": pytest.approx(100 * panel["score"].max()),
-        "s": pytest.approx(100 * panel["score"].iloc[-1]),
     }
+    assert horizontal(drawn) == [pytest.approx(100 * panel["score"].iloc[-1])]
+    assert "the last layer stands in for it" in drawn.caption
 
 
 def test_metrics_alone_mark_what_they_would_pick(tables: Tables) -> None:

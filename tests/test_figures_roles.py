@@ -240,6 +240,76 @@ def test_sublayers_are_compared(tables: Tables) -> None:
     assert set(study(parts, kind="metrics_by_depth").table["sublayer"]) == {"block"}
 
 
+def decoder(values: np.ndarray, output: np.ndarray, **about: Any) -> pd.DataFrame:
+    """Scores of the residual stream and of the output, which differ in the last layer alone."""
+    handed_out = np.column_stack([values[:, :-1], output])
+    return pd.concat([
+        tidy_scores(values, **about).assign(readout="residual", why=None),
+        tidy_scores(handed_out, **about).assign(readout="output", why=None),
+    ])  # fmt: skip
+
+
+def circles(drawn: Drawn, panel: int = 0) -> dict[bool, tuple[float, float]]:
+    """The marks of a panel, by whether they are filled."""
+    lines = [x for x in drawn.figure.axes[panel].get_lines() if np.size(x.get_xdata()) == 1]
+    return {
+        x.get_markerfacecolor() != "white": (float(x.get_xdata()[0]), float(x.get_ydata()[0]))
+        for x in lines
+    }
+
+
+HILL = np.array([[0.2, 0.6, 0.4, 0.3], [0.2, 0.8, 0.4, 0.3]])
+
+
+@pytest.mark.parametrize("output", [0.5, 0.9])
+def test_curves_end_in_the_layer_and_circles_are_the_output(output: float) -> None:
+    tables = Tables(scores=decoder(HILL, np.array([output, output])))
+    drawn = study(tables, kind="score_by_depth")
+    (line,) = [x for x in drawn.figure.axes[0].get_lines() if np.size(x.get_xdata()) > 1]
+    np.testing.assert_allclose(line.get_ydata(), 100 * HILL.mean(axis=0))
+    best = (1.0, 100 * output) if output > 0.7 else (pytest.approx(1 / 3), pytest.approx(70))
+    assert circles(drawn) == {True: best, False: (1.0, pytest.approx(100 * output))}
+    assert drawn.table["best"].sum() == (output < 0.7)
+    assert set(drawn.table["output_is_best"]) == {output > 0.7}
+    beaten = "The output of m is its best" if output > 0.7 else "20.0 points above its output"
+    assert drawn.title.endswith(beaten)
+    assert "stands in" not in drawn.caption
+    tasks = study(tables, kind="task_heatmap")
+    assert tasks.facts["panels"][0]["beats_output"] == (2 if output < 0.6 else 0)
+    np.testing.assert_allclose(tasks.table["above_output"], tasks.table["value"] - output)
+
+
+def test_the_output_is_a_line_of_its_own_where_asked_for() -> None:
+    tables = Tables(scores=decoder(HILL, np.array([0.5, 0.5])))
+    drawn = study(tables, kind="score_by_depth", pooling=["mean", "mean, output"])
+    assert set(drawn.table["reading"]) == {"all", "all, output"}
+    ends = drawn.table[drawn.table["depth"] == 1].set_index("reading")["value"]
+    assert ends.to_dict() == {"all": pytest.approx(0.3), "all, output": pytest.approx(0.5)}
+
+
+def test_layers_without_a_score_are_gaps_and_counted() -> None:
+    scores = decoder(np.tile(HILL, (1, 2)), np.array([0.5, 0.5]))
+    bad = scores["layer"].isin([0, 3]) & (scores["task"] == "task0")
+    scores.loc[bad, "main_score"], scores.loc[bad, "why"] = np.nan, "the embeddings are alike"
+    drawn = study(Tables(scores=scores), kind="score_by_depth")
+    (line,) = [x for x in drawn.figure.axes[0].get_lines() if np.size(x.get_xdata()) > 1]
+    assert np.flatnonzero(np.isnan(line.get_ydata())).tolist() == [0, 3]
+    assert "2 gaps: layers at which some task has no score" in drawn.caption
+    study(Tables(scores=scores), kind="task_heatmap")
+
+
+def test_a_model_without_a_reading_is_left_out_and_said() -> None:
+    normed = tidy_scores(HILL, model="gpt").assign(readout="final_norm")
+    both = [tidy_scores(HILL, model=m).assign(readout="residual") for m in ("gpt", "bert")]
+    tables = Tables(scores=pd.concat([normed, *both]))
+    for models in ({}, {"models": ["gpt", "bert"]}):
+        drawn = study(tables, kind="score_by_depth", pooling="mean, final_norm", **models)
+        assert set(drawn.table["model"]) == {"gpt"}
+        assert "Left out: bert without the reading mean, final_norm." in drawn.caption
+    drawn = study(tables, kind="score_by_depth", pooling=["mean", "mean, final_norm"])
+    assert drawn.table.groupby("model")["reading"].nunique().to_dict() == {"bert": 1, "gpt": 2}
+
+
 def test_variants_have_roles(tables: Tables) -> None:
     metrics = tables.metrics
     assert metrics is not None

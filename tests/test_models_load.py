@@ -511,7 +511,7 @@ def test_embeddings_agree_with_activations(llama: Path, tmp_path: Path) -> None:
         for place, tokens in enumerate(("all", "drop_first")):
             for layer in range(4):
                 np.testing.assert_allclose(
-                    slabs[0][place, layer], file.pooled("paper", tokens, layer), rtol=1e-6
+                    slabs[0][place][layer], file.pooled("paper", tokens, layer), rtol=1e-6
                 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from mteb.results import TaskResult
 from scoring import LAYERS, Case, plain
 
 from layerwise import tables
+from layerwise.association.curves import score_curves
 from layerwise.config.base import parse
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import LayerwiseError
@@ -222,19 +224,88 @@ def test_changed_task_data_are_scored_anew(similarity: Case, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_job_that_stopped_goes_on_where_it_was(similarity: Case, threads: int) -> None:
-    broken = similarity.values.copy()
-    broken[0, 2] = 1.0
-    similarity.write(broken)
-    with pytest.raises(LayerwiseError, match=r"no score at layer 2 .* all alike"):
+    similarity.score()
+    places = similarity.files()
+    for path in (*places.values(), similarity.root / "table.parquet"):
+        path.unlink()
+    (places[2] / "in the way").mkdir(parents=True)
+    with pytest.raises((LayerwiseError, OSError)):
         similarity.score(threads=threads)
+    shutil.rmtree(places[2])
     assert not (similarity.root / "table.parquet").exists()
     before = times(similarity)
     assert 2 not in before
     assert before or threads > 1
-    similarity.write(similarity.values)
     assert len(similarity.score(threads=threads)) == LAYERS
     after = times(similarity)
     assert all(after[layer] == before[layer] for layer in before)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_layer_without_a_score_is_a_row_that_says_why(
+    similarity: Case, threads: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole = similarity.score(threads=threads)
+    assert whole["why"].isna().all()
+    flat = similarity.values.copy()
+    flat[0, 0] = 1.0
+    similarity.write(flat)
+    table = similarity.score(threads=threads)
+    lacking = table["main_score"].isna()
+    assert table.loc[lacking, "layer"].tolist() == [0]
+    (why,) = table.loc[lacking, "why"]
+    assert why == f"the embeddings of all {len(similarity.texts)} texts are alike"
+    pd.testing.assert_frame_equal(table[~lacking], whole[~lacking])
+    assert f"{similarity.name} has no score at layer 0 of minilm at main" in caplog.text
+    before = times(similarity)
+    caplog.clear()
+    pd.testing.assert_frame_equal(similarity.score(threads=threads), table)
+    assert times(similarity) == before
+    assert why in caplog.text, "said again, though it was there"
+    curves = score_curves(table)
+    assert curves[0].left_out == (0,)
+
+
+def test_labels_that_are_all_alike_are_blamed_on_the_task(
+    similarity: Case, tmp_path: Path
+) -> None:
+    folder = tmp_path / "flat"
+    folder.mkdir()
+    table = pd.read_parquet(Path(similarity.folders[similarity.name], "test.parquet"))
+    table.assign(score=3.0).to_parquet(folder / "test.parquet")
+    similarity.folders = {similarity.name: str(folder)}
+    found = similarity.score()
+    assert found["main_score"].isna().all()
+    assert set(found["why"]) == {"the task's labels are all alike"}
+
+
+# Equal embeddings
+
+
+def test_the_output_costs_one_layer(similarity: Case) -> None:
+    plain = similarity.score()
+    before = times(similarity)
+    rng = np.random.default_rng(5)
+    both = np.stack([similarity.values[0], similarity.values[0]])
+    both[1, 2] += rng.normal(size=both[1, 2].shape).astype(np.float32)
+    readings = [Reading(), Reading(readout="output")]
+    similarity.write(both, readings=readings)
+    table = similarity.score()
+    assert len(table) == 2 * LAYERS
+    made = list((similarity.root / "layers").rglob(f"{similarity.name}.json"))
+    assert len(made) == LAYERS + 1
+    assert {k: v for k, v in times(similarity).items() if k < 2} == {0: before[0], 1: before[1]}
+    residual, output = (
+        table[table["readout"] == r]["main_score"].to_numpy() for r in ("residual", "output")
+    )
+    np.testing.assert_array_equal(residual, plain["main_score"])
+    np.testing.assert_array_equal(output[:2], residual[:2])
+    assert output[2] != residual[2]
+    # A post-norm model hands out its last layer as it is.
+    both[1] = both[0]
+    similarity.write(both, readings=readings)
+    with Embeddings(similarity.embeddings) as file:
+        assert set(file.alike().values()) == {(Reading(), layer) for layer in range(LAYERS)}
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -27,7 +27,10 @@ def _write(
         attributes=ABOUT,
     ) as file:  # fmt: skip
         for start in range(0, len(KEYS), 2):
-            file["embedding"][:, :, start : start + 2, :] = values[:, :, start : start + 2]
+            stop = min(start + 2, len(KEYS))
+            firsts = layout.first_stored(readings, values.shape[1])
+            slabs = [v[f:, start:stop] for v, f in zip(values, firsts, strict=True)]
+            layout.fill(file, start, stop, slabs)
     return path
 
 
@@ -56,6 +59,20 @@ def test_poolings_and_readouts_stand_side_by_side(tmp_path: Path, values: np.nda
             file.layer(Reading("all", "mean", "final_norm"), 0)
         with pytest.raises(LayerwiseError, match="layers 0 to 2"):
             file.layer(wanted, 3)
+
+
+def test_the_output_is_stored_at_the_last_layer_alone(tmp_path: Path, values: np.ndarray) -> None:
+    readings = [Reading(), Reading(readout="output")]
+    path = _write(tmp_path / "e.h5", values, readings)
+    with h5py.File(path) as file:
+        assert np.isnan(file["embedding"][1, :2]).all()
+    with Embeddings(path) as file:
+        for layer in range(3):
+            of = values[1 if layer == 2 else 0, layer]
+            np.testing.assert_array_equal(file.layer(readings[1], layer), of)
+    alone = _write(tmp_path / "a.h5", values[1:], readings[1:])
+    with Embeddings(alone) as file:
+        np.testing.assert_array_equal(file.layer(readings[1], 0), values[1, 0])
 
 
 def test_plain_readers_see_named_dimensions(tmp_path: Path, values: np.ndarray) -> None:

@@ -14,16 +14,18 @@ from layerwise.activations import batches, forward, readout
 from layerwise.activations.pooling import POOLINGS, pool
 from layerwise.activations.readout import Packed
 from layerwise.errors import LayerwiseError, closest
-from layerwise.models.architectures import OUTPUT
+from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.failures import not_finite
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
-from layerwise.tasks.layout import Reading
+from layerwise.tasks.layout import Reading, first_stored
 
 log = logging.getLogger(__name__)
 
-# write(start, stop, embeddings of shape (R, L + 1, stop - start, D))
-Writer = Callable[[int, int, npt.NDArray[Any]], None]
+Slabs = list[npt.NDArray[Any]]
+
+# write(start, stop, for each reading its embeddings of shape (layers, stop - start, D))
+Writer = Callable[[int, int, Slabs], None]
 
 
 def embed(
@@ -44,7 +46,8 @@ def embed(
     ----------
     texts : sequence of str
     write : callable
-        Called with successive slabs of shape (R, L + 1, n, D), float32.
+        Called with successive texts' embeddings: for each reading an array of shape
+        (layers, n, D), float32, of the layers from `layerwise.tasks.layout.first_stored` on.
     readings : R ways to read an embedding: which tokens count, how they are pooled (see
         `layerwise.activations.pooling`), and from which readout; the model must have that (see
         `those_it_has`)
@@ -62,7 +65,8 @@ def embed(
                 f"accepted are {', '.join(POOLINGS)}."
             )
     n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
-    per_text = len(readings) * n_layers * hidden * 4
+    n_stored = sum(n_layers - first for first in first_stored(readings, n_layers))
+    per_text = n_stored * hidden * 4
     window = max(32, batches.WINDOW_BYTES[loaded.device.type] // per_text)
     parts = list(batches.windows(len(texts), window))
     tokenised = loaded.tokenize_ahead([texts[i] for i in part] for part in parts)
@@ -75,10 +79,10 @@ def embed(
             n_empty += len(empty)
             n_cut += sum(c > 0 for c in cut)
             # In a function of its own, so that two slabs are never in memory.
-            slab = _embed_window(loaded, ids, readings, budget)
-            _check(loaded, slab, [texts[i] for i in part])
-            write(part.start, part.stop, slab)
-            del slab
+            slabs = _embed_window(loaded, ids, readings, budget)
+            _check(loaded, slabs, [texts[i] for i in part])
+            write(part.start, part.stop, slabs)
+            del slabs
             bar.update(len(part))
     if n_empty:
         log.warning("%d of %d texts have no token of their own", n_empty, len(texts))
@@ -122,15 +126,18 @@ def _embed_window(
     ids: list[list[int]],
     readings: Sequence[Reading],
     budget: int | None,
-) -> npt.NDArray[Any]:
-    """Embeddings of some texts, shape (R, L + 1, n, D), float32."""
-    shape = (len(readings), loaded.anatomy.n_layers, len(ids), loaded.anatomy.hidden)
-    slab = np.empty(shape, np.float32)
+) -> Slabs:
+    """Embeddings of some texts: of each reading, shape (layers, n, D), float32."""
+    n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
+    slabs = [
+        np.empty((n_layers - first, len(ids), hidden), np.float32)
+        for first in first_stored(readings, n_layers)
+    ]
     forward.run(
-        loaded, ids, lambda rows: _Batch(loaded, readings, slab, rows),
+        loaded, ids, lambda rows: _Batch(loaded, readings, slabs, rows),
         output=any(r.readout == OUTPUT for r in readings), budget=budget,
     )  # fmt: skip
-    return slab
+    return slabs
 
 
 class _Batch:
@@ -140,31 +147,36 @@ class _Batch:
         self,
         loaded: LoadedModel,
         readings: Sequence[Reading],
-        slab: npt.NDArray[Any],
+        slabs: Slabs,
         rows: list[int],
     ) -> None:
-        self.loaded, self.readings, self.slab, self.rows = loaded, readings, slab, rows
+        self.loaded, self.readings, self.slabs, self.rows = loaded, readings, slabs, rows
+        self.first = first_stored(readings, loaded.anatomy.n_layers)
         self.values: dict[tuple[int, int], Tensor] = {}
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Pool one layer's states, under every reading that they are of."""
         last = layer == self.loaded.anatomy.n_layers - 1
         for place, reading in enumerate(self.readings):
-            if (sublayer == OUTPUT) == (last and reading.readout == OUTPUT):
+            wanted = OUTPUT if last and reading.readout == OUTPUT else BLOCK
+            if layer >= self.first[place] and sublayer == wanted:
                 read = forward.read(self.loaded, packed, reading.readout)
                 chosen = readout.choose(read, reading.tokens)
                 self.values[place, layer] = pool(chosen, reading.pooling)
 
     def finish(self) -> None:
-        """Move the embeddings to the slab."""
+        """Move the embeddings to the slabs."""
         for (place, layer), values in self.values.items():
-            self.slab[place, layer, self.rows] = values.cpu().numpy()
+            self.slabs[place][layer - self.first[place], self.rows] = values.cpu().numpy()
 
 
-def _check(loaded: LoadedModel, slab: npt.NDArray[Any], texts: Sequence[str]) -> None:
-    bad = np.argwhere(~np.isfinite(slab).all(axis=(0, 3)))
-    if bad.size:
-        layer, text = bad[0]
+def _check(loaded: LoadedModel, slabs: Slabs, texts: Sequence[str]) -> None:
+    for slab in slabs:
+        bad = np.argwhere(~np.isfinite(slab).all(axis=2))
+        if not bad.size:
+            continue
+        place, text = bad[0]
+        layer = loaded.anatomy.n_layers - len(slab) + place
         raise LayerwiseError(
             not_finite(
                 loaded.name, loaded.revision, loaded.dtype,

@@ -3,7 +3,8 @@
 Each metric with a declared direction picks the layer at its better end; of equal layers the
 shallowest. No score is looked at in the choice. Beside the metrics stand the ``consensus`` (the
 layer with the best mean rank over the paper's seven metrics, those of them there are) and the
-baselines that need no metric at all: ``last layer`` and ``middle layer`` (l = L/2, rounded down).
+baselines that need no metric at all: ``model output``, which is what users of the model get (the
+last layer after the model's last norm), and ``middle layer`` (l = L/2, rounded down).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from layerwise.association.curves import (
     VARIANT,
     ScoreCurves,
     metric_curves,
+    of_poolings,
     score_curves,
     usable,
 )
@@ -35,7 +37,7 @@ log = logging.getLogger(__name__)
 Floats = npt.NDArray[np.float64]
 
 CONSENSUS = "consensus"
-LAST = "last layer"
+OUTPUT = "model output"
 MIDDLE = "middle layer"
 BASELINE = "baseline"
 
@@ -55,9 +57,9 @@ CONSENSUS_OF = frozenset(
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
     "pooling", "task_type", "direction", "spearman", "spearman_low", "spearman_high", "layer",
-    "depth", "score", "best_layer", "best_score", "regret", "regret_low", "regret_high",
-    "last_score", "gain_over_last", "gain_low", "gain_high", "middle_score", "gain_over_middle",
-    "n_layers", "n_tasks",
+    "depth", "score", "best_layer", "best_is_output", "best_score", "regret", "regret_low",
+    "regret_high", "output_score", "output_from", "gain_over_output", "gain_low", "gain_high",
+    "middle_score", "gain_over_middle", "n_layers", "n_tasks",
 )  # fmt: skip
 
 
@@ -135,6 +137,7 @@ def choose_layers(
     directions: Mapping[str, int],
     *,
     own_texts: Mapping[str, str] | None = None,
+    poolings: Sequence[str] | None = None,
     resamples: int = 1000,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -149,6 +152,8 @@ def choose_layers(
     own_texts : mapping of corpus to task, optional
         As in `layerwise.association.curves.metric_curves`; a task's pick then comes from the mean
         over the tasks' own corpora.
+    poolings : sequence of str, optional
+        As in `layerwise.association.curves.of_poolings`.
     resamples, seed : int
         Bootstrap over tasks, for the intervals of regret and gain.
 
@@ -163,8 +168,10 @@ def choose_layers(
     score over layers, with a 95 % bootstrap interval over tasks: its sign is the end that the
     scores speak for. It is null where the metric is constant or known at fewer than four layers.
 
-    Baselines have the protocol ``baseline``. Where the last layer has no score, there is no
-    baseline `LAST`, and `last_score` and all gains over it are null.
+    The best is one of the layers or the model's own output (`best_is_output`; `best_layer` is then
+    L). Baselines have the protocol ``baseline``. Where the output has no score, there is no
+    baseline `OUTPUT`, and `output_score` and all gains over it are null; where the scores hold no
+    readout ``output``, the last layer stands in (`output_from`).
 
     Raises
     ------
@@ -178,7 +185,7 @@ def choose_layers(
             f"{', '.join(sorted(directions))}."
         )
     rows: list[dict[str, object]] = []
-    for curves in score_curves(scores):
+    for curves in score_curves(of_poolings(scores, poolings)):
         variants, values = metric_curves(metrics, curves, own_texts=own_texts)
         if not len(variants):
             log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
@@ -200,7 +207,9 @@ def choose_layers(
             )
             signs = _signs(variants, values[:, tasks], curves, group, resamples, seed)
             known = [_with_sign(p, directions, signs) for p in picks]
-            rows += _against_scores(known + _baselines(curves), curves, group, resamples, rng)
+            rows += _against_scores(
+                known + _baselines(curves, tasks), curves, group, resamples, rng
+            )
     if not rows:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in common."
@@ -261,10 +270,10 @@ def _middle(curves: ScoreCurves) -> int:
     return int(np.abs(curves.layers - curves.last_layer // 2).argmin())
 
 
-def _baselines(curves: ScoreCurves) -> list[Pick]:
+def _baselines(curves: ScoreCurves, tasks: npt.NDArray[np.intp]) -> list[Pick]:
     fixed = {MIDDLE: curves.layers[_middle(curves)]}
-    if curves.has_last:
-        fixed = {LAST: curves.last_layer, **fixed}
+    if np.isfinite(curves.output[tasks]).all():
+        fixed = {OUTPUT: curves.last_layer, **fixed}
     return [
         Pick(
             {
@@ -287,18 +296,19 @@ def _against_scores(
     resamples: int,
     rng: np.random.Generator,
 ) -> list[dict[str, object]]:
-    values = curves.values[curves.of_type(group)]
+    candidates = curves.candidates(curves.of_type(group))
+    values, output = candidates.values, candidates.output_scores
     mean = values.mean(axis=0)
-    last = curves.at_last(values)
-    last_score = float(curves.at_last(mean))
+    output_score = float(output.mean())
     place = {int(layer): i for i, layer in enumerate(curves.layers)}
     best = int(np.argmax(mean))
     middle = _middle(curves)
     weights = nulls.task_resamples(len(values), resamples, rng) if len(values) > 1 else None
     rows = []
     for pick in picks:
-        at = place[pick.layer]
-        gain = _interval(weights, values[:, at] - last)
+        is_output = pick.variant["metric"] == OUTPUT
+        at = candidates.output if is_output else place[pick.layer]
+        gain = _interval(weights, values[:, at] - output)
         regret = _interval(weights, values[:, best] - values[:, at])
         rows.append(
             {
@@ -312,18 +322,20 @@ def _against_scores(
                 "layer": pick.layer,
                 "depth": pick.layer / max(curves.last_layer, 1),
                 "score": mean[at],
-                "best_layer": int(curves.layers[best]),
+                "best_layer": int(candidates.layers[best]),
+                "best_is_output": best == candidates.output,
                 "best_score": mean[best],
                 "regret": mean[best] - mean[at],
                 "regret_low": regret[0],
                 "regret_high": regret[1],
-                "last_score": last_score,
-                "gain_over_last": mean[at] - last_score,
+                "output_score": output_score,
+                "output_from": curves.output_from,
+                "gain_over_output": mean[at] - output_score,
                 "gain_low": gain[0],
                 "gain_high": gain[1],
                 "middle_score": mean[middle],
                 "gain_over_middle": mean[at] - mean[middle],
-                "n_layers": len(mean),
+                "n_layers": len(curves.layers),
                 "n_tasks": len(values),
             }
         )
@@ -345,16 +357,16 @@ def summarize(choices: pd.DataFrame, order: Order | None = None) -> pd.DataFrame
     -------
     DataFrame
         One row a metric (with corpus, protocol, alpha, normalization), tokens, pooling and task
-        type, best first: n_models, mean_score, mean_regret, worst_regret, mean_gain_over_last,
-        beats_last, ties_last and beats_middle (numbers of models; one without a score of its last
-        layer counts in neither of the first two).
+        type, best first: n_models, mean_score, mean_regret, worst_regret, mean_gain_over_output,
+        beats_output, ties_output and beats_middle (numbers of models; one without a score of its
+        output counts in neither of the first two).
     """
     final = (order or Order()).only_last(choices)
     keys = [*VARIANT, "tokens", "pooling", "task_type"]
     summary = (
         final.assign(
-            beats_last=final["gain_over_last"] > 0,
-            ties_last=final["gain_over_last"] == 0,
+            beats_output=final["gain_over_output"] > 0,
+            ties_output=final["gain_over_output"] == 0,
             beats_middle=final["gain_over_middle"] > 0,
         )
         .groupby(keys, dropna=False)
@@ -363,9 +375,9 @@ def summarize(choices: pd.DataFrame, order: Order | None = None) -> pd.DataFrame
             mean_score=("score", "mean"),
             mean_regret=("regret", "mean"),
             worst_regret=("regret", "max"),
-            mean_gain_over_last=("gain_over_last", "mean"),
-            beats_last=("beats_last", "sum"),
-            ties_last=("ties_last", "sum"),
+            mean_gain_over_output=("gain_over_output", "mean"),
+            beats_output=("beats_output", "sum"),
+            ties_output=("ties_output", "sum"),
             beats_middle=("beats_middle", "sum"),
         )
         .reset_index()

@@ -30,6 +30,10 @@ SCORE_COLUMNS = (
 VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
 
 RESIDUAL = "residual"  # the readout that needs no mention
+OUTPUT = "output"
+# The readouts whose last layer is what the model hands out, the first that there is.
+OUTPUTS = (OUTPUT, "final_norm")
+STAND_IN = "last layer"  # what `output_from` says where there is none of them
 BLOCK = "block"  # the sublayer that is the layers themselves
 
 ONLY_SUBSET = "default"  # mteb's name for the subset of a task that has no others
@@ -50,6 +54,12 @@ class ScoreCurves:
         L, so that depth = layer / L.
     values : array, shape (t, n)
         Main scores in [0, 1], each the mean over a task's subsets.
+    output : array, shape (t,)
+        The scores of the model's own output; NaN where it has none.
+    output_from : str
+        ``output``, or `STAND_IN` where layer L of these curves stands in for it.
+    left_out : tuple of int
+        Layers at which some subset of some task has no score.
     """
 
     model: str
@@ -61,6 +71,9 @@ class ScoreCurves:
     layers: npt.NDArray[np.int64]
     last_layer: int
     values: Floats
+    output: Floats
+    output_from: str = STAND_IN
+    left_out: tuple[int, ...] = ()
 
     def of_type(self, task_type: str) -> npt.NDArray[np.intp]:
         """Indices of the tasks of a type, or of all tasks for ``all``."""
@@ -73,17 +86,38 @@ class ScoreCurves:
         types = sorted(set(self.task_types))
         return ["all", *types] if len(types) > 1 else ["all"]
 
-    @property
-    def has_last(self) -> bool:
-        """Whether layer L is among the layers."""
-        return int(self.layers[-1]) == self.last_layer
+    def candidates(self, tasks: npt.NDArray[np.intp] | Sequence[int]) -> Candidates:
+        """What can be the best for some tasks: the layers, and the model's own output."""
+        values, output = self.values[tasks], self.output[tasks]
+        if not np.isfinite(output).all():
+            return Candidates(self.layers, values, output, None)
+        n = len(self.layers)
+        if self.layers[-1] == self.last_layer and np.array_equal(values[:, -1], output):
+            return Candidates(self.layers, values, output, n - 1)
+        layers = np.append(self.layers, self.last_layer)
+        return Candidates(layers, np.column_stack([values, output]), output, n)
 
-    def at_last(self, by_layer: Floats) -> Floats:
-        """What an array over the layers, its last axis, holds at layer L; NaN without that layer.
 
-        The deepest layer with scores would otherwise pass for the last.
-        """
-        return by_layer[..., -1] if self.has_last else np.full(by_layer.shape[:-1], np.nan)
+@dataclass(frozen=True)
+class Candidates:
+    """The layers of a model and its own output, one of which is the best for some tasks.
+
+    Attributes
+    ----------
+    layers : array of int, shape (c,)
+        The output counts as layer L.
+    values : array, shape (t, c)
+    output_scores : array, shape (t,)
+        NaN where the output has no score.
+    output : int or None
+        Place of the output: the last layer's where both have the same scores, else one of its
+        own after all layers; None if some task has no score of it.
+    """
+
+    layers: npt.NDArray[np.int64]
+    values: Floats
+    output_scores: Floats
+    output: int | None
 
 
 def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> None:
@@ -113,64 +147,115 @@ def of_blocks(metrics: pd.DataFrame) -> pd.DataFrame:
     return metrics[metrics["sublayer"].fillna(BLOCK) == BLOCK]
 
 
-def of_readouts(scores: pd.DataFrame) -> pd.DataFrame:
-    """Scores in which `pooling` also says the readout, where there are several.
+def with_output(scores: pd.DataFrame) -> pd.DataFrame:
+    """Scores with that of the model's own output beside each, and readouts told apart.
 
-    ``mean`` of the readout ``final_norm`` becomes ``mean, final_norm``, so that readouts that were
-    scored side by side are told apart by whatever tells poolings apart.
+    ``output_score`` is the score, of the same task, tokens and pooling, of the last layer as the
+    model hands it out: of a readout of `OUTPUTS`, or else of the row's own readout, which
+    ``output_from`` says. Where the table has several readouts, `pooling` also says which: ``mean``
+    of ``final_norm`` becomes ``mean, final_norm``, so that readouts are told apart by whatever
+    tells poolings apart. The column ``readout`` goes, so that doing this twice changes nothing.
     """
-    if "readout" not in scores.columns or scores["readout"].nunique() < 2:
+    if "output_score" in scores.columns:
         return scores
-    plain = scores["readout"].isna() | (scores["readout"] == RESIDUAL)
-    other = scores["pooling"].str.cat(scores["readout"], sep=", ")
-    return scores.assign(pooling=scores["pooling"].where(plain, other))
+    scores = scores.assign(
+        # A missing name would take its rows out of the tables that are made of these.
+        subset=scores["subset"].astype(object).fillna(ONLY_SUBSET),
+        readout=scores["readout"].fillna(RESIDUAL) if "readout" in scores.columns else RESIDUAL,
+    )
+    keys = ["model", "revision", "task", "subset", "tokens", "pooling"]
+    keys += ["split"] if "split" in scores.columns else []
+    last = scores[scores["depth"] == 1]
+    found = last[last["readout"].isin(OUTPUTS)]
+    found = found.sort_values("readout", key=lambda names: names.map(OUTPUTS.index))
+    found = found.drop_duplicates(keys)[[*keys, "main_score"]].assign(output_from=OUTPUT)
+    own = last.drop_duplicates([*keys, "readout"])[[*keys, "readout", "main_score"]]
+    scores = scores.merge(
+        found.rename(columns={"main_score": "output_score"}), on=keys, how="left"
+    )
+    own = own.rename(columns={"main_score": "own_last"})
+    scores = scores.merge(own, on=[*keys, "readout"], how="left")
+    lacking = scores["output_from"].isna()
+    scores["output_score"] = scores["output_score"].where(~lacking, scores.pop("own_last"))
+    scores["output_from"] = scores["output_from"].fillna(STAND_IN)
+    if scores["readout"].nunique() > 1:
+        told = scores["pooling"].str.cat(scores["readout"], sep=", ")
+        scores["pooling"] = scores["pooling"].where(scores["readout"] == RESIDUAL, told)
+    return scores.drop(columns="readout")
+
+
+def of_poolings(scores: pd.DataFrame, poolings: Iterable[str] | None = None) -> pd.DataFrame:
+    """The scores of some poolings, as `with_output` names them.
+
+    Without any named all, but for the readout ``output`` where the residual stream of the same
+    tokens and pooling is there: the two differ in the last layer alone, which every row has beside
+    it, and everything would be computed and shown twice.
+    """
+    scores = with_output(scores)
+    if poolings is not None:
+        return scores[scores["pooling"].isin(list(poolings))]
+    keys = ["model", "revision", "task", "tokens"]
+    plain = scores["pooling"].str.removesuffix(f", {OUTPUT}")
+    there = pd.MultiIndex.from_frame(scores[[*keys, "pooling"]])
+    twin = pd.MultiIndex.from_frame(scores[keys].assign(pooling=plain)).isin(there)
+    return scores[(plain == scores["pooling"]) | ~twin]
 
 
 def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     """Split a tidy table of scores into one set of curves per model, revision, tokens, pooling.
 
-    Several readouts in a table are told apart as `of_readouts` says.
+    Several readouts in a table are told apart as `with_output` says.
 
-    Layers that some subset of some task lacks are left out for all tasks (and logged): a mean must
-    not be over one set of tasks or subsets at one layer and another set at the next.
+    Layers that some subset of some task lacks, or has no score at, are left out for all tasks (and
+    logged): a mean must not be over one set of tasks or subsets at one layer and another set at
+    the next. A task without a score at any layer is left out itself.
 
     Raises
     ------
     LayerwiseError
-        If a column is missing, a score is not finite or there twice, or a model's tasks share no
-        layer.
+        If a column is missing, a score is not finite without a reason, or there twice, or a
+        model's tasks share no layer.
     """
     require_columns(scores, SCORE_COLUMNS, "scores")
-    scores = of_readouts(scores)
-    bad = scores[~np.isfinite(scores["main_score"].to_numpy(dtype=float))]
+    scores = with_output(scores)
+    known = np.isfinite(scores["main_score"].to_numpy(dtype=float))
+    said = scores["why"].notna() if "why" in scores.columns else False
+    bad = scores[~(known | said)]
     if len(bad):
         row = bad.iloc[0]
         raise LayerwiseError(
             f"The score of {row['model']} on {row['task']} at layer {row['layer']} is "
             f"{row['main_score']}; score that task again."
         )
-    # A missing name would take its rows out of the table below.
-    scores = scores.assign(subset=scores["subset"].astype(object).fillna(ONLY_SUBSET))
     keys = ["model", "revision", "tokens", "pooling"]
     _check_once(scores, [*keys, "task", "subset", "layer"])
     curves = []
     for key, part in scores.groupby(keys, sort=True):
         model, revision, tokens, pooling = (str(k) for k in key)
-        table = part.pivot_table(
-            index=["task_type", "task", "subset"], columns="layer", values="main_score"
+        name = f"{model} at {revision} ({tokens}, {pooling})"
+        index = ["task_type", "task", "subset"]
+        table = part.pivot(index=index, columns="layer", values="main_score").astype(float)
+        _say_undefined(part, table, name)
+        # The subsets of a task that has a score somewhere; one that never has is no task of these.
+        whole_tasks = (
+            table.notna().any(axis=1).groupby(level=["task_type", "task"]).transform("all")
         )
+        table = table[whole_tasks]
         complete = table.dropna(axis="columns")
+        if table.empty or complete.shape[1] == 0:
+            raise LayerwiseError(f"The tasks of {name} have no layer in common; score them again.")
         # First over the subsets of a task, so that a task counts once however many it has.
         whole = complete.groupby(level=["task_type", "task"]).mean()
-        name = f"{model} at {revision} ({tokens}, {pooling})"
-        if whole.shape[1] == 0:
-            raise LayerwiseError(f"The tasks of {name} have no layer in common; score them again.")
         if whole.shape[1] < table.shape[1]:
             log.warning(
                 "%s: %d of %d layers left out, since not every subset of every task has a score "
                 "there",
                 name, table.shape[1] - whole.shape[1], table.shape[1],
             )  # fmt: skip
+        output = part.groupby(index)["output_score"].first().astype(float)
+        by_task = output.groupby(level=["task_type", "task"])
+        output = by_task.mean().where(by_task.count() == by_task.size()).reindex(whole.index)
+        stands_in = (part["output_from"] == STAND_IN).any()
         curves.append(
             ScoreCurves(
                 model=model,
@@ -182,9 +267,20 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 layers=whole.columns.to_numpy(dtype=np.int64),
                 last_layer=last_layer_of(part),
                 values=whole.to_numpy(dtype=np.float64),
+                output=np.asarray(output.to_numpy(), dtype=np.float64),
+                output_from=STAND_IN if stands_in else OUTPUT,
+                left_out=tuple(int(at) for at in table.columns.difference(whole.columns)),
             )
         )
     return curves
+
+
+def _say_undefined(part: pd.DataFrame, table: pd.DataFrame, name: str) -> None:
+    """Log the tasks that are left out, and why."""
+    nowhere = table.index[~table.notna().any(axis=1)].get_level_values("task").unique()
+    for task in nowhere:
+        why = part.loc[part["task"] == task, "why"].iloc[0] if "why" in part.columns else ""
+        log.warning("%s: %s left out, without a score at any layer: %s", name, task, why)
 
 
 def _check_once(scores: pd.DataFrame, keys: list[str]) -> None:
@@ -193,15 +289,11 @@ def _check_once(scores: pd.DataFrame, keys: list[str]) -> None:
     if not twice.any():
         return
     row = scores[twice].iloc[0]
-    several = [
-        f"{c}s {', '.join(map(str, sorted(scores[c].unique())))}"
-        for c in ("split", "readout")
-        if c in scores.columns and scores[c].nunique() > 1
-    ]
+    several = scores["split"].unique() if "split" in scores.columns else ()
+    said = f": splits {', '.join(map(str, sorted(several)))}" if len(several) > 1 else ""
     raise LayerwiseError(
         f"The scores hold {row['task']} ({row['subset']}) of {row['model']} at layer "
-        f"{row['layer']} more than once{': ' if several else ''}{' and '.join(several)}; give "
-        "each table once, of one split and one readout."
+        f"{row['layer']} more than once{said}; give each table once, of one split."
     )
 
 

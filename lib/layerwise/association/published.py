@@ -131,6 +131,8 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
             "depth": _depth(model, layer),
             "tokens": "all",
             "pooling": "mean",
+            # The authors cut the model at each layer, so that its last norm is applied to all.
+            "readout": "final_norm",
             "main_score": _scores(kept),
             "score_low": np.nan,
             "score_high": np.nan,

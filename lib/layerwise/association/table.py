@@ -35,6 +35,7 @@ from layerwise.association.curves import (
     ScoreCurves,
     baselines,
     metric_curves,
+    of_poolings,
     score_curves,
     select,
     usable,
@@ -103,10 +104,8 @@ def associate(
         alphas=settings.alphas,
         normalizations=settings.normalizations,
     )
-    if settings.poolings is not None:
-        scores = scores[scores["pooling"].isin(settings.poolings)]
     models = []
-    for curves in score_curves(scores):
+    for curves in score_curves(of_poolings(scores, settings.poolings)):
         variants, values = metric_curves(chosen, curves, own_texts=settings.own_texts)
         if not len(variants):
             log.info(

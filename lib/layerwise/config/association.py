@@ -40,7 +40,10 @@ class AssociationSettings(Section):
         "association.",
     )
     poolings: tuple[str, ...] | None = Field(
-        default=None, description="Poolings of the scores to associate with; null for all."
+        default=None,
+        description="Poolings of the scores that metrics are set against, with the readout where "
+        "several are scored ('mean, final_norm'); null for all but the readout output where the "
+        "residual stream is there, since the two differ in the last layer alone.",
     )
     permutations: Positive = Field(
         default=5040,

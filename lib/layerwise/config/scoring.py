@@ -16,10 +16,11 @@ class ScoringSettings(Section):
         description="How the states of the tokens that count become one vector, side by side.",
     )
     readouts: SomeOf[Readout] = Field(
-        default=("residual",),
+        default=("residual", "output"),
         description="residual: the stream after each block; final_norm: the model's last norm "
         "applied to each; output: the last layer as the model hands it out, the others as they "
-        "are; side by side.",
+        "are; side by side. What the best layer is set against is the last layer of output. A "
+        "model without one of them leaves it out and says so.",
     )
     threads: int = Field(
         default=2,

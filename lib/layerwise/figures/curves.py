@@ -34,7 +34,8 @@ class Look:
     finding : callable
         What the title says.
     marked : ``own``, ``score`` or ``none``
-        Whether the best and the last layer are marked on every curve, on scores, or not at all.
+        Whether the best layer and the model's output (of metrics: the last layer) are marked on
+        every curve, on scores, or not at all.
     lines : bool
         Whether a vertical line stands at the layer with the best score.
     shaded : bool
@@ -69,8 +70,8 @@ def draw(rows: Rows, directions: Mapping[str, int]) -> Drawn:
     Returns
     -------
     Drawn
-        Its table is that of `rows`, with `best`: whether the layer has the best score, or is the
-        one that the metric picks.
+        Its table is that of `rows`, with `best`: whether the layer has the best score (no layer
+        has, where the model's own output is better), or is the one that the metric picks.
     """
     look = LOOKS[rows.study.kind]
     table = rows.table
@@ -103,13 +104,18 @@ def curve_keys(rows: Rows) -> list[str]:
 
 
 def best_of(table: pd.DataFrame, keys: Sequence[str], directions: Mapping[str, int]) -> list[Any]:
-    """The rows with each curve's best score, or the better end of its metric."""
+    """The rows with each curve's best score, or the better end of its metric.
+
+    None on curves of which the model's own output has a better score than all layers.
+    """
     found = []
     for _, curve in table.groupby(list(keys), dropna=False):
         direction = 1 if curve["y"].iloc[0] == 0 else directions.get(curve["quantity"].iloc[0])
         ordered = curve.sort_values("layer")
         if direction is not None and ordered["value"].notna().any():
             values = direction * ordered["value"].to_numpy(dtype=float)
+            if findings.above_all(ordered):
+                continue
             found.append(ordered.index[int(np.nanargmax(values))])
     return found
 
@@ -213,19 +219,22 @@ def _panel(panel: Panel, rows: Rows, colours: _Colours, look: Look) -> None:
                 linewidth=1.3 if many else 1.5,
             )  # fmt: skip
             if look.marked == "own" or (look.marked == "score" and scored):
-                last, best = line[line["depth"] == 1], line[line["best"]]
+                last, best = line[line["depth"] == 1]["value"], line[line["best"]]
                 small = many and not (scored and len(colours.names) < BAR)
                 ring = marks.last_mark(colour) | (SMALL_LAST if small else {})
                 disc = marks.best_mark(colour) | (SMALL_PICK if small else {})
+                if scored:  # beside the end of the curve, which is not yet what users get
+                    last = line["output_score"].iloc[:1].dropna()
                 # The deepest with a value may be another layer than the last.
-                axis.plot(last["depth"], scale * last["value"], **ring)
-                if len(best):
+                axis.plot([1.0] * len(last), scale * last.astype(float), **ring)
+                if findings.above_all(line):
+                    axis.plot([1.0], scale * last.astype(float), **disc)
+                elif len(best):
                     axis.plot(best["depth"], scale * best["value"], **disc)
             if look.lines:
-                at_best = findings.best_rows(rows)
-                for _, top in at(at_best, dashes, dash_key).iterrows():
+                for depth in findings.best_depths(rows, dashes, dash_key):
                     axis.axvline(
-                        top["depth"], color=style.GREY, linewidth=0.7, linestyle=stroke, zorder=1
+                        depth, color=style.GREY, linewidth=0.7, linestyle=stroke, zorder=1
                     )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerwise.association.curves import last_layer_of
+from layerwise.association.curves import STAND_IN, last_layer_of
 from layerwise.figures import style
-from layerwise.figures.frames import Rows
+from layerwise.figures.frames import Rows, at
 from layerwise.figures.labels import (
     SUBLAYERS,
     TOKENS,
@@ -73,9 +73,29 @@ def roles_said(rows: Rows) -> str:
     return f" There is {text}." if text else ""
 
 
+def output_said(rows: Rows) -> str:
+    """What the model's output is, as sentences, wherever something is set against it."""
+    table = rows.table[rows.table["output_from"].notna()]
+    stood_in = table.loc[table["output_from"] == STAND_IN, "model"].unique()
+    text = (
+        "The model's output is its last layer as it hands it out, after its last norm, where it "
+        "has one."
+    )
+    if not len(stood_in):
+        return text
+    of = "" if len(stood_in) == table["model"].nunique() else f" of {listing(sorted(stood_in))}"
+    return f"{text} No output{of} was scored; the last layer stands in for it."
+
+
 def left_out_said(rows: Rows) -> str:
     """What of the tables is not shown, and how many prompts had no value, as sentences."""
     text = "".join(f" Left out: {name}." for name in rows.left_out)
+    gaps = int(rows.scored_rows["value"].isna().sum())
+    if gaps:
+        text += (
+            f" {counted(gaps, 'gap')}: {'a layer' if gaps == 1 else 'layers'} at which some task "
+            "has no score."
+        )
     n = int(rows.table["n_left_out"].max()) if _has(rows.table, "n_left_out") else 0
     return text + (f" Up to {counted(n, 'prompt')} had no value and were left out." if n else "")
 
@@ -121,60 +141,76 @@ def curves_of(table: pd.DataFrame, rows: Rows, y: int = 0) -> Iterable[pd.DataFr
         yield groups[key].sort_values("layer")
 
 
-def best_rows(rows: Rows) -> pd.DataFrame:
-    """The rows with the best score of each curve."""
-    return rows.table[(rows.table["y"] == 0) & rows.table["best"]]
+def above_all(curve: pd.DataFrame) -> bool:
+    """Whether a curve is of scores and the model's output has a better one than every layer."""
+    if curve["y"].iloc[0] != 0 or not curve["output_is_best"].iloc[0]:
+        return False
+    return bool(curve["output_score"].iloc[0] > curve["value"].max())
+
+
+def best_depths(rows: Rows, dimensions: Sequence[str], key: Sequence[str]) -> list[float]:
+    """The depths of the best scores of the curves that have these values; the output's is 1."""
+    return [_summary(c)["best_depth"] for c in curves_of(at(rows.table, dimensions, key), rows)]
 
 
 def _summary(curve: pd.DataFrame) -> dict[str, Any]:
-    best, last = curve[curve["best"]].iloc[0], curve[curve["depth"] == 1]
+    first, last_layer = curve.iloc[0], last_layer_of(curve)
+    output = float(first["output_score"])
+    best = curve.iloc[int(np.nanargmax(curve["value"].to_numpy(dtype=float)))]
+    of_output = above_all(curve)
     return {
-        "model": str(best["model"]),
-        "revision": str(best["revision"]),
-        "reading": str(best["reading"]),
-        "best_layer": int(best["layer"]),
-        "n_layers": len(curve),
-        "last_layer": last_layer_of(curve),
-        "best_depth": float(best["depth"]),
-        "best_score": float(best["value"]),
-        "last_score": None if last.empty else float(last["value"].iloc[0]),
+        "model": str(first["model"]),
+        "revision": str(first["revision"]),
+        "reading": str(first["reading"]),
+        "best_layer": last_layer if of_output else int(best["layer"]),
+        "best_is_output": bool(first["output_is_best"]),
+        "n_layers": int(curve["value"].notna().sum()),
+        "last_layer": last_layer,
+        "best_depth": 1.0 if of_output else float(best["depth"]),
+        "best_score": output if of_output else float(best["value"]),
+        "output_score": None if np.isnan(output) else output,
     }
 
 
+def _where(s: Mapping[str, Any]) -> str:
+    return (
+        "the model's output" if s["best_is_output"]
+        else f"layer {s['best_layer']} of {s['last_layer']}"
+    )  # fmt: skip
+
+
 def notes(table: pd.DataFrame, rows: Rows) -> list[str]:
-    """The best and the last layer of each curve of a panel, in small print."""
+    """The best layer of each curve of a panel, and the model's output, in small print."""
     dashes = rows.roles.get("dashes", ())
     strokes = [", ".join(k) for k in rows.keys("dashes")]
     lines = []
     for curve in curves_of(table, rows):
         s = _summary(curve)
         against = (
-            "no score of the last" if s["last_score"] is None
-            else "the last" if s["best_layer"] == s["last_layer"]
-            else f"last {100 * s['last_score']:.1f}"
+            "" if s["best_is_output"]
+            else ", no score of the output" if s["output_score"] is None
+            else f", output {100 * s['output_score']:.1f}"
         )  # fmt: skip
+        where = "the output" if s["best_is_output"] else _where(s)
         name = ", ".join(str(curve[d].iloc[0]) for d in dashes)
         stroke = f"{style.stroke_of(name, strokes)[1]}  " if len(strokes) > 1 else ""
-        lines.append(
-            f"{stroke}best {100 * s['best_score']:.1f} (layer {s['best_layer']} of "
-            f"{s['last_layer']}), {against}"
-        )
+        lines.append(f"{stroke}best {100 * s['best_score']:.1f} ({where}){against}")
     return lines
 
 
 def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG001
-    """In how many models (or checkpoints, tasks, …) a layer before the last is the best."""
+    """In how many models (or checkpoints, tasks, …) a layer is better than the model's output."""
     found = []
     for curve in curves_of(rows.table, rows):
         others = {d: str(curve[d].iloc[0]) for d in varying(rows, but=("y", "model", "reading"))}
         found.append({**_summary(curve), **others})
     by_reading = {}
     for choice in rows.values("reading"):
-        # Whether a layer beats a last one without a score isn't known.
-        mine = [s for s in found if s["reading"] == choice and s["last_score"] is not None]
+        # Whether a layer beats an output without a score isn't known.
+        mine = [s for s in found if s["reading"] == choice and s["output_score"] is not None]
         by_reading[choice] = {
             "n": len(mine),
-            "before_last": sum(s["best_layer"] < s["last_layer"] for s in mine),
+            "beats_output": sum(not s["best_is_output"] for s in mine),
         }
     what = noun(rows)
     if len(found) == 1:
@@ -184,30 +220,33 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         for choice, f in by_reading.items():
             of = counted(f["n"], what) if not parts else str(f["n"])
             how = reading_label(choice, sentence=True)
-            parts.append(f"in {f['before_last']} of {of} {how}")
-        title = f"An earlier layer beats the last one {listing(parts)}"
+            parts.append(f"in {f['beats_output']} of {of} {how}")
+        title = f"A layer inside beats the model's own output {listing(parts)}"
     shown = varying(rows)
     told = [
-        f"{_name(s, shown)} ({reading_label(s['reading'])}): best at layer {s['best_layer']} of "
-        f"{s['last_layer']} ({percent(s['best_depth'])} depth) with {100 * s['best_score']:.2f}, "
+        f"{_name(s, shown)} ({reading_label(s['reading'])}): best at {_where(s)}"
+        + ("" if s["best_is_output"] else f" ({percent(s['best_depth'])} depth)")
+        + f" with {100 * s['best_score']:.2f}"
         + (
-            "last layer without a score"
-            if s["last_score"] is None
-            else f"last layer {100 * s['last_score']:.2f}"
+            ""
+            if s["best_is_output"]
+            else ", output without a score"
+            if s["output_score"] is None
+            else f", output {100 * s['output_score']:.2f}"
         )
         for s in found
     ]
     told = told if len(told) <= TOLD else [
-        f"the best of all is layer {s['best_layer']} of {_name(s, shown)} "
+        f"the best of all is {_where(s)} in {_name(s, shown)} "
         f"({reading_label(s['reading'])}) with {100 * s['best_score']:.2f}"
         for s in [max(found, key=lambda s: float(s["best_score"]))]
     ]  # fmt: skip
     said = "; ".join(told)
     caption = (
         f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's "
-        "layers; layer 0 is the embedding output. Filled circle: best layer; open circle: last "
-        f"layer. {SCORE_BANDS}{roles_said(rows)}{left_out_said(rows)} "
-        f"{said[:1].upper()}{said[1:]}."
+        "layers; layer 0 is the embedding output. Filled circle: best layer, or the output where "
+        f"no layer is better; open circle: the model's output. {output_said(rows)} {SCORE_BANDS}"
+        f"{roles_said(rows)}{left_out_said(rows)} {said[:1].upper()}{said[1:]}."
     )
     subtitle = (
         f"Mean main score over {_tasks(rows)} by depth. "
@@ -233,13 +272,13 @@ def _name(summary: Mapping[str, Any], shown: Sequence[str]) -> str:
 
 
 def _title_of_one(s: Mapping[str, Any]) -> str:
-    if s["last_score"] is None:
-        return f"Layer {s['best_layer']} of {s['model']} is its best; the last has no score"
-    if s["best_layer"] == s["last_layer"]:
-        return f"The last layer of {s['model']} is its best"
+    if s["best_is_output"]:
+        return f"The output of {s['model']} is its best"
+    if s["output_score"] is None:
+        return f"Layer {s['best_layer']} of {s['model']} is its best; its output has no score"
     return (
         f"Layer {s['best_layer']} of {s['model']} is its best, "
-        f"{100 * (s['best_score'] - s['last_score']):.1f} points above the last"
+        f"{100 * (s['best_score'] - s['output_score']):.1f} points above its output"
     )
 
 
@@ -378,7 +417,7 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
         reading = s["reading"]
         best[reading] = {
             "layer": s["best_layer"], "depth": s["best_depth"], "last_layer": s["last_layer"],
-            "score": 100 * s["best_score"],
+            "score": 100 * s["best_score"], "where": _where(s),
         }  # fmt: skip
         picks = {}
         for i, metric in enumerate(rows.metrics, start=1):
@@ -390,7 +429,7 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
             "near": [m for m, d in picks.items() if abs(d - s["best_depth"]) <= NEAR],
         }
     parts = [
-        f"layer {b['layer']} of {b['last_layer']} {reading_label(r, sentence=True)} "
+        f"{b['where']} {reading_label(r, sentence=True)} "
         f"({len(near[r]['near'])} of {near[r]['of']} metrics point there)"
         for r, b in best.items()
     ]
@@ -398,7 +437,8 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
         f"{model}: mean main score (× 100) over {_tasks(rows)} and "
         f"{counted(len(rows.metrics), 'metric')} on {_prompts(rows)}, by depth in per cent of the "
         f"layers.{roles_said(rows)} Vertical lines: the layer with the best score of each "
-        "reading. Bands: 95 % intervals, over tasks for the score, ± 1.96 standard errors for the "
+        f"reading, the model's output included. {output_said(rows)} Bands: 95 % intervals, over "
+        "tasks for the score, ± 1.96 standard errors for the "
         "metrics. A metric points to a layer if its better end lies within a tenth of the depth "
         f"of it.{left_out_said(rows)}"
     )
@@ -441,7 +481,8 @@ def token_choice(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa:
         f"Mean main score (× 100) over {_tasks(rows)} and {_metrics(rows)} on {_prompts(rows)}, "
         f"by depth in per cent of the layers, under {listing(readings)}; a column per model. Both "
         "come from the same forward pass and differ only in which tokens are averaged. Shaded: "
-        "the difference. Filled circle: best layer; open circle: last layer. The title gives each "
+        "the difference. Filled circle: best layer; open circle: the model's output. "
+        f"{output_said(rows)} The title gives each "
         f"model's largest difference in score at any layer.{left_out_said(rows)}"
     )
     subtitle = (

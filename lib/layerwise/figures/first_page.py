@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from layerwise.association.curves import STAND_IN
 from layerwise.association.order import Order, in_order
 from layerwise.figures.drawn import plain
 from layerwise.figures.labels import TOKENS, listing, reading, reading_label
@@ -50,12 +51,16 @@ def first_page(best: pd.DataFrame, order: Order) -> str:
     notes = (
         f"Scores are mean main scores (× 100) over {tasks} tasks; layer 0 is the embedding "
         "output. *Reading*: how token states became one vector, by their mean unless it says "
-        "otherwise. *Lead*: the best layer's score less the last layer's, with a 95 % bootstrap "
-        "interval over tasks. *New task*: the same on a task that had no say in "
+        "otherwise. *Lead*: the best layer's score less that of the model's own output, "
+        "which is its last layer after its last norm and itself one of the candidates, with a "
+        "95 % bootstrap interval over tasks. *New task*: the same on a task that had no say in "
         "choosing the layer, which takes off the luck of the best of many. *Sure*: share of "
         "bootstrap samples of the tasks in which the same layer is best; *likely*: the "
         "layers that are best in 95 % of them."
     )
+    stand_in = rows.loc[rows["output_from"] == STAND_IN, "model"].unique()
+    if len(stand_in):
+        notes += f" Of {listing(sorted(stand_in))} no output was scored; the last layer stands in."
     return "\n".join([*(f"- {s}" for s in sentences), "", *table, "", notes, ""])
 
 
@@ -64,7 +69,7 @@ def _cells(row: Mapping[Hashable, Any]) -> list[str]:
     return [
         str(row["model"]) + _revision(row),
         reading_label(str(row["reading"])),
-        f"{row['best_layer']} of {row['last_layer']}",
+        "output" if row["best_is_output"] else f"{row['best_layer']} of {row['last_layer']}",
         _points(row["best_score"]),
         _lead(row, several=several),
         _points(row["gain_new_task"]) if several and pd.notna(row["gain_new_task"]) else "–",
@@ -74,10 +79,10 @@ def _cells(row: Mapping[Hashable, Any]) -> list[str]:
 
 
 def _lead(row: Mapping[Hashable, Any], *, several: bool) -> str:
-    if pd.isna(row["last_score"]):
-        return "the last has no score"
-    if row["best_layer"] == row["last_layer"]:
-        return "the last"
+    if row["best_is_output"]:
+        return "–"
+    if pd.isna(row["output_score"]):
+        return "the output has no score"
     if several:
         return f"{_points(row['gain'])} ({_span(row['gain_low'], row['gain_high'])})"
     return _points(row["gain"])
@@ -89,17 +94,18 @@ def _revision(row: Mapping[Hashable, object]) -> str:
 
 def _sentence(rows: pd.DataFrame) -> str:
     top = rows.loc[[rows["best_score"].idxmax()]].to_dict("records")[0]
-    if pd.isna(top["last_score"]):
-        by = "but the last layer has no score"
-    elif top["best_layer"] == top["last_layer"]:
-        by = "which is the last"
+    where = f"layer {top['best_layer']} of {top['last_layer']}"
+    if top["best_is_output"]:
+        where, by = "its own output", "which no layer inside beats"
+    elif pd.isna(top["output_score"]):
+        by = "but its output has no score"
     else:
-        by = f"{_points(top['gain'])} points above the last"
+        by = f"{_points(top['gain'])} points above its own output"
     sure = f", best in {100 * top['certainty']:.0f} % of resamples" if top["n_tasks"] > 1 else ""
     return (
         f"**{plain(str(top['model']))}**{plain(_revision(top))}: "
-        f"layer {top['best_layer']} of {top['last_layer']} "
-        f"({reading_label(str(top['reading']))}), {100 * top['best_score']:.1f}, {by}{sure}."
+        f"{where} ({reading_label(str(top['reading']))}), {100 * top['best_score']:.1f}, "
+        f"{by}{sure}."
     )
 
 

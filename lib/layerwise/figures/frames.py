@@ -7,6 +7,9 @@ y, quantity               what is drawn: 0 and ``score``, or a metric's place in
 model, revision, reading  and the other dimensions; empty where a score or metric has none
 layer, depth              of the curve's points
 value, low, high          scores in [0, 1], metrics in their units; 95 % intervals
+output_score              that of the model's own output, the same on a curve's rows
+output_from               ``output``, or ``last layer`` where that stands in for it
+output_is_best            whether no layer has a better score
 n, n_left_out, n_tasks    how much data it is on
 ========================= =====================================================================
 """
@@ -23,11 +26,12 @@ from layerwise.association import nulls
 from layerwise.association.curves import (
     BLOCK,
     METRIC_COLUMNS,
+    SCORE_COLUMNS,
     Floats,
     ScoreCurves,
-    of_readouts,
     require_columns,
     score_curves,
+    with_output,
 )
 from layerwise.association.order import Order, in_order
 from layerwise.config.association import OWN_TEXTS
@@ -52,6 +56,7 @@ CONSENSUS = "consensus"  # the rule in which metrics are taken together
 NUMBERS = (
     "layer", "depth", "value", "stderr", "low", "high", "n", "n_left_out", "n_tasks", "quantity",
     "prompt_id", "score", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
+    "output_score", "output_from", "output_is_best", "why",
 )  # fmt: skip
 
 
@@ -81,7 +86,12 @@ class Rows:
     @property
     def scored(self) -> bool:
         """Whether scores are drawn."""
-        return bool((self.table["quantity"] == SCORE).any())
+        return not self.scored_rows.empty
+
+    @property
+    def scored_rows(self) -> pd.DataFrame:
+        """The rows of scores."""
+        return self.table[self.table["quantity"] == SCORE]
 
     def metric(self, y: object) -> MetricChoice | None:
         """The metric of a value of `y`; None for the score."""
@@ -192,6 +202,10 @@ def rows(
     choices: tuple[MetricChoice, ...] = ()
     if scores is not None:
         kept = at_checkpoints(pick_scores(scores, study), shown)
+        lacking = [m for m in shown if m not in set(kept["model"])]
+        if lacking:
+            left_out.append(f"{', '.join(lacking)} without the reading {_poolings(study)}")
+            shown = {m: r for m, r in shown.items() if m not in lacking}
         # The mean is over what has no role; a task has a type as well.
         by_task = "task" in placed
         groups = ("task_type", "task") if by_task else tuple(d for d in POOLED if d in placed)
@@ -205,6 +219,10 @@ def rows(
     return told_apart(
         pd.concat(parts, ignore_index=True), study, order, choices, roles, tuple(left_out)
     )
+
+
+def _poolings(study: Study) -> str:
+    return " or ".join(several(study.pooling))
 
 
 def told_apart(
@@ -336,8 +354,9 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
     -------
     DataFrame
         model, revision, tokens, pooling, reading, the groups, layer, depth, value, low, high (all
-        in [0, 1]; null without an interval), n_tasks. A reading is there once: the last token is
-        the same one whatever is dropped in front of it.
+        in [0, 1]; null without an interval, and at layers that some task has no score at),
+        output_score, output_from, output_is_best, n_tasks. A reading is there once: the last token
+        is the same one whatever is dropped in front of it.
     """
     frames = []
     for curves in score_curves(scores):
@@ -348,6 +367,10 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
             chosen = [i for i, label in enumerate(labels) if label == group]
             values = curves.values if len(chosen) == len(pairs) else curves.values[chosen]
             low, high = _interval(scores, curves, values, chosen, group, study)
+            best = curves.candidates(chosen)
+            place = int(np.argmax(best.values.mean(axis=0)))
+            gaps = np.full(len(curves.left_out), np.nan)
+            layers = np.append(curves.layers, curves.left_out).astype(np.int64)
             frames.append(
                 pd.DataFrame(
                     {
@@ -357,14 +380,17 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
                         "pooling": curves.pooling,
                         "reading": reading(curves.tokens, curves.pooling),
                         **dict(zip(groups, group, strict=True)),
-                        "layer": curves.layers,
-                        "depth": curves.layers / max(curves.last_layer, 1),
-                        "value": values.mean(axis=0),
-                        "low": low,
-                        "high": high,
+                        "layer": layers,
+                        "depth": layers / max(curves.last_layer, 1),
+                        "value": np.append(values.mean(axis=0), gaps),
+                        "low": np.append(low, gaps),
+                        "high": np.append(high, gaps),
+                        "output_score": best.output_scores.mean(),
+                        "output_from": curves.output_from,
+                        "output_is_best": place == best.output,
                         "n_tasks": len(chosen),
                     }
-                )
+                ).sort_values("layer")
             )
     table = pd.concat(frames, ignore_index=True)
     keys = ["model", "revision", "reading", *groups, "layer"]
@@ -397,7 +423,7 @@ def _interval(
 
 def _own_interval(scores: pd.DataFrame, curves: ScoreCurves, task: str) -> tuple[Floats, Floats]:
     """The evaluator's interval of a single task's score; NaN where it has none."""
-    part = of_readouts(scores)
+    part = with_output(scores)
     for column in ("model", "revision", "tokens", "pooling"):
         part = part[part[column] == getattr(curves, column)]
     part = part[part["task"] == task]
@@ -418,8 +444,8 @@ def pick_scores(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
     LayerwiseError
         If a model, task or token choice asked for is not there, or nothing is left.
     """
-    require_columns(scores, ("model", "revision", "task", "tokens", "pooling"), "scores")
-    scores = of_readouts(scores)
+    require_columns(scores, SCORE_COLUMNS, "scores")
+    scores = _only(with_output(scores), "model", study.models)
     kept = scores[scores["pooling"].isin(several(study.pooling))]
     missing = sorted(set(several(study.pooling)) - set(kept["pooling"]))
     if missing:
@@ -427,7 +453,6 @@ def pick_scores(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
             f"There are no scores with the pooling {missing[0]!r}; there are "
             f"{'; '.join(sorted(scores['pooling'].unique())) or 'none'}."
         )
-    kept = _only(kept, "model", study.models)
     kept = _only(kept, "task", study.tasks)
     kept = _only(kept, "task_type", study.task_types)
     return _only(kept, "tokens", study.tokens)
@@ -568,6 +593,14 @@ def pick_results(found: pd.DataFrame, study: Study, order: Order) -> pd.DataFram
     # Where all tasks are of one type, that type has no rows of its own.
     group = group if group in set(kept["task_type"]) else "all"
     kept = kept[kept["task_type"] == group]
+    for name in several(study.pooling):
+        there = sorted(kept["pooling"].unique())
+        if name not in there:
+            raise LayerwiseError(
+                f"This study asks for the pooling {name!r}, which its "
+                f"{KINDS[study.kind].needs[-1]} don't have; they have "
+                f"{'; '.join(there) or 'none'}: name it under association.poolings."
+            )
     kept = kept[kept["pooling"].isin(several(study.pooling))]
     kept = _only(kept, "tokens", study.tokens)
     base = kept["protocol"] == BASELINE

@@ -12,12 +12,13 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from layerwise.association.best import best_layers
-from layerwise.association.curves import last_layer_of, of_readouts
+from layerwise.association.curves import last_layer_of
 from layerwise.association.order import step_of
+from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.findings import left_out_said
+from layerwise.figures.findings import left_out_said, output_said
 from layerwise.figures.frames import Rows, pick_scores
 from layerwise.figures.labels import (
     axis_label,
@@ -31,6 +32,11 @@ from layerwise.figures.labels import (
 from layerwise.figures.panels import Panel
 
 TICKS = 6
+BEST: dict[str, Any] = {
+    "marker": "o", "markersize": 4.5, "color": "white", "markeredgecolor": style.INK,
+    "markeredgewidth": 0.9, "linestyle": "none",
+}  # fmt: skip
+BEST_IS_OUTPUT = BEST | {"marker": "s"}
 
 
 def metrics(rows: Rows) -> Drawn:
@@ -100,18 +106,22 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
     -------
     Drawn
         Its table has a row per checkpoint and layer: mean score in [0, 1]; whether the layer is
-        the checkpoint's best; and of the checkpoint, the best layer's gain over the last one with
-        its 95 % interval, and the gain on a task that had no say in choosing the layer.
+        the checkpoint's best (none, where the model's own output is better than all); and of the
+        checkpoint, the best layer's gain over the output with its 95 % interval, and the gain on
+        a task that had no say in choosing the layer.
     """
     study, table = rows.study, rows.table
     best = best_layers(
-        of_readouts(pick_scores(scores, study)), resamples=study.resamples, seed=study.seed
-    )
+        pick_scores(scores, study), poolings=several(study.pooling), resamples=study.resamples,
+        seed=study.seed,
+    )  # fmt: skip
     best = best[best["task_type"] == "all"]
     keys = ["model", "revision", "tokens", "pooling"]
     told = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task"]
     table = table.merge(best[[*keys, *told]], on=keys, how="left")
-    table["best"] = table["layer"] == table.pop("best_layer")
+    at_best = table["layer"] == table["best_layer"]
+    above = table["output_is_best"] & (table["output_score"] > table["value"])
+    table["best"] = at_best & ~above
     grid_keys = rows.keys("column")
     columns = min(style.COLUMNS, len(grid_keys))
     blocks = -(-len(grid_keys) // columns)
@@ -133,11 +143,10 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
             part = part[part[dimension].astype(str) == value]
         image = _image(pair[0], part.assign(value=100 * part["value"]), rows, low, high)
         ordered = rows.order.checkpoints(str(part["model"].iloc[0]), part["revision"].unique())
-        stars = part[part["best"]].set_index("revision").reindex(ordered)
-        pair[0].plot(
-            range(len(ordered)), stars["layer"], linestyle="none", marker="o", markersize=4.5,
-            color="white", markeredgecolor=style.INK, markeredgewidth=0.9, zorder=4,
-        )  # fmt: skip
+        stars = part.drop_duplicates("revision").set_index("revision").reindex(ordered)
+        for of_output, mark in ((False, BEST), (True, BEST_IS_OUTPUT)):
+            shown = stars["output_is_best"] == of_output
+            pair[0].plot(np.flatnonzero(shown), stars.loc[shown, "best_layer"], **mark, zorder=4)
         panel = Panel(pair[0], part, values, top=True, left=column == 0, bottom=False)
         panels.head(panels.Grid(figure, (), axes, (), rows.roles["column"]), panel, rows)
         _checkpoint_axes(panel, rows, label="Layer" if column == 0 else "")
@@ -146,20 +155,21 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         pair[1].tick_params(labelleft=column == 0)
         _checkpoint_axes(
             Panel(pair[1], part, values, top=False, left=column == 0, bottom=True), rows,
-            label="Best layer's lead\nover the last (points)" if column == 0 else "",
+            label="Best layer's lead over\nthe output (points)" if column == 0 else "",
         )  # fmt: skip
         found.append(_course(part, ordered, stars))
     bar = figure.colorbar(image, ax=list(axes[::2].flat), location="right", aspect=18, pad=0.01)
     bar.set_label("Mean task score (× 100)")
     handles = [
-        Line2D([], [], label="best layer", marker="o", markersize=4.5, color="white",
-               markeredgecolor=style.INK, markeredgewidth=0.9, linestyle="none"),
+        Line2D([], [], label="best layer", **BEST),
+        *([Line2D([], [], label="the model's output is best", **BEST_IS_OUTPUT)]
+          if table["output_is_best"].any() else []),
         Line2D([], [], label="lead on the tasks it was chosen by", color=style.INK, marker="o",
                markersize=3),
         Line2D([], [], label="lead on a task left out of the choice", color=style.INK,
                linestyle=style.DASHES["drop_first"]),
     ]  # fmt: skip
-    marks.legend(figure, handles if table["gain_new_task"].notna().any() else handles[:2])
+    marks.legend(figure, handles if table["gain_new_task"].notna().any() else handles[:-1])
     n_tasks = span(table["n_tasks"].tolist())
     parts = [
         f"from layer {f['first_layer']} to {f['last_layer']} of {f['layers']} in {f['model']}"
@@ -172,7 +182,7 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
     style.header(
         figure, title,
         f"Mean score over {n_tasks} tasks by layer and checkpoint "
-        f"({counted(len(names), 'checkpoint')}), and how far the best layer is above the last. "
+        f"({counted(len(names), 'checkpoint')}), and how far the best layer is above the output. "
         "Bands: 95 % bootstrap over tasks.",
     )  # fmt: skip
     leads = [
@@ -184,10 +194,11 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
     caption = (
         f"Mean main score (× 100) over {n_tasks} tasks of each layer (0 is the embedding output) "
         f"at each of {counted(len(names), 'checkpoint')}, a circle at each checkpoint's best "
-        "layer; below, the best layer's lead over the last one with its 95 % bootstrap interval "
+        "layer (a square at the top where the model's own output is best); below, the best "
+        "layer's lead over the output with its 95 % bootstrap interval "
         "over tasks, and the same on a task that had no say in choosing the layer, which takes "
         "off the luck of the best of many. Checkpoints are evenly spaced, in the order of the "
-        f"config.{left_out_said(rows)} {'; '.join(leads)}."
+        f"config. {output_said(rows)}{left_out_said(rows)} {'; '.join(leads)}."
     )
     return Drawn(figure, table, title, caption, {"course": found, "checkpoints": names})
 
@@ -200,8 +211,9 @@ def _course(part: pd.DataFrame, ordered: Sequence[str], best: pd.DataFrame) -> d
         "layers": last_layer_of(part),
         "first": ordered[0],
         "last": ordered[-1],
-        "first_layer": int(best["layer"].iloc[0]),
-        "last_layer": int(best["layer"].iloc[-1]),
+        "first_layer": int(best["best_layer"].iloc[0]),
+        "last_layer": int(best["best_layer"].iloc[-1]),
+        "output_is_best": [bool(b) for b in best["output_is_best"]],
         "first_gain": gains[0],
         "last_gain": gains[-1],
     }
@@ -221,7 +233,7 @@ def _gains(axis: Axes, best: pd.DataFrame, colour: str) -> None:
 
 def _image(axis: Axes, part: pd.DataFrame, rows: Rows, low: float, high: float) -> Any:
     """Layers, the first at the bottom, by the model's checkpoints, in order."""
-    wide = part.pivot_table(index="layer", columns="revision", values="value").sort_index()
+    wide = part.pivot(index="layer", columns="revision", values="value").sort_index()
     wide = wide[rows.order.checkpoints(str(part["model"].iloc[0]), wide.columns)]
     colours, _ = style.depth_colours()
     image = axis.imshow(
@@ -266,32 +278,35 @@ def tasks(rows: Rows) -> Drawn:
     -------
     Drawn
         Its table has a row per model, checkpoint, reading, task and layer: score in [0, 1],
-        difference from the task's last layer, whether it is the task's best layer.
+        difference from the task's score of the model's output, whether it is the task's best layer
+        (none is, where the output is better).
 
     Raises
     ------
     LayerwiseError
-        If some task has no score at the last layer.
+        If some task has no score of the output.
     """
     table = rows.table.sort_values(["model", "revision", "reading", "task_type", "task", "layer"])
     keys = ["model", "revision", "reading", "task"]
-    last = table[table["depth"] == 1].set_index(keys)["value"]
-    reference = last.reindex(pd.MultiIndex.from_frame(table[keys])).to_numpy()
-    if np.isnan(reference).any():
-        row = table[np.isnan(reference)].iloc[0]
+    lacking = table["output_score"].isna()
+    if lacking.any():
+        row = table[lacking].iloc[0]
+        deepest = last_layer_of(table[table["model"] == row["model"]])
         raise LayerwiseError(
-            f"Some task of {row['model']} at {row['revision']} has no score at the last layer, "
-            f"{last_layer_of(table[table['model'] == row['model']])}, and this study shows scores "
-            "less that one; score the tasks again, or name others under `tasks` or `models`."
+            f"Some task of {row['model']} at {row['revision']} has no score of the model's "
+            f"output (layer {deepest}), and this study shows scores less that one; score the "
+            "tasks again, or name others under `tasks` or `models`."
         )
-    table = table.assign(above_last=table["value"] - reference)
-    table["best"] = table.index.isin(table.groupby(keys)["value"].idxmax())
+    table = table.assign(above_output=table["value"] - table["output_score"])
+    top = table.loc[table.groupby(keys)["value"].idxmax()]
+    beaten = top["output_is_best"].astype(bool) & (top["above_output"] < 0)
+    table["best"] = table.index.isin(top.index[~beaten])
     rows = Rows(table, rows.study, (), rows.roles, rows.order, rows.left_out)
     names = list(table[["task_type", "task"]].drop_duplicates().sort_values(
         ["task_type", "task"])["task"])  # fmt: skip
     grid = panels.grid(rows, panel_height=max(1.3, 0.19 * len(names) + 0.5))
     # Symmetric, and not stretched by a few extreme cells: those take the end colour.
-    limit = float(np.ceil(np.quantile(100 * table["above_last"].abs(), 0.98))) or 1.0
+    limit = float(np.ceil(np.nanquantile(100 * table["above_output"].abs(), 0.98))) or 1.0
     found = []
     for panel in grid.panels:
         image = _tasks(panel.axis, panel.table, names, limit)
@@ -302,11 +317,11 @@ def tasks(rows: Rows) -> Drawn:
         best = panel.table[panel.table["best"]]
         found.append(
             {
-                "model": str(best["model"].iloc[0]),
-                "revision": str(best["revision"].iloc[0]),
-                "reading": str(best["reading"].iloc[0]),
-                "n_tasks": len(best),
-                "before_last": int((best["above_last"] > 0).sum()),
+                "model": str(panel.table["model"].iloc[0]),
+                "revision": str(panel.table["revision"].iloc[0]),
+                "reading": str(panel.table["reading"].iloc[0]),
+                "n_tasks": int(panel.table["task"].nunique()),
+                "beats_output": int((best["above_output"] > 0).sum()),
                 "median_depth": float(best["depth"].median()),
             }
         )
@@ -314,33 +329,34 @@ def tasks(rows: Rows) -> Drawn:
         image, ax=grid.axes, location="right", aspect=25, pad=0.01, extend="both",
         shrink=min(1.0, 2 / grid.height), anchor=(0.0, 1.0),
     )  # fmt: skip
-    bar.set_label("Points above the last layer")
+    bar.set_label("Points above the model's output")
     # With several readings, the last is the one in which no single token dominates.
     reading = rows.values("reading")[-1]
-    several = table.groupby("model")["revision"].nunique().max() > 1
+    checkpoints = table.groupby("model")["revision"].nunique().max() > 1
     told = [
-        f"{f['before_last']} of {f['n_tasks']} in {f['model']}"
-        + (f" at {f['revision']}" if several else "")
+        f"{f['beats_output']} of {f['n_tasks']} in {f['model']}"
+        + (f" at {f['revision']}" if checkpoints else "")
         for f in found
         if f["reading"] == reading
     ]
     what = f" {reading_label(reading)}" if len(rows.values("reading")) > 1 else ""
-    title = f"Tasks better served by an earlier layer than the last{what}: {listing(told)}"
+    title = f"Tasks better served by a layer inside than by the output{what}: {listing(told)}"
     about = f"Main score (× 100) of each of {counted(len(names), 'task')}"
     style.header(
         grid.figure, title,
-        f"{about} by depth, less that of its last layer. Dots: each task's best layer.",
+        f"{about} by depth, less that of the model's output. Dots: each task's best layer.",
     )  # fmt: skip
     caption = (
         f"{about}, grouped by type, by depth in per cent of the layers, less the same task's "
-        "score at the last layer; a panel for each model, checkpoint and reading. Dots mark each "
-        f"task's best layer. Colours are cut off at ± {limit:.0f} points.{left_out_said(rows)}"
+        "score of the model's output; a panel for each model, checkpoint and reading. Dots mark "
+        f"each task's best layer, where one is better than the output. {output_said(rows)} "
+        f"Colours are cut off at ± {limit:.0f} points.{left_out_said(rows)}"
     )
     return Drawn(grid.figure, table, title, caption, {"panels": found})
 
 
 def _tasks(axis: Axes, part: pd.DataFrame, tasks: list[str], limit: float) -> Any:
-    wide = part.pivot_table(index="task", columns="depth", values="above_last").reindex(tasks)
+    wide = part.pivot(index="task", columns="depth", values="above_output").reindex(tasks)
     depths = wide.columns.to_numpy(dtype=float)
     middle = (depths[1:] + depths[:-1]) / 2
     image = axis.pcolormesh(

@@ -127,7 +127,7 @@ KINDS: Mapping[str, Kind] = {
         revisions="all", metrics=(), checkpoints=True,
     ),
     "task_heatmap": Kind(
-        "each task's score by depth, against its last layer",
+        "each task's score by depth, against the model's output",
         ("scores",),
         {"column": ("model", "reading"), "y": ("task",)},
         takes=PANELS, over={"column": ("model", "revision", "reading"), "y": ("task",)},

@@ -33,7 +33,7 @@ MEASURES = {"dcor": "dCor", "spearman": "Spearman’s ρ", "kendall": "Kendall�
 SYMBOLS = {"dcor": "dCor", "spearman": "ρ", "kendall": "τ"}
 
 POOLINGS = {"last_token": "last token", "cls": "first token (CLS)"}
-READOUTS = {"final_norm": "final norm"}
+READOUTS = {"final_norm": "final norm", "output": "last layer after the model's norm"}
 
 
 def reading(tokens: str, pooling: str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from layerwise.association.choice import BASELINE, COLUMNS, CONSENSUS, LAST, MIDDLE
-from layerwise.association.curves import require_columns
+from layerwise.association.choice import BASELINE, COLUMNS, CONSENSUS, MIDDLE, OUTPUT
+from layerwise.association.curves import STAND_IN, require_columns
 from layerwise.association.order import Order, in_order
 from layerwise.config.studies import Study, several
 from layerwise.figures import marks, style
@@ -18,7 +18,11 @@ from layerwise.figures.frames import pick_results
 from layerwise.figures.labels import TOKENS, listing, metric_label, span, tokens_label
 from layerwise.metrics.registry import directions as declared
 
-NAMES = {CONSENSUS: "Consensus of the metrics", LAST: "Last layer", MIDDLE: "Middle layer"}
+NAMES = {
+    CONSENSUS: "Consensus of the metrics",
+    OUTPUT: "The model's own output",
+    MIDDLE: "Middle layer",
+}
 
 
 def draw(choices: pd.DataFrame, study: Study, order: Order) -> Drawn:
@@ -77,7 +81,7 @@ def draw(choices: pd.DataFrame, study: Study, order: Order) -> Drawn:
         figure, title,
         f"Regret of the layer that a metric picks at its better end, over {facts['n_tasks']} "
         "tasks; lines: 95 % bootstrap over tasks. Right: in how many models the pick beats the "
-        "last layer and the middle layer.",
+        "model's own output and the middle layer.",
     )  # fmt: skip
     return Drawn(figure, table, title, _caption(facts), facts)
 
@@ -120,11 +124,11 @@ def _panel(
             [100 * mine["regret"].mean()], [at], marker="|", markersize=11, markeredgewidth=2,
             color=style.INK, zorder=2, clip_on=False,
         )  # fmt: skip
-        for column, gain in enumerate(("gain_over_last", "gain_over_middle")):
-            known = mine[gain].dropna()  # a last layer without a score is not one that was beaten
+        for column, gain in enumerate(("gain_over_output", "gain_over_middle")):
+            known = mine[gain].dropna()  # an output without a score is not one that was beaten
             told = f"{(known > 0).sum()} of {len(known)}" if len(known) else "–"
             _aside(axis, at, told, column)
-    _aside(axis, -0.95, "beats\nlast", 0)
+    _aside(axis, -0.95, "beats\noutput", 0)
     _aside(axis, -0.95, "beats\nmiddle", 1)
     axis.grid(axis="x")
     axis.grid(axis="y", visible=False)
@@ -146,16 +150,16 @@ def _facts(table: pd.DataFrame, tokens: Sequence[str], rules: Sequence[str]) -> 
     for choice in tokens:
         part = table[table["column"] == choice]
         mean = part.groupby("metric")["regret"].mean()
-        real = mean[[m for m in mean.index if m not in (LAST, MIDDLE)]]
+        real = mean[[m for m in mean.index if m not in (OUTPUT, MIDDLE)]]
         # A mean over some of the models is not to be held against one over all.
-        lacking = sorted(part.loc[part["last_score"].isna(), "model"].unique())
+        lacking = sorted(part.loc[part["output_score"].isna(), "model"].unique())
         by_tokens[choice] = {
             "best_rule": str(real.idxmin()),
             "best_regret": float(real.min()),
-            "last_regret": None if lacking else float(mean[LAST]),
-            "without_last": lacking,
+            "output_regret": None if lacking else float(mean[OUTPUT]),
+            "without_output": lacking,
             "middle_regret": float(mean[MIDDLE]),
-            "better_than_last": None if lacking else int((real < mean[LAST]).sum()),
+            "better_than_output": None if lacking else int((real < mean[OUTPUT]).sum()),
             "n_rules": len(real),
         }
     return {
@@ -164,6 +168,7 @@ def _facts(table: pd.DataFrame, tokens: Sequence[str], rules: Sequence[str]) -> 
         "n_tasks": span(table["n_tasks"].tolist()),
         "corpus": sorted(table.loc[table["protocol"] != BASELINE, "corpus"].unique()),
         "rules": list(rules),
+        "stands_in": sorted(table.loc[table["output_from"] == STAND_IN, "model"].unique()),
         "turned": _turned(table),
         "against_scores": _against_scores(table),
     }
@@ -193,20 +198,20 @@ def _title(facts: dict[str, Any], tokens: Sequence[str]) -> str:
     parts = []
     for choice in tokens:
         f = facts["by_tokens"][choice]
-        last = "" if f["without_last"] else f" (last layer: {100 * f['last_regret']:.1f})"
+        output = f" (output: {100 * f['output_regret']:.1f})" if not f["without_output"] else ""
         parts.append(
             f"{_rule(f['best_rule'])} loses {100 * f['best_regret']:.1f} points "
-            f"{with_tokens(choice)}{last}"
+            f"{with_tokens(choice)}{output}"
         )
     return f"Best of the rules that need no labels: {listing(parts)}"
 
 
 def _caption(facts: dict[str, Any]) -> str:
     told = [
-        f"the last layer of {listing(f['without_last'])} has no score {with_tokens(choice)}"
-        if f["without_last"]
-        else f"{f['better_than_last']} of {f['n_rules']} rules lose less than the last layer "
-        f"{with_tokens(choice)}"
+        f"the output of {listing(f['without_output'])} has no score {with_tokens(choice)}"
+        if f["without_output"]
+        else f"{f['better_than_output']} of {f['n_rules']} rules lose less than the model's "
+        f"output {with_tokens(choice)}"
         for choice, f in facts["by_tokens"].items()
     ]
     said = listing(told)
@@ -217,14 +222,21 @@ def _caption(facts: dict[str, Any]) -> str:
         if signs["n"]
         else ""
     )
+    names = facts["stands_in"]
+    stood_in = (
+        f" No output of {listing(names)} was scored; the last layer stands in for it."
+        if names else ""
+    )  # fmt: skip
     return (
         "Layer choice without labels: each metric picks the layer at its better end (as its "
         f"source declares, before any look at scores{facts['turned']}); shown is what that "
         f"layer's mean score over {facts['n_tasks']} tasks lacks against the best layer's, a "
         f"point per model ({facts['n_models']}), with a 95 % bootstrap interval over tasks (one "
         "that reaches 0 cannot be told from the best layer), metrics on "
-        f"{listing(facts['corpus'])}. Last and middle layer need no "
+        f"{listing(facts['corpus'])}. The model's output (its last layer after its "
+        "last norm, itself one of the candidates for best) and the middle layer need no "
         "metric at all; the consensus is the layer with the best mean rank over the "
         "paper's metrics. The numbers on the right count the models in which the pick scores "
-        f"above the last layer, and above the middle one. {said[:1].upper()}{said[1:]}.{against}"
+        f"above the model's output, and above the middle layer.{stood_in} "
+        f"{said[:1].upper()}{said[1:]}.{against}"
     )

@@ -1,4 +1,4 @@
-"""What is written and marked on panels: names, small print, best and last layers, legends."""
+"""What is written and marked on panels: names, small print, best layers, outputs, legends."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def best_mark(colour: ColorType) -> dict[str, Any]:
 
 
 def last_mark(colour: ColorType) -> dict[str, Any]:
-    """How the last layer is marked: an open circle."""
+    """How the model's output, or the last layer of a metric, is marked: an open circle."""
     return {
         "marker": "o", "markersize": 5, "color": "white", "markeredgecolor": colour,
         "markeredgewidth": 1.2, "linestyle": "none", "zorder": 4, "clip_on": False,
@@ -46,7 +46,7 @@ def mark_handles() -> list[Line2D]:
     """Legend entries for the two marks."""
     return [
         Line2D([], [], label="best layer", **best_mark(INK)),
-        Line2D([], [], label="last layer", **last_mark(INK)),
+        Line2D([], [], label="the model's output", **last_mark(INK)),
     ]
 
 
@@ -123,7 +123,7 @@ def either_handles() -> list[Line2D]:
     """Legend entries where scores and metrics are drawn, each with marks of its own."""
     return [
         Line2D([], [], label="best layer, or the one the metric picks", **best_mark(INK)),
-        Line2D([], [], label="last layer", **last_mark(INK)),
+        Line2D([], [], label="the model's output, or the metric's last layer", **last_mark(INK)),
     ]
 
 

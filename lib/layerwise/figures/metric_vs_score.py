@@ -26,7 +26,7 @@ from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.findings import left_out_said
+from layerwise.figures.findings import left_out_said, output_said
 from layerwise.figures.frames import (
     Rows,
     at_checkpoints,
@@ -54,6 +54,16 @@ EVERY = "all"  # in place of a measure: all of them, above each panel
 WIDEST = 6  # panels side by side
 LINES = 2  # above a panel, for each measure: with its interval and both p it is wider than a panel
 KEYS = ["model", "revision", "tokens", "pooling"]
+RING: dict[str, Any] = {
+    "marker": "o", "markersize": 7.5, "color": "none", "markeredgecolor": style.INK,
+    "markeredgewidth": 1.0, "linestyle": "none", "zorder": 4,
+}  # fmt: skip
+LINE: dict[str, Any] = {
+    "color": style.GREY,
+    "linewidth": 0.8,
+    "linestyle": (0, (4, 2)),
+    "zorder": 1,
+}
 
 
 def draw(
@@ -122,7 +132,11 @@ def draw(
     )  # fmt: skip
     bar.ax.set_yticklabels(["0", "25", "50", "75", "100"])
     bar.set_label("Depth (% of layers)")
-    marks.legend(grid.figure, [_key(best=True), _key(best=False)])
+    marks.legend(
+        grid.figure,
+        [Line2D([], [], label="best layer", **RING),
+         Line2D([], [], label="score of the model's output", **LINE)],
+    )  # fmt: skip
     facts = _facts(table, measures)
     title = _title(facts)
     corpora = listing([c for c in rows.values("corpus") if c])
@@ -205,6 +219,8 @@ def _points(
                         "depth": depth[layers],
                         "value": block[tasks][:, layers].mean(axis=0),
                         "score": curves.values[tasks][:, layers].mean(axis=0),
+                        "output_score": curves.output[tasks].mean(),
+                        "output_from": curves.output_from,
                         "n_tasks": int(tasks.sum()),
                     }
                 )
@@ -265,25 +281,13 @@ def _panel(panel: Panel, rows: Rows, measures: Sequence[str], colours: Any, norm
         edgecolors="white", linewidths=0.4, zorder=3,
     )  # fmt: skip
     top = part.iloc[[int(part["score"].argmax())]]
-    # The deepest point may be of another layer than the last.
-    for best, ringed in ((False, part[part["depth"] == 1]), (True, top)):
-        axis.plot(ringed["value"], 100 * ringed["score"], **_ring(best=best))
+    axis.plot(top["value"], 100 * top["score"], **RING)
     axis.margins(0.08)
     first = part.iloc[0]
+    if pd.notna(first["output_score"]):
+        axis.axhline(100 * first["output_score"], **LINE)
     lines = [_told(first, m, f"_{m}" if k else "") for k, m in enumerate(measures)]
     axis.set_title("\n".join(lines), fontweight="normal", fontsize=7.5, linespacing=1.15)
-
-
-def _ring(*, best: bool) -> dict[str, Any]:
-    """A ring around the best layer's point, a square one around the last one's."""
-    return {
-        "marker": "o" if best else "s", "markersize": 7.5 if best else 8.5, "color": "none",
-        "markeredgecolor": style.INK, "markeredgewidth": 1.0, "linestyle": "none", "zorder": 4,
-    }  # fmt: skip
-
-
-def _key(*, best: bool) -> Line2D:
-    return Line2D([], [], label="best layer" if best else "last layer", **_ring(best=best))
 
 
 def _told(row: pd.Series[Any], measure: str, suffix: str) -> str:
@@ -362,5 +366,6 @@ def _caption(facts: dict[str, Any], rows: Rows, measures: Sequence[str], corpora
         "which do not. With n layers the former cannot fall below 1/n. "
         f"{counted(facts['beyond_permutation'], 'panel')} of {facts['n_panels']} pass p < .05 "
         f"under permutations, {facts['beyond_shift']} under shifts."
+        f" The dashed line is the score of the model's output. {output_said(rows)}"
         f"{left_out_said(rows)}"
     )

@@ -19,6 +19,10 @@ tokens    reading                      which tokens count: ``all``, ``drop_first
 pooling   reading                      how token states became one vector: ``mean``, …
 readout   reading                      which states were read: ``residual``, ``final_norm``, …
 ========= ============================ =====================================================
+
+Below layer L a reading of the readout ``output`` is the residual stream. Where the file has the
+reading of the same tokens and pooling from ``residual``, those layers are stored there alone (and
+NaN here, which takes no room on the disk); `Embeddings.layer` and `twin` know.
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from layerwise import hdf5
 from layerwise.errors import LayerwiseError
 
 SCHEMA = "layerwise.embeddings"
-VERSION = 2
+VERSION = 3
 
 Array = npt.NDArray[Any]
 
@@ -61,6 +65,17 @@ def readings(
     return list(itertools.starmap(Reading, itertools.product(tokens, poolings, readouts)))
 
 
+def twin(reading: Reading, readings: Sequence[Reading]) -> Reading | None:
+    """The reading that has the same embeddings at all layers but the last, if it is there."""
+    residual = reading._replace(readout="residual")
+    return residual if reading.readout == "output" and residual in readings else None
+
+
+def first_stored(readings: Sequence[Reading], n_layers: int) -> list[int]:
+    """The first layer that is stored of each reading: the last for one that has a twin."""
+    return [n_layers - 1 if twin(reading, readings) else 0 for reading in readings]
+
+
 @contextmanager
 def create(
     path: Path,
@@ -71,7 +86,7 @@ def create(
     hidden: int,
     attributes: Mapping[str, Any],
 ) -> Iterator[h5py.File]:
-    """Create the file, to be filled as ``file["embedding"][:, :, a:b, :] = slab``.
+    """Create the file, to be filled by `fill`.
 
     Parameters
     ----------
@@ -135,6 +150,21 @@ def copy_known(file: h5py.File, keys: Sequence[str], seen: Mapping[str, Path]) -
                 file["embedding"][:, layer, [pairs[k][1] for k in order]] = values[:, order]
 
 
+def fill(file: h5py.File, places: Sequence[int], slabs: Sequence[Array]) -> None:
+    """Write the embeddings of some texts.
+
+    Parameters
+    ----------
+    places : sequence of int, ascending
+        Which of the file's texts they are of.
+    slabs : sequence of arrays, shape (layers, number of texts, D)
+        One a reading: its layers from `first_stored` on.
+    """
+    n_layers = file["layer"].shape[0]
+    for place, slab in enumerate(slabs):
+        file["embedding"][place, n_layers - len(slab) :, places] = slab
+
+
 class Embeddings:
     """Read an embeddings file, one layer at a time.
 
@@ -175,8 +205,12 @@ class Embeddings:
     def __exit__(self, *_: object) -> None:
         self._file.close()
 
-    def layer(self, reading: Reading, layer: int) -> Array:
-        """Embeddings of all texts at a layer, shape (N, D), float32, in the order of `keys`.
+    def layer(self, reading: Reading, layer: int, n: int | None = None) -> Array:
+        """Embeddings of all texts, or the first `n`, at a layer, in the order of `keys`.
+
+        Returns
+        -------
+        array, shape (N, D), float32
 
         Raises
         ------
@@ -188,8 +222,36 @@ class Embeddings:
                 f"{self.path} has no layer {layer} read as {reading}; it has the layers 0 to "
                 f"{self.n_layers - 1}, read as {'; '.join(map(str, self.readings))}."
             )
+        if layer < self.n_layers - 1:
+            reading = twin(reading, self.readings) or reading
         at = (self.readings.index(reading), layer)
-        return hdf5.read(self._file["embedding"], at)
+        return hdf5.read(self._file["embedding"], (*at, slice(n)))
+
+    def alike(self) -> dict[tuple[Reading, int], tuple[Reading, int]]:
+        """For each reading and layer the first, by layer and reading, of the same embeddings.
+
+        The same are those that `twin` says, a post-norm model's last layer and output, the last
+        token whatever is dropped before it, …
+        """
+        units = list(itertools.product(self.readings, range(self.n_layers)))
+        units.sort(key=lambda unit: unit[1])
+        if len(self.readings) == 1:
+            return {unit: unit for unit in units}
+        few: dict[str, list[tuple[Reading, int]]] = {}
+        found = {}
+        for reading, layer in units:
+            of = twin(reading, self.readings) if layer < self.n_layers - 1 else None
+            if of is not None:
+                found[reading, layer] = (of, layer)
+                continue
+            # Few texts tell nearly all that differ; the rest are read whole.
+            group = few.setdefault(self.fingerprint(self.layer(reading, layer, 32)), [])
+            mine = self.layer(reading, layer, None if group else 0)
+            same = (unit for unit in group if np.array_equal(self.layer(*unit), mine))
+            found[reading, layer] = next(same, (reading, layer))
+            if found[reading, layer] == (reading, layer):
+                group.append((reading, layer))
+        return {unit: found[first] for unit, first in found.items()}
 
     def fingerprint(self, embeddings: Array) -> str:
         """SHA-256 over a layer's embeddings and the texts they belong to, in hexadecimal."""

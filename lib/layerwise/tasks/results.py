@@ -8,13 +8,15 @@ cache has them, so that ``mteb.ResultCache(folder)`` reads them::
 
 ``model_meta.json`` holds the layer, the tokens, the pooling and the readout as mteb's experiment
 arguments. The result has one key more than mteb's, ``layerwise``, which mteb's reader ignores: a
-hash of all that the numbers depend on. A result that still has the right hash is kept.
+hash of all that the numbers depend on. A result that still has the right hash is kept. Layers
+whose embeddings are the same under several readings have one result, under the first of them.
 """
 
 from __future__ import annotations
 
 import datetime
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,12 +32,13 @@ COLUMNS = {
     "model": "string", "revision": "string", "task": "string", "task_type": "string",
     "subset": "string", "split": "string", "layer": "int32", "depth": "float64",
     "tokens": "string", "pooling": "string", "readout": "string", "main_score": "float64",
-    "score_low": "float64", "score_high": "float64", "n_runs": "int32",
+    "score_low": "float64", "score_high": "float64", "n_runs": "int32", "why": "string",
 }  # fmt: skip
 """The tidy table's columns and their types.
 
 Scores are from 0 to 1, to six decimals as in mteb's JSON. Where the evaluator gives no values per
-run, the interval is null and ``n_runs`` is 1.
+run, the interval is null and ``n_runs`` is 1. A score that is not defined is null, and ``why``
+says why; else ``why`` is null.
 """
 
 
@@ -84,6 +87,7 @@ def write_result(
     meta: Any,
     key: str,
     data: str,
+    why: str | None = None,
 ) -> dict[str, Any]:
     """Write one layer's result and its model metadata; returns the result's JSON.
 
@@ -97,6 +101,8 @@ def write_result(
         mteb's metadata of the model, with the experiment's arguments.
     key, data : str
         Hash of all that the numbers depend on, and of the task's data.
+    why : str, optional
+        Why some main score is not a number, as mteb then writes it.
 
     Raises
     ------
@@ -122,6 +128,8 @@ def write_result(
             "task_type": str(task.metadata.type),
             "main_score": str(task.metadata.main_score),
         }
+        if why:
+            document["layerwise"]["why"] = why
         document["layerwise"]["sha256"] = _content(document)
         partial.write_text(json.dumps(document, indent=2), encoding="utf-8")
     return document
@@ -173,16 +181,19 @@ def rows(
         for scores in entries:
             single = runs(scores, facts["main_score"])
             low, high = interval(single, settings)
+            score = float(scores["main_score"])
+            known = math.isfinite(score)
             row = {
                 **about,
                 "task": document["task_name"],
                 "task_type": facts["task_type"],
                 "subset": scores["hf_subset"],
                 "split": split,
-                "main_score": float(scores["main_score"]),
-                "score_low": low,
-                "score_high": high,
+                "main_score": score if known else None,
+                "score_low": low if known else None,
+                "score_high": high if known else None,
                 "n_runs": len(single) or 1,
+                "why": None if known else facts["why"],
             }
             made.append({column: row[column] for column in COLUMNS})
     return made

@@ -44,6 +44,9 @@ LIBRARIES = ("mteb", "scikit-learn", "scipy")
 PAIRWISE = ("PairClassification", "STS")
 TEXTS_PER_PROCESS = 100_000
 
+# Differences below this share of the largest value are rounding.
+ROUNDING = 1e-5
+
 Unit = tuple[Reading, int]
 
 
@@ -98,7 +101,7 @@ class Worker:
         Raises
         ------
         LayerwiseError
-            If a text has no embedding, the score is undefined, or the data cannot be loaded.
+            If a text has no embedding, or the data cannot be loaded.
         """
         from layerwise.tasks.encoders import model_meta
 
@@ -117,17 +120,10 @@ class Worker:
             embeddings = normalized(embeddings)
         self._encoder.use(embeddings)
         scores = self._evaluate()
-        for split, subsets in scores.items():
-            for subset, values in subsets.items():
-                if not np.isfinite(values["main_score"]):
-                    raise LayerwiseError(
-                        f"{file.task} ({split}, {subset}) has no score at layer {layer} of "
-                        f"{file.model} at {file.revision!r}, read as {reading}: "
-                        + _why_none(embeddings)
-                    )
         document = results.write_result(
             path, self._task, scores,
             seconds=time.monotonic() - started, meta=meta, key=key, data=self._data,
+            why=self._why(scores, embeddings),
         )  # fmt: skip
         return unit, document, True
 
@@ -140,6 +136,23 @@ class Worker:
             self._seeds = Seeds(self._task)
         self._seeds.restore()
         return evaluate(self._task, self._encoder)
+
+    def _why(self, scores: Mapping[str, Any], embeddings: npt.NDArray[Any]) -> str | None:
+        """Why some subset has no score; None if all have one."""
+        lacking = [
+            (split, subset)
+            for split, subsets in scores.items()
+            for subset, values in subsets.items()
+            if not np.isfinite(values["main_score"])
+        ]
+        if not lacking:
+            return None
+        if all(labels_alike(self._task, split, subset) for split, subset in lacking):
+            return "the task's labels are all alike"
+        spread = np.ptp(embeddings, axis=0).max()
+        if spread <= ROUNDING * np.abs(embeddings).max():
+            return f"the embeddings of all {len(embeddings)} texts are alike"
+        return "the similarities of all pairs are alike, or some of them is no number"
 
     def _key(self, embeddings: npt.NDArray[Any]) -> str:
         """Hash of all that a layer's numbers depend on."""
@@ -161,6 +174,13 @@ def normalized(embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.asarray(embeddings / np.where(norms > 0, norms, 1)[:, None], dtype=np.float32)
 
 
+def labels_alike(task: Any, split: str, subset: str) -> bool:
+    """Whether all pairs of a loaded STS task have one and the same label."""
+    data = task.dataset.get(subset, task.dataset)[split]
+    column = "score"
+    return column in data.column_names and len(set(data[column])) == 1
+
+
 def score_task(
     embeddings: Path,
     task: str,
@@ -175,6 +195,9 @@ def score_task(
     **facts: Any,
 ) -> None:
     """Score all layers and readings of an embeddings file and write the tidy table.
+
+    Those of the same embeddings are scored once. A layer at which the score is not defined has a
+    row that says why.
 
     Parameters
     ----------
@@ -199,13 +222,15 @@ def score_task(
     Raises
     ------
     LayerwiseError
-        If the file is not what it should be, a text has no embedding, the task or its data
-        cannot be had, or a score is undefined.
+        If the file is not what it should be, a text has no embedding, or the task or its data
+        cannot be had.
     """
     settings = settings or ScoringSettings()
     folders = dict(folders or {})
     with Embeddings(embeddings, model=model, revision=revision, task=task) as file:
         units = [(reading, layer) for layer in range(file.n_layers) for reading in file.readings]
+        alike = file.alike()
+        distinct = list(dict.fromkeys(alike[unit] for unit in units))
         about = {"model": file.model, "revision": file.revision}
         made_with = {
             name: str(file.attributes[name])
@@ -216,17 +241,23 @@ def score_task(
     start = partial(Worker, embeddings, task, layers, folders, settings)
     documents: dict[Unit, dict[str, Any]] = {}
     kept = 0
-    with Progress(len(units), f"scoring {task}", "layer") as bar:
-        for unit, document, fresh in _scored(start, task, folders, units, n_texts, threads):
+    with Progress(len(distinct), f"scoring {task}", "layer") as bar:
+        for unit, document, fresh in _scored(start, task, folders, distinct, n_texts, threads):
             documents[unit] = document
+            why = document["layerwise"].get("why")
+            if why:
+                log.warning(
+                    "%s has no score at layer %d of %s at %s, read as %s: %s",
+                    task, unit[1], *about.values(), unit[0], why,
+                )  # fmt: skip
             kept += not fresh
             bar.update()
     if kept:
-        log.info("%s: %d of %d results were there and are kept", task, kept, len(units))
+        log.info("%s: %d of %d results were there and are kept", task, kept, len(distinct))
     rows: list[dict[str, Any]] = []
     for reading, layer in units:
         own = {**about, **reading._asdict(), "layer": layer, "depth": layer / last}
-        rows += results.rows(documents[reading, layer], own, settings)
+        rows += results.rows(documents[alike[reading, layer]], own, settings)
     facts |= {"task": task, **about, **made_with, "settings": settings.plain()}
     table = pa.Table.from_pylist(rows, schema=results.schema())
     tables.write(output, table, kind=SCORES, **facts)
