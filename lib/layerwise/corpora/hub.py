@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from layerwise.corpora.local import Rows, text_of
+from layerwise.corpora.local import Rows, text_of, until_damage
 from layerwise.errors import LayerwiseError, closest, first_line, listed
 
 log = logging.getLogger(__name__)
@@ -96,7 +96,8 @@ def read_hub(
 
     def pairs() -> Iterator[tuple[str, str]]:
         number = 0
-        for batch in data.select_columns([column]).iter(batch_size=1000):
+        batches = data.select_columns([column]).iter(batch_size=1000)
+        for batch in until_damage(batches, f"the {asked}"):
             for value in batch[column]:
                 yield str(number), text_of(value, column, f"{path}, row {number}")
                 number += 1
