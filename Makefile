@@ -13,24 +13,42 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: demo report plan test test-all test-slurm test-faults lint bench clean
+.PHONY: demo report plan schema test test-all test-presets test-attacks test-calibration \
+	test-slurm test-faults lint bench clean
 
 demo: $(READY)
 	snakemake --cores $(CORES)
 	$(MAKE) report
 
+# One page of all figures and tables; `make report ARGS="--configfile mine.yaml"` for another config.
 report: $(READY)
-	snakemake --cores 1 --report results/report.html
+	snakemake --cores 1 --report results/report.html $(ARGS)
 
-# What a run would do, and what it will cost; `make plan ARGS="--configfile presets/…"`.
+# What a run would do, why, and what it will cost; `make plan ARGS="--config presets/…"`.
 plan: $(READY)
 	python scripts/plan_run.py $(ARGS)
+
+# The config's JSON Schema, from the typed settings in lib/layerwise/config/.
+schema: $(READY)
+	python -m layerwise.config.schema > workflow/schemas/config.schema.yaml
 
 test: $(READY) lint
 	pytest -n $(CORES) --dist loadfile -m "not slow"
 
 test-all: $(READY) lint
 	pytest -n $(CORES) --dist loadfile
+
+# Every file in presets/ from models to figures, on small stand-ins; a quarter of an hour.
+test-presets: $(READY)
+	pytest tests/presets
+
+# Odd configs, names, paths, models, files, limits and signals, most of them generated.
+test-attacks: $(READY)
+	pytest tests/attacks
+
+# How often intervals cover and tests reject, on simulated curves and the published tables.
+test-calibration: $(READY)
+	pytest tests/calibration
 
 # A SLURM cluster on this machine (root on Debian), and the workflow on it.
 test-slurm: $(READY)

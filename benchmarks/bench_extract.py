@@ -32,16 +32,17 @@ import pandas as pd
 import torch
 
 from layerwise.activations import batches
-from layerwise.activations.extract import Plan, extract
+from layerwise.activations.extract import extract
+from layerwise.config.extraction import ExtractSettings
 from layerwise.models.load import LoadedModel, load
 
 PLANS = {
-    "pooled + curvature": Plan(spectra=False, keep_states=0),
-    "1 spectrum (paper, all)": Plan(protocols=("paper",), tokens=("all",), keep_states=0),
-    "0 spectra (paper, all)": Plan(
-        protocols=("paper",), tokens=("all",), keep_states=0, spectra=False
+    "pooled + curvature": ExtractSettings(spectra=False),
+    "1 spectrum (paper, all)": ExtractSettings(protocols=("paper",), tokens=("all",)),
+    "0 spectra (paper, all)": ExtractSettings(
+        protocols=("paper",), tokens=("all",), spectra=False
     ),
-    "4 spectra": Plan(keep_states=0),
+    "4 spectra": ExtractSettings(),
 }
 
 
@@ -70,12 +71,12 @@ def bare(loaded: LoadedModel, ids: list[list[int]], budget: int) -> float:
     return clock() - start
 
 
-def ours(loaded: LoadedModel, texts: list[str], plan: Plan, target: Path) -> float:
+def ours(loaded: LoadedModel, texts: list[str], plan: ExtractSettings, target: Path) -> float:
     """Seconds of an extraction: tokenising, the passes, the statistics, the file."""
     start = clock()
     extract(
         loaded, corpus="bench", prompts=[str(i) for i in range(len(texts))], views=[texts],
-        plan=plan, target=target, attributes={},
+        settings=plan, target=target, attributes={},
     )  # fmt: skip
     return clock() - start
 
@@ -124,7 +125,7 @@ def scale(loaded: LoadedModel, texts: list[str], counts: list[int], folder: Path
     for count in counts:
         many = (texts * (count // len(texts) + 1))[:count]
         tokens = sum(map(len, loaded.tokenize(many)[0]))
-        seconds = ours(loaded, many, Plan(), folder / "scale.h5")
+        seconds = ours(loaded, many, ExtractSettings(), folder / "scale.h5")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         say(
             model=loaded.name, prompts=count, microseconds_per_token=1e6 * seconds / tokens,
@@ -170,7 +171,9 @@ def main() -> None:
             scale(loaded, corpus, arguments.scale, folder)
             if arguments.profile:
                 profile = cProfile.Profile()
-                profile.runcall(ours, loaded, corpus[: arguments.prompts], Plan(), folder / "p.h5")
+                profile.runcall(
+                    ours, loaded, corpus[: arguments.prompts], ExtractSettings(), folder / "p.h5"
+                )
                 pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(14)
 
 

@@ -26,7 +26,7 @@ from layerwise.files import replacing, sha256_text
 from layerwise.tasks import catalog
 from layerwise.tasks.encoders import model_meta
 from layerwise.tasks.layout import Embeddings
-from layerwise.tasks.score import Job, normalized, one_thread, score_task
+from layerwise.tasks.score import normalized, one_thread, score_task
 
 log = logging.getLogger("layerwise")
 
@@ -70,9 +70,11 @@ def main(arguments: argparse.Namespace) -> None:
     seconds = []
     for _ in range(2):
         with tempfile.TemporaryDirectory() as folder:
-            job = Job(arguments.embeddings, task, Path(folder, "layers"), folders)
             started = time.monotonic()
-            score_task(job, Path(folder, "table.parquet"), threads=arguments.threads)
+            score_task(
+                arguments.embeddings, task, Path(folder, "table.parquet"),
+                Path(folder, "layers"), folders=folders, threads=arguments.threads,
+            )  # fmt: skip
             seconds.append(time.monotonic() - started)
             table = pd.read_parquet(Path(folder, "table.parquet"))
     ours = min(seconds)

@@ -10,7 +10,7 @@ from layerwise import cli
 
 def main(run: cli.Run) -> None:
     """Read the task's texts, load the model once, write the embeddings."""
-    from layerwise.activations.embed import embed
+    from layerwise.activations.embed import embed, those_it_has
     from layerwise.activations.extract import set_threads
     from layerwise.files import provenance
     from layerwise.models.load import load
@@ -25,7 +25,8 @@ def main(run: cli.Run) -> None:
         model, run.loadable(model), run.names["revision"],
         device=settings.device, dtype=settings.dtype,
     )  # fmt: skip
-    readings = layout.readings(settings.tokens, scoring.poolings, scoring.readouts)
+    asked = layout.readings(settings.tokens, scoring.poolings, scoring.readouts)
+    readings = those_it_has(loaded, asked)
     record = provenance(
         model=loaded.name,
         revision=loaded.revision,

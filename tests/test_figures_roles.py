@@ -204,8 +204,8 @@ def test_the_lead_over_training_is_that_of_the_best_layers(tables: Tables) -> No
 
 def test_a_direction_can_be_turned(tables: Tables) -> None:
     def picks(**more: Any) -> list[int]:
-        table = draw(made(kind="metrics_by_depth", models=["b"], tokens=["all"],
-                          metrics=more.pop("metrics", ["curvature"])), tables, **more).table  # fmt: skip
+        shown = {"metrics": more.pop("metrics", ["curvature"]), "tokens": ["all"]}
+        table = draw(made(kind="metrics_by_depth", models=["b"], **shown), tables, **more).table
         return [int(v) for v in table.loc[table["best"], "layer"]]
 
     curve = tables.metrics.query(  # type: ignore[union-attr]

@@ -36,6 +36,7 @@ from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
 from layerwise.tables import read, write
+from layerwise.workflow.fingerprint import reachable
 
 ROOT = Path(__file__).parents[1]
 N, V, D, LAYERS = 24, 3, 10, 4
@@ -387,11 +388,18 @@ def test_settings_come_from_json_and_go_back_to_it() -> None:
 
 @pytest.mark.parametrize(
     "first",
-    ["layerwise.config.base", "layerwise.metrics.catalog.lidar", "layerwise.metrics.table"],
+    [
+        "import layerwise.config.base",
+        "import layerwise.metrics.catalog.lidar",
+        "import layerwise.metrics.catalog.alpha_req",
+        "import layerwise.metrics.table",
+        "from layerwise.metrics import two_nn",
+        "from layerwise.metrics.registry import all_metrics; all_metrics()",
+    ],
 )
 def test_settings_are_complete_whichever_module_is_imported_first(first: str) -> None:
     code = (
-        f"import {first}; from layerwise.config.metrics import MetricsSettings;"
+        f"{first}; from layerwise.config.metrics import MetricsSettings;"
         "print(sorted(MetricsSettings.model_fields))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -618,6 +626,14 @@ def test_the_page_on_adding_a_metric_is_true(monkeypatch: pytest.MonkeyPatch) ->
         assert result(name, X).stderr == pytest.approx(jackknife, rel=0.15)
     with pytest.raises(LayerwiseError, match="did you mean 'components'"):
         parse(config.build(), {"top_share": {"component": 2}})
+
+
+def test_the_key_of_the_tables_knows_every_metric_and_no_tool() -> None:
+    reached = set(reachable("layerwise.metrics.table:compute"))
+    files = pkgutil.iter_modules(catalog.__path__, "layerwise.metrics.catalog.")
+    assert {module.name for module in files} <= reached
+    tools = {"lists", "sample_size", "powerlaw"}
+    assert not {f"layerwise.metrics.{tool}" for tool in tools} & reached
 
 
 def test_a_section_must_not_hide_a_shared_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -263,6 +263,25 @@ def test_xarray_reads_a_sublayer(tmp_path: Path) -> None:
         assert float(value) == file.curvature("paper", "all", 2)[3]
 
 
+def test_an_output_of_another_width_is_no_readout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OPT-350m projects its last states to half the width."""
+    narrow = hf.OPTConfig(
+        **tiny.COMMON, **tiny.TOKENS, num_attention_heads=4, ffn_dim=48, word_embed_proj_dim=16,
+        do_layer_norm_before=False,
+    )  # fmt: skip
+    monkeypatch.setitem(tiny.FAMILIES, "opt", lambda: narrow)
+    loaded = load("m", tiny.entry(tiny.save("opt", tmp_path / "m")), "main", device="cpu")
+    assert loaded.anatomy.readouts == ("residual",)
+    assert states_of(loaded, budget=64)[3, "block"][0].shape[1] == 32
+    with pytest.raises(LayerwiseError, match=r"readout is 'output', but m .*has residual alone"):
+        extract(
+            loaded, corpus="c", prompts=list("abcdef"), views=[TEXTS],
+            settings=ExtractSettings(readout="output"), target=tmp_path / "a.h5", attributes={},
+        )  # fmt: skip
+
+
 def test_shared_blocks_are_refused_in_a_sentence() -> None:
     config = hf.AlbertConfig(**tiny.COMMON, **tiny.HEADS, embedding_size=16)
     with pytest.raises(LayerwiseError, match=r"AlbertModel runs one and the same block"):

@@ -750,6 +750,26 @@ def test_a_tokenizer_made_up_for_want_of_files_is_refused(family: str, tmp_path:
         loaded(folder)
 
 
+class PanicException(BaseException):
+    """Called as that of Rust is."""
+
+
+def test_a_tokenizer_that_panics_is_one_sentence(
+    llama: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import transformers
+
+    def panic(*_: object, **__: object) -> None:
+        raise PanicException("index out of bounds:\n the len is 3")
+
+    model = dataclasses.replace(loaded(llama), tokenizer=panic)
+    with pytest.raises(LayerwiseError, match=r"broke down on a text \(index out of bounds: the"):
+        next(model.tokenize_ahead([TEXTS]))
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", panic)
+    with pytest.raises(LayerwiseError, match=r"Model 'm' at 'main': .*PanicException: index out"):
+        loaded(llama)
+
+
 @pytest.mark.parametrize("longest", [-5, 0, True])
 def test_a_longest_input_that_cannot_be_is_refused(
     llama: Path, tmp_path: Path, longest: object

@@ -17,9 +17,10 @@ from layerwise.config import Config
 from layerwise.errors import LayerwiseError
 from layerwise.paths import encode
 from layerwise.workflow import stamps, targets
-from layerwise.workflow.plan import MISSING, UNSTAMPED, Job, Plan, explain
+from layerwise.workflow.plan import MISSING, UNSTAMPED, Plan, explain
 from layerwise.workflow.run import Start
 from layerwise.workflow.stages import STAGES, files_table
+from layerwise.workflow.targets import Job
 
 
 def quickstart(**changes: Any) -> dict[str, Any]:

@@ -8,11 +8,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from association_tables import tidy_metrics, tidy_scores
-from layerwise.association.settings import AssociationSettings
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from layerwise.association.best import best_layers
+from layerwise.association.order import Order
 from layerwise.association.table import associate
+from layerwise.config.association import AssociationSettings
+from layerwise.config.base import parse
+from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import style
 from layerwise.figures.first_page import first_page
@@ -48,7 +51,7 @@ ALL = ["mean", "last_token", "cls", "mean, final_norm"]
 
 
 def test_all_in_one_figure() -> None:
-    drawn = draw({"kind": "score_by_depth", "pooling": ALL}, Tables(scores=scores()))
+    drawn = draw(parse(Study, {"kind": "score_by_depth", "pooling": ALL}), Tables(scores=scores()))
     FigureCanvasAgg(drawn.figure).draw()
     table = drawn.table
     best = table[table["best"]].set_index("reading")["layer"].to_dict()
@@ -69,14 +72,16 @@ def test_all_in_one_figure() -> None:
 
 
 def test_one_reading_as_before() -> None:
-    drawn = draw({"kind": "score_by_depth"}, Tables(scores=scores()))
+    drawn = draw(parse(Study, {"kind": "score_by_depth"}), Tables(scores=scores()))
     assert set(drawn.table["reading"]) == {"all", "drop_first"}
-    normed = draw({"kind": "score_by_depth", "pooling": ALL[-1]}, Tables(scores=scores()))
+    normed = draw(
+        parse(Study, {"kind": "score_by_depth", "pooling": ALL[-1]}), Tables(scores=scores())
+    )
     assert normed.table.loc[normed.table["best"], "layer"].tolist() == [5]
 
 
 def test_the_first_page_tells_readings_apart() -> None:
-    page = first_page(best_layers(scores(), resamples=50), ["m"])
+    page = first_page(best_layers(scores(), resamples=50), Order(["m"]))
     for name, layer in (("all tokens", 1), ("last token", 3), ("all tokens, final norm", 5)):
         assert page.count(f"  - {name}\n     - {layer} of 6") == 1, name
     assert page.count("  - last token\n") == 1, "the last token is one, whatever is dropped"
@@ -89,10 +94,8 @@ def test_associations_of_each_reading() -> None:
 
 
 def test_other_kinds_show_one() -> None:
-    with pytest.raises(LayerwiseError, match=r"task_heatmap shows one pooling.*mean, last_token"):
-        draw({"kind": "task_heatmap", "pooling": ["mean", "last_token"]}, Tables(scores=scores()))
     with pytest.raises(LayerwiseError, match="no scores with the pooling 'max'"):
-        draw({"kind": "score_by_depth", "pooling": ["max"]}, Tables(scores=scores()))
+        draw(parse(Study, {"kind": "score_by_depth", "pooling": ["max"]}), Tables(scores=scores()))
 
 
 def test_names() -> None:
@@ -109,9 +112,11 @@ def test_names() -> None:
 
 def test_the_first_page_says_where_the_last_layer_is_best() -> None:
     rising = tidy_scores(np.array([[0.1, 0.2, 0.3, 0.4], [0.2, 0.3, 0.4, 0.6]]))
-    page = first_page(best_layers(rising, resamples=50), ["m"])
+    page = first_page(best_layers(rising, resamples=50), Order(["m"]))
     assert "which is the last" in page
     assert "  - the last\n" in page
     assert "0.0 (0.0 to 0.0)" not in page
     noisy = tidy_scores(np.array([[0.5, 0.2, 0.3], [0.3, 0.6, 0.4]]))
-    assert "(−" in first_page(best_layers(noisy, resamples=50), ["m"]), "a minus, not a hyphen"
+    assert "(−" in first_page(best_layers(noisy, resamples=50), Order(["m"])), (
+        "a minus, not a hyphen"
+    )

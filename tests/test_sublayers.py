@@ -11,23 +11,25 @@ import pandas as pd
 import pytest
 import tiny
 from association_tables import tidy_metrics, tidy_scores
-from layerwise.association.settings import AssociationSettings
-from layerwise.metrics.cka import cka
-from layerwise.metrics.entropy import entropy
-from layerwise.metrics.infonce import infonce
-from layerwise.metrics.settings import Settings
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from layerwise import metrics as flat
 from layerwise.activations.extract import extract
 from layerwise.activations.layout import BLOCK, Activations
 from layerwise.association.choice import choose_layers
 from layerwise.association.recommendation import recommend
 from layerwise.association.table import associate
+from layerwise.config.association import AssociationSettings
+from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.metrics import MetricsSettings
+from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
+from layerwise.figures.kinds import KINDS
 from layerwise.figures.labels import SUBLAYERS
-from layerwise.figures.studies import KINDS, Tables, draw
+from layerwise.figures.studies import Tables, draw
 from layerwise.metrics import table
+from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.registry import directions
 from layerwise.models.load import load
 
@@ -51,7 +53,7 @@ def extracted(folder: Path, family: str, **plan: Any) -> Path:
 def compute(path: Path, **settings: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     settings = {"metrics": METRICS, "protocols": ["paper"], **settings}
     with Activations(path) as activations:
-        return table.compute(activations, Settings.from_mapping(settings), threads=2)
+        return table.compute(activations, parse(MetricsSettings, settings), threads=2)
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +82,9 @@ def test_values_are_those_of_the_parts_own_arrays(pythia: Path) -> None:
                     "prompt_entropy": np.mean(spread),
                     "dataset_entropy": entropy(views[0]),
                     "curvature": own.curvature("paper", "all", layer).mean(),
-                    "infonce": infonce(views[1], views[2]),
-                    "cka_first": cka(views[0], first),
-                    "cka_last": cka(views[0], last),
+                    "infonce": flat.infonce(views[1], views[2]),
+                    "cka_first": flat.cka(views[0], first),
+                    "cka_last": flat.cka(views[0], last),
                 }
                 for metric, wanted in expected.items():
                     ours = value[part, layer, metric]
@@ -182,22 +184,21 @@ def test_all_else_is_about_the_layers_themselves() -> None:
             recommend(metrics, directions(), model="m")[1]
             == (recommend(same, directions(), model="m")[1])
         )
-    kinds = [
-        "metrics_by_depth", "metric_vs_score", "layer_choice", "model_overview",
-    ]  # fmt: skip
-    for kind in kinds:
+    for kind in ("metrics_by_depth", "model_overview"):
         study = {"kind": kind, "resamples": 10}
-        ours, theirs = (draw(study, Tables(metrics=m, scores=SCORES)) for m in (metrics, plain))
+        ours, theirs = (
+            draw(parse(Study, study), Tables(metrics=m, scores=SCORES)) for m in (metrics, plain)
+        )
         assert ours.title == theirs.title
         assert len(ours.table) == len(theirs.table)
     mixed = pd.concat([metrics, plain.assign(model="published")], ignore_index=True)
-    drawn = draw({"kind": "metrics_by_depth"}, Tables(metrics=mixed))
+    drawn = draw(parse(Study, {"kind": "metrics_by_depth"}), Tables(metrics=mixed))
     assert set(drawn.table["model"]) == {"m", "published"}, "a null sublayer is a layer"
 
 
 def test_the_parts_side_by_side() -> None:
-    study = {"kind": "metrics_by_depth", "compare": "sublayer", "metrics": ["prompt_entropy"]}
-    drawn = draw(study, Tables(metrics=with_parts()))
+    study = {"kind": "metrics_by_depth", "colour": "sublayer", "metrics": ["prompt_entropy"]}
+    drawn = draw(parse(Study, study), Tables(metrics=with_parts()))
     FigureCanvasAgg(drawn.figure).draw()
     legend = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
     assert legend[:3] == [SUBLAYERS[p] for p in ("mixer", "mlp", BLOCK)]
@@ -206,12 +207,17 @@ def test_the_parts_side_by_side() -> None:
     mean = 2 + np.sin(np.pi * np.linspace(0, 1, 7))[1:].mean()
     assert f"lowest at “{SUBLAYERS[BLOCK]}” ({mean:.2f})" in drawn.title
     assert f"highest at “{SUBLAYERS['mixer']}” ({9 - mean:.2f})" in drawn.title
-    one = draw({**study, "sublayers": ["mlp", "block"]}, Tables(metrics=with_parts()))
+    one = draw(
+        parse(Study, {**study, "sublayers": ["mlp", "block"]}), Tables(metrics=with_parts())
+    )
     assert set(one.table["sublayer"]) == {"mlp", BLOCK}
 
 
 def test_one_part_in_place_of_the_layers() -> None:
-    drawn = draw({"kind": "metrics_by_depth", "sublayers": ["mlp"]}, Tables(metrics=with_parts()))
+    drawn = draw(
+        parse(Study, {"kind": "metrics_by_depth", "sublayers": ["mlp"]}),
+        Tables(metrics=with_parts()),
+    )
     assert set(drawn.table["sublayer"]) == {"mlp"}
     assert drawn.table["layer"].min() == 1
 
@@ -219,21 +225,23 @@ def test_one_part_in_place_of_the_layers() -> None:
 @pytest.mark.parametrize(
     ("study", "words"),
     [
-        ({"sublayers": ["mlp", "mixer"]}, "names 2 sublayers; name one"),
-        ({"sublayers": ["mpl"]}, "sublayer 'mpl'.*'mlp'"),
-        ({"compare": "sublayer", "sublayers": ["mlp"]}, "no parts of blocks to compare"),
+        ({"sublayers": ["mlp", "mixer"]}, "mix several values of sublayer: mlp, mixer; name one"),
+        ({"sublayers": ["mpl"]}, "\"mpl\" came .did you mean 'mlp'"),
     ],
 )
 def test_mistakes_are_said(study: dict[str, Any], words: str) -> None:
     with pytest.raises(LayerwiseError, match=words):
-        draw({"kind": "metrics_by_depth", **study}, Tables(metrics=with_parts()))
+        draw(parse(Study, {"kind": "metrics_by_depth", **study}), Tables(metrics=with_parts()))
 
 
 def test_a_comparison_of_parts_is_of_one_model() -> None:
-    study = {"kind": "metrics_by_depth", "compare": "sublayer"}
+    study = {"kind": "metrics_by_depth", "colour": "sublayer"}
     two = pd.concat([with_parts(), with_parts().assign(model="n")])
-    with pytest.raises(LayerwiseError, match="of one model, these metrics are of m, n"):
-        draw(study, Tables(metrics=two))
+    with pytest.raises(LayerwiseError, match="mix several values of model: m, n"):
+        draw(parse(Study, study), Tables(metrics=two))
     with pytest.raises(LayerwiseError, match="no parts of blocks to compare"):
-        draw(study, Tables(metrics=with_parts().drop(columns="sublayer").drop_duplicates()))
+        draw(
+            parse(Study, study),
+            Tables(metrics=with_parts().drop(columns="sublayer").drop_duplicates()),
+        )
     assert "metrics_by_depth" in KINDS

@@ -139,7 +139,8 @@ def run_job(stage: str, main: Callable[[Run], None], description: str | None) ->
 
 def _job(stage: str, given: argparse.Namespace) -> Run:
     from layerwise.workflow.plan import Plan
-    from layerwise.workflow.stages import STAGES, Job
+    from layerwise.workflow.stages import STAGES
+    from layerwise.workflow.targets import Job
 
     plan = Plan.open(given.config)
     names = {name: getattr(given, name) for name in STAGES[stage].names}

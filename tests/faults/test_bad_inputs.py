@@ -23,7 +23,6 @@ import pytest
 import tiny
 import torch
 import transformers as hf
-from layerwise.metrics.settings import Settings
 from layerwise.plan import Plan
 from safetensors.torch import load_file, save_file
 from test_config import SCHEMA
@@ -37,6 +36,7 @@ from layerwise.association.published import published_scores, read_table
 from layerwise.config import complete
 from layerwise.config.base import parse
 from layerwise.config.corpora import FileTexts, Filters, Sample, ViewSettings
+from layerwise.config.metrics import MetricsSettings
 from layerwise.corpora.augment import augment
 from layerwise.corpora.filters import select
 from layerwise.corpora.sources import open_source
@@ -187,7 +187,7 @@ def test_texts(
         )  # fmt: skip
         wanted = ["prompt_entropy", "dataset_entropy", "effective_rank", "curvature"]
         with layout.Activations(tmp_path / "a.h5") as file:
-            made, _ = table.compute(file, Settings.from_mapping({"metrics": wanted}), 1)
+            made, _ = table.compute(file, parse(MetricsSettings, {"metrics": wanted}), 1)
         return len(corpus), made
 
     message, result = said(run)

@@ -24,7 +24,14 @@ rule account_run:
         mem_mb=grows(2000),
         runtime=grows(10),
     params:
-        command=["python", f"{SCRIPTS}/account_run.py", "--results", RESULTS, "--output", f"{RESULTS}/report/account.csv"],
+        command=[
+            "python",
+            f"{SCRIPTS}/account_run.py",
+            "--results",
+            RESULTS,
+            "--output",
+            f"{RESULTS}/report/account.csv",
+        ],
     message:
         "Adding up what the run has cost"
     shell:

@@ -38,9 +38,7 @@ SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
 ENVIRONMENT = "../../envs/environment.yaml"
 
 try:
-    START = Start(
-        config, workflow.configfiles, checked=not workflow.is_main_process
-    )
+    START = Start(config, workflow.configfiles, checked=not workflow.is_main_process)
     PLAN, CONFIG = START.plan, START.plan.config
     if workflow.is_main_process:
         DUE = START.due()
@@ -120,7 +118,15 @@ def command(stage, **names):
         about = zip(STAGES[stage].names, job.names)
         given = [part for name, value in about for part in (f"--{name}", value)]
         script = f"{SCRIPTS}/{stage}.py"
-        return ["python", script, "--config", str(START.snapshot), *given, "--key", PLAN.key(job)]
+        return [
+            "python",
+            script,
+            "--config",
+            str(START.snapshot),
+            *given,
+            "--key",
+            PLAN.key(job),
+        ]
 
     return of
 

@@ -17,6 +17,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     PlainSerializer,
     ValidationError,
@@ -106,8 +107,26 @@ Distinct = Annotated[
     tuple[T, ...], AfterValidator(_once), Field(json_schema_extra={"uniqueItems": True})
 ]
 """A list in which nothing stands twice."""
-SomeOf = Annotated[Distinct[T], Field(min_length=1)]
+SomeOf = Annotated[
+    Distinct[T], Field(min_length=1, json_schema_extra={"minItems": 1, "uniqueItems": True})
+]
 """A list of at least one, in which nothing stands twice."""
+
+
+def one_of(*keys: str) -> Discriminator:
+    """Tells sources apart by which of the keys is there."""
+
+    def kind(value: Any) -> str | None:
+        there = value if isinstance(value, dict) else getattr(value, "__dict__", ())
+        return next((key for key in keys if key in there), None)
+
+    listed = ", ".join(keys)
+    return Discriminator(
+        kind,
+        custom_error_type="one_of",
+        custom_error_message="one of the keys {keys} is needed",
+        custom_error_context={"keys": listed},
+    )
 
 
 def parse(kind: type[S], given: Any, where: str = "") -> S:

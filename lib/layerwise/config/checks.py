@@ -32,8 +32,8 @@ def check(config: Config) -> None:
     """
     _results(config)
     _names(config)
-    for study in config.studies:
-        _sections(config, study)
+    for name in config.studies:
+        _sections(config, name)
     for where, name, known in _references(config):
         if name not in known:
             raise LayerwiseError(
@@ -204,7 +204,12 @@ def _known(config: Config, study: Study) -> Known:
 def own_texts_of(config: Config) -> dict[str, str]:
     """Corpora that are a task's own texts, with the task."""
     of_tasks = {c: e.source.task for c, e in config.corpora.items() if hasattr(e.source, "task")}
-    return {**of_tasks, **config.association.own_texts}
+    published: Mapping[str, str] = {}
+    if config.published:
+        from layerwise.association.published import TASK_OF_DATASET
+
+        published = TASK_OF_DATASET
+    return {**published, **of_tasks, **config.association.own_texts}
 
 
 def _metrics(config: Config, study: Study, own_texts: Mapping[str, str]) -> list[str]:

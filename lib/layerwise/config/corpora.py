@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Field, Tag, field_validator, model_validator
 
-from layerwise.config.base import Count, Positive, Section, Seed, SomeOf
+from layerwise.config.base import Count, Positive, Section, Seed, SomeOf, one_of
 
 Action = Literal["insert", "substitute", "swap", "delete"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".txt")
@@ -70,25 +70,12 @@ class TaskTexts(Section):
     task: str = Field(min_length=1, description="The distinct texts of this MTEB task.")
 
 
-SOURCES = ("hub", "file", "package", "task")
-
-
-def _tag(value: Any) -> str | None:
-    there = value if isinstance(value, dict) else vars(value) if isinstance(value, Section) else ()
-    return next((key for key in SOURCES if key in there), None)
-
-
 TextSource = Annotated[
     Annotated[HubTexts, Tag("hub")]
     | Annotated[FileTexts, Tag("file")]
     | Annotated[PackageTexts, Tag("package")]
     | Annotated[TaskTexts, Tag("task")],
-    Discriminator(
-        _tag,
-        custom_error_type="one_of",
-        custom_error_message="one of the keys {keys} is needed",
-        custom_error_context={"keys": ", ".join(SOURCES)},
-    ),
+    one_of("hub", "file", "package", "task"),
 ]
 """Where the texts of a corpus come from, told apart by its key."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Discriminator, Field, Tag, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import Field, Tag, ValidationInfo, WithJsonSchema, field_validator
 
 from layerwise.config.base import (
     NAME,
@@ -14,6 +14,7 @@ from layerwise.config.base import (
     Section,
     Seed,
     SomeOf,
+    one_of,
 )
 from layerwise.models import revisions as shorthands
 
@@ -69,33 +70,17 @@ class FolderAdapter(Section):
     folder: str = Field(min_length=1, description="Path of the adapter's folder.")
 
 
-def _one_of(*keys: str) -> Discriminator:
-    """Tells sources apart by which of the keys is there."""
-
-    def kind(value: Any) -> str | None:
-        there = value if isinstance(value, dict) else getattr(value, "__dict__", ())
-        return next((key for key in keys if key in there), None)
-
-    listed = ", ".join(keys)
-    return Discriminator(
-        kind,
-        custom_error_type="one_of",
-        custom_error_message="one of the keys {keys} is needed",
-        custom_error_context={"keys": listed},
-    )
-
-
 Source = Annotated[
     Annotated[HubSource, Tag("hub")]
     | Annotated[FolderSource, Tag("folder")]
     | Annotated[PackageSource, Tag("package")],
-    _one_of("hub", "folder", "package"),
+    one_of("hub", "folder", "package"),
 ]
 """Where a model comes from."""
 
 Adapter = Annotated[
     Annotated[HubAdapter, Tag("hub")] | Annotated[FolderAdapter, Tag("folder")],
-    _one_of("hub", "folder"),
+    one_of("hub", "folder"),
 ]
 """Where an adapter comes from."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from layerwise.config.association import OWN_TEXTS, Direction, Measure, Normalization, Protocol
 from layerwise.config.base import Alpha, Count, Name, Section, Seed, SomeOf
@@ -31,13 +31,7 @@ Tokens = Literal["all", "drop_first", "drop_sinks"]
 Sublayer = Literal["block", "input_norm", "mixer", "mixer_residual", "mlp"]
 
 
-def _several(value: tuple[str, ...]) -> tuple[str, ...]:
-    if len(set(value)) < len(value):
-        raise ValueError("once")
-    return value
-
-
-Role = str | Annotated[tuple[str, ...], AfterValidator(_several)] | None
+Role = str | SomeOf[str] | None
 
 
 class MetricChoice(Section):

@@ -83,8 +83,8 @@ def draw(rows: Rows, directions: Mapping[str, int]) -> Drawn:
     for panel in grid.panels:
         notes = findings.notes(panel.table, rows) if alone and not colours.names else []
         _panel(panel, rows, colours, look)
-        panels.head(grid, panel, rows, notes)
         _axes(grid, panel, rows, look)
+        panels.head(grid, panel, rows, notes)
     if not look.lines:
         panels.one_scale(grid, rows)
     if colours.bar is not None:

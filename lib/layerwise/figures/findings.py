@@ -206,7 +206,8 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
     caption = (
         f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's "
         "layers; layer 0 is the embedding output. Filled circle: best layer; open circle: last "
-        f"layer. {SCORE_BANDS}{roles_said(rows)}{left_out_said(rows)} {said[:1].upper()}{said[1:]}."
+        f"layer. {SCORE_BANDS}{roles_said(rows)}{left_out_said(rows)} "
+        f"{said[:1].upper()}{said[1:]}."
     )
     subtitle = (
         f"Mean main score over {_tasks(rows)} by depth. "
@@ -375,8 +376,10 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
     for curve in curves_of(table, rows):
         s = _summary(curve)
         reading = s["reading"]
-        best[reading] = {"layer": s["best_layer"], "depth": s["best_depth"],
-                         "last_layer": s["last_layer"], "score": 100 * s["best_score"]}  # fmt: skip
+        best[reading] = {
+            "layer": s["best_layer"], "depth": s["best_depth"], "last_layer": s["last_layer"],
+            "score": 100 * s["best_score"],
+        }  # fmt: skip
         picks = {}
         for i, metric in enumerate(rows.metrics, start=1):
             part = table[(table["y"] == i) & (table["reading"] == reading) & table["best"]]
@@ -396,8 +399,8 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
         f"{counted(len(rows.metrics), 'metric')} on {_prompts(rows)}, by depth in per cent of the "
         f"layers.{roles_said(rows)} Vertical lines: the layer with the best score of each "
         "reading. Bands: 95 % intervals, over tasks for the score, ± 1.96 standard errors for the "
-        "metrics. A metric points to a layer if its better end lies within a tenth of the depth of it."
-        f"{left_out_said(rows)}"
+        "metrics. A metric points to a layer if its better end lies within a tenth of the depth "
+        f"of it.{left_out_said(rows)}"
     )
     return (
         f"{model} is best at {listing(parts)}",

@@ -49,8 +49,8 @@ def metrics(rows: Rows) -> Drawn:
         shown = rows.table[rows.table["y"] == int(y)]["value"]
         for panel in mine:
             image = _image(panel.axis, panel.table, rows, shown.min(), shown.max())
-            panels.head(grid, panel, rows)
             _checkpoint_axes(panel, rows, label="Layer" if panel.left else "")
+            panels.head(grid, panel, rows)
         metric = rows.metric(y)
         if metric is not None:
             bar = grid.figure.colorbar(
@@ -186,8 +186,8 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         f"at each of {counted(len(names), 'checkpoint')}, a circle at each checkpoint's best "
         "layer; below, the best layer's lead over the last one with its 95 % bootstrap interval "
         "over tasks, and the same on a task that had no say in choosing the layer, which takes "
-        "off the luck of the best of many. Checkpoints are evenly spaced, in the order of the config."
-        f"{left_out_said(rows)} {'; '.join(leads)}."
+        "off the luck of the best of many. Checkpoints are evenly spaced, in the order of the "
+        f"config.{left_out_said(rows)} {'; '.join(leads)}."
     )
     return Drawn(figure, table, title, caption, {"course": found, "checkpoints": names})
 

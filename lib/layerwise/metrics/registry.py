@@ -7,18 +7,15 @@ and the docs read what is declared here. ``docs/adding-a-metric.md`` shows how.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-from layerwise.config.base import Section
 from layerwise.errors import LayerwiseError, closest
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 
 if TYPE_CHECKING:
+    from layerwise.config.base import Section
     from layerwise.metrics.layer import Layer
 
 Protocol: TypeAlias = Literal["paper", "reference"]
@@ -215,16 +212,11 @@ def metric(**declared: Any) -> Callable[[Compute], Compute]:
     return register
 
 
-@cache
-def _discover() -> None:
-    package = importlib.import_module("layerwise.metrics.catalog")
-    for module in pkgutil.iter_modules(package.__path__):
-        importlib.import_module(f"{package.__name__}.{module.name}")
-
-
 def all_metrics() -> dict[str, Metric]:
     """Every metric by name, in alphabetical order."""
-    _discover()
+    from layerwise.metrics.catalog import load
+
+    load()
     return dict(sorted(_METRICS.items()))
 
 

@@ -101,10 +101,19 @@ class LoadedModel:
                 yield upcoming.result()
 
     def _token_ids(self, texts: list[str], **options: Any) -> list[list[int]]:
-        ids: list[list[int]] = self.tokenizer(
-            texts, add_special_tokens=self.special_tokens, return_attention_mask=False,
-            return_token_type_ids=False, **options,
-        )["input_ids"]  # fmt: skip
+        try:
+            ids: list[list[int]] = self.tokenizer(
+                texts, add_special_tokens=self.special_tokens, return_attention_mask=False,
+                return_token_type_ids=False, **options,
+            )["input_ids"]  # fmt: skip
+        except BaseException as error:
+            # Tokenizers are Rust, whose panics are no Exception and have no type to be named by.
+            if type(error).__name__ != "PanicException":
+                raise
+            raise LayerwiseError(
+                f"The tokenizer of {self.name!r} at {self.revision!r} broke down on a text "
+                f"({' '.join(str(error).split())[:200]}); fetch or copy its files again."
+            ) from error
         return ids
 
 

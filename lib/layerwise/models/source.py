@@ -50,7 +50,7 @@ def locate(source: AnySource, revision: str = "main") -> Location:
     """
     if isinstance(source, HubSource | HubAdapter):
         # transformers would take the folder, and nothing would notice when it changes.
-        if is_folder(source.hub) or is_file(source.hub):
+        if is_folder(source.hub):
             raise LayerwiseError(
                 f"hub: {source.hub!r} came, but there is a folder of that name here; write "
                 f"folder: {source.hub!r} for it, or move it away for the model on the hub."

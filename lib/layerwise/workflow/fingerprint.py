@@ -41,7 +41,7 @@ ROOT = Path(__file__).parents[1]
 WITHOUT_EFFECT = frozenset(
     f"{PACKAGE}.{name}"
     for name in (
-        *("errors", "cli", "progress", "files", "paths", "workflow", "config"),
+        *("errors", "cli", "progress", "files", "tables", "paths", "workflow", "config"),
         *("models.devices", "models.quiet"),
     )
 )

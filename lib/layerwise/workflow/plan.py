@@ -27,8 +27,9 @@ from layerwise.files import replacing
 from layerwise.paths import decode, encode
 from layerwise.workflow import stamps, targets
 from layerwise.workflow.fingerprint import versions
-from layerwise.workflow.stages import STAGES, Job, Stage
+from layerwise.workflow.stages import STAGES, Stage
 from layerwise.workflow.stamps import Stamp
+from layerwise.workflow.targets import Job
 
 Code = Mapping[str, Mapping[str, str]]
 

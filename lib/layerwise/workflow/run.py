@@ -18,7 +18,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.files import check_writable, replacing
 from layerwise.workflow.plan import MISSING, Plan, explain
 from layerwise.workflow.sources import check_sources
-from layerwise.workflow.stages import Job
+from layerwise.workflow.targets import Job
 
 SNAPSHOT = "config.json"
 LOCK = ".lock"
@@ -48,10 +48,10 @@ class Start:
     def __init__(
         self, config: Mapping[str, Any], files: Iterable[str | Path], *, checked: bool = False
     ) -> None:
-        files = [Path(file) for file in files]
-        self.source = " ".join(os.path.relpath(file) for file in files)
+        paths = [Path(file) for file in files]
+        self.source = " ".join(map(os.path.relpath, paths))
         # Snakemake takes the last of two equal keys; we don't.
-        read_yaml(files)
+        read_yaml(paths)
         self.plan = Plan(Config.of(config, checked=checked))
         self.results = Path(self.plan.config.results)
         self.snapshot = self.results / SNAPSHOT
@@ -124,8 +124,8 @@ class Start:
         if stale and owner is not None and owner != self.source:
             raise LayerwiseError(
                 f"{self.results} holds the results of {owner}, and {len(stale)} of its files "
-                f"would be made again by {self.source}; give one of them another folder by the key "
-                f"'results', or delete {self.snapshot} to hand the folder over."
+                f"would be made again by {self.source}; give one of them another folder by the "
+                f"key 'results', or delete {self.snapshot} to hand the folder over."
             )
 
     def _owner(self) -> str | None:

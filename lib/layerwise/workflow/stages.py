@@ -176,7 +176,7 @@ def loadable(config: Config, model: str) -> Model:
     if not entry.source.gguf_file:
         return entry
     folder = f"{config.results}/converted/{encode(model)}/{{revision}}"
-    return entry.model_copy(update={"source": FolderSource(folder=folder)})
+    return entry.model_copy(update={"source": FolderSource(folder=folder, gguf_file=None)})
 
 
 def _gguf_outside(config: Config, model: str, revision: str) -> Any:
@@ -441,7 +441,7 @@ STAGES: dict[str, Stage] = {
             "Every text of a task at every layer.",
             (*_RUN, "task"),
             {"embeddings": "embeddings/{model}/{revision}/{task}.h5"},
-            ("layerwise.activations.embed:embed", "layerwise.models.load:load",
+            ("layerwise.activations.embed", "layerwise.models.load:load",
              "layerwise.tasks.layout:readings"),
             _embed_settings,
             _embed_inputs,
