@@ -13,6 +13,8 @@ from layerwise.errors import printable
 
 # What marks up text anywhere; what begins a list, a directive or a comment; addresses.
 MARKUP = re.compile(r"[\\*`_|<>\[\]@]|^[^\w\s]|:(?=\S)")
+# As in "1. …" and "a) …", which would be taken for a list's.
+NUMBER = re.compile(r"(?<=^.)[.)](?=\s|$)|(?<=^..)[.)](?=\s|$)|(?<=^...)[.)](?=\s|$)")
 
 
 @dataclass(frozen=True)
@@ -46,4 +48,4 @@ class Drawn:
 def plain(text: str) -> str:
     """Text in one line in which reStructuredText finds no markup, directive or address."""
     one_line = " ".join(printable(text).split())
-    return MARKUP.sub(r"\\\g<0>", one_line)
+    return NUMBER.sub(r"\\\g<0>", MARKUP.sub(r"\\\g<0>", one_line))
