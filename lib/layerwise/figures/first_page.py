@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 import pandas as pd
@@ -83,8 +83,8 @@ def _lead(row: Mapping[Hashable, Any], *, several: bool) -> str:
     return _points(row["gain"])
 
 
-def _revision(row: Mapping[Hashable, object]) -> str:
-    return "" if row["revision"] == "main" else f" ({row['revision']})"
+def _revision(row: Mapping[Hashable, object], said: Callable[[str], str] = str) -> str:
+    return "" if row["revision"] == "main" else f" ({said(str(row['revision']))})"
 
 
 def _sentence(rows: pd.DataFrame) -> str:
@@ -97,7 +97,7 @@ def _sentence(rows: pd.DataFrame) -> str:
         by = f"{_points(top['gain'])} points above the last"
     sure = f", best in {100 * top['certainty']:.0f} % of resamples" if top["n_tasks"] > 1 else ""
     return (
-        f"**{plain(str(top['model']))}**{plain(_revision(top))}: "
+        f"**{plain(str(top['model']))}**{_revision(top, plain)}: "
         f"layer {top['best_layer']} of {top['last_layer']} "
         f"({reading_label(str(top['reading']))}), {100 * top['best_score']:.1f}, {by}{sure}."
     )
