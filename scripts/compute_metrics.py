@@ -1,4 +1,4 @@
-"""Compute all metrics of all layers of an activations file, into two tidy tables.
+"""Compute all metrics of all layers of a model's activations, into two tidy tables a corpus.
 
     python scripts/compute_metrics.py --model minilm-l6 --corpus wikipedia
 
@@ -14,7 +14,12 @@ from layerwise import cli
 log = logging.getLogger("layerwise")
 
 
-def main(run: cli.Run) -> None:
+def main(runs: list[cli.Run]) -> None:
+    """Corpus after corpus."""
+    cli.each(runs, compute)
+
+
+def compute(run: cli.Run) -> None:
     """Open the activations, compute, write the two tables."""
     from layerwise import tables
     from layerwise.activations.layout import Activations
@@ -32,10 +37,10 @@ def main(run: cli.Run) -> None:
             run.files[role], frame, key=run.stamp.key, recipe=run.stamp.recipe, **made_from
         )
     log.info(
-        "%d values of %d metrics, %d values of single prompts",
+        "%s: %d values of %d metrics, %d values of single prompts", " ".join(run.names.values()),
         len(metrics), metrics["metric"].nunique(), len(prompts),
     )  # fmt: skip
 
 
 if __name__ == "__main__":
-    cli.run_job("compute_metrics", main, __doc__)
+    cli.run_bundle("compute_metrics", main, __doc__)

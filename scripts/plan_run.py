@@ -25,7 +25,7 @@ def main(arguments: argparse.Namespace) -> None:
     due = start.due()
     for line in start.reasons(due):
         sys.stdout.write(f"{line}\n")
-    table = estimate(due, past_jobs(start.results))
+    table = estimate(start.plan.runs(due), past_jobs(start.results))
     if table.empty:
         sys.stdout.write("Nothing to be done.\n")
     else:

@@ -156,8 +156,9 @@ def test_every_file_tells_its_job() -> None:
 
 
 def test_names_with_slashes_and_percents_tell_their_jobs() -> None:
-    p = plan(**{"corpora__a/b 50=c": {"source": {"package": "lee"}},
-                "studies": {"a": {"kind": "metrics_by_depth", "corpora": ["a/b 50=c"]}}})  # fmt: skip
+    study = {"kind": "metrics_by_depth", "corpora": ["a/b 50=c"]}
+    source = {"source": {"package": "lee"}}
+    p = plan(**{"corpora__a/b 50=c": source, "studies": {"a": study}})
     job = Job("make_views", ("a/b 50=c",))
     assert p.maker_of(p.paths(job)["views"]) == job
     assert encode("a/b 50=c") in p.paths(job)["views"]
@@ -297,14 +298,66 @@ def test_files_of_all_kinds_carry_stamps(tmp_path: Path, name: str) -> None:
     assert stamps.read(path) is None
 
 
+# Bundles: what one of Snakemake's jobs does
+
+
+def bundled(**jobs: Any) -> dict[str, list[list[Job]]]:
+    """The members of all bundles, by rule."""
+    p = plan(jobs=jobs)
+    found: dict[str, list[list[Job]]] = {}
+    for bundle in dict.fromkeys(map(p.bundle, p.wanted)):
+        if bundle is not None:
+            found.setdefault(bundle.rule, []).append(p.members(bundle))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("jobs", "sizes"),
+    [
+        # Four models, two of them at 11 checkpoints; scores of the last alone, five tasks.
+        ({}, {"run_model": [1] * 20 + [6] * 4, "compute_metrics": [1] * 24,
+              "score_tasks": [5] * 4}),
+        ({"checkpoints": 11}, {"run_model": [6, 6, 16, 16], "compute_metrics": [1, 1, 11, 11],
+                               "score_tasks": [5] * 4}),
+        ({"items": 3}, {"run_model": [1] * 20 + [3] * 8, "compute_metrics": [1] * 24,
+                        "score_tasks": [2] * 4 + [3] * 4}),
+    ],
+)  # fmt: skip
+def test_every_job_is_in_one_bundle(jobs: dict[str, int], sizes: dict[str, list[int]]) -> None:
+    found = bundled(**jobs)
+    assert {rule: sorted(map(len, several)) for rule, several in found.items()} == sizes
+    members = [job for several in found.values() for jobs in several for job in jobs]
+    assert sorted(members) == sorted(j for j in plan().wanted if STAGES[j.stage].rule)
+
+
+def test_how_jobs_are_bundled_is_in_no_key() -> None:
+    assert changed(plan(), plan(jobs={"checkpoints": 3, "items": 2})) == set()
+
+
+def test_embeddings_that_are_gone_after_scoring_are_not_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    score = Job("score_task", ("minilm-l6", "main", "LeeNewsSimilarity"))
+    embed = Job("embed_task", score.names)
+    assert plan().needed(embed)
+    p = plan()
+    path = Path(p.paths(score)["scores"])
+    tables.write(path, pd.DataFrame({"a": [1]}), key=p.key(score), recipe=p.recipe(score))
+    assert plan().due(embed) == MISSING
+    assert not plan().needed(embed)
+    assert plan(scoring__normalize=False).needed(embed)
+
+
 # The table of stages
 
 
 def test_every_stage_has_its_script_and_its_rule() -> None:
     rules = "".join(p.read_text() for p in (ROOT / "workflow" / "rules").glob("*.smk"))
-    for name in STAGES:
-        assert (ROOT / "scripts" / f"{name}.py").is_file(), name
-        assert f'command("{name}"' in rules, name
+    for name, stage in STAGES.items():
+        rule = stage.rule or name
+        assert (ROOT / "scripts" / f"{rule}.py").is_file(), rule
+        assert f'command("{rule}"' in rules, rule
 
 
 def test_every_file_of_a_stage_is_in_the_docs() -> None:

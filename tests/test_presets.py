@@ -1,74 +1,100 @@
-"""The presets are complete configs; their names agree with one another."""
+"""What the presets ask for: the papers' tasks, figures, models and settings.
+
+That each of them runs is seen in tests/presets.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from functools import cache
 
 import pytest
 import yaml
 from conftest import ROOT
-from layerwise.figures.settings import StudySettings
-from layerwise.plan import Plan
 
-from layerwise.config import complete, read_schema
-from layerwise.metrics.registry import all_metrics
+from layerwise.association.published import TASK_OF_DATASET
+from layerwise.config import Config, read_config
 from layerwise.models.architectures import BLOCK, SUBLAYERS
+from layerwise.tasks.names import PAPER
+from layerwise.workflow import targets
 
-SCHEMA = read_schema(ROOT / "workflow" / "schemas" / "config.schema.yaml")
-
-
-def test_the_list_of_the_papers_models_is_valid() -> None:
-    listed = yaml.safe_load((ROOT / "presets" / "models.yaml").read_text())
-    base = yaml.safe_load((ROOT / "config.yaml").read_text())
-    filled = complete({**base, "models": {**base["models"], **listed["models"]}}, SCHEMA)
-    assert len(filled["models"]["pythia-410m"]["revisions"]) == 154
-    assert len(filled["models"]["llm2vec-mntp-supervised"]["adapters"]) == 2
+PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
+# Of the models that LiDAR is shown of.
+WIDEST = 4096
 
 
-PRESETS = [
-    p for p in sorted((ROOT / "presets").glob("*.yaml")) if p.stem not in ("models", "published")
-]
+@cache
+def preset(name: str) -> Config:
+    return read_config([PRESETS[name]])
 
 
-@pytest.mark.parametrize("preset", PRESETS, ids=lambda p: p.stem)
-def test_presets_are_complete_configs(preset: Path) -> None:
-    filled = complete(yaml.safe_load(preset.read_text()), SCHEMA)
-    plan = Plan(filled)
-    plan.check_sources()
-    made = set(plan.targets())
-    for name, study in filled["studies"].items():
-        assert plan.path("figures", f"{name}.png") in made
-        asked = StudySettings.from_dict(plan.study_settings(name))
-        assert {m.metric for m in asked.curves} <= set(all_metrics())
-        assert set(study["own_texts"].values()) <= set(filled["tasks"])
-        # A comparison by model needs one corpus, as drawing would say after days of work.
-        if "metrics" in plan.needs(name) and not study["own_texts"]:
-            assert len(plan.study(name)["corpora"]) == 1
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_model_and_corpus_is_in_a_study(name: str) -> None:
+    config = preset(name)
+    wanted = {*targets.measured(config), *targets.scored(config)}
+    assert set(config.models) == {job.names[0] for job in wanted}
+    of_metrics = {job.names[2] for job in wanted if job.stage == "compute_metrics"}
+    assert set(config.corpora) == of_metrics
+    of_scores = {job.names[2] for job in wanted if job.stage == "score_task"}
+    assert set(config.tasks) == of_scores
 
 
 def test_the_papers_tasks_and_figures_are_there() -> None:
-    tasks = yaml.safe_load((ROOT / "presets" / "mteb32.yaml").read_text())["tasks"]
-    figures = yaml.safe_load((ROOT / "presets" / "paper_figures.yaml").read_text())
-    sweep = yaml.safe_load((ROOT / "presets" / "pythia_sweep.yaml").read_text())
-    assert len(set(tasks)) == 32
-    assert set(tasks) == set(figures["tasks"]) == set(sweep["tasks"])
-    own = figures["association"]["own_texts"]
-    assert own == {task: task for task in tasks}
-    assert {c: e["source"].get("task") for c, e in figures["corpora"].items() if c in own} == own
-    inside = yaml.safe_load((ROOT / "presets" / "paper_sublayers.yaml").read_text())
-    assert set(inside["extract"]["sublayers"]) == set(SUBLAYERS) - {BLOCK}
-    numbers = {name.split("_")[1] for name in figures["studies"] if name.startswith("figure_")}
+    for name in ("mteb32", "paper_figures", "pythia_sweep"):
+        assert set(preset(name).tasks) == set(PAPER), name
+    figures = preset("paper_figures")
+    own = {c: e.source.task for c, e in figures.corpora.items() if hasattr(e.source, "task")}
+    assert own == {task: task for task in PAPER}
+    assert set(preset("paper_sublayers").extract.sublayers) == set(SUBLAYERS) - {BLOCK}
+    numbers = {name.split("_")[1] for name in figures.studies if name.startswith("figure_")}
     assert numbers == {"1", "2", "3", "4", "7", "8", "9", "10", "11", "12", "13"}
+    assert preset("published").association.own_texts == TASK_OF_DATASET
 
 
-def test_a_study_of_picks_has_their_tables_as_results() -> None:
-    raw = yaml.safe_load((ROOT / "config.yaml").read_text())
-    plan = Plan(complete(raw, SCHEMA))
-    picks = {t for t in plan.targets() if "/choices/" in t}
-    assert picks == {f"results/choices/layer_choice.{s}" for s in ("parquet", "csv")}
-    raw["association"] = {"resamples": 7}
-    other = Plan(complete(raw, SCHEMA))
-    assert other.choices_key("layer_choice") != plan.choices_key("layer_choice")
-    assert other.metrics_key("minilm-l6", "main", "wikipedia") == plan.metrics_key(
-        "minilm-l6", "main", "wikipedia"
-    )
+@pytest.mark.parametrize("name", PRESETS)
+def test_lidar_has_the_views_it_needs(name: str) -> None:
+    config = preset(name)
+    for study in config.studies:
+        if "lidar" in {choice.metric for choice in config.studies[study].curves or ()}:
+            for corpus in targets.corpora(config, study):
+                entry = config.corpora[corpus]
+                assert entry.views.n == 16
+                assert entry.sample.n is not None
+                assert entry.sample.n * (entry.views.n - 1) > WIDEST
+
+
+def test_a_task_text_without_views_stops_nothing() -> None:
+    of_tasks = [c for c in preset("paper_figures").corpora.values() if hasattr(c.source, "task")]
+    assert {corpus.views.on_failure for corpus in of_tasks} == {"drop"}
+
+
+@pytest.mark.parametrize("name", ["mteb32", "paper_figures", "pythia_sweep"])
+def test_the_best_layer_is_set_against_the_models_own_output(name: str) -> None:
+    config = preset(name)
+    assert config.scoring.readouts == ("residual", "output")
+    against_last = ("score_by_depth", "task_heatmap", "scores_over_checkpoints", "layer_choice")
+    for study in config.studies.values():
+        if study.kind in against_last:
+            assert "mean, output" in study.pooling
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if preset(name).models])
+def test_what_is_larger_than_a_gpu_runs_in_half_the_precision(name: str) -> None:
+    config = preset(name)
+    for model, entry in config.models.items():
+        billions = float(model.removesuffix("b").rpartition("-")[2]) if model[-1] == "b" else 0
+        llama = "Llama-3-8B" in entry.source.hub
+        wanted = "bfloat16" if llama or billions > 6 else "float32"
+        assert config.extraction(model).dtype == wanted, model
+        assert (entry.device_map == "auto") == (billions > 10), model
+
+
+def test_the_papers_models_are_listed() -> None:
+    raw = yaml.safe_load(PRESETS["models"].read_text())
+    sizes = {
+        "pythia": "14m 70m 160m 410m 1b 1.4b 2.8b 6.9b 12b",
+        "cerebras-gpt": "111m 256m 590m 1.3b 2.7b 6.7b 13b",
+        "mamba": "130m 370m 790m 1.4b 2.8b",
+        "mamba2": "130m 370m 780m 1.3b 2.7b",
+    }
+    for family, listed in sizes.items():
+        assert {f"{family}-{size}" for size in listed.split()} <= set(raw["models"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import resource
@@ -10,7 +11,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pandas as pd
 import pytest
@@ -21,7 +21,7 @@ from layerwise.config import Config, read_config
 from layerwise.errors import LayerwiseError
 from layerwise.workflow import targets
 from layerwise.workflow.account import account, estimate, past_jobs
-from layerwise.workflow.plan import Plan
+from layerwise.workflow.plan import Bundle, Plan
 from layerwise.workflow.targets import Job
 
 SWEEP = ROOT / "presets" / "pythia_sweep.yaml"
@@ -35,57 +35,54 @@ def benchmark(results: Path, job: str, wall: float, cpu: float, peak: float | st
     path.write_text(f"{HEAD}{wall}\t0:00:01\t{peak}\t1\t1\t1\t0.1\t0.2\t50\t{cpu}\n")
 
 
-def activations(results: Path, job: str, device: str) -> Path:
-    path = results / "activations" / f"{job}.h5"
+def made(results: Path, job: str, *, gpu: bool) -> None:
+    """What a job of several leaves behind."""
+    path = results / "jobs" / f"{job}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    with h5py.File(path, "w") as file:
-        file.attrs["device"] = device
-        file["x"] = np.zeros(1000)
-    return path
+    path.write_text(json.dumps({"made": {"x.h5": 1000, "y.h5": 500}, "gpu": gpu}))
 
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     folder = tmp_path / "results"
-    benchmark(folder, "extract_activations/a%2Fb/step1/wiki", 3600, 1800, 2000)
-    benchmark(folder, "extract_activations/a%2Fb/step2/wiki", 7200, 900, 3000)
-    benchmark(folder, "extract_activations/small/main/wiki", 360, 360)
-    benchmark(folder, "compute_metrics/a%2Fb/step1/wiki", 60, 60)
+    benchmark(folder, "run_model/a%2Fb/step1/0", 3600, 1800, 2000)
+    benchmark(folder, "run_model/a%2Fb/step2/0", 7200, 900, 3000)
+    benchmark(folder, "run_model/small/main/0", 360, 360)
+    benchmark(folder, "compute_metrics/a%2Fb/step1/0", 60, 60)
     benchmark(folder, "make_corpus/wiki", 0.4, 0.3, "NA")
-    activations(folder, "a%2Fb/step1/wiki", "cuda:0")
-    activations(folder, "a%2Fb/step2/wiki", "cuda:0")
-    activations(folder, "small/main/wiki", "cpu")
+    made(folder, "run_model/a%2Fb/step1/0", gpu=True)
+    made(folder, "run_model/a%2Fb/step2/0", gpu=True)
+    made(folder, "run_model/small/main/0", gpu=False)
     return folder
 
 
 def row(table: pd.DataFrame, stage: str, model: str = "") -> pd.Series[Any]:
-    found = table[(table["stage"] == stage) & (table["model"] == model)]
+    found = table[(table["rule"] == stage) & (table["model"] == model)]
     assert len(found) == 1, table
     return found.iloc[0]
 
 
 def test_hours_are_summed_and_memory_is_the_largest(results: Path) -> None:
     table = account(past_jobs(results))
-    extract = row(table, "extract_activations", "a/b")
+    extract = row(table, "run_model", "a/b")
     assert extract["jobs"] == 2
     assert extract["wall_hours"] == pytest.approx(3)
     assert extract["cpu_hours"] == pytest.approx(0.75)
     assert extract["longest_minutes"] == pytest.approx(120)
     assert extract["peak_memory_gb"] == pytest.approx(3)
-    files = (results / "activations" / "a%2Fb").rglob("*.h5")
-    assert extract["gigabytes"] == pytest.approx(sum(f.stat().st_size for f in files) / 1e9)
+    assert extract["gigabytes"] == pytest.approx(2 * 1500 / 1e9)
 
 
 def test_gpu_hours_are_those_of_jobs_that_found_a_gpu(results: Path) -> None:
     table = account(past_jobs(results))
-    assert row(table, "extract_activations", "a/b")["gpu_hours"] == pytest.approx(3)
-    assert row(table, "extract_activations", "small")["gpu_hours"] == 0
+    assert row(table, "run_model", "a/b")["gpu_hours"] == pytest.approx(3)
+    assert row(table, "run_model", "small")["gpu_hours"] == 0
     assert row(table, "compute_metrics", "a/b")["gpu_hours"] == 0
 
 
 def test_the_total_comes_last_and_counts_every_job_once(results: Path) -> None:
     table = account(past_jobs(results))
-    assert table["stage"].iloc[-1] == "all"
+    assert table["rule"].iloc[-1] == "all"
     for column in ("jobs", "wall_hours", "cpu_hours", "gpu_hours", "gigabytes"):
         assert table[column].iloc[-1] == pytest.approx(table[column].iloc[:-1].sum())
     assert table["jobs"].iloc[-1] == 5
@@ -111,24 +108,24 @@ def test_a_strange_benchmark_file_is_named(results: Path) -> None:
 def test_estimates_go_by_the_nearest_jobs(results: Path) -> None:
     past = past_jobs(results)
     jobs = [
-        Job("extract_activations", ("a/b", "step3", "wiki")),
-        Job("extract_activations", ("a/b", "step4", "wiki")),
-        Job("extract_activations", ("small", "main", "other")),
-        Job("extract_activations", ("new", "main", "wiki")),
-        Job("score_task", ("new", "main", "STS12")),
+        Bundle("run_model", "a/b", "step3", "0"),
+        Bundle("run_model", "a/b", "step4", "0"),
+        Bundle("run_model", "small", "main", "1"),
+        Bundle("run_model", "new", "main", "0"),
+        Bundle("score_tasks", "new", "main", "0"),
         Job("make_corpus", ("other",)),
     ]
     table = estimate(jobs, past)
-    same = row(table, "extract_activations", "a/b")
+    same = row(table, "run_model", "a/b")
     assert (same["jobs"], same["by"]) == (2, "same model and data")
     # The mean of the two earlier ones, 1.5 hours each, both on a GPU.
     assert same["wall_hours"] == same["gpu_hours"] == pytest.approx(3)
-    small = row(table, "extract_activations", "small")
+    small = row(table, "run_model", "small")
     assert (small["by"], small["wall_hours"]) == ("same model", pytest.approx(0.1))
-    new = row(table, "extract_activations", "new")
+    new = row(table, "run_model", "new")
     assert new["by"] == "other models, same data"
     assert new["wall_hours"] == pytest.approx((1 + 2 + 0.1) / 3)
-    never = row(table, "score_task", "new")
+    never = row(table, "score_tasks", "new")
     assert (never["by"], never["unknown"], never["wall_hours"]) == ("nothing", 1, 0)
     assert row(table, "make_corpus")["by"] == "earlier runs"
     total = row(table, "all")
@@ -143,7 +140,7 @@ def test_nothing_pending_is_an_empty_estimate(results: Path) -> None:
 def test_a_plan_of_a_config_with_its_own_results_folder_goes_by_its_costs(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({**SCORES_ONLY, "results": "out/own"}))
-    benchmark(tmp_path / "out" / "own", "embed_task/p/step1/STS12", 3600, 3600)
+    benchmark(tmp_path / "out" / "own", "run_model/p/step1/0", 3600, 3600)
     subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "plan_run.py"), "--output", "plan.csv",
          "--config", "own.yaml"],
@@ -151,11 +148,11 @@ def test_a_plan_of_a_config_with_its_own_results_folder_goes_by_its_costs(tmp_pa
         env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
     )  # fmt: skip
     table = pd.read_csv(tmp_path / "plan.csv", keep_default_na=False)
-    embed = row(table, "embed_task", "p")
-    # Three checkpoints on two tasks.
-    assert (embed["jobs"], embed["unknown"], float(embed["wall_hours"])) == (6, 0, 6)
-    assert embed["by"] == "same model, same model and data"
-    assert row(table, "score_task", "p")["jobs"] == 6
+    embed = row(table, "run_model", "p")
+    # Three checkpoints, each with its two tasks at once.
+    assert (embed["jobs"], embed["unknown"], float(embed["wall_hours"])) == (3, 0, 3)
+    assert embed["by"] == "same model and data"
+    assert row(table, "score_tasks", "p")["jobs"] == 3
     assert row(table, "compare_weights")["jobs"] == 1
 
 
@@ -256,8 +253,9 @@ def dry_run(config: dict[str, Any], folder: Path) -> tuple[dict[str, int], float
 @pytest.mark.slow
 def test_a_plan_of_the_sweep_takes_at_most_a_minute(tmp_path: Path) -> None:
     counts, seconds = dry_run(yaml.safe_load(SWEEP.read_text()), tmp_path)
-    assert counts["extract_activations"] == counts["compute_metrics"] == 154
-    assert counts["score_task"] == 154 * 32
+    assert counts["run_model"] == counts["compute_metrics"] == 154
+    assert counts["score_tasks"] == 154
+    assert counts["total"] <= 1500
     assert seconds < 60
 
 

@@ -160,7 +160,7 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
         pytest.param(
             changed(models__second__revisions=["step0", "step1", "step2"]),
             # The study of both models takes the last checkpoint, which is the new one.
-            {"extract_activations": 1, "compute_metrics": 1, "embed_task": 1, "score_task": 1,
+            {"run_model": 1, "compute_metrics": 1, "score_tasks": 1,
              "associate_metrics": 1, "draw_study": 2, "find_best_layers": 1, "compare_weights": 1},
             id="a checkpoint",
         ),
@@ -169,13 +169,13 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
                 models__third={"source": {"folder": "models/step2"}},
                 studies__both__models=["first", "second", "third"],
             ),
-            {"extract_activations": 1, "compute_metrics": 1, "embed_task": 1, "score_task": 1,
+            {"run_model": 1, "compute_metrics": 1, "score_tasks": 1,
              "associate_metrics": 1, "draw_study": 1, "find_best_layers": 1},
             id="a model",
         ),
         pytest.param(
             changed(tasks=["LeeNewsSimilarity", "PangLeePolarity"]),
-            {"list_task_texts": 1, "embed_task": 2, "score_task": 2, "associate_metrics": 1,
+            {"list_task_texts": 1, "run_model": 2, "score_tasks": 2, "associate_metrics": 1,
              "draw_study": 1, "find_best_layers": 1},
             id="a task",
         ),
@@ -186,7 +186,7 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
         ),
         pytest.param(
             changed(corpora__mine__views={"n": 3}),
-            {"make_views": 1, "extract_activations": 3, "compute_metrics": 3,
+            {"make_views": 1, "run_model": 3, "compute_metrics": 3,
              "associate_metrics": 1, "draw_study": 2, "compare_weights": 1},
             id="a view",
         ),
@@ -228,8 +228,8 @@ def test_without_snakemakes_records_nothing_stale_passes(project: Project) -> No
         project.write(changed(corpora__mine__sample={"n": 20}))
         jobs = project.jobs()
         assert jobs["make_corpus"] == 1
-        assert jobs["extract_activations"] == jobs["compute_metrics"] == 3
-        assert "embed_task" not in jobs
+        assert jobs["run_model"] == jobs["compute_metrics"] == 3
+        assert "score_tasks" not in jobs
     finally:
         shutil.rmtree(records)
         (project.folder / "kept").rename(records)
@@ -243,8 +243,8 @@ def test_jobs_that_snakemake_runs_are_those_that_are_planned(project: Project) -
     )  # fmt: skip
     assert "metrics.alphas" in planned.stdout or "alphas:" in planned.stdout
     table = pd.read_csv(project.folder / "plan.csv")
-    by_stage = table[table["stage"] != "all"].groupby("stage")["jobs"].sum().to_dict()
-    assert by_stage == project.jobs()
+    by_rule = table[table["rule"] != "all"].groupby("rule")["jobs"].sum().to_dict()
+    assert by_rule == project.jobs()
 
 
 def test_a_wrong_config_is_one_line(project: Project) -> None:

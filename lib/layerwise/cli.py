@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from layerwise.errors import LayerwiseError, printable
-from layerwise.files import DISK_REMEDY, disk_fault, memory_fault
+from layerwise.files import DISK_REMEDY, disk_fault, memory_fault, replacing
 
 if TYPE_CHECKING:
     from layerwise.association.order import Order
     from layerwise.config import Config
     from layerwise.config.models import Model
+    from layerwise.workflow.plan import Plan
     from layerwise.workflow.stamps import Stamp
+    from layerwise.workflow.targets import Job
 
 log = logging.getLogger("layerwise")
 
@@ -38,28 +42,39 @@ os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 @dataclass(frozen=True)
 class Run:
-    """One job of a stage, as the stage's script sees it.
+    """One job of a stage, as a script sees it."""
 
-    Attributes
-    ----------
-    config : Config
-    names : dict
-        What the job is about: ``model``, ``revision``, ``corpus``, …
-    inputs : dict
-        The files of other jobs that it reads, by role.
-    files : dict
-        The files that it writes, by role.
-    stamp : Stamp
-        Goes into those files.
-    threads : int
-    """
-
-    config: Config
-    names: dict[str, str]
-    inputs: dict[str, list[Path]]
-    files: dict[str, Path]
-    stamp: Stamp
+    plan: Plan
+    job: Job
     threads: int
+
+    @property
+    def config(self) -> Config:
+        return self.plan.config
+
+    @property
+    def names(self) -> dict[str, str]:
+        """What the job is about: ``model``, ``revision``, ``corpus``, …"""
+        from layerwise.workflow.stages import STAGES
+
+        return dict(zip(STAGES[self.job.stage].names, self.job.names, strict=True))
+
+    @property
+    def inputs(self) -> dict[str, list[Path]]:
+        """The files of other jobs that it reads, by role."""
+        return {
+            role: [Path(p) for p in paths] for role, paths in self.plan.inputs(self.job).items()
+        }
+
+    @property
+    def files(self) -> dict[str, Path]:
+        """The files that it writes, by role."""
+        return {role: Path(path) for role, path in self.plan.paths(self.job).items()}
+
+    @cached_property
+    def stamp(self) -> Stamp:
+        """Goes into those files."""
+        return self.plan.stamp(self.job)
 
     def input(self, role: str) -> Path:
         """The one file of a role."""
@@ -126,47 +141,134 @@ def run_job(stage: str, main: Callable[[Run], None], description: str | None) ->
         What ``--help`` says.
     """
     from layerwise.workflow.stages import STAGES
+    from layerwise.workflow.targets import Job
 
+    names = STAGES[stage].names
+    options = _of_a_plan(description)
+    for name in names:
+        options.add_argument(f"--{name}", required=True, help=f"name of the {name} in the config")
+
+    def start(given: argparse.Namespace) -> None:
+        plan = _open(given)
+        plan.check({name: getattr(given, name) for name in names})
+        job = Job(stage, tuple(getattr(given, name) for name in names))
+        _check_key(plan.key(job), given.key)
+        main(Run(plan, job, given.threads))
+
+    run(start, options.parse_args())
+
+
+def run_bundle(rule: str, main: Callable[[list[Run]], None], description: str | None) -> None:
+    """Run the jobs of a model at its checkpoints that a rule does together.
+
+    Of those that are due; or of one corpus or task, due or not.
+
+    Parameters
+    ----------
+    rule : str
+        The `rule` of one or more stages.
+    main : function of a list of `Run`
+    description : str
+        What ``--help`` says.
+    """
+    from layerwise.workflow.plan import Bundle
+    from layerwise.workflow.stages import STAGES
+
+    options = _of_a_plan(description)
+    options.add_argument("--model", required=True, help="name of the model in the config")
+    options.add_argument("--revision", help="checkpoint (default: the model's last one)")
+    kinds = {stage.names[-1] for stage in STAGES.values() if stage.rule == rule}
+    for kind in sorted(kinds):
+        options.add_argument(f"--{kind}", help=f"this {kind} alone, whether it is due or not")
+    options.add_argument("--part", help="a job of the workflow's: all that it does together")
+
+    def start(given: argparse.Namespace) -> None:
+        plan = _open(given)
+        plan.check({"model": given.model})
+        revision = given.revision or plan.config.models[given.model].revisions[-1]
+        about = {"model": given.model, "revision": revision}
+        asked = {kind: name for kind in kinds if (name := getattr(given, kind))}
+        plan.check(about | asked)
+        if given.part is not None:
+            bundle = Bundle(rule, given.model, revision, given.part)
+            _check_key(plan.bundle_key(bundle), given.key)
+            jobs = [job for job in plan.members(bundle) if plan.needed(job)]
+        else:
+            stages = [s for s in STAGES.values() if s.rule == rule]
+            jobs = [
+                job for stage in stages for job in plan.jobs_of(stage.name)
+                if job.names[:2] == (given.model, revision)
+                and (asked.get(stage.names[-1]) == job.names[2] if asked else plan.needed(job))
+            ]  # fmt: skip
+        if not jobs:
+            log.info("Nothing to be done of %s at %s", given.model, revision)
+        else:
+            main([Run(plan, job, given.threads) for job in jobs])
+        if given.part is not None:
+            marker = Path(plan.marker(bundle))
+            files = [Path(p) for job in jobs for p in plan.paths(job).values()]
+            made = {str(f): f.stat().st_size for f in files if f.is_file()}
+            with replacing(marker) as partial:
+                document = {"made": made, "gpu": "cuda" in _devices(files)}
+                partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+    run(start, options.parse_args())
+
+
+def _devices(files: Iterable[Path]) -> set[str]:
+    """The kinds of devices that HDF5 files say they were computed on."""
+    import h5py
+
+    found = set()
+    for path in files:
+        if path.suffix == ".h5" and path.is_file():
+            with h5py.File(path, "r") as file:
+                found.add(str(file.attrs.get("device", "")).split(":")[0])
+    return found
+
+
+def each(runs: Iterable[Run], do: Callable[[Run], None]) -> None:
+    """Do several jobs one after the other; one that fails does not stop the others.
+
+    Raises
+    ------
+    LayerwiseError
+        At the end, if any failed: the first sentence.
+    """
+    runs = list(runs)
+    failed: list[str] = []
+    for one in runs:
+        try:
+            do(one)
+        except LayerwiseError as error:
+            log.error("%s: %s", " ".join(one.job.names), error)
+            failed.append(str(error))
+    if failed:
+        more = f" ({len(failed)} of {len(runs)} jobs failed)" if len(runs) > 1 else ""
+        raise LayerwiseError(f"{failed[0]}{more}")
+
+
+def _of_a_plan(description: str | None) -> argparse.ArgumentParser:
     options = parser(description)
     options.add_argument(
         "--config", type=Path, default=Path("config.yaml"), help="the config (default config.yaml)"
     )
-    for name in STAGES[stage].names:
-        optional = name == "revision"
-        options.add_argument(
-            f"--{name}", required=not optional,
-            help="checkpoint (default: the model's last one)" if optional
-            else f"name of the {name} in the config",
-        )  # fmt: skip
     options.add_argument("--key", help="refuse to run if the job's key is another one by now")
-    run(lambda given: main(_job(stage, given)), options.parse_args())
+    return options
 
 
-def _job(stage: str, given: argparse.Namespace) -> Run:
+def _open(given: argparse.Namespace) -> Plan:
     from layerwise.workflow.plan import Plan
-    from layerwise.workflow.stages import STAGES
-    from layerwise.workflow.targets import Job
 
-    plan = Plan.open(given.config)
-    names = {name: getattr(given, name) for name in STAGES[stage].names}
-    if "revision" in names and names["revision"] is None:
-        plan.check({"model": names["model"]})
-        names["revision"] = plan.config.models[names["model"]].revisions[-1]
-    plan.check(names)
-    job = Job(stage, tuple(names.values()))
-    if given.key and plan.key(job) != given.key:
+    return Plan.open(given.config)
+
+
+def _check_key(key: str, planned: str | None) -> None:
+    if planned and key != planned:
         raise LayerwiseError(
-            f"What {stage} reads has changed since this run was planned (the config, the code, or "
+            "What this job reads has changed since the run was planned (the config, the code, or "
             "a model or text from outside); start the run again."
         )
-    return Run(
-        config=plan.config,
-        names=names,
-        inputs={role: [Path(p) for p in paths] for role, paths in plan.inputs(job).items()},
-        files={role: Path(path) for role, path in plan.paths(job).items()},
-        stamp=plan.stamp(job),
-        threads=given.threads,
-    )
 
 
 def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespace) -> None:

@@ -31,9 +31,7 @@ def printable(text: str) -> str:
     """Text in one line, whose control characters and the like are written out (``\\x1b``)."""
     if text.isprintable():
         return text
-    return "".join(
-        c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text
-    )
+    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
 
 
 def closest(name: str, known: Iterable[str]) -> str:

@@ -3,7 +3,7 @@
 
 rule associate_metrics:
     input:
-        unpack(inputs("associate_metrics")),
+        inputs("associate_metrics"),
     output:
         **outputs("associate_metrics"),
     log:
@@ -26,7 +26,7 @@ rule associate_metrics:
 
 rule compare_choices:
     input:
-        unpack(inputs("compare_choices")),
+        inputs("compare_choices"),
     output:
         **outputs(
             "compare_choices",
@@ -57,7 +57,7 @@ rule compare_choices:
 
 rule import_published:
     input:
-        unpack(inputs("import_published")),
+        inputs("import_published"),
     output:
         **outputs("import_published"),
     log:
@@ -80,7 +80,7 @@ rule import_published:
 
 rule find_best_layers:
     input:
-        unpack(inputs("find_best_layers")),
+        inputs("find_best_layers"),
     output:
         **outputs("find_best_layers"),
     log:

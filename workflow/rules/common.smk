@@ -29,8 +29,9 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 from layerwise.errors import LayerwiseError
-from layerwise.paths import encode
+from layerwise.paths import decode, encode
 from layerwise.workflow import targets
+from layerwise.workflow.plan import Bundle
 from layerwise.workflow.run import MARK, Start
 from layerwise.workflow.stages import STAGES
 
@@ -56,6 +57,8 @@ config["first_page"] = [
     for job in targets.targets(CONFIG)
     if job.stage == "find_best_layers"
 ]
+# Stages with a rule of their own; the others' jobs come in bundles.
+RULES = {name for name, stage in STAGES.items() if not stage.rule}
 MADE = STAGES["make_tasks"].more_files(CONFIG)
 ON_GPU = CONFIG.extract.device != "cpu"
 
@@ -75,6 +78,7 @@ wildcard_constraints:
     task=r"[^/]+",
     study=r"[^/]+",
     published=r"[^/]+",
+    part=r"[0-9]+",
 
 
 def job_of(stage, wildcards):
@@ -82,11 +86,38 @@ def job_of(stage, wildcards):
 
 
 def inputs(stage, **names):
-    """What a job reads, if it is due."""
+    """What a job waits for, if it is due."""
 
     def of(wildcards):
         job = job_of(stage, names or wildcards)
-        return {**PLAN.inputs(job), "mark": str(MARK)} if PLAN.due(job) else {}
+        return [*PLAN.waits_for([job]), str(MARK)] if PLAN.needed(job) else []
+
+    return of
+
+
+def bundle_of(rule, wildcards):
+    return Bundle(rule, *(decode(wildcards[n]) for n in ("model", "revision", "part")))
+
+
+def bundle_inputs(rule):
+    """What a bundle waits for, if any of its jobs is due."""
+
+    def of(wildcards):
+        jobs = list(filter(PLAN.needed, PLAN.members(bundle_of(rule, wildcards))))
+        return [*PLAN.waits_for(jobs), str(MARK)] if jobs else []
+
+    return of
+
+
+def bundle_command(rule):
+    def of(wildcards):
+        bundle = bundle_of(rule, wildcards)
+        about = [
+            part
+            for name in ("model", "revision", "part")
+            for part in (f"--{name}", getattr(bundle, name))
+        ]
+        return [*program(rule), *about, "--key", PLAN.bundle_key(bundle)]
 
     return of
 
@@ -105,9 +136,14 @@ def output(stage, role):
 
 def record(kind, stage):
     """A stage's log or benchmark file as a pattern."""
-    names = "".join(f"/{{{name}}}" for name in STAGES[stage].names)
-    suffix = {"logs": "log", "benchmarks": "tsv"}[kind]
+    names = STAGES[stage].names if stage in RULES else ("model", "revision", "part")
+    names = "".join(f"/{{{name}}}" for name in names)
+    suffix = {"logs": "log", "benchmarks": "tsv", "jobs": "json"}[kind]
     return f"{RESULTS}/{kind}/{stage}{names}.{suffix}"
+
+
+def program(rule):
+    return ["python", f"{SCRIPTS}/{rule}.py", "--config", str(START.snapshot)]
 
 
 def command(stage, **names):
@@ -117,16 +153,7 @@ def command(stage, **names):
         job = job_of(stage, names or wildcards)
         about = zip(STAGES[stage].names, job.names)
         given = [part for name, value in about for part in (f"--{name}", value)]
-        script = f"{SCRIPTS}/{stage}.py"
-        return [
-            "python",
-            script,
-            "--config",
-            str(START.snapshot),
-            *given,
-            "--key",
-            PLAN.key(job),
-        ]
+        return [*program(stage), *given, "--key", PLAN.key(job)]
 
     return of
 

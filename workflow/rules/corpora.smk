@@ -24,7 +24,7 @@ rule unpack_wikipedia:
 
 rule make_corpus:
     input:
-        unpack(inputs("make_corpus")),
+        inputs("make_corpus"),
     output:
         **outputs("make_corpus"),
     log:
@@ -47,7 +47,7 @@ rule make_corpus:
 
 rule make_views:
     input:
-        unpack(inputs("make_views")),
+        inputs("make_views"),
     output:
         **outputs("make_views"),
     log:

@@ -1,15 +1,16 @@
-# One forward pass per prompt and view; every layer of one model at one checkpoint in one file.
+# A model at a checkpoint loaded once, for all corpora and tasks: one forward pass per prompt, view and
+# text; every layer in one file a corpus and one a task.
 
 
-rule extract_activations:
+rule run_model:
     input:
-        unpack(inputs("extract_activations")),
+        bundle_inputs("run_model"),
     output:
-        **outputs("extract_activations"),
+        record("jobs", "run_model"),
     log:
-        record("logs", "extract_activations"),
+        record("logs", "run_model"),
     benchmark:
-        record("benchmarks", "extract_activations")
+        record("benchmarks", "run_model")
     # Long jobs first, so that the short ones fill the gaps.
     priority: 5
     conda:
@@ -17,19 +18,19 @@ rule extract_activations:
     threads: CONFIG.extract.threads
     resources:
         mem_mb=grows(8000),
-        runtime=grows(120),
+        runtime=grows(240),
         gpu=int(ON_GPU),
     params:
-        command=command("extract_activations"),
+        command=bundle_command("run_model"),
     message:
-        "Extracting {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
+        "Running {wildcards.model} from {wildcards.revision} on"
     shell:
         RUN
 
 
 rule compare_weights:
     input:
-        unpack(inputs("compare_weights")),
+        inputs("compare_weights"),
     output:
         **outputs(
             "compare_weights",

@@ -3,7 +3,7 @@
 
 rule draw_study:
     input:
-        unpack(inputs("draw_study")),
+        inputs("draw_study"),
     output:
         **outputs(
             "draw_study",

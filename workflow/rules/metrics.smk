@@ -1,11 +1,11 @@
-# From activations to the tidy table of metrics, all layers of a file at once, on CPU.
+# From activations to tidy tables of metrics, all layers of a file at once, on CPU.
 
 
 rule compute_metrics:
     input:
-        unpack(inputs("compute_metrics")),
+        bundle_inputs("compute_metrics"),
     output:
-        **outputs("compute_metrics"),
+        record("jobs", "compute_metrics"),
     log:
         record("logs", "compute_metrics"),
     benchmark:
@@ -15,10 +15,10 @@ rule compute_metrics:
     threads: 1
     resources:
         mem_mb=grows(4000),
-        runtime=grows(30),
+        runtime=grows(60),
     params:
-        command=command("compute_metrics"),
+        command=bundle_command("compute_metrics"),
     message:
-        "Metrics of {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
+        "Metrics of {wildcards.model} from {wildcards.revision} on"
     shell:
         RUN

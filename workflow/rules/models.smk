@@ -7,7 +7,7 @@ for NANO in CONFIG.nano:
         name:
             f"train_{encode(NANO).replace('-', '_').replace('.', '_').replace('%', '_')}"
         input:
-            unpack(inputs("train_nano", model=NANO)),
+            inputs("train_nano", model=NANO),
         output:
             **nano_outputs(NANO),
         log:

@@ -1,9 +1,9 @@
-# Every text of a task encoded once for all layers (GPU), then mteb's evaluators (CPU).
+# The texts of each task, and mteb's evaluators on their embeddings (CPU).
 
 
 rule make_tasks:
     input:
-        unpack(inputs("make_tasks")),
+        inputs("make_tasks"),
     output:
         **outputs("make_tasks"),
         **{task: f"{RESULTS}/{path}" for task, path in MADE.items()},
@@ -27,7 +27,7 @@ rule make_tasks:
 
 rule list_task_texts:
     input:
-        unpack(inputs("list_task_texts")),
+        inputs("list_task_texts"),
     output:
         **outputs("list_task_texts"),
     log:
@@ -48,48 +48,24 @@ rule list_task_texts:
         RUN
 
 
-rule embed_task:
+rule score_tasks:
     input:
-        unpack(inputs("embed_task")),
+        bundle_inputs("score_tasks"),
     output:
-        **outputs("embed_task"),
+        record("jobs", "score_tasks"),
     log:
-        record("logs", "embed_task"),
+        record("logs", "score_tasks"),
     benchmark:
-        record("benchmarks", "embed_task")
-    conda:
-        ENVIRONMENT
-    threads: CONFIG.extract.threads
-    resources:
-        mem_mb=grows(8000),
-        runtime=grows(120),
-        gpu=int(ON_GPU),
-    params:
-        command=command("embed_task"),
-    message:
-        "Embedding {wildcards.task} with {wildcards.model} at {wildcards.revision}"
-    shell:
-        RUN
-
-
-rule score_task:
-    input:
-        unpack(inputs("score_task")),
-    output:
-        **outputs("score_task"),
-    log:
-        record("logs", "score_task"),
-    benchmark:
-        record("benchmarks", "score_task")
+        record("benchmarks", "score_tasks")
     conda:
         ENVIRONMENT
     threads: CONFIG.scoring.threads
     resources:
         mem_mb=grows(6000),
-        runtime=grows(120),
+        runtime=grows(240),
     params:
-        command=command("score_task"),
+        command=bundle_command("score_tasks"),
     message:
-        "Scoring {wildcards.model} at {wildcards.revision} on {wildcards.task}"
+        "Scoring {wildcards.model} from {wildcards.revision} on"
     shell:
         RUN

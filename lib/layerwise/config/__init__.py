@@ -16,6 +16,7 @@ from layerwise.config.association import AssociationSettings
 from layerwise.config.base import Distinct, Name, Section, parse
 from layerwise.config.corpora import CorpusSettings
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.jobs import JobsSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.models import Model, Nano
 from layerwise.config.published import Published
@@ -73,6 +74,9 @@ class Config(Section):
     association: AssociationSettings = Field(
         AssociationSettings(),
         description="How metrics are associated with task scores over layers.",
+    )
+    jobs: JobsSettings = Field(
+        JobsSettings(), description="How much work a job takes, and what is kept of it."
     )
     studies: dict[Name, Study] = Field(
         min_length=1,

@@ -176,9 +176,9 @@ def _sections(config: Config, name: str) -> None:
 
 def _known(config: Config, study: Study) -> Known:
     """What the config offers a study, per dimension."""
-    if study.published:
-        return Known()
     own_texts = own_texts_of(config)
+    if study.published:
+        return Known(own_texts=own_texts)
     models = study.models or tuple(config.models)
     readings = [config.scoring_of(m) for m in models]
     poolings = [

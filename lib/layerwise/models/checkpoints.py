@@ -26,22 +26,21 @@ class Checkpoint:
 
 
 def checkpoint_of(path: Path) -> Checkpoint:
-    """What a file of activations or embeddings says of the weights it was made with.
+    """What a table of metrics or scores says of the weights it was made with.
 
     Raises
     ------
     LayerwiseError
         If it is not such a file.
     """
-    import h5py
+    from layerwise import tables
 
+    facts = tables.facts(path)
     try:
-        with h5py.File(path) as file:
-            attributes = dict(file.attrs)
         return Checkpoint(
-            *(str(attributes[k]) for k in ("model", "revision", "dtype", "weights_sha256"))
+            *(facts[name] for name in ("model", "revision", "dtype", "weights_sha256"))
         )
-    except (OSError, KeyError) as error:
+    except KeyError as error:
         raise LayerwiseError(
             f"{path} does not say which weights it was made with ({error}); delete it and run "
             "snakemake again."

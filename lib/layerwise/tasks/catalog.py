@@ -95,6 +95,8 @@ def load(task: Any) -> Any:
     try:
         with own_cache(task):
             task.load_data()
+            if task.metadata.type == "Reranking":
+                _add_candidates(task)
     except MemoryError:
         raise
     except Exception as error:  # damaged files fail in any of the libraries that read them
@@ -102,6 +104,25 @@ def load(task: Any) -> Any:
             f"The data of {task.metadata.name} could not be loaded from {_what_to_do(task, error)}"
         ) from error
     return task
+
+
+def _add_candidates(task: Any) -> None:
+    """Load the candidates of a reranking task where mteb has left them out.
+
+    Offline, `datasets` cannot list a cached data set's configurations, and mteb takes what is not
+    listed for absent: it would rank all documents, in silence.
+    """
+    import datasets
+
+    source = task.metadata.dataset
+    for splits in task.dataset.values():
+        for split, data in splits.items():
+            if data["top_ranked"] is None:
+                rows = datasets.load_dataset(
+                    source["path"], "top_ranked", split=split, revision=source.get("revision")
+                )
+                pairs = zip(rows["query-id"], rows["corpus-ids"], strict=True)
+                data["top_ranked"] = {str(query): list(map(str, ids)) for query, ids in pairs}
 
 
 def data_identity(task: Any) -> str:

@@ -112,6 +112,29 @@ def create(
         yield file
 
 
+def copy_known(file: h5py.File, keys: Sequence[str], seen: Mapping[str, Path]) -> None:
+    """Copy the embeddings of texts that other files of the same model and readings hold.
+
+    Parameters
+    ----------
+    file : as `create` yields it, of these keys
+    seen : mapping from a text's key to the file that holds it
+    """
+    by_file: dict[Path, list[int]] = {}
+    for place, key in enumerate(keys):
+        if key in seen:
+            by_file.setdefault(seen[key], []).append(place)
+    for path, places in by_file.items():
+        with h5py.File(path, "r") as other:
+            row = {key: place for place, key in enumerate(other["text"].asstr()[:])}
+            # HDF5 reads rows in their own order.
+            pairs = sorted((row[keys[place]], place) for place in places)
+            for layer in range(other["embedding"].shape[1]):
+                values = other["embedding"][:, layer, [a for a, _ in pairs]]
+                order = np.argsort([b for _, b in pairs])
+                file["embedding"][:, layer, [pairs[k][1] for k in order]] = values[:, order]
+
+
 class Embeddings:
     """Read an embeddings file, one layer at a time.
 

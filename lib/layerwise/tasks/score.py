@@ -150,7 +150,9 @@ class Worker:
 def _why_none(embeddings: npt.NDArray[Any]) -> str:
     if np.ptp(embeddings, axis=0).max(initial=0) == 0:
         return "its embeddings are all alike; choose another pooling or choice of tokens."
-    return "its embeddings differ, so the task's own labels or scores must be all alike; mend them."
+    return (
+        "its embeddings differ, so the task's own labels or scores must be all alike; mend them."
+    )
 
 
 def normalized(embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -205,6 +207,10 @@ def score_task(
     with Embeddings(embeddings, model=model, revision=revision, task=task) as file:
         units = [(reading, layer) for layer in range(file.n_layers) for reading in file.readings]
         about = {"model": file.model, "revision": file.revision}
+        made_with = {
+            name: str(file.attributes[name])
+            for name in ("dtype", "weights_sha256") if name in file.attributes
+        }  # fmt: skip
         last = max(file.n_layers - 1, 1)
         n_texts = len(file.keys)
     start = partial(Worker, embeddings, task, layers, folders, settings)
@@ -221,7 +227,7 @@ def score_task(
     for reading, layer in units:
         own = {**about, **reading._asdict(), "layer": layer, "depth": layer / last}
         rows += results.rows(documents[reading, layer], own, settings)
-    facts |= {"task": task, **about, "settings": settings.plain()}
+    facts |= {"task": task, **about, **made_with, "settings": settings.plain()}
     table = pa.Table.from_pylist(rows, schema=results.schema())
     tables.write(output, table, kind=SCORES, **facts)
 

@@ -7,39 +7,51 @@ job made. Nothing else is needed.
 
 from __future__ import annotations
 
-import logging
+import json
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import h5py
 import pandas as pd
 
 from layerwise.errors import LayerwiseError
 from layerwise.paths import decode
+from layerwise.workflow.plan import Bundle
 from layerwise.workflow.stages import MARKER, STAGES
 from layerwise.workflow.targets import Job
 
-log = logging.getLogger(__name__)
-
+BUNDLED = {stage.rule for stage in STAGES.values() if stage.rule}
 COSTS = ("wall_s", "cpu_s", "gpu_s", "bytes")
 TABLE = (
-    "stage", "model", "jobs", "wall_hours", "cpu_hours", "gpu_hours", "longest_minutes",
+    "rule", "model", "jobs", "wall_hours", "cpu_hours", "gpu_hours", "longest_minutes",
     "peak_memory_gb", "gigabytes",
 )  # fmt: skip
 
 
 class Place(NamedTuple):
-    """What tells the cost of one job from another's."""
+    """What tells the cost of one of Snakemake's jobs from another's.
 
-    stage: str
+    Attributes
+    ----------
+    rule : str
+    model : str
+        Empty where the job belongs to none.
+    item : str
+        All of its names.
+    last : str
+        The last of them: the corpus, task or study, or which part of a model's it does.
+    """
+
+    rule: str
     model: str
     item: str
     last: str
 
     @classmethod
-    def of(cls, job: Job) -> Place:
-        """Of a job: its model (or ''), its names together, and the last of them."""
+    def of(cls, job: Job | Bundle) -> Place:
+        """Of one of Snakemake's jobs."""
+        if isinstance(job, Bundle):
+            return cls(job.rule, job.model, "/".join(job[1:]), job.part)
         about = dict(zip(STAGES[job.stage].names, job.names, strict=True))
         last = job.names[-1] if job.names else ""
         return cls(job.stage, about.get("model", ""), "/".join(job.names), last)
@@ -51,9 +63,9 @@ def past_jobs(results: Path) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        A row a benchmark file: ``stage, model, item, last, wall_s, cpu_s, gpu_s`` (wall time on
+        A row a benchmark file: ``rule, model, item, last, wall_s, cpu_s, gpu_s`` (wall time on
         a GPU; 0 where the job found none), ``peak_mb`` (largest resident memory; NaN for jobs too
-        short to be measured) and ``bytes`` of its files (NaN for stages that we do not know).
+        short to be measured) and ``bytes`` of its files .
 
     Raises
     ------
@@ -67,10 +79,15 @@ def past_jobs(results: Path) -> pd.DataFrame:
 
 
 def _past_job(results: Path, folder: Path, path: Path) -> tuple[object, ...] | None:
-    stage, *names = path.relative_to(folder).with_suffix("").parts
-    if stage not in STAGES or len(names) != len(STAGES[stage].names):
+    rule, *parts = path.relative_to(folder).with_suffix("").parts
+    names = tuple(map(decode, parts))
+    job: Job | Bundle
+    if rule in BUNDLED and len(names) == 3:
+        job = Bundle(rule, *names)
+    elif rule in STAGES and len(names) == len(STAGES[rule].names):
+        job = Job(rule, names)
+    else:
         return None
-    job = Job(stage, tuple(map(decode, names)))
     try:
         measured = pd.read_csv(path, sep="\t", na_values=["-", "NA"]).iloc[-1]
         wall, cpu, peak = (float(measured[c]) for c in ("s", "cpu_time", "max_rss"))
@@ -78,22 +95,21 @@ def _past_job(results: Path, folder: Path, path: Path) -> tuple[object, ...] | N
         raise LayerwiseError(
             f"{path} is no benchmark file of Snakemake ({error}); delete it."
         ) from error
-    files = _files(results, stage, names)
-    gpu = wall if STAGES[stage].gpu and _on_gpu(files[0]) else 0.0
-    size = float(sum(file.stat().st_size for file in files if file.is_file()))
-    return (*Place.of(job), wall, cpu if cpu == cpu else wall, gpu, peak, size)
+    if isinstance(job, Bundle):
+        size, gpu = _made(results / "jobs" / path.relative_to(folder).with_suffix(".json"))
+    else:
+        files = _files(results, rule, parts)
+        size, gpu = float(sum(f.stat().st_size for f in files if f.is_file())), False
+    return (*Place.of(job), wall, cpu if cpu == cpu else wall, wall if gpu else 0.0, peak, size)
 
 
-def _on_gpu(made: Path) -> bool:
-    """Whether the file that a job made says that it was computed on a GPU."""
-    if not made.is_file():
-        return False
+def _made(marker: Path) -> tuple[float, bool]:
+    """Bytes that a bundle has made, and whether on a GPU, as its marker says."""
     try:
-        with h5py.File(made, "r") as file:
-            return str(file.attrs.get("device", "")).startswith("cuda")
-    except OSError:
-        log.warning("%s cannot be read; its job counts as one without a GPU", made)
-        return False
+        document = json.loads(marker.read_text(encoding="utf-8"))
+        return float(sum(document["made"].values())), bool(document["gpu"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return 0.0, False  # killed, or still at work
 
 
 def _files(results: Path, stage: str, names: Sequence[str]) -> list[Path]:
@@ -103,9 +119,9 @@ def _files(results: Path, stage: str, names: Sequence[str]) -> list[Path]:
     for pattern in STAGES[stage].files.values():
         path = results / pattern.format(**own)
         found.append(path)
-        # A stamp stands for its folder, a table of scores has a folder beside it.
-        folder = path.parent if path.name == MARKER and names else path.with_suffix("")
-        found += [f for f in folder.rglob("*") if f not in found] if folder.is_dir() else []
+        # A stamp stands for its folder.
+        folder = path.parent if path.name == MARKER and names else None
+        found += [f for f in folder.rglob("*") if f not in found] if folder else []
     return list(dict.fromkeys(found))
 
 
@@ -122,7 +138,7 @@ def account(past: pd.DataFrame) -> pd.DataFrame:
         Columns `TABLE`; hours summed over jobs, memory and minutes of the largest one, gigabytes
         of 10^9 bytes. The last row has the stage ``all``.
     """
-    grouped = past.groupby(["stage", "model"], sort=True)
+    grouped = past.groupby(["rule", "model"], sort=True)
     rows = [(*key, *_summary(group)) for key, group in grouped]
     if len(past):
         rows.append(("all", "", *_summary(past)))
@@ -141,7 +157,7 @@ def _summary(group: pd.DataFrame) -> tuple[float, ...]:
     )
 
 
-def estimate(pending: Iterable[Job], past: pd.DataFrame) -> pd.DataFrame:
+def estimate(pending: Iterable[Job | Bundle], past: pd.DataFrame) -> pd.DataFrame:
     """What pending jobs will cost, going by the nearest earlier ones.
 
     A job costs what the mean of the earlier jobs of its stage, model and corpus or task did; if
@@ -156,10 +172,10 @@ def estimate(pending: Iterable[Job], past: pd.DataFrame) -> pd.DataFrame:
         jobs whose stage was never run, not in the sums); a total at the end.
     """
     levels: Sequence[tuple[str, tuple[str, ...]]] = (
-        ("same model and data", ("stage", "model", "last")),
-        ("same model", ("stage", "model")),
-        ("other models, same data", ("stage", "last")),
-        ("other models", ("stage",)),
+        ("same model and data", ("rule", "model", "last")),
+        ("same model", ("rule", "model")),
+        ("other models, same data", ("rule", "last")),
+        ("other models", ("rule",)),
     )
     known = [(name, keys, _means(past, keys)) for name, keys in levels]
     rows = []
@@ -185,7 +201,7 @@ def _means(past: pd.DataFrame, keys: Sequence[str]) -> dict[tuple[Hashable, ...]
 
 def _estimated(jobs: pd.DataFrame) -> pd.DataFrame:
     rows = []
-    for key, group in [*jobs.groupby(["stage", "model"], sort=True), (("all", ""), jobs)]:
+    for key, group in [*jobs.groupby(["rule", "model"], sort=True), (("all", ""), jobs)]:
         by = ", ".join(sorted(set(group["by"])))
         unknown = int((group["by"] == "nothing").sum())
         rows.append((*key, *_summary(group), by if key[0] != "all" else "", unknown))

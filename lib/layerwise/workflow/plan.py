@@ -16,10 +16,10 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from layerwise.config import Config, read_config
 from layerwise.errors import LayerwiseError, closest
@@ -35,6 +35,18 @@ Code = Mapping[str, Mapping[str, str]]
 
 MISSING = "not there yet"
 UNSTAMPED = "does not say what it was made from"
+
+
+class Bundle(NamedTuple):
+    """Jobs of a model that one job of Snakemake's does, one after the other.
+
+    Its checkpoints are told by the first of them, its corpora and tasks by a number.
+    """
+
+    rule: str
+    model: str
+    revision: str
+    part: str
 
 
 class Plan:
@@ -54,7 +66,12 @@ class Plan:
         self._keys: dict[Job, str] = {}
         self._recipes: dict[Job, dict[str, Any]] = {}
         self._due: dict[Job, str | None] = {}
+        self._is_needed: dict[Job, bool] = {}
         self._outside: dict[tuple[Any, ...], Any] = {}
+
+    @cached_property
+    def _targets(self) -> frozenset[Job]:
+        return frozenset(targets.targets(self.config))
 
     # Files
 
@@ -146,13 +163,94 @@ class Plan:
                     f"{closest(name, known)}; add it there."
                 )
 
+    # Bundles
+
+    @cached_property
+    def wanted(self) -> dict[Job, list[Job]]:
+        """Every job that the studies want, and what is made of its files."""
+        found: dict[Job, list[Job]] = {job: [] for job in targets.targets(self.config)}
+        pending = list(found)
+        while pending:
+            job = pending.pop()
+            for earlier in self.before(job):
+                if earlier not in found:
+                    found[earlier] = []
+                    pending.append(earlier)
+                found[earlier].append(job)
+        return found
+
+    @cached_property
+    def _items(self) -> dict[str, int]:
+        names = [*self.config.corpora, *targets.all_tasks(self.config)]
+        return {name: place for place, name in enumerate(names)}
+
+    def jobs_of(self, stage: str) -> list[Job]:
+        """The jobs of a stage that the studies want."""
+        return [job for job in self.wanted if job.stage == stage]
+
+    def bundle(self, job: Job) -> Bundle | None:
+        """The bundle that a job belongs to; None if it is one of Snakemake's own."""
+        rule = self._stage(job).rule
+        if not rule:
+            return None
+        model, revision, item = job.names
+        revisions, size = self.config.models[model].revisions, self.config.jobs
+        first = revisions[revisions.index(revision) // size.checkpoints * size.checkpoints]
+        part = self._items[item] // size.items if size.items else 0
+        return Bundle(rule, model, first, str(part))
+
+    @cached_property
+    def _bundles(self) -> dict[Bundle, list[Job]]:
+        found: dict[Bundle, list[Job]] = defaultdict(list)
+        order = self._items
+        for job in sorted(
+            (j for j in self.wanted if self._stage(j).rule),
+            key=lambda j: (self.config.models[j.names[0]].revisions.index(j.names[1]),
+                           order[j.names[2]]),
+        ):  # fmt: skip
+            bundle = self.bundle(job)
+            if bundle is not None:
+                found[bundle].append(job)
+        return found
+
+    def members(self, bundle: Bundle) -> list[Job]:
+        """The jobs of a bundle, in the config's order."""
+        return self._bundles.get(bundle, [])
+
+    def runs(self, due: Iterable[Job]) -> list[Job | Bundle]:
+        """Snakemake's jobs that do some jobs, each once."""
+        return list(dict.fromkeys(self.bundle(job) or job for job in due))
+
+    def marker(self, bundle: Bundle) -> str:
+        """The file that says that a bundle was done; Snakemake knows it by that."""
+        names = "/".join(map(encode, bundle[1:]))
+        return f"{self.config.results}/jobs/{bundle.rule}/{names}.json"
+
+    def bundle_key(self, bundle: Bundle) -> str:
+        """Hash of the keys of a bundle's jobs."""
+        return _digest([self.key(job) for job in self.members(bundle)])
+
+    def waits_for(self, jobs: Iterable[Job]) -> list[str]:
+        """The files that have to be made before some jobs can run: bundles by their markers."""
+        jobs = list(jobs)
+        own = {self.bundle(job) for job in jobs}
+        found: dict[str, None] = {}
+        for job in jobs:
+            for needed in self._reads(job):
+                if self.needed(needed.job):
+                    bundle = self.bundle(needed.job)
+                    path = self.marker(bundle) if bundle else self.paths(needed.job)[needed.role]
+                    if bundle is None or bundle not in own:
+                        found[path] = None
+        return list(found)
+
     # Keys
 
     def key(self, job: Job) -> str:
         """Hash of all that the job's files depend on, 16 hexadecimal digits."""
         if job not in self._keys:
             stage = self._stage(job)
-            before = {i.job: self.key(i.job) for i in self._needed(job)}
+            before = {i.job: self.key(i.job) for i in self._reads(job)}
             self._keys[job] = _digest(
                 job.stage, self.code(job.stage), self._settings(job), self._hashes(job),
                 sorted(before.values()), list(stage.names),
@@ -171,7 +269,7 @@ class Plan:
             self._recipes[job] = {
                 "settings": self._settings(job),
                 "code": dict(self.code(job.stage)),
-                "inputs": {self.paths(i.job)[i.role]: self.key(i.job) for i in self._needed(job)},
+                "inputs": {self.paths(i.job)[i.role]: self.key(i.job) for i in self._reads(job)},
                 "outside": self._hashes(job),
             }
         return self._recipes[job]
@@ -200,6 +298,16 @@ class Plan:
         if job not in self._due:
             self._due[job] = self._reason(job)
         return self._due[job]
+
+    def needed(self, job: Job) -> bool:
+        """Whether a run would do a job: it is due, and so is something made of it, if it is not
+        a result in its own right."""
+        if job not in self._is_needed:
+            after = self.wanted.get(job)
+            self._is_needed[job] = self.due(job) is not None and (
+                after is None or job in self._targets or any(map(self.needed, after))
+            )
+        return self._is_needed[job]
 
     def jobs_due(self, wanted: Iterable[Job] | None = None) -> dict[Job, str]:
         """The jobs that a run would do, with the reason of each, inputs first.
@@ -264,7 +372,7 @@ class Plan:
     def _stage(self, job: Job) -> Stage:
         return STAGES[job.stage]
 
-    def _needed(self, job: Job) -> list[Any]:
+    def _reads(self, job: Job) -> list[Any]:
         needed = self._stage(job).inputs(self.config, *job.names)
         return [i for files in needed.values() for i in files]
 

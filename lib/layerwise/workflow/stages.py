@@ -53,7 +53,8 @@ class Stage:
     Attributes
     ----------
     name : str
-        Of the rule, the script (``scripts/{name}.py``), the logs and the benchmarks.
+        Of the stage; also of its rule, unless `rule` says another, and so of the script
+        (``scripts/{rule}.py``), the logs and the benchmarks.
     about : str
         What its files are, for people.
     names : tuple of str
@@ -72,6 +73,9 @@ class Stage:
         Those that compute its values.
     more_files : function of the config and the names
         Further files, of stages whose files depend on the config.
+    rule : str
+        The rule whose jobs each do several of this stage: all of a model at a checkpoint, or at
+        several. Empty for a rule of its own name, a job of which is one of the stage's.
     words : bool
         Whether texts in the code, such as a metric's label, are part of what it makes.
     gpu : bool
@@ -88,6 +92,7 @@ class Stage:
     outside: Callable[..., Any] = _nothing
     libraries: tuple[str, ...] = ()
     more_files: Callable[..., Mapping[str, str]] = lambda _config, *_names: {}
+    rule: str = ""
     words: bool = False
     gpu: bool = False
 
@@ -399,6 +404,7 @@ STAGES: dict[str, Stage] = {
             _extract_inputs,
             lambda config, model, revision, corpus: _model_outside(config, model, revision),
             ("torch", "transformers"),
+            rule="run_model",
             gpu=True,
         ),
         Stage(
@@ -415,6 +421,7 @@ STAGES: dict[str, Stage] = {
                 ]
             },
             libraries=("numpy", "scipy"),
+            rule="compute_metrics",
         ),
         Stage(
             "make_tasks",
@@ -438,7 +445,7 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "embed_task",
-            "Every text of a task at every layer.",
+            "Every text of a task at every layer; there until the task is scored.",
             (*_RUN, "task"),
             {"embeddings": "embeddings/{model}/{revision}/{task}.h5"},
             ("layerwise.activations.embed", "layerwise.models.load:load",
@@ -447,6 +454,7 @@ STAGES: dict[str, Stage] = {
             _embed_inputs,
             lambda config, model, revision, task: _model_outside(config, model, revision),
             ("torch", "transformers"),
+            rule="run_model",
             gpu=True,
         ),
         Stage(
@@ -459,6 +467,7 @@ STAGES: dict[str, Stage] = {
             _score_inputs,
             lambda config, model, revision, task: _task_outside(config, task),
             ("mteb", "scikit-learn", "numpy"),
+            rule="score_tasks",
         ),
         Stage(
             "associate_metrics",
@@ -551,7 +560,7 @@ def files_table() -> str:
     """Every file of a run as a Markdown table, for the docs."""
     rows = [
         f"| {' '.join(f'`{path}`' for path in stage.files.values())} | {stage.about} "
-        f"| `{stage.name}` |"
+        f"| `{stage.rule or stage.name}` |"
         for stage in STAGES.values()
     ]
     return "\n".join(["| file | what it holds | made by |", "|---|---|---|", *rows])

@@ -1,0 +1,263 @@
+"""Every preset, from models to figures, by the real workflow, on stand-ins (see `hub`).
+
+A preset is run as it is but for sizes: how many prompts, views, checkpoints, tasks and models of a
+family there are, and with how many threads. `SIZES` says which, and `EDITS` what that may touch.
+All figures of a preset come on one sheet, ``sheets/{preset}.png`` in pytest's folder.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import hub
+import pandas as pd
+import pytest
+import yaml
+from conftest import ROOT, SHARED
+from PIL import Image
+
+from layerwise.config import Config
+from layerwise.models.checkpoints import checkpoint_of
+from layerwise.models.load import load
+from layerwise.tasks import catalog
+
+PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
+
+PROMPTS, VIEWS, WORDS = 24, 4, 60
+
+# What a preset is cut to, where that is more than prompts and views.
+SIZES: dict[str, dict[str, Any]] = {
+    "published": {},
+    "pythia_sweep": {
+        "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
+        "tasks": ["EmotionClassification", "STSBenchmark"],
+    },
+    "paper_sublayers": {},
+    "mteb32": {},
+    "paper_figures": {
+        "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
+        "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
+    },
+    "models": {
+        # The first and the last of a family, and each kind of entry: half type, several GPUs,
+        # adapters, attention both ways. The others are loaded, below.
+        "models": [
+            "pythia-14m", "pythia-12b", "cerebras-gpt-111m", "cerebras-gpt-13b", "llama-3-8b",
+            "llm2vec-mntp", "llm2vec-mntp-supervised", "qwen2.5-0.5b", "qwen2.5-7b", "mamba-130m",
+            "mamba-2.8b", "mamba2-130m", "mamba2-2.7b", "bert-base", "roberta-base", "gpt2",
+            "gemma-2b", "gemma-2-2b", "smollm2-135m",
+        ],
+    },
+}  # fmt: skip
+QUICK = ("published", "pythia_sweep")
+
+# All that a preset may be edited in.
+EDITS = re.compile(
+    r"corpora/[^/]+/(sample/n|views/n|filters/max_tokens)"
+    r"|(corpora|models)/.*(?= gone)|models/[^/]+/revisions"
+    r"|tasks|studies/[^/]+/(revisions|models)"
+    r"|(extract|scoring)/threads|extract/device|scoring/bootstrap"
+    r"|association/(permutations|resamples)|published/[^/]+/(scores|metrics)"
+)
+
+
+def read(preset: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(PRESETS[preset].read_text())
+    return found
+
+
+def cut(preset: str) -> dict[str, Any]:
+    """A preset in a size that takes minutes."""
+    sizes, config = SIZES[preset], copy.deepcopy(read(preset))
+    for entry in config.get("corpora", {}).values():
+        entry["sample"] = {**entry["sample"], "n": PROMPTS}
+        views = entry.get("views", {})
+        entry["views"] = {**views, "n": min(views.get("n", 2), VIEWS)}
+        entry["filters"] = {**entry["filters"], "max_tokens": WORDS}
+    for model, revisions in sizes.get("revisions", {}).items():
+        config["models"][model]["revisions"] = revisions
+        for study in config["studies"].values():
+            if isinstance(study.get("revisions"), list):
+                study["revisions"] = revisions
+    for section, key in (("tasks", "tasks"), ("models", "models")):
+        if key not in sizes:
+            continue
+        left_out = [name for name in config[section] if name not in sizes[key]]
+        if section == "tasks":
+            config["tasks"] = sizes["tasks"]
+            for corpus in left_out:
+                config.get("corpora", {}).pop(corpus, None)
+            continue
+        for name in left_out:
+            del config["models"][name]
+        for study in config["studies"].values():
+            study["models"] = [name for name in study["models"] if name not in left_out]
+    for entry in config.get("published", {}).values():
+        for table in ("scores", "metrics"):
+            entry[table] = str(SHARED / "published" / Path(entry[table]).name)
+    if "extract" in config:
+        config["extract"] = {**config["extract"], "threads": 1, "device": "cpu"}
+    if "scoring" in config:
+        config["scoring"] = {**config["scoring"], "threads": 1, "bootstrap": 50}
+    fewer = {"permutations": 50, "resamples": 20}
+    config["association"] = {**config.get("association", {}), **fewer}
+    return config
+
+
+def flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(value, Mapping) and value:
+        for key, sub in value.items():
+            yield from flat(sub, f"{name}/{key}" if name else str(key))
+    else:
+        yield name, value
+
+
+class Project:
+    """A folder in which the checkout's workflow runs a preset, without a network."""
+
+    def __init__(self, folder: Path, home: Path) -> None:
+        self.folder, self.home = folder, home
+        folder.mkdir(parents=True)
+        for part in ("lib", "workflow", "scripts", "envs"):
+            (folder / part).symlink_to(ROOT / part)
+
+    def snakemake(self, config: dict[str, Any], *arguments: str) -> str:
+        (self.folder / "preset.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        environment = {
+            **os.environ, "PATH": path, "PYTHONPATH": str(self.folder / "lib"),
+            "HF_HOME": str(self.home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        for name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE"):
+            environment.pop(name, None)
+        command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile"]
+        done = subprocess.run(
+            [*command, "preset.yaml", *arguments], cwd=self.folder, env=environment,
+            capture_output=True, text=True, check=False, timeout=1800,
+        )  # fmt: skip
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output[-8000:]
+        return output
+
+
+@pytest.fixture(scope="session")
+def home(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The hub's caches, for all presets; those of this process too."""
+    pytest.importorskip("gensim", reason="package with the texts of the stand-ins")
+    return tmp_path_factory.mktemp("hub")
+
+
+def sheet(figures: list[Path], target: Path, width: int = 1100, columns: int = 3) -> None:
+    """Figures side by side on one picture."""
+    columns = min(columns, len(figures))
+    pictures = []
+    for figure in figures:
+        with Image.open(figure) as opened:
+            picture = opened.convert("RGB")
+        picture.thumbnail((width, 4 * width))
+        pictures.append(picture)
+    rows = [pictures[i : i + columns] for i in range(0, len(pictures), columns)]
+    heights = [max(p.height for p in row) + 10 for row in rows]
+    page = Image.new("RGB", (columns * (width + 10), sum(heights)), "white")
+    for number, row in enumerate(rows):
+        for place, picture in enumerate(row):
+            page.paste(picture, (place * (width + 10), sum(heights[:number])))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    page.save(target)
+
+
+def run(preset: str, home: Path, folder: Path) -> Path:
+    """Run a preset to its figures and look at what came; its folder."""
+    config = cut(preset)
+    checked = Config.of(config)
+    hub.fill(home, checked)
+    project = Project(folder / preset, home)
+    project.snakemake(config)
+    results = project.folder / "results" if "results" not in config else (
+        project.folder / config["results"]
+    )  # fmt: skip
+    figures = []
+    for study in config["studies"]:
+        figure = results / "figures" / f"{study}.png"
+        assert figure.stat().st_size > 10_000, study
+        table = pd.read_csv(results / "tables" / f"{study}.csv")
+        assert len(table), study
+        figures.append(figure)
+    for scores in results.glob("scores/*/*/*.parquet"):
+        assert checkpoint_of(scores).model in config["models"]
+    sheet(figures, folder.parent / "sheets" / f"{preset}.png")
+    return project.folder
+
+
+def test_every_preset_is_in_this_suite() -> None:
+    assert set(SIZES) == set(PRESETS), "say in SIZES what to cut a preset to"
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_nothing_but_sizes_is_edited(preset: str) -> None:
+    before, after = dict(flat(read(preset))), dict(flat(cut(preset)))
+    gone = [f"{key} gone" for key in before if key not in after]
+    other = [key for key in after if after[key] != before.get(key)]
+    assert [key for key in (*gone, *other) if not EDITS.match(key)] == []
+
+
+@pytest.mark.parametrize("preset", QUICK)
+def test_preset_runs(preset: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    run(preset, home, tmp_path_factory.getbasetemp() / "presets")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", [name for name in PRESETS if name not in QUICK])
+def test_larger_preset_runs(
+    preset: str, home: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    run(preset, home, tmp_path_factory.getbasetemp() / "presets")
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_whole_preset_is_planned(preset: str, home: Path, tmp_path: Path) -> None:
+    """In its real size, every job with its inputs, and every study with its figure."""
+    config = cut(preset) if preset == "published" else read(preset)
+    output = Project(tmp_path / preset, home).snakemake(config, "--dry-run")
+    (figures,) = re.findall(r"^draw_study +(\d+)$", output, flags=re.MULTILINE)
+    assert int(figures) == len(config["studies"])
+
+
+@pytest.mark.parametrize("preset", [n for n in PRESETS if "models" in read(n)])
+def test_every_model_can_be_loaded(
+    preset: str, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its own type, its adapters, its revision, from the hub's cache."""
+    import huggingface_hub.constants
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(home / "hub"))
+    config = Config.of(read(preset))
+    for name, entry in config.models.items():
+        revision = entry.revisions[-1]
+        hub.add_model(home, entry.source.hub, [revision])
+        for adapter in entry.adapters:
+            hub.add_adapter(home, adapter.hub)
+        dtype = config.extraction(name).dtype
+        loaded = load(name, entry, revision, device="cpu", dtype=dtype)
+        kept = {str(p.dtype) for p in loaded.model.parameters()}
+        assert f"torch.{dtype}" in kept, name
+
+
+def test_reranking_offline_keeps_to_the_candidates(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without them mteb would rank all documents, and say nothing."""
+    import datasets
+
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", home / "datasets")
+    hub.add_task(home, "AskUbuntuDupQuestions")
+    task = catalog.load(catalog.get_task("AskUbuntuDupQuestions"))
+    data = task.dataset["default"]["test"]
+    assert {len(ids) for ids in data["top_ranked"].values()} == {5} != len(data["corpus"])
