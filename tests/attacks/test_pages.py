@@ -28,7 +28,7 @@ from layerwise.figures.first_page import first_page
 __all__ = ["tally"]
 
 AREA = "injection"
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+FUZZ = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 
 SECRET = "the content of a file of this machine"
 MARKUP = [

@@ -84,7 +84,7 @@ def test_each_tensor_of_real_models(tally: Tally, tmp_path: Path, package: str) 
     every_tensor_counts(tally, path)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     header=st.binary(max_size=200) | st.text(max_size=100).map(str.encode),
     lie=st.integers(0, 2**64 - 1),

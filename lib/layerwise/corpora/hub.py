@@ -66,7 +66,8 @@ def read_hub(
     except ConnectionError as error:
         raise LayerwiseError(
             f"Could not reach the hub for the {asked}, and it is not in the local cache "
-            f"({first_line(error)}); run once with a network, or give a local file by {{'file': …}}."
+            f"({first_line(error)}); run once with a network, or give a local file by "
+            "{'file': …}."
         ) from error
     except FileNotFoundError as error:
         raise LayerwiseError(
