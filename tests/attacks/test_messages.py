@@ -23,9 +23,9 @@ AREA = "messages"
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ([1000, 2000], "models.a.revisions[0]: 1000 came; put it in quotes"),
-        ([True, 1], "models.a.revisions[0]: true came; put it in quotes"),
-        (["a", 3, "..", None], "models.a.revisions[1]: 3 came; put it in quotes"),
+        ([1000, 2000], "models.a.revisions[0]: 1000 came; accepted is string: put it in quotes"),
+        ([True, 1], "models.a.revisions[0]: true came; accepted is string: put it in quotes"),
+        (["a", 3, "..", None], "models.a.revisions[1]: 3 came; accepted is string: put it in quotes"),
         (["..", "/x", ""], 'models.a.revisions[0]: ".." cannot be a name'),
         ("sweep", "one of 'all', 'log'"),
         ([["step1"]], 'models.a.revisions[0]: ["step1"] came; accepted is string'),

@@ -65,7 +65,7 @@ def said(action: Callable[[], Any]) -> tuple[str | None, Any]:
 
 LONG = "m" * 300
 CONFIGS: list[tuple[str, str, Any, str]] = [
-    ("results no text", "results", 3, "results: 3 came; put it in quotes"),
+    ("results no text", "results", 3, "results: 3 came; accepted is string"),
     ("study's name climbs", "studies/..", {"kind": "metrics_by_depth"}, "cannot be a name"),
     ("absolute model", "models//etc/passwd", {"source": {"hub": "a/b"}}, "cannot be a name"),
     ("model of no letters", "models/", {"source": {"hub": "a/b"}}, "cannot be a name"),
