@@ -82,5 +82,5 @@ def store(
         hidden=values.shape[3],
         attributes={"model": "minilm", "revision": "main", "task": task},
     ) as file:
-        layout.fill(file, 0, len(texts), [v[f:] for v, f in zip(values, firsts, strict=True)])
+        layout.fill(file, range(len(texts)), [v[f:] for v, f in zip(values, firsts, strict=True)])
     return path

@@ -52,10 +52,10 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_dead_writers_go(tmp_path: Path) -> None:
-    import socket
-
     target = tmp_path / "file.h5"
-    dead = tmp_path / f".file.h5.{socket.gethostname()}.999999999.partial"
+    with replacing(target) as partial:
+        partial.write_text("old")
+        dead = partial.with_name(partial.name.replace(f".{os.getpid()}.", ".999999999."))
     dead.write_text("half")
     with replacing(target) as partial:
         partial.write_text("new")

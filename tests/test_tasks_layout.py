@@ -30,7 +30,7 @@ def _write(
             stop = min(start + 2, len(KEYS))
             firsts = layout.first_stored(readings, values.shape[1])
             slabs = [v[f:, start:stop] for v, f in zip(values, firsts, strict=True)]
-            layout.fill(file, start, stop, slabs)
+            layout.fill(file, range(start, stop), slabs)
     return path
 
 

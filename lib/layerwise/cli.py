@@ -30,6 +30,11 @@ log = logging.getLogger("layerwise")
 if not sys.stderr.isatty():
     os.environ.setdefault("TQDM_DISABLE", "1")
 
+# No file of ours holds a date and no figure of ours needs a screen, but matplotlib stumbles over
+# odd values of these.
+os.environ.pop("SOURCE_DATE_EPOCH", None)
+os.environ["MPLBACKEND"] = "agg"
+
 # Torch's idle threads would spin for milliseconds on the cores that our own threads want next.
 # Read when torch is loaded, so set before.
 os.environ.setdefault("GOMP_SPINCOUNT", "10000")

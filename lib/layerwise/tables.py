@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, printable
 from layerwise.files import provenance, replacing
 
 if TYPE_CHECKING:
@@ -141,8 +141,10 @@ def write_csv(path: Path, table: pd.DataFrame, **options: Any) -> None:
 
 
 def _no_formula(cell: Any) -> Any:
-    begins = isinstance(cell, str) and cell.lstrip().startswith(("=", "+", "-", "@"))
-    return f"'{cell}" if begins else cell
+    if not isinstance(cell, str):
+        return cell
+    cell = printable(cell)
+    return f"'{cell}" if cell.lstrip().startswith(("=", "+", "-", "@")) else cell
 
 
 def facts(path: Path) -> dict[str, str]:

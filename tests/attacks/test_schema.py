@@ -36,7 +36,7 @@ __all__ = ["tally"]
 AREA = "schema"
 # Reading the source takes a moment, and is no part of this.
 CODE: dict[str, dict[str, str]] = {stage: {} for stage in STAGES}
-QUICK = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def test_bytes_that_are_no_yaml(tally: Tally, folder: Path, content: bytes) -> N
 def test_the_base_as_yaml_with_any_line_gone_or_twice(tally: Tally, folder: Path) -> None:
     lines = yaml.safe_dump(filled()).splitlines(keepends=True)
     path = folder / "lines.yaml"
-    for k in range(0, len(lines), 7):
+    for k in range(0, len(lines), 17):
         for changed in (lines[:k] + lines[k + 1 :], lines[: k + 1] + lines[k:]):
             path.write_text("".join(changed), encoding="utf-8")
             tally.attack(AREA, lambda: read_config([path]), outcome=REFUSED)

@@ -23,19 +23,17 @@ import pytest
 import tiny
 import torch
 import transformers as hf
-from layerwise.plan import Plan
 from safetensors.torch import load_file, save_file
-from test_config import SCHEMA
 from test_workflow import CONFIG
 
 from layerwise import tables
 from layerwise.activations import layout
-from layerwise.activations.extract import Plan as Extraction
 from layerwise.activations.extract import extract
 from layerwise.association.published import published_scores, read_table
-from layerwise.config import complete
+from layerwise.config import Config
 from layerwise.config.base import parse
 from layerwise.config.corpora import FileTexts, Filters, Sample, ViewSettings
+from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.corpora.augment import augment
 from layerwise.corpora.filters import select
@@ -47,6 +45,9 @@ from layerwise.models.load import load
 from layerwise.tasks import layout as tasks_layout
 from layerwise.tasks.results import read_result
 from layerwise.tasks.texts import read_texts
+from layerwise.workflow.plan import Plan
+from layerwise.workflow.sources import check_sources
+from layerwise.workflow.targets import Job, targets
 
 
 def said(action: Callable[[], Any]) -> tuple[str | None, Any]:
@@ -69,10 +70,10 @@ CONFIGS: list[tuple[str, str, Any, str]] = [
     ("absolute model", "models//etc/passwd", {"source": {"hub": "a/b"}}, "cannot be a name"),
     ("model of no letters", "models/", {"source": {"hub": "a/b"}}, "cannot be a name"),
     ("model '.'", "models/.", {"source": {"hub": "a/b"}}, "cannot be a name"),
-    ("model with NUL", "models/a\0b", {"source": {"hub": "a/b"}}, "cannot be a name"),
+    ("model with NUL", "models/a\0b", {"source": {"hub": "a/b"}}, "holds the character U+0000"),
     ("model of 300 letters", f"models/{LONG}", {"source": {"hub": "a/b"}}, "is too long"),
     ("hostile revision", "models/second/revisions", ["../../x"], "models.second.revisions"),
-    ("hostile task", "tasks", ["LeeNewsSimilarity", "../../x"], "tasks.1"),
+    ("hostile task", "tasks", ["LeeNewsSimilarity", "../../x"], "tasks[1]"),
     ("task of 300 letters", "tasks", ["LeeNewsSimilarity", LONG], "is too long"),
     ("model a number", "models/first", 7, "models.first: 7 came"),
     ("folder not there", "models/first/source", {"folder": "models/absent"}, "There is no model folder models/absent; check the model's source"),
@@ -87,7 +88,7 @@ CONFIGS: list[tuple[str, str, Any, str]] = [
     ("device number -1", "extract/device", "cuda:-1", "extract.device"),
     ("tasks a text", "tasks", "LeeNewsSimilarity", 'tasks: "LeeNewsSimilarity" came; accepted is array'),
     ("study without kind", "studies/both", {}, "'kind' is missing"),
-    ("revision a number", "models/second/revisions", [1000], "models.second.revisions.0: 1000 came"),
+    ("revision a number", "models/second/revisions", [1000], "models.second.revisions[0]: 1000 came"),
 ]  # fmt: skip
 
 
@@ -109,10 +110,10 @@ def test_configs(
         place = place.setdefault(part, {})
     place[last] = value
 
-    def check() -> list[str]:
-        plan = Plan(complete(config, SCHEMA))
-        plan.check_sources()
-        return plan.targets()
+    def check() -> list[Job]:
+        checked = Config.of(config)
+        check_sources(checked)
+        return list(Plan(checked).jobs_due(targets(checked)))
 
     message, _ = said(check)
     assert message is not None
@@ -161,7 +162,7 @@ TEXTS: list[tuple[str, str, bytes, dict[str, Any], int | str]] = [
 
 @cache
 def small_model(folder: Path) -> Any:
-    return load("m", tiny.spec(tiny.save("gpt_neox", folder)), "main", device="cpu")
+    return load("m", tiny.entry(tiny.save("gpt_neox", folder)), "main", device="cpu")
 
 
 @pytest.mark.parametrize(("name", "content", "filters", "outcome"), [t[1:] for t in TEXTS], ids=[t[0] for t in TEXTS])  # fmt: skip
@@ -183,7 +184,7 @@ def test_texts(
         assert all(v is None or v[0] != t for v, t in zip(views, corpus.texts, strict=True))
         extract(
             model, corpus="c", prompts=corpus.prompt_ids, views=[corpus.texts],
-            plan=Extraction(), target=tmp_path / "a.h5", attributes={},
+            settings=ExtractSettings(), target=tmp_path / "a.h5", attributes={},
         )  # fmt: skip
         wanted = ["prompt_entropy", "dataset_entropy", "effective_rank", "curvature"]
         with layout.Activations(tmp_path / "a.h5") as file:
@@ -315,11 +316,11 @@ def test_models(
     target.write_text("from an earlier run")
 
     def run() -> Any:
-        model = load("m", tiny.spec(folder), "main", device="cpu")
+        model = load("m", tiny.entry(folder), "main", device="cpu")
         texts = tiny.texts(20)
         extract(
             model, corpus="c", prompts=list(map(str, range(20))), views=[texts],
-            plan=Extraction(), target=target, attributes={},
+            settings=ExtractSettings(), target=target, attributes={},
         )  # fmt: skip
         with layout.Activations(target) as file:
             return np.stack([file.pooled("paper", "all", layer) for layer in file.layers])
@@ -400,8 +401,8 @@ FILES: list[tuple[str, Callable[[Path, Path], object], Callable[[Path], Any], st
 def ours(good: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ours")
     extract(
-        load("m", tiny.spec(good), "main", device="cpu"), corpus="c", prompts=["a", "b"],
-        views=[tiny.texts(2)], plan=Extraction(), target=folder / "a.h5", attributes={},
+        load("m", tiny.entry(good), "main", device="cpu"), corpus="c", prompts=["a", "b"],
+        views=[tiny.texts(2)], settings=ExtractSettings(), target=folder / "a.h5", attributes={},
     )  # fmt: skip
     return folder
 

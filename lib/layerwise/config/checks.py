@@ -67,7 +67,8 @@ def _results(config: Config) -> None:
     if unfit or too_long:
         raise LayerwiseError(
             f"results: {config.results!r} came; accepted is the path of a folder of its own, "
-            "without '~' or '-' in front, '..', braces, line breaks, spaces at its ends, or parts of over 100 letters."
+            "without '~' or '-' in front, '..', braces, line breaks, spaces at its ends, or parts "
+            f"of over {LONGEST_PART} letters."
         )
 
 

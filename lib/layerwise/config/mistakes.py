@@ -135,9 +135,10 @@ def _sentence(problem: Problem, path: str, same: list[Problem]) -> str:
             KINDS[p.kind] for p in same if p.path == problem.path and p.kind in KINDS
         )
         if wanted.keys() == {"string"} and isinstance(came, int | float):
-            return f"{path}: {show(came)} came; put it in quotes to have it as text{about}."
+            return f"{path}: {show(came)} came; accepted is string: put it in quotes{about}."
         return f"{path}: {show(came)} came; accepted is {' or '.join(wanted)}{about}."
-    accepted = BOUNDS.get(problem.kind, str(problem.error["msg"])).format(**context)
+    bounds = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
+    accepted = BOUNDS.get(problem.kind, str(problem.error["msg"])).format(**bounds)
     return f"{path}: {show(came)} came; {accepted}{about}."
 
 

@@ -128,7 +128,8 @@ def _no_control(text: str, where: str) -> None:
     """Refuse line breaks, terminal sequences and halves of characters: nothing is called so."""
     odd = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")), None)
     if odd is not None:
+        place = where.removeprefix("The config.")
         raise LayerwiseError(
-            f"{where}: {text[:60]!a} came, which holds the character U+{ord(odd):04X}; accepted "
-            "is text in one line, without control characters."
+            f"{place}: {text[:60]!a} came, which holds the character U+{ord(odd):04X}; accepted is "
+            "text in one line, without control characters."
         )

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from layerwise.corpora.local import Rows, text_of
+from layerwise.corpora.local import Rows, text_of, until_damage
 from layerwise.errors import LayerwiseError, closest, first_line, listed
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,8 @@ def read_hub(
     except ConnectionError as error:
         raise LayerwiseError(
             f"Could not reach the hub for the {asked}, and it is not in the local cache "
-            f"({first_line(error)}); run once with a network, or give a local file by {{'file': …}}."
+            f"({first_line(error)}); run once with a network, or give a local file by "
+            "{'file': …}."
         ) from error
     except FileNotFoundError as error:
         raise LayerwiseError(
@@ -96,7 +97,8 @@ def read_hub(
 
     def pairs() -> Iterator[tuple[str, str]]:
         number = 0
-        for batch in data.select_columns([column]).iter(batch_size=1000):
+        batches = data.select_columns([column]).iter(batch_size=1000)
+        for batch in until_damage(batches, f"the {asked}"):
             for value in batch[column]:
                 yield str(number), text_of(value, column, f"{path}, row {number}")
                 number += 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from layerwise.config.corpora import SUFFIXES
 from layerwise.errors import LayerwiseError, closest, first_line, listed
 from layerwise.files import is_file, is_folder
+
+T = TypeVar("T")
 
 LINES, JSON_LINES = (".txt",), (".jsonl", ".ndjson")
 
@@ -123,19 +125,13 @@ def _parquet_rows(path: Path, column: str, id_column: str | None) -> Rows:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
     wanted = [column] if id_column in (None, column) else [column, id_column]
-    damage = (pa.ArrowException, OSError, ValueError, KeyError, TypeError)
-
-    def damaged(error: Exception) -> LayerwiseError:
-        return LayerwiseError(
-            f"{path} is cut off or no parquet file, or is damaged ({first_line(error)}); fetch or "
-            "copy it again."
-        )
-
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
         names = file.schema_arrow.names
-    except damage as error:
-        raise damaged(error) from error
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise LayerwiseError(
+            f"{path} is cut off or no parquet file ({first_line(error)})."
+        ) from error
     for name in wanted:
         if name not in names:
             file.close()
@@ -144,19 +140,38 @@ def _parquet_rows(path: Path, column: str, id_column: str | None) -> Rows:
     def pairs() -> Iterator[tuple[str, str]]:
         number = 0
         with file:
-            batches = file.iter_batches(columns=wanted)
-            while True:
-                try:
-                    rows = next(batches).to_pylist()
-                except StopIteration:
-                    return
-                except damage as error:
-                    raise damaged(error) from error
+            batches = until_damage(
+                (batch.to_pylist() for batch in file.iter_batches(columns=wanted)), str(path)
+            )
+            for rows in batches:
                 for row in rows:
                     yield _pair(row, column, id_column, number, f"{path}, row {number}")
                     number += 1
 
     return Rows(file.metadata.num_rows, pairs())
+
+
+def until_damage(parts: Iterable[T], what: str) -> Iterator[T]:
+    """The parts of a file that is read piece by piece.
+
+    Raises
+    ------
+    LayerwiseError
+        Where the next one cannot be read, whatever the library has to say.
+    """
+    whole = iter(parts)
+    while True:
+        try:
+            part = next(whole)
+        except StopIteration:
+            return
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise LayerwiseError(
+                f"{what} is damaged ({first_line(error)}); fetch or copy it again."
+            ) from error
+        yield part
 
 
 def _pair(

@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 
 from layerwise.errors import printable
 
-# What marks up text anywhere; what begins a list, a directive or a comment; addresses.
-MARKUP = re.compile(r"[\\*`_|<>\[\]@]|^[^\w\s]|:(?=\S)")
+# What marks up text, and what makes an address.
+MARKUP = re.compile(r"[\\*`_|<>\[\]@]|:(?=\S)")
+# How text begins that is no list, directive, comment or rule.
+ORDINARY = re.compile(r"\w+(?![.)\w])")
 
 
 @dataclass(frozen=True)
@@ -46,4 +48,6 @@ class Drawn:
 def plain(text: str) -> str:
     """Text in one line in which reStructuredText finds no markup, directive or address."""
     one_line = " ".join(printable(text).split())
-    return MARKUP.sub(r"\\\g<0>", one_line)
+    # An escaped space is none.
+    start = "" if not one_line or ORDINARY.match(one_line) else "\\ "
+    return start + MARKUP.sub(r"\\\g<0>", one_line)

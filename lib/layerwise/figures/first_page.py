@@ -47,7 +47,7 @@ def first_page(best: pd.DataFrame, order: Order) -> str:
     tasks = listing([str(n) for n in n_tasks])
     table = [".. list-table::", "   :header-rows: 1", ""]
     for line in cells:
-        table += [f"   {'* -' if i == 0 else '  -'} {plain(c)}" for i, c in enumerate(line)]
+        table += [f"   {'* -' if i == 0 else '  -'} {c}" for i, c in enumerate(line)]
     notes = (
         f"Scores are mean main scores (× 100) over {tasks} tasks; layer 0 is the embedding "
         "output. *Reading*: how token states became one vector, by their mean unless it says "
@@ -67,8 +67,8 @@ def first_page(best: pd.DataFrame, order: Order) -> str:
 def _cells(row: Mapping[Hashable, Any]) -> list[str]:
     several = int(str(row["n_tasks"])) > 1
     return [
-        str(row["model"]) + _revision(row),
-        reading_label(str(row["reading"])),
+        plain(str(row["model"])) + _revision(row),
+        plain(reading_label(str(row["reading"]))),
         "output" if row["best_is_output"] else f"{row['best_layer']} of {row['last_layer']}",
         _points(row["best_score"]),
         _lead(row, several=several),
@@ -89,7 +89,7 @@ def _lead(row: Mapping[Hashable, Any], *, several: bool) -> str:
 
 
 def _revision(row: Mapping[Hashable, object]) -> str:
-    return "" if row["revision"] == "main" else f" ({row['revision']})"
+    return "" if row["revision"] == "main" else f" ({plain(str(row['revision']))})"
 
 
 def _sentence(rows: pd.DataFrame) -> str:
@@ -103,8 +103,8 @@ def _sentence(rows: pd.DataFrame) -> str:
         by = f"{_points(top['gain'])} points above its own output"
     sure = f", best in {100 * top['certainty']:.0f} % of resamples" if top["n_tasks"] > 1 else ""
     return (
-        f"**{plain(str(top['model']))}**{plain(_revision(top))}: "
-        f"{where} ({reading_label(str(top['reading']))}), {100 * top['best_score']:.1f}, "
+        f"**{plain(str(top['model']))}**{_revision(top)}: {where} "
+        f"({plain(reading_label(str(top['reading'])))}), {100 * top['best_score']:.1f}, "
         f"{by}{sure}."
     )
 

@@ -28,7 +28,7 @@ def draw() -> Drawn:
         colour = colours(k / max(1, len(alphas) - 1))
         axis.plot(part["beta"], part["entropy"], color=colour)
         ends.append((float(part["entropy"].iloc[-1]), _name(alpha), colour))
-    axis.set_xlabel(r"Exponent β of the spectrum, $λ_i ∝ i^{-β}$")
+    axis.set_xlabel(r"Exponent β of the spectrum, $λ_i ∝ i^{-β}$", parse_math=True)
     axis.set_ylabel("Matrix-based entropy (nats)")
     axis.set_xlim(table["beta"].min(), table["beta"].max())
     axis.set_ylim(bottom=0)

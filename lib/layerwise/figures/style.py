@@ -84,6 +84,8 @@ def theme() -> Iterator[None]:
                 "pdf.fonttype": 42,
                 "ps.fonttype": 42,
                 "text.color": INK,
+                # Names are names, dollars and all.
+                "text.parse_math": False,
                 "xtick.color": GREY,
                 "xtick.labelcolor": INK,
                 "xtick.labelsize": 7.5,

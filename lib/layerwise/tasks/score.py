@@ -160,14 +160,6 @@ class Worker:
         return hashlib.sha256("\n".join(known).encode()).hexdigest()
 
 
-def _why_none(embeddings: npt.NDArray[Any]) -> str:
-    if np.ptp(embeddings, axis=0).max(initial=0) == 0:
-        return "its embeddings are all alike; choose another pooling or choice of tokens."
-    return (
-        "its embeddings differ, so the task's own labels or scores must be all alike; mend them."
-    )
-
-
 def normalized(embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Rows scaled to unit length, shape (N, D), float32; a zero row stays zero."""
     norms = np.sqrt(np.einsum("nd,nd->n", embeddings, embeddings, dtype=np.float64))

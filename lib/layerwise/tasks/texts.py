@@ -49,6 +49,12 @@ def distinct_texts(task: Any) -> list[str]:
             raise catalog.unusable(task, error) from error
     if not recorder.texts:
         raise LayerwiseError(f"{task.metadata.name} has no text to encode; check its data.")
+    for text in recorder.texts:
+        if not isinstance(text, str):
+            raise LayerwiseError(
+                f"The data of {task.metadata.name} has {text!r:.60} where a text should be; mend "
+                "the files in its folder."
+            )
     return list(recorder.texts)
 
 

@@ -104,7 +104,8 @@ def _spread(start: int, stop: int, count: int) -> Iterator[tuple[int, int]]:
 
 
 def _tensors(path: Path, size: int) -> list[tuple[int, int]] | None:
-    """Where each tensor of a safetensors file lies; None if its header cannot be read."""
+    """Where each tensor of a safetensors file lies; None if its header cannot be read, or says
+    anything but that they lie one after another to the end."""
     with path.open("rb") as handle:
         length = int.from_bytes(handle.read(8), "little")
         if length > min(size, LARGEST_HEADER):
@@ -117,4 +118,6 @@ def _tensors(path: Path, size: int) -> list[tuple[int, int]] | None:
             found = sorted((8 + length + int(a), 8 + length + int(b)) for a, b in offsets)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-    return found or None
+    ends = [8 + length, *(stop for _, stop in found)]
+    starts = [*(start for start, _ in found), size]
+    return found if found and starts == ends else None

@@ -39,6 +39,7 @@ class Settings(Section):
     delta: float = Field(
         1e-4,
         gt=0,
+        le=1e6,
         description="δ, added to the diagonal of the within-class scatter, in squared units of "
         "activation.",
     )
