@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
@@ -23,7 +23,10 @@ from layerwise.figures.kinds import (
 )
 from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
 
-KindName = Literal[tuple(KINDS)]  # type: ignore[valid-type]
+if TYPE_CHECKING:
+    KindName: TypeAlias = str
+else:
+    KindName = Literal[tuple(KINDS)]
 
 
 Role = str | SomeOf[str] | None
