@@ -122,8 +122,8 @@ def _corpus_inputs(config: Config, corpus: str) -> Inputs:
 
 
 def _corpus_settings(config: Config, corpus: str) -> Any:
-    # A key added to the section later has to rest in silence (`layerwise.config.base.later`), or it
-    # reruns every corpus and extraction.
+    # A key added to the section later has to rest in silence (`layerwise.config.base.later`), or
+    # it reruns every corpus and extraction.
     entry = config.corpora[corpus].keyed()
     return {"name": corpus, **{key: entry[key] for key in entry if key != "views"}}
 
