@@ -63,7 +63,12 @@ def last_layer(loaded: LoadedModel, texts: list[str]) -> np.ndarray:
 def all_layers(loaded: LoadedModel, texts: list[str], readings: list[Reading]) -> np.ndarray:
     """Embeddings of all layers, shape (R, L + 1, N, D), as the workflow makes them."""
     slabs: list[np.ndarray] = []
-    embed(loaded, texts, lambda _start, _stop, found: slabs.append(np.stack(found)), readings=readings)
+    embed(
+        loaded,
+        texts,
+        lambda _start, _stop, found: slabs.append(np.stack(found)),
+        readings=readings,
+    )
     return np.concatenate(slabs, axis=2)
 
 

@@ -411,10 +411,11 @@ def silent(node: ast.AST) -> list[ast.AST]:
             found = [*getattr(exc, "args", ()), *getattr(exc, "keywords", ()), cause]
         case ast.Expr(value=ast.Constant() as text):
             found = [text]
-        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name))) as call) if (
-            name in ("log", "logging")
+        case ast.Expr(value=ast.Call(func=func) as call) if ast.unparse(func).startswith(
+            ("log.", "logging.", "warnings.warn")
         ):
-            found = [*call.args, *call.keywords]
+            calls = [below for below in ast.walk(call) if isinstance(below, ast.Call)]
+            found = [each for below in calls for each in (*below.args, *below.keywords)]
         case ast.If(test=test, body=[ast.Expr() as only], orelse=[]) if silent(only) and not any(
             isinstance(n, ast.Call) for n in ast.walk(test)
         ):

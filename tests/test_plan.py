@@ -11,9 +11,11 @@ import pandas as pd
 import pytest
 import yaml
 from conftest import ROOT
+from pydantic import Field
 
 from layerwise import tables
 from layerwise.config import Config
+from layerwise.config.base import Section, later
 from layerwise.errors import LayerwiseError
 from layerwise.paths import encode
 from layerwise.workflow import stamps, targets
@@ -164,6 +166,18 @@ def test_names_with_slashes_and_percents_tell_their_jobs() -> None:
     assert encode("a/b 50=c") in p.paths(job)["views"]
 
 
+def test_a_setting_that_came_later_is_in_no_key_while_it_rests() -> None:
+    class Before(Section):
+        n: int = Field(1)
+
+    class After(Before):
+        more: str | None = Field(None, json_schema_extra=later(None))
+
+    assert Before().keyed() == After().keyed() == {"n": 1}
+    assert After(more="x").keyed() == {"n": 1, "more": "x"}
+    assert After().plain() == {"n": 1, "more": None}
+
+
 # What is due
 
 
@@ -187,7 +201,7 @@ def test_a_file_with_the_planned_key_is_not_due(corpus: Job) -> None:
 
 def test_no_stale_file_passes_whatever_snakemake_remembers(corpus: Job) -> None:
     make(plan(), corpus)
-    assert plan(corpora__wikipedia__sample__n=20).due(corpus) == "sample.n: 80 -> 20"
+    assert plan(corpora__wikipedia__sample__n=20).due(corpus) == "sample.n: 96 -> 20"
     assert plan(corpora__wikipedia__views__n=9).due(corpus) is None
 
 
@@ -226,9 +240,9 @@ def test_a_changed_input_is_named_once_for_all_that_follow(corpus: Job) -> None:
     tables.write(Path(p.paths(views)["views"]), table, key=stamp.key, recipe=stamp.recipe)
     other = plan(corpora__wikipedia__sample__n=20)
     due = other.jobs_due([views])
-    assert due == {corpus: "sample.n: 80 -> 20", views: "its corpora changed",
+    assert due == {corpus: "sample.n: 96 -> 20", views: "its corpora changed",
                    Job("unpack_wikipedia"): MISSING}  # fmt: skip
-    assert "make_corpus: 1 to do: sample.n: 80 -> 20 (1)" in list(explain(due))
+    assert "make_corpus: 1 to do: sample.n: 96 -> 20 (1)" in list(explain(due))
 
 
 def test_libraries_that_changed_are_noted_or_rerun(
@@ -258,7 +272,7 @@ def test_another_configs_files_are_not_made_again_without_a_word(
     with pytest.raises(LayerwiseError, match=re.escape("results holds the results of one.yaml")):
         second.due()
     again = Start(quickstart(corpora__wikipedia__sample__n=20), ["one.yaml"])
-    assert again.due()[corpus] == "sample.n: 80 -> 20"
+    assert again.due()[corpus] == "sample.n: 96 -> 20"
 
 
 def test_two_runs_do_not_share_a_results_folder(corpus: Job, tmp_path: Path) -> None:

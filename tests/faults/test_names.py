@@ -118,7 +118,9 @@ def test_hostile_names_are_refused(
     assert status
     assert "Traceback" not in output
     told = [
-        line for line in output.splitlines() if "cannot be a name" in line or "too long" in line or "U+0000" in line
+        line
+        for line in output.splitlines()
+        if "cannot be a name" in line or "too long" in line or "U+0000" in line
     ]
     assert len(told) == 1, output
     assert not sentences(output)

@@ -24,17 +24,15 @@ if os.pathsep in LIBRARY:
         "PYTHONPATH cannot hold; move it, or run snakemake there."
     )
 sys.path.insert(0, os.path.abspath(LIBRARY))
-os.environ["PYTHONPATH"] = os.pathsep.join(
-    dict.fromkeys([LIBRARY, *filter(None, [os.environ.get("PYTHONPATH")])])
-)
 
 from layerwise.errors import LayerwiseError
 from layerwise.paths import decode, encode
 from layerwise.workflow import targets
 from layerwise.workflow.plan import Bundle
-from layerwise.workflow.run import MARK, Start
+from layerwise.workflow.run import MARK, Start, hand_on
 from layerwise.workflow.stages import STAGES
 
+hand_on(LIBRARY)
 SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
 ENVIRONMENT = "../../envs/environment.yaml"
 
@@ -137,9 +135,9 @@ def output(stage, role):
 def record(kind, stage):
     """A stage's log or benchmark file as a pattern."""
     names = STAGES[stage].names if stage in RULES else ("model", "revision", "part")
-    names = "".join(f"/{{{name}}}" for name in names)
     suffix = {"logs": "log", "benchmarks": "tsv", "jobs": "json"}[kind]
-    return f"{RESULTS}/{kind}/{stage}{names}.{suffix}"
+    parts = [RESULTS, kind, stage, *(f"{{{name}}}" for name in names)]
+    return f"{'/'.join(parts)}.{suffix}"
 
 
 def program(rule):

@@ -22,7 +22,7 @@ from typing import Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError
 
 Measure = Literal["dcor", "spearman", "kendall"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
@@ -31,23 +31,6 @@ Floats = npt.NDArray[np.float64]
 
 # Relative norm below which an embedding is that of a constant curve and has no direction.
 FLAT = 1e-14
-
-
-def check_measure(name: str) -> Measure:
-    """Return `name` if it is a measure.
-
-    Raises
-    ------
-    LayerwiseError
-        If it is not one of `MEASURES`.
-    """
-    for measure in MEASURES:
-        if name == measure:
-            return measure
-    raise LayerwiseError(
-        f"There is no measure of association {name!r}{closest(name, MEASURES)}; "
-        f"give one of {', '.join(MEASURES)} in association.measures."
-    )
 
 
 def distance_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> float:

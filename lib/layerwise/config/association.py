@@ -7,13 +7,12 @@ from typing import Literal
 from pydantic import Field
 
 from layerwise.config.base import Alpha, Count, Positive, Section, Seed, SomeOf
+from layerwise.vocabulary import Normalization, Protocol
 
 OWN_TEXTS = "task texts"
 """The corpus in which each task is set against the metrics on its own texts."""
 
 Measure = Literal["dcor", "spearman", "kendall"]
-Protocol = Literal["paper", "reference"]
-Normalization = Literal["raw", "logN", "logD", "logNlogD", "maxEntropy"]
 Direction = Literal[1, -1]
 
 

@@ -54,8 +54,20 @@ class Section(BaseModel):
     )
 
     def plain(self) -> dict[str, Any]:
-        """The section as JSON has it, every default filled in: what a job's key is made of."""
+        """The section as JSON has it, every default filled in."""
         return self.model_dump(mode="json")
+
+    def keyed(self) -> dict[str, Any]:
+        """What of the section goes into a job's key: all but settings added `later`, at rest."""
+        found: dict[str, Any] = {}
+        for name, value in self.plain().items():
+            extra = type(self).model_fields[name].json_schema_extra
+            silent = isinstance(extra, dict) and "silent_at" in extra
+            if silent and extra["silent_at"] == value:  # type: ignore[index]
+                continue
+            held = getattr(self, name)
+            found[name] = held.keyed() if isinstance(held, Section) else value
+        return found
 
 
 def _name(value: str) -> str:
@@ -111,6 +123,18 @@ SomeOf = Annotated[
     Distinct[T], Field(min_length=1, json_schema_extra={"minItems": 1, "uniqueItems": True})
 ]
 """A list of at least one, in which nothing stands twice."""
+
+
+def later(value: Any) -> dict[str, Any]:
+    """Marks a setting that came after files had been made, for ``Field(json_schema_extra=…)``.
+
+    Parameters
+    ----------
+    value : as JSON has it
+        Where the setting has this value, all is as it was before there was one, and it is in no
+        key: files made earlier stay.
+    """
+    return {"silent_at": value}
 
 
 def one_of(*keys: str) -> Discriminator:

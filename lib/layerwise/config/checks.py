@@ -182,8 +182,10 @@ def _known(config: Config, study: Study) -> Known:
         return Known(own_texts=own_texts)
     models = study.models or tuple(config.models)
     readings = [config.scoring_of(m) for m in models]
+    # A readout is named where the tables of the models together have several.
+    several = len({readout for one in readings for readout in one.readouts}) > 1
     poolings = [
-        pooling if len(one.readouts) == 1 or readout == "residual" else f"{pooling}, {readout}"
+        f"{pooling}, {readout}" if several and readout != "residual" else pooling
         for one in readings for pooling in one.poolings for readout in one.readouts
     ]  # fmt: skip
     return Known(

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from pydantic import Field
 
 from layerwise.config.base import Distinct, Positive, Section, SomeOf
-from layerwise.config.models import Dtype, Readout, Tokens
-
-Protocol = Literal["paper", "reference"]
-Sublayer = Literal["input_norm", "mixer", "mixer_residual", "mlp"]
+from layerwise.vocabulary import Dtype, Protocol, Readout, Sublayer, Tokens
 
 
 class ExtractSettings(Section):

@@ -15,14 +15,10 @@ from layerwise.config.base import Alpha, Distinct, Section, Seed, SomeOf
 from layerwise.errors import closest
 from layerwise.metrics.registry import (
     NORMALIZATIONS,
-    Normalization,
-    Protocol,
     all_metrics,
     sections,
 )
-
-Tokens = Literal["all", "drop_first", "drop_sinks"]
-Sublayer = Literal["input_norm", "mixer", "mixer_residual", "mlp"]
+from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
 
 
 def _known(name: str) -> str:

@@ -17,11 +17,7 @@ from layerwise.config.base import (
     one_of,
 )
 from layerwise.models import revisions as shorthands
-
-Dtype = Literal["float32", "bfloat16", "float16"]
-Tokens = Literal["all", "drop_first", "drop_sinks"]
-Pooling = Literal["mean", "weighted_mean", "max", "last_token", "cls"]
-Readout = Literal["residual", "final_norm", "output"]
+from layerwise.vocabulary import Dtype, Pooling, Readout, Tokens
 
 S = TypeVar("S", bound=Section)
 

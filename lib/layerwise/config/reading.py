@@ -130,6 +130,6 @@ def _no_control(text: str, where: str) -> None:
     if odd is not None:
         place = where.removeprefix("The config.")
         raise LayerwiseError(
-            f"{place}: {text[:60]!a} came, which holds the character U+{ord(odd):04X}; accepted is "
-            "text in one line, without control characters."
+            f"{place}: {text[:60]!a} came, which holds the character U+{ord(odd):04X}; accepted "
+            "is text in one line, without control characters."
         )

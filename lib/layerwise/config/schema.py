@@ -29,7 +29,10 @@ def _untitled(value: Any) -> Any:
             ((pattern, held),) = value.pop("patternProperties").items()
             value |= {"propertyNames": {"pattern": pattern}, "additionalProperties": held}
         named = isinstance(value.get("properties"), dict)
-        kept = {k: v for k, v in value.items() if k != "title" or not isinstance(v, str)}
+        kept = {
+            k: v for k, v in value.items()
+            if k != "silent_at" and (k != "title" or not isinstance(v, str))
+        }  # fmt: skip
         return {
             k: {n: _untitled(s) for n, s in v.items()} if k == "properties" and named
             else _untitled(v)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from layerwise.config.base import Positive, Section, Seed, Share, SomeOf
-from layerwise.config.models import Pooling, Readout
+from layerwise.vocabulary import Pooling, Readout
 
 
 class ScoringSettings(Section):

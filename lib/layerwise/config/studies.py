@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from layerwise.config.association import OWN_TEXTS, Direction, Measure, Normalization, Protocol
+from layerwise.config.association import OWN_TEXTS, Direction, Measure
 from layerwise.config.base import Alpha, Count, Name, Section, Seed, SomeOf
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.kinds import (
@@ -21,14 +21,12 @@ from layerwise.figures.kinds import (
     roles_of,
     without_role,
 )
+from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
 
-KindName = Literal[
-    "curves", "score_by_depth", "metrics_by_depth", "metrics_over_checkpoints", "model_overview",
-    "token_choice", "checkpoint_heatmap", "scores_over_checkpoints", "task_heatmap",
-    "metric_vs_score", "layer_choice", "association_strength", "value_distribution", "power_law",
-]  # fmt: skip
-Tokens = Literal["all", "drop_first", "drop_sinks"]
-Sublayer = Literal["block", "input_norm", "mixer", "mixer_residual", "mlp"]
+if TYPE_CHECKING:
+    KindName: TypeAlias = str
+else:
+    KindName = Literal[tuple(KINDS)]
 
 
 Role = str | SomeOf[str] | None
@@ -97,7 +95,7 @@ class Study(Section):
         "final_norm' is that readout where several were scored. Several are told apart as "
         "readings.",
     )
-    sublayers: SomeOf[Sublayer] | None = Field(
+    sublayers: SomeOf[Literal["block", Sublayer]] | None = Field(
         default=None,
         description="Parts of blocks in place of the layers themselves (block); null for the "
         "layers, or for all parts where sublayer has a role.",

@@ -71,8 +71,8 @@ def read_hub(
         ) from error
     except FileNotFoundError as error:
         raise LayerwiseError(
-            f"Found no data files of the {asked} ({first_line(error)}); check the name: 'owner/name' "
-            "as on the hub, or an existing folder."
+            f"Found no data files of the {asked} ({first_line(error)}); check the name: "
+            "'owner/name' as on the hub, or an existing folder."
         ) from error
     except MemoryError:
         raise

@@ -111,7 +111,7 @@ def _json_rows(path: Path, column: str, id_column: str | None) -> Iterator[tuple
             row = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise LayerwiseError(
-                f"{where}: not JSON ({first_line(error)}); JSON lines have one whole object a line."
+                f"{where}: not JSON ({first_line(error)}); JSON lines have one whole object each."
             ) from error
         if not isinstance(row, dict):
             raise LayerwiseError(

@@ -248,9 +248,3 @@ NAMES = {
     "sublayer": "sublayers", "y": "metrics", "reading": "tokens", "task": "tasks",
     "task_type": "task_types",
 }  # fmt: skip
-
-# For plans that know no `Kind`.
-NEEDS = {name: kind.needs for name, kind in KINDS.items()}
-OVER_CHECKPOINTS = frozenset(n for n, k in KINDS.items() if k.revisions == "all")
-WITH_ASSOCIATIONS = frozenset(n for n, k in KINDS.items() if "associations" in k.needs)
-WITH_CHOICES = frozenset(n for n, k in KINDS.items() if "choices" in k.needs)

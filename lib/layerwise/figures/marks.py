@@ -13,17 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.typing import ColorType
 
-from layerwise.figures.labels import reading_label
-from layerwise.figures.style import GREY, INK, LINE, stroke_of, text_width
-
-
-def reading_handles(readings: Sequence[str]) -> list[Line2D]:
-    """Legend entries for readings (token choices, poolings), in ink."""
-    return [
-        Line2D([], [], color=INK, linestyle=stroke_of(r, readings)[0], label=reading_label(r),
-               linewidth=1.4)
-        for r in readings
-    ]  # fmt: skip
+from layerwise.figures.style import GREY, INK, LINE, text_width
 
 
 def best_mark(colour: ColorType) -> dict[str, Any]:

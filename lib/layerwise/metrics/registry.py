@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from layerwise.errors import LayerwiseError, closest
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.vocabulary import Normalization, Protocol
 
 if TYPE_CHECKING:
     from layerwise.config.base import Section
     from layerwise.metrics.layer import Layer
 
-Protocol: TypeAlias = Literal["paper", "reference"]
 Input: TypeAlias = Literal["pooled", "pair", "views", "spectra", "curvature", "ends"]
-Normalization: TypeAlias = Literal["raw", "logN", "logD", "logNlogD", "maxEntropy"]
 
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 INPUTS: tuple[Input, ...] = get_args(Input)

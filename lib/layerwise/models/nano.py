@@ -27,11 +27,6 @@ END = "<|endoftext|>"
 HELD_OUT = 64  # windows of text kept for the loss that is reported
 
 
-def log_spaced(last: int) -> list[int]:
-    """Steps 0, 1, 2, 4, … up to `last`: the spacing of Pythia's early checkpoints."""
-    return [0, *(2**k for k in range(last.bit_length()) if 2**k <= last)]
-
-
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
     """Train a byte-level BPE tokenizer.
 

@@ -224,7 +224,7 @@ def score_task(
         alike = file.alike()
         distinct = list(dict.fromkeys(alike[unit] for unit in units))
         about = {"model": file.model, "revision": file.revision}
-        made_with = {
+        made_with: dict[str, Any] = {
             name: str(file.attributes[name])
             for name in ("dtype", "weights_sha256") if name in file.attributes
         }  # fmt: skip

@@ -19,7 +19,6 @@ from layerwise.files import is_file, sha256_file
 
 STRETCH = 2**13
 PER_TENSOR = 8
-WHOLE = PER_TENSOR * STRETCH
 PER_FILE = 1024
 LARGEST_HEADER = 100 * 2**20
 

@@ -27,6 +27,18 @@ MARK = Path(".snakemake") / "layerwise.due"
 Due = Mapping[Job, str]
 
 
+def hand_on(library: str) -> None:
+    """Have the jobs of this process import the library from a folder.
+
+    Parameters
+    ----------
+    library : str
+        Its path, without a colon, which PYTHONPATH cannot hold.
+    """
+    paths = [library, *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+
+
 class Start:
     """What a run starts from.
 

@@ -122,9 +122,9 @@ def _corpus_inputs(config: Config, corpus: str) -> Inputs:
 
 
 def _corpus_settings(config: Config, corpus: str) -> Any:
-    # A key added to the section counts here, and so reruns every corpus and extraction, unless it
-    # is left out as `views` is.
-    entry = config.corpora[corpus].plain()
+    # A key added to the section later has to rest in silence (`layerwise.config.base.later`), or
+    # it reruns every corpus and extraction.
+    entry = config.corpora[corpus].keyed()
     return {"name": corpus, **{key: entry[key] for key in entry if key != "views"}}
 
 
@@ -162,7 +162,7 @@ RUN = frozenset({"dtype", "batch_tokens", "tokens", "poolings", "readouts"})
 def _model_settings(config: Config, model: str) -> Any:
     # Where a model runs and which checkpoints there are change nothing of one checkpoint.
     apart = {"revisions", "device_map", *RUN}
-    return {k: v for k, v in config.models[model].plain().items() if k not in apart}
+    return {k: v for k, v in config.models[model].keyed().items() if k not in apart}
 
 
 def _model_outside(config: Config, model: str, revision: str) -> Any:
@@ -204,7 +204,7 @@ MACHINE = frozenset({"device", "batch_tokens", "threads"})
 
 
 def _without_machine(section: Any) -> dict[str, Any]:
-    return {key: value for key, value in section.plain().items() if key not in MACHINE}
+    return {key: value for key, value in section.keyed().items() if key not in MACHINE}
 
 
 def _extract_inputs(config: Config, model: str, revision: str, corpus: str) -> Inputs:
@@ -294,7 +294,7 @@ def _associate_settings(config: Config, study: str) -> Any:
     own_texts = own_texts_of(config)
     corpora = targets.corpora(config, study)
     return {
-        "association": config.association.plain(),
+        "association": config.association.keyed(),
         "own_texts": {corpus: own_texts[corpus] for corpus in corpora if corpus in own_texts},
         "revisions": _order(config, study)["revisions"],
     }
@@ -306,7 +306,7 @@ def _draw_inputs(config: Config, study: str) -> Inputs:
 
 def _draw_settings(config: Config, study: str) -> Any:
     return {
-        "study": config.studies[study].plain(),
+        "study": config.studies[study].keyed(),
         "directions": dict(config.association.directions),
         **_order(config, study),
     }
@@ -376,7 +376,7 @@ STAGES: dict[str, Stage] = {
             ("corpus",),
             {"views": "corpora/{corpus}.views.parquet"},
             ("layerwise.corpora.augment", "layerwise.corpora.table:write_views"),
-            lambda config, corpus: config.corpora[corpus].views.plain(),
+            lambda config, corpus: config.corpora[corpus].views.keyed(),
             lambda config, corpus: {"corpus": [Input(Job("make_corpus", (corpus,)), "corpus")]},
             libraries=("nlpaug",),
         ),
@@ -386,7 +386,7 @@ STAGES: dict[str, Stage] = {
             ("model",),
             {"stamp": f"nano/{{model}}/{MARKER}", "losses": "nano/{model}/losses.csv"},
             ("layerwise.models.nano:train",),
-            lambda config, model: config.nano[model].plain(),
+            lambda config, model: config.nano[model].keyed(),
             lambda config, model: {"texts": [Input(Job("unpack_wikipedia"), "texts")]},
             libraries=("torch", "transformers"),
             more_files=_nano_files,
@@ -397,7 +397,7 @@ STAGES: dict[str, Stage] = {
             _RUN,
             {"folder": f"converted/{{model}}/{{revision}}/{MARKER}"},
             ("layerwise.models.gguf:convert",),
-            lambda config, model, revision: config.models[model].source.plain(),
+            lambda config, model, revision: config.models[model].source.keyed(),
             outside=_gguf_outside,
             libraries=("torch", "transformers", "gguf"),
         ),
@@ -421,7 +421,7 @@ STAGES: dict[str, Stage] = {
             {"metrics": "metrics/{model}/{revision}/{corpus}.parquet",
              "prompts": "metrics/{model}/{revision}/{corpus}.prompts.parquet"},
             ("layerwise.metrics.table:compute",),
-            lambda config, model, revision, corpus: config.metrics.plain(),
+            lambda config, model, revision, corpus: config.metrics.keyed(),
             lambda config, model, revision, corpus: {
                 "activations": [
                     Input(Job("extract_activations", (model, revision, corpus)), "activations")
@@ -549,7 +549,7 @@ STAGES: dict[str, Stage] = {
             ("corpus",),
             {"fetched": "fetched/corpora/{corpus}.json"},
             (),
-            lambda config, corpus: config.corpora[corpus].source.plain(),
+            lambda config, corpus: config.corpora[corpus].source.keyed(),
         ),
         Stage(
             "fetch_task",

@@ -79,22 +79,22 @@ def made_from(config: Config, study: str, table: str) -> list[Job]:
 
 def scored(config: Config) -> list[Job]:
     """The score tables of all studies of the config's own models, each once."""
-    own = (s for s in config.studies if set(OF_SCORES) & set(needs(config, s)))
-    found = [
-        job for s in own if not config.studies[s].published
-        for job in made_from(config, s, "scores")
-    ]  # fmt: skip
-    return list(dict.fromkeys(found))
+    return _of_own_models(config, "scores", OF_SCORES)
 
 
 def measured(config: Config) -> list[Job]:
     """The metrics tables of all studies of the config's own models, each once."""
-    own = (s for s in config.studies if set(OF_METRICS) & set(needs(config, s)))
-    found = [
-        job for s in own if not config.studies[s].published
-        for job in made_from(config, s, "metrics")
-    ]  # fmt: skip
-    return list(dict.fromkeys(found))
+    return _of_own_models(config, "metrics", OF_METRICS)
+
+
+def _of_own_models(config: Config, table: str, of: tuple[str, ...]) -> list[Job]:
+    own = (s for s in config.studies if not config.studies[s].published)
+    return list(
+        dict.fromkeys(
+            job for s in own if set(of) & set(needs(config, s))
+            for job in made_from(config, s, table)
+        )
+    )  # fmt: skip
 
 
 def swept(config: Config) -> list[Job]:
@@ -110,11 +110,6 @@ def swept(config: Config) -> list[Job]:
             found[job.names[:2]] = {job: None}
     several = ((m, entry) for m, entry in config.models.items() if len(entry.revisions) > 1)
     return [job for m, entry in several for r in entry.revisions for job in found.get((m, r), ())]
-
-
-def quickstart_tasks(config: Config) -> list[str]:
-    """The tasks of the config that the workflow makes itself."""
-    return [t for t in all_tasks(config) if t in QUICKSTART]
 
 
 def all_tasks(config: Config) -> list[str]:
