@@ -292,15 +292,16 @@ def _reranking(name: str) -> dict[str, dict[str, pd.DataFrame]]:
     own = documents()[start : start + 12]
     queries, corpus, judged, ranked = [], [], [], []
     for number, document in enumerate(own):
-        queries.append((f"q{number}", document[0]))
         other = own[(number + 1) % len(own)]
-        candidates = [(text, 1) for text in document[1:3]] + [(t, 0) for t in other[3:6]]
+        candidates = [(text, 1) for text in document[2:4]] + [(t, 0) for t in other[3:6]]
         names = [f"d{number}-{k}" for k in range(len(candidates))]
         corpus += [(one, text, "") for one, (text, _) in zip(names, candidates, strict=True)]
-        judged += [
-            (f"q{number}", one, score) for one, (_, score) in zip(names, candidates, strict=True)
-        ]
-        ranked.append((f"q{number}", names))
+        # MIND has several queries of one reader, told by what stands before the last "_".
+        for part in range(2 if name.startswith("Mind") else 1):
+            query = f"q{number}_{part}"
+            queries.append((query, document[part]))
+            judged += [(query, one, n) for one, (_, n) in zip(names, candidates, strict=True)]
+            ranked.append((query, names))
     tables = {
         "corpus": pd.DataFrame(corpus, columns=["_id", "text", "title"]),
         "queries": pd.DataFrame(queries, columns=["_id", "text"]),

@@ -40,5 +40,5 @@ def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     (block,) = [text for kind, text in BLOCKS if kind == "python"]
     found: dict[str, object] = {}
     exec(block, found)
-    (slab,) = found["slabs"]  # type: ignore[misc]
-    assert slab.shape == (1, hub.LAYERS["14m"] + 1, 2, 32)
+    ((embeddings,),) = found["slabs"]  # type: ignore[misc]
+    assert embeddings.shape == (hub.LAYERS["14m"] + 1, 2, 32)
