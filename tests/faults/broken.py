@@ -31,7 +31,11 @@ def config(*, keep_embeddings: bool = True) -> dict[str, Any]:
     made["jobs"] = {"keep_embeddings": keep_embeddings}
     # A second corpus, so that a job that is killed has others to keep.
     made["corpora"]["few"] = made["corpora"]["mine"] | {"sample": {"n": 20}}
-    made["studies"]["choice"] = {"kind": "layer_choice", "models": ["first", "second"]}
+    studies = made["studies"]
+    studies["choice"] = {"kind": "layer_choice", "models": ["first", "second"]}
+    for study in studies.values():
+        study["corpora"] = ["mine"]
+    studies["few"] = studies["sweep"] | {"corpora": ["few"]}
     steps = ["step0", "step2"]
     made["models"]["second"] = {
         "source": {"folder": "results/nano/second/{revision}"},
