@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,18 @@ from test_workflow import CONFIG, Project
 TABLES = ("metrics", "scores", "associations", "choices", "corpora", "texts")
 
 
-def config() -> dict[str, Any]:
+def config(*, keep_embeddings: bool = True) -> dict[str, Any]:
     """The config of the workflow's tests, with a model that is trained on the spot, and the picks
     of its metrics."""
     made = copy.deepcopy(CONFIG)
-    made["studies"]["choice"] = {"kind": "layer_choice", "models": ["first", "second"]}
+    made["jobs"] = {"keep_embeddings": keep_embeddings}
+    # A second corpus, so that a job that is killed has others to keep.
+    made["corpora"]["few"] = made["corpora"]["mine"] | {"sample": {"n": 20}}
+    studies = made["studies"]
+    studies["choice"] = {"kind": "layer_choice", "models": ["first", "second"]}
+    for study in studies.values():
+        study["corpora"] = ["mine"]
+    studies["few"] = studies["sweep"] | {"corpora": ["few"]}
     steps = ["step0", "step2"]
     made["models"]["second"] = {
         "source": {"folder": "results/nano/second/{revision}"},
@@ -83,7 +91,11 @@ class Faulty(Project):
         return found
 
     def finished(self) -> dict[str, tuple[int, int]]:
-        """Inode and time of every file of a job that Snakemake has recorded as done."""
+        """Inode and time of every file that no later run may touch: of a job that Snakemake has
+        recorded as done, and, of jobs that do several things, of each thing that is done.
+
+        Embeddings whose scores are there have served.
+        """
         records, open_jobs = {}, set()
         for path in (self.folder / ".snakemake" / "metadata").iterdir():
             try:
@@ -94,12 +106,36 @@ class Faulty(Project):
         for path in (self.folder / ".snakemake" / "incomplete").iterdir():
             name = base64.b64decode(path.name).decode()
             open_jobs.add(records.get(name, name))
+        done = {name for name, job in records.items() if job not in open_jobs}
+        done |= {str(path.relative_to(self.folder)) for path in self.of_bundles()}
         stamps = {}
-        for name, job in records.items():
+        for name in done:
             file = self.folder / name
-            if job not in open_jobs and file.is_file():
+            if file.is_file():
                 stamps[name] = (file.stat().st_ino, file.stat().st_mtime_ns)
         return stamps
+
+    def served(self, name: str) -> bool:
+        """Whether a file is embeddings that a job has scored, and so removed."""
+        path = Path(name)
+        if path.parts[1] != "embeddings":
+            return False
+        scores = self.results / "scores" / Path(*path.parts[2:])
+        return scores.with_suffix(".parquet").is_file()
+
+    def of_bundles(self) -> Iterator[Path]:
+        """The files of the corpora and tasks that are done of a model."""
+        for path in self.results.glob("activations/*/*/*.h5"):
+            yield path
+        for path in self.results.glob("embeddings/*/*/*.h5"):
+            if not self.served(str(path.relative_to(self.folder))):
+                yield path
+        for path in self.results.glob("scores/*/*/*.parquet"):
+            yield path
+        for path in self.results.glob("metrics/*/*/*.prompts.parquet"):
+            table = path.with_name(path.name.replace(".prompts.", "."))
+            if table.is_file():
+                yield from (path, table)
 
     def half_files(self) -> list[str]:
         """Files at their final place that cannot be read as what they are."""

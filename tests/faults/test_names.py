@@ -132,7 +132,8 @@ def test_hostile_targets_write_nothing_elsewhere(project: Faulty, tmp_path: Path
     """Wildcards reach the scripts as names, and none is ever taken for a path."""
     before = everything(tmp_path)
     target = "results/corpora/..%2F..%2Fmine.parquet"
-    for hostile in (target, "results/activations/first/..%2F..%2Fx/mine.h5", "../../x.parquet"):
+    job = "results/jobs/run_model/first/..%2F..%2Fx/0.json"
+    for hostile in (target, job, "../../x.parquet"):
         _, output = project.try_snakemake(hostile, **elsewhere(tmp_path))
         assert "bug in layerwise" not in output
         new = everything(tmp_path).keys() - before.keys()

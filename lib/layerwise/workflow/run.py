@@ -88,7 +88,8 @@ class Start:
         return [path for job in jobs for path in self.plan.paths(job).values()]
 
     def mark(self, due: Due) -> None:
-        """Write the file that every due job has among its inputs, newer than any file of theirs.
+        """Write the file that every due job has among its inputs, newer than any file of theirs
+        and any marker of their bundles.
 
         Snakemake runs a job again for nothing but a newer input.
 
@@ -98,7 +99,8 @@ class Start:
             If it cannot be written.
         """
         times = [time.time()]
-        for path in self.files_of(due):
+        bundles = {bundle for job in due if (bundle := self.plan.bundle(job)) is not None}
+        for path in [*self.files_of(due), *map(self.plan.marker, bundles)]:
             with contextlib.suppress(OSError):
                 times.append(Path(path).stat().st_mtime + 1)
         with replacing(MARK) as partial:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from layerwise.errors import LayerwiseError
 from layerwise.files import replacing
 
 KEY, RECIPE = "key", "recipe"
@@ -60,7 +59,7 @@ def read(path: Path) -> Stamp | None:
     """
     try:
         return Stamp.of(_facts(Path(path)))
-    except (OSError, ValueError, LayerwiseError):
+    except Exception:  # on a damaged file libraries raise errors of all kinds
         return None
 
 
