@@ -16,7 +16,7 @@ from layerwise.config import Config
 from layerwise.config.reading import read_yaml
 from layerwise.errors import LayerwiseError
 from layerwise.files import check_writable, replacing
-from layerwise.workflow.plan import MISSING, Plan, explain
+from layerwise.workflow.plan import MISSING, Bundle, Plan, explain
 from layerwise.workflow.sources import check_sources
 from layerwise.workflow.targets import Job
 
@@ -86,7 +86,9 @@ class Start:
             If it cannot be written.
         """
         times = [time.time()]
-        for path in self.files_of(due):
+        runs = self.plan.runs(due)
+        bundles = [self.plan.marker(run) for run in runs if isinstance(run, Bundle)]
+        for path in [*self.files_of(due), *bundles]:
             with contextlib.suppress(OSError):
                 times.append(Path(path).stat().st_mtime + 1)
         with replacing(MARK) as partial:
