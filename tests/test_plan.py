@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,8 @@ from layerwise.config.base import Section, later
 from layerwise.errors import LayerwiseError
 from layerwise.paths import encode
 from layerwise.workflow import stamps, targets
-from layerwise.workflow.plan import MISSING, UNSTAMPED, Plan, explain
-from layerwise.workflow.run import Start
+from layerwise.workflow.plan import MISSING, UNSTAMPED, Bundle, Plan, explain
+from layerwise.workflow.run import MARK, Start
 from layerwise.workflow.stages import STAGES, files_table
 from layerwise.workflow.targets import Job
 
@@ -281,6 +283,22 @@ def test_two_runs_do_not_share_a_results_folder(corpus: Job, tmp_path: Path) -> 
     first.take_hold()
     with pytest.raises(LayerwiseError, match="Another run is at work in results"):
         second.take_hold()
+
+
+def test_a_node_whose_clock_is_ahead_does_not_keep_a_due_bundle_from_running(
+    corpus: Job, tmp_path: Path
+) -> None:
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(quickstart()))
+    start = Start(quickstart(), ["one.yaml"])
+    due = start.due()
+    bundle = next(run for run in start.plan.runs(due) if isinstance(run, Bundle))
+    marker = Path(start.plan.marker(bundle))
+    marker.parent.mkdir(parents=True)
+    marker.write_text("{}")
+    ahead = time.time() + 3600
+    os.utime(marker, (ahead, ahead))
+    start.mark(due)
+    assert marker.stat().st_mtime < MARK.stat().st_mtime <= time.time()
 
 
 def test_a_snapshot_plans_the_same_keys(corpus: Job, tmp_path: Path) -> None:

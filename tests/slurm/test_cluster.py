@@ -8,12 +8,14 @@ than it needs.
 from __future__ import annotations
 
 import copy
+import json
 import os
 import re
 import shutil
 import signal
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ from test_workflow import CONFIG, Project
 
 CONF = Path("/etc/slurm/slurm.conf")
 STATE = Path("/var/lib/layerwise-slurm")
-ON_GPU = {"rule_extract_activations", "rule_embed_task"}
+ON_GPU = {"rule_run_model"}
 
 
 def our_cluster() -> bool:
@@ -45,6 +47,7 @@ class OnCluster(Project):
     """A copy of the project whose runs go through the profile."""
 
     earlier: set[str]  # ids of jobs that others left behind
+    config: dict[str, Any]
 
     def command(self, *arguments: str) -> list[str]:
         profile = str(self.folder / "workflow" / "profiles" / "slurm")
@@ -68,10 +71,9 @@ class OnCluster(Project):
         """All final values: every array, every table."""
         found: dict[str, Any] = {}
         results = self.folder / "results"
-        for part, array in (("activations", "pooled"), ("embeddings", "embedding")):
-            for path in sorted((results / part).rglob("*.h5")):
-                with h5py.File(path) as file:
-                    found[str(path.relative_to(results))] = file[array][()]
+        for path in sorted((results / "activations").rglob("*.h5")):
+            with h5py.File(path) as file:
+                found[str(path.relative_to(results))] = file["pooled"][()]
         for part in ("metrics", "scores", "associations"):
             for path in sorted((results / part).rglob("*.parquet")):
                 found[str(path.relative_to(results))] = pd.read_parquet(path)
@@ -146,6 +148,9 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OnCluster]:
     # 'auto' asks SLURM for a GPU; what it declares is none, so the job computes on the CPU.
     config["extract"]["device"] = "auto"
     config["studies"]["both"]["models"] = ["second"]
+    # Scores of every checkpoint, so that each has its corpus and its task.
+    config["studies"]["scores"] = {"kind": "scores_over_checkpoints", "models": ["second"]}
+    made.config = config
     made.write(config)
     yield made
     subprocess.run(["scancel", "--user", "root"], check=False)
@@ -156,51 +161,103 @@ def unbroken(project: OnCluster) -> dict[str, Any]:
     project.snakemake()
     found = project.values()
     assert len([name for name in found if name.startswith("activations")]) == 2
-    assert len([name for name in found if name.startswith("scores")]) == 1
+    assert len([name for name in found if name.startswith("scores")]) == 2
     return found
 
 
-def forget(project: OnCluster) -> None:
-    """Delete what the GPU jobs and all after them have made."""
-    for part in ("activations", "metrics", "associations", "figures", "tables", "report"):
-        shutil.rmtree(project.folder / "results" / part)
+RESULTS = ("associations", "figures", "tables", "report")
+
+
+def forget(project: OnCluster, *more: str) -> None:
+    """Delete the results, and some of the files that they are made of: by default all that the
+    GPU jobs and those after them have made.
+
+    A file that nothing is to be made of is not missed.
+    """
+    for part in (*RESULTS, *(more or ("activations", "metrics", "scores"))):
+        path = project.folder / "results" / part
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+def on_gpu(job: dict[str, str]) -> bool:
+    return "gpu" in job.get("TresPerJob", "") + job.get("TresPerNode", "")
+
+
+def since(before: set[str]) -> list[dict[str, str]]:
+    return [job for job in slurm_jobs() if job["JobId"] not in before]
+
+
+def made_by(project: OnCluster, rule: str, revision: str) -> set[str]:
+    """The files that a bundle says it made."""
+    path = project.folder / "results" / "jobs" / rule / "second" / revision / "0.json"
+    return set(json.loads(path.read_text())["made"])
 
 
 def test_gpu_jobs_ask_for_a_gpu_and_no_others_do(
     project: OnCluster, unbroken: dict[str, Any]
 ) -> None:
-    jobs = [job for job in slurm_jobs() if job["JobId"] not in project.earlier]
-    rules = {rule_of(job) for job in jobs}
-    assert rules >= {*ON_GPU, "rule_compute_metrics", "rule_score_task", "rule_make_views"}
+    jobs = since(project.earlier)
+    rules = Counter(map(rule_of, jobs))
+    # One job a checkpoint, which takes its corpus and its task.
+    for rule in ("rule_run_model", "rule_score_tasks", "rule_compute_metrics"):
+        assert rules[rule] == 2, rules
+    assert rules["rule_make_views"] == 1
     for job in jobs:
-        asked = "gpu" in job.get("TresPerJob", "") + job.get("TresPerNode", "")
-        assert asked == (rule_of(job) in ON_GPU), job
+        assert on_gpu(job) == (rule_of(job) in ON_GPU), job
         assert job["JobState"] == "COMPLETED", job
+    for revision in ("step0", "step1"):
+        assert made_by(project, "run_model", revision) == {
+            f"results/activations/second/{revision}/mine.h5",
+            f"results/embeddings/second/{revision}/LeeNewsSimilarity.h5",
+        }
+    assert not list((project.folder / "results" / "embeddings").rglob("*.h5"))
     # Plots and the account are made where snakemake runs.
     assert "rule_account_run" not in rules
 
 
-def test_several_jobs_of_a_stage_can_be_one_of_slurms(
+def test_a_job_does_what_is_missing_and_nothing_else(
     project: OnCluster, unbroken: dict[str, Any]
 ) -> None:
-    forget(project)
+    """A job's own Snakemake reads the Snakefile anew, and must find the same work in it."""
+    forget(
+        project,
+        "activations/second/step1/mine.h5",
+        "metrics/second/step1/mine.parquet",
+        "scores/second/step0/LeeNewsSimilarity.parquet",
+    )
     before = {job["JobId"] for job in slurm_jobs()}
-    # The lines that the profile has for it, as options.
-    project.snakemake(
-        "--groups", "extract_activations=extract", "--group-components", "extract=2",
-        "--set-resource-scopes", "gpu=local", "--resources", "gpu=1",
-    )  # fmt: skip
-    jobs = [job for job in slurm_jobs() if job["JobId"] not in before]
-    on_gpu = [j for j in jobs if "gpu" in j.get("TresPerJob", "") + j.get("TresPerNode", "")]
-    assert len(on_gpu) == 1, "two extractions, one after the other on one GPU"
-    assert "gpu:1" in on_gpu[0].get("TresPerJob", "") + on_gpu[0].get("TresPerNode", "")
+    project.snakemake()
+    rules = Counter(map(rule_of, since(before)))
+    assert rules["rule_run_model"] == 2
+    assert rules["rule_score_tasks"] == rules["rule_compute_metrics"] == 1
+    assert made_by(project, "run_model", "step0") == {
+        "results/embeddings/second/step0/LeeNewsSimilarity.h5"
+    }
+    assert made_by(project, "run_model", "step1") == {"results/activations/second/step1/mine.h5"}
     assert_same(project.values(), unbroken)
+
+
+def test_a_job_can_take_several_checkpoints(project: OnCluster, unbroken: dict[str, Any]) -> None:
+    forget(project)
+    project.write({**project.config, "jobs": {"items": 1}})
+    assert project.jobs()["run_model"] == 4, "two checkpoints, a corpus and a task each"
+    project.write({**project.config, "jobs": {"checkpoints": 2}})
+    before = {job["JobId"] for job in slurm_jobs()}
+    project.snakemake()
+    jobs = since(before)
+    assert [on_gpu(j) for j in jobs].count(True) == 1, "two checkpoints, one after the other"
+    assert len([j for j in jobs if rule_of(j) == "rule_score_tasks"]) == 1
+    assert len(made_by(project, "run_model", "step0")) == 4
+    assert_same(project.values(), unbroken)
+    # How much a job does decides nothing of what is due.
+    project.write(project.config)
+    assert project.jobs() == {}
 
 
 def test_a_second_run_submits_nothing(project: OnCluster, unbroken: dict[str, Any]) -> None:
     before = {job["JobId"] for job in slurm_jobs()}
     assert "Nothing to be done" in project.snakemake()
-    assert {job["JobId"] for job in slurm_jobs()} == before
+    assert not since(before)
 
 
 def test_a_node_lost_in_mid_job_costs_nothing_but_time(
@@ -208,10 +265,7 @@ def test_a_node_lost_in_mid_job_costs_nothing_but_time(
 ) -> None:
     forget(project)
     running = project.start(tmp_path / "log")
-    job, pids = wait_for(
-        "an extraction",
-        lambda: at_work("rule_extract_activations", "extract_activations.py"),
-    )
+    job, pids = wait_for("a model's run", lambda: at_work("rule_run_model", "run_model.py"))
     assert b"HF_HUB_OFFLINE=1" in Path(f"/proc/{pids[0]}/environ").read_bytes().split(b"\0")
     node = job["NodeList"]
     kill(int((STATE / f"{node}.pid").read_text()))
@@ -239,7 +293,7 @@ def test_jobs_over_their_limits_come_back_with_more(
     before = {job["JobId"] for job in slurm_jobs()}
     running = project.start(
         tmp_path / "log",
-        "--set-resources", "extract_activations:mem_mb=attempt*attempt*350",
+        "--set-resources", "run_model:mem_mb=attempt*attempt*350",
         "compute_metrics:runtime=1 if attempt == 1 else 20",
     )  # fmt: skip
     _, pids = wait_for(
@@ -247,13 +301,11 @@ def test_jobs_over_their_limits_come_back_with_more(
     )
     kill(*pids, by=signal.SIGSTOP)
     assert running.wait(900) == 0, (tmp_path / "log").read_text()[-5000:]
-    jobs = [j for j in slurm_jobs() if j["JobId"] not in before]
+    jobs = since(before)
     ended = {(rule_of(j), j["JobState"]) for j in jobs}
     assert ("rule_compute_metrics", "TIMEOUT") in ended
-    hungry = {s for rule, s in ended if rule == "rule_extract_activations"}
+    hungry = {s for rule, s in ended if rule == "rule_run_model"}
     assert hungry > {"COMPLETED"}, ended
-    memory = {
-        j["MinMemoryNode"] for j in jobs if rule_of(j) == "rule_extract_activations"
-    }  # fmt: skip
+    memory = {j["MinMemoryNode"] for j in jobs if rule_of(j) == "rule_run_model"}
     assert len(memory) > 1, memory
     assert_same(project.values(), unbroken)
