@@ -187,6 +187,14 @@ def whole() -> Faulty:
     return made
 
 
+def copy_to(folder: Path) -> Faulty:
+    """A copy of that project, with its results and Snakemake's notes on them."""
+    shutil.copytree(whole().folder, folder, symlinks=True)
+    made = Faulty.__new__(Faulty)
+    made.folder = folder
+    return made
+
+
 @cache
 def unbroken() -> dict[str, Any]:
     """All values of that run."""

@@ -11,10 +11,11 @@ import os
 import random
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
-from broken import Faulty, config, kill_group, unbroken
+from broken import Faulty, config, copy_to, kill_group, unbroken
 from same_values import assert_same
 
 log = logging.getLogger(__name__)
@@ -109,3 +110,32 @@ def wait_for_a_victim(
             time.sleep(moments.uniform(0, moments.choice(waits)))
             return
         time.sleep(0.05)
+
+
+def test_a_kill_costs_a_job_only_the_corpus_or_task_at_hand(tmp_path: Path) -> None:
+    """Killed as soon as the first of its files is there; what is missing is then done."""
+    project = copy_to(tmp_path / "project")
+    folders = ("activations", "embeddings", "scores", "metrics")
+    for part in (*folders, "associations", "choices", "figures", "tables", "report"):
+        shutil.rmtree(project.results / part)
+    command = [
+        sys.executable, "scripts/run_model.py", "--config", "results/config.json",
+        "--model", "second", "--revision", "step2",
+    ]  # fmt: skip
+    running = subprocess.Popen(command, cwd=project.folder, env=project.environment())
+    while not (first := list(project.results.rglob("*.h5"))) and running.poll() is None:
+        time.sleep(0.002)
+    running.kill()
+    running.wait()
+    assert running.returncode < 0, "it came to its end before the kill"
+    first = list(project.results.rglob("*.h5"))
+    assert not project.half_files()
+    stamps = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in first}
+    subprocess.run(command, cwd=project.folder, env=project.environment(), check=True)
+    for path, stamp in stamps.items():
+        assert (path.stat().st_ino, path.stat().st_mtime_ns) == stamp
+    parts = ("activations/second/step2/", "embeddings/second/step2/")
+    made = {name: value for name, value in project.values().items() if name.startswith(parts)}
+    assert len({name.rpartition("/")[0] for name in made}) == 3 > len(first)
+    assert_same(made, {name: unbroken()[name] for name in made})
+    assert not list(project.results.rglob("*.partial"))

@@ -19,7 +19,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from broken import Faulty, sentences, unbroken, whole
+from broken import Faulty, copy_to, sentences, unbroken
 from same_values import assert_same
 
 FAKETIME = shutil.which("faketime")
@@ -42,13 +42,6 @@ needs_root = pytest.mark.skipif(not may_mount(), reason="mounts file systems: wa
 def project(tmp_path: Path) -> Faulty:
     """A copy of the unbroken project, with its results and Snakemake's notes on them."""
     return copy_to(tmp_path / "project")
-
-
-def copy_to(folder: Path) -> Faulty:
-    shutil.copytree(whole().folder, folder, symlinks=True)
-    made = Faulty.__new__(Faulty)
-    made.folder = folder
-    return made
 
 
 @pytest.fixture
