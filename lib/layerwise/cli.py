@@ -219,13 +219,11 @@ def _devices(files: Iterable[Path]) -> set[str]:
     """The kinds of devices that HDF5 files say they were computed on."""
     import h5py
 
-    from layerwise import hdf5
-
     found = set()
     for path in files:
         if path.suffix == ".h5" and path.is_file():
             with h5py.File(path, "r") as file:
-                found.add(str(hdf5.attribute(file, "device", "")).split(":")[0])
+                found.add(str(file.attrs.get("device", "")).split(":")[0])
     return found
 
 

@@ -24,8 +24,10 @@ from layerwise.files import DISK_REMEDY, disk_fault, replacing
 # replaced whole, so readers need none.
 os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
 
-# HDF5 keeps checksums of chunked arrays (as ours are) and of what describes them, but not of the
-# small arrays that are labels. The seal is a hash over those alone, so that
+STRING = h5py.string_dtype("utf-8")
+
+# HDF5 keeps checksums of chunked arrays (as ours are) and of what describes them, but not of
+# strings and of the small arrays that are labels. The seal is a hash over those alone, so that
 # opening a file of gigabytes takes milliseconds.
 SEAL = "seal"
 REMEDY = "delete it and run snakemake again."
@@ -50,12 +52,13 @@ def create(
             _nothing_unwritten(),
             h5py.File(partial, "w", libver=("v110", "v110")) as file,
         ):
-            given = {"schema": schema, "schema_version": version, **attributes}
-            for key, value in given.items():
-                _set(file, key, value)
+            file.attrs["schema"] = schema
+            file.attrs["schema_version"] = version
+            for key, value in attributes.items():
+                file.attrs[key] = value
             yield file
-            _set(file, SEAL, _seal(file))
-            _set(file, "complete", True)
+            file.attrs[SEAL] = _seal(file)
+            file.attrs["complete"] = True
     except RuntimeError as error:  # as HDF5 says it if a file cannot be closed
         fault = disk_fault(error)
         if not fault:
@@ -93,43 +96,12 @@ def _nothing_unwritten() -> Iterator[None]:
         sys.unraisablehook, sys.excepthook = hooks
 
 
-def strings(values: Sequence[str]) -> dict[str, Any]:
-    """Texts as data and dtype for h5py: of one length, in UTF-8.
-
-    Texts of any length HDF5 keeps apart, in a heap without a checksum: one byte of it altered can
-    make HDF5 read for ever.
-    """
-    data = [text.encode("utf-8", "surrogatepass") for text in values]
-    dtype = h5py.string_dtype("utf-8", max([1, *map(len, data)]))
-    return {"data": np.array(data, dtype), "dtype": dtype}
-
-
-def _set(item: h5py.Group | h5py.Dataset, name: str, value: Any) -> None:
-    """Set an attribute; texts as `strings` has them."""
-    if isinstance(value, str):
-        made = strings([value])
-        item.attrs.create(name, made["data"].reshape(()), dtype=made["dtype"])
-    else:
-        item.attrs[name] = value
-
-
-def attribute(item: h5py.Group | h5py.Dataset, name: str, default: Any = None) -> Any:
-    """The value of an attribute."""
-    value = item.attrs.get(name, default)
-    return value.decode("utf-8", "surrogatepass") if isinstance(value, bytes) else value
-
-
-def attributes(file: h5py.File) -> dict[str, Any]:
-    """The values of all attributes of a file."""
-    return {name: attribute(file, name) for name in file.attrs}
-
-
 def add_scale(file: h5py.Group, name: str, values: Sequence[Any] | npt.NDArray[Any]) -> None:
     """Add the dimension scale `name` with its labels."""
     data = np.asarray(values)
-    text = data.dtype.kind in "USO"
-    given = strings([str(value) for value in values]) if text else {"data": data}
-    scale = file.create_dataset(name, **given)
+    if data.dtype.kind in "US":
+        data = np.asarray(data, dtype=object)
+    scale = file.create_dataset(name, data=data, dtype=STRING if data.dtype == object else None)
     scale.make_scale(name)
 
 
@@ -171,8 +143,8 @@ def add_array(
     )
     for axis, scale in enumerate(scales):
         array.dims[axis].attach_scale(scale)
-    _set(array, "unit", unit)
-    _set(array, "description", description)
+    array.attrs["unit"] = unit
+    array.attrs["description"] = description
     return array
 
 
@@ -214,34 +186,33 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
 def _check(
     path: Path, file: h5py.File, schema: str, version: int, expected: Mapping[str, str]
 ) -> None:
-    facts = attributes(file)
-    found = facts.get("schema")
+    found = file.attrs.get("schema")
     if found != schema:
         raise LayerwiseError(
             f"{path} was not written by layerwise as {schema} (its schema is {found!r}); "
             "give the right file, or " + REMEDY
         )
-    if int(facts.get("schema_version", -1)) != version:
+    if int(file.attrs.get("schema_version", -1)) != version:
         raise LayerwiseError(
-            f"{path} has version {facts.get('schema_version')} of the schema {schema}, "
+            f"{path} has version {file.attrs.get('schema_version')} of the schema {schema}, "
             f"this layerwise reads version {version}; {REMEDY}"
         )
-    if not facts.get("complete", False):
+    if not file.attrs.get("complete", False):
         raise LayerwiseError(f"{path} is incomplete: its writer was stopped; {REMEDY}")
     for key, value in expected.items():
-        if facts.get(key) != value:
+        if file.attrs.get(key) != value:
             raise LayerwiseError(
-                f"{path} is about {key} {facts.get(key)!r}, wanted was {value!r}; {REMEDY}"
+                f"{path} is about {key} {file.attrs.get(key)!r}, wanted was {value!r}; {REMEDY}"
             )
     # Files that an earlier layerwise wrote have none.
-    if SEAL in facts and facts[SEAL] != _seal(file):
+    if SEAL in file.attrs and file.attrs[SEAL] != _seal(file):
         raise LayerwiseError(f"{path} is damaged (a label was altered); {REMEDY}")
 
 
 def _seal(file: h5py.File) -> str:
     """Hash over the attributes and all arrays that HDF5 itself keeps no checksum of."""
     digest = hashlib.sha256()
-    for name, value in sorted(attributes(file).items()):
+    for name, value in sorted(file.attrs.items()):
         if name not in (SEAL, "complete"):
             digest.update(f"{name}={value!r};".encode("utf-8", "surrogatepass"))
 

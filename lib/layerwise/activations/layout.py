@@ -218,7 +218,7 @@ class Activations:
         expected = {k: v for k, v in wanted.items() if v is not None}
         self._file = hdf5.open_checked(path, SCHEMA, VERSION, expected)
         self.path = Path(path)
-        self.attributes: dict[str, Any] = hdf5.attributes(self._file)
+        self.attributes: dict[str, Any] = dict(self._file.attrs)
         self.model = str(self.attributes["model"])
         self.revision = str(self.attributes["revision"])
         self.corpus = str(self.attributes["corpus"])

@@ -117,7 +117,7 @@ def create(
         hdf5.add_scale(file, "hidden", np.arange(hidden))
         for name in Reading._fields:
             values = [getattr(reading, name) for reading in readings]
-            labels = file.create_dataset(name, **hdf5.strings(values))
+            labels = file.create_dataset(name, data=values, dtype=hdf5.STRING)
             labels.dims[0].attach_scale(file["reading"])
         hdf5.add_array(
             file, "embedding", ("reading", "layer", "text", "hidden"), "f4",
@@ -189,7 +189,7 @@ class Embeddings:
         expected = {k: v for k, v in wanted.items() if v is not None}
         self._file = hdf5.open_checked(path, SCHEMA, VERSION, expected)
         self.path = Path(path)
-        self.attributes: dict[str, Any] = hdf5.attributes(self._file)
+        self.attributes: dict[str, Any] = dict(self._file.attrs)
         self.model = str(self.attributes["model"])
         self.revision = str(self.attributes["revision"])
         self.task = str(self.attributes["task"])

@@ -67,10 +67,8 @@ def _facts(path: Path) -> Mapping[str, Any]:
     if path.suffix == ".h5":
         import h5py
 
-        from layerwise import hdf5
-
         with h5py.File(path, "r") as file:
-            return {name: hdf5.attribute(file, name) for name in (KEY, RECIPE)}
+            return {name: file.attrs.get(name) for name in (KEY, RECIPE)}
     if path.suffix == ".parquet":
         from layerwise import tables
 
