@@ -355,7 +355,7 @@ def test_fewer_prompts_than_dimensions_and_the_reverse(tmp_path: Path) -> None:
         ({"pair": "both"}, '"augmented", "original"'),
         ({"dime": {"permutations": 0}}, "metrics.dime.permutations.* 1 or more"),
         ({"dime": {"permutation": 9}}, "did you mean 'permutations'"),
-        ({"infonce": {"temperature": -1}}, "metrics.infonce.temperature.* more than 0"),
+        ({"infonce": {"temperature": -1}}, "metrics.infonce.temperature.* 0.0001 or more"),
         ({"lidar": {"delta": 0}}, "metrics.lidar.delta.* more than 0"),
         ({"alpha_req": {"ranks": [5, 5]}}, "metrics.alpha_req.ranks.*the first below the last"),
         ({"two_nn": {"discard": 1.0}}, "less than 1"),

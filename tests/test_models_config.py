@@ -80,7 +80,7 @@ def test_a_models_own_settings_come_before_the_sections() -> None:
 
 def test_a_nano_model_is_bounded() -> None:
     assert parse(Nano, {"architecture": "gpt_neox"}).plain()["vocabulary"] == 2048
-    with pytest.raises(LayerwiseError, match=r"nano\.x\.vocabulary.*1000000 or less"):
+    with pytest.raises(LayerwiseError, match=r"nano\.x\.vocabulary.*200000 or less"):
         parse(Nano, {"architecture": "mamba2", "vocabulary": 10**9}, "nano.x")
     with pytest.raises(LayerwiseError, match=r"nano\.x\.hidden.*multiples of 32"):
         parse(Nano, {"architecture": "mamba2", "hidden": 40}, "nano.x")
