@@ -136,10 +136,10 @@ def test_equal_weights_of_other_models_or_dtypes_are_no_finding() -> None:
 
 
 def test_a_file_without_a_hash_is_refused(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.attrs["model"] = "m"
-    with pytest.raises(LayerwiseError, match=r"a\.h5 does not say which weights"):
-        checkpoints.checkpoint_of(tmp_path / "a.h5")
+    path = tmp_path / "a.parquet"
+    tables.write(path, pd.DataFrame({"a": [1]}), model="m", revision="main")
+    with pytest.raises(LayerwiseError, match=r"a\.parquet does not say which weights"):
+        checkpoints.checkpoint_of(path)
 
 
 def test_the_hash_sees_one_changed_bit(llama: Path) -> None:

@@ -128,7 +128,7 @@ def test_every_result_is_there_and_whole(project: Project) -> None:
     assert metrics["value"].notna().all()
     scores = pd.read_parquet(results / "scores" / "first" / "main" / "LeeNewsSimilarity.parquet")
     assert scores["main_score"].between(-1, 1).all()
-    assert len(scores) == 2 * 4
+    assert len(scores) == 2 * 2 * 4  # two readouts, two choices of tokens, four layers
     associations = pd.read_parquet(results / "associations" / "both.parquet")
     assert {"dcor", "spearman", "kendall"} <= set(associations["measure"])
     assert not list(results.rglob("*.partial"))

@@ -13,7 +13,6 @@ from configs import filled, put
 from layerwise.config import Config
 from layerwise.config.studies import Study
 from layerwise.figures.studies import Tables, draw
-from layerwise.tasks.score import _why_none
 
 __all__ = ["tally"]
 
@@ -37,11 +36,6 @@ def test_wrong_revisions(tally: Tally, value: Any, said: str) -> None:
     message, _ = tally.attack(AREA, lambda: Config.of(document), outcome=REFUSED)
     assert message is not None
     assert said in message
-
-
-def test_constant_labels_are_not_blamed_on_embeddings() -> None:
-    assert "labels" in _why_none(np.eye(4, dtype="f4"))
-    assert "embeddings are all alike" in _why_none(np.ones((4, 4), dtype="f4"))
 
 
 def test_names_that_would_be_formulas_are_drawn_as_they_are(tally: Tally) -> None:
