@@ -17,8 +17,9 @@ import pytest
 import yaml
 from conftest import ROOT
 
+from layerwise import cli
 from layerwise.config import Config, read_config
-from layerwise.errors import LayerwiseError
+from layerwise.errors import DiskError, LayerwiseError
 from layerwise.workflow import targets
 from layerwise.workflow.account import account, estimate, past_jobs
 from layerwise.workflow.plan import Bundle, Plan
@@ -351,3 +352,19 @@ def test_pickled_weights_are_no_weights(tmp_path: Path) -> None:
     done = fetch(tmp_path, "model", *STEP1)
     assert done.returncode == 1
     assert "has no weights as safetensors" in done.stderr.strip().splitlines()[-1]
+
+
+def test_one_failure_stops_no_other_job_but_a_full_disk_stops_all() -> None:
+    class Faked:
+        job = Job("embed_task", ("m", "main", "t"))
+
+    for error, begun in ((LayerwiseError("no text."), 3), (DiskError("no room."), 1)):
+        seen: list[object] = []
+
+        def fail(run: object, error: Exception = error, seen: list[object] = seen) -> None:
+            seen.append(run)
+            raise error
+
+        with pytest.raises(LayerwiseError, match=r"no (text|room)"):
+            cli.each([Faked(), Faked(), Faked()], fail)  # type: ignore[list-item]
+        assert len(seen) == begun

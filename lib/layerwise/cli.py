@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from layerwise.errors import LayerwiseError, printable
+from layerwise.errors import DiskError, LayerwiseError, printable
 from layerwise.files import DISK_REMEDY, disk_fault, memory_fault, replacing
 
 if TYPE_CHECKING:
@@ -232,6 +232,8 @@ def each(runs: Iterable[Run], do: Callable[[Run], None]) -> None:
 
     Raises
     ------
+    DiskError
+        At once, if a file could not be written.
     LayerwiseError
         At the end, if any failed: the first sentence.
     """
@@ -240,6 +242,8 @@ def each(runs: Iterable[Run], do: Callable[[Run], None]) -> None:
     for one in runs:
         try:
             do(one)
+        except DiskError:
+            raise
         except LayerwiseError as error:
             log.error("%s: %s", " ".join(one.job.names), error)
             failed.append(str(error))

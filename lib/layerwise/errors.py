@@ -27,6 +27,11 @@ class LayerwiseError(Exception):
         super().__init__(said)
 
 
+class DiskError(LayerwiseError):
+    """A file could not be written. What failed once will fail again, and HDF5 may be left in a
+    state in which it ends the process: nothing more is to be written in this one."""
+
+
 def printable(text: str) -> str:
     """Text in one line, whose control characters and the like are written out (``\\x1b``)."""
     if text.isprintable():

@@ -26,7 +26,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from layerwise.errors import LayerwiseError
+from layerwise.errors import DiskError, LayerwiseError
 
 DISK = {
     errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG,
@@ -55,7 +55,7 @@ def replacing(target: Path) -> Iterator[Path]:
 
     Raises
     ------
-    LayerwiseError
+    DiskError
         If the folder cannot be written (read-only, full).
     """
     target = Path(target)
@@ -71,7 +71,7 @@ def replacing(target: Path) -> Iterator[Path]:
         partial.replace(target)
     except OSError as error:
         reason = disk_fault(error) or " ".join(str(error.strerror or error).split())
-        raise LayerwiseError(f"Could not write {target}: {reason}; {DISK_REMEDY}") from error
+        raise DiskError(f"Could not write {target}: {reason}; {DISK_REMEDY}") from error
     finally:
         if partial.exists():
             partial.unlink()

@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.errors import LayerwiseError
+from layerwise.errors import DiskError, LayerwiseError
 from layerwise.files import DISK_REMEDY, disk_fault, replacing
 
 # Network file systems often refuse HDF5's locks; every file of ours has one writer and is
@@ -63,7 +63,7 @@ def create(
         fault = disk_fault(error)
         if not fault:
             raise
-        raise LayerwiseError(f"Could not write {path}: {fault}; {DISK_REMEDY}") from error
+        raise DiskError(f"Could not write {path}: {fault}; {DISK_REMEDY}") from error
 
 
 @contextmanager
