@@ -18,7 +18,7 @@ def main(run: cli.Run) -> None:
     settings = run.config.corpora[name]
     path = run.input("texts") if "texts" in run.inputs else None
     rows = open_source(settings.source, path)
-    chosen = select(rows, settings.filters, settings.sample, total=rows.total)
+    chosen = select(rows, settings.filters, settings.sample, total=rows.total, words=rows.words)
     write_corpus(
         run.files["corpus"],
         Corpus(name, chosen.prompt_ids, chosen.texts, chosen.n_tokens),

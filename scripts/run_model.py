@@ -61,6 +61,7 @@ def extract(run: cli.Run, loaded: LoadedModel) -> None:
         settings=run.config.extraction(loaded.name),
         target=run.files["activations"],
         attributes={"corpus_sha256": corpus.hash, "n_views": len(views), **run.stamp.facts()},
+        is_chat=corpus.is_chat,
     )
 
 

@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layerwise.association.published import published_metrics, published_scores, read_table
+from layerwise.config.corpora import HubTexts
 from layerwise.corpora import hub
 from layerwise.corpora.local import read_file
 from layerwise.tasks import catalog
@@ -188,7 +189,7 @@ def test_data_sets(tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (folder / name).write_bytes(content)
         if k < len(READMES):
             (folder / "README.md").write_text(READMES[k], encoding="latin-1")
-        tally.attack(AREA, lambda folder=folder: list(hub.read_hub(str(folder))))
+        tally.attack(AREA, lambda folder=folder: list(hub.read_hub(HubTexts(hub=str(folder)))))
 
 
 # Tasks in local folders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +15,8 @@ from layerwise.activations.readout import SINK_RATIO
 from layerwise.activations.reduce import Needs
 from layerwise.activations.slabs import Slab
 from layerwise.config.extraction import ExtractSettings
-from layerwise.files import provenance
+from layerwise.files import provenance, sha256_text
+from layerwise.models import chat
 from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
@@ -31,6 +33,7 @@ def extract(
     settings: ExtractSettings,
     target: Path,
     attributes: Mapping[str, Any],
+    is_chat: bool = False,
 ) -> None:
     """Write the activations file of one model at one revision on one corpus.
 
@@ -45,13 +48,20 @@ def extract(
         caller's, in loading the model.
     attributes : mapping
         Further provenance (the corpus' hash, the seed, …).
+    is_chat : bool
+        Whether the texts are messages (`layerwise.corpora.chat`), for the model's chat template.
 
     Raises
     ------
     LayerwiseError
-        If a prompt has no tokens, a state is not finite, the model lacks the readout or its
-        sublayers are not known, or memory or disk do not suffice.
+        If a prompt has no tokens, a state is not finite, the model lacks the readout, a chat
+        template or known sublayers, or memory or disk do not suffice.
     """
+    if is_chat:
+        views = [chat.render(loaded, texts) for texts in views]
+        loaded = chat.without_own_tokens(loaded)
+        template = json.dumps(loaded.tokenizer.chat_template)
+        attributes = {**attributes, "chat_template_sha256": sha256_text(template)}
     forward.check_readout(loaded, settings.readout)
     needs = Needs(settings.protocols, settings.tokens, settings.spectra, settings.curvature)
     inner = _sublayers(loaded, settings.sublayers)

@@ -4,15 +4,63 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Field, Tag, field_validator, model_validator
 
-from layerwise.config.base import Count, Positive, Section, Seed, SomeOf, one_of
+from layerwise.config.base import Count, Positive, Section, Seed, SomeOf, later, one_of
+from layerwise.corpora.rows import parts_of
 
 Action = Literal["insert", "substitute", "swap", "delete"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".txt")
 
 
-class HubTexts(Section):
+def _template(value: str) -> str:
+    parts_of(value)
+    return value
+
+
+Template = Annotated[str, AfterValidator(_template)]
+"""A text with columns in braces."""
+
+
+class Turn(Section):
+    """One message of a chat."""
+
+    role: Literal["system", "user", "assistant"] = Field(description="Who speaks.")
+    content: Template = Field(description="What is said, with columns in braces: '{question}'.")
+
+
+class Columns(Section):
+    """Which columns of a table a prompt is made of, and how."""
+
+    column: str = Field(
+        default="text", description="Column or key that holds the text; not for .txt."
+    )
+    template: Template | None = Field(
+        default=None,
+        json_schema_extra=later(None),
+        description="Text over several columns in place of `column`, such as "
+        "'Q: {question}\\nA: {answer}'; a row in which one of them holds nothing is left out.",
+    )
+    chat: str | tuple[Turn, ...] | None = Field(
+        default=None,
+        json_schema_extra=later(None),
+        description="Chat in place of `column`, which each model writes by its tokenizer's chat "
+        "template: the column that holds messages (role and content), or the messages themselves, "
+        "with columns in braces.",
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.chat in ("", ()):
+            raise ValueError("no messages came in chat; accepted is a column, or a list of turns")
+        ways = {"column": self.column != "text", "template": self.template, "chat": self.chat}
+        given = [name for name, value in ways.items() if value]
+        if len(given) > 1:
+            raise ValueError(f"{' and '.join(given)} came; accepted is one of them")
+        return self
+
+
+class HubTexts(Columns):
     """Texts of a data set on the Hugging Face hub."""
 
     hub: str = Field(
@@ -26,21 +74,17 @@ class HubTexts(Section):
     split: str = Field(
         default="train", description="Split, such as train, validation or train[:10%]."
     )
-    column: str = Field(default="text", description="Column that holds the text.")
     revision: str | None = Field(
         default=None, description="Branch, tag or commit of the data set."
     )
 
 
-class FileTexts(Section):
+class FileTexts(Columns):
     """Texts of a local file."""
 
     file: str = Field(
         description="Local file: .parquet, .jsonl (or .ndjson), or .txt with one prompt a line; "
         "UTF-8.",
-    )
-    column: str = Field(
-        default="text", description="Column or key that holds the text; not for .txt."
     )
     id: str | None = Field(
         default=None,
@@ -173,3 +217,9 @@ class CorpusSettings(Section):
         description="Augmented copies of each prompt (nlpaug's SplitAug, RandomCharAug, "
         "KeyboardAug in sequence).",
     )
+
+    @model_validator(mode="after")
+    def _whole_chats(self) -> Self:
+        if getattr(self.source, "chat", None) is not None and self.filters.longer == "cut":
+            raise ValueError("filters.longer: cut came with a chat; accepted there is drop")
+        return self

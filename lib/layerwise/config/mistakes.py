@@ -75,10 +75,18 @@ def explain(kind: type[BaseModel], error: ValidationError, where: str) -> str:
     problems = [_place(kind, e) for e in error.errors(include_url=False)]
     # A misspelt key is also a missing one; the former says more.
     first = min(problems, key=lambda p: (len(p.path), p.kind != "extra_forbidden"))
-    same = [p for p in problems if p.path[: len(first.path)] == first.path]
+    same = [p for p in problems if _below(p.path, first.path)]
     problem = _branch(first, same)
     path = ".".join(p for p in (where, *problem.path) if p) or "the config"
     return _sentence(problem, path, same)
+
+
+def _below(path: tuple[str, ...], place: tuple[str, ...]) -> bool:
+    """Whether a path is a place or leads into it; ``chat[0]`` is in ``chat``."""
+    if not place:
+        return True
+    *before, last = path[: len(place)] or ("",)
+    return tuple(before) == place[:-1] and (last == place[-1] or last.startswith(f"{place[-1]}["))
 
 
 def _branch(first: Problem, same: list[Problem]) -> Problem:

@@ -23,6 +23,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from layerwise.config.corpora import ViewSettings
+from layerwise.corpora import chat
 from layerwise.corpora.table import Corpus
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text
@@ -39,10 +40,12 @@ BATCH = 16
 class Augmenter:
     """Makes views; importing nlpaug (4 s) and reading its keyboard happen once, here."""
 
-    def __init__(self, settings: ViewSettings) -> None:
+    def __init__(self, settings: ViewSettings, *, is_chat: bool = False) -> None:
         from layerwise.corpora import typos
 
         self.settings = settings
+        # Of a chat the contents alone are augmented, one after the other.
+        self._through = chat.each_content if is_chat else (lambda text, step: step(text))
         self._steps = {
             action: typos.sequence(settings.p, settings.cap, action)
             for action in set(settings.actions)
@@ -60,7 +63,7 @@ class Augmenter:
         list of str or None
             `settings.n` texts, none blank.
         """
-        taken = {text, text.strip(), self._respace(text)}
+        taken = {text, text.strip(), self._through(text, self._respace)}
         made: list[str] = []
         with untouched_random_state():
             for number in range(1, self.settings.n + 1):
@@ -82,7 +85,7 @@ class Augmenter:
             view = text
             action = self.settings.actions[int(key[40:], 16) % len(self.settings.actions)]
             for step in self._steps[action]:
-                view = step(view)
+                view = self._through(view, step)
             if view.strip() and view not in taken:
                 return view
         return None
@@ -124,7 +127,7 @@ def augment(corpus: Corpus, settings: ViewSettings, processes: int = 1) -> list[
     processes = min(processes, max(1, math.ceil(work / CHARACTERS_PER_PROCESS)), len(prompts))
     result: list[list[str] | None] = []
     with Progress(len(prompts), f"augmenting {corpus.name}", "prompts") as progress:
-        for prompt_id, made in _in_order(prompts, settings, processes):
+        for prompt_id, made in _in_order(prompts, settings, corpus.is_chat, processes):
             if made is None:
                 _fail(corpus, prompt_id, corpus.texts[len(result)], settings)
             result.append(made)
@@ -146,10 +149,10 @@ def _fail(corpus: Corpus, prompt_id: str, text: str, settings: ViewSettings) -> 
 
 
 def _in_order(
-    prompts: Sequence[tuple[str, str]], settings: ViewSettings, processes: int
+    prompts: Sequence[tuple[str, str]], settings: ViewSettings, is_chat: bool, processes: int
 ) -> Iterable[tuple[str, list[str] | None]]:
     if processes == 1:
-        augmenter = Augmenter(settings)
+        augmenter = Augmenter(settings, is_chat=is_chat)
         for prompt_id, text in prompts:
             yield prompt_id, augmenter.views(prompt_id, text)
         return
@@ -158,7 +161,7 @@ def _in_order(
         processes,
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_set_up,
-        initargs=(settings,),
+        initargs=(settings, is_chat),
     )
     try:
         yield from pool.map(_work, prompts, chunksize=BATCH)
@@ -174,9 +177,9 @@ def _in_order(
 _augmenter: Augmenter | None = None
 
 
-def _set_up(settings: ViewSettings) -> None:
+def _set_up(settings: ViewSettings, is_chat: bool) -> None:
     global _augmenter
-    _augmenter = Augmenter(settings)
+    _augmenter = Augmenter(settings, is_chat=is_chat)
 
 
 def _work(prompt: tuple[str, str]) -> tuple[str, list[str] | None]:

@@ -10,7 +10,7 @@ import heapq
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from layerwise.config.corpora import Filters, Sample
@@ -72,7 +72,11 @@ def mend(text: str) -> str:
 
 
 def select(
-    items: Iterable[tuple[str, str]], filters: Filters, sample: Sample, total: int | None = None
+    items: Iterable[tuple[str, str]],
+    filters: Filters,
+    sample: Sample,
+    total: int | None = None,
+    words: Callable[[str], str] = str,
 ) -> Selection:
     """Choose the prompts among (id, text) pairs, in one pass.
 
@@ -88,6 +92,8 @@ def select(
     ----------
     total : int, optional
         How many texts will come, if known, for the progress bar.
+    words : function
+        What of a text is said in it, and counted; all by default.
 
     Raises
     ------
@@ -95,7 +101,7 @@ def select(
         If no text is left; the message says why the others were left out.
     """
     counts: Counter[str] = Counter()
-    kept = _keyed(_filtered(_counted(items, total), filters, counts), sample.seed)
+    kept = _keyed(_filtered(_counted(items, total), filters, counts, words), sample.seed)
     chosen = sorted(kept) if sample.n is None else heapq.nsmallest(sample.n, kept)
     counts["not_sampled"] = counts.pop("passed", 0) - len(chosen)
     counts["kept"] = len(chosen)
@@ -112,7 +118,7 @@ def select(
     if sample.n is not None and len(chosen) < sample.n:
         log.warning("Only %d prompts are left; sample.n asks for %d", len(chosen), sample.n)
     _, prompt_ids, texts = (list(column) for column in zip(*chosen, strict=True))
-    return Selection(prompt_ids, texts, [count_tokens(t) for t in texts], tally)
+    return Selection(prompt_ids, texts, [count_tokens(words(t)) for t in texts], tally)
 
 
 def _counted(items: Iterable[tuple[str, str]], total: int | None) -> Iterator[tuple[str, str]]:
@@ -126,7 +132,10 @@ def _counted(items: Iterable[tuple[str, str]], total: int | None) -> Iterator[tu
 
 
 def _filtered(
-    items: Iterable[tuple[str, str]], filters: Filters, counts: Counter[str]
+    items: Iterable[tuple[str, str]],
+    filters: Filters,
+    counts: Counter[str],
+    words: Callable[[str], str],
 ) -> Iterator[tuple[str, str]]:
     seen: set[bytes] = set()
     for prompt_id, raw in items:
@@ -139,7 +148,7 @@ def _filtered(
         if filters.drop_headings and is_heading(text):
             counts["heading"] += 1
             continue
-        n_tokens = count_tokens(text)
+        n_tokens = count_tokens(words(text))
         if n_tokens < filters.min_tokens:
             counts["short"] += 1
             continue

@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from layerwise.corpora.local import Rows, text_of, until_damage
+from layerwise.config.corpora import HubTexts
+from layerwise.corpora.local import Rows, until_damage
+from layerwise.corpora.rows import Prompts, no_column
 from layerwise.errors import LayerwiseError, closest, first_line, listed
 
 log = logging.getLogger(__name__)
@@ -16,30 +18,17 @@ log = logging.getLogger(__name__)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-def read_hub(
-    path: str,
-    name: str | None = None,
-    split: str = "train",
-    column: str = "text",
-    revision: str | None = None,
-) -> Rows:
-    """The texts of one column of a data set, with row numbers from 0 as ids.
+def read_hub(source: HubTexts, prompts: Prompts | None = None) -> Rows:
+    """The texts of a data set, with row numbers from 0 as ids.
 
     Without the network (or with ``HF_HUB_OFFLINE=1``) a data set that was loaded before comes from
     the cache. A data set's own code is never run.
 
     Parameters
     ----------
-    path : str
-        ``owner/name`` on the hub, or a local folder of parquet, JSON or text files.
-    name : str, optional
-        The data set's configuration, such as ``wikitext-103-raw-v1``.
-    split : str
-        Such as ``train``, ``train[:10%]`` or ``train+test``.
-    column : str
-        The column that holds the text.
-    revision : str, optional
-        Branch, tag or commit.
+    source : HubTexts
+    prompts : Prompts, optional
+        How a row becomes a prompt; by default as the source says.
 
     Returns
     -------
@@ -55,6 +44,8 @@ def read_hub(
     """
     import datasets
 
+    prompts = prompts or Prompts.of_source(source)
+    path, name, split, revision = source.hub, source.name, source.split, source.revision
     asked = f"data set {path!r}" + (f" at {revision!r}" if revision else "")
     try:
         data: Any = datasets.load_dataset(path, name, split=split, revision=revision)
@@ -78,11 +69,9 @@ def read_hub(
         raise
     except Exception as error:  # a damaged file fails in any of the libraries that read files
         raise LayerwiseError(_explain(error, asked, name, split)) from error
-    if column not in data.column_names:
-        raise LayerwiseError(
-            f"There is no column {column!r}{closest(column, data.column_names)} in the {asked}, "
-            f"split {split!r}; there are {listed(data.column_names)}."
-        )
+    for column in prompts.columns:
+        if column not in data.column_names:
+            raise no_column(column, data.column_names, f"The {asked}, split {split!r}")
     facts = {"fingerprint": str(data._fingerprint)}
     found = _commit(data)
     if found:
@@ -97,10 +86,11 @@ def read_hub(
 
     def pairs() -> Iterator[tuple[str, str]]:
         number = 0
-        batches = data.select_columns([column]).iter(batch_size=1000)
-        for batch in until_damage(batches, f"the {asked}"):
-            for value in batch[column]:
-                yield str(number), text_of(value, column, f"{path}, row {number}")
+        wanted = data.select_columns(list(prompts.columns))
+        for batch in until_damage(wanted.iter(batch_size=1000), f"the {asked}"):
+            for values in zip(*(batch[column] for column in prompts.columns), strict=True):
+                row = dict(zip(prompts.columns, values, strict=True))
+                yield str(number), prompts.of(row, f"{path}, row {number}")
                 number += 1
 
     return Rows(len(data), pairs(), facts)

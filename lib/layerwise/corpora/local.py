@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from layerwise.config.corpora import SUFFIXES
-from layerwise.errors import LayerwiseError, closest, first_line, listed
+from layerwise.corpora.rows import Prompts, no_column
+from layerwise.errors import LayerwiseError, closest, first_line
 from layerwise.files import is_file, is_folder
 
 T = TypeVar("T")
@@ -16,7 +17,7 @@ T = TypeVar("T")
 LINES, JSON_LINES = (".txt",), (".jsonl", ".ndjson")
 
 
-def read_file(path: Path, column: str = "text", id_column: str | None = None) -> Rows:
+def read_file(path: Path, prompts: Prompts | None = None, id_column: str | None = None) -> Rows:
     """The texts of a file, each with its id.
 
     Parameters
@@ -24,8 +25,9 @@ def read_file(path: Path, column: str = "text", id_column: str | None = None) ->
     path : Path
         ``.parquet``; ``.jsonl`` or ``.ndjson`` (one JSON object a line); or ``.txt`` (one prompt a
         line). Text is UTF-8, with or without a byte order mark.
-    column : str
-        Column or key that holds the text. Not for plain text, which has none.
+    prompts : Prompts, optional
+        How a row becomes a prompt; by default the column or key ``text`` is it. Plain text has no
+        columns.
     id_column : str, optional
         Column or key that holds the id, a string or whole number; by default a prompt's id is the
         number of its row or line, from 0.
@@ -37,6 +39,7 @@ def read_file(path: Path, column: str = "text", id_column: str | None = None) ->
         or lacks the column; while reading, if a text is no text or an id no id.
     """
     path = Path(path)
+    prompts = prompts or Prompts()
     kind = path.suffix.lower()
     if is_folder(path):
         raise LayerwiseError(f"{path} is a folder; name a file in it ({', '.join(SUFFIXES)}).")
@@ -53,15 +56,15 @@ def read_file(path: Path, column: str = "text", id_column: str | None = None) ->
     if empty:
         raise LayerwiseError(f"{path} is empty.")
     if kind in LINES:
-        if id_column is not None or column != "text":
+        if id_column is not None or not prompts.is_default:
             raise LayerwiseError(
-                f"{path} is plain text and has no columns; leave out 'column' and 'id', or give "
-                "JSON lines or parquet."
+                f"{path} is plain text and has no columns; leave out 'column', 'template', 'chat' "
+                "and 'id', or give JSON lines or parquet."
             )
         return Rows(None, ((str(n), line) for n, line in _lines(path)))
     if kind in JSON_LINES:
-        return Rows(None, _json_rows(path, column, id_column))
-    return _parquet_rows(path, column, id_column)
+        return Rows(None, _json_rows(path, prompts, id_column))
+    return _parquet_rows(path, prompts, id_column)
 
 
 class Rows(Iterator[tuple[str, str]]):
@@ -71,6 +74,7 @@ class Rows(Iterator[tuple[str, str]]):
     ----------
     total : how many there will be, or None if that is not known
     facts : what to remember of where they came from, besides the source's own settings
+    words : what of a text is said in it; all but for chats
     """
 
     def __init__(
@@ -78,8 +82,10 @@ class Rows(Iterator[tuple[str, str]]):
         total: int | None,
         pairs: Iterator[tuple[str, str]],
         facts: Mapping[str, str] | None = None,
+        words: Callable[[str], str] = str,
     ) -> None:
         self.total = total
+        self.words = words
         self.facts = dict(facts or {})
         self._pairs = pairs
 
@@ -102,7 +108,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
             yield number, text.removesuffix("\n").removesuffix("\r")
 
 
-def _json_rows(path: Path, column: str, id_column: str | None) -> Iterator[tuple[str, str]]:
+def _json_rows(path: Path, prompts: Prompts, id_column: str | None) -> Iterator[tuple[str, str]]:
     for number, line in _lines(path):
         if not line.strip():
             continue
@@ -115,16 +121,17 @@ def _json_rows(path: Path, column: str, id_column: str | None) -> Iterator[tuple
             ) from error
         if not isinstance(row, dict):
             raise LayerwiseError(
-                f'{where}: a {type(row).__name__}, not an object such as {{"{column}": "…"}}.'
+                f"{where}: a {type(row).__name__}, not an object such as "
+                f'{{"{prompts.columns[0]}": "…"}}.'
             )
-        yield _pair(row, column, id_column, number, where)
+        yield _pair(row, prompts, id_column, number, where)
 
 
-def _parquet_rows(path: Path, column: str, id_column: str | None) -> Rows:
+def _parquet_rows(path: Path, prompts: Prompts, id_column: str | None) -> Rows:
     import pyarrow as pa  # type: ignore[import-untyped]
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
 
-    wanted = [column] if id_column in (None, column) else [column, id_column]
+    wanted = list(dict.fromkeys((*prompts.columns, *([id_column] if id_column else []))))
     try:
         file = pq.ParquetFile(path, page_checksum_verification=True)
         names = file.schema_arrow.names
@@ -135,7 +142,7 @@ def _parquet_rows(path: Path, column: str, id_column: str | None) -> Rows:
     for name in wanted:
         if name not in names:
             file.close()
-            raise _no_column(name, names, str(path))
+            raise no_column(name, names, str(path))
 
     def pairs() -> Iterator[tuple[str, str]]:
         number = 0
@@ -145,7 +152,7 @@ def _parquet_rows(path: Path, column: str, id_column: str | None) -> Rows:
             )
             for rows in batches:
                 for row in rows:
-                    yield _pair(row, column, id_column, number, f"{path}, row {number}")
+                    yield _pair(row, prompts, id_column, number, f"{path}, row {number}")
                     number += 1
 
     return Rows(file.metadata.num_rows, pairs())
@@ -175,40 +182,15 @@ def until_damage(parts: Iterable[T], what: str) -> Iterator[T]:
 
 
 def _pair(
-    row: Mapping[str, Any], column: str, id_column: str | None, number: int, where: str
+    row: Mapping[str, Any], prompts: Prompts, id_column: str | None, number: int, where: str
 ) -> tuple[str, str]:
-    for name in (column, id_column):
+    for name in (*prompts.columns, id_column):
         if name is not None and name not in row:
-            raise _no_column(name, row, where)
+            raise no_column(name, row, where)
     prompt_id = number if id_column is None else row[id_column]
     if isinstance(prompt_id, bool) or not isinstance(prompt_id, str | int):
         raise LayerwiseError(
             f"{where}: the id in {id_column!r} is {prompt_id!r}; accepted are strings and whole "
             "numbers."
         )
-    return str(prompt_id), text_of(row[column], column, where)
-
-
-def text_of(value: object, column: str, where: str) -> str:
-    """A cell as text; a missing value is the empty text, which the filters count as blank.
-
-    Raises
-    ------
-    LayerwiseError
-        If the cell holds something else, such as a number or a list.
-    """
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise LayerwiseError(
-            f"{where}: {column!r} holds {type(value).__name__} {str(value)[:40]!r}, not text; "
-            "give the column that holds the text."
-        )
-    return value
-
-
-def _no_column(name: str, known: Any, where: str) -> LayerwiseError:
-    names = [str(k) for k in known]
-    return LayerwiseError(
-        f"{where}: there is no column {name!r}{closest(name, names)}; there are {listed(names)}."
-    )
+    return str(prompt_id), prompts.of(row, where)

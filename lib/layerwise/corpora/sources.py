@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from layerwise.config.corpora import FileTexts, HubTexts, TaskTexts, TextSource
-from layerwise.corpora import hub, local, packages
+from layerwise.corpora import chat, hub, local, packages
 from layerwise.corpora.local import Rows
 from layerwise.corpora.paragraphs import read_paragraphs
+from layerwise.corpora.rows import Prompts
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_file, sha256_text
 
@@ -33,12 +34,8 @@ def open_source(source: TextSource, path: Path | None = None) -> Rows:
     LayerwiseError
         If that file is not given, or what the source names cannot be read.
     """
-    if isinstance(source, HubTexts):
-        return hub.read_hub(source.hub, source.name, source.split, source.column, source.revision)
-    if isinstance(source, FileTexts):
-        rows = local.read_file(Path(source.file), source.column, source.id)
-        rows.facts["source_sha256"] = sha256_file(Path(source.file))
-        return rows
+    if isinstance(source, HubTexts | FileTexts):
+        return _table(source)
     if isinstance(source, TaskTexts):
         return of_texts(text for _, text in local.read_file(_given(path, source)))
     if source.package == "wikipedia":
@@ -46,6 +43,19 @@ def open_source(source: TextSource, path: Path | None = None) -> Rows:
     texts = packages.news(source.package)
     pairs = ((f"{source.package}-{number}", text) for number, text in enumerate(texts))
     return Rows(len(texts), pairs)
+
+
+def _table(source: HubTexts | FileTexts) -> Rows:
+    """A row a prompt; a corpus of chats is marked as such."""
+    prompts = Prompts.of_source(source)
+    if isinstance(source, HubTexts):
+        rows = hub.read_hub(source, prompts)
+    else:
+        rows = local.read_file(Path(source.file), prompts, source.id)
+        rows.facts["source_sha256"] = sha256_file(Path(source.file))
+    facts = {**rows.facts, "format": chat.FORMAT} if prompts.is_chat else rows.facts
+    words = chat.words if prompts.is_chat else str
+    return Rows(rows.total, prompts.told(rows), facts, words)
 
 
 def of_texts(texts: Iterable[str]) -> Rows:

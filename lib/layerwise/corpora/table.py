@@ -2,7 +2,8 @@
 
 ``results/corpora/{corpus}.parquet``
     ``prompt_id`` (unique), ``text``, ``n_tokens`` (words and punctuation marks, counted without
-    any model: `layerwise.corpora.filters.count_tokens`), one row a prompt.
+    any model: `layerwise.corpora.filters.count_tokens`), one row a prompt. With the metadata
+    ``format: chat`` the texts are messages (`layerwise.corpora.chat`).
 ``results/corpora/{corpus}.views.parquet``
     ``prompt_id``, ``view`` (1 … V), ``text``, one row a prompt and view. View 0, the prompt
     itself, is in the corpus and not repeated here.
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise import tables
+from layerwise.corpora import chat
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text
 from layerwise.tables import Kind
@@ -71,6 +73,11 @@ class Corpus:
                     f"The prompt {prompt_id!r} of the corpus {self.name!r} holds a lone "
                     "surrogate, which is no character; layerwise.corpora.filters.mend replaces it."
                 )
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the texts are messages, as `layerwise.corpora.chat` writes them."""
+        return self.attributes.get("format") == chat.FORMAT
 
     @cached_property
     def hash(self) -> str:
