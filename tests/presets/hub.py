@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,10 @@ FAMILY = {
     r"google/gemma-2b": "gemma",
     r"google/gemma-2-": "gemma2",
 }
+CHAT_TEMPLATE = (
+    "{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}{{ eos_token }}\n"
+    "{% endfor %}"
+)
 LAYERS = {"14m": 2, "70m": 2, "370m": 4, "410m": 4, "1b": 4}
 ADAPTER_OF = "llama"
 
@@ -122,7 +126,11 @@ def add_model(home: Path, repository: str, revisions: Iterable[str]) -> None:
         folder, new = snapshot(home, repository, revision)
         if new:
             network(repository, (place + 1) / len(names)).save_pretrained(folder)
-            tokenizer().save_pretrained(folder)
+            made = tokenizer()
+            # Math models have one too.
+            chats = re.search(r"Instruct|Math", repository)
+            made.chat_template = CHAT_TEMPLATE if chats else None
+            made.save_pretrained(folder)
 
 
 def add_adapter(home: Path, repository: str) -> None:
@@ -174,10 +182,42 @@ def add_data(
 
 
 def add_texts(home: Path, repository: str, config: str | None, split: str) -> None:
-    """WikiText's validation split for any of its splits."""
-    assert repository == "Salesforce/wikitext", f"{repository}: say here what stands in for it"
-    texts = pd.read_parquet(SHARED / "texts" / "wikitext-103-validation.parquet")
-    add_data(home, repository, commit(repository), {config or "default": {split: texts}})
+    """WikiText's validation split for any of its splits; of others news texts, in their columns.
+
+    Each of those has a row that lacks something.
+    """
+    if repository == "Salesforce/wikitext":
+        table = pd.read_parquet(SHARED / "texts" / "wikitext-103-validation.parquet")
+    else:
+        rows = [COLUMNS[repository](first, second) for first, second in _halves()]
+        table = pd.DataFrame([*rows, dict.fromkeys(rows[0])])
+    add_data(home, repository, commit(repository), {config or "default": {split: table}})
+
+
+def _halves() -> list[tuple[str, str]]:
+    texts = [text.split() for text in news("lee_background")]
+    return [(" ".join(t[: len(t) // 2]), " ".join(t[len(t) // 2 : len(t)])) for t in texts]
+
+
+def _messages(first: str, second: str) -> dict[str, Any]:
+    said = [("user", first), ("assistant", second)]
+    return {
+        "prompt": first, "prompt_id": str(seed_of(first)), "category": "Chat",
+        "messages": [{"content": content, "role": role} for role, content in said],
+    }  # fmt: skip
+
+
+# The columns of data sets, and how two pieces of a text fill them.
+COLUMNS: dict[str, Callable[[str, str], dict[str, Any]]] = {
+    "ruslanmv/ai-medical-chatbot": lambda first, second: {
+        "Description": first[:60], "Patient": first, "Doctor": second,
+    },
+    "databricks/databricks-dolly-15k": lambda first, second: {
+        "instruction": first, "context": "", "response": second, "category": "open_qa",
+    },
+    "openai/gsm8k": lambda first, second: {"question": first, "answer": second},
+    "HuggingFaceH4/no_robots": _messages,
+}  # fmt: skip
 
 
 def add_task(home: Path, name: str) -> None:

@@ -41,6 +41,7 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "paper_sublayers": {},
     "mteb32": {},
+    "corpora": {},
     "paper_figures": {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
         "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
@@ -80,7 +81,9 @@ def cut(preset: str) -> dict[str, Any]:
         entry["sample"] = {**entry["sample"], "n": PROMPTS}
         views = entry.get("views", {})
         entry["views"] = {**views, "n": min(views.get("n", 2), VIEWS)}
-        entry["filters"] = {**entry["filters"], "max_tokens": WORDS}
+        # A chat is whole or left out.
+        most = 8 * WORDS if "chat" in entry["source"] else WORDS
+        entry["filters"] = {**entry["filters"], "max_tokens": most}
     for model, revisions in sizes.get("revisions", {}).items():
         config["models"][model]["revisions"] = revisions
         for study in config["studies"].values():

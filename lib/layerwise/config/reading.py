@@ -14,6 +14,9 @@ from layerwise.errors import LayerwiseError
 # Far above any real config: a sweep of 154 checkpoints by name has a few thousand.
 MOST_NODES = 1_000_000
 
+# Keys whose texts go into prompts.
+PROMPTS = frozenset({"template", "content"})
+
 
 class _Loader(yaml.SafeLoader):
     """YAML that refuses a key given twice; the plain loader would keep the last one."""
@@ -125,8 +128,11 @@ def plain(value: Any, where: str) -> Any:
 
 
 def _no_control(text: str, where: str) -> None:
-    """Refuse line breaks, terminal sequences and halves of characters: nothing is called so."""
-    odd = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")), None)
+    """Refuse line breaks, terminal sequences and halves of characters: nothing is called so. What
+    models read (`PROMPTS`) has lines and tabs."""
+    usual = "\n\t" if where.rpartition(".")[2] in PROMPTS else ""
+    controls = ("Cc", "Cs", "Zl", "Zp")
+    odd = next((c for c in text if c not in usual and unicodedata.category(c) in controls), None)
     if odd is not None:
         place = where.removeprefix("The config.")
         raise LayerwiseError(
