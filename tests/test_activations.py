@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -132,6 +134,66 @@ def test_output_is_what_the_model_hands_its_users(loaded: LoadedModel, tmp_path:
             plain.spectrum("paper", "all", 3), output.spectrum("paper", "all", 3)
         )
         assert same == (loaded.anatomy.final_norm is None)
+
+
+def test_reference_reads_the_output_whatever_paper_reads(
+    loaded: LoadedModel, tmp_path: Path
+) -> None:
+    """Each protocol holds what it would hold alone, and `output` and `reference` are one thing."""
+    texts = tiny.texts(12, seed=0)
+
+    def file(name: str, **settings: Any) -> dict[str, np.ndarray]:
+        path = tmp_path / f"{name}.h5"
+        extract(
+            loaded, corpus="c", prompts=[f"p{i}" for i in range(12)], views=[texts, texts[::-1]],
+            settings=ExtractSettings(tokens=TOKENS, keep_states=2, **settings),
+            target=path, attributes={},
+        )  # fmt: skip
+        with h5py.File(path) as opened:
+            names = ("pooled", "spectrum", "curvature", "curvature_angles", "n_tokens", "states")
+            return {n: opened[n][()] for n in names} | {"readouts": opened.attrs["readouts"]}
+
+    both = file("both")
+    assert json.loads(both["readouts"]) == {"paper": "residual", "reference": "output"}
+    paper, reference = file("p", protocols=("paper",)), file("r", protocols=("reference",))
+    handed = file("o", readout="output")
+    for name in ("pooled", "spectrum", "curvature", "curvature_angles", "n_tokens"):
+        np.testing.assert_array_equal(both[name][:1], paper[name], name)
+        np.testing.assert_array_equal(both[name][1:], reference[name], name)
+        np.testing.assert_array_equal(handed[name][1:], reference[name], name)
+    # The states that are kept are the setting's, whatever the protocols read.
+    np.testing.assert_array_equal(reference["states"], both["states"])
+    assert np.isfinite(reference["states"]).all()
+    if loaded.anatomy.final_norm is not None:
+        normed = file("n", readout="final_norm")
+        np.testing.assert_array_equal(normed["pooled"][1], reference["pooled"][0])
+        assert not np.array_equal(normed["pooled"][0, :, 1], handed["pooled"][0, :, 1])
+        np.testing.assert_allclose(
+            normed["pooled"][0, :, 3], handed["pooled"][0, :, 3], rtol=1e-3, atol=1e-5
+        )
+
+
+def test_sinks_are_counted_in_what_a_protocol_reads(tmp_path: Path) -> None:
+    """A token with a huge state in the stream is no sink after the model's last norm."""
+    loaded = load("m", tiny.entry(tiny.save("llama", tmp_path / "m")), "main", device="cpu")
+    loaded.model.get_input_embeddings().weight[5] *= 1000
+    ids = loaded.tokenizer(tiny.SENTENCE)["input_ids"][:20]
+    found = loaded.tokenizer.decode([*ids[:7], 5, *ids[7:]])
+    ids = loaded.tokenizer(found)["input_ids"]
+    assert ids.count(5) == 1
+    extract(
+        loaded, corpus="c", prompts=["p"], views=[[found]], target=tmp_path / "a.h5",
+        settings=ExtractSettings(tokens=("all", "drop_sinks")), attributes={},
+    )  # fmt: skip
+    with Activations(tmp_path / "a.h5") as file:
+        counts = {
+            (p, layer): file.n_tokens(p, "drop_sinks", layer)[0]
+            for p in file.protocols for layer in file.layers
+        }  # fmt: skip
+        assert file.n_tokens("reference", "all", 3)[0] == len(ids)
+    assert counts["paper", 2] == counts["reference", 2] == len(ids) - 1
+    assert counts["paper", 3] == len(ids) - 1
+    assert counts["reference", 3] == len(ids)
 
 
 def embedded(loaded: LoadedModel, readings: list[Reading], budget: int = 64) -> np.ndarray:
@@ -330,6 +392,10 @@ def test_spectra_and_curvature_follow_from_the_states(loaded: LoadedModel, tmp_p
                     # Inner products are float32.
                     np.testing.assert_allclose(ours, expected, atol=1e-5)
 
+                    if layer == file.n_layers - 1:
+                        # The authors take transformers' states, the last of them as handed out.
+                        z = hidden_states(loaded, tiny.texts(12, seed=0)[prompt])[-1]
+                        z = z[1:] if tokens == "drop_first" else z
                     unit = z - z.mean(axis=0)
                     unit /= np.linalg.norm(unit, axis=1, keepdims=True)
                     clamped = np.linalg.eigvalsh(np.maximum(unit @ unit.T, 0))[::-1]

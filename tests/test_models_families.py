@@ -228,7 +228,7 @@ def test_sublayers_in_the_file(loaded: LoadedModel, tmp_path: Path) -> None:
                     angle = np.arccos(np.clip((unit[1:] * unit[:-1]).sum(1), -1, 1)).mean()
                     ours = file.curvature("paper", "all", layer)[prompt]
                     assert ours == pytest.approx(angle, rel=1e-4)
-                    assert file.n_tokens("all", layer)[prompt] == len(z)
+                    assert file.n_tokens("paper", "all", layer)[prompt] == len(z)
                 np.testing.assert_allclose(
                     file.views("reference", "all", layer)[1],
                     file.views("reference", "all", layer)[0],

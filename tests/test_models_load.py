@@ -476,7 +476,7 @@ def test_long_prompts_are_cut_and_counted(
     with caplog.at_level(logging.WARNING):
         path = extracted(model, tmp_path / "a.h5")
     with Activations(path) as file, h5py.File(path) as raw:
-        assert file.n_tokens("all", 1).tolist() == [min(n, 40) for n in full]
+        assert file.n_tokens("paper", "all", 1).tolist() == [min(n, 40) for n in full]
         assert raw["n_cut"][0].tolist() == [max(0, n - 40) for n in full]
         assert int(file.attributes["max_length"]) == 40
     cut = sum(n > 40 for n in full)

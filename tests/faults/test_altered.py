@@ -48,7 +48,7 @@ def read_activations(path: Path) -> dict[str, Any]:
             for place, states in enumerate(file.states(layer)):  # only if a metric wants them
                 found[f"states {place} {layer}"] = states
             for tokens in file.tokens:
-                found[f"n_tokens {tokens} {layer}"] = file.n_tokens(tokens, layer)
+                found[f"n_tokens {tokens} {layer}"] = file.n_tokens("paper", tokens, layer)
                 for protocol in file.protocols:
                     at = (protocol, tokens, layer)
                     found[f"views {at}"] = file.views(*at)

@@ -63,6 +63,7 @@ def extract(
         template = json.dumps(loaded.tokenizer.chat_template)
         attributes = {**attributes, "chat_template_sha256": sha256_text(template)}
     forward.check_readout(loaded, settings.readout)
+    readouts = readouts_of(loaded, settings)
     needs = Needs(settings.protocols, settings.tokens, settings.spectra, settings.curvature)
     inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
@@ -79,6 +80,7 @@ def extract(
             "dtype": loaded.dtype,
             "device": str(loaded.device),
             "readout": settings.readout,
+            "readouts": readouts,
             "special_tokens": loaded.special_tokens,
             "max_length": loaded.max_length,
             "sink_ratio": SINK_RATIO,
@@ -89,6 +91,7 @@ def extract(
     per_layer = kinds * (hidden * 4 + (rank * 8 if settings.spectra else 0))
     per_prompt = per_layer * n_layers * (1 + len(inner))
     window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
+    with_output = OUTPUT in (settings.readout, *readouts.values())
     with (
         layout.create(
             target, protocols=settings.protocols, tokens=settings.tokens, n_layers=n_layers,
@@ -105,11 +108,11 @@ def extract(
             file["n_cut"][view] = n_cut
             total_cut += sum(n > 0 for n in n_cut)
             for part in batches.windows(n, window):
-                slab = Slab(loaded, needs, settings.readout, inner, part, view, prompts,
-                            rank, state_lengths)  # fmt: skip
+                slab = Slab(loaded, needs, readouts, settings.readout, inner, part, view,
+                            prompts, rank, state_lengths)  # fmt: skip
                 forward.run(
                     loaded, [ids[i] for i in part], slab.start, sublayers=inner,
-                    output=settings.readout == OUTPUT, budget=settings.batch_tokens,
+                    output=with_output, budget=settings.batch_tokens,
                 )  # fmt: skip
                 slab.write(file)
                 # Not until the next one is made: two of them would be in memory.
@@ -120,6 +123,22 @@ def extract(
             "%d of %d texts are longer than %s takes (%d tokens) and were cut",
             total_cut, n * len(views), loaded.name, loaded.max_length,
         )  # fmt: skip
+
+
+def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str]:
+    """What each protocol reads: ``paper`` as the settings say, ``reference`` the model's output.
+
+    The authors' code takes transformers' ``hidden_states``, the last of which most decoders give
+    after their last norm.
+    """
+    there = OUTPUT in loaded.anatomy.readouts
+    if not there and "reference" in settings.protocols:
+        log.warning(
+            "%s hands out no states of its own: the protocol reference reads the stream after its "
+            "last block", loaded.name,
+        )  # fmt: skip
+    readouts = {"paper": settings.readout, "reference": OUTPUT if there else "residual"}
+    return {protocol: readouts[protocol] for protocol in settings.protocols}
 
 
 def _sublayers(loaded: LoadedModel, wanted: Sequence[str]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ spectrum              protocol, tokens, layer, prompt, rank      eigenvalues of 
 curvature             protocol, tokens, layer, prompt            radians; NaN where there is none
 curvature_angles      protocol, tokens, layer, prompt            angles in that mean: a repeated
                                                                  state has none
-n_tokens              tokens, layer, view, prompt                tokens that count
+n_tokens              protocol, tokens, layer, view, prompt      tokens that count
 states                layer, state, hidden                       states as the model gave them,
                                                                  for a reader's own analyses
 state_prompt          state                                      which prompt (index) a state is of
@@ -45,9 +45,13 @@ Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, â€
 no parts: at layer 0 they are NaN, and the counts 0. The arrays above are those of the sublayer
 ``block``.
 
-What ``layer`` L holds follows from the attribute ``readout``: the stream after the last block
+What ``layer`` L holds follows from the readout: the stream after the last block
 (``residual``), its last norm applied as to every layer (``final_norm``), or what the model hands
-its users (``output``).
+its users (``output``). The attribute ``readouts`` (JSON) says what each protocol reads: ``paper``
+what the attribute ``readout`` says, as the states that are kept; ``reference`` the model's output,
+as the authors' code does. So at layer L ``n_tokens`` of ``drop_sinks`` may differ by protocol. In
+files of version 3, which are not read any more, both read the same and ``n_tokens`` has no
+protocol.
 """
 
 from __future__ import annotations
@@ -65,7 +69,7 @@ from layerwise import hdf5
 from layerwise.errors import LayerwiseError, closest
 
 SCHEMA = "layerwise.activations"
-VERSION = 3
+VERSION = 4
 
 BLOCK = "block"
 GROUP = "sublayers"
@@ -166,7 +170,7 @@ def _add_measured(group: h5py.Group, *, spectra: bool, curvature: bool) -> None:
             description="number of angles in the mean", whole=("layer", "prompt"),
         )  # fmt: skip
     hdf5.add_array(
-        group, "n_tokens", ("tokens", "layer", "view", "prompt"), "i4", unit="token",
+        group, "n_tokens", ("protocol", "tokens", "layer", "view", "prompt"), "i4", unit="token",
         description="number of tokens that count", whole=("view", "prompt"),
     )  # fmt: skip
 
@@ -290,9 +294,9 @@ class Activations:
         array = self._array("curvature", "curvature")
         return hdf5.read(array, self._at(protocol, tokens, layer))
 
-    def n_tokens(self, tokens: str, layer: int, view: int = 0) -> Array:
+    def n_tokens(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Array:
         """Number of tokens that count in each prompt, shape (N,)."""
-        at = (self.tokens.index(tokens), self._level(layer), view)
+        at = (*self._at(protocol, tokens, layer), view)
         return hdf5.read(self._group["n_tokens"], at)
 
     def states(self, layer: int) -> list[Array]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import h5py
@@ -29,13 +30,21 @@ class Slab:
     """The results of one window of one view, for all layers, until they are written.
 
     Only the prompt itself (view 0) has spectrum, curvature and states; its views are pooled.
+
+    Parameters
+    ----------
+    readouts : mapping
+        What each protocol reads.
+    kept_readout : str
+        What is read of the states that are kept.
     """
 
     def __init__(
         self,
         loaded: LoadedModel,
         needs: Needs,
-        readout: str,
+        readouts: Mapping[str, str],
+        kept_readout: str,
         sublayers: Sequence[str],
         part: range,
         view: int,
@@ -43,7 +52,8 @@ class Slab:
         rank: int,
         state_lengths: Sequence[int],
     ) -> None:
-        self.loaded, self.readout, self.part, self.view = loaded, readout, part, view
+        self.loaded, self.part, self.view = loaded, part, view
+        self.readouts, self.kept_readout = readouts, kept_readout
         self.prompts, self.state_lengths = prompts, state_lengths
         deep = view == 0
         self.needs = needs if deep else Needs(needs.protocols, needs.tokens, False, False)
@@ -53,7 +63,7 @@ class Slab:
             shape = (len(needs.protocols), len(needs.tokens), n_layers, len(part))
             made = {
                 "pooled": np.full((*shape, hidden), np.nan, np.float32),
-                "n_tokens": np.zeros(shape[1:], np.int32),
+                "n_tokens": np.zeros(shape, np.int32),
             }
             if self.needs.spectra:
                 made["spectrum"] = np.zeros((*shape, rank))
@@ -66,6 +76,27 @@ class Slab:
             self.arrays[sublayer] = made
         self.states: dict[tuple[int, int], Array] = {}
 
+    def due(self, layer: int, handed: str) -> dict[str, list[str]]:
+        """What is read of the states that the pass hands over, and by which protocols.
+
+        Parameters
+        ----------
+        handed : {'block', 'output'}
+            The stream after the layer, or what the model hands its users.
+        """
+        found: dict[str, list[str]] = {}
+        last = layer == self.loaded.anatomy.n_layers - 1
+
+        def at(readout: str) -> str:
+            # Below the last layer `output` is the stream as it is.
+            return "residual" if readout == OUTPUT and not last else readout
+
+        if self.view == 0 and self.state_lengths:
+            found[at(self.kept_readout)] = []
+        for protocol in self.needs.protocols:
+            found.setdefault(at(self.readouts[protocol]), []).append(protocol)
+        return {r: p for r, p in found.items() if (r == OUTPUT) == (handed == OUTPUT)}
+
     def start(self, rows: list[int]) -> Batch:
         """The taker of a batch; `rows` are indices into the window."""
         return Batch(self, rows)
@@ -76,7 +107,7 @@ class Slab:
         for sublayer, arrays in self.arrays.items():
             group = layout.group_of(file, sublayer)
             group["pooled"][:, :, :, self.view, where] = arrays["pooled"]
-            group["n_tokens"][:, :, self.view, where] = arrays["n_tokens"]
+            group["n_tokens"][:, :, :, self.view, where] = arrays["n_tokens"]
             for name in arrays.keys() - {"pooled", "n_tokens"}:
                 group[name][:, :, :, where] = arrays[name]
         offsets = np.concatenate([[0], np.cumsum(self.state_lengths, dtype=int)])
@@ -96,40 +127,50 @@ class Batch:
     def take(self, layer: int, sublayer: str, packed: Packed) -> None:
         """Reduce one layer's states."""
         slab = self.slab
-        if slab.readout == OUTPUT and layer == slab.loaded.anatomy.n_layers - 1:
-            if sublayer == BLOCK:
-                return  # in its place comes what the model hands out
-            sublayer = BLOCK if sublayer == OUTPUT else sublayer
-        if sublayer == BLOCK:
-            packed = forward.read(slab.loaded, packed, slab.readout)
-        self._check(layer, sublayer, packed)
-        reduced = reduce(packed, slab.needs)
+        if sublayer not in (BLOCK, OUTPUT):
+            self._check(layer, sublayer, packed)
+            self._reduce(layer, sublayer, packed, slab.needs.protocols)
+            return
+        for readout, protocols in slab.due(layer, sublayer).items():
+            read = forward.read(slab.loaded, packed, readout)
+            self._check(layer, sublayer, read)
+            if protocols:
+                self._reduce(layer, BLOCK, read, protocols)
+            if readout == slab.kept_readout or slab.kept_readout == OUTPUT:
+                self._keep(layer, read)
+
+    def _reduce(self, layer: int, sublayer: str, packed: Packed, protocols: Sequence[str]) -> None:
+        reduced = reduce(packed, replace(self.slab.needs, protocols=tuple(protocols)))
         self.reduced.append((sublayer, layer, reduced))
         self.waiting.append(reduced)
         if sum(r.waiting_bytes for r in self.waiting) > WAITING_BYTES[packed.states.device.type]:
             self._decompose()
-        if slab.view == 0 and sublayer == BLOCK:
-            for place, row in enumerate(self.rows):
-                prompt = slab.part[row]
-                if prompt < len(slab.state_lengths):
-                    # A copy: the pass may go on to write into the stream itself.
-                    kept = packed.states[place, : slab.state_lengths[prompt]].clone()
-                    self.states[layer, prompt] = kept
+
+    def _keep(self, layer: int, packed: Packed) -> None:
+        slab = self.slab
+        for place, row in enumerate(self.rows if slab.view == 0 else ()):
+            prompt = slab.part[row]
+            if prompt < len(slab.state_lengths):
+                # A copy: the pass may go on to write into the stream itself.
+                kept = packed.states[place, : slab.state_lengths[prompt]].clone()
+                self.states[layer, prompt] = kept
 
     def finish(self) -> None:
         """Move the results to the window's arrays: only now does the device have to wait."""
         self._decompose()
+        places = {protocol: k for k, protocol in enumerate(self.slab.needs.protocols)}
         for sublayer, layer, reduced in self.reduced:
             arrays = self.slab.arrays[sublayer]
             for name, values in reduced.arrays.items():
                 found = values.cpu().numpy()
-                into = arrays[name]
-                if name == "n_tokens":
-                    into[:, layer, self.rows] = found
-                elif name == "spectrum":
-                    into[:, :, layer, self.rows, : found.shape[-1]] = found
-                else:
-                    into[:, :, layer, self.rows] = found
+                for k, protocol in enumerate(reduced.protocols):
+                    into = arrays[name][places[protocol]]
+                    if name == "n_tokens":
+                        into[:, layer, self.rows] = found
+                    elif name == "spectrum":
+                        into[:, layer, self.rows, : found.shape[-1]] = found[k]
+                    else:
+                        into[:, layer, self.rows] = found[k]
         for key, states in self.states.items():
             self.slab.states[key] = states.cpu().numpy()
 

@@ -22,7 +22,7 @@ class ExtractSettings(Section):
         "residual",
         description="residual: the stream after each block; final_norm: the model's last norm "
         "applied to each; output: the last layer as the model hands it out, the others as they "
-        "are.",
+        "are. The protocol reference always reads output, as the authors' code does.",
     )
     tokens: SomeOf[Tokens] = Field(
         ("all", "drop_first"), description="Which tokens of a prompt count, side by side."

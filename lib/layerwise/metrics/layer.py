@@ -81,7 +81,7 @@ class Arrays:
             reader.views(*at),
             spectra=reader.spectrum(*at) if reader.has_spectra else None,
             curvature=reader.curvature(*at) if reader.has_curvature else None,
-            n_tokens=[reader.n_tokens(tokens, layer, view) for view in range(reader.n_views)],
+            n_tokens=[reader.n_tokens(*at, view) for view in range(reader.n_views)],
             ends=(reader.first(protocol, tokens), reader.last(protocol, tokens)),
             prompts=reader.prompts,
         )
@@ -114,7 +114,7 @@ class Arrays:
         """Curvature of each prompt in radians, shape (N,)."""
         return as_numpy(self._curvature)
 
-    def n_tokens(self, tokens: str, layer: int, view: int = 0) -> Floats:  # noqa: ARG002
+    def n_tokens(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:  # noqa: ARG002
         """Number of tokens that count in each prompt, shape (N,)."""
         return np.asarray(self._counts[view])
 
@@ -220,7 +220,7 @@ class Layer:
 
         def read() -> Counts:
             views = range(self.n_views + 1)
-            each = [self._reader.n_tokens(self.tokens, self.index, view) for view in views]
+            each = [self._reader.n_tokens(*self._at, view) for view in views]
             return np.stack(each).astype(np.int64)
 
         return self.once("counts", read)
