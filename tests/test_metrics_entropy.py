@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy import special
 
 from layerwise.errors import LayerwiseError
 from layerwise.metrics import logdet_entropy, powerlaw
@@ -235,6 +236,99 @@ def test_theorem_3_fails_in_few_dimensions() -> None:
     circle = np.stack([np.cos(angle), np.sin(angle)], axis=1)
     told_apart = math.log(64) - infonce(circle, circle, temperature=0.001)
     assert told_apart > entropy(circle, 1.0) + 1, "log N - InfoNCE exceeds the matrix entropy"
+
+
+def majorises(q: np.ndarray, p: np.ndarray) -> bool:
+    """Definition 1: no sum of the k largest entries of p exceeds that of q."""
+    sums = (np.sort(x)[::-1].cumsum() for x in (p, q))
+    small, large = sums
+    return bool(np.isclose(small[-1], large[-1]) and np.all(small <= large + 1e-9 * large[-1]))
+
+
+spectra_and_mixtures = st.tuples(st.integers(2, 9), st.integers(1, 6), st.integers(0, 2**31))
+
+
+@settings(deadline=None, max_examples=200)
+@given(spectra_and_mixtures)
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_lemma_1_entropy_is_schur_concave(alpha: float, drawn: tuple[int, int, int]) -> None:
+    """Averaging a spectrum over permutations (which is all that is majorised by it, Birkhoff's
+    theorem) never lowers the entropy, of any order above 0."""
+    size, n_permutations, seed = drawn
+    rng = np.random.default_rng(seed)
+    q = rng.pareto(1.0, size) * rng.integers(0, 2, size) + np.eye(size)[0]
+    weights = rng.dirichlet(np.full(n_permutations, 0.3))
+    p = sum(w * rng.permutation(q) for w in weights)
+    assert majorises(q, p)
+    high, low = entropy_from_eigenvalues(p, alpha), entropy_from_eigenvalues(q, alpha)
+    assert low <= high + 1e-9
+    assert entropy_from_eigenvalues(rng.permutation(q), alpha) == pytest.approx(low, abs=1e-9)
+
+
+@settings(deadline=None, max_examples=100)
+@given(matrices)
+def test_lemma_1_of_matrices(Z: np.ndarray) -> None:
+    """By Schur and Horn a Gram matrix's eigenvalues majorise its diagonal, the squared norms."""
+    norms = np.square(Z).sum(axis=1)
+    assert majorises(np.clip(np.linalg.eigvalsh(Z @ Z.T), 0, None), norms)
+    for alpha in ALPHAS:
+        assert entropy(Z, alpha) <= entropy_from_eigenvalues(norms, alpha) + 1e-9
+
+
+@settings(deadline=None, max_examples=100)
+@given(matrices)
+def test_lemma_1_gives_theorem_1_the_other_way(Z: np.ndarray) -> None:
+    """The proof has λ ≼ σ of λ_i = σ_i² ≤ σ_i, but after λ is made to sum to 1 it is σ ≼ λ."""
+    sigma = np.linalg.svd(Z, compute_uv=False)
+    assert majorises(sigma**2 / np.sum(sigma**2), sigma / sigma.sum())
+
+
+def apart(dimension: int, angle_cosine: float) -> float:
+    """Chance that two random directions have a cosine beyond ±ε: its square is
+    Beta(1/2, (D - 1)/2)."""
+    return float(special.betainc((dimension - 1) / 2, 0.5, 1 - angle_cosine**2))
+
+
+def printed_bound(dimension: int, epsilon: float) -> float:
+    return math.sqrt(2 * math.pi) * math.exp(-dimension * epsilon**2 / 2)
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 5, 16, 64, 384, 1024, 4096])
+def test_proposition_1_holds_of_each_pair(dimension: int) -> None:
+    for epsilon in np.linspace(0.001, 0.999, 400):
+        assert apart(dimension, epsilon) <= printed_bound(dimension, epsilon)
+
+
+def test_proposition_1_holds_of_many_vectors() -> None:
+    """And with half the constant: each pair counts twice in m²."""
+    rng = np.random.default_rng(0)
+    m, dimension, sets = 12, 64, 2000
+    vectors = rng.normal(size=(sets, m, dimension))
+    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
+    cosines = np.abs(vectors @ vectors.transpose(0, 2, 1))[:, ~np.eye(m, dtype=bool)].max(axis=1)
+    for epsilon in (0.3, 0.4, 0.45, 0.5):
+        share = float(np.mean(cosines <= epsilon))
+        assert share >= 1 - m**2 * printed_bound(dimension, epsilon)
+        exact = 1 - m * (m - 1) / 2 * apart(dimension, epsilon)
+        assert share >= exact - 3 * math.sqrt(0.25 / sets)
+    assert 1 - m**2 * printed_bound(dimension, 0.45) > 0.4, "the bound says something there"
+
+
+def test_proposition_1_does_not_follow_from_its_proof() -> None:
+    """The proof's band is of half the width, |<z, e_1>| ≤ ε/2, and more than that lies outside."""
+    assert apart(1024, 0.2 / 2) > 1e3 * printed_bound(1024, 0.2)
+
+
+def test_proposition_1_says_nothing_at_the_papers_sizes() -> None:
+    """Theorem 5 uses it with ε/N: 1,000 prompts in Pythia-410m's 1,024 dimensions."""
+    n, dimension = 1000, 1024
+
+    def chance(epsilon: float) -> float:
+        return 1 - n**2 * printed_bound(dimension, epsilon / n)
+
+    # exp(-S_2) is at most 1, and the ε for which any chance at all is promised is 170.
+    assert chance(1.0) < -1e6
+    assert chance(169) < 0 < chance(170)
 
 
 # Gradients, which the standard errors stand on
