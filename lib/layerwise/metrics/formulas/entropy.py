@@ -14,7 +14,7 @@ Bounds and theorems, each of which has a test:
   The proof infers majorisation from σ_i ≥ λ_i, but once both are made to sum to 1 the squares
   are the more concentrated of the two.
 - Lemma 1 there holds: S_α is Schur-concave for every α > 0, infinity included. With the
-  majorisation that there is (σ by λ, each made to sum to 1) it gives Theorem 1 the other way round.
+  majorisation that there is (σ by λ, each made to sum to 1) it turns Theorem 1 round.
 - Proposition 1 there holds: m random directions in D dimensions have all cosines within ±ε with a
   chance of at least ``1 - m² √(2π) exp(-D ε² / 2)``. Its proof bounds a band of half that width,
   for which the bound fails. Theorem 5 uses it with ε / N: for 1,000 prompts in 1,024 dimensions it
