@@ -286,7 +286,7 @@ def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
                     spectra = np.where(inside, 1.0 / np.arange(1, LONGEST + 1), 0.0)
                     file["spectrum"][protocol, 0, k] = spectra
                 file["curvature"][:, :, k] = 1.0
-                file["n_tokens"][0, k] = lengths
+                file["n_tokens"][:, 0, k] = lengths
         seconds = {}
         with layout.Activations(path) as activations:
             for protocols in (("paper",), ("paper", "reference")):

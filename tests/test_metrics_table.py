@@ -79,7 +79,7 @@ def write_activations(
                     for i in range(n):
                         states = token_states(layer, view, i)
                         states = states[1:] if choice == "drop_first" else states
-                        file["n_tokens"][t, layer, view, i] = len(states)
+                        file["n_tokens"][:, t, layer, view, i] = len(states)
                         _write_prompt(file, (t, layer, view, i), states)
         if change:
             change(file)

@@ -32,11 +32,17 @@ from layerwise.figures.labels import (
 from layerwise.figures.panels import Panel
 
 TICKS = 6
+# Of a figure's width, what axis label and colour bar take, in inches; and between panels, points.
+MARGINS, GAP = 1.4, 14
+# Points that a checkpoint has; below, marks are no longer told apart and become a line.
+CLOSE = 4
 BEST: dict[str, Any] = {
     "marker": "o", "markersize": 4.5, "color": "white", "markeredgecolor": style.INK,
     "markeredgewidth": 0.9, "linestyle": "none",
 }  # fmt: skip
 BEST_IS_OUTPUT = BEST | {"marker": "s"}
+# The same where checkpoints stand close.
+SMALL: dict[str, Any] = {"markersize": 2.6, "markeredgewidth": 0.4}
 
 
 def metrics(rows: Rows) -> Drawn:
@@ -74,13 +80,16 @@ def metrics(rows: Rows) -> Drawn:
             {"model": model, "reading": reading, "first": float(first.min()),
              "last": float(at["value"]), "layer": int(at["layer"])}
         )  # fmt: skip
-    told = [
-        f"from {f['first']:.2f} to {f['last']:.2f} in {f['model']} (layer {f['layer']})"
-        for f in lowest
-        if f["reading"] == lowest[0]["reading"]
-    ]
+    told = []
+    for f in lowest:
+        if f["reading"] == lowest[0]["reading"]:
+            ends = f"{f['first']:.2f}", f"{f['last']:.2f}"
+            way = (
+                f"stays at {ends[0]}" if len({*ends}) == 1 else f"goes from {ends[0]} to {ends[1]}"
+            )
+            told.append(f"{way} in {f['model']} (layer {f['layer']})")
     label = in_sentence(rows.metrics[0].metric)
-    title = f"Over training the lowest {label} goes {listing(told)}"
+    title = f"Over training the lowest {label} {listing(told)}"
     n = span(rows.table["n"].tolist())
     corpora = listing([c for c in rows.values("corpus") if c])
     style.header(
@@ -144,13 +153,18 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         image = _image(pair[0], part.assign(value=100 * part["value"]), rows, low, high)
         ordered = rows.order.checkpoints(str(part["model"].iloc[0]), part["revision"].unique())
         stars = part.drop_duplicates("revision").set_index("revision").reindex(ordered)
+        close = _room(pair[0]) < CLOSE * len(ordered)
         for of_output, mark in ((False, BEST), (True, BEST_IS_OUTPUT)):
             shown = stars["output_is_best"] == of_output
-            pair[0].plot(np.flatnonzero(shown), stars.loc[shown, "best_layer"], **mark, zorder=4)
+            pair[0].plot(
+                np.flatnonzero(shown), stars.loc[shown, "best_layer"],
+                **(mark | SMALL if close else mark), zorder=4, clip_on=False,
+            )  # fmt: skip
         panel = Panel(pair[0], part, values, top=True, left=column == 0, bottom=False)
         panels.head(panels.Grid(figure, (), axes, (), rows.roles["column"]), panel, rows)
         _checkpoint_axes(panel, rows, label="Layer" if column == 0 else "")
-        _gains(pair[1], stars, style.colour_of(str(part["model"].iloc[0]), rows.order.models))
+        colour = style.colour_of(str(part["model"].iloc[0]), rows.order.models)
+        _gains(pair[1], stars, colour, marker="none" if close else "o")
         pair[1].set_ylim(bottom - 0.05 * (top - bottom), top + 0.08 * (top - bottom))
         pair[1].tick_params(labelleft=column == 0)
         _checkpoint_axes(
@@ -171,13 +185,9 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
     ]  # fmt: skip
     marks.legend(figure, handles if table["gain_new_task"].notna().any() else handles[:-1])
     n_tasks = span(table["n_tasks"].tolist())
-    parts = [
-        f"from layer {f['first_layer']} to {f['last_layer']} of {f['layers']} in {f['model']}"
-        for f in found
-        if f["reading"] == found[-1]["reading"]
-    ]
+    parts = [_course_said(f) for f in found if f["reading"] == found[-1]["reading"]]
     how = reading_label(found[-1]["reading"], sentence=True)
-    title = f"Over training the best layer goes {listing(parts)} ({how})"
+    title = f"Over training the best layer {listing(parts)} ({how})"
     names = rows.values("revision")
     style.header(
         figure, title,
@@ -213,17 +223,37 @@ def _course(part: pd.DataFrame, ordered: Sequence[str], best: pd.DataFrame) -> d
         "last": ordered[-1],
         "first_layer": int(best["best_layer"].iloc[0]),
         "last_layer": int(best["best_layer"].iloc[-1]),
+        "best_layers": [int(layer) for layer in best["best_layer"]],
         "output_is_best": [bool(b) for b in best["output_is_best"]],
         "first_gain": gains[0],
         "last_gain": gains[-1],
     }
 
 
-def _gains(axis: Axes, best: pd.DataFrame, colour: str) -> None:
+def _course_said(course: dict[str, Any]) -> str:
+    """Where the best layer goes, in words that continue "the best layer"."""
+    layers, of_output = course["best_layers"], course["output_is_best"]
+    places = [
+        "the output" if out else f"layer {layer} of {course['layers']}"
+        for layer, out in zip(layers, of_output, strict=True)
+    ]
+    model = course["model"]
+    if len({*places}) == 1:
+        return f"stays {'at ' if not of_output[0] else ''}{places[0]} in {model}"
+    if places[0] == places[-1]:
+        return f"ends where it began in {model}, at {places[0]}"
+    start = places[0] if of_output[0] or of_output[-1] else f"layer {layers[0]}"
+    end = places[-1] if of_output[-1] else f"{layers[-1]} of {course['layers']}"
+    return (
+        f"goes from {start} to {'layer ' * (of_output[0] and not of_output[-1])}{end} in {model}"
+    )
+
+
+def _gains(axis: Axes, best: pd.DataFrame, colour: str, marker: str) -> None:
     places = np.arange(len(best))
     ends = 100 * best[["gain_low", "gain_high"]].to_numpy(dtype=float)
     axis.fill_between(places, ends[:, 0], ends[:, 1], color=colour, alpha=0.14, linewidth=0)
-    axis.plot(places, 100 * best["gain"], color=colour, marker="o", markersize=3)
+    axis.plot(places, 100 * best["gain"], color=colour, marker=marker, markersize=3)
     axis.plot(
         places, 100 * best["gain_new_task"], color=colour, linestyle=style.DASHES["drop_first"]
     )
@@ -248,17 +278,22 @@ def _checkpoint_axes(panel: Panel, rows: Rows, label: str) -> None:
     axis = panel.axis
     model = str(panel.table["model"].iloc[0])
     names = rows.order.checkpoints(model, panel.table["revision"].unique())
-    steps = [step_of(n) for n in names]
-    known = None not in steps
-    every = max(1, -(-len(names) // TICKS))
-    shown = list(range(len(names) - 1, -1, -every))[::-1]
-    words = [f"{steps[i]:,}" if known else marks.broken(names[i], 9) for i in shown]
+    shown, words = marks.checkpoint_labels(names, _room(axis))
     axis.set_xticks(shown, words)
     axis.yaxis.set_major_locator(MaxNLocator(TICKS, integer=len(axis.images) > 0))
     axis.set_ylabel(label)
     axis.tick_params(labelleft=panel.left, labelbottom=panel.bottom)
     if panel.bottom:
+        known = all(step_of(name) is not None for name in names)
         axis.set_xlabel("Training step" if known else "Checkpoint")
+
+
+def _room(axis: Axes) -> float:
+    """Points that a panel is about wide, before the layout has settled it."""
+    figure, spec = axis.get_figure(root=True), axis.get_subplotspec()
+    if figure is None or spec is None:
+        return 72 * style.PANEL
+    return 72 * (figure.get_size_inches()[0] - MARGINS) / spec.get_gridspec().ncols - GAP
 
 
 def _by_model(rows: Rows, y: int) -> list[tuple[tuple[str, str], pd.DataFrame]]:
@@ -312,7 +347,7 @@ def tasks(rows: Rows) -> Drawn:
         image = _tasks(panel.axis, panel.table, names, limit)
         panels.head(grid, panel, rows)
         style.depth_axis(panel.axis, label=panel.bottom)
-        panel.axis.set_xlim(0, 1)
+        panel.axis.set_xlim(panel.axis.dataLim.x0, panel.axis.dataLim.x1)
         panel.axis.tick_params(labelleft=panel.left)
         best = panel.table[panel.table["best"]]
         found.append(
@@ -329,7 +364,7 @@ def tasks(rows: Rows) -> Drawn:
         image, ax=grid.axes, location="right", aspect=25, pad=0.01, extend="both",
         shrink=min(1.0, 2 / grid.height), anchor=(0.0, 1.0),
     )  # fmt: skip
-    bar.set_label("Points above the model's output")
+    bar.set_label("Points above\nthe model's output")
     # With several readings, the last is the one in which no single token dominates.
     reading = rows.values("reading")[-1]
     checkpoints = table.groupby("model")["revision"].nunique().max() > 1
@@ -359,8 +394,10 @@ def _tasks(axis: Axes, part: pd.DataFrame, tasks: list[str], limit: float) -> An
     wide = part.pivot(index="task", columns="depth", values="above_output").reindex(tasks)
     depths = wide.columns.to_numpy(dtype=float)
     middle = (depths[1:] + depths[:-1]) / 2
+    # The first and the last cell are as wide as the others, so that a dot is inside its own.
+    edges = np.r_[2 * depths[0] - middle[0], middle, 2 * depths[-1] - middle[-1]]
     image = axis.pcolormesh(
-        np.r_[0.0, middle, 1.0], np.arange(len(tasks) + 1) - 0.5,
+        edges, np.arange(len(tasks) + 1) - 0.5,
         np.ma.masked_invalid(100 * wide.to_numpy(dtype=float)),
         cmap=style.DIVERGING, vmin=-limit, vmax=limit, rasterized=True,
     )  # fmt: skip

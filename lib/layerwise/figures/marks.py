@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.typing import ColorType
 
+from layerwise.association.order import step_of
 from layerwise.figures.style import GREY, INK, LINE, text_width
 
 
@@ -173,3 +174,61 @@ def spread(places: Sequence[float], gap: float, floor: float = -np.inf) -> list[
             last = groups.pop()
             groups[-1] += last
     return [first(g) + i * gap for g in groups for i in range(len(g))]
+
+
+def checkpoint_labels(names: Sequence[str], room: float) -> tuple[list[int], list[str]]:
+    """Which of many checkpoints, evenly spaced, are named on an axis, and how.
+
+    The first and the last always are; between them as many as have room, round steps (1, 10, 100;
+    then 2 and 5 times those) before others, and without steps those in the middle of a gap.
+
+    Parameters
+    ----------
+    names : sequence of str
+        In order.
+    room : float
+        Width of the axis in points.
+
+    Returns
+    -------
+    places, words : lists
+    """
+    steps = [step_of(name) for name in names]
+    known = None not in steps
+    words = [
+        broken(name, 9) if step is None or not known else _short(step)
+        for name, step in zip(names, steps, strict=True)
+    ]
+    wide = [max(text_width(line, 7.5) for line in word.split("\n")) / 2 for word in words]
+    apart, last = room / len(names), len(names) - 1
+    ranks = [_roundness(step) if known else 0 for step in steps]
+    halves = _halves(0, last)
+    shown = sorted({0, last})
+    for place in sorted(range(1, last), key=lambda i: (ranks[i], halves[i])):
+        if all(abs(place - o) * apart >= wide[place] + wide[o] + 6 for o in shown):
+            shown.append(place)
+    shown.sort()
+    return shown, [words[place] for place in shown]
+
+
+def _short(step: int) -> str:
+    return f"{step // 1000}k" if step >= 1000 and step % 1000 == 0 else f"{step:,}"
+
+
+def _roundness(step: int | None) -> int:
+    digits = str(step).rstrip("0")
+    return {"1": 0, "2": 1, "5": 1}.get(digits, 2)
+
+
+def _halves(first: int, last: int) -> dict[int, int]:
+    """The depth at which halving a range comes upon each place."""
+    found = {first: 0, last: 0}
+    gaps = [(first, last, 1)]
+    while gaps:
+        low, high, depth = gaps.pop()
+        middle = (low + high) // 2
+        if middle not in found:
+            found[middle] = depth
+        if high - low > 1:
+            gaps += [(low, middle, depth + 1), (middle, high, depth + 1)]
+    return found
