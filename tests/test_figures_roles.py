@@ -18,7 +18,9 @@ from layerwise.config.studies import Known, Study, check, corpora_of, revisions_
 from layerwise.errors import LayerwiseError
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.kinds import KINDS, needs
+from layerwise.figures.marks import checkpoint_labels
 from layerwise.figures.studies import Order, Tables, draw
+from layerwise.figures.style import text_width
 
 NAMED = ["base", "sft", "dpo"]
 FEW = AssociationSettings(permutations=40, resamples=20)
@@ -403,3 +405,69 @@ def test_settings_are_described() -> None:
     for name, field in {**Study.model_fields, **AssociationSettings.model_fields}.items():
         assert field.description, f"{name} has no description"
         assert field.description.endswith("."), name
+
+
+# Many checkpoints, and what titles say of them
+
+PYTHIA = [f"step{s}" for s in (0, *(2**k for k in range(10)), *range(1000, 144_000, 1000))]
+
+
+@pytest.mark.parametrize("room", [60, 137, 300])
+def test_the_first_and_the_last_of_many_checkpoints_are_named(room: float) -> None:
+    assert len(PYTHIA) == 154
+    places, words = checkpoint_labels(PYTHIA, room)
+    assert (words[0], words[-1], places[-1]) == ("0", "143k", 153)
+    assert len(places) > room / 40
+    assert room < 100 or {"10k", "100k"} <= set(words)
+    apart = np.diff(places) * room / len(PYTHIA)
+    halves = np.array([text_width(w, 7.5) / 2 for w in words])
+    assert (apart >= halves[1:] + halves[:-1] + 6).all(), "no two labels touch"
+
+
+def test_few_checkpoints_are_all_named() -> None:
+    assert checkpoint_labels(["step0", "step16", "step1500"], 140)[1] == ["0", "16", "1,500"]
+    assert checkpoint_labels(NAMED, 140) == ([0, 1, 2], NAMED)
+    assert checkpoint_labels(["main"], 140) == ([0], ["main"])
+    assert checkpoint_labels(["base", "checkpoint-after-sft", "dpo"], 60)[0] == [0, 2]
+
+
+@pytest.mark.parametrize(
+    ("best", "said"),
+    [
+        ([0, 0, 0], "the best layer stays at layer 0 of 5 in a "),
+        ([1, 3, 1], "the best layer ends where it began in a, at layer 1 of 5 "),
+        ([1, 3, 2], "the best layer goes from layer 1 to 2 of 5 in a "),
+    ],
+)
+def test_titles_say_where_the_best_layer_goes(best: list[int], said: str) -> None:
+    scores = [
+        tidy_scores(
+            np.tile(0.3 + 0.2 * (np.arange(6) == layer), (2, 1)), model="a", revision=revision
+        )
+        for revision, layer in zip(NAMED, best, strict=True)
+    ]
+    table = Tables(scores=pd.concat(scores, ignore_index=True))
+    drawn = study(table, kind="scores_over_checkpoints", models=["a"])
+    assert drawn.title.startswith(f"Over training {said}")
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        (["a", "b"], "No model shows a valley of prompt entropy, with all tokens"),
+        (["a"], "a shows no valley of prompt entropy, with all tokens"),
+    ],
+)
+def test_titles_say_that_there_is_no_valley(models: list[str], said: str) -> None:
+    rising = {"prompt_entropy": np.linspace(1, 2, 6)}
+    table = Tables(metrics=pd.concat([tidy_metrics(rising, model=m) for m in models]))
+    drawn = study(table, kind="metrics_by_depth", metrics=["prompt_entropy"])
+    assert drawn.title == said
+
+
+def test_dots_of_tasks_are_inside_their_cells() -> None:
+    scores = tidy_scores(np.array([[5, 1, 1, 2.0], [1, 1, 1, 0.5]]) / 10, model="a")
+    drawn = study(Tables(scores=scores), kind="task_heatmap")
+    (panel,) = (axis for axis in drawn.figure.axes if axis.get_ylabel() == "" and axis.collections)
+    low, high = panel.get_xlim()
+    assert low == pytest.approx(-1 / 6) and high == pytest.approx(7 / 6)

@@ -310,7 +310,13 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
     for choice, depths in found.items():
         n = sum(v is not None for v in depths.values())
         of = counted(len(depths), noun(rows)) if not parts else str(len(depths))
-        parts.append(f"in {n} of {of} {reading_label(choice, sentence=True)}")
+        parts.append(f"in {n or 'none'} of {of} {reading_label(choice, sentence=True)}")
+    title = f"{label} has a valley between its ends {listing(parts)}"
+    if not any(v is not None for depths in found.values() for v in depths.values()):
+        how = " or ".join(reading_label(choice, sentence=True) for choice in found)
+        several = max(map(len, found.values())) > 1
+        who = f"No {noun(rows)} shows a" if several else f"{rows.values('model')[0]} shows no"
+        title = f"{who} valley of {in_sentence(rows.metrics[0].metric)}, {how}"
     subtitle, caption = _metric_words(rows, "")
     caption += (
         " A valley is a minimum between the ends that lies below both by more than "
@@ -318,7 +324,7 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
     )
     facts = {"metric": rows.metrics[0].metric, "valley_at": found,
              "n_prompts": span(rows.table["n"].tolist())}  # fmt: skip
-    return f"{label} has a valley between its ends {listing(parts)}", subtitle, caption, facts
+    return title, subtitle, caption, facts
 
 
 def valley(depth: pd.Series[float], value: pd.Series[float]) -> float | None:

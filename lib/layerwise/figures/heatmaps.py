@@ -156,15 +156,16 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         close = _room(pair[0]) < CLOSE * len(ordered)
         for of_output, mark in ((False, BEST), (True, BEST_IS_OUTPUT)):
             shown = stars["output_is_best"] == of_output
-            pair[0].plot(
-                np.flatnonzero(shown), stars.loc[shown, "best_layer"],
-                **(mark | SMALL if close else mark), zorder=4, clip_on=False,
-            )  # fmt: skip
+            if shown.any():  # an unclipped line without points would claim the page's corner
+                pair[0].plot(
+                    np.flatnonzero(shown), stars.loc[shown, "best_layer"],
+                    **(mark | SMALL if close else mark), zorder=4, clip_on=False,
+                )  # fmt: skip
         panel = Panel(pair[0], part, values, top=True, left=column == 0, bottom=False)
         panels.head(panels.Grid(figure, (), axes, (), rows.roles["column"]), panel, rows)
         _checkpoint_axes(panel, rows, label="Layer" if column == 0 else "")
         colour = style.colour_of(str(part["model"].iloc[0]), rows.order.models)
-        _gains(pair[1], stars, colour, marker="none" if close else "o")
+        _gains(pair[1], stars, colour, close=close)
         pair[1].set_ylim(bottom - 0.05 * (top - bottom), top + 0.08 * (top - bottom))
         pair[1].tick_params(labelleft=column == 0)
         _checkpoint_axes(
@@ -178,8 +179,8 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         Line2D([], [], label="best layer", **BEST),
         *([Line2D([], [], label="the model's output is best", **BEST_IS_OUTPUT)]
           if table["output_is_best"].any() else []),
-        Line2D([], [], label="lead on the tasks it was chosen by", color=style.INK, marker="o",
-               markersize=3),
+        Line2D([], [], label="lead on the tasks it was chosen by", color=style.INK,
+               marker="none" if close else "o", markersize=3),
         Line2D([], [], label="lead on a task left out of the choice", color=style.INK,
                linestyle=style.DASHES["drop_first"]),
     ]  # fmt: skip
@@ -249,14 +250,17 @@ def _course_said(course: dict[str, Any]) -> str:
     )
 
 
-def _gains(axis: Axes, best: pd.DataFrame, colour: str, marker: str) -> None:
+def _gains(axis: Axes, best: pd.DataFrame, colour: str, *, close: bool) -> None:
+    thin: dict[str, Any] = {"linewidth": 0.9} if close else {}
     places = np.arange(len(best))
     ends = 100 * best[["gain_low", "gain_high"]].to_numpy(dtype=float)
     axis.fill_between(places, ends[:, 0], ends[:, 1], color=colour, alpha=0.14, linewidth=0)
-    axis.plot(places, 100 * best["gain"], color=colour, marker=marker, markersize=3)
+    marker = "none" if close else "o"
+    axis.plot(places, 100 * best["gain"], color=colour, marker=marker, markersize=3, **thin)
     axis.plot(
-        places, 100 * best["gain_new_task"], color=colour, linestyle=style.DASHES["drop_first"]
-    )
+        places, 100 * best["gain_new_task"], color=colour, **thin,
+        linestyle=style.DASHES["drop_first"],
+    )  # fmt: skip
     axis.axhline(0, color=style.GREY, linewidth=0.7, zorder=1)
     axis.set_xlim(-0.5, len(best) - 0.5)
 

@@ -153,7 +153,7 @@ KINDS: Mapping[str, Kind] = {
         takes=(), metrics=None,
     ),
     "value_distribution": Kind(
-        "a metric over prompts by depth: one hump or two",
+        "a metric over prompts by depth: one hump or more",
         ("prompts",),
         {"column": ("model", "reading")},
         takes=PANELS, over={"column": ("model", "revision", "reading")},

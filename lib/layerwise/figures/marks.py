@@ -179,8 +179,9 @@ def spread(places: Sequence[float], gap: float, floor: float = -np.inf) -> list[
 def checkpoint_labels(names: Sequence[str], room: float) -> tuple[list[int], list[str]]:
     """Which of many checkpoints, evenly spaced, are named on an axis, and how.
 
-    The first and the last always are; between them as many as have room, round steps (1, 10, 100;
-    then 2 and 5 times those) before others, and without steps those in the middle of a gap.
+    The first and the last always are; between them as many as have room: round steps (1, 10, 100;
+    then 2 and 5 times those; then those of few digits) before others, and without steps those in
+    the middle of a gap.
 
     Parameters
     ----------
@@ -215,9 +216,9 @@ def _short(step: int) -> str:
     return f"{step // 1000}k" if step >= 1000 and step % 1000 == 0 else f"{step:,}"
 
 
-def _roundness(step: int | None) -> int:
+def _roundness(step: int | None) -> float:
     digits = str(step).rstrip("0")
-    return {"1": 0, "2": 1, "5": 1}.get(digits, 2)
+    return {"1": 0, "2": 1, "5": 1}.get(digits, 1 + len(digits) - 0.5 * digits.endswith("5"))
 
 
 def _halves(first: int, last: int) -> dict[int, int]:

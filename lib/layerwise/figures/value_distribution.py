@@ -1,4 +1,4 @@
-"""How a metric is spread over prompts at each layer: one hump or two?"""
+"""How a metric is spread over prompts at each layer: one hump or more?"""
 
 from __future__ import annotations
 
@@ -160,10 +160,10 @@ def _title(facts: dict[str, Any], label: str) -> str:
             what += f" {reading_label(f['reading'], sentence=True)}" if several["reading"] else ""
             told.append(f"{len(f['layers'])} of {f['n_layers']} layers of {f['model']}{what}")
     if not told:
-        return f"{label} has no layer in which prompts fall into two humps"
+        return f"{label} shows no layer with more than one hump over prompts"
     if len(told) > TOLD:
         return (
-            f"{label} splits prompts into two humps in {len(told)} of {len(facts['panels'])} "
-            "panels"
+            f"{label} has more than one hump over prompts in {len(told)} of "
+            f"{len(facts['panels'])} panels"
         )
-    return f"{label} splits prompts into two humps in {listing(told)}"
+    return f"{label} has more than one hump over prompts in {listing(told)}"
