@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from association_tables import tidy_metrics, tidy_scores
+from conftest import ROOT
 
 from layerwise.association.choice import choose_layers
 from layerwise.association.table import associate
@@ -17,7 +19,7 @@ from layerwise.config.association import AssociationSettings
 from layerwise.config.studies import Known, Study, check, corpora_of, revisions_of
 from layerwise.errors import LayerwiseError
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.kinds import KINDS, needs
+from layerwise.figures.kinds import KINDS, checkpoints_said, kinds_table, needs
 from layerwise.figures.marks import checkpoint_labels
 from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.style import text_width
@@ -471,3 +473,23 @@ def test_dots_of_tasks_are_inside_their_cells() -> None:
     (panel,) = (axis for axis in drawn.figure.axes if axis.get_ylabel() == "" and axis.collections)
     low, high = panel.get_xlim()
     assert low == pytest.approx(-1 / 6) and high == pytest.approx(7 / 6)
+
+
+def test_the_page_of_kinds_is_that_of_the_kinds() -> None:
+    page = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    assert kinds_table() in page, "put what kinds_table() returns into docs/studies.md"
+    told = re.findall(r"^## (\w+)$", page, flags=re.MULTILINE)
+    assert set(told) <= set(KINDS)
+    shown = re.findall(r"\]\((studies/\w+\.png)\)", page)
+    assert len(shown) == len(told)
+    assert {p.relative_to(ROOT / "docs").as_posix() for p in ROOT.glob("docs/studies/*")} == set(
+        shown
+    )
+    assert all((ROOT / "docs" / name).stat().st_size < 150_000 for name in shown)
+
+
+def test_the_page_says_what_kinds_do_with_checkpoints() -> None:
+    for kind in KINDS.values():
+        said = checkpoints_said(kind)
+        assert said.startswith("Refused") == (kind.over is None and bool(kind.needs))
+        assert ("two or more" in said) == kind.checkpoints

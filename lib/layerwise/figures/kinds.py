@@ -248,3 +248,33 @@ NAMES = {
     "sublayer": "sublayers", "y": "metrics", "reading": "tokens", "task": "tasks",
     "task_type": "task_types",
 }  # fmt: skip
+
+# What a role is called on the page of kinds.
+PLACES = {"row": "row of panels", "column": "panel", "colour": "colour", "dashes": "dash style",
+          "x": "place on the x-axis", "y": "place on the y-axis"}  # fmt: skip
+
+
+def checkpoints_said(kind: Kind) -> str:
+    """What a kind does with several checkpoints of a model, in a sentence."""
+    if not kind.needs:
+        return "Needs no model."
+    if kind.over is None:
+        mend = ", unless the study gives `revision` a role" if kind.takes else ""
+        return f"Refused when the config is read{mend}."
+    place = next(PLACES[role] for role, found in kind.over.items() if "revision" in found)
+    shown = (
+        "all, unless `revisions` names some" if kind.revisions == "all"
+        else "the last alone, unless `revisions` asks for more"
+    )  # fmt: skip
+    least = "; a model needs two or more" if kind.checkpoints else ""
+    return f"A {place} for each: {shown}{least}."
+
+
+def kinds_table() -> str:
+    """Every kind of study as a Markdown table, for the docs."""
+    rows = ["| kind | what it shows | several checkpoints of a model | roles a study may change |",
+            "|---|---|---|---|"]  # fmt: skip
+    for name, kind in KINDS.items():
+        roles = ", ".join(f"`{role}`" for role in kind.takes if kind.needs) or "none"
+        rows.append(f"| `{name}` | {kind.about} | {checkpoints_said(kind)} | {roles} |")
+    return "\n".join(rows)
