@@ -61,7 +61,7 @@ class Slab:
         self.arrays: dict[str, dict[str, Array]] = {}
         for sublayer in (BLOCK, *sublayers):
             shape = (len(needs.protocols), len(needs.tokens), n_layers, len(part))
-            made = {
+            made: dict[str, Array] = {
                 "pooled": np.full((*shape, hidden), np.nan, np.float32),
                 "n_tokens": np.zeros(shape, np.int32),
             }

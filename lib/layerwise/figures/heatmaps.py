@@ -297,7 +297,8 @@ def _room(axis: Axes) -> float:
     figure, spec = axis.get_figure(root=True), axis.get_subplotspec()
     if figure is None or spec is None:
         return 72 * style.PANEL
-    return 72 * (figure.get_size_inches()[0] - MARGINS) / spec.get_gridspec().ncols - GAP
+    width = float(figure.get_size_inches()[0]) - MARGINS
+    return 72 * width / spec.get_gridspec().ncols - GAP
 
 
 def _by_model(rows: Rows, y: int) -> list[tuple[tuple[str, str], pd.DataFrame]]:
