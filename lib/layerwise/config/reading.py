@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Hashable, Iterable
 from pathlib import Path
@@ -13,6 +14,8 @@ from layerwise.errors import LayerwiseError
 
 # Far above any real config: a sweep of 154 checkpoints by name has a few thousand.
 MOST_NODES = 1_000_000
+# What stands in front of texts may have lines.
+PROMPT = re.compile(r"\.models\..+\.prompts\.")
 
 
 class _Loader(yaml.SafeLoader):
@@ -115,7 +118,7 @@ def plain(value: Any, where: str) -> Any:
     if isinstance(value, list | tuple):
         return [plain(sub, where) for sub in value]
     if isinstance(value, str):
-        _no_control(value, where)
+        _no_control(value, where, but="\n\t" if PROMPT.search(where) else "")
     if value is None or isinstance(value, str | bool | int | float):
         return value
     raise LayerwiseError(
@@ -124,9 +127,10 @@ def plain(value: Any, where: str) -> Any:
     )
 
 
-def _no_control(text: str, where: str) -> None:
+def _no_control(text: str, where: str, but: str = "") -> None:
     """Refuse line breaks, terminal sequences and halves of characters: nothing is called so."""
-    odd = next((c for c in text if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")), None)
+    control = ("Cc", "Cs", "Zl", "Zp")
+    odd = next((c for c in text if unicodedata.category(c) in control and c not in but), None)
     if odd is not None:
         place = where.removeprefix("The config.")
         raise LayerwiseError(

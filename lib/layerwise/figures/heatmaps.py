@@ -30,6 +30,7 @@ from layerwise.figures.labels import (
     span,
 )
 from layerwise.figures.panels import Panel
+from layerwise.vocabulary import ONE
 
 TICKS = 6
 BEST: dict[str, Any] = {
@@ -111,12 +112,17 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         a task that had no say in choosing the layer.
     """
     study, table = rows.study, rows.table
-    best = best_layers(
-        pick_scores(scores, study), poolings=several(study.pooling), resamples=study.resamples,
-        seed=study.seed,
-    )  # fmt: skip
+    picked = pick_scores(scores, study, everything="layers" in rows.roles.get("column", ()))
+    found = [
+        best_layers(
+            part.assign(layers=ONE), poolings=several(study.pooling), resamples=study.resamples,
+            seed=study.seed,
+        ).assign(layers=joined)
+        for joined, part in picked.groupby("layers")
+    ]  # fmt: skip
+    best = pd.concat(found, ignore_index=True)
     best = best[best["task_type"] == "all"]
-    keys = ["model", "revision", "tokens", "pooling"]
+    keys = ["model", "revision", "tokens", "pooling", "layers"]
     told = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task"]
     table = table.merge(best[[*keys, *told]], on=keys, how="left")
     at_best = table["layer"] == table["best_layer"]
