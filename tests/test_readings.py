@@ -225,8 +225,8 @@ def test_several_layers_over_training() -> None:
 
 def test_names_of_layers() -> None:
     assert layers_label("mean all") == "mean of all layers up to it"
-    assert layers_label("concat last") == "beside the output"
-    assert layers_label("concat 3") == "beside layer 3"
+    assert layers_label("concat last") == "pair with the output"
+    assert layers_label("concat 3") == "pair with layer 3"
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,9 @@ def _panel(panel: Panel, rows: Rows, colours: _Colours, look: Look) -> None:
                 if scored:  # beside the end of the curve, which is not yet what users get
                     last = line["output_score"].iloc[:1].dropna()
                 # The deepest with a value may be another layer than the last.
-                axis.plot([1.0] * len(last), scale * last.astype(float), **ring)
+                # The output is one and the same for all choices of layers.
+                if line["layers"].iloc[0] in ("", rows.values("layers")[0]):
+                    axis.plot([1.0] * len(last), scale * last.astype(float), **ring)
                 if findings.above_all(line):
                     axis.plot([1.0], scale * last.astype(float), **disc)
                 elif len(best):

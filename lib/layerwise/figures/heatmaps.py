@@ -24,6 +24,7 @@ from layerwise.figures.labels import (
     axis_label,
     counted,
     in_sentence,
+    layers_label,
     listing,
     metric_label,
     reading_label,
@@ -293,7 +294,7 @@ def tasks(rows: Rows) -> Drawn:
         If some task has no score of the output.
     """
     table = rows.table.sort_values(["model", "revision", "reading", "task_type", "task", "layer"])
-    keys = ["model", "revision", "reading", "task"]
+    keys = ["model", "revision", "reading", "layers", "task"]
     lacking = table["output_score"].isna()
     if lacking.any():
         row = table[lacking].iloc[0]
@@ -326,6 +327,7 @@ def tasks(rows: Rows) -> Drawn:
                 "model": str(panel.table["model"].iloc[0]),
                 "revision": str(panel.table["revision"].iloc[0]),
                 "reading": str(panel.table["reading"].iloc[0]),
+                "layers": str(panel.table["layers"].iloc[0]),
                 "n_tasks": int(panel.table["task"].nunique()),
                 "beats_output": int((best["above_output"] > 0).sum()),
                 "median_depth": float(best["depth"].median()),
@@ -342,6 +344,7 @@ def tasks(rows: Rows) -> Drawn:
     told = [
         f"{f['beats_output']} of {f['n_tasks']} in {f['model']}"
         + (f" at {f['revision']}" if checkpoints else "")
+        + (f" ({layers_label(f['layers'])})" if len(rows.values("layers")) > 1 else "")
         for f in found
         if f["reading"] == reading
     ]

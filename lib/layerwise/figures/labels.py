@@ -140,7 +140,7 @@ def layers_label(name: str) -> str:
     if how == "mean":
         return f"mean of {'all layers' if which == 'all' else f'the last {which} layers'} up to it"
     if how == "concat":
-        return f"beside {'the output' if which == 'last' else f'layer {which}'}"
+        return f"pair with {'the output' if which == 'last' else f'layer {which}'}"
     return "one layer"
 
 
