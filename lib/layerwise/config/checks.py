@@ -97,9 +97,9 @@ def _layers(config: Config) -> None:
             f"scoring.layers: {', '.join(layers)} came without {ONE!r}, which all others are set "
             "against; add it."
         )
-    for model in config.models if "concat last" in layers else ():
+    for model in config.models:
         readouts = config.scoring_of(model).readouts
-        if "output" not in readouts:
+        if "concat last" in layers and "output" not in readouts:
             raise LayerwiseError(
                 f"scoring.layers: 'concat last' needs the readout output, and {model} is scored "
                 f"with {', '.join(readouts)}; add output to its readouts."

@@ -26,7 +26,7 @@ def draw(rows: Rows, scores: pd.DataFrame, directions: Mapping[str, int]) -> Dra
         If a model has no scores of single layers, or of none read together.
     """
     shown = {
-        model: sorted(part["revision"].unique()) for model, part in rows.table.groupby("model")
+        str(model): list(part["revision"].unique()) for model, part in rows.table.groupby("model")
     }
     picked = at_checkpoints(pick_scores(scores, rows.study, everything=True), shown)
     found = compare(picked)

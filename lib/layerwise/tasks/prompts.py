@@ -90,7 +90,7 @@ def of_model(model: Model, revision: str) -> Prompts:
     """
     if model.prompts is None:
         return Prompts()
-    if model.prompts != SAVED:
+    if isinstance(model.prompts, dict):
         return Prompts(model.prompts, model.include_prompt is not False)
     found = saved(locate(model.source, revision))
     if model.include_prompt is None:
