@@ -114,14 +114,14 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
     """
     study, table = rows.study, rows.table
     picked = pick_scores(scores, study, everything="layers" in rows.roles.get("column", ()))
-    found = [
+    bests = [
         best_layers(
             part.assign(layers=ONE), poolings=several(study.pooling), resamples=study.resamples,
             seed=study.seed,
         ).assign(layers=joined)
         for joined, part in picked.groupby("layers")
     ]  # fmt: skip
-    best = pd.concat(found, ignore_index=True)
+    best = pd.concat(bests, ignore_index=True)
     best = best[best["task_type"] == "all"]
     keys = ["model", "revision", "tokens", "pooling", "layers"]
     told = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task"]
@@ -344,7 +344,7 @@ def tasks(rows: Rows) -> Drawn:
     told = [
         f"{f['beats_output']} of {f['n_tasks']} in {f['model']}"
         + (f" at {f['revision']}" if checkpoints else "")
-        + (f" ({layers_label(f['layers'])})" if len(rows.values("layers")) > 1 else "")
+        + (f" ({layers_label(str(f['layers']))})" if len(rows.values("layers")) > 1 else "")
         for f in found
         if f["reading"] == reading
     ]

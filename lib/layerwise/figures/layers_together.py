@@ -99,7 +99,7 @@ def _places(one: ScoreCurves, names: list[str]) -> list[int]:
 def _on_new_tasks(values: Floats) -> Floats:
     """Each task's score at the candidate that is best on all the others, shape (t,)."""
     chosen = (values.sum(axis=0) - values).argmax(axis=1)
-    return values[np.arange(len(values)), chosen]
+    return np.asarray(values[np.arange(len(values)), chosen])
 
 
 def _finding(rows: Rows, found: list[dict[str, Any]]) -> findings.Finding:
