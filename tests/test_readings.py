@@ -161,7 +161,7 @@ def test_one_layer_or_several() -> None:
     assert found["gain"] == pytest.approx(0.02 * 3 / 5)
     assert drawn.title == (
         "Several layers of m score +1.2 points against its best single one, both chosen on other "
-        "tasks"
+        "tasks (ahead on 4 of 5)"
     )
     legend = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
     assert legend[:2] == ["one layer", "mean of the last 2 layers up to it"]

@@ -112,6 +112,8 @@ def _finding(rows: Rows, found: list[dict[str, Any]]) -> findings.Finding:
             f"Several layers of {found[0]['model']} score {signed(100 * found[0][key])} points "
             f"against its best single one, {how}"
         )
+        if known:
+            title += f" (ahead on {found[0]['n_ahead']} of {found[0]['n_tasks']})"
     else:
         what = "model" if len({one["model"] for one in found}) == len(found) else "curve"
         n = sum(one[key] > 0 for one in found)
