@@ -12,7 +12,7 @@ def main(run: cli.Run) -> None:
 
     name = run.names["task"]
     texts = distinct_texts(load(get_task(name, run.folders(name))))
-    write_texts(run.files["texts"], name, texts, key=run.stamp.key, recipe=run.stamp.recipe)
+    write_texts(run.files["texts"], texts, key=run.stamp.key, recipe=run.stamp.recipe)
 
 
 if __name__ == "__main__":

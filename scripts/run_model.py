@@ -78,16 +78,23 @@ def embed(run: cli.Run, loaded: LoadedModel, seen: dict[str, Path]) -> None:
     from layerwise.activations.embed import embed as embed_texts
     from layerwise.activations.embed import those_it_has
     from layerwise.files import provenance
-    from layerwise.tasks import layout
+    from layerwise.tasks import layout, prompts
     from layerwise.tasks.texts import read_texts
 
     task = run.names["task"]
     settings, scoring = run.config.extraction(loaded.name), run.config.scoring_of(loaded.name)
-    keys, texts = read_texts(run.input("texts"), task)
+    asked = read_texts(run.input("texts"), task)
+    own = prompts.of_model(run.loadable(loaded.name), loaded.revision)
+    before = own.of(asked)
+    pairs = prompts.pairs(asked, before)
+    keys = list(pairs)
     new = [place for place, key in enumerate(keys) if key not in seen]
-    log.info("%s: %d texts, %d of them not embedded yet", task, len(texts), len(new))
-    asked = layout.readings(settings.tokens, scoring.poolings, scoring.readouts)
-    readings = those_it_has(loaded, asked)
+    log.info("%s: %d texts, %d of them not embedded yet", task, len(keys), len(new))
+    for prompt_type, prompt in before.items():
+        log.info("in front of %s: %r", prompt_type or "each text", prompt)
+    readings = those_it_has(
+        loaded, layout.readings(settings.tokens, scoring.poolings, scoring.readouts)
+    )
     record = provenance(
         model=loaded.name,
         revision=loaded.revision,
@@ -96,6 +103,7 @@ def embed(run: cli.Run, loaded: LoadedModel, seen: dict[str, Path]) -> None:
         dtype=loaded.dtype,
         device=str(loaded.device),
         special_tokens=loaded.special_tokens,
+        **({"prompts": before, "include_prompt": own.include_prompt} if before else {}),
         **run.stamp.facts(),
     )
     target = run.files["embeddings"]
@@ -108,10 +116,12 @@ def embed(run: cli.Run, loaded: LoadedModel, seen: dict[str, Path]) -> None:
         attributes=record,
     ) as file:
         layout.copy_known(file, keys, seen)
+        fresh = [pairs[keys[place]] for place in new]
         embed_texts(
-            loaded, [texts[place] for place in new],
+            loaded, [text for _, text in fresh],
             lambda start, stop, slabs: layout.fill(file, new[start:stop], slabs),
             readings=readings, budget=settings.batch_tokens,
+            prompts=[prompt for prompt, _ in fresh], include_prompt=own.include_prompt,
         )  # fmt: skip
     seen.update(dict.fromkeys((keys[place] for place in new), target))
 

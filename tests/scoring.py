@@ -54,7 +54,8 @@ class Case:
 
     def __init__(self, root: Path, name: str, given: dict[str, str], readings: int = 1) -> None:
         self.root, self.name, self.folders = root, name, given
-        self.texts = texts.distinct_texts(catalog.load(catalog.get_task(name, given)))
+        listed = texts.distinct_texts(catalog.load(catalog.get_task(name, given)))
+        self.texts = list(dict.fromkeys(listed.texts))
         vocabulary: dict[str, int] = {}
         for text in self.texts:
             for word in text.split():

@@ -87,9 +87,12 @@ REFUSE = [k for k, kind in KINDS.items() if kind.over is None and kind.needs]
 def test_checkpoints_stay_apart(kind: str, tables: Tables) -> None:
     wanted = {"kind": kind, "models": ["a"], "revisions": "all", "tokens": ["all"]}
     check(made(corpora=["wikipedia"], **wanted), OFFERED)
+    keys = ["revision", "layer"]
+    if kind == "layers_together":
+        scores = pd.concat([tables.scores, tables.scores.assign(layers="mean 2")])
+        tables, keys = replace(tables, scores=scores), [*keys, "layers"]
     table = study(tables, **wanted).table
     assert set(table["revision"]) == set(NAMED)
-    keys = ["revision", "layer"]
     if kind in ("task_heatmap",):
         keys.append("task")
     if {"metrics", "associations"} & set(needs(made(kind=kind))):

@@ -29,7 +29,7 @@ WITHOUT_MLP = {"mamba", "mamba2", "falcon_mamba"}
 WITHOUT_INPUT_NORM = POST_NORM | {"olmo2"}
 # Their layers can be read, the parts of their blocks cannot: no line of PARTS fits, or what the
 # parts give is scaled before it is added.
-UNKNOWN_PARTS = {"rwkv", "xlnet", "zamba", "zamba2", "granitemoehybrid"}
+UNKNOWN_PARTS = {"nomic_bert", "rwkv", "xlnet", "zamba", "zamba2", "granitemoehybrid"}
 SCALED_PARTS = {"granite", "falcon_h1"}
 TEXTS = tiny.texts(6, seed=3, longest=14)
 

@@ -13,13 +13,15 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from layerwise.association.best import best_layers
 from layerwise.association.order import Order
 from layerwise.association.table import associate
+from layerwise.config import Config
 from layerwise.config.association import AssociationSettings
 from layerwise.config.base import parse
+from layerwise.config.scoring import ScoringSettings
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import style
 from layerwise.figures.first_page import first_page
-from layerwise.figures.labels import reading, reading_label
+from layerwise.figures.labels import layers_label, reading, reading_label
 from layerwise.figures.studies import Tables, draw
 from layerwise.tasks import results
 
@@ -119,3 +121,151 @@ def test_the_first_page_says_where_the_last_layer_is_best() -> None:
     assert "(−" in first_page(best_layers(noisy, resamples=50), Order(["m"])), (
         "a minus, not a hyphen"
     )
+
+
+# Several layers
+
+
+def several_layers(lead: float = 0.02, tasks: int = 5) -> pd.DataFrame:
+    """One layer is best at 3; the mean of two, at 4, by `lead` on each task but the last."""
+    rng = np.random.default_rng(0)
+    level = rng.uniform(0.3, 0.7, size=(tasks, 1))
+    single = level - np.abs(np.arange(7) - 3) / 50
+    mean = level - np.abs(np.arange(7) - 4) / 50 + lead
+    mean[-1] -= 2 * lead
+    types = ("STS",)
+    return pd.concat(
+        [
+            tidy_scores(single, types=types).assign(readout="output", layers="one"),
+            tidy_scores(mean, types=types).assign(readout="output", layers="mean 2"),
+        ],
+        ignore_index=True,
+    )
+
+
+def test_one_layer_or_several() -> None:
+    table = several_layers()
+    drawn = draw(parse(Study, {"kind": "layers_together"}), Tables(scores=table))
+    FigureCanvasAgg(drawn.figure).draw()
+    (found,) = drawn.facts["several"]
+    assert (found["layers"], found["layer"], found["single_layer"]) == ("mean 2", 4, 3)
+    # By the definition, task by task.
+    wide = table.pivot_table(index="task", columns=["layers", "layer"], values="main_score")
+    ahead = []
+    for task in wide.index:
+        others = wide.drop(index=task).mean()
+        chosen = {way: (way, others[way].idxmax()) for way in ("one", "mean 2")}
+        ahead.append(wide.loc[task, chosen["mean 2"]] - wide.loc[task, chosen["one"]])
+    assert found["gain_new_task"] == pytest.approx(np.mean(ahead))
+    assert found["n_ahead"] == sum(a > 0 for a in ahead) == 4
+    assert found["gain"] == pytest.approx(0.02 * 3 / 5)
+    assert drawn.title == (
+        "Several layers of m score +1.2 points against its best single one, both chosen on other "
+        "tasks (ahead on 4 of 5)"
+    )
+    legend = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
+    assert legend[:2] == ["one layer", "mean of the last 2 layers up to it"]
+    json.dumps(drawn.facts)
+    # All curves are set against one output: that of a single layer.
+    assert drawn.table["output_score"].nunique() == 1
+    last = table[(table["layers"] == "one") & (table["layer"] == 6)]["main_score"].mean()
+    assert drawn.table["output_score"].iloc[0] == pytest.approx(last)
+
+
+def test_one_task_says_so() -> None:
+    drawn = draw(parse(Study, {"kind": "layers_together"}), Tables(scores=several_layers(tasks=1)))
+    assert drawn.title.endswith("both chosen on this one task")
+    assert drawn.facts["several"][0]["gain_new_task"] is None
+
+
+def test_other_studies_are_of_single_layers() -> None:
+    table, alone = several_layers(), several_layers()
+    alone = alone[alone["layers"] == "one"].drop(columns="layers")
+    for name in ("score_by_depth", "task_heatmap"):
+        both = [draw(parse(Study, {"kind": name}), Tables(scores=t)) for t in (table, alone)]
+        pd.testing.assert_frame_equal(both[0].table, both[1].table)
+        assert both[0].title == both[1].title
+    pd.testing.assert_frame_equal(
+        best_layers(table, resamples=20), best_layers(alone, resamples=20)
+    )
+    metrics = tidy_metrics({"curvature": np.sin(DEPTH)})
+    settings = AssociationSettings(permutations=20, resamples=0)
+    pd.testing.assert_frame_equal(
+        associate(metrics, table, settings), associate(metrics, alone, settings)
+    )
+    chosen = draw(
+        parse(Study, {"kind": "score_by_depth", "layers": ["mean 2"]}), Tables(scores=table)
+    )
+    assert chosen.table.loc[chosen.table["best"], "layer"].tolist() == [4]
+    turned = draw(
+        parse(Study, {"kind": "score_by_depth", "dashes": "layers"}), Tables(scores=table)
+    )
+    assert set(turned.table["layers"]) == {"one", "mean 2"}
+
+
+def test_layers_without_a_role_are_not_mixed() -> None:
+    study = parse(Study, {"kind": "score_by_depth", "layers": ["one", "mean 2"]})
+    with pytest.raises(LayerwiseError, match="would mix several values of layers: one, mean 2"):
+        draw(study, Tables(scores=several_layers()))
+
+
+def test_several_layers_over_training() -> None:
+    tables = []
+    for place, step in enumerate(("step1", "step8")):
+        one = several_layers(lead=0.02 * place)
+        tables.append(one.assign(revision=step))
+    table = pd.concat(tables, ignore_index=True)
+    study = {"kind": "scores_over_checkpoints", "column": ["model", "layers"]}
+    drawn = draw(parse(Study, study), Tables(scores=table))
+    FigureCanvasAgg(drawn.figure).draw()
+    best = drawn.table[drawn.table["best"]].set_index(["layers", "revision"])["layer"]
+    assert best["mean 2"].tolist() == [4, 4]
+    assert best["one"].tolist() == [3, 3]
+
+
+def test_names_of_layers() -> None:
+    assert layers_label("mean all") == "mean of all layers up to it"
+    assert layers_label("concat last") == "pair with the output"
+    assert layers_label("concat 3") == "pair with layer 3"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"scoring": {"layers": ["mean 4"]}}, "without 'one'"),
+        ({"scoring": {"layers": ["one", "mean 1"]}}, r"scoring\.layers.*\"mean 1\" came"),
+        ({"scoring": {"layers": ["one", "mean four"]}}, r"scoring\.layers.*mean four"),
+        (
+            {"scoring": {"layers": ["one", "concat last"], "readouts": ["residual"]}},
+            "'concat last' needs the readout output, and m is scored with residual",
+        ),
+        ({}, "sets several layers against one, and this one has one"),
+        (
+            {"scoring": {"layers": ["one", "mean 2"]},
+             "studies": {"s": {"kind": "layers_together", "layers": ["one", "mean 3"]}}},
+            r"reading of layers 'mean 3' \(did you mean 'mean 2'",
+        ),
+        (
+            {"scoring": {"layers": ["one", "mean 2"]},
+             "studies": {"s": {"kind": "layer_choice", "layers": ["mean 2"]}}},
+            "layer_choice is about single layers",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_config_cannot_ask_for(more: dict[str, object], said: str) -> None:
+    given = {
+        "models": {"m": {"source": {"hub": "a/b"}}},
+        "tasks": ["LeeNewsSimilarity"],
+        "corpora": {"c": {"source": {"file": "x.txt"}}},
+        "studies": {"s": {"kind": "layers_together"}},
+        **more,
+    }
+    with pytest.raises(LayerwiseError, match=said):
+        Config.of(given)
+
+
+def test_single_layers_alone_are_silent_in_keys() -> None:
+    plain = parse(ScoringSettings, {}, "scoring")
+    assert "layers" not in plain.keyed()
+    assert parse(ScoringSettings, {"layers": ["one"]}, "scoring").keyed() == plain.keyed()
+    assert parse(ScoringSettings, {"layers": ["one", "mean 2"]}, "scoring").keyed()["layers"]

@@ -29,7 +29,8 @@ from layerwise.association.curves import score_curves
 from layerwise.config.base import parse
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import LayerwiseError
-from layerwise.tasks import catalog, evaluation, names, results, score, texts
+from layerwise.files import sha256_text
+from layerwise.tasks import catalog, evaluation, joined, names, results, score, texts
 from layerwise.tasks.classes import CLASSES
 from layerwise.tasks.encoders import StoredEncoder, model_meta
 from layerwise.tasks.layout import Embeddings, Reading
@@ -100,11 +101,9 @@ def test_what_was_scored_before_changes_no_score() -> None:
     task = Drawn()
     task.load_data()
     seeds = evaluation.Seeds(task)
-    listed = texts.distinct_texts(task)
+    listed = texts.distinct_texts(task).texts
     assert len(listed) == 60
-    encoder = StoredEncoder(
-        model_meta("m", "r"), tuple(map(texts.sha256_text, listed)), "embeddings.h5"
-    )
+    encoder = StoredEncoder(model_meta("m", "r"), tuple(map(sha256_text, listed)), "embeddings.h5")
     values = np.random.default_rng(0).normal(size=(2, len(listed), 8)).astype(np.float32)
     found = []
     for layer in (0, 1, 0):
@@ -504,3 +503,102 @@ def test_embeddings_file_is_closed_after_scoring(similarity: Case) -> None:
     similarity.score()
     with Embeddings(similarity.embeddings) as file:
         assert file.n_layers == LAYERS
+
+
+# Several layers
+
+
+def by_hand(values: np.ndarray, layers: str, layer: int, *, normalize: bool) -> np.ndarray:
+    """The embeddings of several layers, from those of all, shape (L, N, D), in float64."""
+    values = values.astype(float)
+    if normalize:
+        values = values / np.linalg.norm(values, axis=-1, keepdims=True)
+    how, which = layers.split()
+    if how == "mean":
+        first = 0 if which == "all" else max(0, layer - int(which) + 1)
+        return values[first : layer + 1].mean(axis=0)
+    return np.concatenate([values[layer], values[-1 if which == "last" else int(which)]], axis=-1)
+
+
+SEVERAL = ("one", "mean 2", "mean all", "concat last", "concat 1")
+BOTH = [Reading(), Reading(readout="output")]
+
+
+def of_several(case: Case, *, normalize: bool = True, threads: int = 1) -> pd.DataFrame:
+    settings = parse(ScoringSettings, {"layers": list(SEVERAL), "normalize": normalize}, "scoring")
+    return case.score(settings, threads)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_several_layers_are_joined_as_by_hand(
+    tmp_path: Path, folders: dict[str, str], normalize: bool
+) -> None:
+    case = Case(tmp_path, "LeeNewsSimilarity", folders, readings=2)
+    # Of unlike norms, so that it shows whether each was scaled before.
+    case.values *= np.array([1, 30, 5], np.float32)[None, :, None, None]
+    case.embeddings = case.write(case.values, readings=BOTH)
+    stored = np.stack([case.values[0], case.values[0]])
+    stored[1, -1] = case.values[1, -1]  # below the last layer the output is the residual stream
+    with Embeddings(case.embeddings) as file:
+        units = joined.units(file, SEVERAL)
+        joiner = joined.Joiner(file, normalize=normalize)
+        rng = np.random.default_rng(0)
+        for at in [*range(len(units)), *rng.permutation(len(units))]:
+            unit = units[at]
+            found = joiner.read(unit)
+            own = stored[BOTH.index(unit.reading)]
+            if unit.layers == "one":
+                np.testing.assert_array_equal(found, own[unit.layer])
+                continue
+            if unit.layers == "concat last":
+                own = np.concatenate([own, stored[1, -1:]])
+            wanted = by_hand(own, unit.layers, unit.layer, normalize=normalize)
+            assert found.dtype == np.float32
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_scores_of_several_layers_are_mtebs_own(tmp_path: Path, folders: dict[str, str]) -> None:
+    case = Case(tmp_path, "WikipediaArticlePairs", folders)
+    case.embeddings = case.write(case.values, readings=BOTH[1:])
+    table = of_several(case).set_index(["layers", "layer"])["main_score"]
+    task = catalog.load(catalog.get_task(case.name, folders))
+    for layers in SEVERAL[1:]:
+        for layer in range(LAYERS):
+            hand = by_hand(case.values[0], layers, layer, normalize=True)
+            wanted = plain(task, case.texts, hand.astype(np.float32))[0]["main_score"]
+            assert table[layers, layer] == pytest.approx(wanted, abs=1e-5), (layers, layer)
+
+
+def test_what_is_one_layer_is_scored_once(similarity: Case) -> None:
+    similarity.embeddings = similarity.write(similarity.values, readings=BOTH[1:])
+    alone = similarity.score()
+    table = of_several(similarity)
+    assert len(table) == len(SEVERAL) * LAYERS
+    files = list((similarity.root / "layers").rglob(f"{similarity.name}.json"))
+    # The mean up to layer 0 is layer 0, and that of two up to layer 1 is the mean of all.
+    assert len(files) == len(table) - 3
+    one = table[table["layers"] == "one"]
+    pd.testing.assert_frame_equal(one.reset_index(drop=True), alone)
+    at_first = table[(table["layer"] == 0) & table["layers"].isin(["one", "mean 2", "mean all"])]
+    assert at_first["main_score"].nunique() == 1
+
+
+def test_several_processes_change_no_score_of_several_layers(
+    tmp_path: Path, folders: dict[str, str]
+) -> None:
+    tables = []
+    for threads in (1, 2):
+        (tmp_path / str(threads)).mkdir()
+        case = Case(tmp_path / str(threads), "LeeNewsSimilarity", folders)
+        case.embeddings = case.write(case.values, readings=BOTH[1:])
+        tables.append(of_several(case, threads=threads))
+    pd.testing.assert_frame_equal(*tables)
+
+
+@pytest.mark.parametrize(
+    ("layers", "said"), [("concat 3", "no layer 3 read as"), ("concat last", "all/mean/output")]
+)
+def test_a_layer_that_is_not_there_is_said(similarity: Case, layers: str, said: str) -> None:
+    settings = parse(ScoringSettings, {"layers": ["one", layers]}, "scoring")
+    with pytest.raises(LayerwiseError, match=rf"scoring\.layers: '{layers}' came.*{said}"):
+        similarity.score(settings)

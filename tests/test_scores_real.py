@@ -30,7 +30,8 @@ def scored(
 ) -> pd.DataFrame:
     """Scores of the given layers of a model, encoded with transformers alone."""
     given = {name: str(data)}
-    listed = texts.distinct_texts(catalog.load(catalog.get_task(name, given)))
+    asked = texts.distinct_texts(catalog.load(catalog.get_task(name, given)))
+    listed = list(dict.fromkeys(asked.texts))
     embeddings = store(folder / f"{name}.h5", name, listed, encode(*model, listed, layers))
     output = folder / f"{name}.parquet"
     score_task(embeddings, name, output, folder / name, folders=given)

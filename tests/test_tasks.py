@@ -16,7 +16,7 @@ import yaml
 from articles import wikipedia
 
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_file, sha256_text
+from layerwise.files import sha256_file
 from layerwise.tasks import catalog, eager, evaluation, names, passages, quickstart, texts
 
 pytest_plugins = ["task_fixtures"]
@@ -247,9 +247,9 @@ def test_three_tasks_share_the_same_passages(
 ) -> None:
     wanted = {p.text for p in chosen}
     for name in ("WikipediaArticlePairs", "WikipediaArticleReranking"):
-        assert set(texts.distinct_texts(loaded(name, folders))) == wanted
+        assert set(texts.distinct_texts(loaded(name, folders)).texts) == wanted
     # A set may leave an article out, and so may all sets.
-    assert set(texts.distinct_texts(loaded("WikipediaArticleClustering", folders))) <= wanted
+    assert set(texts.distinct_texts(loaded("WikipediaArticleClustering", folders)).texts) <= wanted
 
 
 def test_texts_are_those_that_the_evaluators_ask_for(folders: dict[str, str]) -> None:
@@ -258,9 +258,10 @@ def test_texts_are_those_that_the_evaluators_ask_for(folders: dict[str, str]) ->
     class Slow(TextRecorder):
         """Goes through the loader batch by batch, as an encoder of mteb's does."""
 
-        def encode(self, inputs: Any, **_: Any) -> Any:
+        def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> Any:
             asked = [text for batch in inputs for text in batch["text"]]
-            self.texts.update(dict.fromkeys(asked))
+            own = prompt_type.value if prompt_type else ""
+            self.texts.update(dict.fromkeys((own, text) for text in asked))
             return self._noise.normal(size=(len(asked), 2)).astype(np.float32)
 
     for name in names.QUICKSTART:
@@ -270,14 +271,16 @@ def test_texts_are_those_that_the_evaluators_ask_for(folders: dict[str, str]) ->
         seeds.restore()
         slow = Slow()
         task.evaluate(slow, "test", encode_kwargs={})
-        assert listed == list(slow.texts)
+        assert list(zip(listed.prompt_types, listed.texts, strict=True)) == list(slow.texts)
+        types = {"query", "document"} if listed.task_type == "Reranking" else {""}
+        assert set(listed.prompt_types) == types == set(listed.instructions)
 
 
 def test_training_texts_that_no_experiment_draws_are_not_listed(shared: Path) -> None:
     folder = shared / "tasks" / "EmotionClassification"
     listed = texts.distinct_texts(
         loaded("EmotionClassification", {"EmotionClassification": str(folder)})
-    )
+    ).texts
     tests = set(pd.read_parquet(folder / "test.parquet")["text"])
     train = set(pd.read_parquet(folder / "train.parquet")["text"])
     drawn = set(listed) - tests
@@ -289,10 +292,12 @@ def test_training_texts_that_no_experiment_draws_are_not_listed(shared: Path) ->
 
 def test_the_list_is_kept_and_checked(tmp_path: Path) -> None:
     path = tmp_path / "t.texts.parquet"
-    texts.write_texts(path, "STS12", ["one", "two", "ein Ölbild 🙂"])
-    keys, back = texts.read_texts(path, "STS12")
-    assert back == ["one", "two", "ein Ölbild 🙂"]
-    assert keys == [sha256_text(text) for text in back]
+    given = texts.TaskTexts(
+        "STS12", "STS", ["one", "two", "ein Ölbild 🙂"], ["", "query", "document"],
+        {"": "Find it.", "query": ""},
+    )  # fmt: skip
+    texts.write_texts(path, given)
+    assert texts.read_texts(path, "STS12") == given
     with pytest.raises(LayerwiseError, match="'STS12', wanted was 'STS13'"):
         texts.read_texts(path, "STS13")
     with pytest.raises(LayerwiseError, match="no table of texts"):

@@ -140,6 +140,7 @@ FAMILIES: dict[str, Any] = {
         **COMMON, **HEADS, pad_token_id=0, relative_attention=True, position_biased_input=False,
         pos_att_type=["p2c", "c2p"], position_buckets=8,
     ),
+    "nomic_bert": lambda: hf.NomicBertConfig(**COMMON, **HEADS, pad_token_id=0),
     "electra": lambda: hf.ElectraConfig(**COMMON, **HEADS, embedding_size=16, pad_token_id=0),
     "mpnet": lambda: hf.MPNetConfig(
         **COMMON, **HEADS, pad_token_id=0, max_position_embeddings=300

@@ -16,6 +16,7 @@ from layerwise.config.models import HubAdapter, Model
 from layerwise.errors import LayerwiseError
 from layerwise.models.failures import why
 from layerwise.models.source import Location
+from layerwise.tasks.prompts import SAVED, saved
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ def fetch_model(model: Model, revision: str) -> dict[str, Any]:
     code = CODE_FILES if model.trust_remote_code else ()
     patterns = ("*.json", gguf) if gguf else (*MODEL_FILES, *code)
     fetched = _snapshot(_hub(model.source), revision, patterns)
+    if model.prompts == SAVED:
+        saved(Location(_hub(model.source), revision))
     adapters = [
         _snapshot(adapter.hub, adapter.revision, ADAPTER_FILES)
         for adapter in model.adapters if isinstance(adapter, HubAdapter)

@@ -8,6 +8,7 @@ Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 Tokens: TypeAlias = Literal["all", "drop_first", "drop_sinks"]
 Pooling: TypeAlias = Literal["mean", "weighted_mean", "max", "last_token", "cls"]
 Readout: TypeAlias = Literal["residual", "final_norm", "output"]
+ONE = "one"  # the layer itself
 Protocol: TypeAlias = Literal["paper", "reference"]
 Normalization: TypeAlias = Literal["raw", "logN", "logD", "logNlogD", "maxEntropy"]
 Sublayer: TypeAlias = Literal["input_norm", "mixer", "mixer_residual", "mlp"]

@@ -220,7 +220,7 @@ def test_task_folders(
 
     def read() -> list[str]:
         task = catalog.load(catalog.get_task("STS12", {"STS12": tmp_path / "task"}))
-        return distinct_texts(task)
+        return distinct_texts(task).texts
 
     message, found = tally.attack(AREA, read)
     assert (message is None) == (case == "good" or found is not None)

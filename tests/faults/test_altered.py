@@ -82,7 +82,7 @@ def read_views(path: Path) -> dict[str, Any]:
 
 
 def read_task_texts(path: Path) -> dict[str, Any]:
-    return {"all": pd.DataFrame(read_texts(path, "LeeNewsSimilarity"))}
+    return {"all": pd.DataFrame({"text": read_texts(path, "LeeNewsSimilarity").texts})}
 
 
 def read_wikipedia(path: Path) -> dict[str, Any]:

@@ -38,8 +38,10 @@ FAMILY = {
     r"Qwen/Qwen2\.5": "qwen2",
     r"state-spaces/mamba": "mamba",
     r"AntonV/mamba2": "mamba2",
-    r"google-bert/": "bert",
-    r"FacebookAI/roberta": "roberta",
+    r"google-bert/|intfloat/e5|BAAI/bge": "bert",
+    r"FacebookAI/roberta|intfloat/multilingual-e5": "roberta",
+    r"Qwen/Qwen3-Embedding": "qwen3",
+    r"nomic-ai/nomic-embed": "nomic_bert",
     r"google/gemma-2b": "gemma",
     r"google/gemma-2-": "gemma2",
 }

@@ -42,6 +42,10 @@ SIZES: dict[str, dict[str, Any]] = {
     "paper_sublayers": {},
     "mteb32": {},
     "corpora": {},
+    "embedding_models": {
+        "models": ["e5-base-v2", "bge-base-en-v1.5", "qwen3-embedding-0.6b"],
+        "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
+    },
     "paper_figures": {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
         "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
@@ -101,7 +105,8 @@ def cut(preset: str) -> dict[str, Any]:
         for name in left_out:
             del config["models"][name]
         for study in config["studies"].values():
-            study["models"] = [name for name in study["models"] if name not in left_out]
+            if "models" in study:
+                study["models"] = [name for name in study["models"] if name not in left_out]
     for entry in config.get("published", {}).values():
         for table in ("scores", "metrics"):
             entry[table] = str(SHARED / "published" / Path(entry[table]).name)

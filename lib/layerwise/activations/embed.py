@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from layerwise.activations import batches, forward, readout
@@ -35,6 +36,8 @@ def embed(
     *,
     readings: Sequence[Reading],
     budget: int | None = None,
+    prompts: Sequence[str] | None = None,
+    include_prompt: bool = True,
 ) -> None:
     """Embed texts at every layer, under every reading asked for, from one pass.
 
@@ -51,6 +54,11 @@ def embed(
     readings : R ways to read an embedding: which tokens count, how they are pooled (see
         `layerwise.activations.pooling`), and from which readout; the model must have that (see
         `those_it_has`)
+    prompts : sequence of str, optional
+        What stands in front of each text; empty for nothing.
+    include_prompt : bool
+        Whether a prompt's tokens count. If not, those in front of it (BOS, CLS) don't either, as
+        in sentence-transformers' Pooling; all of them are still there for the model to read.
 
     Raises
     ------
@@ -69,7 +77,9 @@ def embed(
     per_text = n_stored * hidden * 4
     window = max(32, batches.WINDOW_BYTES[loaded.device.type] // per_text)
     parts = list(batches.windows(len(texts), window))
-    tokenised = loaded.tokenize_ahead([texts[i] for i in part] for part in parts)
+    before = [""] * len(texts) if prompts is None else prompts
+    lengths = {} if include_prompt else {p: prompt_length(loaded, p) for p in set(before)}
+    tokenised = loaded.tokenize_ahead([before[i] + texts[i] for i in part] for part in parts)
     n_empty = n_cut = 0
     with Progress(len(texts), f"{loaded.name} {loaded.revision}", "text") as bar:
         for part, (ids, cut) in zip(parts, tokenised, strict=True):
@@ -79,7 +89,8 @@ def embed(
             n_empty += len(empty)
             n_cut += sum(c > 0 for c in cut)
             # In a function of its own, so that two slabs are never in memory.
-            slabs = _embed_window(loaded, ids, readings, budget)
+            own = [lengths[before[i]] for i in part] if any(lengths.values()) else None
+            slabs = _embed_window(loaded, ids, readings, budget, own)
             _check(loaded, slabs, [texts[i] for i in part])
             write(part.start, part.stop, slabs)
             del slabs
@@ -91,6 +102,15 @@ def embed(
             "%d of %d texts are longer than %d tokens and were cut",
             n_cut, len(texts), loaded.max_length,
         )  # fmt: skip
+
+
+def prompt_length(loaded: LoadedModel, prompt: str) -> int:
+    """How many of the first tokens are a prompt's, as sentence-transformers counts them: those of
+    the prompt alone, special ones in front included, one at its end not."""
+    if not prompt:
+        return 0
+    ((ids,), _) = loaded.tokenize([prompt])
+    return len(ids) - (ids[-1:] != [] and ids[-1] in loaded.tokenizer.all_special_ids)
 
 
 def those_it_has(loaded: LoadedModel, readings: Sequence[Reading]) -> tuple[Reading, ...]:
@@ -126,15 +146,22 @@ def _embed_window(
     ids: list[list[int]],
     readings: Sequence[Reading],
     budget: int | None,
+    prompts: list[int] | None = None,
 ) -> Slabs:
-    """Embeddings of some texts: of each reading, shape (layers, n, D), float32."""
+    """Embeddings of some texts: of each reading, shape (layers, n, D), float32.
+
+    Parameters
+    ----------
+    prompts : list of int, optional
+        How many of each text's first tokens don't count.
+    """
     n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
     slabs = [
         np.empty((n_layers - first, len(ids), hidden), np.float32)
         for first in first_stored(readings, n_layers)
     ]
     forward.run(
-        loaded, ids, lambda rows: _Batch(loaded, readings, slabs, rows),
+        loaded, ids, lambda rows: _Batch(loaded, readings, slabs, rows, prompts),
         output=any(r.readout == OUTPUT for r in readings), budget=budget,
     )  # fmt: skip
     return slabs
@@ -149,8 +176,10 @@ class _Batch:
         readings: Sequence[Reading],
         slabs: Slabs,
         rows: list[int],
+        prompts: list[int] | None,
     ) -> None:
         self.loaded, self.readings, self.slabs, self.rows = loaded, readings, slabs, rows
+        self.prompts = None if prompts is None else torch.tensor([prompts[i] for i in rows])
         self.first = first_stored(readings, loaded.anatomy.n_layers)
         self.values: dict[tuple[int, int], Tensor] = {}
 
@@ -161,8 +190,17 @@ class _Batch:
             wanted = OUTPUT if last and reading.readout == OUTPUT else BLOCK
             if layer >= self.first[place] and sublayer == wanted:
                 read = forward.read(self.loaded, packed, reading.readout)
-                chosen = readout.choose(read, reading.tokens)
-                self.values[place, layer] = pool(chosen, reading.pooling)
+                self.values[place, layer] = self._pooled(read, reading)
+
+    def _pooled(self, read: Packed, reading: Reading) -> Tensor:
+        if self.prompts is None:
+            return pool(readout.choose(read, reading.tokens), reading.pooling)
+        prompts = self.prompts.to(read.lengths.device)
+        if reading.tokens == "drop_first":  # which a prompt that does not count takes with it
+            chosen = readout.after(read, prompts.clamp(min=1))
+        else:
+            chosen = readout.choose(readout.after(read, prompts), reading.tokens)
+        return pool(chosen, reading.pooling, prompts)
 
     def finish(self) -> None:
         """Move the embeddings to the slabs."""

@@ -21,17 +21,20 @@ def cls(packed: Packed) -> Tensor:
     return packed.states[:, 0]
 
 
-def weighted_mean(packed: Packed) -> Tensor:
+def weighted_mean(packed: Packed, before: Tensor | None = None) -> Tensor:
     """Mean with weights that grow with the position: ``Σ i z_i / Σ i``, shape (B, D).
 
-    The first token that counts has position 1. In a decoder later tokens have seen more of the
-    text (Muennighoff 2022, arXiv 2202.08904).
+    The first token that counts has position 1, or ``before + 1`` behind a prompt of so many. In a
+    decoder later tokens have seen more of the text (Muennighoff 2022, arXiv 2202.08904).
     """
     states, lengths = packed.states, packed.lengths
     positions = torch.arange(1, states.shape[1] + 1, device=states.device, dtype=states.dtype)
-    total = (lengths * (lengths + 1) / 2).clamp(min=1)[:, None]
+    total = lengths * (lengths + 1) / 2
+    weights = positions[None, :]
+    if before is not None:
+        weights, total = weights + before[:, None], total + before * lengths
     # Pads are zero.
-    return (states * positions[None, :, None]).sum(dim=1) / total
+    return (states * weights[..., None]).sum(dim=1) / total.clamp(min=1)[:, None]
 
 
 def maximum(packed: Packed) -> Tensor:
@@ -50,7 +53,7 @@ _WAYS: dict[str, Callable[[Packed], Tensor]] = {
 POOLINGS = tuple(_WAYS)
 
 
-def pool(packed: Packed, pooling: str) -> Tensor:
+def pool(packed: Packed, pooling: str, before: Tensor | None = None) -> Tensor:
     """One vector a text, shape (B, D); zero for a text of which no token counts.
 
     Parameters
@@ -58,7 +61,11 @@ def pool(packed: Packed, pooling: str) -> Tensor:
     packed : Packed
         The states of the tokens that count.
     pooling : {'mean', 'weighted_mean', 'max', 'last_token', 'cls'}
+    before : Tensor, shape (B,), optional
+        How many tokens of a prompt were left out in front of each text's.
     """
     if packed.states.shape[1] == 0:
         return pooled(packed)
+    if before is not None and pooling == "weighted_mean":
+        return weighted_mean(packed, before)
     return _WAYS[pooling](packed)

@@ -95,6 +95,15 @@ def choose(packed: Packed, tokens: str) -> Packed:
     return Packed(front * kept.mask[..., None], kept.lengths)
 
 
+def after(packed: Packed, n: Tensor) -> Packed:
+    """Leave out the first tokens of each row, `n` of shape (B,), or all where there are fewer."""
+    left = (packed.lengths - n).clamp(min=0)
+    longest = packed.states.shape[1]
+    places = torch.arange(longest, device=n.device)[None, :] + n[:, None]
+    places = places.clamp(max=longest - 1)[..., None]
+    return pack(torch.gather(packed.states, 1, places.expand_as(packed.states)), left)
+
+
 def pooled(packed: Packed) -> Tensor:
     """Mean over the tokens that count, shape (B, D). Zero for a prompt without any."""
     return packed.states.sum(dim=1) / packed.lengths.clamp(min=1)[:, None]

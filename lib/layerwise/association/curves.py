@@ -12,6 +12,7 @@ import pandas as pd
 
 from layerwise.config.association import OWN_TEXTS
 from layerwise.errors import LayerwiseError
+from layerwise.vocabulary import ONE
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class ScoreCurves:
 
     Attributes
     ----------
+    joined : str
+        Which layers were read together at each: ``one``, or as in ``scoring.layers``.
     tasks, task_types : tuple of str, length t
     layers : array of int, shape (n,)
         The layers at which every subset of every task has a score, ascending.
@@ -66,6 +69,7 @@ class ScoreCurves:
     revision: str
     tokens: str
     pooling: str
+    joined: str
     tasks: tuple[str, ...]
     task_types: tuple[str, ...]
     layers: npt.NDArray[np.int64]
@@ -151,7 +155,7 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
     """Scores with that of the model's own output beside each, and readouts told apart.
 
     ``output_score`` is the score, of the same task, tokens and pooling, of the last layer as the
-    model hands it out: of a readout of `OUTPUTS`, or else of the row's own readout, which
+    model hands it out, alone: of a readout of `OUTPUTS`, or else of the row's own readout, which
     ``output_from`` says. Where the table has several readouts, `pooling` also says which: ``mean``
     of ``final_norm`` becomes ``mean, final_norm``, so that readouts are told apart by whatever
     tells poolings apart. The column ``readout`` goes, so that doing this twice changes nothing.
@@ -162,10 +166,12 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
         # A missing name would take its rows out of the tables that are made of these.
         subset=scores["subset"].astype(object).fillna(ONLY_SUBSET),
         readout=scores["readout"].fillna(RESIDUAL) if "readout" in scores.columns else RESIDUAL,
+        # Tables from elsewhere, and of old, are of single layers.
+        layers=scores["layers"].fillna(ONE) if "layers" in scores.columns else ONE,
     )
     keys = ["model", "revision", "task", "subset", "tokens", "pooling"]
     keys += ["split"] if "split" in scores.columns else []
-    last = scores[scores["depth"] == 1]
+    last = scores[(scores["depth"] == 1) & (scores["layers"] == ONE)]
     found = last[last["readout"].isin(OUTPUTS)]
     found = found.sort_values("readout", key=lambda names: names.map(OUTPUTS.index))
     found = found.drop_duplicates(keys)[[*keys, "main_score"]].assign(output_from=OUTPUT)
@@ -185,13 +191,14 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_poolings(scores: pd.DataFrame, poolings: Iterable[str] | None = None) -> pd.DataFrame:
-    """The scores of some poolings, as `with_output` names them.
+    """The scores of single layers under some poolings, as `with_output` names them.
 
     Without any named all, but for the readout ``output`` where the residual stream of the same
     tokens and pooling is there: the two differ in the last layer alone, which every row has beside
     it, and everything would be computed and shown twice.
     """
     scores = with_output(scores)
+    scores = scores[scores["layers"] == ONE]
     if poolings is not None:
         return scores[scores["pooling"].isin(list(poolings))]
     keys = ["model", "revision", "task", "tokens"]
@@ -202,7 +209,8 @@ def of_poolings(scores: pd.DataFrame, poolings: Iterable[str] | None = None) -> 
 
 
 def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
-    """Split a tidy table of scores into one set of curves per model, revision, tokens, pooling.
+    """Split a tidy table of scores into sets of curves: one per model, revision, tokens, pooling,
+    and layers that are read together.
 
     Several readouts in a table are told apart as `with_output` says.
 
@@ -227,12 +235,13 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             f"The score of {row['model']} on {row['task']} at layer {row['layer']} is "
             f"{row['main_score']}; score that task again."
         )
-    keys = ["model", "revision", "tokens", "pooling"]
+    keys = ["model", "revision", "tokens", "pooling", "layers"]
     _check_once(scores, [*keys, "task", "subset", "layer"])
     curves = []
     for key, part in scores.groupby(keys, sort=True):
-        model, revision, tokens, pooling = (str(k) for k in key)
-        name = f"{model} at {revision} ({tokens}, {pooling})"
+        model, revision, tokens, pooling, joined = (str(k) for k in key)
+        more = "" if joined == ONE else f", layers: {joined}"
+        name = f"{model} at {revision} ({tokens}, {pooling}{more})"
         index = ["task_type", "task", "subset"]
         table = part.pivot(index=index, columns="layer", values="main_score").astype(float)
         _say_undefined(part, table, name)
@@ -262,6 +271,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 revision=revision,
                 tokens=tokens,
                 pooling=pooling,
+                joined=joined,
                 tasks=tuple(str(t) for _, t in whole.index),
                 task_types=tuple(str(t) for t, _ in whole.index),
                 layers=whole.columns.to_numpy(dtype=np.int64),

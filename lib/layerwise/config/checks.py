@@ -15,7 +15,8 @@ from layerwise.figures.kinds import needs
 from layerwise.metrics.registry import all_metrics
 from layerwise.models.revisions import step_of
 from layerwise.paths import encode
-from layerwise.tasks.names import PAPER, QUICKSTART
+from layerwise.tasks.names import DEFAULT, PAPER, PROMPT_TYPES, QUICKSTART, TYPES
+from layerwise.vocabulary import ONE
 
 # In the results folder's path these would be read as patterns, or by a shell.
 UNFIT = re.compile(r"[{}\x00-\x1f\x7f]|^[~-]|^\s|\s$|//")
@@ -42,6 +43,9 @@ def check(config: Config) -> None:
             )
     _extracted(config)
     _tasks(config)
+    for model in config.models:
+        _prompts(config, model)
+    _layers(config)
     for name, study in config.studies.items():
         try:
             check_study(study, _known(config, study))
@@ -58,6 +62,48 @@ def _tasks(config: Config) -> None:
             from layerwise.tasks.catalog import get_task
 
             get_task(task)
+
+
+def _prompts(config: Config, model: str) -> None:
+    """Make sure that mteb would look for each of a model's prompts."""
+    entry, where = config.models[model], f"models.{model}"
+    if entry.prompts is None and entry.include_prompt is not None:
+        raise LayerwiseError(
+            f"{where}.include_prompt: {str(entry.include_prompt).lower()} came, but the model has "
+            "no prompts; give them under `prompts`, or leave it out."
+        )
+    known = {*QUICKSTART, *PAPER, *TYPES, *config.tasks}
+    for name in entry.prompts if isinstance(entry.prompts, dict) else ():
+        head, _, tail = name.rpartition("-")
+        of = head if tail in PROMPT_TYPES else name
+        if name in (*PROMPT_TYPES, DEFAULT) or of in known:
+            continue
+        from layerwise.tasks.catalog import is_known
+
+        if not is_known(of):
+            near = closest(name, [*PROMPT_TYPES, DEFAULT, *known])
+            raise LayerwiseError(
+                f"{where}.prompts: {name!r} came{near}; accepted are query, document (which is "
+                f"mteb's word for a passage), default, task types ({', '.join(TYPES)}), mteb's "
+                "names of tasks, and both of these with -query or -document behind them."
+            )
+
+
+def _layers(config: Config) -> None:
+    """Make sure that single layers are scored too, and what others are joined with."""
+    layers = config.scoring.layers
+    if ONE not in layers:
+        raise LayerwiseError(
+            f"scoring.layers: {', '.join(layers)} came without {ONE!r}, which all others are set "
+            "against; add it."
+        )
+    for model in config.models:
+        readouts = config.scoring_of(model).readouts
+        if "concat last" in layers and "output" not in readouts:
+            raise LayerwiseError(
+                f"scoring.layers: 'concat last' needs the readout output, and {model} is scored "
+                f"with {', '.join(readouts)}; add output to its readouts."
+            )
 
 
 def _results(config: Config) -> None:
@@ -194,6 +240,7 @@ def _known(config: Config, study: Study) -> Known:
         tasks={task: QUICKSTART.get(task) for task in config.tasks},
         tokens=list(dict.fromkeys(t for m in models for t in config.extraction(m).tokens)),
         poolings=list(dict.fromkeys(poolings)),
+        layers=config.scoring.layers,
         sublayers=("block", *config.extract.sublayers),
         protocols=config.metrics.protocols or config.extract.protocols,
         alphas=config.metrics.alphas,

@@ -14,6 +14,7 @@ from layerwise.config.base import (
     Section,
     Seed,
     SomeOf,
+    later,
     one_of,
 )
 from layerwise.models import revisions as shorthands
@@ -144,6 +145,22 @@ class Model(Section):
     )
     readouts: SomeOf[Readout] | None = Field(
         None, description="Readouts this model is scored with; null for scoring.readouts."
+    )
+    prompts: Literal["saved"] | dict[str, str] | None = Field(
+        None,
+        description="What stands in front of a task's texts, by name as in mteb: of a task and "
+        "prompt type (STS12-query), a task, a task type and prompt type (Reranking-query), a task "
+        "type, or a prompt type (query, document); the first that there is, in this order; or "
+        "`default`, for texts without a prompt type. {instruction} stands for mteb's own "
+        "instruction for the task. saved: those in the model's config_sentence_transformers.json. "
+        "Corpora have none.",
+        json_schema_extra=later(None),
+    )
+    include_prompt: bool | None = Field(
+        None,
+        description="Whether the tokens of prompts count in the pooling; null for what is saved "
+        "with saved prompts, and else true.",
+        json_schema_extra=later(None),
     )
 
     @field_validator("revisions", mode="before")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Hashable, Iterable
 from pathlib import Path
@@ -13,9 +14,8 @@ from layerwise.errors import LayerwiseError
 
 # Far above any real config: a sweep of 154 checkpoints by name has a few thousand.
 MOST_NODES = 1_000_000
-
-# Keys whose texts go into prompts.
-PROMPTS = frozenset({"template", "content"})
+# Where a config holds what models read, which may have lines.
+PROMPT = re.compile(r"\.(template|content)$|\.models\..+\.prompts\.")
 
 
 class _Loader(yaml.SafeLoader):
@@ -128,9 +128,8 @@ def plain(value: Any, where: str) -> Any:
 
 
 def _no_control(text: str, where: str) -> None:
-    """Refuse line breaks, terminal sequences and halves of characters: nothing is called so. What
-    models read (`PROMPTS`) has lines and tabs."""
-    usual = "\n\t" if where.rpartition(".")[2] in PROMPTS else ""
+    """Refuse line breaks, terminal sequences and halves of characters: nothing is called so."""
+    usual = "\n\t" if PROMPT.search(where) else ""
     controls = ("Cc", "Cs", "Zl", "Zp")
     odd = next((c for c in text if c not in usual and unicodedata.category(c) in controls), None)
     if odd is not None:

@@ -2,10 +2,27 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+import re
+from typing import Annotated
 
-from layerwise.config.base import Positive, Section, Seed, Share, SomeOf
-from layerwise.vocabulary import Pooling, Readout
+from pydantic import AfterValidator, Field, WithJsonSchema
+
+from layerwise.config.base import Positive, Section, Seed, Share, SomeOf, later
+from layerwise.vocabulary import ONE, Pooling, Readout
+
+LAYERS = r"^(one|mean (all|[2-9]|[1-9][0-9][0-9]?)|concat (last|[0-9]|[1-9][0-9][0-9]?))$"
+
+
+def _layers(value: str) -> str:
+    if not re.fullmatch(LAYERS, value):
+        raise ValueError("accepted are one, mean K (K from 2 on), mean all, concat last, concat N")
+    return value
+
+
+Layers = Annotated[
+    str, AfterValidator(_layers), WithJsonSchema({"type": "string", "pattern": LAYERS})
+]
+"""Which layers are read together, see `layerwise.tasks.joined`."""
 
 
 class ScoringSettings(Section):
@@ -21,6 +38,14 @@ class ScoringSettings(Section):
         "applied to each; output: the last layer as the model hands it out, the others as they "
         "are; side by side. What the best layer is set against is the last layer of output. A "
         "model without one of them leaves it out and says so.",
+    )
+    layers: SomeOf[Layers] = Field(
+        default=(ONE,),
+        description="Which layers are read together at layer l, side by side: one, the layer "
+        "itself; mean K, the mean of the last K up to it; mean all, of all up to it; concat last, "
+        "the layer beside the model's output; concat N, beside layer N. All come from the stored "
+        "embeddings; one must be there.",
+        json_schema_extra=later([ONE]),
     )
     threads: int = Field(
         default=2,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import Field
 
 from layerwise.config.association import OWN_TEXTS, Direction, Measure
-from layerwise.config.base import Alpha, Count, Name, Section, Seed, SomeOf
+from layerwise.config.base import Alpha, Count, Name, Section, Seed, SomeOf, later
+from layerwise.config.scoring import Layers
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.kinds import (
     DIMENSIONS,
@@ -21,7 +22,7 @@ from layerwise.figures.kinds import (
     roles_of,
     without_role,
 )
-from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
+from layerwise.vocabulary import ONE, Normalization, Protocol, Sublayer, Tokens
 
 if TYPE_CHECKING:
     KindName: TypeAlias = str
@@ -94,6 +95,12 @@ class Study(Section):
         description="How the scored embeddings were pooled, as in scoring.poolings; 'mean, "
         "final_norm' is that readout where several were scored. Several are told apart as "
         "readings.",
+    )
+    layers: SomeOf[Layers] | None = Field(
+        default=None,
+        description="Which layers were read together for the scores, as in scoring.layers; null "
+        "for one, the layer itself, or for all that are scored where layers has a role.",
+        json_schema_extra=later(None),
     )
     sublayers: SomeOf[Literal["block", Sublayer]] | None = Field(
         default=None,
@@ -198,6 +205,8 @@ class Known:
     tokens : sequence of str
     poolings : sequence of str
         As `Study.pooling` names them: with the readout, if several are scored (``mean, output``).
+    layers : sequence of str
+        `scoring.layers`.
     sublayers : sequence of str
         Those extracted; with ``block``, which always is.
     protocols, alphas, normalizations : sequence
@@ -217,6 +226,7 @@ class Known:
     tasks: Mapping[str, str | None] | None = None
     tokens: Sequence[str] | None = None
     poolings: Sequence[str] | None = None
+    layers: Sequence[str] | None = None
     sublayers: Sequence[str] | None = None
     protocols: Sequence[str] | None = None
     alphas: Sequence[float] | None = None
@@ -278,7 +288,7 @@ def check(study: Study, known: Known) -> None:
         counts.pop("sublayer", None)
     tokens = study.tokens or known.tokens or ()
     poolings = several(study.pooling) if of_scores else ()
-    counts |= {"tokens": tuple(tokens), "pooling": poolings}
+    counts |= {"tokens": tuple(tokens), "pooling": poolings, "layers": study.layers or ()}
     if study.kind in ("layer_choice", "association_strength"):
         counts.pop("tokens")  # every reading of its scores has a column
     for dimension in without_role({d: len(v) for d, v in counts.items()}, roles):
@@ -381,6 +391,7 @@ def _of_metrics(study: Study, known: Known) -> dict[str, tuple[Any, ...]]:
 def _of_scores(study: Study, known: Known) -> None:
     _among("task", study.tasks, known.tasks)
     _among("pooling", study.pooling, known.poolings)
+    _among("reading of layers", study.layers, known.layers)
     types = set((known.tasks or {}).values())
     if known.tasks is not None and None not in types:
         chosen = {known.tasks[t] for t in study.tasks or known.tasks}
@@ -398,6 +409,21 @@ def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
         raise LayerwiseError(
             f"A study of kind {study.kind} shows one metric, this one names {len(metrics)}: "
             f"{_listed(m.metric for m in metrics)}."
+        )
+    if study.kind == "layers_together" and known.layers is not None:
+        shown = study.layers or tuple(known.layers)
+        if ONE not in shown or len(shown) < 2:
+            raise LayerwiseError(
+                f"A study of kind {study.kind} sets several layers against one, and this one has "
+                f"{_listed(shown)}; name more under scoring.layers."
+            )
+    several_layers = set(study.layers or ()) - {ONE} or any(
+        "layers" in dimensions for dimensions in study.roles.values()
+    )
+    if several_layers and {"associations", "choices"} & set(kind.needs):
+        raise LayerwiseError(
+            f"A study of kind {study.kind} is about single layers; leave `layers` to studies of "
+            "scores alone."
         )
     if "associations" in kind.needs:
         if len(study.task_types or ()) > 1:

@@ -51,6 +51,7 @@ class Look:
 LOOKS: Mapping[str, Look] = {
     "curves": Look(findings.ends),
     "score_by_depth": Look(findings.best_layers),
+    "layers_together": Look(findings.best_layers),
     "metrics_by_depth": Look(findings.valleys),
     "metrics_over_checkpoints": Look(findings.training),
     "model_overview": Look(findings.overview, marked="none", lines=True),
@@ -58,7 +59,7 @@ LOOKS: Mapping[str, Look] = {
 }
 
 
-def draw(rows: Rows, directions: Mapping[str, int]) -> Drawn:
+def draw(rows: Rows, directions: Mapping[str, int], finding: Any = None) -> Drawn:
     """Draw scores and metrics by depth.
 
     Parameters
@@ -66,6 +67,8 @@ def draw(rows: Rows, directions: Mapping[str, int]) -> Drawn:
     rows : Rows
     directions : mapping of metric to 1 or -1
         Which end the layer that a metric picks is at.
+    finding : callable, optional
+        What the title says, in place of the kind's own.
 
     Returns
     -------
@@ -91,7 +94,7 @@ def draw(rows: Rows, directions: Mapping[str, int]) -> Drawn:
     if colours.bar is not None:
         _bar(grid, colours)
     marks.legend(grid.figure, _handles(rows, colours, look, directions))
-    title, subtitle, caption, facts = look.finding(rows, directions)
+    title, subtitle, caption, facts = (finding or look.finding)(rows, directions)
     style.header(grid.figure, title, subtitle)
     return Drawn(grid.figure, table, title, caption, facts)
 
@@ -226,7 +229,9 @@ def _panel(panel: Panel, rows: Rows, colours: _Colours, look: Look) -> None:
                 if scored:  # beside the end of the curve, which is not yet what users get
                     last = line["output_score"].iloc[:1].dropna()
                 # The deepest with a value may be another layer than the last.
-                axis.plot([1.0] * len(last), scale * last.astype(float), **ring)
+                # The output is one and the same for all choices of layers.
+                if line["layers"].iloc[0] in ("", rows.values("layers")[0]):
+                    axis.plot([1.0] * len(last), scale * last.astype(float), **ring)
                 if findings.above_all(line):
                     axis.plot([1.0], scale * last.astype(float), **disc)
                 elif len(best):

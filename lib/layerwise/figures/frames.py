@@ -48,6 +48,7 @@ from layerwise.figures.kinds import (
 )
 from layerwise.figures.labels import SUBLAYERS, TOKENS, reading
 from layerwise.figures.style import Z95
+from layerwise.vocabulary import ONE
 
 SCORE = "score"
 BASELINE = "baseline"  # the protocol of pseudo-metrics
@@ -147,6 +148,7 @@ def values_of(table: pd.DataFrame, dimension: str, study: Study, order: Order) -
     orders: Mapping[str, Iterable[str] | None] = {
         "corpus": study.corpora, "tokens": study.tokens or list(TOKENS), "task": study.tasks,
         "pooling": several(study.pooling), "sublayer": study.sublayers or list(SUBLAYERS),
+        "layers": study.layers or (ONE,),
         "task_type": study.task_types, "protocol": ["paper", "reference"],
         "normalization": ["raw", "logN", "logD", "logNlogD", "maxEntropy"],
     }  # fmt: skip
@@ -201,7 +203,8 @@ def rows(
     parts: list[pd.DataFrame] = []
     choices: tuple[MetricChoice, ...] = ()
     if scores is not None:
-        kept = at_checkpoints(pick_scores(scores, study), shown)
+        picked = pick_scores(scores, study, everything="layers" in placed)
+        kept = at_checkpoints(picked, shown)
         lacking = [m for m in shown if m not in set(kept["model"])]
         if lacking:
             left_out.append(f"{', '.join(lacking)} without the reading {_poolings(study)}")
@@ -353,10 +356,10 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
     Returns
     -------
     DataFrame
-        model, revision, tokens, pooling, reading, the groups, layer, depth, value, low, high (all
-        in [0, 1]; null without an interval, and at layers that some task has no score at),
-        output_score, output_from, output_is_best, n_tasks. A reading is there once: the last token
-        is the same one whatever is dropped in front of it.
+        model, revision, tokens, pooling, reading, layers, the groups, layer, depth, value, low,
+        high (all in [0, 1]; null without an interval, and at layers that some task has no score
+        at), output_score, output_from, output_is_best, n_tasks. A reading is there once: the last
+        token is the same one whatever is dropped in front of it.
     """
     frames = []
     for curves in score_curves(scores):
@@ -379,6 +382,7 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
                         "tokens": curves.tokens,
                         "pooling": curves.pooling,
                         "reading": reading(curves.tokens, curves.pooling),
+                        "layers": curves.joined,
                         **dict(zip(groups, group, strict=True)),
                         "layer": layers,
                         "depth": layers / max(curves.last_layer, 1),
@@ -393,7 +397,7 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
                 ).sort_values("layer")
             )
     table = pd.concat(frames, ignore_index=True)
-    keys = ["model", "revision", "reading", *groups, "layer"]
+    keys = ["model", "revision", "reading", "layers", *groups, "layer"]
     return table.drop_duplicates(keys, ignore_index=True)
 
 
@@ -426,6 +430,7 @@ def _own_interval(scores: pd.DataFrame, curves: ScoreCurves, task: str) -> tuple
     part = with_output(scores)
     for column in ("model", "revision", "tokens", "pooling"):
         part = part[part[column] == getattr(curves, column)]
+    part = part[part["layers"] == curves.joined]
     part = part[part["task"] == task]
     # What the interval of a mean is cannot be told from the ends of several.
     if part["subset"].nunique(dropna=False) > 1:
@@ -436,8 +441,13 @@ def _own_interval(scores: pd.DataFrame, curves: ScoreCurves, task: str) -> tuple
     return ends["score_low"].to_numpy(), ends["score_high"].to_numpy()
 
 
-def pick_scores(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
+def pick_scores(scores: pd.DataFrame, study: Study, *, everything: bool = False) -> pd.DataFrame:
     """The scores that a study is about, of all checkpoints.
+
+    Parameters
+    ----------
+    everything : bool
+        Whether to take layers read together beside single ones, where the study names none.
 
     Raises
     ------
@@ -453,6 +463,7 @@ def pick_scores(scores: pd.DataFrame, study: Study) -> pd.DataFrame:
             f"There are no scores with the pooling {missing[0]!r}; there are "
             f"{'; '.join(sorted(scores['pooling'].unique())) or 'none'}."
         )
+    kept = _only(kept, "layers", study.layers or (None if everything else (ONE,)))
     kept = _only(kept, "task", study.tasks)
     kept = _only(kept, "task_type", study.task_types)
     return _only(kept, "tokens", study.tokens)

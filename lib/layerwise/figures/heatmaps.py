@@ -24,12 +24,14 @@ from layerwise.figures.labels import (
     axis_label,
     counted,
     in_sentence,
+    layers_label,
     listing,
     metric_label,
     reading_label,
     span,
 )
 from layerwise.figures.panels import Panel
+from layerwise.vocabulary import ONE
 
 TICKS = 6
 # Of a figure's width, what axis label and colour bar take, in inches; and between panels, points.
@@ -120,12 +122,17 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         a task that had no say in choosing the layer.
     """
     study, table = rows.study, rows.table
-    best = best_layers(
-        pick_scores(scores, study), poolings=several(study.pooling), resamples=study.resamples,
-        seed=study.seed,
-    )  # fmt: skip
+    picked = pick_scores(scores, study, everything="layers" in rows.roles.get("column", ()))
+    bests = [
+        best_layers(
+            part.assign(layers=ONE), poolings=several(study.pooling), resamples=study.resamples,
+            seed=study.seed,
+        ).assign(layers=joined)
+        for joined, part in picked.groupby("layers")
+    ]  # fmt: skip
+    best = pd.concat(bests, ignore_index=True)
     best = best[best["task_type"] == "all"]
-    keys = ["model", "revision", "tokens", "pooling"]
+    keys = ["model", "revision", "tokens", "pooling", "layers"]
     told = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task"]
     table = table.merge(best[[*keys, *told]], on=keys, how="left")
     at_best = table["layer"] == table["best_layer"]
@@ -327,7 +334,7 @@ def tasks(rows: Rows) -> Drawn:
         If some task has no score of the output.
     """
     table = rows.table.sort_values(["model", "revision", "reading", "task_type", "task", "layer"])
-    keys = ["model", "revision", "reading", "task"]
+    keys = ["model", "revision", "reading", "layers", "task"]
     lacking = table["output_score"].isna()
     if lacking.any():
         row = table[lacking].iloc[0]
@@ -360,6 +367,7 @@ def tasks(rows: Rows) -> Drawn:
                 "model": str(panel.table["model"].iloc[0]),
                 "revision": str(panel.table["revision"].iloc[0]),
                 "reading": str(panel.table["reading"].iloc[0]),
+                "layers": str(panel.table["layers"].iloc[0]),
                 "n_tasks": int(panel.table["task"].nunique()),
                 "beats_output": int((best["above_output"] > 0).sum()),
                 "median_depth": float(best["depth"].median()),
@@ -376,6 +384,7 @@ def tasks(rows: Rows) -> Drawn:
     told = [
         f"{f['beats_output']} of {f['n_tasks']} in {f['model']}"
         + (f" at {f['revision']}" if checkpoints else "")
+        + (f" ({layers_label(str(f['layers']))})" if len(rows.values("layers")) > 1 else "")
         for f in found
         if f["reading"] == reading
     ]

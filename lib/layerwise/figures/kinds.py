@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from layerwise.config.studies import Study
 
 # The dimensions of the tidy tables. `y` is what is drawn: the score, or one of the metrics;
-# `reading` is tokens and pooling (with the readout) together.
+# `reading` is tokens and pooling (with the readout) together, `layers` which layers are read
+# together.
 DIMENSIONS = (
     "y", "model", "revision", "corpus", "task", "task_type", "reading", "tokens", "pooling",
-    "sublayer", "protocol", "alpha", "normalization",
+    "layers", "sublayer", "protocol", "alpha", "normalization",
 )  # fmt: skip
 # A dimension whose values also say those of others.
 PARTS = {"reading": ("tokens", "pooling"), "task": ("task_type",)}
@@ -88,6 +89,14 @@ KINDS: Mapping[str, Kind] = {
         ("scores",),
         {"column": ("model",), "dashes": ("reading",)},
         over={"column": ("model", "reading"), "colour": ("revision",)},
+        metrics=(),
+    ),
+    "layers_together": Kind(
+        "one layer or several, by depth: what layers read together score, as scoring.layers has "
+        "them",
+        ("scores",),
+        {"column": ("model",), "colour": ("layers",), "dashes": ("reading",)},
+        over={"column": ("model", "revision"), "colour": ("layers",), "dashes": ("reading",)},
         metrics=(),
     ),
     "metrics_by_depth": Kind(
@@ -246,7 +255,7 @@ def refuse(study: Study, dimension: str, values: object) -> LayerwiseError:
 NAMES = {
     "model": "models", "revision": "revisions", "corpus": "corpora", "tokens": "tokens",
     "sublayer": "sublayers", "y": "metrics", "reading": "tokens", "task": "tasks",
-    "task_type": "task_types",
+    "task_type": "task_types", "layers": "layers",
 }  # fmt: skip
 
 # What a role is called on the page of kinds.

@@ -110,6 +110,8 @@ def value_label(dimension: str, value: str) -> str:
         return reading_label(value)
     if dimension == "alpha":
         return "no α" if value == "" else f"α = {float(value):g}".replace("inf", "∞")
+    if dimension == "layers":
+        return layers_label(value)
     known = {"tokens": TOKENS, "sublayer": SUBLAYERS, "pooling": POOLINGS,
              "normalization": NORMALIZATIONS}  # fmt: skip
     return known.get(dimension, {}).get(value, value)
@@ -118,16 +120,28 @@ def value_label(dimension: str, value: str) -> str:
 NOUNS = {
     "model": "model", "revision": "checkpoint", "corpus": "corpus", "task": "task",
     "task_type": "task type", "reading": "reading", "tokens": "choice of tokens",
+    "layers": "choice of layers",
     "sublayer": "part of the block", "alpha": "order α", "protocol": "protocol",
     "pooling": "pooling", "normalization": "normalisation",
 }  # fmt: skip
 PLURALS = {"corpus": "corpora", "choice of tokens": "choices of tokens",
+           "choice of layers": "choices of layers",
            "part of the block": "parts of the block", "order α": "orders α"}  # fmt: skip
 
 
 def noun_of(dimension: str) -> str:
     """What one value of a dimension is called."""
     return NOUNS.get(dimension, dimension)
+
+
+def layers_label(name: str) -> str:
+    """Which layers are read together, in words: ``mean of the last 4 layers``."""
+    how, _, which = name.partition(" ")
+    if how == "mean":
+        return f"mean of {'all layers' if which == 'all' else f'the last {which} layers'} up to it"
+    if how == "concat":
+        return f"pair with {'the output' if which == 'last' else f'layer {which}'}"
+    return "one layer"
 
 
 def percent(depth: float) -> str:

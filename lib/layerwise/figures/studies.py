@@ -15,6 +15,7 @@ from layerwise.figures import (
     curves,
     heatmaps,
     layer_choice,
+    layers_together,
     metric_vs_score,
     power_law,
     style,
@@ -98,6 +99,8 @@ def draw(
             return heatmaps.metrics(drawn)
         if study.kind == "scores_over_checkpoints":
             return heatmaps.scores(drawn, needed["scores"])
+        if study.kind == "layers_together":
+            return layers_together.draw(drawn, needed["scores"], better)
         if study.kind == "task_heatmap":
             return heatmaps.tasks(drawn)
         return curves.draw(drawn, better)

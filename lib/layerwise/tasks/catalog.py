@@ -81,6 +81,21 @@ def _named(name: str) -> Any:
         ) from error
 
 
+def is_known(name: str) -> bool:
+    """Whether a task, or a type of tasks, of mteb or of ours has this name."""
+    from typing import get_args
+
+    from mteb.abstasks.task_metadata import TaskType
+
+    if name in get_args(TaskType):
+        return True
+    try:
+        _named(name)
+    except LayerwiseError:
+        return False
+    return True
+
+
 def load(task: Any) -> Any:
     """Load the task's data, from its folder, the local cache or the hub; returns the task.
 

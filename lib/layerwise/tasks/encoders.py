@@ -14,7 +14,7 @@ from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ModelMeta, ScoringFunction
 
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_text
+from layerwise.tasks.prompts import key_of
 
 Array = npt.NDArray[Any]
 
@@ -60,19 +60,34 @@ class TextRecorder(AbsEncoder):
     Attributes
     ----------
     texts : dict
-        The distinct texts, in the order in which they were asked for first.
+        The distinct pairs of prompt type (empty for none) and text, in the order in which they
+        were asked for first.
+    instructions : dict
+        mteb's instruction for each prompt type that came.
     """
 
     def __init__(self) -> None:
         self.mteb_model_meta = model_meta("recorder", "none")
-        self.texts: dict[str, None] = {}
+        self.texts: dict[tuple[str, str], None] = {}
+        self.instructions: dict[str, str] = {}
         self._noise = np.random.default_rng(0)
 
-    def encode(self, inputs: Any, **_: Any) -> Array:
+    def encode(
+        self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
+    ) -> Array:
         """Record the texts; returns noise of shape (N, 2)."""
-        texts = texts_of(inputs)
-        self.texts.update(dict.fromkeys(texts))
+        texts, name = texts_of(inputs), type_name(prompt_type)
+        self.texts.update(dict.fromkeys((name, text) for text in texts))
+        if name not in self.instructions:
+            # mteb returns all of a task's instructions for a text without a prompt type.
+            said = self.get_instruction(task_metadata, prompt_type)
+            self.instructions[name] = said if isinstance(said, str) else ""
         return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
+
+
+def type_name(prompt_type: Any) -> str:
+    """The name of one of mteb's prompt types; empty for none."""
+    return prompt_type.value if prompt_type else ""
 
 
 class StoredEncoder(AbsEncoder):
@@ -81,23 +96,32 @@ class StoredEncoder(AbsEncoder):
     Parameters
     ----------
     keys : sequence of str
-        SHA-256 of each text.
+        What each pair of prompt and text is known by (`layerwise.tasks.prompts.key_of`).
     source : str
         Where the embeddings are from, for errors.
+    prompts : mapping, optional
+        The prompt in front of the texts of each prompt type.
     """
 
-    def __init__(self, meta: ModelMeta, keys: tuple[str, ...], source: str) -> None:
+    def __init__(
+        self,
+        meta: ModelMeta,
+        keys: tuple[str, ...],
+        source: str,
+        prompts: Mapping[str, str] | None = None,
+    ) -> None:
         self.mteb_model_meta = meta
         self._rows = {key: row for row, key in enumerate(keys)}
-        self._known: dict[str, int] = {}
+        self._known: dict[tuple[str, str], int] = {}
         self._source = source
+        self._prompts = prompts or {}
         self._embeddings: Array | None = None
 
     def use(self, embeddings: Array) -> None:
         """Take the embeddings of shape (N, D) of the layer that is scored next."""
         self._embeddings = embeddings
 
-    def encode(self, inputs: Any, **_: Any) -> Array:
+    def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> Array:
         """Look the texts up; shape (N, D), float32.
 
         Raises
@@ -106,19 +130,22 @@ class StoredEncoder(AbsEncoder):
             If a text is not among those that were embedded.
         """
         assert self._embeddings is not None
-        asked = texts_of(inputs)
+        prompt = self._prompts.get(type_name(prompt_type), "")
+        asked = [(prompt, text) for text in texts_of(inputs)]
         self._learn(asked)
-        return self._embeddings[[self._known[text] for text in asked]]
+        return self._embeddings[[self._known[pair] for pair in asked]]
 
-    def _learn(self, asked: list[str]) -> None:
+    def _learn(self, asked: list[tuple[str, str]]) -> None:
         """Find the rows of texts that are asked for the first time."""
-        for text in asked:
-            if text in self._known:
+        for pair in asked:
+            if pair in self._known:
                 continue
-            row = self._rows.get(sha256_text(text))
+            row = self._rows.get(key_of(*pair))
             if row is None:
+                prompt, text = pair
+                behind = f" behind the prompt {prompt[:60]!r}" if prompt else ""
                 raise LayerwiseError(
-                    f"{self._source} has no embedding of the text {text[:60]!r}: it was made "
-                    "for other data; delete it and run snakemake again."
+                    f"{self._source} has no embedding of the text {text[:60]!r}{behind}: it was "
+                    "made for other data; delete it and run snakemake again."
                 )
-            self._known[text] = row
+            self._known[pair] = row

@@ -49,3 +49,10 @@ PAPER = (
     "STS17",
     "STSBenchmark",
 )
+
+# What mteb tells of a text of a reranking task (its documents are others' passages).
+PROMPT_TYPES = ("query", "document")
+# The name of the prompt of texts that have no prompt type, where no other fits.
+DEFAULT = "default"
+# Stands for mteb's instruction in a prompt.
+INSTRUCTION = "{instruction}"

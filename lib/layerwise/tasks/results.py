@@ -6,10 +6,11 @@ cache has them, so that ``mteb.ResultCache(folder)`` reads them::
     results/{model}/{revision}/experiments/{how it was read}/{task}.json
     results/{model}/{revision}/experiments/{how it was read}/model_meta.json
 
-``model_meta.json`` holds the layer, the tokens, the pooling and the readout as mteb's experiment
-arguments. The result has one key more than mteb's, ``layerwise``, which mteb's reader ignores: a
-hash of all that the numbers depend on. A result that still has the right hash is kept. Layers
-whose embeddings are the same under several readings have one result, under the first of them.
+``model_meta.json`` holds the layer, the tokens, the pooling and the readout (and which layers were
+read with it) as mteb's experiment arguments. The result has one key more than mteb's,
+``layerwise``, which mteb's reader ignores: a hash of all that the numbers depend on. A result that
+still has the right hash is kept. Layers whose embeddings are the same under several readings have
+one result, under the first of them.
 """
 
 from __future__ import annotations
@@ -26,19 +27,22 @@ import numpy as np
 from layerwise.config.scoring import ScoringSettings
 from layerwise.files import replacing, sha256_text
 from layerwise.paths import encode
-from layerwise.tasks.layout import Reading
+from layerwise.tasks.joined import Unit
+from layerwise.vocabulary import ONE
 
 COLUMNS = {
     "model": "string", "revision": "string", "task": "string", "task_type": "string",
     "subset": "string", "split": "string", "layer": "int32", "depth": "float64",
-    "tokens": "string", "pooling": "string", "readout": "string", "main_score": "float64",
+    "tokens": "string", "pooling": "string", "readout": "string", "layers": "string",
+    "main_score": "float64",
     "score_low": "float64", "score_high": "float64", "n_runs": "int32", "why": "string",
 }  # fmt: skip
 """The tidy table's columns and their types.
 
-Scores are from 0 to 1, to six decimals as in mteb's JSON. Where the evaluator gives no values per
-run, the interval is null and ``n_runs`` is 1. A score that is not defined is null, and ``why``
-says why; else ``why`` is null.
+`layers` says which layers were read together at `layer`: ``one``, or as `layerwise.tasks.joined`
+names them. Scores are from 0 to 1, to six decimals as in mteb's JSON. Where the evaluator gives no
+values per run, the interval is null and ``n_runs`` is 1. A score that is not defined is null, and
+``why`` says why; else ``why`` is null.
 """
 
 
@@ -49,9 +53,11 @@ def schema() -> Any:
     return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in COLUMNS.items()])
 
 
-def experiment(reading: Reading, layer: int, settings: ScoringSettings) -> dict[str, Any]:
+def experiment(unit: Unit, settings: ScoringSettings) -> dict[str, Any]:
     """What mteb calls the experiment's arguments: what was read, and how."""
-    return {"layer": layer, **reading._asdict(), "normalize": settings.normalize}
+    several = {} if unit.layers == ONE else {"layers": unit.layers}
+    read = {"layer": unit.layer, **unit.reading._asdict(), **several}
+    return {**read, "normalize": settings.normalize}
 
 
 def result_path(folder: Path, meta: Any, task: str) -> Path:

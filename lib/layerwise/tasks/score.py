@@ -8,6 +8,7 @@ again, so that a job that was stopped goes on where it was.
 from __future__ import annotations
 
 import hashlib
+import json
 import logging
 import multiprocessing
 import re
@@ -31,8 +32,9 @@ from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import LayerwiseError
 from layerwise.progress import Progress
 from layerwise.tables import Kind
-from layerwise.tasks import results
-from layerwise.tasks.layout import Embeddings, Reading
+from layerwise.tasks import joined, results
+from layerwise.tasks.joined import Joiner, Unit, normalized
+from layerwise.tasks.layout import Embeddings
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +48,6 @@ TEXTS_PER_PROCESS = 100_000
 
 # Differences below this share of the largest value are rounding.
 ROUNDING = 1e-5
-
-Unit = tuple[Reading, int]
 
 
 class Worker:
@@ -77,6 +77,7 @@ class Worker:
 
         self._layers, self._settings = layers, settings
         self._file = Embeddings(embeddings, task=task)
+        self._joiner = Joiner(self._file, normalize=settings.normalize)
         self._task = catalog.get_task(task, folders)
         self._data = catalog.data_identity(self._task)
         self._seeds: Any = None
@@ -88,10 +89,11 @@ class Worker:
             str(settings.normalize),
         ]
         meta = encoders.model_meta(self._file.model, self._file.revision)
-        self._encoder = encoders.StoredEncoder(meta, self._file.keys, str(embeddings))
+        prompts = json.loads(self._file.attributes.get("prompts", "{}"))
+        self._encoder = encoders.StoredEncoder(meta, self._file.keys, str(embeddings), prompts)
 
     def score(self, unit: Unit) -> tuple[Unit, dict[str, Any], bool]:
-        """Score one layer of one reading, or find that it has been.
+        """Score one layer of one reading, or several joined, or find that it has been.
 
         Returns
         -------
@@ -105,12 +107,11 @@ class Worker:
         """
         from layerwise.tasks.encoders import model_meta
 
-        reading, layer = unit
         file = self._file
-        about = results.experiment(reading, layer, self._settings)
-        meta = model_meta(file.model, file.revision, about, file.hidden)
+        embeddings = self._joiner.read(unit)
+        about = results.experiment(unit, self._settings)
+        meta = model_meta(file.model, file.revision, about, embeddings.shape[1])
         path = results.result_path(self._layers, meta, file.task)
-        embeddings = file.layer(reading, layer)
         key = self._key(embeddings)
         known = results.read_result(path, key)
         if known is not None:
@@ -160,12 +161,6 @@ class Worker:
         return hashlib.sha256("\n".join(known).encode()).hexdigest()
 
 
-def normalized(embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Rows scaled to unit length, shape (N, D), float32; a zero row stays zero."""
-    norms = np.sqrt(np.einsum("nd,nd->n", embeddings, embeddings, dtype=np.float64))
-    return np.asarray(embeddings / np.where(norms > 0, norms, 1)[:, None], dtype=np.float32)
-
-
 def labels_alike(task: Any, split: str, subset: str) -> bool:
     """Whether all pairs of a loaded STS task have one and the same label."""
     data = task.dataset.get(subset, task.dataset)[split]
@@ -186,7 +181,8 @@ def score_task(
     threads: int = 1,
     **facts: Any,
 ) -> None:
-    """Score all layers and readings of an embeddings file and write the tidy table.
+    """Score all layers and readings of an embeddings file, and joined ones as `settings.layers`
+    asks for them, and write the tidy table.
 
     Those of the same embeddings are scored once. A layer at which the score is not defined has a
     row that says why.
@@ -197,7 +193,8 @@ def score_task(
         A file of `layerwise.tasks.layout`.
     task : str
     output : Path
-        The table: one row for each reading, layer, split and subset, with the columns of
+        The table: one row for each reading, layer (with those read together), split and subset,
+        with the columns of
         `layerwise.tasks.results.COLUMNS`.
     layers : Path
         Folder for the results of the layers, in MTEB's JSON.
@@ -220,8 +217,8 @@ def score_task(
     settings = settings or ScoringSettings()
     folders = dict(folders or {})
     with Embeddings(embeddings, model=model, revision=revision, task=task) as file:
-        units = [(reading, layer) for layer in range(file.n_layers) for reading in file.readings]
-        alike = file.alike()
+        units = joined.units(file, settings.layers)
+        alike = joined.first_alike(units, file, file.alike())
         distinct = list(dict.fromkeys(alike[unit] for unit in units))
         about = {"model": file.model, "revision": file.revision}
         made_with: dict[str, Any] = {
@@ -239,17 +236,18 @@ def score_task(
             why = document["layerwise"].get("why")
             if why:
                 log.warning(
-                    "%s has no score at layer %d of %s at %s, read as %s: %s",
-                    task, unit[1], *about.values(), unit[0], why,
+                    "%s has no score at layer %d of %s at %s, read as %s (layers: %s): %s",
+                    task, unit.layer, *about.values(), unit.reading, unit.layers, why,
                 )  # fmt: skip
             kept += not fresh
             bar.update()
     if kept:
         log.info("%s: %d of %d results were there and are kept", task, kept, len(distinct))
     rows: list[dict[str, Any]] = []
-    for reading, layer in units:
-        own = {**about, **reading._asdict(), "layer": layer, "depth": layer / last}
-        rows += results.rows(documents[alike[reading, layer]], own, settings)
+    for unit in units:
+        read = {**unit.reading._asdict(), "layers": unit.layers}
+        own = {**about, **read, "layer": unit.layer, "depth": unit.layer / last}
+        rows += results.rows(documents[alike[unit]], own, settings)
     facts |= {"task": task, **about, **made_with, "settings": settings.plain()}
     table = pa.Table.from_pylist(rows, schema=results.schema())
     tables.write(output, table, kind=SCORES, **facts)

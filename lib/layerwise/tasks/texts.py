@@ -1,6 +1,9 @@
 """The distinct texts that a task's evaluators ask for, and the file that lists them.
 
-``results/tasks/{task}.texts.parquet``: columns ``key`` (SHA-256 of the text) and ``text``.
+``results/tasks/{task}.texts.parquet``: columns ``text`` and ``prompt_type`` (``query``,
+``document``, or empty, as mteb's evaluators say it of a text); each pair of them once. In its
+metadata are the task's type and mteb's instruction for each prompt type, so that whoever embeds
+the texts knows which prompt goes in front, without mteb.
 
 The list comes from a run of mteb's own evaluation with an encoder that notes what it is asked for
 (`layerwise.tasks.encoders.TextRecorder`). So it is exactly what the evaluators will ask for: the
@@ -10,23 +13,45 @@ samples, queries and documents as they are put together, and nothing else.
 
 from __future__ import annotations
 
+import json
 import logging
 import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from layerwise import tables
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_text
 from layerwise.tables import Kind
 from layerwise.tasks import catalog
 
 log = logging.getLogger(__name__)
 
-TEXTS = Kind("layerwise.task_texts", 3)
+TEXTS = Kind("layerwise.task_texts", 4)
 
 
-def distinct_texts(task: Any) -> list[str]:
+@dataclass(frozen=True)
+class TaskTexts:
+    """What a task's evaluators encode.
+
+    Attributes
+    ----------
+    texts : list of str
+        In the order of first use. A text that is query and document stands there twice.
+    prompt_types : list of str
+        ``query``, ``document`` or empty, of each.
+    instructions : mapping from prompt type to mteb's instruction for the task
+    """
+
+    task: str
+    task_type: str
+    texts: list[str]
+    prompt_types: list[str]
+    instructions: Mapping[str, str] = field(default_factory=dict)
+
+
+def distinct_texts(task: Any) -> TaskTexts:
     """The distinct texts that the evaluators of a loaded task encode, in order of first use.
 
     Raises
@@ -49,16 +74,22 @@ def distinct_texts(task: Any) -> list[str]:
             raise catalog.unusable(task, error) from error
     if not recorder.texts:
         raise LayerwiseError(f"{task.metadata.name} has no text to encode; check its data.")
-    for text in recorder.texts:
+    for _, text in recorder.texts:
         if not isinstance(text, str):
             raise LayerwiseError(
                 f"The data of {task.metadata.name} has {text!r:.60} where a text should be; mend "
                 "the files in its folder."
             )
-    return list(recorder.texts)
+    return TaskTexts(
+        task=task.metadata.name,
+        task_type=task.metadata.type,
+        texts=[text for _, text in recorder.texts],
+        prompt_types=[prompt_type for prompt_type, _ in recorder.texts],
+        instructions=recorder.instructions,
+    )
 
 
-def write_texts(path: Path, task: str, texts: list[str], **facts: Any) -> None:
+def write_texts(path: Path, asked: TaskTexts, **facts: Any) -> None:
     """Write the list of a task's texts; `facts` (key and recipe of the job) go into the metadata.
 
     Raises
@@ -68,20 +99,28 @@ def write_texts(path: Path, task: str, texts: list[str], **facts: Any) -> None:
     """
     import pandas as pd
 
-    frame = pd.DataFrame({"key": [sha256_text(text) for text in texts], "text": texts})
-    tables.write(path, frame, kind=TEXTS, task=task, **facts)
+    frame = pd.DataFrame({"text": asked.texts, "prompt_type": asked.prompt_types})
+    facts |= {"task_type": asked.task_type, "instructions": dict(asked.instructions)}
+    tables.write(path, frame, kind=TEXTS, task=asked.task, **facts)
 
 
-def read_texts(path: Path, task: str | None = None) -> tuple[list[str], list[str]]:
-    """Keys and texts of a task, in the order in which they are embedded.
+def read_texts(path: Path, task: str | None = None) -> TaskTexts:
+    """The texts of a task, in the order in which they are embedded.
 
     Raises
     ------
     LayerwiseError
         If the file is missing, damaged, no such list, or about another task.
     """
-    frame = tables.read(path, "texts", ["key", "text"], kind=TEXTS)
-    found = tables.facts(path)["task"]
+    frame = tables.read(path, "texts", ["text", "prompt_type"], kind=TEXTS)
+    facts = tables.facts(path)
+    found = facts["task"]
     if task is not None and found != task:
         raise LayerwiseError(f"{path} is about {found!r}, wanted was {task!r}; {tables.REMEDY}")
-    return frame["key"].to_list(), frame["text"].to_list()
+    return TaskTexts(
+        task=found,
+        task_type=facts["task_type"],
+        texts=frame["text"].to_list(),
+        prompt_types=frame["prompt_type"].to_list(),
+        instructions=json.loads(facts["instructions"]),
+    )

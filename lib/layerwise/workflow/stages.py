@@ -157,11 +157,13 @@ def _model_inputs(config: Config, model: str, revision: str) -> Inputs:
 
 # Keys by which a model's entry overrides `extract` and `scoring`; those count them.
 RUN = frozenset({"dtype", "batch_tokens", "tokens", "poolings", "readouts"})
+# Keys that say something of a task's texts alone.
+PROMPTS = ("prompts", "include_prompt")
 
 
 def _model_settings(config: Config, model: str) -> Any:
     # Where a model runs and which checkpoints there are change nothing of one checkpoint.
-    apart = {"revisions", "device_map", *RUN}
+    apart = {"revisions", "device_map", *PROMPTS, *RUN}
     return {k: v for k, v in config.models[model].keyed().items() if k not in apart}
 
 
@@ -179,6 +181,11 @@ def _folder(source: Any, revision: str) -> Any:
     """Hashes of a local model's files; None of one that comes from the hub."""
     folder = Path(source.hub) if hasattr(source, "hub") else locate(source, revision).folder
     return content.of_folder(folder) if folder is not None and is_folder(folder) else None
+
+
+def _fetch_settings(config: Config, model: str, revision: str) -> Any:
+    saved = ["prompts"] if config.models[model].prompts == "saved" else []
+    return [_model_settings(config, model), revision, *saved]
 
 
 def loadable(config: Config, model: str) -> Model:
@@ -257,7 +264,9 @@ def _embed_inputs(config: Config, model: str, revision: str, task: str) -> Input
 
 def _embed_settings(config: Config, model: str, revision: str, task: str) -> Any:
     extract, scoring = config.extraction(model), config.scoring_of(model)
+    entry = config.models[model].keyed()
     return {
+        **{key: entry[key] for key in PROMPTS if key in entry},
         "model": _model_settings(config, model),
         "revision": revision,
         "extract": {"dtype": extract.dtype, "tokens": list(extract.tokens)},
@@ -456,7 +465,7 @@ STAGES: dict[str, Stage] = {
             (*_RUN, "task"),
             {"embeddings": "embeddings/{model}/{revision}/{task}.h5"},
             ("layerwise.activations.embed", "layerwise.models.load:load",
-             "layerwise.tasks.layout:readings"),
+             "layerwise.tasks.layout:readings", "layerwise.tasks.prompts"),
             _embed_settings,
             _embed_inputs,
             lambda config, model, revision, task: _model_outside(config, model, revision),
@@ -541,7 +550,7 @@ STAGES: dict[str, Stage] = {
             _RUN,
             {"fetched": "fetched/models/{model}/{revision}.json"},
             (),
-            lambda config, model, revision: [_model_settings(config, model), revision],
+            _fetch_settings,
         ),
         Stage(
             "fetch_corpus",
