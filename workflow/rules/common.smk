@@ -98,11 +98,14 @@ def bundle_of(rule, wildcards):
 
 
 def bundle_inputs(rule):
-    """What a bundle waits for, if any of its jobs is due."""
+    """What a bundle waits for, if any of its jobs is due: the files that it reads, and its turn.
+    A job that Snakemake has started in a process of its own has had that."""
 
     def of(wildcards):
-        jobs = list(filter(PLAN.needed, PLAN.members(bundle_of(rule, wildcards))))
-        return [*PLAN.waits_for(jobs), str(MARK)] if jobs else []
+        bundle = bundle_of(rule, wildcards)
+        jobs = list(filter(PLAN.needed, PLAN.members(bundle)))
+        turn = PLAN.turns.get(bundle, []) if workflow.is_main_process else []
+        return [*PLAN.waits_for(jobs), *turn, str(MARK)] if jobs else []
 
     return of
 

@@ -456,7 +456,7 @@ STAGES: dict[str, Stage] = {
             (*_RUN, "task"),
             {"embeddings": "embeddings/{model}/{revision}/{task}.h5"},
             ("layerwise.activations.embed", "layerwise.models.load:load",
-             "layerwise.tasks.layout:readings"),
+             "layerwise.tasks.layout:readings", "layerwise.tasks.layout:VERSION"),
             _embed_settings,
             _embed_inputs,
             lambda config, model, revision, task: _model_outside(config, model, revision),
