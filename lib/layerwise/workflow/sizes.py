@@ -202,10 +202,19 @@ class Sizes:
         layers = sum(shape.n_layers - first for first in firsts)
         return layers * (fixed + each * texts.rows / 1000 * shape.hidden / 1000)
 
-    def tokens(self, task: str) -> int | None:
-        """Tokens of a task's distinct texts, about."""
-        texts = self.texts(task)
-        return None if texts is None else int(texts.characters / CHARACTERS_PER_TOKEN)
+    def tokens(self, job: Job) -> int | None:
+        """Tokens that a job of ``extract_activations`` or ``embed_task`` runs a model on, about.
+
+        Of a corpus that is not made yet, at most: as if each prompt were as long as may be.
+        """
+        item = job.names[2]
+        if job.stage == "embed_task":
+            texts = self.texts(item)
+            return None if texts is None else round(texts.characters / CHARACTERS_PER_TOKEN)
+        entry = self.config.corpora[item]
+        if entry.sample.n is None or entry.filters.max_tokens is None:
+            return None
+        return entry.sample.n * (1 + entry.views.n) * entry.filters.max_tokens
 
     def unknown(self) -> list[str]:
         """What the limits of a job cannot take into account, a sentence each."""
