@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
+import re
+import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
+import pandas as pd
 import pytest
+from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from same_values import assert_same
+from test_workflow import Project, changed
 
+from layerwise.cli import Run
 from layerwise.config import Config
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import layout
@@ -360,3 +371,132 @@ def test_without_activations_metrics_are_no_reason_to_run_a_model(
     embed = Job("embed_task", ("n", "step0", "STS12"))
     assert plan.passing(embed) > 0
     assert Plan(config(keep_embeddings=True)).passing(embed) == 0
+
+
+def script(name: str) -> Any:
+    """A script as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_job_that_the_disk_has_no_room_for_says_so_before_it_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = Plan(config())
+    runs = [Run(plan, job, 1) for job in plan.members(Bundle("run_model", "n", "step0", "0"))]
+    need = sum(plan.sizes.bytes_of(run.job) or 0 for run in runs)
+    run_model = script("run_model")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=need))
+    run_model.check_room(runs)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=need - 1))
+    with pytest.raises(LayerwiseError, match=r"This job will write 0\.0 GB.* has 0\.0 GB free"):
+        run_model.check_room(runs)
+
+
+# The real thing
+
+TASKS = ["LeeNewsSimilarity", "WikipediaArticlePairs", "WikipediaArticleReranking"]
+
+
+def limited(**jobs: Any) -> dict[str, Any]:
+    """The config of the workflow's tests with several tasks."""
+    return changed(tasks=TASKS, jobs=jobs)
+
+
+class Tiny(Project):
+    """A project whose embeddings are in parts of a few texts."""
+
+    def model(self) -> subprocess.Popen[bytes]:
+        """Run the first model on what is due."""
+        small = (
+            "import runpy, sys; from layerwise.tasks import layout; layout.PART_BYTES = 30000; "
+            "sys.argv = ['run_model.py', '--model', 'first', '--log', 'log.txt']; "
+            "runpy.run_path('scripts/run_model.py', run_name='__main__')"
+        )
+        return subprocess.Popen(
+            [sys.executable, "-c", small], cwd=self.folder, env=self.environment()
+        )
+
+    def scores(self) -> dict[str, pd.DataFrame]:
+        """The tables of scores by their paths."""
+        folder = self.folder / "results" / "scores"
+        paths = folder.glob("*/*/*.parquet")
+        return {str(path.relative_to(folder)): pd.read_parquet(path) for path in paths}
+
+    def log(self) -> str:
+        return (self.folder / "log.txt").read_text()
+
+    def embeddings(self, task: str) -> np.ndarray:
+        with Embeddings(self.folder / "results/embeddings/first/main" / f"{task}.h5") as file:
+            return np.array([[file.layer(r, layer) for layer in range(file.n_layers)]
+                             for r in file.readings])  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_kill_costs_a_part_and_a_new_task_its_new_texts(tmp_path: Path) -> None:
+    project = Tiny(tmp_path / "project")
+    texts = [f"results/tasks/{task}.texts.parquet" for task in TASKS]
+    corpus = [f"results/corpora/mine.{suffix}" for suffix in ("parquet", "views.parquet")]
+    for half_from in (None, 60):
+        shutil.rmtree(project.folder / "results/embeddings", ignore_errors=True)
+        jobs = {"half_from": half_from}
+        first = limited(**jobs)
+        first["tasks"] = TASKS[:2]
+        project.write(first)
+        project.snakemake(*corpus, *texts[:2])
+        running = project.model()
+        folder = project.folder / "results/embeddings/first/main/WikipediaArticlePairs"
+        deadline = time.monotonic() + 120
+        while running.poll() is None and not list(folder.glob("[0-9].h5")):
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        running.kill()
+        running.wait()
+        done = {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*.h5")}
+        assert done
+        assert not folder.with_suffix(".h5").exists()
+        assert project.model().wait() == 0
+        again = re.findall(r"WikipediaArticlePairs: part \d+ of \d+ is there", project.log())
+        assert len(again) == len([path for path in done if path.parent == folder])
+        assert {path: path.stat().st_mtime_ns for path in done} == done
+        pairs = project.embeddings("WikipediaArticlePairs")
+        # An unbroken run has the same values.
+        shutil.rmtree(folder)
+        folder.with_suffix(".h5").unlink()
+        assert project.model().wait() == 0
+        assert "is there" not in project.log()
+        assert re.search(r"[\d.]+ s to the first batch so far, [\d.]+ s of passes", project.log())
+        np.testing.assert_array_equal(project.embeddings("WikipediaArticlePairs"), pairs)
+        # The reranking has the texts of the pairs.
+        project.write(limited(**jobs))
+        project.snakemake(texts[2])
+        assert project.model().wait() == 0
+        new = re.findall(r"(\w+): \d+ texts, (\d+) of them not embedded yet", project.log())
+        assert new and {task for task, _ in new} == {TASKS[2]}
+        assert {int(n) for _, n in new} == {0}
+        assert project.embeddings(TASKS[2]).shape == pairs.shape
+
+
+@pytest.mark.slow
+def test_a_run_within_limits_ends_with_the_same_scores(tmp_path: Path) -> None:
+    project = Tiny(tmp_path / "project")
+    project.write(limited(keep_activations=False))
+    output = project.snakemake()
+    plain = project.scores()
+    assert output.count("rule run_model:") == 3
+    for name in ("results", ".snakemake"):
+        shutil.rmtree(project.folder / name)
+    # Each task and corpus a job of its own, one at a time on the disk.
+    project.write(limited(gigabytes=1e-9, disk=1e-9, minutes=1, keep_activations=False))
+    output = project.snakemake()
+    assert output.count("rule run_model:") == 3 * 4
+    assert_same(project.scores(), plain)
+    left = [p for n in ("activations", "embeddings")
+            for p in (project.folder / "results" / n).rglob("*") if p.is_file()]  # fmt: skip
+    assert not left
+    assert project.jobs() == {}

@@ -181,3 +181,13 @@ def grows(base):
         return base * attempt
 
     return by_attempt
+
+
+def scoring_memory(base):
+    """Memory that tasks of many texts need, and at least `base`."""
+
+    def by_attempt(wildcards, attempt):
+        bundle = bundle_of("score_tasks", wildcards)
+        return attempt * max(base, PLAN.scoring_megabytes(bundle))
+
+    return by_attempt

@@ -32,7 +32,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.progress import Progress
 from layerwise.tables import Kind
 from layerwise.tasks import results
-from layerwise.tasks.layout import Embeddings, Reading
+from layerwise.tasks.layout import ROWS, Embeddings, Reading
 
 log = logging.getLogger(__name__)
 
@@ -162,8 +162,13 @@ class Worker:
 
 def normalized(embeddings: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Rows scaled to unit length, shape (N, D), float32; a zero row stays zero."""
-    norms = np.sqrt(np.einsum("nd,nd->n", embeddings, embeddings, dtype=np.float64))
-    return np.asarray(embeddings / np.where(norms > 0, norms, 1)[:, None], dtype=np.float32)
+    made = np.empty(embeddings.shape, np.float32)
+    # Some rows at a time, as float64 takes twice the room.
+    for start in range(0, len(embeddings), ROWS):
+        rows = embeddings[start : start + ROWS]
+        norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
+        made[start : start + ROWS] = rows / np.where(norms > 0, norms, 1)[:, None]
+    return made
 
 
 def labels_alike(task: Any, split: str, subset: str) -> bool:

@@ -273,6 +273,14 @@ class Plan:
                     found[about] = self.sizes.bytes_of(job) or 0
         return found
 
+    def scoring_megabytes(self, bundle: Bundle) -> int:
+        """Megabytes of memory that a job of ``score_tasks`` takes, as far as that is known: the
+        largest of its tasks, in all processes."""
+        tasks = dict.fromkeys(job.names[2] for job in self.members(bundle))
+        known = [self.sizes.score_memory(bundle.model, task) or 0.0 for task in tasks]
+        threads = self.config.scoring.threads
+        return round(threads * max(known, default=0.0) / 1e6)
+
     def passing(self, job: Job) -> int:
         """Bytes of a job's files that go when they have been read; 0 if they stay."""
         keep = self.config.jobs

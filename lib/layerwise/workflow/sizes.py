@@ -37,6 +37,8 @@ SECONDS = {
 # A row of a table of single prompts' values, and a layer's result in mteb's JSON with its
 # metadata, on a file system with blocks of 4 KiB.
 ROW_BYTES, RESULT_BYTES = 10, 8192
+# A process with mteb, torch and scikit-learn in it.
+PROCESS_BYTES = 10**9
 # Texts of mteb's statistics are in characters; English has about so many in a token.
 CHARACTERS_PER_TOKEN = 4.0
 
@@ -201,6 +203,16 @@ class Sizes:
         firsts = first_stored(self.readings(model), shape.n_layers)
         layers = sum(shape.n_layers - first for first in firsts)
         return layers * (fixed + each * texts.rows / 1000 * shape.hidden / 1000)
+
+    def score_memory(self, model: str, task: str) -> float | None:
+        """Bytes of a process that scores a task: a layer's embeddings as they are and normalised,
+        and those that an evaluator asks for at one time, at most all rows."""
+        shape, texts = self.shape(model), self.texts(task)
+        if shape is None or texts is None:
+            return None
+        # A clustering asks set by set, each of distinct texts.
+        asked = texts.distinct if texts.kind == "Clustering" else texts.rows
+        return PROCESS_BYTES + (2 * texts.distinct + asked) * shape.hidden * 4
 
     def tokens(self, job: Job) -> int | None:
         """Tokens that a job of ``extract_activations`` or ``embed_task`` runs a model on, about.
