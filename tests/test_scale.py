@@ -290,13 +290,56 @@ def dry_run(config: dict[str, Any], folder: Path) -> tuple[dict[str, int], float
     return counts, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+PYTHIA = {
+    "14m": (6, 128), "70m": (6, 512), "160m": (12, 768), "410m": (24, 1024), "1b": (16, 2048),
+    "1.4b": (24, 2048), "2.8b": (32, 2560), "6.9b": (32, 4096), "12b": (36, 5120),
+}  # fmt: skip
+
+
+@pytest.fixture
+def pythia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache with Pythia's configurations in it; nothing else."""
+    for name, (layers, width) in PYTHIA.items():
+        told = {"num_hidden_layers": layers, "hidden_size": width}
+        files = {"config.json": json.dumps(told).encode()}
+        cached(tmp_path / "hf", f"EleutherAI/pythia-{name}", COMMIT, files)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    return tmp_path
+
+
 @pytest.mark.slow
-def test_a_plan_of_the_sweep_takes_at_most_a_minute(tmp_path: Path) -> None:
-    counts, seconds = dry_run(yaml.safe_load(SWEEP.read_text()), tmp_path)
-    assert counts["run_model"] == counts["compute_metrics"] == 154
-    assert counts["score_tasks"] == 154
+def test_a_plan_of_the_sweep_takes_at_most_a_minute(pythia: Path) -> None:
+    counts, seconds = dry_run(yaml.safe_load(SWEEP.read_text()), pythia)
+    assert counts["compute_metrics"] == 39  # four checkpoints each
+    assert counts["run_model"] == 3 * 39
     assert counts["total"] <= 1500
     assert seconds < 60
+
+
+def test_the_sweep_keeps_to_its_disk(pythia: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(pythia)
+    plan = Plan(sweep())
+    queue = list(plan.queue())
+    # Four checkpoints in a job, but the last of each part, which has two.
+    assert max(size for _, size, _ in queue) <= 4 * 40e9
+    assert sum(size for _, size, _ in queue) > 10e12
+    assert "at most 1.6e+03 GB of it at one time" in " ".join(on_disk(plan))
+    stays: dict[str, int] = {}
+    for job in plan.wanted:
+        if job.stage in ("compute_metrics", "score_task"):
+            stays[job.names[1]] = stays.get(job.names[1], 0) + plan.sizes.stays(job)
+    assert max(stays.values()) <= 200e6
+
+
+@pytest.mark.slow
+def test_a_plan_of_the_whole_suite_takes_at_most_three_minutes(pythia: Path) -> None:
+    suite = yaml.safe_load((ROOT / "presets" / "pythia_suite.yaml").read_text())
+    counts, seconds = dry_run(suite, pythia)
+    assert counts["compute_metrics"] == 9 * 154
+    assert counts["total"] < 10_000
+    assert seconds < 180
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4e6
 
 
 @pytest.mark.slow

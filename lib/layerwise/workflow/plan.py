@@ -242,12 +242,12 @@ class Plan:
             groups, limit = self._groups(model), self.config.jobs.minutes
             self._lotted[model] = groups
             if limit is not None:
-                threads = self.config.scoring.threads
+                threads, checkpoints = self.config.scoring.threads, self.config.jobs.checkpoints
                 known = {item: self.sizes.score_seconds(model, item) or 0.0 for item in groups}
                 lots: list[tuple[int, float]] = []
                 found = {}
                 for item in sorted(groups, key=lambda i: (groups[i], -known[i])):
-                    minutes = known[item] / 60 / threads
+                    minutes = known[item] / 60 / threads * checkpoints
                     fits = (k for k, (group, taken) in enumerate(lots)
                             if group == groups[item] and taken + minutes <= limit)  # fmt: skip
                     lot = next(fits, len(lots))
