@@ -97,15 +97,26 @@ def bundle_of(rule, wildcards):
     return Bundle(rule, *(decode(wildcards[n]) for n in ("model", "revision", "part")))
 
 
+def turn(bundle):
+    """The markers that a bundle waits for until there is room on the disk.
+
+    In a run of everything: whoever asks for a file wants that, and not all that is before it in
+    the queue; and a job in a process of its own has had its turn.
+    """
+    asked_for = set(
+        workflow.dag_settings.targets
+    )  # not known before the rules are read
+    shares = workflow.is_main_process and asked_for <= {"all"}
+    return PLAN.turns.get(bundle, []) if shares else []
+
+
 def bundle_inputs(rule):
-    """What a bundle waits for, if any of its jobs is due: the files that it reads, and its turn.
-    A job that Snakemake has started in a process of its own has had that."""
+    """What a bundle waits for, if any of its jobs is due: the files that it reads, and its turn."""
 
     def of(wildcards):
         bundle = bundle_of(rule, wildcards)
         jobs = list(filter(PLAN.needed, PLAN.members(bundle)))
-        turn = PLAN.turns.get(bundle, []) if workflow.is_main_process else []
-        return [*PLAN.waits_for(jobs), *turn, str(MARK)] if jobs else []
+        return [*PLAN.waits_for(jobs), *turn(bundle), str(MARK)] if jobs else []
 
     return of
 
