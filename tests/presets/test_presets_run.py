@@ -103,7 +103,8 @@ def cut(preset: str) -> dict[str, Any]:
         for name in left_out:
             del config["models"][name]
         for study in config["studies"].values():
-            study["models"] = [name for name in study["models"] if name not in left_out]
+            if "models" in study:
+                study["models"] = [name for name in study["models"] if name not in left_out]
     for entry in config.get("published", {}).values():
         for table in ("scores", "metrics"):
             entry[table] = str(SHARED / "published" / Path(entry[table]).name)
