@@ -442,44 +442,42 @@ def test_a_kill_costs_a_part_and_a_new_task_its_new_texts(tmp_path: Path) -> Non
     project = Tiny(tmp_path / "project")
     texts = [f"results/tasks/{task}.texts.parquet" for task in TASKS]
     corpus = [f"results/corpora/mine.{suffix}" for suffix in ("parquet", "views.parquet")]
-    for half_from in (None, 60):
-        shutil.rmtree(project.folder / "results/embeddings", ignore_errors=True)
-        jobs = {"half_from": half_from}
-        first = limited(**jobs)
-        first["tasks"] = TASKS[:2]
-        project.write(first)
-        project.snakemake(*corpus, *texts[:2])
-        running = project.model()
-        folder = project.folder / "results/embeddings/first/main/WikipediaArticlePairs"
-        deadline = time.monotonic() + 120
-        while running.poll() is None and not list(folder.glob("[0-9].h5")):
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
-        running.kill()
-        running.wait()
-        done = {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*.h5")}
-        assert done
-        assert not folder.with_suffix(".h5").exists()
-        assert project.model().wait() == 0
-        again = re.findall(r"WikipediaArticlePairs: part \d+ of \d+ is there", project.log())
-        assert len(again) == len([path for path in done if path.parent == folder])
-        assert {path: path.stat().st_mtime_ns for path in done} == done
-        pairs = project.embeddings("WikipediaArticlePairs")
-        # An unbroken run has the same values.
-        shutil.rmtree(folder)
-        folder.with_suffix(".h5").unlink()
-        assert project.model().wait() == 0
-        assert "is there" not in project.log()
-        assert re.search(r"[\d.]+ s to the first batch so far, [\d.]+ s of passes", project.log())
-        np.testing.assert_array_equal(project.embeddings("WikipediaArticlePairs"), pairs)
-        # The reranking has the texts of the pairs.
-        project.write(limited(**jobs))
-        project.snakemake(texts[2])
-        assert project.model().wait() == 0
-        new = re.findall(r"(\w+): \d+ texts, (\d+) of them not embedded yet", project.log())
-        assert new and {task for task, _ in new} == {TASKS[2]}
-        assert {int(n) for _, n in new} == {0}
-        assert project.embeddings(TASKS[2]).shape == pairs.shape
+    jobs = {"half_from": 60}  # the pairs in half precision, LeeNewsSimilarity not
+    first = limited(**jobs)
+    first["tasks"] = TASKS[:2]
+    project.write(first)
+    project.snakemake(*corpus, *texts[:2])
+    running = project.model()
+    folder = project.folder / "results/embeddings/first/main/WikipediaArticlePairs"
+    deadline = time.monotonic() + 120
+    while running.poll() is None and not list(folder.glob("[0-9].h5")):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    running.kill()
+    running.wait()
+    done = {path: path.stat().st_mtime_ns for path in folder.parent.rglob("*.h5")}
+    assert done
+    assert not folder.with_suffix(".h5").exists()
+    assert project.model().wait() == 0
+    again = re.findall(r"WikipediaArticlePairs: part \d+ of \d+ is there", project.log())
+    assert len(again) == len([path for path in done if path.parent == folder])
+    assert {path: path.stat().st_mtime_ns for path in done} == done
+    pairs = project.embeddings("WikipediaArticlePairs")
+    # An unbroken run has the same values.
+    shutil.rmtree(folder)
+    folder.with_suffix(".h5").unlink()
+    assert project.model().wait() == 0
+    assert "is there" not in project.log()
+    assert re.search(r"[\d.]+ s to the first batch so far, [\d.]+ s of passes", project.log())
+    np.testing.assert_array_equal(project.embeddings("WikipediaArticlePairs"), pairs)
+    # The reranking has the texts of the pairs.
+    project.write(limited(**jobs))
+    project.snakemake(texts[2])
+    assert project.model().wait() == 0
+    new = re.findall(r"(\w+): \d+ texts, (\d+) of them not embedded yet", project.log())
+    assert new and {task for task, _ in new} == {TASKS[2]}
+    assert {int(n) for _, n in new} == {0}
+    assert project.embeddings(TASKS[2]).shape == pairs.shape
 
 
 @pytest.mark.slow
