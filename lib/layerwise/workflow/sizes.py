@@ -26,7 +26,7 @@ DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
 
 # A layer's score takes so many seconds, and so many for each thousand rows of a width of 1,000, by
-# type of task: on one core of a server of 2023, and no closer than to a factor of two.
+# type of task, on one core. Rough: set by hand, to tell large tasks from small ones.
 SECONDS = {
     "Classification": (0.2, 0.2),
     "Clustering": (0.1, 0.3),
