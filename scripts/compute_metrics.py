@@ -20,12 +20,13 @@ def main(runs: list[cli.Run]) -> None:
 
 
 def compute(run: cli.Run) -> None:
-    """Open the activations, compute, write the two tables."""
+    """Open the activations, compute, write the two tables; remove what need not be kept."""
     from layerwise import tables
     from layerwise.activations.layout import Activations
     from layerwise.metrics import table
 
-    with Activations(run.input("activations"), **run.names) as activations:
+    source = run.input("activations")
+    with Activations(source, **run.names) as activations:
         metrics, prompts = table.compute(activations, run.config.metrics, run.threads)
         made_from = {
             key: str(value)
@@ -40,6 +41,8 @@ def compute(run: cli.Run) -> None:
         "%s: %d values of %d metrics, %d values of single prompts", " ".join(run.names.values()),
         len(metrics), metrics["metric"].nunique(), len(prompts),
     )  # fmt: skip
+    if not run.config.jobs.keep_activations:
+        source.unlink()
 
 
 if __name__ == "__main__":

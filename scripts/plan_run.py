@@ -1,6 +1,7 @@
 """Say what a run would do, why, and what it will cost, before it starts.
 
-Costs go by the nearest earlier jobs of the same results folder.
+Bytes go by the shapes of models and the numbers of texts, hours by what the same model was seen to
+take in the same results folder.
 
     python scripts/plan_run.py --config presets/pythia_sweep.yaml
 """
@@ -18,18 +19,20 @@ def main(arguments: argparse.Namespace) -> None:
     """Find the jobs that are due, estimate them, write the table to stdout and to a file."""
     from layerwise import tables
     from layerwise.config.reading import read_yaml
-    from layerwise.workflow.account import estimate, past_jobs
+    from layerwise.workflow.account import estimate, on_disk, past_jobs
     from layerwise.workflow.run import Start
 
     start = Start(read_yaml(arguments.config), arguments.config)
     due = start.due()
     for line in start.reasons(due):
         sys.stdout.write(f"{line}\n")
-    table = estimate(start.plan.runs(due), past_jobs(start.results))
+    table = estimate(start.plan, start.plan.runs(due), past_jobs(start.results))
     if table.empty:
         sys.stdout.write("Nothing to be done.\n")
     else:
         sys.stdout.write(table.to_string(index=False, float_format="{:.3g}".format) + "\n")
+        for line in on_disk(start.plan):
+            sys.stdout.write(f"{line}\n")
     if arguments.output:
         tables.write_csv(arguments.output, table, float_format="%.4g")
 

@@ -15,6 +15,7 @@ def main(runs: list[cli.Run]) -> None:
 
 def score(run: cli.Run) -> None:
     """Write MTEB's JSON for every layer and one tidy table, and remove the embeddings."""
+    from layerwise.tasks.layout import remove
     from layerwise.tasks.score import score_task
 
     task, output = run.names["task"], run.files["scores"]
@@ -33,7 +34,7 @@ def score(run: cli.Run) -> None:
         recipe=run.stamp.recipe,
     )
     if not run.config.jobs.keep_embeddings:
-        embeddings.unlink()
+        remove(embeddings)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from layerwise import cli
 from layerwise.config import Config, read_config
 from layerwise.errors import DiskError, LayerwiseError
 from layerwise.workflow import targets
-from layerwise.workflow.account import account, estimate, past_jobs
+from layerwise.workflow.account import account, estimate, on_disk, past_jobs
 from layerwise.workflow.plan import Bundle, Plan
 from layerwise.workflow.targets import Job
 
@@ -106,42 +106,81 @@ def test_a_strange_benchmark_file_is_named(results: Path) -> None:
         past_jobs(results)
 
 
-def test_estimates_go_by_the_nearest_jobs(results: Path) -> None:
-    past = past_jobs(results)
+def test_estimates_go_by_the_model_at_hand_and_by_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = Plan(Config.of(SCORES_ONLY))
+    results = tmp_path / "results"
+    # STS12 has 326,094 characters by mteb's statistics, STS13 143,748: four to a token.
+    benchmark(results, "run_model/p/step1/0", 3600, 1800, 2000)
+    path = results / "jobs/run_model/p/step1/0.json"
+    path.parent.mkdir(parents=True)
+    files = {"results/embeddings/p/step1/STS12.h5": 1000, "elsewhere/p/step1/STS13.h5": 1}
+    path.write_text(json.dumps({"made": files, "gpu": True}))
+    benchmark(results, "score_tasks/p/step1/0", 60, 50)
+    benchmark(results, "list_task_texts/STS12", 30, 30)
     jobs = [
-        Bundle("run_model", "a/b", "step3", "0"),
-        Bundle("run_model", "a/b", "step4", "0"),
-        Bundle("run_model", "small", "main", "1"),
-        Bundle("run_model", "new", "main", "0"),
-        Bundle("score_tasks", "new", "main", "0"),
-        Job("make_corpus", ("other",)),
-    ]
-    table = estimate(jobs, past)
-    same = row(table, "run_model", "a/b")
-    assert (same["jobs"], same["by"]) == (2, "same model and data")
-    # The mean of the two earlier ones, 1.5 hours each, both on a GPU.
-    assert same["wall_hours"] == same["gpu_hours"] == pytest.approx(3)
-    small = row(table, "run_model", "small")
-    assert (small["by"], small["wall_hours"]) == ("same model", pytest.approx(0.1))
-    new = row(table, "run_model", "new")
-    assert new["by"] == "other models, same data"
-    assert new["wall_hours"] == pytest.approx((1 + 2 + 0.1) / 3)
-    never = row(table, "score_tasks", "new")
-    assert (never["by"], never["unknown"], never["wall_hours"]) == ("nothing", 1, 0)
-    assert row(table, "make_corpus")["by"] == "earlier runs"
+        Bundle("run_model", "p", "step1", "0"), Bundle("run_model", "one", "main", "0"),
+        Bundle("score_tasks", "p", "step2", "0"), Bundle("score_tasks", "one", "main", "0"),
+        Job("list_task_texts", ("STS13",)),
+    ]  # fmt: skip
+    table = estimate(plan, jobs, past_jobs(results))
+    same = row(table, "run_model", "p")
+    assert (
+        same["wall_hours"]
+        == same["gpu_hours"]
+        == pytest.approx((326_094 + 143_748) / 326_094, rel=1e-5)
+    )
+    assert same["by"] == "22.6 tokens a second"
+    other = row(table, "run_model", "one")
+    assert (other["by"], other["unknown"]) == ("not known: one has not run yet", 1)
+    assert row(table, "score_tasks", "p")["wall_hours"] == pytest.approx(1 / 60)
+    assert row(table, "score_tasks", "one")["by"] == "not known: no such job has run"
+    assert row(table, "list_task_texts")["by"] == "earlier runs"
     total = row(table, "all")
-    assert (total["jobs"], total["unknown"]) == (6, 1)
+    assert (total["jobs"], total["unknown"]) == (5, 2)
+
+
+def test_bytes_go_by_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "models" / "p"
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text('{"num_hidden_layers": 24, "hidden_size": 1024}')
+    models = {"p": {"source": {"folder": "models/p"}, "tokens": ["all"]}}
+    plan = Plan(Config.of({**SCORES_ONLY, "models": models, "tasks": ["BIOSSES", "STS13"]}))
+    # 25 layers of the stream and the output, in float32: 189 and 2,669 texts.
+    size = 26 * 1024 * 4 * (189 + 2669)
+    run = Bundle("run_model", "p", "main", "0")
+    table = estimate(plan, [run], past_jobs(tmp_path))
+    assert row(table, "run_model", "p")["gigabytes"] == pytest.approx(size / 1e9)
+    said = " ".join(on_disk(plan))
+    assert f"Until it is read: {size / 1e9:.3g} GB" in said
+    assert "all of it at one time" in said
+    halved = {**SCORES_ONLY, "models": models, "jobs": {"half_from": 2000, "disk": 0.01}}
+    said = " ".join(on_disk(Plan(Config.of(halved))))
+    assert f"at most {26 * (2048 + 4) * (5033 + 2669) / 1e9:.3g} GB of it at one time" in said
+
+
+def test_what_is_not_known_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    plan = Plan(Config.of({**SCORES_ONLY, "jobs": {"disk": 1}}))
+    (told,) = [line for line in on_disk(plan) if line.startswith("Not in these sums")]
+    assert {"p", "one"} <= set(told.partition(": ")[2].replace(",", "").split())
+    assert "the shape of p, one is not known" in " ".join(plan.sizes.unknown())
+    assert not list(Plan(Config.of(SCORES_ONLY)).sizes.unknown())
 
 
 def test_nothing_pending_is_an_empty_estimate(results: Path) -> None:
-    assert estimate([], past_jobs(results)).empty
+    assert estimate(Plan(Config.of(SCORES_ONLY)), [], past_jobs(results)).empty
 
 
 @pytest.mark.slow
 def test_a_plan_of_a_config_with_its_own_results_folder_goes_by_its_costs(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("x")
     (tmp_path / "own.yaml").write_text(yaml.safe_dump({**SCORES_ONLY, "results": "out/own"}))
-    benchmark(tmp_path / "out" / "own", "run_model/p/step1/0", 3600, 3600)
+    benchmark(tmp_path / "out" / "own", "score_tasks/p/step1/0", 3600, 3600)
     subprocess.run(
         [sys.executable, str(ROOT / "scripts" / "plan_run.py"), "--output", "plan.csv",
          "--config", "own.yaml"],
@@ -149,11 +188,11 @@ def test_a_plan_of_a_config_with_its_own_results_folder_goes_by_its_costs(tmp_pa
         env={**os.environ, "PYTHONPATH": str(ROOT / "lib")},
     )  # fmt: skip
     table = pd.read_csv(tmp_path / "plan.csv", keep_default_na=False)
-    embed = row(table, "run_model", "p")
+    scores = row(table, "score_tasks", "p")
     # Three checkpoints, each with its two tasks at once.
-    assert (embed["jobs"], embed["unknown"], float(embed["wall_hours"])) == (3, 0, 3)
-    assert embed["by"] == "same model and data"
-    assert row(table, "score_tasks", "p")["jobs"] == 3
+    assert (scores["jobs"], scores["unknown"], float(scores["wall_hours"])) == (3, 0, 3)
+    assert scores["by"] == "same model and data"
+    assert row(table, "run_model", "p")["jobs"] == 3
     assert row(table, "compare_weights")["jobs"] == 1
 
 
@@ -251,13 +290,56 @@ def dry_run(config: dict[str, Any], folder: Path) -> tuple[dict[str, int], float
     return counts, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
+PYTHIA = {
+    "14m": (6, 128), "70m": (6, 512), "160m": (12, 768), "410m": (24, 1024), "1b": (16, 2048),
+    "1.4b": (24, 2048), "2.8b": (32, 2560), "6.9b": (32, 4096), "12b": (36, 5120),
+}  # fmt: skip
+
+
+@pytest.fixture
+def pythia(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The hub's cache with Pythia's configurations in it; nothing else."""
+    for name, (layers, width) in PYTHIA.items():
+        told = {"num_hidden_layers": layers, "hidden_size": width}
+        files = {"config.json": json.dumps(told).encode()}
+        cached(tmp_path / "hf", f"EleutherAI/pythia-{name}", COMMIT, files)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hf" / "hub"))
+    return tmp_path
+
+
 @pytest.mark.slow
-def test_a_plan_of_the_sweep_takes_at_most_a_minute(tmp_path: Path) -> None:
-    counts, seconds = dry_run(yaml.safe_load(SWEEP.read_text()), tmp_path)
-    assert counts["run_model"] == counts["compute_metrics"] == 154
-    assert counts["score_tasks"] == 154
+def test_a_plan_of_the_sweep_takes_at_most_a_minute(pythia: Path) -> None:
+    counts, seconds = dry_run(yaml.safe_load(SWEEP.read_text()), pythia)
+    assert counts["compute_metrics"] == 39  # four checkpoints each
+    assert counts["run_model"] == 3 * 39
     assert counts["total"] <= 1500
     assert seconds < 60
+
+
+def test_the_sweep_keeps_to_its_disk(pythia: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(pythia)
+    plan = Plan(sweep())
+    queue = list(plan.queue())
+    # Four checkpoints in a job, but the last of each part, which has two.
+    assert max(size for _, size, _ in queue) <= 4 * 40e9
+    assert sum(size for _, size, _ in queue) > 10e12
+    assert "at most 1.6e+03 GB of it at one time" in " ".join(on_disk(plan))
+    stays: dict[str, int] = {}
+    for job in plan.wanted:
+        if job.stage in ("compute_metrics", "score_task"):
+            stays[job.names[1]] = stays.get(job.names[1], 0) + plan.sizes.stays(job)
+    assert max(stays.values()) <= 200e6
+
+
+@pytest.mark.slow
+def test_a_plan_of_the_whole_suite_takes_at_most_three_minutes(pythia: Path) -> None:
+    suite = yaml.safe_load((ROOT / "presets" / "pythia_suite.yaml").read_text())
+    counts, seconds = dry_run(suite, pythia)
+    assert counts["compute_metrics"] == 9 * 154
+    assert counts["total"] < 10_000
+    assert seconds < 180
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss < 4e6
 
 
 @pytest.mark.slow

@@ -39,6 +39,11 @@ SIZES: dict[str, dict[str, Any]] = {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
         "tasks": ["EmotionClassification", "STSBenchmark"],
     },
+    "pythia_suite": {
+        "models": ["pythia-14m", "pythia-12b"],
+        "revisions": {name: ["step1", "step143000"] for name in ("pythia-14m", "pythia-12b")},
+        "tasks": ["STSBenchmark"],
+    },
     "paper_sublayers": {},
     "mteb32": {},
     "corpora": {},

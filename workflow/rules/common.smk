@@ -97,12 +97,26 @@ def bundle_of(rule, wildcards):
     return Bundle(rule, *(decode(wildcards[n]) for n in ("model", "revision", "part")))
 
 
+def turn(bundle):
+    """The markers that a bundle waits for until there is room on the disk.
+
+    In a run of everything: whoever asks for a file wants that, and not all that is before it in
+    the queue; and a job in a process of its own has had its turn.
+    """
+    asked_for = set(
+        workflow.dag_settings.targets
+    )  # not known before the rules are read
+    shares = workflow.is_main_process and asked_for <= {"all"}
+    return PLAN.turns.get(bundle, []) if shares else []
+
+
 def bundle_inputs(rule):
-    """What a bundle waits for, if any of its jobs is due."""
+    """What a bundle waits for, if any of its jobs is due: the files that it reads, and its turn."""
 
     def of(wildcards):
-        jobs = list(filter(PLAN.needed, PLAN.members(bundle_of(rule, wildcards))))
-        return [*PLAN.waits_for(jobs), str(MARK)] if jobs else []
+        bundle = bundle_of(rule, wildcards)
+        jobs = list(filter(PLAN.needed, PLAN.members(bundle)))
+        return [*PLAN.waits_for(jobs), *turn(bundle), str(MARK)] if jobs else []
 
     return of
 
@@ -176,5 +190,15 @@ def grows(base):
 
     def by_attempt(wildcards, attempt):
         return base * attempt
+
+    return by_attempt
+
+
+def scoring_memory(base):
+    """Memory that tasks of many texts need, and at least `base`."""
+
+    def by_attempt(wildcards, attempt):
+        bundle = bundle_of("score_tasks", wildcards)
+        return attempt * max(base, PLAN.scoring_megabytes(bundle))
 
     return by_attempt

@@ -61,7 +61,7 @@ rule score_tasks:
         ENVIRONMENT
     threads: CONFIG.scoring.threads
     resources:
-        mem_mb=grows(6000),
+        mem_mb=scoring_memory(6000),
         runtime=grows(240),
     params:
         command=bundle_command("score_tasks"),

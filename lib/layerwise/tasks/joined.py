@@ -23,7 +23,7 @@ from typing import NamedTuple
 import numpy as np
 
 from layerwise.errors import LayerwiseError
-from layerwise.tasks.layout import Array, Embeddings, Reading
+from layerwise.tasks.layout import ROWS, Array, Embeddings, Reading
 from layerwise.vocabulary import ONE
 
 OUTPUT = "output"
@@ -144,5 +144,10 @@ class Joiner:
 
 def normalized(embeddings: Array) -> Array:
     """Rows scaled to unit length, shape (N, D), float32; a zero row stays zero."""
-    norms = np.sqrt(np.einsum("nd,nd->n", embeddings, embeddings, dtype=np.float64))
-    return np.asarray(embeddings / np.where(norms > 0, norms, 1)[:, None], dtype=np.float32)
+    made = np.empty(embeddings.shape, np.float32)
+    # Some rows at a time, as float64 takes twice the room.
+    for start in range(0, len(embeddings), ROWS):
+        rows = embeddings[start : start + ROWS]
+        norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
+        made[start : start + ROWS] = rows / np.where(norms > 0, norms, 1)[:, None]
+    return made

@@ -2,6 +2,10 @@
 
 ``results/embeddings/{model}/{revision}/{task}.h5``
 
+A task of many texts is in parts, so that no file grows beyond `PART_BYTES`: the file of the task
+holds its first texts and says in its attribute ``parts`` how many there are, ``{task}/1.h5`` the
+next texts, and so on. Each part is a whole file of this layout; the first is written last.
+
 Dimensions (each a dimension scale of that name, holding its labels):
 
 ======= ===========================================================================
@@ -14,7 +18,10 @@ hidden  0 … D-1
 Arrays:
 
 ========= ============================ =====================================================
-embedding reading, layer, text, hidden the text's embedding as the model gave it, float32
+embedding reading, layer, text, hidden the text's embedding as the model gave it, float32; or, in
+                                       half precision, float16: see below
+center    reading, layer, hidden       half precision alone: the mean embedding of `PROBES`
+scale     reading, layer, text         half precision alone: a power of two
 tokens    reading                      which tokens count: ``all``, ``drop_first``, …
 pooling   reading                      how token states became one vector: ``mean``, …
 readout   reading                      which states were read: ``residual``, ``final_norm``, …
@@ -23,14 +30,20 @@ readout   reading                      which states were read: ``residual``, ``f
 Below layer L a reading of the readout ``output`` is the residual stream. Where the file has the
 reading of the same tokens and pooling from ``residual``, those layers are stored there alone (and
 NaN here, which takes no room on the disk); `Embeddings.layer` and `twin` know.
+
+In half precision an embedding is ``center + scale * embedding``, so that each component is right
+to 2^-11 of its distance from the center: embeddings of one model point in nearly the same
+direction, and what tells them apart is small beside what they have in common. The scale of a row
+brings its largest component just below 2^15, float16's range, whatever the model's activations
+are; it is 0 for a text whose embedding is zero.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +55,33 @@ from layerwise import hdf5
 from layerwise.errors import LayerwiseError
 
 SCHEMA = "layerwise.embeddings"
-VERSION = 3
+VERSION = 4
+
+# As much as one file holds; a job that is killed loses the part at hand.
+PART_BYTES = 4 * 10**9
+# Rows that are taken from half precision at a time.
+ROWS = 8192
+
+# Half precision keeps what embeddings differ by from the mean of these texts'. Any would do that
+# are ordinary; always the same, so that files of one model fit together.
+PROBES = (
+    "The weather was fine, and the children played in the garden until it was dark.",
+    "How do I change the password of my account?",
+    "A new method for the estimation of parameters in nonlinear systems.",
+    "good",
+    "He said that he would not come, and she did not ask him why.",
+    "The company reported a profit of 3.5 million dollars in the second quarter of 2019.",
+    "@anna thanks so much!! see you tomorrow :)",
+    "Mice that lacked the gene had fewer cells of this type than their siblings.",
+    "What is the best way to learn to play the guitar?",
+    "Turn off the light in the kitchen",
+    "The river rises in the mountains in the north of the country and flows into the sea.",
+    "I have been waiting for two weeks and the parcel still has not arrived.",
+    "Deep convolutional networks for the recognition of objects in images: a survey",
+    "Police said on Monday that two men had been arrested near the station.",
+    "error when compiling a C++ program with templates",
+    "It is one of the oldest churches in the town, built of stone in the twelfth century.",
+)
 
 Array = npt.NDArray[Any]
 
@@ -85,6 +124,7 @@ def create(
     texts_keys: Sequence[str],
     hidden: int,
     attributes: Mapping[str, Any],
+    center: Array | None = None,
 ) -> Iterator[h5py.File]:
     """Create the file, to be filled by `fill`.
 
@@ -99,6 +139,8 @@ def create(
         D, the width of the model.
     attributes : mapping
         At least ``model``, ``revision`` and ``task``.
+    center : array, shape (readings, layers, D), optional
+        As `center_of` gives it, for half precision; None for float32.
 
     Raises
     ------
@@ -120,34 +162,165 @@ def create(
             labels = file.create_dataset(name, data=values, dtype=hdf5.STRING)
             labels.dims[0].attach_scale(file["reading"])
         hdf5.add_array(
-            file, "embedding", ("reading", "layer", "text", "hidden"), "f4",
-            unit="activation", description="embedding of each text, as the model gave it",
+            file, "embedding", ("reading", "layer", "text", "hidden"),
+            "f4" if center is None else "f2", unit="activation" if center is None else "1",
+            description="embedding of each text, as the model gave it" if center is None
+            else "(embedding of each text - center) / scale",
             whole=("text", "hidden"),
         )  # fmt: skip
+        if center is not None:
+            hdf5.add_array(
+                file, "center", ("reading", "layer", "hidden"), "f4", unit="activation",
+                description="mean embedding of a few fixed texts", whole=("hidden",),
+            )[:] = center  # fmt: skip
+            hdf5.add_array(
+                file, "scale", ("reading", "layer", "text"), "f4", unit="activation",
+                description="a power of two; 0 if the embedding is zero", whole=("text",),
+            )  # fmt: skip
         yield file
 
 
-def copy_known(file: h5py.File, keys: Sequence[str], seen: Mapping[str, Path]) -> None:
-    """Copy the embeddings of texts that other files of the same model and readings hold.
+def bytes_per_text(
+    readings: Sequence[Reading], n_layers: int, hidden: int, *, half: bool = True
+) -> int:
+    """Bytes that a text takes on the disk: of each layer and reading that is stored, D components
+    and, in half precision, a scale."""
+    stored = sum(n_layers - first for first in first_stored(readings, n_layers))
+    return stored * (2 * hidden + 4 if half else 4 * hidden)
+
+
+def part(path: Path, number: int) -> Path:
+    """The file of a task's part, from 0 on; `path` is the task's own."""
+    return path.with_suffix("") / f"{number}.h5" if number else path
+
+
+def is_part(path: Path, attributes: Mapping[str, Any], keys: Sequence[str]) -> bool:
+    """Whether a part is there, whole, of this job and these texts, from before it was killed."""
+    same = {k: attributes[k] for k in ("model", "revision", "task", "key", "parts")}
+    if not path.is_file():
+        return False
+    try:
+        with hdf5.open_checked(path, SCHEMA, VERSION, same) as file:
+            return list(file["text"].asstr()[:]) == list(keys)
+    except LayerwiseError:
+        return False
+
+
+def remove(path: Path) -> None:
+    """Remove a task's embeddings, all parts of them."""
+    folder = path.with_suffix("")
+    for file in folder.glob("[0-9]*.h5"):
+        file.unlink()
+    with suppress(OSError):  # not there, or someone else's files in it
+        folder.rmdir()
+    path.unlink(missing_ok=True)
+
+
+def center_of(slabs: Sequence[Array]) -> Array:
+    """The mean embedding at each layer of each reading, shape (readings, layers, D), float32.
 
     Parameters
     ----------
-    file : as `create` yields it, of these keys
-    seen : mapping from a text's key to the file that holds it
+    slabs : sequence of arrays, shape (layers, number of texts, D)
+        As for `fill`.
     """
-    by_file: dict[Path, list[int]] = {}
+    n_layers = max(map(len, slabs))
+    means = [slab.mean(axis=1, dtype=np.float64).astype(np.float32) for slab in slabs]
+    return np.stack([np.pad(mean, ((n_layers - len(mean), 0), (0, 0))) for mean in means])
+
+
+def halved(values: Array, center: Array) -> tuple[Array, Array]:
+    """Embeddings in half precision.
+
+    Parameters
+    ----------
+    values : array, shape (layers, N, D), float32
+    center : array, shape (layers, D), float32
+
+    Returns
+    -------
+    tuple of arrays
+        Shape (layers, N, D), float16, and their scales, shape (layers, N), float32.
+    """
+    apart = values - center[:, None]
+    exponents = np.frexp(np.abs(apart).max(axis=2))[1]
+    scale = np.ldexp(np.float32(1), np.maximum(exponents, -100) - 15)
+    rows = (apart / scale[..., None]).astype(np.float16)
+    return rows, np.where(values.any(axis=2), scale, np.float32(0))
+
+
+Known = dict[str, tuple[Path, int]]
+"""The file and the row that hold a text's embedding, by the text's key."""
+
+
+def known_in(
+    folder: Path, fits: Callable[[Mapping[str, Any]], bool]
+) -> tuple[Known, Array | None]:
+    """The embeddings that are in a folder already, and the center of those in half precision.
+
+    Parameters
+    ----------
+    folder : Path
+        Of a model at a checkpoint.
+    fits : function of a file's attributes
+        Whether it is of the model and readings that are wanted.
+    """
+    exact: Known = {}
+    halved: Known = {}
+    center: Array | None = None
+    for path in sorted(folder.rglob("*.h5")):
+        with suppress(LayerwiseError), hdf5.open_checked(path, SCHEMA, VERSION, {}) as file:
+            if fits(file.attrs):
+                if center is None and "center" in file:
+                    center = file["center"][:]
+                found = halved if "center" in file else exact
+                keys = file["text"].asstr()[:]
+                found.update((key, (path, row)) for row, key in enumerate(keys))
+    return halved | exact, center
+
+
+def copy_known(file: h5py.File, keys: Sequence[str], known: Known) -> list[int]:
+    """Copy the embeddings of texts that other files of the same model and readings hold.
+
+    Returns
+    -------
+    list of int
+        The places of the other texts. A file that was removed meanwhile has none, nor has one in
+        half precision if this one is not, or has another center.
+    """
+    by_file: dict[Path, list[tuple[int, int]]] = {}
     for place, key in enumerate(keys):
-        if key in seen:
-            by_file.setdefault(seen[key], []).append(place)
-    for path, places in by_file.items():
-        with h5py.File(path, "r") as other:
-            row = {key: place for place, key in enumerate(other["text"].asstr()[:])}
-            # HDF5 reads rows in their own order.
-            pairs = sorted((row[keys[place]], place) for place in places)
-            for layer in range(other["embedding"].shape[1]):
-                values = other["embedding"][:, layer, [a for a, _ in pairs]]
-                order = np.argsort([b for _, b in pairs])
-                file["embedding"][:, layer, [pairs[k][1] for k in order]] = values[:, order]
+        if key in known:
+            path, row = known[key]
+            by_file.setdefault(path, []).append((row, place))
+    missing = [place for place, key in enumerate(keys) if key not in known]
+    for path, pairs in by_file.items():
+        rows, places = (list(column) for column in zip(*pairs, strict=True))
+        try:
+            other = h5py.File(path, "r")
+        except FileNotFoundError:
+            missing += places
+            continue
+        with other:
+            if "center" in other and not (
+                "center" in file
+                and np.array_equal(other["center"][:], file["center"][:], equal_nan=True)
+            ):
+                missing += places
+                continue
+            # A layer at a time: less memory than all, and HDF5 is slow to pick rows.
+            for at in _stored(file):
+                values = {"embedding": hdf5.read(other["embedding"], at)[rows]}
+                if "center" in other:
+                    values["scale"] = hdf5.read(other["scale"], at)[rows]
+                elif "center" in file:
+                    half, scale = halved(values["embedding"][None], file["center"][at][None])
+                    values = {"embedding": half[0], "scale": scale[0]}
+                for name, copied in values.items():
+                    whole = file[name][at]
+                    whole[places] = copied
+                    file[name][at] = whole
+    return sorted(missing)
 
 
 def fill(file: h5py.File, places: Sequence[int], slabs: Sequence[Array]) -> None:
@@ -161,20 +334,27 @@ def fill(file: h5py.File, places: Sequence[int], slabs: Sequence[Array]) -> None
         One a reading: its layers from `first_stored` on.
     """
     n_layers = file["layer"].shape[0]
+    # HDF5 is slow to pick rows one by one.
+    unbroken = len(places) and places[-1] - places[0] == len(places) - 1
+    rows = slice(places[0], places[-1] + 1) if unbroken else places
     for place, slab in enumerate(slabs):
-        file["embedding"][place, n_layers - len(slab) :, places] = slab
+        first = n_layers - len(slab)
+        if "center" in file:
+            slab, scale = halved(slab, file["center"][place, first:])
+            file["scale"][place, first:, rows] = scale
+        file["embedding"][place, first:, rows] = slab
 
 
 class Embeddings:
-    """Read an embeddings file, one layer at a time.
+    """Read a task's embeddings, one layer at a time, from all parts.
 
     Use it as a context manager.
 
     Raises
     ------
     LayerwiseError
-        If the file is not a complete embeddings file of this schema, or is about another
-        model, revision or task than the ones asked for.
+        If a file is not a complete embeddings file of this schema, or is about another
+        model, revision or task than the ones asked for, or a part is missing.
     """
 
     def __init__(
@@ -187,23 +367,31 @@ class Embeddings:
     ) -> None:
         wanted = {"model": model, "revision": revision, "task": task}
         expected = {k: v for k, v in wanted.items() if v is not None}
-        self._file = hdf5.open_checked(path, SCHEMA, VERSION, expected)
         self.path = Path(path)
-        self.attributes: dict[str, Any] = dict(self._file.attrs)
+        with ExitStack() as stack:
+            first = stack.enter_context(hdf5.open_checked(path, SCHEMA, VERSION, expected))
+            self.attributes: dict[str, Any] = dict(first.attrs)
+            # All parts are of one job.
+            same = {k: first.attrs[k] for k in ("model", "revision", "task", "key", "parts")
+                    if k in first.attrs}  # fmt: skip
+            self._files = [first] + [
+                stack.enter_context(hdf5.open_checked(part(self.path, k), SCHEMA, VERSION, same))
+                for k in range(1, int(self.attributes.get("parts", 1)))
+            ]
+            self._stack = stack.pop_all()
         self.model = str(self.attributes["model"])
         self.revision = str(self.attributes["revision"])
         self.task = str(self.attributes["task"])
-        labels = (self._file[name].asstr()[:] for name in Reading._fields)
-        self.readings = tuple(Reading(*row) for row in zip(*labels, strict=True))
-        self.keys: tuple[str, ...] = tuple(self._file["text"].asstr()[:])
-        self.n_layers = int(self._file["layer"].shape[0])
-        self.hidden = int(self._file["hidden"].shape[0])
+        self.readings = _readings(first)
+        self.keys = tuple(key for file in self._files for key in file["text"].asstr()[:])
+        self.n_layers = int(first["layer"].shape[0])
+        self.hidden = int(first["hidden"].shape[0])
 
     def __enter__(self) -> Embeddings:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._stack.close()
 
     def layer(self, reading: Reading, layer: int, n: int | None = None) -> Array:
         """Embeddings of all texts, or the first `n`, at a layer, in the order of `keys`.
@@ -225,7 +413,16 @@ class Embeddings:
         if layer < self.n_layers - 1:
             reading = twin(reading, self.readings) or reading
         at = (self.readings.index(reading), layer)
-        return hdf5.read(self._file["embedding"], (*at, slice(n)))
+        wanted = len(self.keys[:n])
+        values = np.empty((wanted, self.hidden), np.float32)
+        start = 0
+        for file in self._files:
+            stop = min(start + len(file["text"]), wanted)
+            for begin in range(start, stop, ROWS):
+                rows = slice(begin - start, min(begin + ROWS, stop) - start)
+                values[begin : start + rows.stop] = _whole(file, at, rows)
+            start = stop
+        return values
 
     def alike(self) -> dict[tuple[Reading, int], tuple[Reading, int]]:
         """For each reading and layer the first, by layer and reading, of the same embeddings.
@@ -258,3 +455,25 @@ class Embeddings:
         digest = hashlib.sha256("".join(self.keys).encode())
         digest.update(np.ascontiguousarray(embeddings).data)
         return digest.hexdigest()
+
+
+def _whole(file: h5py.File, at: tuple[int, int], rows: slice) -> Array:
+    """Some rows of a reading and layer as float32."""
+    values = hdf5.read(file["embedding"], (*at, rows))
+    if "center" not in file:
+        return values
+    scale = hdf5.read(file["scale"], (*at, rows))[:, None]
+    center = hdf5.read(file["center"], at)
+    return np.where(scale > 0, center + scale * values.astype(np.float32), np.float32(0))
+
+
+def _readings(file: h5py.File) -> tuple[Reading, ...]:
+    labels = (file[name].asstr()[:] for name in Reading._fields)
+    return tuple(Reading(*row) for row in zip(*labels, strict=True))
+
+
+def _stored(file: h5py.File) -> list[tuple[int, int]]:
+    """Which readings' layers are stored, by their places."""
+    n_layers = file["layer"].shape[0]
+    firsts = first_stored(_readings(file), n_layers)
+    return [(k, layer) for k, first in enumerate(firsts) for layer in range(first, n_layers)]

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +28,7 @@ from layerwise.files import replacing
 from layerwise.paths import decode, encode
 from layerwise.workflow import stamps, targets
 from layerwise.workflow.fingerprint import versions
+from layerwise.workflow.sizes import Sizes
 from layerwise.workflow.stages import STAGES, Stage
 from layerwise.workflow.stamps import Stamp
 from layerwise.workflow.targets import Job
@@ -57,10 +59,16 @@ class Plan:
     config : Config
     code : mapping from stage to mapping from module to version, optional
         Where that has been read already: reading the source takes a moment.
+    sizes : mapping, optional
+        As `layerwise.workflow.sizes.Sizes.plain` gave them when the run started: what a job does
+        must not change while texts are listed and models come.
     """
 
-    def __init__(self, config: Config, code: Code | None = None) -> None:
+    def __init__(
+        self, config: Config, code: Code | None = None, sizes: Mapping[str, Any] | None = None
+    ) -> None:
         self.config = config
+        self.sizes = Sizes(config, sizes)
         self._code = dict(code or {})
         self._inputs: dict[Job, dict[str, list[str]]] = {}
         self._keys: dict[Job, str] = {}
@@ -68,6 +76,8 @@ class Plan:
         self._due: dict[Job, str | None] = {}
         self._is_needed: dict[Job, bool] = {}
         self._outside: dict[tuple[Any, ...], Any] = {}
+        self._grouped: dict[str, dict[str, int]] = {}
+        self._lotted: dict[str, dict[str, int]] = {}
 
     @cached_property
     def _targets(self) -> frozenset[Job]:
@@ -194,10 +204,117 @@ class Plan:
         if not rule:
             return None
         model, revision, item = job.names
-        revisions, size = self.config.models[model].revisions, self.config.jobs
-        first = revisions[revisions.index(revision) // size.checkpoints * size.checkpoints]
-        part = self._items[item] // size.items if size.items else 0
-        return Bundle(rule, model, first, str(part))
+        place = self._places[model][revision]
+        first = place // self.config.jobs.checkpoints * self.config.jobs.checkpoints
+        parts = self._lots(model) if rule == "score_tasks" else self._groups(model)
+        return Bundle(rule, model, self.config.models[model].revisions[first], str(parts[item]))
+
+    @cached_property
+    def _places(self) -> dict[str, dict[str, int]]:
+        """The places of a model's checkpoints in the order of training."""
+        models = self.config.models.items()
+        return {m: {r: k for k, r in enumerate(entry.revisions)} for m, entry in models}
+
+    def _groups(self, model: str) -> dict[str, int]:
+        """Which of a checkpoint's jobs takes each corpus and task: the first, in the config's
+        order, that has room for it by the limits of `jobs`."""
+        if model not in self._grouped:
+            jobs = self.config.jobs
+            limit = jobs.gigabytes * 1e9 if jobs.gigabytes else math.inf
+            most = jobs.items or math.inf
+            groups: list[tuple[int, int]] = []
+            found = {}
+            for item in self._items:
+                size = self._written(model, item) if jobs.gigabytes else 0
+                fits = (k for k, (count, filled) in enumerate(groups)
+                        if count < most and filled + size <= limit)  # fmt: skip
+                part = next(fits, len(groups))
+                count, filled = groups[part] if part < len(groups) else (0, 0)
+                groups[part : part + 1] = [(count + 1, filled + size)]
+                found[item] = part
+            self._grouped[model] = found
+        return self._grouped[model]
+
+    def _lots(self, model: str) -> dict[str, int]:
+        """Which of a checkpoint's scoring jobs takes each task, of those that one job embeds: the
+        longest apart, the others where there is time left."""
+        if model not in self._lotted:
+            groups, limit = self._groups(model), self.config.jobs.minutes
+            self._lotted[model] = groups
+            if limit is not None:
+                threads, checkpoints = self.config.scoring.threads, self.config.jobs.checkpoints
+                known = {item: self.sizes.score_seconds(model, item) or 0.0 for item in groups}
+                lots: list[tuple[int, float]] = []
+                found = {}
+                for item in sorted(groups, key=lambda i: (groups[i], -known[i])):
+                    minutes = known[item] / 60 / threads * checkpoints
+                    fits = (k for k, (group, taken) in enumerate(lots)
+                            if group == groups[item] and taken + minutes <= limit)  # fmt: skip
+                    lot = next(fits, len(lots))
+                    if lot == len(lots):
+                        lots.append((groups[item], 0.0))
+                    lots[lot] = (groups[item], lots[lot][1] + minutes)
+                    found[item] = lot
+                self._lotted[model] = found
+        return self._lotted[model]
+
+    def _written(self, model: str, item: str) -> int:
+        """Bytes that the activations of a corpus, or the embeddings of a task, of a checkpoint
+        take until they are read; 0 if the studies want none, or if nobody knows."""
+        return self._sizes_of_items.get((model, item), 0)
+
+    @cached_property
+    def _sizes_of_items(self) -> dict[tuple[str, str], int]:
+        found: dict[tuple[str, str], int] = {}
+        for job in self.wanted:
+            if self._stage(job).rule == "run_model":
+                about = (job.names[0], job.names[2])
+                if about not in found:
+                    found[about] = self.sizes.bytes_of(job) or 0
+        return found
+
+    def scoring_megabytes(self, bundle: Bundle) -> int:
+        """Megabytes of memory that a job of ``score_tasks`` takes, as far as that is known: the
+        largest of its tasks, in all processes."""
+        tasks = dict.fromkeys(job.names[2] for job in self.members(bundle))
+        known = [self.sizes.score_memory(bundle.model, task) or 0.0 for task in tasks]
+        threads = self.config.scoring.threads
+        return round(threads * max(known, default=0.0) / 1e6)
+
+    def passing(self, job: Job) -> int:
+        """Bytes of a job's files that go when they have been read; 0 if they stay."""
+        keep = self.config.jobs
+        stays = keep.keep_embeddings if job.stage == "embed_task" else keep.keep_activations
+        return 0 if stays else self._written(job.names[0], job.names[2])
+
+    @cached_property
+    def turns(self) -> dict[Bundle, list[str]]:
+        """The markers that each job of ``run_model`` has to wait for, so that what waits to be
+        read never takes more than ``jobs.disk``."""
+        limit = self.config.jobs.disk
+        return {} if limit is None else in_turn(self.queue(), limit * 1e9)
+
+    def queue(self) -> Iterator[tuple[Bundle, int, list[str]]]:
+        """Jobs of ``run_model`` whose files pass, with their bytes and the markers of the jobs
+        that read them, in the order in which they are to take turns: first those whose files lie
+        there already."""
+        order = {model: place for place, model in enumerate(self.config.models)}
+
+        def turn(bundle: Bundle) -> tuple[bool, int, int, int]:
+            place = self._places[bundle.model][bundle.revision]
+            waits = any(map(self.needed, self.members(bundle)))
+            return waits, order[bundle.model], int(bundle.part), place
+
+        for bundle in sorted((b for b in self._bundles if b.rule == "run_model"), key=turn):
+            size, readers = 0, dict[str, None]()
+            for job in self.members(bundle):
+                after = [b for reader in self.wanted[job] if self.needed(reader)
+                         if (b := self.bundle(reader)) is not None]  # fmt: skip
+                if self.passing(job) and after:
+                    size += self.passing(job)
+                    readers.update((self.marker(b), None) for b in after)
+            if size:
+                yield bundle, size, list(readers)
 
     @cached_property
     def _bundles(self) -> dict[Bundle, list[Job]]:
@@ -205,9 +322,8 @@ class Plan:
         order = self._items
         for job in sorted(
             (j for j in self.wanted if self._stage(j).rule),
-            key=lambda j: (self.config.models[j.names[0]].revisions.index(j.names[1]),
-                           order[j.names[2]]),
-        ):  # fmt: skip
+            key=lambda j: (self._places[j.names[0]][j.names[1]], order[j.names[2]]),
+        ):
             bundle = self.bundle(job)
             if bundle is not None:
                 found[bundle].append(job)
@@ -350,7 +466,10 @@ class Plan:
             The file that the config came from.
         """
         code = {stage: dict(self.code(stage)) for stage in STAGES}
-        document = {"source": source, "code": code, "config": self.config.plain()}
+        document = {
+            "source": source, "code": code, "sizes": self.sizes.plain(),
+            "config": self.config.plain(),
+        }  # fmt: skip
         with replacing(path) as partial:
             partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
@@ -366,7 +485,8 @@ class Plan:
         if path.suffix == ".json" and path.is_file():
             document = json.loads(path.read_text(encoding="utf-8"))
             if "code" in document:
-                return cls(Config.of(document["config"], checked=True), document["code"])
+                config = Config.of(document["config"], checked=True)
+                return cls(config, document["code"], document.get("sizes"))
         return cls(read_config([path]))
 
     def _stage(self, job: Job) -> Stage:
@@ -409,6 +529,44 @@ class Plan:
             if any(self.due(earlier) not in (None, MISSING) for earlier in self.before(job)):
                 return "made from files that are made again"
         return None
+
+
+def in_turn(
+    queue: Iterable[tuple[Bundle, int, list[str]]], limit: float
+) -> dict[Bundle, list[str]]:
+    """Share a disk among jobs whose files pass.
+
+    Bytes are handed on in the order of the queue: a job takes those that were free longest, and
+    waits for whoever had them. So at no time do all that have started and are not yet read take
+    more than there is. A job that needs more than all of it has it alone.
+
+    Parameters
+    ----------
+    queue : iterable
+        Of each job its bytes, and what has to be done until they are free again.
+    limit : float
+        Bytes of the disk.
+
+    Returns
+    -------
+    dict
+        What each job has to wait for.
+    """
+    found: dict[Bundle, list[str]] = {}
+    free: deque[tuple[float, list[str]]] = deque([(limit, [])])
+    for bundle, size, until in queue:
+        taken, waits = 0.0, dict[str, None]()
+        last: list[str] = []
+        while free and taken < size:
+            part, last = free.popleft()
+            taken += part
+            waits.update(dict.fromkeys(last))
+        own = min(size, taken)
+        if taken > own:
+            free.appendleft((taken - own, last))
+        free.append((own, until))
+        found[bundle] = list(waits)
+    return found
 
 
 def explain(due: Mapping[Job, str]) -> Iterator[str]:

@@ -64,9 +64,11 @@ class Start:
         self.source = " ".join(map(os.path.relpath, paths))
         # Snakemake takes the last of two equal keys; we don't.
         read_yaml(paths)
-        self.plan = Plan(Config.of(config, checked=checked))
-        self.results = Path(self.plan.config.results)
+        read = Config.of(config, checked=checked)
+        self.results = Path(read.results)
         self.snapshot = self.results / SNAPSHOT
+        # A job of a run groups the work as the run does.
+        self.plan = Plan(read, sizes=self._snapshot().get("sizes") if checked else None)
         if not checked:
             check_sources(self.plan.config)
         self._lock = FileLock(self.results / LOCK)
@@ -117,8 +119,11 @@ class Start:
             os.utime(partial, (max(times), max(times)))
 
     def reasons(self, due: Due) -> Iterator[str]:
-        """Why jobs run, a line a stage; nothing about what was never made."""
-        return explain({job: reason for job, reason in due.items() if reason != MISSING})
+        """Why jobs run, a line a stage; nothing about what was never made. And what of the limits
+        in `jobs` cannot be kept."""
+        yield from explain({job: reason for job, reason in due.items() if reason != MISSING})
+        if due:
+            yield from self.plan.sizes.unknown()
 
     def take_hold(self) -> None:
         """Make the results folder this run's own, until the process ends.
@@ -151,7 +156,13 @@ class Start:
             )
 
     def _owner(self) -> str | None:
+        source = self._snapshot().get("source")
+        return None if source is None else str(source)
+
+    def _snapshot(self) -> dict[str, Any]:
+        """What the last run wrote for its jobs; empty if there is none, or none that is whole."""
         try:
-            return str(json.loads(self.snapshot.read_text(encoding="utf-8"))["source"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+            found = json.loads(self.snapshot.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return found if isinstance(found, dict) else {}

@@ -1,0 +1,309 @@
+"""How much a job will write, and how long it will score, before anything has run.
+
+Bytes come from shapes: layers x width x texts x readings. A model's shape is read off its
+configuration, without loading it; the texts of a task that are not listed yet come from mteb's own
+statistics. What cannot be known is None, never taken from another model.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from layerwise.config import Config
+from layerwise.errors import LayerwiseError
+from layerwise.models.source import locate
+from layerwise.paths import encode
+from layerwise.tasks.names import TYPES
+from layerwise.workflow.targets import Job
+
+# As transformers' configurations name them.
+DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
+WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
+
+# A layer's score takes so many seconds, and so many for each thousand rows of a width of 1,000, by
+# type of task, on one core. Rough: set by hand, to tell large tasks from small ones.
+SECONDS = {
+    "Classification": (0.2, 0.2),
+    "Clustering": (0.1, 0.3),
+    "PairClassification": (0.02, 0.01),
+    "Reranking": (0.05, 0.03),
+    "STS": (0.01, 0.005),
+}
+# A row of a table of single prompts' values, and a layer's result in mteb's JSON with its
+# metadata, on a file system with blocks of 4 KiB.
+ROW_BYTES, RESULT_BYTES = 10, 8192
+# A process with mteb, torch and scikit-learn in it.
+PROCESS_BYTES = 10**9
+# Texts of mteb's statistics are in characters; English has about so many in a token.
+CHARACTERS_PER_TOKEN = 4.0
+
+
+# What mteb's statistics call the columns of texts, with or without documents_ or queries_.
+COLUMNS = ("text_statistics", "text1_statistics", "text2_statistics")
+
+
+class Shape(NamedTuple):
+    """Layers, the embedding output included, and width."""
+
+    n_layers: int
+    hidden: int
+
+
+class Texts(NamedTuple):
+    """The texts of a task.
+
+    Attributes
+    ----------
+    distinct : int
+        Each of which is embedded once.
+    rows : int
+        That the evaluator goes through at each layer, with repetitions.
+    characters : int
+        Of the distinct texts.
+    kind : str
+        mteb's type of the task; empty if it is not known.
+    """
+
+    distinct: int
+    rows: int
+    characters: int
+    kind: str
+
+
+class Sizes:
+    """Sizes of what a config asks for.
+
+    Parameters
+    ----------
+    config : Config
+    known : mapping, optional
+        As `plain` gave it for the same config.
+    """
+
+    def __init__(self, config: Config, known: Mapping[str, Any] | None = None) -> None:
+        self.config = config
+        known = known or {}
+        self._shapes = {m: Shape(*s) if s else None for m, s in known.get("shapes", {}).items()}
+        self._texts = {t: Texts(*n) if n else None for t, n in known.get("texts", {}).items()}
+
+    def plain(self) -> dict[str, Any]:
+        """All sizes that a plan of jobs depends on, for the jobs of a run to know the same."""
+        if self.config.jobs.unlimited():
+            return {}
+        return {
+            "shapes": {model: self.shape(model) for model in self.config.models},
+            "texts": {task: self.texts(task) for task in self.config.tasks},
+        }
+
+    def shape(self, model: str) -> Shape | None:
+        """A model's shape; None if its configuration is not on this machine, or says nothing."""
+        if model not in self._shapes:
+            self._shapes[model] = self._shape(model)
+        return self._shapes[model]
+
+    def _shape(self, model: str) -> Shape | None:
+        if model in self.config.nano:
+            nano = self.config.nano[model]
+            return Shape(nano.layers + 1, nano.hidden)
+        entry = self.config.models[model]
+        folders = [Path(f"{self.config.results}/converted/{encode(model)}/{entry.revisions[-1]}")]
+        if hasattr(entry.source, "hub"):
+            folders += _cached(entry.source.hub)
+        elif not entry.source.gguf_file:
+            try:
+                folders = [Path(locate(entry.source, entry.revisions[-1]).name)]
+            except LayerwiseError:
+                return None
+        return next(filter(None, map(_shape_in, folders)), None)
+
+    def texts(self, task: str) -> Texts | None:
+        """A task's texts, by their list or by mteb's statistics; None if there is neither."""
+        if task not in self._texts:
+            self._texts[task] = self._listed(task, statistics(task))
+        return self._texts[task]
+
+    def _listed(self, task: str, told: Texts | None) -> Texts | None:
+        path = Path(self.config.results) / "tasks" / f"{encode(task)}.texts.parquet"
+        if not path.is_file():
+            return told
+        import pyarrow.parquet as pq
+
+        try:
+            column = pq.read_table(path, columns=["text"])["text"]
+        except Exception:  # of a damaged file; the job that reads it says so
+            return told
+        characters = sum(len(text) for text in column.to_pylist())
+        rows = max(told.rows if told else 0, len(column))
+        return Texts(len(column), rows, characters, told.kind if told else "")
+
+    def readings(self, model: str) -> list[Any]:
+        """The ways in which tasks' texts are read from a model's layers."""
+        from layerwise.tasks.layout import readings
+
+        scoring = self.config.scoring_of(model)
+        tokens = self.config.extraction(model).tokens
+        return readings(tokens, scoring.poolings, scoring.readouts)
+
+    def bytes_of(self, job: Job) -> int | None:
+        """What a job of ``extract_activations`` or ``embed_task`` writes; None if not known."""
+        model, _revision, item = job.names
+        shape = self.shape(model)
+        if shape is None:
+            return None
+        if job.stage == "embed_task":
+            from layerwise.tasks.layout import bytes_per_text
+
+            texts = self.texts(item)
+            if texts is None:
+                return None
+            half = self.config.jobs.halves(texts.distinct)
+            return texts.distinct * bytes_per_text(self.readings(model), *shape, half=half)
+        return self._activations(model, item, shape)
+
+    def _activations(self, model: str, corpus: str, shape: Shape) -> int | None:
+        """Pooled states of all views and, at most, spectra of the longest prompts."""
+        extract, entry = self.config.extraction(model), self.config.corpora[corpus]
+        if entry.sample.n is None:
+            return None
+        choices = len(extract.protocols) * len(extract.tokens) * shape.n_layers * entry.sample.n
+        pooled = choices * (1 + entry.views.n) * shape.hidden * 4
+        longest = entry.filters.max_tokens or self.config.models[model].max_length or 0
+        spectra = choices * longest * 8 if extract.spectra else 0
+        return (pooled + spectra) * (1 + len(extract.sublayers))
+
+    def stays(self, job: Job) -> int:
+        """What a job of ``compute_metrics`` or ``score_task`` leaves for good, about."""
+        model, _revision, item = job.names
+        shape = self.shape(model)
+        if shape is None:
+            return 0
+        if job.stage == "score_task":
+            from layerwise.tasks.layout import first_stored
+
+            firsts = first_stored(self.readings(model), shape.n_layers)
+            return sum(shape.n_layers - first for first in firsts) * RESULT_BYTES
+        extract, entry = self.config.extraction(model), self.config.corpora[item]
+        choices = len(extract.protocols) * len(extract.tokens) * shape.n_layers
+        # About six values a prompt: entropies, norms and curvature.
+        return choices * (entry.sample.n or 0) * 6 * ROW_BYTES
+
+    def score_seconds(self, model: str, task: str) -> float | None:
+        """Expected seconds of all layers of a model on a task, on one core."""
+        shape, texts = self.shape(model), self.texts(task)
+        if shape is None or texts is None or texts.kind not in SECONDS:
+            return None
+        from layerwise.tasks.layout import first_stored
+
+        fixed, each = SECONDS[texts.kind]
+        firsts = first_stored(self.readings(model), shape.n_layers)
+        layers = sum(shape.n_layers - first for first in firsts)
+        return layers * (fixed + each * texts.rows / 1000 * shape.hidden / 1000)
+
+    def score_memory(self, model: str, task: str) -> float | None:
+        """Bytes of a process that scores a task: a layer's embeddings as they are and normalised,
+        and those that an evaluator asks for at one time, at most all rows."""
+        shape, texts = self.shape(model), self.texts(task)
+        if shape is None or texts is None:
+            return None
+        # A clustering asks set by set, each of distinct texts.
+        asked = texts.distinct if texts.kind == "Clustering" else texts.rows
+        return PROCESS_BYTES + (2 * texts.distinct + asked) * shape.hidden * 4
+
+    def tokens(self, job: Job) -> int | None:
+        """Tokens that a job of ``extract_activations`` or ``embed_task`` runs a model on, about.
+
+        Of a corpus that is not made yet, at most: as if each prompt were as long as may be.
+        """
+        item = job.names[2]
+        if job.stage == "embed_task":
+            texts = self.texts(item)
+            return None if texts is None else round(texts.characters / CHARACTERS_PER_TOKEN)
+        entry = self.config.corpora[item]
+        if entry.sample.n is None or entry.filters.max_tokens is None:
+            return None
+        return entry.sample.n * (1 + entry.views.n) * entry.filters.max_tokens
+
+    def unknown(self) -> list[str]:
+        """What the limits of a job cannot take into account, a sentence each."""
+        if self.config.jobs.unlimited():
+            return []
+        models = [m for m in self.config.models if self.shape(m) is None]
+        tasks = [t for t in self.config.tasks if self.texts(t) is None]
+        told = []
+        if models:
+            told.append(
+                f"jobs: the shape of {', '.join(models)} is not known before its configuration "
+                "is here (`snakemake fetch` brings it); gigabytes, disk and minutes do not count "
+                "it."
+            )
+        if tasks:
+            told.append(
+                f"jobs: the number of texts of {', '.join(tasks)} is not known before they are "
+                "listed; gigabytes, disk and minutes do not count them."
+            )
+        return told
+
+
+def _shape_in(folder: Path) -> Shape | None:
+    """The shape that the configuration in a model's folder tells."""
+    try:
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        found = {**found, **(found.get("text_config") or {})}
+        depth = next(int(found[name]) for name in DEPTHS if name in found)
+        return Shape(depth + 1, next(int(found[name]) for name in WIDTHS if name in found))
+    except (OSError, ValueError, TypeError, AttributeError, StopIteration):
+        return None
+
+
+def _cached(name: str) -> Iterator[Path]:
+    """The folders of a model in the hub's cache, one a checkpoint."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    folder = Path(HF_HUB_CACHE, f"models--{name.replace('/', '--')}", "snapshots")
+    return folder.iterdir() if folder.is_dir() else iter(())
+
+
+@cache
+def _statistics() -> dict[str, Path]:
+    """mteb's own statistics of tasks, a file each; mteb is not imported for them."""
+    spec = importlib.util.find_spec("mteb")
+    roots = (spec.submodule_search_locations if spec else None) or ()
+    folders = [Path(root) / "descriptive_stats" for root in roots]
+    return {file.stem: file for folder in folders for kind in TYPES
+            for file in (folder / kind).glob("*.json")}  # fmt: skip
+
+
+def statistics(task: str) -> Texts | None:
+    """A task's texts as mteb's statistics have them: the test split, subsets in English.
+
+    Distinct texts of several columns or subsets are added up: those that are in two count twice.
+    The training sentences of a classification are not among them.
+    """
+    path = _statistics().get(task)
+    if path is None:
+        return None
+    splits = json.loads(path.read_text(encoding="utf-8"))
+    found = [splits["test"]] if "test" in splits else list(splits.values())
+    parts = []
+    for split in found:
+        subsets = split.get("hf_subset_descriptive_stats") or {}
+        english = [s for name, s in subsets.items() if _english(name)]
+        parts += english or [split]
+    distinct = rows = characters = 0
+    for one in parts:
+        columns = [s for name, s in one.items() if name.endswith(COLUMNS) and s]
+        distinct += sum(s["unique_texts"] for s in columns)
+        characters += sum(int(s["unique_texts"] * s["average_text_length"]) for s in columns)
+        rows += one["num_samples"] * (2 if "text2_statistics" in one else 1)
+    return Texts(distinct, rows, characters, path.parent.name)
+
+
+def _english(subset: str) -> bool:
+    """Whether a subset's name stands for English alone: en, eng, en-ext, en-en, eng_Latn."""
+    parts = subset.lower().replace("_", "-").split("-")
+    return all(part in ("en", "eng", "latn", "ext") for part in parts)
