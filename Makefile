@@ -17,8 +17,7 @@ export HF_HUB_DISABLE_TELEMETRY = 1
 	test-slurm test-faults lint bench clean
 
 demo: $(READY)
-	snakemake --cores $(CORES)
-	$(MAKE) report
+	python scripts/run_quickstart.py --cores $(CORES)
 
 # One page of all figures and tables; `make report ARGS="--configfile mine.yaml"` for another config.
 report: $(READY)

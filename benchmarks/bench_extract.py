@@ -33,7 +33,9 @@ import torch
 
 from layerwise.activations import batches
 from layerwise.activations.extract import extract
+from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.models import Model
 from layerwise.models.load import LoadedModel, load
 
 PLANS = {
@@ -154,7 +156,7 @@ def main() -> None:
         clock = time.process_time
     corpus = pd.read_parquet(arguments.corpus)["text"].tolist()
     for name, place in arguments.model:
-        spec = {"source": {"folder": place}}
+        spec = parse(Model, {"source": {"folder": place}})
         loaded = load(name, spec, "main", device=arguments.device, dtype=arguments.dtype)
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)
