@@ -34,17 +34,29 @@ def main(runs: list[cli.Run]) -> None:
     for (model, revision), group in itertools.groupby(runs, checkpoint):
         several = list(group)
         settings = several[0].config.extraction(model)
+        in_shards = [run for run in several if "shards" in run.inputs]
+        cli.each(in_shards, join)
+        others = [run for run in several if run not in in_shards]
+        if not others:
+            continue
         loaded = load(
             model, several[0].loadable(model), revision,
             device=settings.device, dtype=settings.dtype,
         )  # fmt: skip
         seen = {}
         cli.each(
-            several,
+            others,
             lambda run, loaded=loaded, seen=seen: (
                 extract(run, loaded) if "corpus" in run.names else embed(run, loaded, seen)
             ),
         )
+
+
+def join(run: cli.Run) -> None:
+    """Show the shards of a corpus as one file."""
+    from layerwise.activations import shards
+
+    shards.join(run.inputs["shards"], run.files["activations"], run.stamp.facts())
 
 
 def extract(run: cli.Run, loaded: LoadedModel) -> None:

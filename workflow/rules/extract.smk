@@ -28,6 +28,32 @@ rule run_model:
         RUN
 
 
+# Of a corpus in shards: each alone, on whichever device is free.
+rule extract_shard:
+    input:
+        inputs("extract_shard"),
+    output:
+        **outputs("extract_shard"),
+    log:
+        record("logs", "extract_shard"),
+    benchmark:
+        record("benchmarks", "extract_shard")
+    priority: 5
+    conda:
+        ENVIRONMENT
+    threads: CONFIG.extract.threads
+    resources:
+        mem_mb=grows(8000),
+        runtime=grows(240),
+        gpu=int(ON_GPU),
+    params:
+        command=command("extract_shard"),
+    message:
+        "Extracting shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model} at {wildcards.revision}"
+    shell:
+        RUN
+
+
 rule compare_weights:
     input:
         inputs("compare_weights"),
