@@ -41,31 +41,30 @@ def split(n: int, shards: int) -> list[range]:
 def extract_shard(
     loaded: LoadedModel,
     *,
-    corpus: str,
     prompts: Sequence[str],
     views: Sequence[Sequence[str]],
     settings: ExtractSettings,
     shard: int,
-    target: Path,
-    attributes: Mapping[str, Any],
+    **given: Any,
 ) -> None:
     """Extract one of the shards that `settings` asks for.
 
     Parameters
     ----------
     prompts, views
-        Of the whole corpus, as `layerwise.activations.extract.extract` takes them.
+        Of the whole corpus.
     shard : int
         Which, from 0.
+    given : Any
+        What else `layerwise.activations.extract.extract` takes.
     """
     part = split(len(prompts), settings.shards)[shard]
     # The states that are kept are those of the corpus' first prompts.
     kept = min(max(settings.keep_states - part.start, 0), len(part))
     where = slice(part.start, part.stop)
     extract(
-        loaded, corpus=corpus, prompts=prompts[where], views=[view[where] for view in views],
-        settings=settings.model_copy(update={"keep_states": kept}), target=target,
-        attributes=attributes,
+        loaded, prompts=prompts[where], views=[view[where] for view in views],
+        settings=settings.model_copy(update={"keep_states": kept}), **given,
     )  # fmt: skip
 
 
