@@ -597,3 +597,15 @@ def test_a_failure_behind_the_pass_is_no_result(
     with pytest.raises(ZeroDivisionError):
         extracted(loaded, tmp_path / "a.h5", 64)
     assert not (tmp_path / "a.h5").exists()
+
+
+def test_no_memory_behind_the_pass_does_not_cut_the_next_batch(
+    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_many: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(slabs, "AT_ONCE", set())
+    monkeypatch.setattr(slabs, "decompose", no_room)
+    with pytest.raises(LayerwiseError, match=r"lower extract\.batch_tokens"):
+        extracted(loaded, tmp_path / "a.h5", 64)

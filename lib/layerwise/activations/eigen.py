@@ -85,24 +85,26 @@ def eigenvalues(stacks: Sequence[Tensor]) -> list[Tensor]:
     results: dict[int, Tensor] = {}
     for (_, device), places in alike.items():
         together = torch.cat([stacks[k] for k in places])
-        values = (
-            _spread(np.linalg.eigvalsh, together)
-            if device.type == "cpu"
-            else _beside_a_card(together)
+        on_card = device.type != "cpu" and ON_CARD
+        values = _on_card(together) if on_card else _on_cores(together)
+        parts: Sequence[Tensor] = torch.split(  # type: ignore[no-untyped-call]
+            values, [len(stacks[k]) for k in places]
         )
-        parts = values.split([len(stacks[k]) for k in places])
         results.update(zip(places, parts, strict=True))
     return [results[k] for k in range(len(stacks))]
 
 
-def _beside_a_card(stack: Tensor) -> Tensor:
-    """Eigenvalues of matrices that lie on a GPU: there, or on the cores where it has no room."""
-    if ON_CARD:
-        try:
-            return torch.linalg.eigvalsh(stack)
-        except torch.OutOfMemoryError:
-            log.warning("no room on %s for %d spectra: the cores compute them", stack.device,
-                        len(stack))  # fmt: skip
+def _on_card(stack: Tensor) -> Tensor:
+    try:
+        values: Tensor = torch.linalg.eigvalsh(stack)
+    except torch.OutOfMemoryError:
+        where, count = stack.device, len(stack)
+        log.warning("no room on %s for %d spectra: the cores compute them", where, count)
+        return _on_cores(stack)
+    return values
+
+
+def _on_cores(stack: Tensor) -> Tensor:
     return _spread(np.linalg.eigvalsh, stack.cpu()).to(stack.device)
 
 
@@ -121,7 +123,7 @@ def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
     """
     if device.type != "cuda":
         return _one_by_one().submit(torch.inference_mode()(work))
-    given = torch.cuda.Event()
+    given = torch.cuda.Event()  # type: ignore[no-untyped-call]
     given.record(torch.cuda.current_stream(device))
 
     # A thread has an inference mode, a device and a stream of its own.

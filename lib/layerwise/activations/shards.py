@@ -135,11 +135,13 @@ def _join_scale(whole: h5py.File, at: str, scales: Sequence[h5py.Dataset]) -> No
         whole[at] = whole[f"/{name}"]
         return
     values = [scale.asstr()[()] if scale.dtype.kind == "O" else scale[()] for scale in scales]
-    labels = {
-        "prompt": lambda: np.concatenate(values),
-        "state": lambda: np.arange(sum(map(len, values))),
-        "rank": lambda: max(values, key=len),
-    }.get(name, lambda: values[0])()
+    labels = values[0]
+    if name == "prompt":
+        labels = np.concatenate(values)
+    elif name == "state":
+        labels = np.arange(sum(map(len, values)))
+    elif name == "rank":
+        labels = max(values, key=len)
     hdf5.add_scale(whole, name, list(labels) if labels.dtype == object else labels)
 
 

@@ -205,8 +205,18 @@ class Batch:
         self.at_work = eigen.behind(partial(decompose, waiting), device)
 
     def _wait(self) -> None:
-        if self.at_work is not None:
+        if self.at_work is None:
+            return
+        try:
             self.at_work.result()
+        except (MemoryError, RuntimeError) as error:
+            if not forward.out_of_memory(error):
+                raise
+            # Not as it came: it would be taken for the next batch's, and that one cut in two.
+            raise LayerwiseError(
+                f"{self.slab.loaded.device} has no room for the spectra beside the pass; lower "
+                "extract.batch_tokens."
+            ) from error
 
     def _check(self, layer: int, sublayer: str, packed: Packed) -> None:
         finite = torch.isfinite(packed.states.sum(dim=(1, 2)))
