@@ -20,6 +20,7 @@ from layerwise.metrics.formulas.arrays import sample
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.registry import get
+from layerwise.metrics.sample_size import against_n
 from layerwise.metrics.table import compute_layer
 
 
@@ -101,3 +102,13 @@ def test_distances_in_place_are_distances() -> None:
     expected = cdist(X, X)
     np.fill_diagonal(expected, np.inf)
     assert np.allclose(distances(X), expected, rtol=1e-9)
+
+
+def test_against_n_a_metric_ends_where_its_sample_does() -> None:
+    settings = MetricsSettings(
+        alphas=(1.0,), dime=DimeSettings(sample=40), metrics=("dime", "rankme")
+    )
+    frame = against_n(Arrays(arrays(120, 200)), settings, repeats=2)
+    sizes = frame.groupby("metric")["n"].unique().map(sorted)
+    assert sizes["rankme"] == [30, 60, 120]
+    assert sizes["dime"] == [30]
