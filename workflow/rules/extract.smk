@@ -12,7 +12,7 @@ rule run_model:
     benchmark:
         record("benchmarks", "run_model")
     # Long jobs first, so that the short ones fill the gaps.
-    priority: 5
+    priority: 15
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads
@@ -38,7 +38,7 @@ rule extract_shard:
         record("logs", "extract_shard"),
     benchmark:
         record("benchmarks", "extract_shard")
-    priority: 5
+    priority: 15
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads
