@@ -158,7 +158,9 @@ def _spread(work: Callable[[Array], Array], stack: Tensor) -> Tensor:
     parts = np.array_split(stack.numpy(), max(1, min(torch.get_num_threads(), len(stack))))
     with _blas().limit(limits=1):
         others = [_pool(len(parts) - 1).submit(work, part) for part in parts[1:]]
-        return torch.from_numpy(np.concatenate([work(parts[0]), *(o.result() for o in others)]))
+        first = work(parts[0])
+        done = np.concatenate([first, *(o.result() for o in others)]) if others else first
+        return torch.from_numpy(done)
 
 
 @cache
