@@ -97,6 +97,9 @@ def follow(command: Sequence[str], out: IO[str] = sys.stdout) -> int:
             line = lines.get(timeout=QUIET_S)
         except queue.Empty:
             shown = follower.still()
+        except KeyboardInterrupt:
+            # It was told as well, and stops its jobs.
+            return process.wait() or 130
         else:
             if line is None:
                 return process.wait()
