@@ -30,6 +30,7 @@ def main(run: cli.Run) -> None:
         views=[corpus.texts, *views],
         settings=settings,
         shard=shard,
+        is_chat=corpus.is_chat,
         target=run.files["activations"],
         attributes={"corpus_sha256": corpus.hash, "n_views": len(views), **run.stamp.facts()},
     )
