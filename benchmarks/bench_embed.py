@@ -25,6 +25,8 @@ import torch
 
 from layerwise.activations import batches
 from layerwise.activations.embed import embed
+from layerwise.config.base import parse
+from layerwise.config.models import Model
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks.layout import Reading
 
@@ -88,7 +90,7 @@ def main() -> None:
     torch.set_num_threads(arguments.threads)
     texts = pd.read_parquet(arguments.texts)["text"].tolist()[: arguments.count]
     for name, folder in arguments.model:
-        spec = {"source": {"folder": folder}}
+        spec = parse(Model, {"source": {"folder": folder}})
         loaded = load(name, spec, "main", device=arguments.device, dtype=arguments.dtype)
         last_layer(loaded, texts[:8])
         jobs: dict[str, Any] = {"last": lambda m=loaded: last_layer(m, texts)}

@@ -6,7 +6,8 @@ program's load touches both; with --cpu-clock and one thread it touches neither.
 lines:
 
 - ratios to the bare pass: pooled embeddings and curvature of all layers (both protocols, both
-  token choices), and what each further kind of token spectrum adds
+  token choices), what each further kind of token spectrum adds, and what the eigenvalues of one
+  kind take alone
 - seconds a token from few prompts to many, with the memory's high-water mark
 - pads as a share of what was computed; bytes of the file against the token dump it replaces
 - with --profile, where the time of one extraction goes
@@ -31,9 +32,11 @@ import layerwise.cli  # isort: skip  # noqa: F401
 import pandas as pd
 import torch
 
-from layerwise.activations import batches
+from layerwise.activations import batches, eigen
 from layerwise.activations.extract import extract
+from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.models import Model
 from layerwise.models.load import LoadedModel, load
 
 PLANS = {
@@ -71,6 +74,18 @@ def bare(loaded: LoadedModel, ids: list[list[int]], budget: int) -> float:
     return clock() - start
 
 
+def eigenvalues_alone(loaded: LoadedModel, ids: list[list[int]], budget: int) -> float:
+    """Seconds for the eigenvalues of one kind of spectrum and nothing else: its floor."""
+    seconds = 0.0
+    for batch in batches.cut([len(p) for p in ids], budget):
+        states = torch.randn(len(batch), len(ids[batch[0]]), 64, device=loaded.device)
+        grams = [eigen.token_gram(states)] * loaded.anatomy.n_layers
+        start = clock()
+        eigen.eigenvalues(grams)
+        seconds += clock() - start
+    return seconds
+
+
 def ours(loaded: LoadedModel, texts: list[str], plan: ExtractSettings, target: Path) -> float:
     """Seconds of an extraction: tokenising, the passes, the statistics, the file."""
     start = clock()
@@ -100,6 +115,7 @@ def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -
     budget = batches.BUDGET[loaded.device.type]
     ids, _ = loaded.tokenize(texts)
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, ids, budget)}
+    jobs["eigenvalues"] = lambda: eigenvalues_alone(loaded, ids, budget)
     for name, plan in PLANS.items():
         jobs[name] = lambda plan=plan, name=name: ours(loaded, texts, plan, folder / f"{name}.h5")
     bare(loaded, ids[:8], budget)
@@ -115,6 +131,7 @@ def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -
         tokens_per_second=tokens / best["bare"], padding=waste(ids, budget),
         pooled_and_curvature=ratio["pooled + curvature"],
         one_spectrum_adds=ratio["1 spectrum (paper, all)"] - ratio["0 spectra (paper, all)"],
+        eigenvalues_alone=ratio["eigenvalues"],
         each_of_four_adds=(ratio["4 spectra"] - ratio["pooled + curvature"]) / 4,
         file_bytes=(folder / "4 spectra.h5").stat().st_size, float16_dump_bytes=dump,
     )  # fmt: skip
@@ -154,7 +171,7 @@ def main() -> None:
         clock = time.process_time
     corpus = pd.read_parquet(arguments.corpus)["text"].tolist()
     for name, place in arguments.model:
-        spec = {"source": {"folder": place}}
+        spec = parse(Model, {"source": {"folder": place}})
         loaded = load(name, spec, "main", device=arguments.device, dtype=arguments.dtype)
         with tempfile.TemporaryDirectory() as temporary:
             folder = Path(temporary)

@@ -49,6 +49,11 @@ def main(runs: list[cli.Run]) -> None:
     for (model, revision), group in itertools.groupby(runs, checkpoint):
         several = list(group)
         settings = several[0].config.extraction(model)
+        in_shards = [run for run in several if "shards" in run.inputs]
+        cli.each(in_shards, join)
+        others = [run for run in several if run not in in_shards]
+        if not others:
+            continue
         loaded = load(
             model, several[0].loadable(model), revision,
             device=settings.device, dtype=settings.dtype,
@@ -56,7 +61,7 @@ def main(runs: list[cli.Run]) -> None:
         clock.note("start")
         texts = Texts(loaded, several[0])
         cli.each(
-            several,
+            others,
             lambda run, loaded=loaded, texts=texts: (
                 extract(run, loaded) if "corpus" in run.names else texts.embed(run)
             ),
@@ -96,6 +101,10 @@ def check_room(runs: list[cli.Run]) -> None:
         If it has not.
     """
     sizes = runs[0].plan.sizes
+    # What is in shards already is only joined.
+    runs = [run for run in runs if "shards" not in run.inputs]
+    if not runs:
+        return
     known = [size for run in runs if (size := sizes.bytes_of(run.job)) is not None]
     need = sum(known)
     folder = next(p for p in runs[0].files.values()).absolute()
@@ -112,6 +121,13 @@ def check_room(runs: list[cli.Run]) -> None:
             f"has {free / 1e9:.1f} GB free; free some space, or give jobs.gigabytes and jobs.disk "
             "in the config smaller values."
         )
+
+
+def join(run: cli.Run) -> None:
+    """Show the shards of a corpus as one file."""
+    from layerwise.activations import shards
+
+    shards.join(run.inputs["shards"], run.files["activations"], run.stamp.facts())
 
 
 def extract(run: cli.Run, loaded: LoadedModel) -> None:

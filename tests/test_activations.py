@@ -12,7 +12,7 @@ import pytest
 import tiny
 import torch
 
-from layerwise.activations import batches, readout
+from layerwise.activations import batches, readout, slabs
 from layerwise.activations.embed import embed, those_it_has
 from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
@@ -574,3 +574,38 @@ class TestRefusal:
         with Activations(bad) as file, pytest.raises(LayerwiseError, match="damaged in /pooled"):
             for layer in range(file.n_layers):
                 file.views("paper", "all", layer)
+
+
+def test_spectra_computed_behind_the_pass_are_the_same(
+    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where a batch's results are taken in beside the next one's pass."""
+    at_once = extracted(loaded, tmp_path / "at_once.h5", 64)
+    monkeypatch.setattr(slabs, "AT_ONCE", set())
+    monkeypatch.setattr(slabs, "WAITING_BYTES", {"cpu": 20_000})
+    behind = extracted(loaded, tmp_path / "behind.h5", 64)
+    with h5py.File(at_once) as a, h5py.File(behind) as b:
+        for name in ("pooled", "spectrum", "curvature", "n_tokens"):
+            assert np.array_equal(a[name][()], b[name][()], equal_nan=True), name
+
+
+def test_a_failure_behind_the_pass_is_no_result(
+    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slabs, "AT_ONCE", set())
+    monkeypatch.setattr(slabs, "decompose", lambda _many: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        extracted(loaded, tmp_path / "a.h5", 64)
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_no_memory_behind_the_pass_does_not_cut_the_next_batch(
+    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(_many: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(slabs, "AT_ONCE", set())
+    monkeypatch.setattr(slabs, "decompose", no_room)
+    with pytest.raises(LayerwiseError, match=r"lower extract\.batch_tokens"):
+        extracted(loaded, tmp_path / "a.h5", 64)

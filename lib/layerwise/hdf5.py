@@ -6,10 +6,11 @@ What is in them is defined in `layerwise.activations.layout` and `layerwise.task
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ STRING = h5py.string_dtype("utf-8")
 # strings and of the small arrays that are labels. The seal is a hash over those alone, so that
 # opening a file of gigabytes takes milliseconds.
 SEAL = "seal"
+# An attribute: the files whose arrays this one shows, by their path from here, with their seals.
+PARTS = "parts"
 REMEDY = "delete it and run snakemake again."
 # Whatever h5py may raise on a file that is not as it was written.
 DAMAGE = (OSError, KeyError, ValueError, RuntimeError, TypeError)
@@ -207,6 +210,13 @@ def _check(
     # Files that an earlier layerwise wrote have none.
     if SEAL in file.attrs and file.attrs[SEAL] != _seal(file):
         raise LayerwiseError(f"{path} is damaged (a label was altered); {REMEDY}")
+    for name, seal in json.loads(file.attrs.get(PARTS, "{}")).items():
+        # HDF5 itself would read zeros in place of a part that is not there.
+        part = path.parent / name
+        with h5py.File(part, "r") if part.is_file() else nullcontext() as found:
+            if found is None or found.attrs.get(SEAL) != seal:
+                wrong = "is another by now" if found else "is not there"
+                raise LayerwiseError(f"{path} shows the arrays of {part}, which {wrong}; {REMEDY}")
 
 
 def _seal(file: h5py.File) -> str:
@@ -217,7 +227,8 @@ def _seal(file: h5py.File) -> str:
             digest.update(f"{name}={value!r};".encode("utf-8", "surrogatepass"))
 
     def add(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if isinstance(item, h5py.Dataset) and not item.fletcher32:
+        # A virtual array's checksums are those of its parts.
+        if isinstance(item, h5py.Dataset) and not item.fletcher32 and not item.is_virtual:
             values = np.asarray(item[()])
             content = repr(values.tolist()) if values.dtype == object else values.tobytes().hex()
             digest.update(f"{name}={content};".encode("utf-8", "surrogatepass"))

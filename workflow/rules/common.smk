@@ -74,6 +74,7 @@ wildcard_constraints:
     revision=r"[^/]+",
     corpus=r"[^/]+?(?<!\.views)(?<!\.prompts)",
     task=r"[^/]+",
+    shard=r"[0-9]+",
     study=r"[^/]+",
     published=r"[^/]+",
     part=r"[0-9]+",

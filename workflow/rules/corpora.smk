@@ -8,6 +8,8 @@ rule unpack_wikipedia:
         record("logs", "unpack_wikipedia"),
     benchmark:
         record("benchmarks", "unpack_wikipedia")
+    # Short, and the longest jobs wait for it.
+    priority: 20
     conda:
         ENVIRONMENT
     threads: 1
@@ -31,6 +33,8 @@ rule make_corpus:
         record("logs", "make_corpus"),
     benchmark:
         record("benchmarks", "make_corpus")
+    # Short, and the longest jobs wait for it.
+    priority: 20
     conda:
         ENVIRONMENT
     threads: 1
@@ -54,6 +58,8 @@ rule make_views:
         record("logs", "make_views"),
     benchmark:
         record("benchmarks", "make_views")
+    # Short, and the longest jobs wait for it.
+    priority: 20
     conda:
         ENVIRONMENT
     threads: 2

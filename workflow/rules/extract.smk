@@ -12,7 +12,7 @@ rule run_model:
     benchmark:
         record("benchmarks", "run_model")
     # Long jobs first, so that the short ones fill the gaps.
-    priority: 5
+    priority: 15
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads
@@ -24,6 +24,32 @@ rule run_model:
         command=bundle_command("run_model"),
     message:
         "Running {wildcards.model} from {wildcards.revision} on"
+    shell:
+        RUN
+
+
+# Of a corpus in shards: each alone, on whichever device is free.
+rule extract_shard:
+    input:
+        inputs("extract_shard"),
+    output:
+        **outputs("extract_shard"),
+    log:
+        record("logs", "extract_shard"),
+    benchmark:
+        record("benchmarks", "extract_shard")
+    priority: 15
+    conda:
+        ENVIRONMENT
+    threads: CONFIG.extract.threads
+    resources:
+        mem_mb=grows(8000),
+        runtime=grows(240),
+        gpu=int(ON_GPU),
+    params:
+        command=command("extract_shard"),
+    message:
+        "Extracting shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model} at {wildcards.revision}"
     shell:
         RUN
 

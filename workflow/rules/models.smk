@@ -14,7 +14,7 @@ for NANO in CONFIG.nano:
             f"{RESULTS}/logs/train_nano/{encode(NANO)}.log",
         benchmark:
             f"{RESULTS}/benchmarks/train_nano/{encode(NANO)}.tsv"
-        # Started first, so that the long trainings run beside everything else.
+        # Beside the models that are there already, whose passes take longer.
         priority: 10
         conda:
             ENVIRONMENT
@@ -37,6 +37,8 @@ rule convert_gguf:
         record("logs", "convert_gguf"),
     benchmark:
         record("benchmarks", "convert_gguf")
+    # Short, and the longest jobs wait for it.
+    priority: 20
     conda:
         ENVIRONMENT
     threads: 1

@@ -11,6 +11,8 @@ rule make_tasks:
         record("logs", "make_tasks"),
     benchmark:
         record("benchmarks", "make_tasks")
+    # Short, and the longest jobs wait for it.
+    priority: 20
     conda:
         ENVIRONMENT
     threads: 1
@@ -34,6 +36,8 @@ rule list_task_texts:
         record("logs", "list_task_texts"),
     benchmark:
         record("benchmarks", "list_task_texts")
+    # Short, and the longest jobs wait for it.
+    priority: 20
     conda:
         ENVIRONMENT
     threads: 1

@@ -1,14 +1,16 @@
 """Gram matrices of a batch's token states, and their eigenvalues, all in float64.
 
-On a GPU a batch is one call. On a CPU torch takes the matrices one after another on one core;
-here they are spread over the cores, and a symmetric product costs half of a general one (numpy
-sees that its factors are one array).
+On a GPU a batch is one call, from a thread and in a stream of its own (`behind`), so that the
+next layers' and the next batch's pass go on beside it. On a CPU torch takes the matrices one after
+another on one core; here they are spread over the cores, and a symmetric product costs half of a
+general one (numpy sees that its factors are one array).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import Any
 
@@ -17,6 +19,11 @@ import numpy.typing as npt
 import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
+
+log = logging.getLogger(__name__)
+
+# Whether eigenvalues of what lies on a GPU are computed there; `make bench-gpu` times both.
+ON_CARD = True
 
 Array = npt.NDArray[Any]
 
@@ -78,14 +85,67 @@ def eigenvalues(stacks: Sequence[Tensor]) -> list[Tensor]:
     results: dict[int, Tensor] = {}
     for (_, device), places in alike.items():
         together = torch.cat([stacks[k] for k in places])
-        values = (
-            _spread(np.linalg.eigvalsh, together)
-            if device.type == "cpu"
-            else torch.linalg.eigvalsh(together)
+        on_card = device.type != "cpu" and ON_CARD
+        values = _on_card(together) if on_card else _on_cores(together)
+        parts: Sequence[Tensor] = torch.split(  # type: ignore[no-untyped-call]
+            values, [len(stacks[k]) for k in places]
         )
-        parts = values.split([len(stacks[k]) for k in places])
         results.update(zip(places, parts, strict=True))
     return [results[k] for k in range(len(stacks))]
+
+
+def _on_card(stack: Tensor) -> Tensor:
+    try:
+        values: Tensor = torch.linalg.eigvalsh(stack)
+    except torch.OutOfMemoryError:
+        where, count = stack.device, len(stack)
+        log.warning("no room on %s for %d spectra: the cores compute them", where, count)
+        return _on_cores(stack)
+    return values
+
+
+def _on_cores(stack: Tensor) -> Tensor:
+    return _spread(np.linalg.eigvalsh, stack.cpu()).to(stack.device)
+
+
+def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
+    """Do work on what a device was given so far, while the device is given more.
+
+    Parameters
+    ----------
+    work : callable
+        Must hold on to the tensors that it reads. Done in the order of the calls.
+
+    Returns
+    -------
+    Future
+        Done when the device is.
+    """
+    if device.type != "cuda":
+        return _one_by_one().submit(torch.inference_mode()(work))
+    given = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    given.record(torch.cuda.current_stream(device))
+
+    # A thread has an inference mode, a device and a stream of its own.
+    @torch.inference_mode()
+    def beside() -> None:
+        stream = _stream(device)
+        with torch.cuda.device(device), torch.cuda.stream(stream):
+            stream.wait_event(given)
+            work()
+            stream.synchronize()
+
+    return _one_by_one().submit(beside)
+
+
+@cache
+def _one_by_one() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="behind")
+
+
+@cache
+def _stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 def _spread(work: Callable[[Array], Array], stack: Tensor) -> Tensor:
@@ -98,7 +158,9 @@ def _spread(work: Callable[[Array], Array], stack: Tensor) -> Tensor:
     parts = np.array_split(stack.numpy(), max(1, min(torch.get_num_threads(), len(stack))))
     with _blas().limit(limits=1):
         others = [_pool(len(parts) - 1).submit(work, part) for part in parts[1:]]
-        return torch.from_numpy(np.concatenate([work(parts[0]), *(o.result() for o in others)]))
+        first = work(parts[0])
+        done = np.concatenate([first, *(o.result() for o in others)]) if others else first
+        return torch.from_numpy(done)
 
 
 @cache

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import h5py
@@ -12,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from layerwise.activations import forward, layout
+from layerwise.activations import eigen, forward, layout
 from layerwise.activations.readout import Packed
 from layerwise.activations.reduce import Needs, Reduced, decompose, reduce
 from layerwise.errors import LayerwiseError
@@ -24,6 +26,8 @@ Array = npt.NDArray[Any]
 
 # Matrices that wait for their eigenvalues: many at once keep all cores busy to the end.
 WAITING_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
+# Devices whose passes wait for the spectra; elsewhere the spectra are computed beside them.
+AT_ONCE = {"cpu"}
 
 
 class Slab:
@@ -75,6 +79,15 @@ class Slab:
                 made["spectrum"][:, :, 0] = np.nan
             self.arrays[sublayer] = made
         self.states: dict[tuple[int, int], Array] = {}
+        self.behind: Batch | None = None
+
+    def collect(self, batch: Batch | None) -> None:
+        """Take in a batch's results: beside the next one's pass, where the device does not compute
+        the spectra at once."""
+        at_once = batch is not None and self.loaded.device.type in AT_ONCE
+        ready, self.behind = (batch, None) if at_once else (self.behind, batch)
+        if ready is not None:
+            ready.collect()
 
     def due(self, layer: int, handed: str) -> dict[str, list[str]]:
         """What is read of the states that the pass hands over, and by which protocols.
@@ -103,6 +116,7 @@ class Slab:
 
     def write(self, file: h5py.File) -> None:
         """Write the window's results to their place in the file."""
+        self.collect(None)
         where = slice(self.part.start, self.part.stop)
         for sublayer, arrays in self.arrays.items():
             group = layout.group_of(file, sublayer)
@@ -123,6 +137,7 @@ class Batch:
         self.reduced: list[tuple[str, int, Reduced]] = []
         self.waiting: list[Reduced] = []
         self.states: dict[tuple[int, int], Tensor] = {}
+        self.at_work: Future[None] | None = None
 
     def take(self, layer: int, sublayer: str, packed: Packed) -> None:
         """Reduce one layer's states."""
@@ -156,8 +171,13 @@ class Batch:
                 self.states[layer, prompt] = kept
 
     def finish(self) -> None:
-        """Move the results to the window's arrays: only now does the device have to wait."""
+        """The pass is over; its results may not be there yet."""
         self._decompose()
+        self.slab.collect(self)
+
+    def collect(self) -> None:
+        """Move the results to the window's arrays: only now does the device have to wait."""
+        self._wait()
         places = {protocol: k for k, protocol in enumerate(self.slab.needs.protocols)}
         for sublayer, layer, reduced in self.reduced:
             arrays = self.slab.arrays[sublayer]
@@ -175,8 +195,28 @@ class Batch:
             self.slab.states[key] = states.cpu().numpy()
 
     def _decompose(self) -> None:
-        decompose(self.waiting)
-        self.waiting = []
+        waiting, self.waiting = self.waiting, []
+        device = self.slab.loaded.device
+        if device.type in AT_ONCE:
+            decompose(waiting)
+            return
+        # What waits and what is at work is all that memory holds.
+        self._wait()
+        self.at_work = eigen.behind(partial(decompose, waiting), device)
+
+    def _wait(self) -> None:
+        if self.at_work is None:
+            return
+        try:
+            self.at_work.result()
+        except (MemoryError, RuntimeError) as error:
+            if not forward.out_of_memory(error):
+                raise
+            # Not as it came: it would be taken for the next batch's, and that one cut in two.
+            raise LayerwiseError(
+                f"{self.slab.loaded.device} has no room for the spectra beside the pass; lower "
+                "extract.batch_tokens."
+            ) from error
 
     def _check(self, layer: int, sublayer: str, packed: Packed) -> None:
         finite = torch.isfinite(packed.states.sum(dim=(1, 2)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from layerwise.config.base import Distinct, Positive, Section, SomeOf
+from layerwise.config.base import Distinct, Positive, Section, SomeOf, later
 from layerwise.vocabulary import Dtype, Protocol, Readout, Sublayer, Tokens
 
 
@@ -51,5 +51,13 @@ class ExtractSettings(Section):
     batch_tokens: Positive | None = Field(
         None,
         description="Tokens in a batch, pads included; null for what suits the device.",
+    )
+    shards: int = Field(
+        1,
+        ge=1,
+        le=1000,
+        description="Jobs that a corpus is spread over, each with a file of its own: several GPUs "
+        "work on it at once, and a kill costs one of them. For 100,000 prompts and more.",
+        json_schema_extra=later(1),
     )
     threads: int = Field(2, ge=1, le=1024, description="CPU threads of a job.")

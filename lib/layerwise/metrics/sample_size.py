@@ -17,7 +17,7 @@ import pandas as pd
 from layerwise.activations.layout import Activations
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.layer import Arrays, Layer
-from layerwise.metrics.table import compute_layer, wanted
+from layerwise.metrics.table import Row, compute_layer, wanted
 
 if TYPE_CHECKING:
     from layerwise.config.metrics import MetricsSettings
@@ -63,7 +63,8 @@ def against_n(
     -------
     DataFrame
         Columns ``metric``, ``protocol``, ``alpha`` (null where there is none), ``n``,
-        ``repeat``, ``value`` (raw). Rows on which a metric is not defined are absent and logged.
+        ``repeat``, ``value`` (raw). Rows on which a metric is not defined are absent and logged;
+        those on which it took a sample of its own (``metrics.dime.sample``) are absent.
     """
     total = len(arrays.prompts)
     sizes = halvings(total) if sizes is None else [n for n in sizes if n <= total]
@@ -82,10 +83,16 @@ def against_n(
             rows += [
                 {**row, "protocol": protocol, "n": n, "repeat": repeat}
                 for row in found.values
-                if row["normalization"] == "raw"
+                if row["normalization"] == "raw" and not _sampled(row, n, settings)
             ]
     frame = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     return frame.astype({"alpha": "float64", "value": "float64"})
+
+
+def _sampled(row: Row, n: int, settings: MetricsSettings) -> bool:
+    """Whether a metric's own sample, not the subset, decided how many prompts it saw."""
+    most = getattr(getattr(settings, row["metric"], None), "sample", n)
+    return bool(row["n"] == most < n)
 
 
 def against_n_by_layer(

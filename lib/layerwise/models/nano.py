@@ -99,7 +99,7 @@ def build(architecture: str, *, layers: int, hidden: int, vocabulary: int, conte
                 num_heads=hidden // 16,
                 state_size=32,
                 n_groups=1,
-                chunk_size=64,
+                chunk_size=16,  # prompts are padded to a multiple of it
                 **tokens,
             )
         )

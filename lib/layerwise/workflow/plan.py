@@ -147,7 +147,7 @@ class Plan:
         Parameters
         ----------
         names : mapping
-            Of ``model``, ``revision``, ``corpus``, ``task``, ``study``, ``published``.
+            Of ``model``, ``revision``, ``corpus``, ``shard``, ``task``, ``study``, ``published``.
 
         Raises
         ------
@@ -157,6 +157,7 @@ class Plan:
         there: dict[str, tuple[str, Iterable[str]]] = {
             "model": ("models", self.config.models),
             "corpus": ("corpora", self.config.corpora),
+            "shard": ("extract.shards", map(str, range(self.config.extract.shards))),
             "task": ("tasks", targets.all_tasks(self.config)),
             "study": ("studies", self.config.studies),
             "published": ("published", self.config.published),

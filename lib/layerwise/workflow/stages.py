@@ -207,7 +207,7 @@ def _gguf_outside(config: Config, model: str, revision: str) -> Any:
 # Activations and metrics
 
 # How a job runs, not what it computes.
-MACHINE = frozenset({"device", "batch_tokens", "threads"})
+MACHINE = frozenset({"device", "batch_tokens", "threads", "shards"})
 
 
 def _without_machine(section: Any) -> dict[str, Any]:
@@ -215,6 +215,14 @@ def _without_machine(section: Any) -> dict[str, Any]:
 
 
 def _extract_inputs(config: Config, model: str, revision: str, corpus: str) -> Inputs:
+    shards = config.extract.shards
+    if shards > 1:
+        names = [(model, revision, corpus, str(shard)) for shard in range(shards)]
+        return {"shards": [Input(Job("extract_shard", name), "activations") for name in names]}
+    return _shard_inputs(config, model, revision, corpus)
+
+
+def _shard_inputs(config: Config, model: str, revision: str, corpus: str, *_: str) -> Inputs:
     return {
         **_model_inputs(config, model, revision),
         "corpus": [Input(Job("make_corpus", (corpus,)), "corpus")],
@@ -421,6 +429,21 @@ STAGES: dict[str, Stage] = {
             lambda config, model, revision, corpus: _model_outside(config, model, revision),
             ("torch", "transformers"),
             rule="run_model",
+            gpu=True,
+        ),
+        Stage(
+            "extract_shard",
+            "The same of a part of the corpus' prompts, where extract.shards asks for parts.",
+            (*_RUN, "corpus", "shard"),
+            {"activations": "activations/{model}/{revision}/{corpus}.shards/{shard}.h5"},
+            ("layerwise.activations.shards", "layerwise.activations.extract:extract",
+             "layerwise.models.load:load"),
+            lambda config, model, revision, corpus, shard: [
+                _extract_settings(config, model, revision, corpus), shard, config.extract.shards
+            ],
+            _shard_inputs,
+            lambda config, model, revision, *_: _model_outside(config, model, revision),
+            ("torch", "transformers"),
             gpu=True,
         ),
         Stage(

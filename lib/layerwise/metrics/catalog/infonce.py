@@ -21,6 +21,8 @@ from layerwise.metrics.registry import Overall, PerPrompt, metric
 BLOCK = 512
 # Up to this size of s/τ the exponentials of all similarities fit one common scale, in float32 too.
 COMMON_SCALE = 40.0
+# Of exponentials that wait for the second look at them: all of 8,000 prompts'.
+KEPT_BYTES = 2**29
 
 
 class Settings(Section):
@@ -82,29 +84,39 @@ def _by_halves(Z: Array, temperature: float, top: float) -> tuple[Array, Array]:
 
     Similarities are symmetric, so each block above the diagonal serves its rows and its columns.
     No similarity exceeds `top`, the largest squared norm, which keeps every exponential below 1.
+    Blocks are needed a second time, for the shares; those beyond `KEPT_BYTES` are computed again,
+    so that memory does not grow with N².
     """
     size = len(Z)
+
+    def exponentials(rows: slice, columns: slice) -> Array:
+        block: Array = Z[rows] @ Z[columns].T
+        block *= 1 / temperature
+        block -= top
+        np.exp(block, out=block)
+        if rows == columns:
+            np.fill_diagonal(block, 0.0)
+        return block
+
     sums, pull = np.zeros(size), np.zeros(size)
-    kept: list[tuple[slice, slice, npt.NDArray[np.float32]]] = []
-    for i in range(0, size, BLOCK):
-        for j in range(i, size, BLOCK):
-            rows, columns = slice(i, i + BLOCK), slice(j, j + BLOCK)
-            block = Z[rows] @ Z[columns].T
-            block *= 1 / temperature
-            block -= top
-            np.exp(block, out=block)
-            if i == j:
-                np.fill_diagonal(block, 0.0)
-            else:
-                sums[columns] += block.sum(axis=0)
-            sums[rows] += block.sum(axis=1)
-            # The shares serve the standard error alone; float32 halves what is kept for them.
-            kept.append((rows, columns, block.astype(np.float32)))
-    inverse = (1 / sums).astype(np.float32)
-    for rows, columns, exponentials in kept:
-        pull[columns] += inverse[rows] @ exponentials
+    starts = range(0, size, BLOCK)
+    places = [(slice(i, i + BLOCK), slice(j, j + BLOCK)) for i in starts for j in starts if j >= i]
+    kept: list[npt.NDArray[np.float32]] = []
+    room = KEPT_BYTES // (4 * BLOCK**2)
+    for rows, columns in places:
+        block = exponentials(rows, columns)
         if rows != columns:
-            pull[rows] += exponentials @ inverse[columns]
+            sums[columns] += block.sum(axis=0)
+        sums[rows] += block.sum(axis=1)
+        if len(kept) < room:
+            # The shares serve the standard error alone; float32 halves what is kept for them.
+            kept.append(block.astype(np.float32))
+    inverse = (1 / sums).astype(np.float32)
+    for place, (rows, columns) in enumerate(places):
+        few = kept[place] if place < len(kept) else exponentials(rows, columns).astype(np.float32)
+        pull[columns] += inverse[rows] @ few
+        if rows != columns:
+            pull[rows] += few @ inverse[columns]
     return np.log(sums) + top, pull
 
 
@@ -112,13 +124,16 @@ def _by_rows(Z: Array, temperature: float) -> tuple[Array, Array]:
     """The same with a scale for each anchor: for a small τ, or for vectors of any length."""
     log_sums, pull = np.empty(len(Z)), np.zeros(len(Z))
     for i in range(0, len(Z), BLOCK):
-        block = Z[i : i + BLOCK] @ Z.T / temperature
+        block: Array = Z[i : i + BLOCK] @ Z.T
+        block /= temperature
         block[np.arange(len(block)), np.arange(i, i + len(block))] = -np.inf
         top = block.max(axis=1, keepdims=True)
-        shares = np.exp(block - top)
-        sums = shares.sum(axis=1, keepdims=True)
+        block -= top
+        np.exp(block, out=block)
+        sums = block.sum(axis=1, keepdims=True)
         log_sums[i : i + BLOCK] = (np.log(sums) + top)[:, 0]
-        pull += (shares / sums).sum(axis=0)
+        block /= sums
+        pull += block.sum(axis=0)
     return log_sums, pull
 
 

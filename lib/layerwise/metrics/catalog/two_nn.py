@@ -8,9 +8,15 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.config.base import Section
+from layerwise.config.base import Section, later
 from layerwise.metrics.formulas import uncertainty
-from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.arrays import (
+    Array,
+    Mask,
+    UndefinedMetricError,
+    check_matrix,
+    sample,
+)
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -23,6 +29,14 @@ class Settings(Section):
     discard: float = Field(
         0.1, ge=0, lt=1, description="Share of the largest distance ratios that is left out."
     )
+    sample: int = Field(
+        5000,
+        ge=FEWEST_PROMPTS,
+        le=100_000,
+        description="Prompts at most; where there are more, a random sample of so many is taken, "
+        "and the table's n says so.",
+        json_schema_extra=later(5000),
+    )
 
 
 def distances(X: Array) -> Array:
@@ -34,10 +48,14 @@ def distances(X: Array) -> Array:
     X = X - X.mean(axis=0)
     gram = X @ X.T
     norms = np.diagonal(gram).copy()
-    squares = norms[:, None] + norms[None, :] - 2 * gram
+    # In place, one row after the other: no other matrix of that size.
+    gram *= 2
+    for row, norm in zip(gram, norms, strict=True):
+        np.subtract(norm + norms, row, out=row)
+    squares = gram
     squares[squares < len(X) * np.finfo(np.float64).eps * norms.max()] = 0.0
     np.fill_diagonal(squares, np.inf)
-    return np.asarray(np.sqrt(squares))
+    return np.asarray(np.sqrt(squares, out=squares))
 
 
 def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
@@ -111,7 +129,7 @@ def two_nn(X: npt.ArrayLike, discard: float = 0.1) -> float:
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """TwoNN on the pooled embeddings, with a delete-a-group jackknife."""
     shared = layer.settings
-    matrix = distances(layer.pooled)
+    matrix = distances(layer.pooled[sample(len(layer.pooled), settings.sample, shared.seed)])
     value, n = _estimate(matrix, settings.discard)
 
     def without(kept: Mask) -> float:

@@ -1,0 +1,40 @@
+"""Extract every layer of a model at a checkpoint on one shard of a corpus.
+
+python scripts/extract_shard.py --model minilm-l6 --revision main --corpus wikipedia --shard 0
+"""
+
+from __future__ import annotations
+
+from layerwise import cli
+
+
+def main(run: cli.Run) -> None:
+    """Load the model, read the corpus and its views, write the shard's activations."""
+    from layerwise.activations.extract import set_threads
+    from layerwise.activations.shards import extract_shard
+    from layerwise.corpora.table import read_prompts
+    from layerwise.models.load import load
+
+    set_threads(run.threads)
+    model, shard = run.names["model"], int(run.names["shard"])
+    settings = run.config.extraction(model)
+    loaded = load(
+        model, run.loadable(model), run.names["revision"],
+        device=settings.device, dtype=settings.dtype,
+    )  # fmt: skip
+    corpus, views = read_prompts(run.input("corpus"), run.input("views"))
+    extract_shard(
+        loaded,
+        corpus=corpus.name,
+        prompts=corpus.prompt_ids,
+        views=[corpus.texts, *views],
+        settings=settings,
+        shard=shard,
+        is_chat=corpus.is_chat,
+        target=run.files["activations"],
+        attributes={"corpus_sha256": corpus.hash, "n_views": len(views), **run.stamp.facts()},
+    )
+
+
+if __name__ == "__main__":
+    cli.run_job("extract_shard", main, __doc__)

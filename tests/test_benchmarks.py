@@ -1,0 +1,33 @@
+"""The benchmarks run; what they measure is for a quiet machine to say."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+import pytest
+from conftest import ROOT
+
+
+@pytest.fixture
+def bench_gpu(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return importlib.import_module("bench_gpu")
+
+
+def test_the_gpu_table_on_a_small_model(bench_gpu: ModuleType) -> None:
+    rows = bench_gpu.measure("tiny", "cpu", prompts=6, tokens=30, repeats=1)
+    found = {name: value for name, value, _ in rows}
+    assert len(found) == len(rows) == 10
+    assert all(value[0].isdigit() for value in found.values())
+    assert float(found["extraction: and all four"].split()[0]) > 0
+
+
+def test_the_passes_arithmetic_is_that_of_the_shape(bench_gpu: ModuleType) -> None:
+    # 302 million weights in Pythia-410m's blocks, two operations each, and attention beside them.
+    ids = [[0] * 10, [0] * 20]
+    alone = 2 * 301_989_888 * 30
+    assert bench_gpu.flops("pythia-410m", ids) == alone + 4 * 24 * 1024 * (10**2 + 20**2)
+    texts = bench_gpu.make_texts(50, 160)
+    assert len(texts) == 50
+    assert texts == bench_gpu.make_texts(50, 160)
