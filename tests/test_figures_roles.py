@@ -25,7 +25,7 @@ from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.style import text_width
 
 NAMED = ["base", "sft", "dpo"]
-FEW = AssociationSettings(permutations=40, resamples=20)
+FEW = AssociationSettings()
 DIRECTIONS = {"prompt_entropy": -1, "curvature": -1, "infonce": -1, "lidar": 1}
 OFFERED = Known(
     models={"a": NAMED, "b": ["main"]},
@@ -70,13 +70,13 @@ def tables() -> Tables:
     return Tables(
         *(found[0], pd.concat(prompts, ignore_index=True), found[1]),
         associations=associate(*found, FEW, order),
-        choices=choose_layers(*found, DIRECTIONS, resamples=20),
+        choices=choose_layers(*found, DIRECTIONS),
     )
 
 
 def study(tables: Tables, order: Order | None = None, **settings: Any) -> Drawn:
     order = order or Order(["a", "b"], OFFERED.models or {})
-    return draw(made(resamples=20, **settings), tables, order)
+    return draw(made(**settings), tables, order)
 
 
 APART = [k for k, kind in KINDS.items() if kind.over is not None]
@@ -227,7 +227,7 @@ def test_a_direction_can_be_turned(tables: Tables) -> None:
     assert tables.metrics is not None
     assert tables.scores is not None
     turned = {**DIRECTIONS, "curvature": 1}
-    choices = choose_layers(tables.metrics, tables.scores, turned, resamples=20)
+    choices = choose_layers(tables.metrics, tables.scores, turned)
     mine = choices.query("model == 'b' and tokens == 'all' and task_type == 'all'")
     assert mine.set_index("metric")["layer"]["curvature"] == high[0]
     drawn = study(replace(tables, choices=choices), kind="layer_choice")

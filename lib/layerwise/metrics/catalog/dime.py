@@ -154,14 +154,15 @@ def dime(
     "the lowest. Under ``reference`` features are permuted where N > D.",
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
-    """Difference of entropies for every order; the standard error from disjoint groups.
+    """Difference of entropies for every order; the standard error by a delete-a-group jackknife.
 
     The slowest metric: 11 spectra of N x N matrices at 10 permutations, 0.5 s for a thousand
-    prompts, 1,000 times that for ten thousand.
+    prompts, 1,000 times that for ten thousand; the standard error takes as many times that as
+    there are groups.
 
     Under ``reference``, as in the released code, the Gram matrices are not of unit diagonal, and
     where N > D they are the D x D products ``AᵀA`` and ``BᵀB``, so that the permutation is one of
-    features. That has no standard error here: a group of prompts costs as much as all of them.
+    features. That has no standard error here.
     """
     shared, reference = layer.settings, layer.protocol == "reference"
     alphas = shared.alphas
@@ -184,6 +185,8 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
     errors: Array = np.full(len(alphas), math.nan)
     if not (reference and n > d):
-        errors = uncertainty.of_groups(difference, n, shared.stderr_groups, shared.seed)
+        errors = uncertainty.each_without_a_group(
+            lambda kept: difference(np.flatnonzero(kept)), n, shared.stderr_groups, shared.seed
+        )
     for alpha, value, error in zip(alphas, values, errors, strict=True):
         yield Overall(float(value), float(error), n, size=n, alpha=alpha)
