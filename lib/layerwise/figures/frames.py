@@ -358,7 +358,8 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
     -------
     DataFrame
         model, revision, tokens, pooling, reading, layers, the groups, layer, depth, value, low,
-        high, band_low, band_high (all in [0, 1]; null without an interval, and at layers that some task
+        high, band_low, band_high (all in [0, 1]; null without an interval, and at layers that
+        some task
         has no score at),
         output_score, output_from, output_is_best, n_tasks, n_sources; of the curve, `lead`,
         `lead_low` and `lead_high`: what the layer that these tasks choose leads the output by on
