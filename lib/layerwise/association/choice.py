@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -142,7 +143,7 @@ def pick_layers(
     return picks
 
 
-def _plain(variant: Mapping[str, object]) -> bool:
+def _plain(variant: Mapping[Any, Any]) -> bool:
     alpha = variant["alpha"]
     return variant["normalization"] == "raw" and bool(pd.isna(alpha) or alpha == 1)
 
@@ -327,7 +328,7 @@ def _of_other_models(
 Key = tuple[object, ...]
 
 
-def _key(variant: Mapping[str, object]) -> Key:
+def _key(variant: Mapping[Any, Any]) -> Key:
     values = [variant[c] for c in VARIANT]
     return tuple(None if v is None or v != v else v for v in values)
 

@@ -62,7 +62,7 @@ def stability(
     for (tokens, protocol, metric), part in frame.groupby(["tokens", "protocol", "metric"]):
         wide = part.pivot_table(index=["n", "repeat"], columns="layer", values="value")
         halves = wide.loc[n // 2] if n // 2 in wide.index else wide.iloc[:0]
-        halves = halves[halves.notna().any(axis=1)]
+        halves = halves.dropna(how="all")
         if n not in wide.index or not len(halves):
             continue
         found = samples.stability_of(

@@ -35,6 +35,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -285,7 +286,7 @@ def _error_of_mean(x: Floats, errors: Floats) -> Floats:
 class _Matched:
     """One metric of one reading over models, at common depths: (m, p) and (m, t, p)."""
 
-    head: Mapping[str, object]
+    head: Mapping[Any, Any]
     metric: Floats
     scores: Floats
     sources: tuple[str, ...]
@@ -367,7 +368,7 @@ def _at_common_depths(blocks: Sequence[_Model], group: str) -> Iterator[_Matched
             y.append(np.stack([np.interp(at, deep, task) for task in scores]))
         if any(np.ptp(c) == 0 for c in x):
             continue
-        reading = {"tokens": head.tokens, "pooling": head.pooling}
+        reading: dict[Any, Any] = {"tokens": head.tokens, "pooling": head.pooling}
         kept = tuple(s for s, w in zip(sources, which, strict=True) if w)
         yield _Matched({**variant, **reading}, np.stack(x), np.stack(y), kept)
 

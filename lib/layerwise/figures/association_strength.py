@@ -154,7 +154,7 @@ def _handles(
                color=_colour(m, order), label="over models" if m == POOLED else m)
         for m in models
     ]  # fmt: skip
-    hollow = {"linestyle": "none", "markersize": 5, "markeredgecolor": style.INK}
+    hollow: dict[str, Any] = {"linestyle": "none", "markersize": 5, "markeredgecolor": style.INK}
     if measure == "slope":
         handles.append(
             Line2D([], [], marker="o", color="white", label="interval holds 0", **hollow)

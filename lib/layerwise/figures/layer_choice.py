@@ -67,7 +67,7 @@ def draw(choices: pd.DataFrame, study: Study, order: Order) -> Drawn:
     axes[0, 0].set_yticks(range(len(rules)), [_label(r, same) for r in rules])
     for label, rule in zip(axes[0, 0].get_yticklabels(), rules, strict=True):
         label.set_fontweight("bold" if rule in NAMES else "normal")
-    handles = [
+    handles: list[Any] = [
         Line2D([], [], linestyle="none", marker=style.marker_of(m, order.models), markersize=5,
                color=style.colour_of(m, order.models), label=m)
         for m in models
@@ -196,7 +196,7 @@ def _facts(
     by_tokens = {}
     for choice in tokens:
         part = table[table["column"] == choice]
-        good = part.groupby("metric")["refused"].agg(lambda why: (why == "").all())
+        good = part.groupby("metric")["refused"].agg(lambda why: bool((why == "").all()))
         mean = part.groupby("metric")["regret"].mean()
         real = [m for m in mean.index if m not in (OUTPUT, MIDDLE, NESTED) and good[m]]
         # A mean over some of the models is not to be held against one over all.
