@@ -8,11 +8,13 @@ from layerwise import cli
 def main(run: cli.Run) -> None:
     """Read the tables, associate, write."""
     from layerwise import tables
+    from layerwise.association.sources import with_text_sources
     from layerwise.association.table import associate
 
     metrics = tables.read(run.inputs["metrics"], "metrics")
     scores = tables.read(run.inputs["scores"], "scores")
     settings = run.config.association.model_copy(update={"own_texts": run.own_texts()})
+    scores = with_text_sources(scores, settings.text_sources)
     found = associate(metrics, scores, settings, run.order())
     tables.write(run.files["associations"], found, key=run.stamp.key, recipe=run.stamp.recipe)
 

@@ -22,21 +22,13 @@ from layerwise.association.published import (
     published_scores,
     read_table,
 )
+from layerwise.association.sources import text_source
 from layerwise.cli import parser, run
 from layerwise.errors import LayerwiseError
 from layerwise.files import replacing
 from layerwise.statistics import depth, headlines, matching, tasks
 
 MODELS = ("Pythia-14m", "Pythia-70m", "Pythia-160m")
-# Tasks made of the same texts. STSBenchmark is a selection from STS12 to STS17.
-TEXTS = {
-    "MassiveIntentClassification": "massive",
-    "MassiveScenarioClassification": "massive",
-    "MTOPDomainClassification": "mtop",
-    "MTOPIntentClassification": "mtop",
-    **{f"STS{year}": "sts" for year in range(12, 18)},
-    "STSBenchmark": "sts",
-}
 NAMES = {
     "entropy_sentence": "prompt entropy",
     "entropy_dataset": "dataset entropy",
@@ -92,7 +84,7 @@ def gains(scores: dict[str, np.ndarray], types: pd.Series) -> str:
         "as good as the last within 1 point | tasks best served earlier | by chance |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    sources = [TEXTS.get(t, t) for t in types.index]
+    sources = [text_source(t) for t in types.index]
     signs, counts = [], []
     for model, s in scores.items():
         found = tasks.gain_new_task(s, s[:, -1], sources)
@@ -123,7 +115,7 @@ def by_type(scores: dict[str, np.ndarray], types: pd.Series) -> str:
     for model, s in scores.items():
         for kind in dict.fromkeys(types):
             which = (types == kind).to_numpy()
-            sources = [TEXTS.get(t, t) for t in types.index[which]]
+            sources = [text_source(t) for t in types.index[which]]
             found = tasks.gain_new_task(s[which], s[which, -1], sources)
             said = {1: "earlier is better", -1: "last is better", 0: "cannot be told"}[found.sign]
             if found.low == found.high == 0:
@@ -138,7 +130,7 @@ def by_type(scores: dict[str, np.ndarray], types: pd.Series) -> str:
 def middle(scores: dict[str, np.ndarray], types: pd.Series) -> str:
     """The middle layer, named beforehand, against the first and the last."""
     rows = ["| model | middle layer | over the last | over layer 0 |", "|---|---|---|---|"]
-    sources = [TEXTS.get(t, t) for t in types.index]
+    sources = [text_source(t) for t in types.index]
     for model, s in scores.items():
         at = (s.shape[1] - 1) // 2
         cells = [
@@ -169,7 +161,7 @@ def associations(
                 for o in scores
                 if o != model
             ]
-            sources = [TEXTS.get(t, t) for t in wide.index]
+            sources = [text_source(t) for t in wide.index]
             beyond = depth.beyond_depth(x, y)
             slope = depth.slope_beyond_depth(x, s[which], sources)
             spearman = spearmanr(x, y).statistic
@@ -202,7 +194,7 @@ def own_texts(
         x = np.stack([curves[model, m].loc[order].to_numpy() for m in names])
         y = s[[types.index.get_loc(t) for t in order]]
         # Tasks of the same texts have the same metric: they are one unit, and their scores a mean.
-        units = [TEXTS.get(t, t) for t in order]
+        units = [text_source(t) for t in order]
         first = [units.index(u) for u in dict.fromkeys(units)]
         same = np.array([[u == units[i] for u in units] for i in first], dtype=float)
         same /= same.sum(axis=1, keepdims=True)
@@ -227,7 +219,7 @@ def rules(
         "regret (95 % interval) |",
         "|---|---|---|---|",
     ]
-    sources = [TEXTS.get(t, t) for t in types.index]
+    sources = [text_source(t) for t in types.index]
     picks: dict[str, list[int]] = {}
     for metric in LOWEST:
         for sign, word in ((-1, "lowest"), (1, "highest")):

@@ -1,9 +1,11 @@
-"""Print the layer to use of a model, from its metrics alone: no labels, no scores.
+"""Print the layers to use of a model, from its metrics alone: no labels, no scores of its own.
 
-    python scripts/choose_layer.py --metrics results/metrics/smollm2-135m/main/wikipedia.parquet
+    python scripts/choose_layer.py --metrics results/metrics/smollm2-135m/main/wikipedia.parquet \\
+        --choices results/choices/*.parquet --picks results/picks/*/*/*.parquet
 
-The recommended layer is the one with the best mean rank over the paper's metrics. With --choices
-(results/choices/*.parquet) it also says how such picks have done where scores are known.
+What is recommended is a set of layers, those that metrics pick near their consensus, or none:
+where the metrics do not agree, or such picks have not beaten the output of other models
+(--choices). Metrics that their regulariser or the number of prompts decides (--picks) have no say.
 """
 
 from __future__ import annotations
@@ -15,9 +17,8 @@ from pathlib import Path
 import pandas as pd
 
 from layerwise import tables
-from layerwise.association.choice import CONSENSUS, MIDDLE, OUTPUT, summarize
 from layerwise.association.curves import require_columns
-from layerwise.association.recommendation import recommend
+from layerwise.association.recommendation import Record, recommend, track_record
 from layerwise.cli import parser, run
 from layerwise.metrics.registry import all_metrics, directions
 
@@ -32,52 +33,42 @@ def arguments() -> argparse.Namespace:
     made.add_argument("--corpus", help="corpus of the metrics, if they are on several")
     made.add_argument("--protocol", default="paper", help="paper (default) or reference")
     made.add_argument("--choices", type=Path, nargs="+", help="tables of how picks have done")
+    made.add_argument("--picks", type=Path, nargs="+", help="tables of which picks can be trusted")
     return made.parse_args()
 
 
-def describe(picks: pd.DataFrame, chosen: dict[str, object]) -> str:
+def describe(picks: pd.DataFrame, chosen: dict[str, object], record: Record | None) -> str:
     """The recommendation in words and a table."""
     known = all_metrics()
+    layers = ", ".join(map(str, chosen["layers"]))  # type: ignore[call-overload]
+    advice = f"none, since {chosen['none']}" if chosen["none"] else f"use one of layers {layers}"
     lines = [
-        f"{chosen['model']} at {chosen['revision']}: use layer {chosen['layer']} of "
-        f"{chosen['last_layer']} ({100 * float(str(chosen['depth'])):.0f} % depth)",
-        f"  tokens: {chosen['tokens']}; metrics on {chosen['corpus']}; "
-        f"{100 * float(str(chosen['agreement'])):.0f} % of the metrics pick a layer within a "
-        "tenth of the depth of it",
+        f"{chosen['model']} at {chosen['revision']}: {advice}",
+        f"  tokens: {chosen['tokens']}; metrics on {chosen['corpus']}; their consensus is layer "
+        f"{chosen['layer']} of {chosen['last_layer']}; {chosen['agreement']:.0%} of them pick a "
+        "layer within a tenth of the depth of it",
+        f"  {_told(record)}",
         "",
         f"  {'metric':<34}{'better':<9}{'picks layer':>11}{'depth':>8}",
     ]
     lines += [
         f"  {known[row.metric].label if row.metric in known else row.metric:<34}{row.better:<9}"
         f"{row.layer:>11}{100 * row.depth:>6.0f} %"
+        + (f"  refused: {row.refused}" if row.refused else "")
         for row in picks.itertuples()
     ]
     return "\n".join(lines)
 
 
-def track_record(choices: pd.DataFrame, tokens: str) -> str:
-    """How picks by consensus, the model's own output and the middle layer have done."""
-    summary = summarize(choices)
-    summary = summary[(summary["task_type"] == "all") & (summary["tokens"] == tokens)]
-    rows = summary[summary["metric"].isin([CONSENSUS, OUTPUT, MIDDLE])]
-    lines = [
-        "  Where scores are known:",
-        f"  {'rule':<34}{'models':>7}{'mean regret':>13}{'beats output':>14}{'beats middle':>14}",
-    ]
-    lines += [
-        f"  {name:<34}{n:>7}{100 * regret:>13.1f}{output:>14}{middle:>14}"
-        for name, n, regret, output, middle in zip(
-            rows["metric"].where(
-                rows["corpus"] == "none", rows["metric"] + " on " + rows["corpus"]
-            ),
-            rows["n_models"],
-            rows["mean_regret"],
-            rows["beats_output"],
-            rows["beats_middle"],
-            strict=True,
-        )
-    ]
-    return "\n".join(lines)
+def _told(record: Record | None) -> str:
+    if record is None:
+        return "track record: none known (--choices)"
+    return (
+        f"track record in {record.models} other models: loses {record.regret:.1f} points against "
+        f"the best layer, where the output loses {record.output:.1f} and the middle layer "
+        f"{record.middle:.1f}; can be told to lie above the output in {record.told_above}, below "
+        f"it in {record.told_below}"
+    )
 
 
 def main(given: argparse.Namespace) -> None:
@@ -85,15 +76,20 @@ def main(given: argparse.Namespace) -> None:
     metrics = tables.read(given.metrics, "metrics")
     require_columns(metrics, ["model"], "metrics")
     choices = tables.read(given.choices, "choices") if given.choices else None
+    checked = tables.read(given.picks, "picks") if given.picks else None
     names = [given.model] if given.model else sorted(metrics["model"].unique())
     for name in names:
-        picks, chosen = recommend(
-            metrics, directions(), model=name, revision=given.revision, tokens=given.tokens,
-            corpus=given.corpus, protocol=given.protocol,
-        )  # fmt: skip
-        sys.stdout.write(describe(picks, chosen) + "\n\n")
+        asked = {
+            "model": name, "revision": given.revision, "tokens": given.tokens,
+            "corpus": given.corpus, "protocol": given.protocol, "stability": checked,
+        }  # fmt: skip
+        picks, chosen = recommend(metrics, directions(), **asked)
+        record = None
         if choices is not None:
-            sys.stdout.write(track_record(choices, str(chosen["tokens"])) + "\n\n")
+            at = {k: str(chosen[k]) for k in ("tokens", "corpus")}
+            record = track_record(choices, without=name, protocol=given.protocol, **at)
+            picks, chosen = recommend(metrics, directions(), **asked, record=record)
+        sys.stdout.write(describe(picks, chosen, record) + "\n\n")
 
 
 if __name__ == "__main__":

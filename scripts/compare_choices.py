@@ -9,16 +9,20 @@ def main(run: cli.Run) -> None:
     """Read the tables, pick, compare, write."""
     from layerwise import tables
     from layerwise.association.choice import choose_layers, summarize
+    from layerwise.association.sources import with_text_sources
     from layerwise.metrics.registry import directions
 
     settings = run.config.association
+    checked = run.inputs.get("picks")
+    scores = tables.read(run.inputs["scores"], "scores")
     choices = choose_layers(
         tables.read(run.inputs["metrics"], "metrics"),
-        tables.read(run.inputs["scores"], "scores"),
+        with_text_sources(scores, settings.text_sources),
         {**directions(), **settings.directions},
         own_texts=run.own_texts(),
         poolings=settings.poolings,
-        resamples=settings.resamples,
+        stability=tables.read(checked, "picks") if checked else None,
+        order=run.order(),
         seed=settings.seed,
     )
     tables.write_csv(run.files["summary"], summarize(choices, run.order()))

@@ -16,14 +16,19 @@ log = logging.getLogger("layerwise")
 def main(run: cli.Run) -> None:
     """Read, draw, write."""
     from layerwise import tables
+    from layerwise.association.sources import with_text_sources
     from layerwise.figures import style
     from layerwise.figures.studies import Tables, draw
     from layerwise.files import replacing
 
     name = run.names["study"]
+    read = {kind: tables.read(paths, kind) for kind, paths in run.inputs.items()}
+    if "scores" in read:
+        own = run.config.association.text_sources
+        read["scores"] = with_text_sources(read["scores"], own)
     drawn = draw(
         run.config.studies[name],
-        Tables(**{kind: tables.read(paths, kind) for kind, paths in run.inputs.items()}),
+        Tables(**read),
         run.order(),
         directions=run.config.association.directions,
         own_texts=run.own_texts(),

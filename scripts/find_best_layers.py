@@ -9,13 +9,14 @@ def main(run: cli.Run) -> None:
     """Read, find, write."""
     from layerwise import tables
     from layerwise.association.best import best_layers
+    from layerwise.association.sources import with_text_sources
     from layerwise.figures.first_page import first_page
     from layerwise.files import replacing
     from layerwise.workflow import stamps
 
-    best = best_layers(
-        tables.read(run.inputs["scores"], "scores"), seed=run.config.association.seed
-    )
+    settings = run.config.association
+    scores = with_text_sources(tables.read(run.inputs["scores"], "scores"), settings.text_sources)
+    best = best_layers(scores, seed=settings.seed)
     tables.write_csv(run.files["table"], best)
     with replacing(run.files["page"]) as partial:
         partial.write_text(first_page(best, run.order()), encoding="utf-8")

@@ -38,6 +38,7 @@ from layerwise.figures.marks import spread
 from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.value_distribution import holm
 from layerwise.metrics.registry import directions
+from layerwise.statistics.tasks import gain_new_task
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT.parent / "shared" / "published"
@@ -47,7 +48,7 @@ TYPES = ("Classification", "Clustering", "PairClassification", "Reranking", "STS
 
 
 ORDER = Order(list(LAYERS), {"nano": STEPS, "mamba": STEPS})
-FEW = AssociationSettings(permutations=60, resamples=30)
+FEW = AssociationSettings()
 
 
 def made_up() -> Tables:
@@ -91,7 +92,7 @@ def made_up() -> Tables:
         metrics=found[0],
         scores=found[1],
         associations=associate(*found, FEW, ORDER),
-        choices=choose_layers(*found, directions(), resamples=30),
+        choices=choose_layers(*found, directions(), stability=REFUSED),
         prompts=pd.concat(prompts, ignore_index=True),
     )
 
@@ -104,6 +105,12 @@ def _per_prompt(metrics: pd.DataFrame, *, split: bool, rng: np.random.Generator)
     if split:
         part["value"] += np.where(np.arange(len(part)) % 2, 1.0, 0.0)
     return part.drop(columns=["normalization", "stderr", "n", "n_left_out"])
+
+
+REFUSED = pd.DataFrame({
+    "model": ["encoder"], "revision": ["main"], "corpus": ["wikipedia"], "tokens": ["all"],
+    "protocol": ["paper"], "metric": ["dataset_entropy"], "refused": ["99% set by δ"],
+})  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -124,11 +131,11 @@ def associated(tables: Tables, **settings: Any) -> Tables:
     if settings.get("tasks"):
         scores = scores[scores["task"].isin(settings["tasks"])]
     own = settings.get("own_texts", {})
-    few = AssociationSettings(permutations=60, resamples=30, own_texts=own)
+    few = AssociationSettings(own_texts=own)
     return replace(
         tables,
         associations=associate(tables.metrics, scores, few, ORDER),
-        choices=choose_layers(tables.metrics, scores, directions(), own_texts=own, resamples=30),
+        choices=choose_layers(tables.metrics, scores, directions(), own_texts=own),
     )
 
 
@@ -137,7 +144,7 @@ def study(kind: str, tables: Tables, **settings: Any) -> Drawn:
     own = settings.pop("own_texts", None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drawn = draw(made(kind=kind, resamples=50, **settings), tables, ORDER, own_texts=own)
+        drawn = draw(made(kind=kind, **settings), tables, ORDER, own_texts=own)
         FigureCanvasAgg(drawn.figure).draw()
     return drawn
 
@@ -288,12 +295,12 @@ def test_an_output_without_a_score_is_not_counted_as_beaten(tables: Tables) -> N
     drawn = study("layer_choice", some, tokens=["all"])
     check_layout(drawn.figure)
     asides = [t.get_text() for t in drawn.figure.axes[0].texts]
-    assert {t.split(" of ")[1] for t in asides if " of " in t} == {"3", "4"}
-    known = drawn.table[drawn.table["gain_over_output"].notna()]
-    beats = (known["gain_over_output"] > 0).groupby(known["metric"]).sum()
+    assert {t.split(" of ")[1] for t in asides if " of " in t} == {"3"}
+    known = drawn.table[drawn.table["gain_low"].notna()]
+    above = (known["gain_low"] > 0).groupby(known["metric"]).sum()
     rules = [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
     at = rules.index("Middle layer")
-    assert asides[2 * at] == f"{beats['middle layer']} of 3"
+    assert asides[2 * at] == f"{above['middle layer']} of 3"
     assert "(output:" not in drawn.title
     assert "The output of encoder has no score" in drawn.caption
     none = associated(replace(tables, scores=tables.scores[tables.scores["depth"] < 1]))
@@ -308,14 +315,17 @@ def test_an_output_without_a_score_is_not_counted_as_beaten(tables: Tables) -> N
 def test_the_first_page_says_that_an_output_has_no_score() -> None:
     values = np.array([[0.2, 0.6, 0.5, 0.9], [0.2, 0.8, 0.5, 0.9]])
     scores = tidy_scores(values)
-    page = first_page(best_layers(scores[scores["layer"] < 3], resamples=20), Order(["m"]))
-    assert "**m**: layer 1 of 3 (all tokens), 70.0, but its output has no score, best" in page
-    assert "  - the output has no score\n     - –\n" in page
+    page = first_page(best_layers(scores[scores["layer"] < 3]), Order(["m"]))
+    assert "**m**: layer 1 of 3 (all tokens), 70.0, but its output has no score." in page
+    assert "  - the output has no score\n" in page
     assert "nan" not in page
     assert "which no layer" not in page
     # A tie goes to the shallower layer, which is not the last for that.
     tie = first_page(best_layers(tidy_scores(np.array([[0.2, 0.6, 0.6]]))), Order(["m"]))
-    assert "layer 1 of 2 (all tokens), 60.0, 0.0 points above its own output." in tie
+    assert (
+        "layer 1 of 2 (all tokens), 60.0, 0.0 points above its own output on these tasks, too few"
+        in tie
+    )
 
 
 def test_the_first_page_speaks_of_the_last_revision() -> None:
@@ -326,14 +336,31 @@ def test_the_first_page_speaks_of_the_last_revision() -> None:
     ])  # fmt: skip
     page = first_page(best_layers(scores), Order(["m"]))
     assert (
-        "**m** (step10): layer 0 of 2 (all tokens), 60.0, 10.0 points above its own output."
-        in page
+        "**m** (step10): layer 0 of 2 (all tokens), 60.0, 10.0 points above its own output on "
+        "these tasks, too few for an interval." in page
     )
     assert page.count("**m**") == 1
     assert "**n**: its own output (all tokens), 30.0, which no layer" in page, (
         "main needs no mention"
     )
     assert "   * - m (step1)\n" in page
+
+
+def test_the_first_page_counts_against_chance() -> None:
+    rng = np.random.default_rng(0)
+    level = rng.uniform(0.2, 0.6, (8, 1))
+    clear = level + np.array([0.0, 0.1, 0.0]) + rng.normal(0, 0.005, (8, 3))
+    same = level + rng.normal(0, 0.02, (8, 3))
+    scores = [tidy_scores(v, model=m) for m, v in (("a", clear), ("b", clear), ("c", same))]
+    page = first_page(best_layers(pd.concat(scores)), Order(["a", "b", "c"]))
+    assert page.startswith(
+        "A layer inside leads the output on new tasks, with all tokens, in 2 of 3 models, by "
+        "chance in 0.1."
+    )
+    assert "**a**: layer 1 of 2 (all tokens)" in page
+    page = first_page(best_layers(scores[2]), Order(["c"]))
+    assert page.startswith("No evidence: ")
+    assert "no evidence of a lead" in page or "its own output" in page
 
 
 def test_another_layer_does_not_pass_for_the_last(tables: Tables) -> None:
@@ -378,16 +405,24 @@ def test_layer_choice_shows_the_regret(tables: Tables) -> None:
         for line in drawn.figure.axes[0].get_lines()
         if line.get_marker() == "|"
     ]
-    expected = 100 * drawn.table.groupby("metric")["regret"].mean()
+    good = drawn.table.groupby("metric").filter(lambda part: (part["refused"] == "").all())
+    expected = 100 * good.groupby("metric")["regret"].mean()
     np.testing.assert_allclose(sorted(means), sorted(expected), atol=1e-9)
     assert means == sorted(means)  # the best rule on top
+    rules = [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
+    assert rules[-1] == "Dataset entropy", "what is refused comes last"
+    assert "Dataset entropy (99% set by δ)" in drawn.caption
+    hatched = [p for p in drawn.figure.axes[0].patches if p.get_hatch()]
+    assert len(hatched) == 1
+    assert "best rule of the others" in set(drawn.table["metric"])
+    nested = drawn.facts["by_tokens"]["all tokens"]["nested_regret"]
+    assert f"loses {100 * nested:.1f} points" in drawn.title
 
 
-def test_association_points_are_filled_beyond_the_shift_null(tables: Tables) -> None:
+def test_association_points_are_filled_beyond_chance(tables: Tables) -> None:
     assert tables.associations is not None
-    table = tables.associations.assign(p_shift=0.5, p_permutation=0.001)
-    first = table["model"] == "encoder"
-    table.loc[first, "p_shift"] = 0.01
+    table = tables.associations.assign(chance=2.0)
+    table.loc[table["model"] == "encoder", "chance"] = 0.0
     drawn = study(
         "association_strength", Tables(associations=table), models=["encoder", "nano"],
         tokens=["all"],
@@ -398,6 +433,47 @@ def test_association_points_are_filled_beyond_the_shift_null(tables: Tables) -> 
         if line.get_marker() == "o" and mpl.colors.to_hex(line.get_color()) != "#ffffff"
     }
     assert filled == {style.colour_of("encoder", list(LAYERS)).lower()}
+    n = len(drawn.table[drawn.table["model"] != "all"])
+    assert f"{n // 2} of {n} r given depth exceed what unrelated curves reach" in drawn.title
+    assert f"by chance {0.05 * n:.1f}" in drawn.title
+    assert drawn.title.startswith("No evidence")
+
+
+def test_titles_say_what_passes_its_test(tables: Tables) -> None:
+    assert tables.associations is not None
+    table = tables.associations.copy()
+    match = table["measure"] == "match"
+    table.loc[match, ["p", "p_all", "reason", "n_models"]] = [0.5, 0.9, "", 7]
+    for kind in ("association_strength", "metric_vs_score"):
+        title = study(kind, replace(tables, associations=table), tokens=["all"]).title
+        assert title.startswith("No evidence that a metric says more of the score than depth does")
+        assert "matched across 7 models, smallest corrected p 0.90" in title
+    table.loc[match & (table["metric"] == "curvature"), "p_all"] = 0.01
+    for kind in ("association_strength", "metric_vs_score"):
+        title = study(kind, replace(tables, associations=table), tokens=["all"]).title
+        assert title.startswith("1 of ")
+        assert "matched across 7 models, corrected p ≤ .05" in title
+
+
+def test_dcor_shows_its_sign(tables: Tables) -> None:
+    drawn = study("association_strength", tables, models=["nano"], tokens=["all"], measure="dcor")
+    check_layout(drawn.figure)
+    table = drawn.table[drawn.table["model"] != "all"]
+    markers = [line.get_marker() for line in drawn.figure.axes[0].get_lines()]
+    assert markers.count("^") == (table["sign"] > 0).sum()
+    assert markers.count("v") == (table["sign"] < 0).sum()
+
+
+def test_beyond_depth_has_intervals_and_hatches(tables: Tables) -> None:
+    drawn = study("beyond_depth", tables, tokens=["all"])
+    assert set(drawn.table["measure"]) == {"slope"}
+    assert drawn.table["low"].notna().all()
+    assert set(drawn.table.loc[drawn.table["refused"] != "", "metric"]) == {"dataset_entropy"}
+    assert any(p.get_hatch() for p in drawn.figure.axes[0].patches)
+    assert "layer index" not in set(drawn.table["metric"]), "depth adds nothing to depth"
+    few = replace(tables, associations=tables.associations.query("measure == 'dcor'"))
+    with pytest.raises(LayerwiseError, match=r"add slope to association\.measures"):
+        study("beyond_depth", few)
 
 
 def test_overview_says_which_metrics_point_to_the_best_layer() -> None:
@@ -412,8 +488,13 @@ def test_overview_says_which_metrics_point_to_the_best_layer() -> None:
         ),
     )
     assert drawn.facts["best"]["all"]["layer"] == 5
-    assert drawn.facts["near"]["all"] == {"of": 3, "near": ["curvature", "lidar"]}
-    assert "layer 5 of 10 with all tokens (2 of 3 metrics point there)" in drawn.title
+    near = drawn.facts["near"]["all"]
+    assert (near["of"], near["near"]) == (3, ["curvature", "lidar"])
+    # Layers 4, 5 and 6 of eleven lie within a tenth of the depth.
+    assert near["by_chance"] == pytest.approx(9 / 11)
+    assert (
+        "layer 5 of 10 with all tokens (2 of 3 metrics point there, by chance 0.8)" in drawn.title
+    )
 
 
 def test_scores_are_the_mean_over_tasks(tables: Tables) -> None:
@@ -433,41 +514,45 @@ def test_scores_are_the_mean_over_tasks(tables: Tables) -> None:
 
 def test_the_interval_of_a_mean_score_is_as_wide_as_its_formula() -> None:
     rng = np.random.default_rng(5)
-    n_tasks, n_layers = 40, 3
+    n_tasks, n_layers = 6, 3
     values = rng.uniform(0.3, 0.6, (n_tasks, 1)) + rng.normal(0, 0.03, (n_tasks, n_layers))
-    wide = made(kind="score_by_depth", resamples=20_000)
-    table = mean_scores(tidy_scores(values), wide)
+    table = mean_scores(tidy_scores(values))
     within = values - values.mean(axis=1, keepdims=True)
-    spread_of_mean = np.sqrt(within.var(axis=0) * n_layers / (n_layers - 1) / n_tasks)
-    np.testing.assert_allclose(table["high"] - table["low"], 2 * 1.96 * spread_of_mean, rtol=0.04)
+    spread_of_mean = np.sqrt(within.var(axis=0, ddof=1) * n_layers / (n_layers - 1) / n_tasks)
+    # Student's t with five degrees of freedom.
+    np.testing.assert_allclose(table["high"] - table["low"], 2 * 2.570582 * spread_of_mean)
     middle = (table["high"] + table["low"]) / 2
-    np.testing.assert_allclose(middle, values.mean(axis=0), atol=0.002)
-    assert mean_scores(tidy_scores(values)[lambda t: t["layer"] == 1], wide)["low"].isna().all()
+    np.testing.assert_allclose(middle, values.mean(axis=0))
+    assert (table["band_high"] > table["high"]).all()
+    lead = gain_new_task(values, values[:, -1])
+    assert (table["lead"] == lead.value).all()
+    assert (table["lead_low"] == lead.low).all()
+    assert mean_scores(tidy_scores(values)[lambda t: t["layer"] == 1])["low"].isna().all()
 
 
 def test_the_evaluators_interval_is_of_a_task_with_one_subset() -> None:
-    plain = made(kind="score_by_depth")
     scores = tidy_scores(np.array([[0.2, 0.4, 0.3]]))
     scores = scores.assign(score_low=scores["main_score"] - 0.1, score_high=0.9)
-    table = mean_scores(scores, plain)
+    table = mean_scores(scores)
     np.testing.assert_allclose(table["low"], [0.1, 0.3, 0.2])
     np.testing.assert_allclose(table["high"], 0.9)
     both = pd.concat([scores, scores.assign(subset="other")])
-    assert mean_scores(both, plain)[["low", "high"]].isna().all(axis=None)
+    assert mean_scores(both)[["low", "high"]].isna().all(axis=None)
 
 
 def test_titles_follow_the_data(tables: Tables) -> None:
     assert tables.scores is not None
     title = study("score_by_depth", tables).title
-    assert "in 2 of 4 models with all tokens and in 3 of 4 without the first token" in title
+    assert title.startswith("A layer inside leads the output in 2 of 4 models with all tokens")
+    assert "(by chance in 0.1) and in 3 of 4 without the first token (by chance in 0.1)" in title
     turned = tables.scores.copy()
     last = turned["depth"] == 1
     turned.loc[last, "main_score"] += 5
     title = study("score_by_depth", Tables(scores=turned)).title
-    assert "in 0 of 4 models with all tokens" in title
+    assert title.startswith("No evidence that a layer inside leads the output: in 0 of 4 models")
     title = study("metrics_by_depth", tables).title
     assert title.startswith("Prompt entropy has a valley")
-    assert "in 3 of 4 models with all tokens" in title
+    assert "in 3 of 4 models with all tokens (by chance in 0.1)" in title
     assert "raises a decoder of thirty blocks" in study("token_choice", tables).title
     split = study("value_distribution", tables).title
     assert "31 of 31 layers of a decoder of thirty blocks" in split
@@ -477,7 +562,7 @@ def test_titles_follow_the_data(tables: Tables) -> None:
 def test_the_association_is_of_what_is_drawn(tables: Tables) -> None:
     from layerwise.association.measures import distance_correlation
 
-    table = study("metric_vs_score", tables, models=["encoder"]).table
+    table = study("metric_vs_score", tables, models=["encoder"], measure="dcor").table
     for _, panel in table.groupby(["model", "tokens", "y"]):
         assert panel["association"].iloc[0] == pytest.approx(
             distance_correlation(panel["value"], panel["score"]), abs=1e-9
@@ -485,7 +570,9 @@ def test_the_association_is_of_what_is_drawn(tables: Tables) -> None:
     two = associated(tables, tasks=["task0", "task1"])
     with pytest.raises(LayerwiseError, match="are over 5 tasks, and this study draws 2"):
         study("metric_vs_score", tables, tasks=["task0", "task1"], models=["nano"])
-    some = study("metric_vs_score", two, tasks=["task0", "task1"], models=["nano"]).table
+    some = study(
+        "metric_vs_score", two, tasks=["task0", "task1"], models=["nano"], measure="dcor"
+    ).table
     assert set(some["n_tasks"]) == {2}
     panel = some[(some["y"] == 1) & (some["tokens"] == "all")]
     assert panel["association"].iloc[0] == pytest.approx(
@@ -514,18 +601,24 @@ def test_the_association_is_of_the_points_where_own_texts_lack_layers() -> None:
     )
 
 
-def test_panels_tell_the_interval_of_their_association(tables: Tables) -> None:
+def test_panels_tell_what_unrelated_curves_reach(tables: Tables) -> None:
     drawn = study("metric_vs_score", tables, models=["nano"], tokens=["all"], measure="spearman")
     for axis, (_, panel) in zip(drawn.figure.axes, drawn.table.groupby("y"), strict=False):
         row = panel.iloc[0]
-        ends = ("association", "association_low", "association_high")
-        value, low, high = (f"{row[e]:.2f}".replace("-", "−") for e in ends)
-        assert axis.get_title("left").startswith(f"ρ = {value} [{low}, {high}]\np ")
-    assert "95 % bootstrap interval over tasks in square brackets" in drawn.caption
-    one = associated(tables, tasks=["task0"])
-    alone = study("metric_vs_score", one, models=["nano"], tokens=["all"], tasks=["task0"])
-    assert "[" not in alone.figure.axes[0].get_title("left")
-    assert "square brackets" not in alone.caption
+        ends = ("association", "association_chance")
+        value, chance = (f"{row[e]:.2f}".replace("-", "−") for e in ends)
+        assert axis.get_title("left") == f"ρ {value} ({chance})"
+    assert "95 % of pairs of unrelated curves" in drawn.caption
+    assert "No p is given (4 models, where a test" in drawn.caption
+    signed = study("metric_vs_score", tables, models=["nano"], tokens=["all"], measure="dcor")
+    falls = signed.table.drop_duplicates("y")["association_sign"] < 0
+    titles = [a.get_title("left") for a in signed.figure.axes[:3]]
+    assert ["↓" in t for t in titles] == falls.tolist()
+    slopes = study("metric_vs_score", tables, models=["nano"], tokens=["all"], measure="slope")
+    row = slopes.table[slopes.table["y"] == 1].iloc[0]
+    assert f"[{row['association_low']:.2f}".replace("-", "−") in (
+        slopes.figure.axes[0].get_title("left")
+    )
 
 
 def test_a_model_has_one_colour_in_all_studies(tables: Tables) -> None:
@@ -712,7 +805,7 @@ def test_all_measures_above_a_panel(tables: Tables) -> None:
     assert [a.get_title("left").count("\n") for a in drawn.figure.axes[:3]] == [5, 5, 5]
     for _, panel in drawn.table.groupby("y"):
         for suffix, measure in (
-            ("", distance_correlation), ("_spearman", spearman), ("_kendall", kendall),
+            ("_dcor", distance_correlation), ("_spearman", spearman), ("_kendall", kendall),
         ):  # fmt: skip
             value = measure(panel["value"], panel["score"])
             assert panel[f"association{suffix}"].iloc[0] == pytest.approx(value, abs=1e-9)
@@ -869,7 +962,8 @@ def test_published_tables_can_be_drawn(kind: str, settings: dict[str, Any]) -> N
     if kind == "score_by_depth":
         best = drawn.table[drawn.table["best"]].set_index("model")
         assert best["layer"].to_dict() == {"Pythia-14m": 0, "Pythia-70m": 0, "Pythia-160m": 8}
-        assert "3 of 3" in drawn.title
+        # As docs/published-claims.md has it.
+        assert "leads the output in 2 of 3 models" in drawn.title
 
 
 def test_metrics_against_n_say_which_are_not_settled() -> None:

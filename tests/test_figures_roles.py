@@ -25,7 +25,7 @@ from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.style import text_width
 
 NAMED = ["base", "sft", "dpo"]
-FEW = AssociationSettings(permutations=40, resamples=20)
+FEW = AssociationSettings()
 DIRECTIONS = {"prompt_entropy": -1, "curvature": -1, "infonce": -1, "lidar": 1}
 OFFERED = Known(
     models={"a": NAMED, "b": ["main"]},
@@ -70,13 +70,13 @@ def tables() -> Tables:
     return Tables(
         *(found[0], pd.concat(prompts, ignore_index=True), found[1]),
         associations=associate(*found, FEW, order),
-        choices=choose_layers(*found, DIRECTIONS, resamples=20),
+        choices=choose_layers(*found, DIRECTIONS),
     )
 
 
 def study(tables: Tables, order: Order | None = None, **settings: Any) -> Drawn:
     order = order or Order(["a", "b"], OFFERED.models or {})
-    return draw(made(resamples=20, **settings), tables, order)
+    return draw(made(**settings), tables, order)
 
 
 APART = [k for k, kind in KINDS.items() if kind.over is not None]
@@ -227,7 +227,7 @@ def test_a_direction_can_be_turned(tables: Tables) -> None:
     assert tables.metrics is not None
     assert tables.scores is not None
     turned = {**DIRECTIONS, "curvature": 1}
-    choices = choose_layers(tables.metrics, tables.scores, turned, resamples=20)
+    choices = choose_layers(tables.metrics, tables.scores, turned)
     mine = choices.query("model == 'b' and tokens == 'all' and task_type == 'all'")
     assert mine.set_index("metric")["layer"]["curvature"] == high[0]
     drawn = study(replace(tables, choices=choices), kind="layer_choice")
@@ -278,8 +278,12 @@ def test_curves_end_in_the_layer_and_circles_are_the_output(output: float) -> No
     assert circles(drawn) == {True: best, False: (1.0, pytest.approx(100 * output))}
     assert drawn.table["best"].sum() == (output < 0.7)
     assert set(drawn.table["output_is_best"]) == {output > 0.7}
-    beaten = "The output of m is its best" if output > 0.7 else "20.0 points above its output"
-    assert drawn.title.endswith(beaten)
+    beaten = (
+        "The output of m is its best"
+        if output > 0.7
+        else "No evidence that a layer of m beats its output: 20.0 points on a new task (95 % "
+    )
+    assert drawn.title.startswith(beaten), "two tasks are few"
     assert "stands in" not in drawn.caption
     tasks = study(tables, kind="task_heatmap")
     assert tasks.facts["panels"][0]["beats_output"] == (2 if output < 0.6 else 0)

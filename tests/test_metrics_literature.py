@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.catalog import alpha_req, anisotropy, logdet_entropy, rankme, self_cluster
-from layerwise.metrics.catalog.cka import cka
+from layerwise.metrics.catalog.cka import cka, cka_terms, cross_terms
 from layerwise.metrics.catalog.curvature import curvature, state_angles, turning_angles
 from layerwise.metrics.catalog.effective_rank import effective_rank
 from layerwise.metrics.catalog.two_nn import distances, two_nn
@@ -319,7 +319,9 @@ def test_order_of_prompts_changes_no_metric(name: str, protocol: str) -> None:
         assert np.allclose(shuffled[:, 0], straight[:, 0], rtol=1e-7)
 
 
-JACKKNIFED = sorted(set(all_metrics()) - {"dime", "two_nn", "prompt_entropy", "effective_rank"})
+# Those that come from random groups or halves are held to fresh draws instead.
+RANDOM = {"alpha_req", "dime", "infonce", "infonce_mi_bound", "two_nn"}
+JACKKNIFED = sorted(set(all_metrics()) - RANDOM - {"prompt_entropy", "effective_rank"})
 
 
 @pytest.mark.parametrize("name", JACKKNIFED)
@@ -345,7 +347,7 @@ def test_standard_errors_are_those_of_the_jackknife(
 
 
 @pytest.mark.parametrize(
-    "name", ["dime", "two_nn", "dataset_entropy", "lidar", "infonce", "rankme"]
+    "name", ["dime", "two_nn", "dataset_entropy", "lidar", "infonce", "rankme", "alpha_req"]
 )
 def test_standard_errors_are_the_spread_over_fresh_prompts(name: str) -> None:
     found = np.stack(
@@ -366,8 +368,12 @@ def test_groups_and_jackknife_of_a_mean_are_its_standard_error() -> None:
     assert every == pytest.approx(plain)
     few = uncertainty.delete_a_group(lambda kept: float(values[kept].mean()), 60, 12, seed=0)
     assert few == pytest.approx(plain, rel=0.5)
-    groups = uncertainty.of_groups(lambda rows: values[rows].mean(keepdims=True), 60, 7, seed=0)
-    assert groups[0] == pytest.approx(plain, rel=0.6)
+    both = uncertainty.each_without_a_group(
+        lambda kept: np.array([values[kept].mean(), 2 * values[kept].mean()]), 60, 12, seed=0
+    )
+    assert both == pytest.approx([few, 2 * few])
+    halves = uncertainty.of_halves(lambda kept: float(values[kept].mean()), 60, 400, seed=0)
+    assert halves == pytest.approx(plain, rel=0.15)
 
 
 def test_one_prompt_has_no_standard_error() -> None:
@@ -376,9 +382,18 @@ def test_one_prompt_has_no_standard_error() -> None:
     assert math.isnan(uncertainty.from_weights(one))
     assert math.isnan(uncertainty.from_leave_one_out(one))
     assert math.isnan(uncertainty.delete_a_group(lambda kept: 0.0, 1, 10, 0))
-    assert (
-        np.isnan(uncertainty.of_groups(lambda rows: np.zeros(3), 15, 10, 0)).tolist() == [True] * 3
-    )
+    assert math.isnan(uncertainty.of_halves(lambda kept: 0.0, 3, 10, 0))
+    none = uncertainty.each_without_a_group(lambda kept: np.zeros(3), 1, 10, 0)
+    assert np.isnan(none).tolist() == [True] * 3
+
+
+def test_a_layer_is_like_itself_without_doubt() -> None:
+    X = realistic(30, 8)[0]
+    value, derivative = cka_terms(X - X.mean(axis=0), X - X.mean(axis=0), cross_terms(
+        X - X.mean(axis=0), X - X.mean(axis=0)
+    ))  # fmt: skip
+    assert value == pytest.approx(1)
+    assert not derivative.any()
 
 
 @pytest.mark.parametrize(("n", "d"), [(50, 20), (20, 50)])

@@ -63,15 +63,28 @@ def test_infonce_does_not_depend_on_its_blocks(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     A, B = (unit(X) for X in two_views(23, 9))
-    whole = infonce_losses(A, B, 0.1)
+    whole = infonce_losses(A, B, 0.1, groups=5)
     monkeypatch.setattr(infonce_module, "BLOCK", block)
-    halves = infonce_losses(A, B, 0.1)
+    halves = infonce_losses(A, B, 0.1, groups=5)
     monkeypatch.setattr(infonce_module, "COMMON_SCALE", 0.0)
-    rows = infonce_losses(A, B, 0.1)
+    rows = infonce_losses(A, B, 0.1, groups=5)
     for other in (halves, rows):
         assert np.allclose(other.own, whole.own, atol=1e-12)
-        assert np.allclose(other.pull, whole.pull, atol=1e-5)
-    assert whole.pull.mean() == pytest.approx(1, abs=1e-6)
+        assert np.allclose(other.shares, whole.shares, atol=1e-5)
+    assert np.allclose(whole.shares.sum(axis=1), 1, atol=1e-5)
+
+
+def test_the_error_of_infonce_is_that_of_leaving_groups_out() -> None:
+    A, B = (unit(X) for X in two_views(23, 9))
+    found = infonce_losses(A, B, 0.1, groups=5, seed=3)
+    # No sum is computed again in the code; here every one is, without the group.
+    means = []
+    for g in range(5):
+        kept = found.groups != g
+        means.append(infonce_in_loops(A[kept], B[kept], 0.1) - math.log(2 * kept.sum() - 1))
+    spread = np.square(np.array(means) - np.mean(means)).sum()
+    assert found.stderr == pytest.approx(math.sqrt(4 / 5 * spread), rel=1e-4)
+    assert math.isnan(infonce_losses(A, B, 0.1).stderr)
 
 
 def test_infonce_at_chance_is_log_of_the_number_of_others() -> None:

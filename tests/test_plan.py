@@ -92,8 +92,8 @@ def test_metric_settings_rerun_metrics_and_what_is_made_of_them() -> None:
     assert Job("draw_study", ("score_by_depth",)) not in changed(plan(), plan(metrics__seed=1))
 
 
-def test_the_number_of_permutations_redraws_what_shows_associations_alone() -> None:
-    touched = changed(plan(), plan(association__permutations=7))
+def test_the_seed_of_associations_redraws_what_shows_them_alone() -> None:
+    touched = changed(plan(), plan(association__seed=7))
     drawn = {j.names[0] for j in touched if j.stage == "draw_study"}
     assert "metric_vs_score" in drawn
     assert not drawn & {"power_law", "score_by_depth", "metrics_by_depth", "tasks_by_layer"}

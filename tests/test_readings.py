@@ -14,7 +14,6 @@ from layerwise.association.best import best_layers
 from layerwise.association.order import Order
 from layerwise.association.table import associate
 from layerwise.config import Config
-from layerwise.config.association import AssociationSettings
 from layerwise.config.base import parse
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.studies import Study
@@ -83,7 +82,7 @@ def test_one_reading_as_before() -> None:
 
 
 def test_the_first_page_tells_readings_apart() -> None:
-    page = first_page(best_layers(scores(), resamples=50), Order(["m"]))
+    page = first_page(best_layers(scores()), Order(["m"]))
     for name, layer in (("all tokens", 1), ("last token", 3), ("all tokens, final norm", 5)):
         assert page.count(f"  - {name}\n     - {layer} of 6") == 1, name
     assert page.count("  - last token\n") == 1, "the last token is one, whatever is dropped"
@@ -91,7 +90,7 @@ def test_the_first_page_tells_readings_apart() -> None:
 
 def test_associations_of_each_reading() -> None:
     metrics = tidy_metrics({"curvature": np.sin(DEPTH), "lidar": DEPTH**2})
-    found = associate(metrics, scores(), AssociationSettings(permutations=20, resamples=0))
+    found = associate(metrics, scores())
     assert set(found["pooling"]) == set(ALL)
 
 
@@ -114,13 +113,11 @@ def test_names() -> None:
 
 def test_the_first_page_says_where_the_last_layer_is_best() -> None:
     rising = tidy_scores(np.array([[0.1, 0.2, 0.3, 0.4], [0.2, 0.3, 0.4, 0.6]]))
-    page = first_page(best_layers(rising, resamples=50), Order(["m"]))
+    page = first_page(best_layers(rising), Order(["m"]))
     assert "its own output" in page
     assert "0.0 (0.0 to 0.0)" not in page
     noisy = tidy_scores(np.array([[0.5, 0.2, 0.3], [0.3, 0.6, 0.4]]))
-    assert "(−" in first_page(best_layers(noisy, resamples=50), Order(["m"])), (
-        "a minus, not a hyphen"
-    )
+    assert "(−" in first_page(best_layers(noisy), Order(["m"])), "a minus, not a hyphen"
 
 
 # Several layers
@@ -185,14 +182,9 @@ def test_other_studies_are_of_single_layers() -> None:
         both = [draw(parse(Study, {"kind": name}), Tables(scores=t)) for t in (table, alone)]
         pd.testing.assert_frame_equal(both[0].table, both[1].table)
         assert both[0].title == both[1].title
-    pd.testing.assert_frame_equal(
-        best_layers(table, resamples=20), best_layers(alone, resamples=20)
-    )
+    pd.testing.assert_frame_equal(best_layers(table), best_layers(alone))
     metrics = tidy_metrics({"curvature": np.sin(DEPTH)})
-    settings = AssociationSettings(permutations=20, resamples=0)
-    pd.testing.assert_frame_equal(
-        associate(metrics, table, settings), associate(metrics, alone, settings)
-    )
+    pd.testing.assert_frame_equal(associate(metrics, table), associate(metrics, alone))
     chosen = draw(
         parse(Study, {"kind": "score_by_depth", "layers": ["mean 2"]}), Tables(scores=table)
     )

@@ -172,7 +172,7 @@ def test_all_else_is_about_the_layers_themselves() -> None:
     metrics = with_parts()
     blocks = metrics[metrics["sublayer"] == BLOCK]
     plain = blocks.drop(columns="sublayer")  # as tables from elsewhere have it
-    settings = AssociationSettings(permutations=50, resamples=10)
+    settings = AssociationSettings()
     for same in (blocks, plain):
         pd.testing.assert_frame_equal(
             associate(metrics, SCORES, settings), associate(same, SCORES, settings)
@@ -185,7 +185,7 @@ def test_all_else_is_about_the_layers_themselves() -> None:
             == (recommend(same, directions(), model="m")[1])
         )
     for kind in ("metrics_by_depth", "model_overview"):
-        study = {"kind": kind, "resamples": 10}
+        study = {"kind": kind}
         ours, theirs = (
             draw(parse(Study, study), Tables(metrics=m, scores=SCORES)) for m in (metrics, plain)
         )

@@ -41,7 +41,6 @@ CONFIG: dict[str, Any] = {
     "extract": {"device": "cpu", "threads": 1},
     "metrics": {"metrics": ["prompt_entropy", "curvature", "infonce"]},
     "scoring": {"threads": 1},
-    "association": {"permutations": 100, "resamples": 50},
     "studies": {
         "both": {"kind": "metric_vs_score", "models": ["first", "second"]},
         "sweep": {"kind": "metrics_over_checkpoints", "models": ["second"]},

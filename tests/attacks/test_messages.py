@@ -47,7 +47,7 @@ def test_names_that_would_be_formulas_are_drawn_as_they_are(tally: Tally) -> Non
          "main_score": 0.1 * layer, "score_low": np.nan, "score_high": np.nan, "n_runs": 1}
         for layer in range(4) for task in ("a", "b")
     ]  # fmt: skip
-    study = Study(kind="score_by_depth", resamples=10)
+    study = Study(kind="score_by_depth")
 
     def figure() -> set[str]:
         drawn = draw(study, Tables(scores=pd.DataFrame(rows)))

@@ -82,7 +82,7 @@ CONFIGS: list[tuple[str, str, Any, str]] = [
     ("published not there", "published", {"p": {"scores": "no.csv", "metrics": "no.csv"}}, "published.p.scores: there is no file no.csv"),
     ("seed a text", "corpora/mine/sample", {"seed": "zero"}, 'corpora.mine.sample.seed: "zero" came'),
     ("threads true", "extract/threads", True, "extract.threads: true came"),
-    ("permutations NaN", "association/permutations", float("nan"), "association.permutations: NaN came"),
+    ("permutations", "association/permutations", 5040, "association: the key 'permutations' is gone"),
     ("alphas a word", "metrics/alphas", ["two"], "metrics.alphas"),
     ("p over 1", "corpora/mine/views/p", 1.5, "corpora.mine.views.p: 1.5 came; accepted is 1 or less"),
     ("device number -1", "extract/device", "cuda:-1", "extract.device"),

@@ -74,7 +74,7 @@ EDITS = re.compile(
     r"|(corpora|models)/.*(?= gone)|models/[^/]+/revisions"
     r"|tasks|studies/[^/]+/(revisions|models)"
     r"|(extract|scoring)/threads|extract/device|scoring/bootstrap"
-    r"|association/(permutations|resamples)|published/[^/]+/(scores|metrics)"
+    r"|published/[^/]+/(scores|metrics)"
 )
 
 
@@ -119,8 +119,6 @@ def cut(preset: str) -> dict[str, Any]:
         config["extract"] = {**config["extract"], "threads": 1, "device": "cpu"}
     if "scoring" in config:
         config["scoring"] = {**config["scoring"], "threads": 1, "bootstrap": 50}
-    fewer = {"permutations": 50, "resamples": 20}
-    config["association"] = {**config.get("association", {}), **fewer}
     return config
 
 

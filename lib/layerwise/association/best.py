@@ -2,8 +2,8 @@
 
 It is set against the model's own output: the last layer as the model hands it out, after its last
 norm, which is one of the candidates. The best of many is best partly by luck, so its lead is too
-high on the tasks it was chosen by. `gain_new_task` is free of that: each task in turn is left out,
-the layer is chosen by the others, and its gain over the output is read off the task left out.
+high on the tasks it was chosen by; what is said of it is its lead on a new task, with an interval
+that pays for the choice (`layerwise.statistics.tasks.gain_new_task`).
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from layerwise.association import nulls
-from layerwise.association.curves import Floats, of_poolings, score_curves
+from layerwise.association.curves import Candidates, of_poolings, score_curves
+from layerwise.statistics import corrections, tasks
+
+MARGIN = 0.01
+"""Layers within this of the output, one point of 100, count as being as good."""
+ALPHA = 0.05
+OUTPUT = "output"
 
 COLUMNS = (
     "model", "revision", "tokens", "pooling", "task_type", "best_layer", "best_is_output",
-    "last_layer", "best_depth", "best_score", "output_score", "output_from", "gain", "gain_low",
-    "gain_high", "gain_new_task", "certainty", "likely_from", "likely_to", "n_layers", "n_tasks",
+    "last_layer", "best_depth", "best_score", "output_score", "output_from", "gain",
+    "gain_new_task", "gain_low", "gain_high", "n_rivals", "may_be_best", "as_good_as_output",
+    "n_layers", "n_tasks", "n_sources",
 )  # fmt: skip
 
 
 def best_layers(
-    scores: pd.DataFrame,
-    *,
-    poolings: Sequence[str] | None = None,
-    resamples: int = 2000,
-    seed: int = 0,
+    scores: pd.DataFrame, *, poolings: Sequence[str] | None = None, seed: int = 0
 ) -> pd.DataFrame:
     """Find each model's best layer, over all tasks and per task type.
 
@@ -38,25 +40,28 @@ def best_layers(
         Tidy scores.
     poolings : sequence of str, optional
         As in `layerwise.association.curves.of_poolings`.
-    resamples, seed : int
-        Bootstrap over tasks.
+    seed : int
+        Of the distributions that are drawn.
 
     Returns
     -------
     DataFrame
         One row a model, revision, tokens, pooling and task type. Scores in [0, 1]. `best_layer`
         is L where the model's own output is best, and then `best_is_output`. `gain` is the best
-        layer's lead over the output, with a 95 % bootstrap interval for that layer; without a
-        score of the output, that score and every gain are null. `output_from` is ``last layer``
-        where the scores hold no readout ``output`` and layer L stands in. `certainty` is the share
-        of resamples in which the same layer is best; `likely_from` and `likely_to` the range of
-        the layers that are best in 95 % of the resamples. All that needs several tasks is null
-        for one. Layers with a score: `n_layers`.
+        layer's lead over the output on these very tasks, `gain_new_task` that on a task that had
+        no say in the choice, with its 95 % interval. `may_be_best` are the layers (and
+        ``output``) that hold the best one with 95 % confidence, `n_rivals` their number;
+        `as_good_as_output` those that are within `MARGIN` of the output (two one-sided tests,
+        Holm's correction over layers). Without a score of the output, that and every gain are
+        null. `output_from` is ``last layer`` where the scores hold no readout ``output`` and layer
+        L stands in. Whatever needs tasks of two text sources is null for fewer. Layers with a
+        score: `n_layers`.
     """
     rows = []
     for curves in score_curves(of_poolings(scores, poolings)):
         for group in curves.groups():
-            candidates = curves.candidates(curves.of_type(group))
+            chosen = curves.of_type(group)
+            candidates, sources = curves.candidates(chosen), curves.sources_of(chosen)
             values, output = candidates.values, candidates.output_scores
             mean = values.mean(axis=0)
             best = int(np.argmax(mean))
@@ -77,35 +82,46 @@ def best_layers(
                 "gain": float(mean[best] - output.mean()),
                 "n_layers": len(curves.layers),
                 "n_tasks": len(values),
+                "n_sources": len(set(sources)),
             }
-            if len(values) > 1:
-                rng = nulls.generator(
-                    seed, curves.model, curves.revision, curves.tokens, curves.pooling, group
-                )
-                weights = nulls.task_resamples(len(values), resamples, rng)
-                samples = weights @ values
-                places = samples.argmax(axis=1)
-                against = np.nan if candidates.output is None else samples[:, candidates.output]
-                low, high = nulls.interval(samples[:, best] - against)
-                first, last = np.quantile(
-                    candidates.layers[places], [0.025, 0.975], method="nearest"
-                )
-                row |= {
-                    "gain_low": float(low),
-                    "gain_high": float(high),
-                    "gain_new_task": _left_out_gain(values, output),
-                    "certainty": float((places == best).mean()),
-                    "likely_from": int(first),
-                    "likely_to": int(last),
-                }
-            rows.append(row)
+            rows.append(row | _how_sure(candidates, sources, seed))
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
-    whole = ["likely_from", "likely_to"]
-    return table.astype(dict.fromkeys(whole, "Int64"))
+    return table.astype({"n_rivals": "Int64"})
 
 
-def _left_out_gain(values: Floats, output: Floats) -> float:
-    """Mean gain over the model's output on a task that had no say in the choice."""
-    total = values.sum(axis=0)
-    chosen = (total - values).argmax(axis=1)
-    return float((values[np.arange(len(values)), chosen] - output).mean())
+def _how_sure(candidates: Candidates, sources: Sequence[str], seed: int) -> dict[str, object]:
+    """The columns that need tasks of two text sources."""
+    if len(set(sources)) < 2:
+        return {}
+    likely = np.flatnonzero(tasks.best_set(candidates.values, sources, seed=seed))
+    found: dict[str, object] = {
+        "n_rivals": len(likely),
+        "may_be_best": _named(candidates, likely),
+    }
+    if candidates.output is None:
+        return found
+    gain = tasks.gain_new_task(candidates.values, candidates.output_scores, sources, seed=seed)
+    inside = np.flatnonzero(np.arange(len(candidates.layers)) != candidates.output)
+    leads = candidates.values[:, inside] - candidates.output_scores[:, None]
+    p = corrections.holm(tasks.equivalent(leads, MARGIN, sources)) if len(inside) else np.empty(0)
+    return found | {
+        "gain_new_task": gain.value,
+        "gain_low": gain.low,
+        "gain_high": gain.high,
+        "as_good_as_output": _named(candidates, inside[p <= ALPHA]) or "none",
+    }
+
+
+def _named(candidates: Candidates, places: Sequence[int] | np.ndarray) -> str:
+    """Layers by number, runs of them as ``4–7``, and the output by name."""
+    layers = [int(candidates.layers[i]) for i in places if i != candidates.output]
+    runs: list[list[int]] = []
+    for layer in layers:
+        if runs and runs[-1][-1] == layer - 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    names = [f"{r[0]}–{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
+    if candidates.output is not None and candidates.output in list(places):
+        names.append(OUTPUT)
+    return ", ".join(names)

@@ -4,7 +4,12 @@ Each metric with a declared direction picks the layer at its better end; of equa
 shallowest. No score is looked at in the choice. Beside the metrics stand the ``consensus`` (the
 layer with the best mean rank over the paper's seven metrics, those of them there are) and the
 baselines that need no metric at all: ``model output``, which is what users of the model get (the
-last layer after the model's last norm), and ``middle layer`` (l = L/2, rounded down).
+last layer after the model's last norm), and ``middle layer`` (l = L/2, rounded down). The ``best
+rule of the others`` follows, in each model, the rule that does best in the other models: what is
+left of a winner where it was not chosen.
+
+A pick is refused where the metric is decided by its regulariser or by the number of prompts
+(`layerwise.association.stability`), and then counts in neither.
 """
 
 from __future__ import annotations
@@ -18,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerwise.association import nulls
 from layerwise.association.curves import (
     VARIANT,
     ScoreCurves,
@@ -27,16 +31,20 @@ from layerwise.association.curves import (
     score_curves,
     usable,
 )
-from layerwise.association.engine import associate_blocks
+from layerwise.association.measures import embed, paired_strengths
 from layerwise.association.order import Order
-from layerwise.association.table import batches_of
+from layerwise.association.stability import Reasons, reasons_of
+from layerwise.association.table import MIN_LAYERS
 from layerwise.errors import LayerwiseError
+from layerwise.statistics import depth, headlines
+from layerwise.statistics import tasks as over_tasks
 
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
 CONSENSUS = "consensus"
+NESTED = "best rule of the others"
 OUTPUT = "model output"
 MIDDLE = "middle layer"
 BASELINE = "baseline"
@@ -56,10 +64,10 @@ CONSENSUS_OF = frozenset(
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "direction", "spearman", "spearman_low", "spearman_high", "layer",
-    "depth", "score", "best_layer", "best_is_output", "best_score", "regret", "regret_low",
-    "regret_high", "output_score", "output_from", "gain_over_output", "gain_low", "gain_high",
-    "middle_score", "gain_over_middle", "n_layers", "n_tasks",
+    "pooling", "task_type", "direction", "spearman", "spearman_chance", "layer", "depth",
+    "refused", "same_as", "score", "best_layer", "best_is_output", "best_score", "regret",
+    "regret_low", "regret_high", "output_score", "output_from", "gain_over_output", "gain_low",
+    "gain_high", "middle_score", "gain_over_middle", "p", "n_layers", "n_tasks", "n_sources",
 )  # fmt: skip
 
 
@@ -74,12 +82,15 @@ class Pick:
     layer : int
     sign : dict
         The end it was picked at (`direction`), and the one that the scores speak for
-        (`spearman` and its interval).
+        (`spearman`, and what unrelated curves reach).
+    refused : str
+        Why the layer is not to be chosen by this metric; empty where it may be.
     """
 
     variant: Mapping[str, object]
     layer: int
     sign: Mapping[str, object] = field(default_factory=dict)
+    refused: str = ""
 
 
 def pick_layers(
@@ -87,12 +98,13 @@ def pick_layers(
     values: Floats,
     layers: npt.NDArray[np.int64],
     directions: Mapping[str, int],
+    refused: Reasons | None = None,
 ) -> list[Pick]:
     """The layer that each metric picks, then the consensus of each corpus and protocol.
 
     The consensus takes one variant of each metric of `CONSENSUS_OF` (raw, and alpha 1 where there
     is one), ranks the layers by each, and averages the ranks; it needs two metrics. A layer
-    without a value ranks last.
+    without a value ranks last, and a metric whose picks are refused has no say.
 
     Parameters
     ----------
@@ -102,6 +114,7 @@ def pick_layers(
     layers : array, shape (n,)
     directions : mapping from metric to +1 (higher is better) or -1
         Metrics that are not in it are passed over.
+    refused : mapping of (corpus, metric, protocol) to reason, optional
     """
     from scipy.stats import rankdata
 
@@ -112,10 +125,9 @@ def pick_layers(
             continue
         good = np.where(np.isfinite(values[index]), directions[metric] * values[index], -np.inf)
         variant = dict(rows.iloc[index][VARIANT])
-        picks.append(Pick(variant, int(layers[int(np.argmax(good))])))
-        alpha = variant["alpha"]
-        plain = variant["normalization"] == "raw" and (pd.isna(alpha) or alpha == 1)
-        if plain and metric in CONSENSUS_OF:
+        why = (refused or {}).get((variant["corpus"], metric, variant["protocol"]), "")
+        picks.append(Pick(variant, int(layers[int(np.argmax(good))]), refused=why))
+        if _plain(variant) and metric in CONSENSUS_OF and not why:
             ranked.append((variant["corpus"], variant["protocol"], rankdata(good)))
     for corpus, protocol in dict.fromkeys((c, p) for c, p, _ in ranked):
         ranks = [r for c, p, r in ranked if (c, p) == (corpus, protocol)]
@@ -131,6 +143,11 @@ def pick_layers(
     return picks
 
 
+def _plain(variant: Mapping[Any, Any]) -> bool:
+    alpha = variant["alpha"]
+    return variant["normalization"] == "raw" and bool(pd.isna(alpha) or alpha == 1)
+
+
 def choose_layers(
     metrics: pd.DataFrame,
     scores: pd.DataFrame,
@@ -138,7 +155,8 @@ def choose_layers(
     *,
     own_texts: Mapping[str, str] | None = None,
     poolings: Sequence[str] | None = None,
-    resamples: int = 1000,
+    stability: pd.DataFrame | None = None,
+    order: Order | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Set the picks of every metric against the scores, per model and task type.
@@ -154,19 +172,28 @@ def choose_layers(
         over the tasks' own corpora.
     poolings : sequence of str, optional
         As in `layerwise.association.curves.of_poolings`.
-    resamples, seed : int
-        Bootstrap over tasks, for the intervals of regret and gain.
+    stability : DataFrame, optional
+        From `layerwise.association.stability.stability`; without it nothing is refused.
+    order : Order, optional
+        The config's checkpoints, the last of which stand for their models in `NESTED`.
+    seed : int
+        Of the distributions that are drawn.
 
     Returns
     -------
     DataFrame with the columns of `COLUMNS`. Scores in [0, 1]; regret = best score - score, >= 0;
-    gains are differences of scores. `regret_low` to `gain_high` are 95 % bootstrap intervals over
-    tasks, null for a single task; that of the regret is of the difference to the layer that is
-    best over all tasks, so it goes below 0 where the two cannot be told apart.
+    gains are differences of scores. `regret_low` and `regret_high` hold the regret on the
+    population of tasks with 95 % confidence or more (`layerwise.statistics.tasks.regret`),
+    `gain_low` and `gain_high` are Student's; both are null for tasks of a single text source.
+
+    `refused` says why a layer is not to be chosen by the metric (empty where it may be), `same_as`
+    names a metric with the same picks in all models, which stands for both. `NESTED` has a `p`:
+    how often the best of so many rules does as well when picks have nothing to do with the model.
 
     `direction` is the end that was picked. `spearman` is the rank correlation of metric and mean
-    score over layers, with a 95 % bootstrap interval over tasks: its sign is the end that the
-    scores speak for. It is null where the metric is constant or known at fewer than four layers.
+    score over layers, whose sign is the end that the scores speak for; 95 % of unrelated smooth
+    curves stay below `spearman_chance`. Null where the metric is constant or known at fewer than
+    four layers.
 
     The best is one of the layers or the model's own output (`best_is_output`; `best_layer` is then
     L). Baselines have the protocol ``baseline``. Where the output has no score, there is no
@@ -185,15 +212,17 @@ def choose_layers(
             f"{', '.join(sorted(directions))}."
         )
     rows: list[dict[str, object]] = []
+    everything: dict[tuple[str, ...], Floats] = {}
     for curves in score_curves(of_poolings(scores, poolings)):
         variants, values = metric_curves(metrics, curves, own_texts=own_texts)
         if not len(variants):
             log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
             continue
+        why = reasons_of(stability, curves.model, curves.revision, curves.tokens)
         for group in curves.groups():
             tasks = curves.of_type(group)
             curve = np.stack([_mean_curve(v) for v in values[:, tasks]])
-            picks = pick_layers(variants, curve, curves.layers, directions)
+            picks = pick_layers(variants, curve, curves.layers, directions, why)
             directed = variants["metric"].isin(list(directions)).to_numpy()
             mute = int((directed & ~np.isfinite(curve).any(axis=1)).sum())
             if mute:
@@ -202,44 +231,104 @@ def choose_layers(
                     "value at each of their layers",
                     curves.model, curves.revision, curves.tokens, curves.pooling, group, mute,
                 )  # fmt: skip
-            rng = nulls.generator(
-                seed, curves.model, curves.revision, curves.tokens, curves.pooling, group
-            )
-            signs = _signs(variants, values[:, tasks], curves, group, resamples, seed)
+            candidates = curves.candidates(tasks)
+            key = (curves.model, curves.revision, curves.tokens, curves.pooling, group)
+            everything[key] = candidates.values.mean(axis=0)
+            signs = _signs(variants, curve, curves.values[tasks].mean(axis=0))
             known = [_with_sign(p, directions, signs) for p in picks]
-            rows += _against_scores(
-                known + _baselines(curves, tasks), curves, group, resamples, rng
-            )
+            rows += _against_scores(known + _baselines(curves, tasks), curves, group, seed)
     if not rows:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in common."
         )
-    return pd.DataFrame(rows).reindex(columns=list(COLUMNS)).astype({"direction": "Int64"})
+    table = pd.DataFrame(rows).reindex(columns=[*COLUMNS, "place"])
+    table = _of_other_models(_same_picks(table), everything, order or Order(), seed)
+    return table.astype({"direction": "Int64"})
 
 
-def _signs(
-    variants: pd.DataFrame,
-    values: Floats,
-    curves: ScoreCurves,
-    group: str,
-    resamples: int,
-    seed: int,
-) -> dict[tuple[object, ...], tuple[float, float, float]]:
-    """Spearman's rho of each metric with the mean score, and its interval."""
-    scores = curves.values[curves.of_type(group)]
-    found: dict[tuple[object, ...], tuple[float, float, float]] = {}
-    for members, tasks, (layers,) in batches_of([values]):
-        name = (curves.model, curves.revision, curves.tokens, curves.pooling, group, "sign")
-        one = associate_blocks(
-            [values[members][:, tasks][:, :, layers]], [scores[tasks][:, layers]], "spearman",
-            permutations=1, resamples=resamples, rng=nulls.generator(seed, *name),
-        )  # fmt: skip
-        for i, member in enumerate(members):
-            found[_key(variants.iloc[member])] = (one.value[i], one.low[i], one.high[i])
+def _signs(variants: pd.DataFrame, curve: Floats, score: Floats) -> dict[Key, tuple[float, float]]:
+    """Spearman's rho of each metric's mean curve with the mean score, and its chance level."""
+    found: dict[Key, tuple[float, float]] = {}
+    for i, variant in enumerate(variants.to_dict("records")):
+        known = np.isfinite(curve[i])
+        if known.sum() < MIN_LAYERS or np.ptp(curve[i][known]) == 0:
+            continue
+        x, y = embed("spearman", curve[i][None, known]), embed("spearman", score[None, known])
+        chance = depth.chance_level(int(known.sum()), "spearman")
+        found[_key(variant)] = float(paired_strengths("spearman", x, y)[0]), chance
     return found
 
 
-def _key(variant: Mapping[str, object] | pd.Series[Any]) -> tuple[object, ...]:
+def _same_picks(table: pd.DataFrame) -> pd.DataFrame:
+    """Name, for each metric with the same picks as another in all models, the one for both.
+
+    One that is not refused stands for one that is.
+    """
+    table["same_as"] = ""
+    rules = table[(table["protocol"] != BASELINE) & (table["metric"] != CONSENSUS)]
+    rules = rules[rules["normalization"] == "raw"]
+    rules = rules[rules["alpha"].isna() | (rules["alpha"] == 1)]
+    for _, part in rules.groupby(["corpus", "protocol", "tokens", "pooling", "task_type"]):
+        wide = part.pivot(index="metric", columns=["model", "revision"], values="layer")
+        bad = part.groupby("metric")["refused"].agg(lambda why: (why != "").sum())
+        names = sorted(wide.index[wide.notna().all(axis=1)], key=lambda m: (int(bad[m]), m))
+        first = headlines.distinct(wide.loc[names].to_numpy(dtype=np.int64)) if names else ()
+        for place, name in zip(first, names, strict=True):
+            if names[place] != name:
+                at = part.index[part["metric"] == name]
+                table.loc[at, "same_as"] = names[place]
+    return table
+
+
+def _of_other_models(
+    table: pd.DataFrame,
+    everything: Mapping[tuple[str, ...], Floats],
+    order: Order,
+    seed: int,
+) -> pd.DataFrame:
+    """Add the rows of `NESTED`: in each model, the rule that is best in the others."""
+    final = order.only_last(table)
+    more = []
+    for head, part in final[final["protocol"] != BASELINE].groupby(
+        ["corpus", "protocol", "tokens", "pooling", "task_type"]
+    ):
+        rules = part[[_plain(v) for v in part.to_dict("records")]]
+        rules = rules[rules["same_as"] == ""]
+        wide = rules.pivot(index="metric", columns="model", values="layer").dropna()
+        refused = set(rules.loc[rules["refused"] != "", "metric"])
+        wide = wide[[m not in refused for m in wide.index]]
+        if wide.shape[1] < 2 or len(wide) < 2:
+            continue
+        of_model = part.drop_duplicates("model").set_index("model")
+        curves = [
+            everything[(m, str(of_model.loc[m, "revision"]), *map(str, head[2:]))]
+            for m in wide.columns
+        ]
+        places = rules.pivot(index="metric", columns="model", values="place").loc[wide.index]
+        found = headlines.best_rule(places.to_numpy(dtype=np.int64), curves, seed=seed)
+        for model, regret in zip(wide.columns, found.nested_each, strict=True):
+            row = dict(of_model.loc[model])
+            score = row["best_score"] - regret
+            more.append(
+                row
+                | {
+                    "model": model, "metric": NESTED, "alpha": np.nan, "normalization": "raw",
+                    "direction": pd.NA, "spearman": np.nan, "spearman_chance": np.nan,
+                    "layer": pd.NA, "depth": np.nan, "refused": "", "same_as": "",
+                    "score": score, "regret": regret, "regret_low": np.nan,
+                    "regret_high": np.nan, "gain_low": np.nan, "gain_high": np.nan,
+                    "gain_over_output": score - row["output_score"],
+                    "gain_over_middle": score - row["middle_score"], "p": found.p,
+                }
+            )  # fmt: skip
+    table = pd.concat([table, pd.DataFrame(more)], ignore_index=True) if more else table
+    return table.reindex(columns=list(COLUMNS)).astype({"layer": "Int64"})
+
+
+Key = tuple[object, ...]
+
+
+def _key(variant: Mapping[Any, Any]) -> Key:
     values = [variant[c] for c in VARIANT]
     return tuple(None if v is None or v != v else v for v in values)
 
@@ -247,13 +336,13 @@ def _key(variant: Mapping[str, object] | pd.Series[Any]) -> tuple[object, ...]:
 def _with_sign(
     pick: Pick,
     directions: Mapping[str, int],
-    signs: Mapping[tuple[object, ...], tuple[float, float, float]],
+    signs: Mapping[Key, tuple[float, float]],
 ) -> Pick:
     if pick.variant["metric"] not in directions:
         return pick  # the consensus has no end of its own
-    rho, low, high = signs.get(_key(pick.variant), (np.nan, np.nan, np.nan))
+    rho, chance = signs.get(_key(pick.variant), (np.nan, np.nan))
     sign = {"direction": directions[str(pick.variant["metric"])], "spearman": rho}
-    return replace(pick, sign={**sign, "spearman_low": low, "spearman_high": high})
+    return replace(pick, sign={**sign, "spearman_chance": chance})
 
 
 def _mean_curve(values: Floats) -> Floats:
@@ -290,26 +379,30 @@ def _baselines(curves: ScoreCurves, tasks: npt.NDArray[np.intp]) -> list[Pick]:
 
 
 def _against_scores(
-    picks: Sequence[Pick],
-    curves: ScoreCurves,
-    group: str,
-    resamples: int,
-    rng: np.random.Generator,
+    picks: Sequence[Pick], curves: ScoreCurves, group: str, seed: int
 ) -> list[dict[str, object]]:
-    candidates = curves.candidates(curves.of_type(group))
+    chosen = curves.of_type(group)
+    candidates, sources = curves.candidates(chosen), curves.sources_of(chosen)
     values, output = candidates.values, candidates.output_scores
     mean = values.mean(axis=0)
     output_score = float(output.mean())
     place = {int(layer): i for i, layer in enumerate(curves.layers)}
-    best = int(np.argmax(mean))
-    middle = _middle(curves)
-    weights = nulls.task_resamples(len(values), resamples, rng) if len(values) > 1 else None
+    best, middle = int(np.argmax(mean)), _middle(curves)
+    several = len(set(sources)) > 1
+    regrets: dict[int, tuple[float, float]] = {}
     rows = []
     for pick in picks:
         is_output = pick.variant["metric"] == OUTPUT
         at = candidates.output if is_output else place[pick.layer]
-        gain = _interval(weights, values[:, at] - output)
-        regret = _interval(weights, values[:, best] - values[:, at])
+        assert at is not None
+        gain = (np.nan, np.nan)
+        if several and candidates.output is not None:
+            over = over_tasks.interval(values[:, at] - output, sources)
+            gain = (over.low, over.high)
+        if several and at not in regrets:
+            lost = over_tasks.regret(values, at, sources, seed=seed)
+            regrets[at] = (lost.low, lost.high)
+        regret = regrets.get(at, (np.nan, np.nan))
         rows.append(
             {
                 **pick.variant,
@@ -320,7 +413,9 @@ def _against_scores(
                 "pooling": curves.pooling,
                 "task_type": group,
                 "layer": pick.layer,
+                "place": at,
                 "depth": pick.layer / max(curves.last_layer, 1),
+                "refused": pick.refused,
                 "score": mean[at],
                 "best_layer": int(candidates.layers[best]),
                 "best_is_output": best == candidates.output,
@@ -337,17 +432,10 @@ def _against_scores(
                 "gain_over_middle": mean[at] - mean[middle],
                 "n_layers": len(curves.layers),
                 "n_tasks": len(values),
+                "n_sources": len(set(sources)),
             }
         )
     return rows
-
-
-def _interval(weights: Floats | None, differences: Floats) -> tuple[float, float]:
-    """Of a mean difference over tasks, null where there are no resamples."""
-    if weights is None:
-        return np.nan, np.nan
-    low, high = nulls.interval(weights @ differences)
-    return float(low), float(high)
 
 
 def summarize(choices: pd.DataFrame, order: Order | None = None) -> pd.DataFrame:
@@ -359,15 +447,23 @@ def summarize(choices: pd.DataFrame, order: Order | None = None) -> pd.DataFrame
         One row a metric (with corpus, protocol, alpha, normalization), tokens, pooling and task
         type, best first: n_models, mean_score, mean_regret, worst_regret, mean_gain_over_output,
         beats_output, ties_output and beats_middle (numbers of models; one without a score of its
-        output counts in neither of the first two).
+        output counts in neither of the first two), told_above_output (those in which the interval
+        of the gain lies above 0) with told_by_chance, refused (in how many models) and same_as.
+        Models that refuse the rule count in none but `refused`.
     """
     final = (order or Order()).only_last(choices)
+    good = final["refused"] == ""
+    number = ["score", "regret", "gain_over_output", "gain_over_middle", "gain_low"]
+    final = final.assign(**{c: final[c].astype(float).where(good) for c in number})
     keys = [*VARIANT, "tokens", "pooling", "task_type"]
     summary = (
         final.assign(
             beats_output=final["gain_over_output"] > 0,
             ties_output=final["gain_over_output"] == 0,
             beats_middle=final["gain_over_middle"] > 0,
+            told=final["gain_low"] > 0,
+            known=final["gain_low"].notna(),
+            bad=~good,
         )
         .groupby(keys, dropna=False)
         .agg(
@@ -379,6 +475,10 @@ def summarize(choices: pd.DataFrame, order: Order | None = None) -> pd.DataFrame
             beats_output=("beats_output", "sum"),
             ties_output=("ties_output", "sum"),
             beats_middle=("beats_middle", "sum"),
+            told_above_output=("told", "sum"),
+            told_by_chance=("known", lambda k: 0.025 * k.sum()),
+            refused=("bad", "sum"),
+            same_as=("same_as", "first"),
         )
         .reset_index()
     )

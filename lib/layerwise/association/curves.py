@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from layerwise.association import sources
 from layerwise.config.association import OWN_TEXTS
 from layerwise.errors import LayerwiseError
 from layerwise.vocabulary import ONE
@@ -50,7 +51,8 @@ class ScoreCurves:
     ----------
     joined : str
         Which layers were read together at each: ``one``, or as in ``scoring.layers``.
-    tasks, task_types : tuple of str, length t
+    tasks, task_types, sources : tuple of str, length t
+        Tasks of one source are made of the same texts (`layerwise.association.sources`).
     layers : array of int, shape (n,)
         The layers at which every subset of every task has a score, ascending.
     last_layer : int
@@ -72,6 +74,7 @@ class ScoreCurves:
     joined: str
     tasks: tuple[str, ...]
     task_types: tuple[str, ...]
+    sources: tuple[str, ...]
     layers: npt.NDArray[np.int64]
     last_layer: int
     values: Floats
@@ -84,6 +87,10 @@ class ScoreCurves:
         return np.array(
             [i for i, t in enumerate(self.task_types) if task_type in ("all", t)], dtype=np.intp
         )
+
+    def sources_of(self, tasks: npt.NDArray[np.intp] | Sequence[int]) -> list[str]:
+        """The text sources of some tasks, in their order."""
+        return [self.sources[int(i)] for i in tasks]
 
     def groups(self) -> list[str]:
         """``all`` and each task type, the latter only where there are several."""
@@ -265,6 +272,10 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
         by_task = output.groupby(level=["task_type", "task"])
         output = by_task.mean().where(by_task.count() == by_task.size()).reindex(whole.index)
         stands_in = (part["output_from"] == STAND_IN).any()
+        if sources.COLUMN in part.columns:
+            texts = part.groupby("task")[sources.COLUMN].first().astype(str).to_dict()
+        else:
+            texts = {str(t): sources.text_source(str(t)) for _, t in whole.index}
         curves.append(
             ScoreCurves(
                 model=model,
@@ -274,6 +285,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 joined=joined,
                 tasks=tuple(str(t) for _, t in whole.index),
                 task_types=tuple(str(t) for t, _ in whole.index),
+                sources=tuple(texts[t] for _, t in whole.index),
                 layers=whole.columns.to_numpy(dtype=np.int64),
                 last_layer=last_layer_of(part),
                 values=whole.to_numpy(dtype=np.float64),
@@ -319,6 +331,7 @@ def metric_curves(
     scores: ScoreCurves,
     *,
     own_texts: Mapping[str, str] | None = None,
+    column: str = "value",
 ) -> tuple[pd.DataFrame, Floats]:
     """All metrics of one model over the layers of its scores.
 
@@ -330,6 +343,8 @@ def metric_curves(
     own_texts : mapping of corpus to task, optional
         Corpora that are the texts of a task. They come together as the corpus `OWN_TEXTS`, in
         which each task has a curve of its own.
+    column : ``value`` or ``stderr``
+        What of the metrics; their standard errors are NaN where the tables have none.
 
     Returns
     -------
@@ -353,9 +368,11 @@ def metric_curves(
             f"The metrics of {scores.model} hold {row['metric']} on {row['corpus']} at layer "
             f"{row['layer']} more than once; give each metrics table once."
         )
+    if column not in mine:
+        mine = mine.assign(**{column: np.nan})
     table = (
         mine.assign(alpha=mine["alpha"].astype(float).fillna(NO_ALPHA))
-        .set_index([*VARIANT, "layer"])["value"]
+        .set_index([*VARIANT, "layer"])[column]
         .astype(float)
         .unstack("layer")
         .reindex(columns=scores.layers)

@@ -1,13 +1,20 @@
-"""The layer to use of a model, from its metrics alone."""
+"""The layers to use of a model, from its metrics alone: a set with its track record, or none."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from layerwise.association.choice import CONSENSUS, CONSENSUS_OF, pick_layers
+from layerwise.association.choice import (
+    CONSENSUS,
+    CONSENSUS_OF,
+    MIDDLE,
+    OUTPUT,
+    pick_layers,
+)
 from layerwise.association.curves import (
     METRIC_COLUMNS,
     VARIANT,
@@ -16,7 +23,12 @@ from layerwise.association.curves import (
     require_columns,
 )
 from layerwise.association.order import Order
+from layerwise.association.stability import reasons_of
 from layerwise.errors import LayerwiseError, closest
+
+NEAR = 0.1  # of the depth
+MAJORITY = 0.5
+"""Share of the metrics that have to point to the same place for a layer to be recommended."""
 
 
 def recommend(
@@ -29,8 +41,10 @@ def recommend(
     corpus: str | None = None,
     protocol: str = "paper",
     order: Order | None = None,
+    stability: pd.DataFrame | None = None,
+    record: Record | None = None,
 ) -> tuple[pd.DataFrame, dict[str, object]]:
-    """The layer to use of one model, from its metrics alone.
+    """The layers to use of one model, from its metrics alone.
 
     Parameters
     ----------
@@ -40,14 +54,19 @@ def recommend(
         token of huge norm otherwise stands in for the whole prompt; and the only corpus.
     order : Order, optional
         The config's checkpoints; without one, they are ordered by their steps.
+    stability : DataFrame, optional
+        From `layerwise.association.stability.stability`: metrics that it refuses have no say.
+    record : Record, optional
+        How such picks have done in other models.
 
     Returns
     -------
     picks : DataFrame
-        metric, direction, layer, depth: what each metric says.
+        metric, better, layer, depth, refused: what each metric says.
     chosen : dict
-        model, revision, tokens, corpus, layer, depth, last_layer, agreement (share of the
-        metrics whose pick lies within a tenth of the depth of the recommended layer).
+        model, revision, tokens, corpus, layer (of the consensus), depth, last_layer, agreement
+        (share of the metrics whose pick lies within a tenth of the depth of it), layers (all that
+        metrics pick there), and `none`: why none is recommended, empty where some are.
 
     Raises
     ------
@@ -74,12 +93,15 @@ def recommend(
     table = part.set_index([*VARIANT, "layer"])["value"].astype(float).unstack("layer")
     layers = table.columns.to_numpy(dtype=np.int64)
     rows = table.index.to_frame(index=False)
-    picks = pick_layers(rows, table.to_numpy(dtype=np.float64), layers, directions)
+    last = str(part["revision"].iloc[0])
+    why = reasons_of(stability, model, last, tokens)
+    picks = pick_layers(rows, table.to_numpy(dtype=np.float64), layers, directions, why)
     consensus = [p for p in picks if p.variant["metric"] == CONSENSUS]
     if not consensus:
         raise LayerwiseError(
-            f"The metrics of {model} hold fewer than two of the paper's seven, so no layer "
-            f"can be recommended; compute more of {', '.join(sorted(CONSENSUS_OF))}."
+            f"The metrics of {model} hold fewer than two of the paper's seven whose picks can be "
+            f"trusted, so no layer can be recommended; compute more of "
+            f"{', '.join(sorted(CONSENSUS_OF))}, or take more prompts."
         )
     last_layer = last_layer_of(part)
     layer = consensus[0].layer
@@ -92,19 +114,92 @@ def recommend(
             ],
             "layer": [p.layer for p in single],
             "depth": [p.layer / max(last_layer, 1) for p in single],
+            "refused": [p.refused for p in single],
         }
     )
+    near = (said["layer"] - layer).abs() <= NEAR * last_layer
+    good = said["refused"] == ""
+    agreement = float(near[good].mean())
     chosen = {
         "model": model,
-        "revision": str(part["revision"].iloc[0]),
+        "revision": last,
         "tokens": tokens,
         "corpus": str(part["corpus"].iloc[0]),
         "layer": layer,
         "depth": layer / max(last_layer, 1),
         "last_layer": last_layer,
-        "agreement": float(((said["layer"] - layer).abs() <= 0.1 * last_layer).mean()),
+        "agreement": agreement,
+        "layers": sorted({layer, *(int(x) for x in said.loc[near & good, "layer"])}),
+        "none": _why_none(agreement, record),
     }
     return said, chosen
+
+
+@dataclass(frozen=True)
+class Record:
+    """How the consensus of the metrics has done in other models, where scores are known.
+
+    Attributes
+    ----------
+    models : int
+    regret, output, middle : float
+        Mean points lost against the best layer by the consensus, by the model's own output (NaN
+        where one has no score) and by the middle layer.
+    told_above, told_below : int
+        Models in which the interval of its lead over the output lies above 0, and below.
+    """
+
+    models: int
+    regret: float
+    output: float
+    middle: float
+    told_above: int
+    told_below: int
+
+
+def track_record(
+    choices: pd.DataFrame, *, tokens: str, without: str, corpus: str, protocol: str
+) -> Record | None:
+    """The record of the consensus over all models but one; None where there is no other.
+
+    Parameters
+    ----------
+    choices : DataFrame
+        From `layerwise.association.choice.choose_layers`.
+    without : str
+        The model that is to be advised, whose own scores are no record.
+    """
+    at = (choices["task_type"] == "all") & (choices["tokens"] == tokens)
+    at &= (choices["model"] != without) & (choices["pooling"] == "mean")
+    ours = (choices["corpus"] == corpus) & (choices["protocol"] == protocol)
+    ours &= choices["metric"] == CONSENSUS
+    mine = choices[at & (ours | choices["metric"].isin([OUTPUT, MIDDLE]))]
+    if CONSENSUS not in set(mine["metric"]):
+        return None
+    final = Order().only_last(mine)
+    points = 100 * final.groupby("metric")["regret"].mean()
+    rows = final[final["metric"] == CONSENSUS]
+    everywhere = final.loc[final["metric"] == OUTPUT, "model"].nunique() == rows["model"].nunique()
+    return Record(
+        int(rows["model"].nunique()),
+        float(points[CONSENSUS]),
+        float(points[OUTPUT]) if everywhere else float("nan"),
+        float(points[MIDDLE]),
+        int((rows["gain_low"] > 0).sum()),
+        int((rows["gain_high"] < 0).sum()),
+    )
+
+
+def _why_none(agreement: float, record: Record | None) -> str:
+    if agreement < MAJORITY:
+        return f"only {agreement:.0%} of the metrics pick a layer near the others'"
+    if record is None:
+        return "there is no other model with scores to say how such picks have done"
+    if not record.told_above:
+        return f"in {record.models} other models such picks can never be told to beat the output"
+    if not record.regret < record.output:
+        return "in other models such picks lose no less than the output"
+    return ""
 
 
 def _only(frame: pd.DataFrame, column: str, wanted: str) -> pd.DataFrame:

@@ -1,34 +1,46 @@
 """The association of every metric with the task scores over layers, as one tidy table.
 
 One row a model, revision, corpus, metric (protocol, alpha, normalization), token choice, pooling,
-task type and measure:
+task type and measure. Rows of one model say how large an association is, and how large it is among
+curves that know nothing of one another; there is no p, since the layers of a model are one curve
+and not draws. Rows of the model ``all`` are over models, the last revision of each: there is a p
+where there are models enough. What each is stands in docs/statistics.md.
 
-================= =============================================================================
-value             the measure between the metric's curve and the mean score over the tasks
-low, high         95 % bootstrap interval over tasks (percentiles; null for a single task)
-p_permutation     share of permuted layer orders at least as strong, two-sided for rank measures
-p_shift           the same for circular shifts, which keep the curves' smoothness; >= 1/n_layers
-n_layers          layers that went into it, summed over models in pooled rows
-n_tasks, n_models how much data it is on
-================= =============================================================================
+==================== ==========================================================================
+value                the measure between the metric's curve and the mean score over the tasks;
+                     of ``all``, ``match``: mean correlation of a model's metric with its own
+                     scores, both less the mean over models at each depth; ``slope``: points of
+                     score (0 to 100) per standard deviation of the metric, given depth
+sign                 direction: that of Spearman's rho for distance correlations, which have none
+low, high            95 % interval over tasks (of ``all``: over models); slopes alone have one
+chance               what 95 % of pairs of unrelated smooth curves of so many layers stay below
+without_error        r and slope as they would be without the metric's and the score's errors;
+                     null where more than 70 % of a curve beyond depth is error
+reliability          share of the metric's curve beyond depth that is not error over prompts
+strangers            of ``match``: the same with the scores of other models
+p, p_all             of ``all``; p_all is corrected for all metrics and readings of the task type
+reason               why there is no p
+n_layers             layers that went into it (of ``all``: common depths)
+n_tasks, n_sources   tasks, and sources of their texts, which count as draws
+n_models             1, or the number of models
+==================== ==========================================================================
 
-Rows with protocol ``baseline`` are the pseudo-metrics that a metric has to beat. Rows with model
-``all`` are pooled over models, each a block (see `layerwise.association.engine`), the last
-revision of each. A metric is set against scores of the same token choice only.
+Rows with protocol ``baseline`` are the pseudo-metrics that a metric has to beat. A metric is set
+against scores of the same token choice only.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerwise.association import nulls
 from layerwise.association.curves import (
     NO_ALPHA,
     VARIANT,
@@ -40,22 +52,31 @@ from layerwise.association.curves import (
     select,
     usable,
 )
-from layerwise.association.engine import associate_blocks
+from layerwise.association.measures import embed, paired_strengths
 from layerwise.association.order import Order
 from layerwise.config.association import AssociationSettings
 from layerwise.errors import LayerwiseError
+from layerwise.statistics import corrections, depth, matching, mixed
+from layerwise.statistics.sampling import design, mean_and_error
+from layerwise.statistics.tasks import within_tasks
 
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
 POOLED = "all"
+MATCH = "match"
+BASELINE = "baseline"
 MIN_LAYERS = 4  # below that any two curves agree or disagree perfectly by chance
+FEWEST_FOR_SLOPE = 4  # models
+ONE_MODEL = "one model: its layers are one curve, not draws"
+GIVEN_DEPTH = ("r", "slope")
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "measure", "value", "low", "high", "p_permutation", "p_shift",
-    "n_layers", "n_tasks", "n_models",
+    "pooling", "task_type", "measure", "value", "sign", "low", "high", "chance", "without_error",
+    "reliability", "strangers", "p", "p_all", "reason", "n_layers", "n_tasks", "n_sources",
+    "n_models",
 )  # fmt: skip
 
 
@@ -66,6 +87,7 @@ class _Model:
     scores: ScoreCurves
     variants: pd.DataFrame
     values: Floats
+    errors: Floats
 
 
 def associate(
@@ -74,7 +96,7 @@ def associate(
     settings: AssociationSettings | None = None,
     order: Order | None = None,
 ) -> pd.DataFrame:
-    """Associate metrics with scores over the layers of each model, and pooled over models.
+    """Associate metrics with scores over the layers of each model, and over models.
 
     Parameters
     ----------
@@ -84,7 +106,8 @@ def associate(
     settings : AssociationSettings, optional
         The config's `association`; its defaults without one.
     order : Order, optional
-        The config's checkpoints, the last of which are pooled; without one, by their steps.
+        The config's checkpoints, the last of which stand for their models; without one, by their
+        steps.
 
     Returns
     -------
@@ -113,32 +136,33 @@ def associate(
                 curves.model, curves.revision, curves.tokens,
             )  # fmt: skip
             continue
+        _, errors = metric_curves(chosen, curves, own_texts=settings.own_texts, column="stderr")
         if settings.baselines:
             more_variants, more_values = baselines(curves)
             variants = pd.concat([variants, more_variants], ignore_index=True)
             values = np.concatenate([values, more_values])
-        models.append(_Model(curves, variants, values))
+            errors = np.concatenate([errors, np.zeros_like(more_values)])
+        models.append(_Model(curves, variants, values, errors))
     if not models:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in "
             f"common: metrics are of {_names(chosen)}, scores of {_names(scores)}."
         )
-    rows: list[pd.DataFrame] = []
+    rows: list[dict[str, object]] = []
     for one in models:
         for group in one.scores.groups():
-            rows += _associate_group([one], group, settings)
+            rows += _of_one(one, group, settings)
     if settings.pooled:
-        for several in _same_readout(models, order):
-            _say_what_some_lack(several)
-            for group in several[0].scores.groups():
-                rows += _associate_group(several, group, settings)
+        for family in _families(models, order):
+            for group in family[0][0].scores.groups():
+                rows += _over_models(family, group, settings)
     if not rows:
         raise LayerwiseError(
             f"No metric varies over at least {MIN_LAYERS} layers that have scores, so there is "
             "nothing to associate; score more layers, or give deeper models."
         )
-    table = pd.concat(rows, ignore_index=True)
-    return table[list(COLUMNS)]
+    table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    return table.astype({"alpha": float, "sign": "Int64"})
 
 
 def _names(frame: pd.DataFrame) -> str:
@@ -146,108 +170,207 @@ def _names(frame: pd.DataFrame) -> str:
     return "; ".join(" ".join(map(str, t)) for t in triples.to_numpy()) or "nothing"
 
 
-def _same_readout(models: Sequence[_Model], order: Order) -> list[list[_Model]]:
-    """Models to pool: those of the same tokens and pooling, the last revision of each."""
+def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]]:
+    """Readings whose scores several models have, those of the same models together.
+
+    The last revision of each model stands for it.
+    """
     by_readout: dict[tuple[str, str], dict[str, list[_Model]]] = defaultdict(
         lambda: defaultdict(list)
     )
     for one in models:
         s = one.scores
         by_readout[s.tokens, s.pooling][s.model].append(one)
-    pooled = []
+    families: dict[tuple[str, ...], list[list[_Model]]] = defaultdict(list)
     for by_model in by_readout.values():
         if len(by_model) > 1:
             last = {m: order.last(m, (o.scores.revision for o in v)) for m, v in by_model.items()}
-            pooled.append(
-                [next(o for o in v if o.scores.revision == last[m]) for m, v in by_model.items()]
+            chosen = [
+                next(o for o in v if o.scores.revision == last[m]) for m, v in by_model.items()
+            ]
+            _say_what_some_lack(chosen)
+            families[tuple(by_model)].append(chosen)
+    return list(families.values())
+
+
+def _of_one(one: _Model, group: str, settings: AssociationSettings) -> list[dict[str, object]]:
+    """Associate all metrics of a model with the scores of one task type."""
+    chosen, s, rows, left_out = one.scores.of_type(group), one.scores, [], 0
+    for k, variant in enumerate(one.variants[VARIANT].to_dict("records")):
+        tasks, layers = usable(one.values[k][chosen])
+        x = one.values[k][chosen][tasks][:, layers]
+        if layers.sum() < MIN_LAYERS or not len(x) or np.ptp(x.mean(axis=0)) == 0:
+            left_out += 1
+            continue
+        y = s.values[chosen[tasks]][:, layers]
+        sources = s.sources_of(chosen[tasks])
+        common = {
+            "model": s.model, "revision": s.revision, **variant, "tokens": s.tokens,
+            "pooling": s.pooling, "task_type": group, "reason": ONE_MODEL,
+            "n_layers": int(layers.sum()), "n_tasks": len(y), "n_sources": len(set(sources)),
+            "n_models": 1,
+        }  # fmt: skip
+        errors = one.errors[k][chosen][tasks][:, layers]
+        rows += [{**common, **f} for f in _sizes(x, y, errors, sources, settings.measures)]
+    if left_out:
+        log.info(
+            "%s at %s, tokens %s, %s tasks: %d metrics left out, constant or at fewer than %d "
+            "layers",
+            s.model, s.revision, s.tokens, group, left_out, MIN_LAYERS,
+        )  # fmt: skip
+    return rows
+
+
+def _sizes(
+    x: Floats, y: Floats, errors: Floats, sources: Sequence[str], measures: Sequence[str]
+) -> Iterator[dict[str, object]]:
+    """Each measure of a metric's curves (t, n) with the scores (t, n)."""
+    metric, score = x.mean(axis=0), y.mean(axis=0)
+    layers = len(metric)
+    rho = _strength("spearman", metric, score)
+    deep = layers >= depth.FEWEST_LAYERS
+    measured = {"metric": np.nan, "score": np.nan}
+    if deep:
+        measured["metric"] = float(depth.reliability(metric, _error_of_mean(x, errors)))
+        if len(set(sources)) > 1:
+            how = design(len(y), sources)
+            measured["score"] = float(
+                depth.reliability(score, mean_and_error(within_tasks(y), how)[1])
             )
-    return pooled
+    for measure in measures:
+        found: dict[str, object] = {"measure": measure, "reliability": measured["metric"]}
+        if measure in GIVEN_DEPTH and not deep:
+            few = f"{layers} layers: given depth it takes {depth.FEWEST_LAYERS}"
+            yield found | {"reason": few}
+            continue
+        if measure == "slope":
+            value = 100 * float(depth.slopes_of_tasks(x, y).mean())
+            found["value"] = value
+            if len(set(sources)) > 1:
+                over = depth.slope_beyond_depth(x, 100 * y, sources)
+                found |= {"low": over.low, "high": over.high}
+            if measured["metric"] >= LEAST:
+                found["without_error"] = value / measured["metric"]
+        else:
+            if measure == "r":
+                value = float(depth.beyond_depth(metric, score).r)
+                found["without_error"] = depth.without_error(
+                    value, measured["metric"], measured["score"]
+                )
+            elif measure == "bcdcor":
+                value = depth.bias_corrected_dcor(metric, score)
+            else:
+                value = _strength(measure, metric, score)
+            found |= {"value": value, "chance": depth.chance_level(layers, measure)}
+        found["sign"] = int(np.sign(rho if measure in ("dcor", "bcdcor") else value))
+        yield found
 
 
-def _associate_group(
-    blocks: Sequence[_Model], group: str, settings: AssociationSettings
-) -> list[pd.DataFrame]:
-    """Associate all metrics that the blocks have in common with the scores of one task type."""
+LEAST = 0.3
+"""Reliability below which nothing is corrected for error: more noise than signal."""
+
+
+def _strength(measure: str, metric: Floats, score: Floats) -> float:
+    one, other = embed(measure, metric[None]), embed(measure, score[None])  # type: ignore[arg-type]
+    return float(paired_strengths(measure, one, other)[0])  # type: ignore[arg-type]
+
+
+def _error_of_mean(x: Floats, errors: Floats) -> Floats:
+    """Standard errors of a metric's mean curve over tasks, (t, n) to (n,)."""
+    if (x == x[:1]).all():  # one corpus for all tasks
+        return np.asarray(errors[0])
+    return np.asarray(np.sqrt(np.square(errors).sum(axis=0)) / len(errors))
+
+
+@dataclass(frozen=True)
+class _Matched:
+    """One metric of one reading over models, at common depths: (m, p) and (m, t, p)."""
+
+    head: Mapping[Any, Any]
+    metric: Floats
+    scores: Floats
+    sources: tuple[str, ...]
+
+
+def _over_models(
+    readings: Sequence[Sequence[_Model]], group: str, settings: AssociationSettings
+) -> list[dict[str, object]]:
+    """Match all metrics of all readings at once: do they belong to their own model's scores?"""
+    curves = [c for blocks in readings for c in _at_common_depths(blocks, group)]
+    if not curves:
+        return []
+    models = len(readings[0])
+    points = min(c.metric.shape[1] for c in curves)
+    found = matching.match(
+        [matching.on_common_depths(list(c.metric), points) for c in curves],
+        [matching.on_common_depths(list(c.scores.mean(axis=1)), points) for c in curves],
+        seed=settings.seed,
+    )
+    rows: list[dict[str, object]] = []
+    slopes = []
+    for i, c in enumerate(curves):
+        common = {
+            **c.head, "model": POOLED, "revision": POOLED, "task_type": group,
+            "n_layers": points, "n_tasks": c.scores.shape[1], "n_sources": len(set(c.sources)),
+            "n_models": models,
+        }  # fmt: skip
+        rows.append(
+            {
+                **common, "measure": MATCH, "value": found.value[i],
+                "sign": int(np.sign(found.value[i])), "strangers": found.strangers[i],
+                "p": found.p[i], "p_all": found.p_all[i], "reason": found.reason,
+            }
+        )  # fmt: skip
+        slope: dict[str, object] = {**common, "measure": "slope"}
+        if models < FEWEST_FOR_SLOPE:
+            slope["reason"] = f"{models} models: a slope over models takes {FEWEST_FOR_SLOPE}"
+        elif len(set(c.sources)) < 2:
+            slope["reason"] = "tasks of one text source: a slope over models takes two"
+        else:
+            over = mixed.beyond_depth_over_models(list(c.metric), list(100 * c.scores), c.sources)
+            slope |= {
+                "value": over.value, "low": over.low, "high": over.high, "p": over.p,
+                "sign": int(np.sign(over.value)), "reason": "",
+            }  # fmt: skip
+        slopes.append(slope)
+    if "slope" not in settings.measures:
+        return rows
+    p_all = corrections.holm([float(s.get("p", np.nan)) for s in slopes])  # type: ignore[arg-type]
+    return rows + [{**s, "p_all": p} for s, p in zip(slopes, p_all, strict=True)]
+
+
+def _at_common_depths(blocks: Sequence[_Model], group: str) -> Iterator[_Matched]:
+    """The metrics that all models have, and vary, with the scores of the tasks that all have."""
     tasks = sorted(
         set.intersection(*({b.scores.tasks[i] for i in b.scores.of_type(group)} for b in blocks))
     )
     if not tasks:
-        return []
+        return
     order = [[b.scores.tasks.index(t) for t in tasks] for b in blocks]
-    scores = [b.scores.values[o] for b, o in zip(blocks, order, strict=True)]
+    sources = blocks[0].scores.sources_of(order[0])
     variants, metrics = _in_common(blocks)
-    metrics = [m[:, o] for m, o in zip(metrics, order, strict=True)]
-
-    batches = batches_of(metrics)
-    left_out = len(variants) - sum(len(members) for members, _, _ in batches)
     head = blocks[0].scores
-    if left_out:
-        log.info(
-            "%s, tokens %s, %s tasks: %d metrics left out, constant or at fewer than %d layers",
-            f"{head.model} at {head.revision}" if len(blocks) == 1 else "pooled",
-            head.tokens, group, left_out, MIN_LAYERS,
-        )  # fmt: skip
-    rows = []
-    for members, which_tasks, which_layers in batches:
-        x = [
-            m[members][:, which_tasks][:, :, w] for m, w in zip(metrics, which_layers, strict=True)
-        ]
-        y = [s[which_tasks][:, w] for s, w in zip(scores, which_layers, strict=True)]
-        for measure in settings.measures:
-            names = sorted(b.scores.model for b in blocks)
-            rng = nulls.generator(
-                settings.seed, *names, head.revision if len(blocks) == 1 else POOLED,
-                head.tokens, head.pooling, group, measure,
-            )  # fmt: skip
-            found = associate_blocks(
-                x, y, measure,
-                permutations=settings.permutations, resamples=settings.resamples, rng=rng,
-            )  # fmt: skip
-            part = variants.iloc[members].reset_index(drop=True)
-            rows.append(
-                part.assign(
-                    model=head.model if len(blocks) == 1 else POOLED,
-                    revision=head.revision if len(blocks) == 1 else POOLED,
-                    tokens=head.tokens,
-                    pooling=head.pooling,
-                    task_type=group,
-                    measure=measure,
-                    value=found.value,
-                    low=found.low,
-                    high=found.high,
-                    p_permutation=found.p_permutation,
-                    p_shift=found.p_shift,
-                    n_layers=sum(s.shape[1] for s in y),
-                    n_tasks=int(which_tasks.sum()),
-                    n_models=len(blocks),
-                )
-            )
-    return rows
-
-
-Batch = tuple[list[int], npt.NDArray[np.bool_], list[npt.NDArray[np.bool_]]]
-
-
-def batches_of(metrics: Sequence[Floats]) -> list[Batch]:
-    """Metrics that can be associated on the same tasks and layers, together.
-
-    Parameters
-    ----------
-    metrics : sequence of arrays, shape (k, t, n_i)
-        One a block.
-
-    Returns
-    -------
-    list of (indices of the metrics, tasks, layers of each block); metrics that are constant or
-    known at fewer than `MIN_LAYERS` layers are in none.
-    """
-    found: dict[tuple[bytes, ...], Batch] = {}
-    for k in range(len(metrics[0])):
-        mask = _usable([m[k] for m in metrics])
-        if mask is not None:
-            key = (mask[0].tobytes(), *(m.tobytes() for m in mask[1]))
-            found.setdefault(key, ([], *mask))[0].append(k)
-    return list(found.values())
+    points = min(len(b.scores.layers) for b in blocks)
+    at = np.linspace(0.0, 1.0, points)
+    for k, variant in enumerate(variants[VARIANT].to_dict("records")):
+        if variant["protocol"] == BASELINE:
+            continue  # the same in all models, and nothing is left of it
+        found = [usable(m[k][o]) for m, o in zip(metrics, order, strict=True)]
+        which: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in found])
+        if not which.any() or any(w.sum() < MIN_LAYERS for _, w in found):
+            continue
+        x, y = [], []
+        for block, metric, o, (_, layers) in zip(blocks, metrics, order, found, strict=True):
+            deep = block.scores.layers / max(block.scores.last_layer, 1)
+            curve = metric[k][o][which][:, layers].mean(axis=0)
+            x.append(np.interp(at, deep[layers], curve))
+            scores = block.scores.values[o][which]
+            y.append(np.stack([np.interp(at, deep, task) for task in scores]))
+        if any(np.ptp(c) == 0 for c in x):
+            continue
+        reading: dict[Any, Any] = {"tokens": head.tokens, "pooling": head.pooling}
+        kept = tuple(s for s, w in zip(sources, which, strict=True) if w)
+        yield _Matched({**variant, **reading}, np.stack(x), np.stack(y), kept)
 
 
 def _keys(block: _Model) -> list[tuple[object, ...]]:
@@ -283,20 +406,3 @@ def _in_common(blocks: Sequence[_Model]) -> tuple[pd.DataFrame, list[Floats]]:
     index = [[k.index(c) for c in common] for k in keys]
     first = blocks[0].variants.iloc[index[0]].reset_index(drop=True)
     return first, [b.values[i] for b, i in zip(blocks, index, strict=True)]
-
-
-def _usable(
-    curves: Sequence[Floats],
-) -> tuple[npt.NDArray[np.bool_], list[npt.NDArray[np.bool_]]] | None:
-    """Which tasks and which layers of each block one metric can be associated on.
-
-    As `usable` says, with the tasks that are left in every block.
-    """
-    found = [usable(c) for c in curves]
-    layers = [w for _, w in found]
-    tasks: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in found])
-    if not tasks.any() or any(w.sum() < MIN_LAYERS for w in layers):
-        return None
-    if any(np.ptp(c[tasks][:, w].mean(axis=0)) == 0 for c, w in zip(curves, layers, strict=True)):
-        return None
-    return tasks, layers

@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -52,6 +52,8 @@ class Section(BaseModel):
         validate_default=True,
         protected_namespaces=(),
     )
+    gone: ClassVar[Mapping[str, str]] = {}
+    """Keys that there were once, and why there are none any more."""
 
     def plain(self) -> dict[str, Any]:
         """The section as JSON has it, every default filled in."""

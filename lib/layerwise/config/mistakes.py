@@ -112,6 +112,9 @@ def _sentence(problem: Problem, path: str, same: list[Problem]) -> str:
         unknown = problem.path[-1]
         place = path.removesuffix(problem.path[-1]).rstrip(".") or "the config"
         known = list(problem.owner.model_fields) if problem.owner else []
+        gone = getattr(problem.owner, "gone", {}).get(unknown)
+        if gone:
+            return f"{place}: the key {unknown!r} is gone: {gone}; leave it out."
         return (
             f"{place}: unknown key {unknown!r}{closest(unknown, known)}; "
             f"accepted are {', '.join(known)}."

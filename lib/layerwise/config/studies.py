@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import Field
 
 from layerwise.config.association import OWN_TEXTS, Direction, Measure
-from layerwise.config.base import Alpha, Count, Name, Section, Seed, SomeOf, later
+from layerwise.config.base import Alpha, Name, Section, SomeOf, later
 from layerwise.config.scoring import Layers
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.kinds import (
@@ -55,6 +55,11 @@ class MetricChoice(Section):
 
 class Study(Section):
     """A figure with its table. What it needs of models, corpora and tasks is computed, no more."""
+
+    gone: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("resamples", "seed"),
+        "bands over tasks are Student's, not percentiles of a bootstrap",
+    )
 
     kind: KindName = Field(
         description="Which figure: "
@@ -144,11 +149,6 @@ class Study(Section):
         description="Whether what the colours mean are steps of one thing, such as models ever "
         "larger, and gets an ordered scale; checkpoints and alphas always do.",
     )
-    resamples: Count = Field(
-        default=1000,
-        description="Bootstrap samples of the tasks, for the intervals of mean scores.",
-    )
-    seed: Seed = Field(default=0, description="Seed of that bootstrap.")
 
     @property
     def roles(self) -> dict[str, tuple[str, ...]]:
@@ -289,7 +289,7 @@ def check(study: Study, known: Known) -> None:
     tokens = study.tokens or known.tokens or ()
     poolings = several(study.pooling) if of_scores else ()
     counts |= {"tokens": tuple(tokens), "pooling": poolings, "layers": study.layers or ()}
-    if study.kind in ("layer_choice", "association_strength"):
+    if study.kind in ("layer_choice", "association_strength", "beyond_depth"):
         counts.pop("tokens")  # every reading of its scores has a column
     for dimension in without_role({d: len(v) for d, v in counts.items()}, roles):
         raise refuse(study, dimension, _listed(counts[dimension]))
@@ -355,7 +355,7 @@ def _checkpoints(study: Study, known: Known, kind: Kind) -> dict[str, tuple[Any,
 def _of_metrics(study: Study, known: Known) -> dict[str, tuple[Any, ...]]:
     corpora = study.corpora or tuple(known.corpora or ())
     if OWN_TEXTS in corpora:
-        if study.kind not in ("metric_vs_score", "layer_choice", "association_strength"):
+        if {"associations", "choices"}.isdisjoint(KINDS[study.kind].needs):
             raise LayerwiseError(
                 f"{OWN_TEXTS!r} sets each task against the metrics on its own texts, which a "
                 f"study of kind {study.kind} does not; name corpora."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -26,8 +27,11 @@ from layerwise.figures.labels import (
     span,
     value_label,
 )
+from layerwise.statistics.headlines import count as chance_count
+from layerwise.statistics.headlines import told_apart
 
 VALLEY = 0.1  # how far below both ends, as a share of the curve's largest absolute value
+ALPHA = 0.05
 NEAR = 0.1  # of the depth: what counts as the same place
 TOLD = 12  # curves that a caption describes one by one
 
@@ -36,10 +40,6 @@ Finding = tuple[str, str, str, dict[str, Any]]
 MARKS = (
     "Filled circles are the layers that the metrics themselves pick (the better end, where the "
     "metric has one; no score is looked at), open circles the last layers."
-)
-SCORE_BANDS = (
-    "Bands are 95 % bootstrap intervals over tasks after each task's own mean over layers is "
-    "taken off, so they speak of differences between layers."
 )
 
 
@@ -111,6 +111,22 @@ def _tasks(rows: Rows) -> str:
     return f"{numbers[0]}–{numbers[-1]} tasks"
 
 
+def bands_said(rows: Rows) -> str:
+    """What the bands about curves of scores are, as sentences."""
+    table = rows.scored_rows
+    wide = table[table["band_low"].notna()]
+    if not len(wide):
+        return ""
+    times = (wide["band_high"] - wide["band_low"]).sum() / (wide["high"] - wide["low"]).sum()
+    n = span(wide["n_sources"].tolist())
+    return (
+        " Bands are 95 % intervals of each layer by itself over tasks (Student's, after each "
+        "task's own mean over layers is taken off, so that they speak of differences between "
+        f"layers; tasks of the same texts are one draw: {n} sources). One that holds the whole "
+        f"curve at once is {times:.1f} times as wide (band_low and band_high in the table)."
+    )
+
+
 def _prompts(rows: Rows) -> str:
     corpora = [c for c in rows.values("corpus") if c]
     on = listing(corpora) if len(corpora) < 4 else f"{len(corpora)} corpora"
@@ -169,6 +185,10 @@ def _summary(curve: pd.DataFrame) -> dict[str, Any]:
         "best_depth": 1.0 if of_output else float(best["depth"]),
         "best_score": output if of_output else float(best["value"]),
         "output_score": None if np.isnan(output) else output,
+        **{
+            name: None if np.isnan(first[name]) else float(first[name])
+            for name in ("lead", "lead_low", "lead_high")
+        },
     }
 
 
@@ -208,20 +228,15 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
     for choice in rows.values("reading"):
         # Whether a layer beats an output without a score isn't known.
         mine = [s for s in found if s["reading"] == choice and s["output_score"] is not None]
-        by_reading[choice] = {
-            "n": len(mine),
-            "beats_output": sum(not s["best_is_output"] for s in mine),
-        }
+        by_reading[choice] = _leads(mine)
     what = noun(rows)
+    counts = {c: f for c, f in by_reading.items() if f["n"]}
     if len(found) == 1:
         title = _title_of_one(found[0])
+    elif not counts:
+        title = "No model's output has a score, so no layer can be said to beat it"
     else:
-        parts: list[str] = []
-        for choice, f in by_reading.items():
-            of = counted(f["n"], what) if not parts else str(f["n"])
-            how = reading_label(choice, sentence=True)
-            parts.append(f"in {f['beats_output']} of {of} {how}")
-        title = f"A layer inside beats the model's own output {listing(parts)}"
+        title = _title_of_leads(counts, what)
     shown = varying(rows)
     told = [
         f"{_name(s, shown)} ({reading_label(s['reading'])}): best at {_where(s)}"
@@ -234,6 +249,11 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
             if s["output_score"] is None
             else f", output {100 * s['output_score']:.2f}"
         )
+        + (
+            f"; lead of the chosen layer on a new task {_points(s['lead'])} ({_ends(s)})"
+            if s["lead_low"] is not None and (s["lead_low"], s["lead_high"]) != (0, 0)
+            else ""
+        )
         for s in found
     ]
     told = told if len(told) <= TOLD else [
@@ -245,12 +265,13 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
     caption = (
         f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's "
         "layers; layer 0 is the embedding output. Filled circle: best layer, or the output where "
-        f"no layer is better; open circle: the model's output. {output_said(rows)} {SCORE_BANDS}"
-        f"{roles_said(rows)}{left_out_said(rows)} {said[:1].upper()}{said[1:]}."
+        f"no layer is better; open circle: the model's output. {output_said(rows)}"
+        f"{bands_said(rows)} {LEADS}{roles_said(rows)}{left_out_said(rows)} "
+        f"{said[:1].upper()}{said[1:]}."
     )
     subtitle = (
-        f"Mean main score over {_tasks(rows)} by depth. "
-        "Bands: 95 % bootstrap over tasks, level differences between tasks removed."
+        f"Mean main score over {_tasks(rows)} by depth. Bands: 95 % over tasks, of each layer by "
+        "itself, level differences between tasks removed."
     )
     groups = [d for d in ("task", "task_type") if d in varying(rows)]
     if groups:
@@ -258,8 +279,8 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         subtitle = f"Main score, by depth, of each of {n}. " + (
             "Bands: the evaluator's 95 % interval, where it gives one."
             if groups[0] == "task"
-            else "Bands: 95 % bootstrap over the tasks of a type, level differences removed; of a "
-            "single task, the evaluator's own interval."
+            else "Bands: 95 % over the tasks of a type, of each layer by itself, level "
+            "differences removed; of a single task, the evaluator's own interval."
         )
     facts = {"layers": found, "n_tasks": sorted({int(n) for n in rows.table["n_tasks"].dropna()}),
              "by_reading": by_reading}  # fmt: skip
@@ -276,10 +297,64 @@ def _title_of_one(s: Mapping[str, Any]) -> str:
         return f"The output of {s['model']} is its best"
     if s["output_score"] is None:
         return f"Layer {s['best_layer']} of {s['model']} is its best; its output has no score"
-    return (
-        f"Layer {s['best_layer']} of {s['model']} is its best, "
-        f"{100 * (s['best_score'] - s['output_score']):.1f} points above its output"
+    where = f"Layer {s['best_layer']} of {s['model']}"
+    if s["lead_low"] is None:
+        return f"{where} is its best on these tasks, too few to tell it from its output"
+    on_new = f"{_points(s['lead'])} points on a new task ({_ends(s)})"
+    if s["lead_low"] > 0:
+        return f"{where} leads its output by {on_new}"
+    return f"No evidence that a layer of {s['model']} beats its output: {on_new} for layer " + str(
+        s["best_layer"]
     )
+
+
+LEADS = (
+    "The title counts leads over the output on a new task whose 95 % interval, which pays for the "
+    "choice of the layer, lies above 0, with the number that chance gives."
+)
+
+
+def _leads(curves: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How many curves have a layer that leads the output, by the test that their tasks allow."""
+    known = [s for s in curves if s["lead_low"] is not None]
+    if known:
+        count = told_apart([int(s["lead_low"] > 0) for s in known])
+    else:  # a task each, or too few texts: nothing but the place of the best layer
+        best = sum(not s["best_is_output"] for s in curves)
+        count = chance_count(best, [1 - 1 / (s["n_layers"] + 1) for s in curves] or [0.0])
+    return {
+        "n": len(known or curves), "leads": count.k, "expected": count.expected, "p": count.p,
+        "stands": count.stands, "tested": bool(known),
+    }  # fmt: skip
+
+
+def _title_of_leads(by_reading: Mapping[str, Mapping[str, Any]], what: str) -> str:
+    tested = all(f["tested"] for f in by_reading.values())
+    claim = "a layer inside leads the output" if tested else "a layer inside beats the output"
+    parts: list[str] = []
+    for choice, f in by_reading.items():
+        of = counted(f["n"], what) if not parts else str(f["n"])
+        how = reading_label(choice, sentence=True)
+        parts.append(f"in {f['leads']} of {of} {how} (by chance in {by_chance(f['expected'])})")
+    stand = [f["stands"] for f in by_reading.values()]
+    if not any(stand):
+        return f"No evidence that {claim}: {listing(parts)}"
+    title = f"{claim[:1].upper()}{claim[1:]} {listing(parts)}"
+    weak = [reading_label(c, sentence=True) for c, f in by_reading.items() if not f["stands"]]
+    return f"{title}; no evidence {listing(weak)}" if weak else title
+
+
+def by_chance(expected: float) -> str:
+    """An expected count, to one digit or two."""
+    return f"{expected:.1f}".removesuffix(".0") if expected >= 0.05 or not expected else "< 0.1"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f}".replace("-", "−")
+
+
+def _ends(s: Mapping[str, Any]) -> str:
+    return f"95 % interval {_points(s['lead_low'])} to {_points(s['lead_high'])}"
 
 
 def _metric_words(rows: Rows, line: str) -> tuple[str, str]:
@@ -300,17 +375,20 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
         return parts_of_blocks(rows)
     first = min(rows.table["y"])
     found: dict[str, dict[str, float | None]] = {r: {} for r in rows.values("reading")}
+    known = True
     for curve in curves_of(rows.table, rows, first):
         shown = varying(rows) or ["model"]
         name = ", ".join(str(curve[d].iloc[0]) for d in shown)
-        where = valley(curve["depth"], curve["value"])
+        where = valley(curve["depth"], curve["value"], curve["stderr"])
+        known &= bool(curve["stderr"].notna().any())
         found[str(curve["reading"].iloc[0])][name] = where
     label = metric_label(rows.metrics[0].metric)
     parts: list[str] = []
     for choice, depths in found.items():
         n = sum(v is not None for v in depths.values())
         of = counted(len(depths), noun(rows)) if not parts else str(len(depths))
-        parts.append(f"in {n or 'none'} of {of} {reading_label(choice, sentence=True)}")
+        chance = f" (by chance in {by_chance(len(depths) * ALPHA / 2)})" if known else ""
+        parts.append(f"in {n or 'none'} of {of} {reading_label(choice, sentence=True)}{chance}")
     title = f"{label} has a valley between its ends {listing(parts)}"
     if not any(v is not None for depths in found.values() for v in depths.values()):
         how = " or ".join(reading_label(choice, sentence=True) for choice in found)
@@ -320,24 +398,38 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
     subtitle, caption = _metric_words(rows, "")
     caption += (
         " A valley is a minimum between the ends that lies below both by more than "
-        f"{100 * VALLEY:.0f} % of the curve's largest absolute value."
+        f"{100 * VALLEY:.0f} % of the curve's largest absolute value"
+        + (
+            ", and by more than the standard errors over prompts would let the lowest of a flat "
+            "curve's layers be in 1 of 40 cases."
+            if known
+            else "; the tables give no standard errors to test it by."
+        )
     )
     facts = {"metric": rows.metrics[0].metric, "valley_at": found,
              "n_prompts": span(rows.table["n"].tolist())}  # fmt: skip
     return title, subtitle, caption, facts
 
 
-def valley(depth: pd.Series[float], value: pd.Series[float]) -> float | None:
+def valley(
+    depth: pd.Series[float], value: pd.Series[float], error: pd.Series[float] | None = None
+) -> float | None:
     """Depth of a valley between the ends of a curve, or None.
 
-    A valley lies below both ends by more than `VALLEY` of the curve's largest absolute value.
+    A valley lies below both ends by more than `VALLEY` of the curve's largest absolute value, and
+    by more than errors of measurement let the lowest of all layers be by chance (Bonferroni).
     """
     v = value.to_numpy(dtype=float)
     if not np.isfinite(v).any():
         return None
     lowest = int(np.nanargmin(v))
     deep = min(v[0], v[-1]) - v[lowest]
-    if 0 < lowest < len(v) - 1 and deep > VALLEY * np.nanmax(np.abs(v)):
+    least = VALLEY * np.nanmax(np.abs(v))
+    if error is not None and error.notna().any():
+        e = error.fillna(0.0).to_numpy(dtype=float)
+        beyond = NormalDist().inv_cdf(1 - ALPHA / 2 / len(v))
+        least = max(least, beyond * float(np.hypot(e[lowest], max(e[0], e[-1]))))
+    if 0 < lowest < len(v) - 1 and deep > least:
         return float(depth.iloc[lowest])
     return None
 
@@ -430,13 +522,16 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
             part = table[(table["y"] == i) & (table["reading"] == reading) & table["best"]]
             if metric.metric in directions and len(part):
                 picks[metric.metric] = float(part["depth"].iloc[0])
+        depths = curve["depth"].to_numpy(dtype=float)
         near[reading] = {
             "of": len(picks),
+            "by_chance": len(picks) * float((np.abs(depths - s["best_depth"]) <= NEAR).mean()),
             "near": [m for m, d in picks.items() if abs(d - s["best_depth"]) <= NEAR],
         }
     parts = [
         f"{b['where']} {reading_label(r, sentence=True)} "
-        f"({len(near[r]['near'])} of {near[r]['of']} metrics point there)"
+        f"({len(near[r]['near'])} of {near[r]['of']} metrics point there, by chance "
+        f"{by_chance(near[r]['by_chance'])})"
         for r, b in best.items()
     ]
     caption = (
@@ -444,12 +539,14 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
         f"{counted(len(rows.metrics), 'metric')} on {_prompts(rows)}, by depth in per cent of the "
         f"layers.{roles_said(rows)} Vertical lines: the layer with the best score of each "
         f"reading, the model's output included. {output_said(rows)} Bands: 95 % intervals, over "
-        "tasks for the score, ± 1.96 standard errors for the "
+        "tasks for the score (of each layer by itself), ± 1.96 standard errors for the "
         "metrics. A metric points to a layer if its better end lies within a tenth of the depth "
-        f"of it.{left_out_said(rows)}"
+        f"of it; a layer drawn at random does so as often as the title says. That a layer scores "
+        "highest does not say that it is told apart from others: see the first page of the "
+        f"report.{left_out_said(rows)}"
     )
     return (
-        f"{model} is best at {listing(parts)}",
+        f"{model} scores highest at {listing(parts)}",
         f"Scores over {_tasks(rows)}, metrics on {_prompts(rows)}, by depth. Bands: 95 % "
         "intervals.",
         caption,

@@ -22,7 +22,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from layerwise.association import nulls
 from layerwise.association.curves import (
     BLOCK,
     METRIC_COLUMNS,
@@ -48,16 +47,19 @@ from layerwise.figures.kinds import (
 )
 from layerwise.figures.labels import SUBLAYERS, TOKENS, reading
 from layerwise.figures.style import Z95
+from layerwise.statistics.tasks import band, gain_new_task, within_tasks
 from layerwise.vocabulary import ONE
 
 SCORE = "score"
 BASELINE = "baseline"  # the protocol of pseudo-metrics
 POOLED_MODELS = "all"  # the model of associations pooled over models
 CONSENSUS = "consensus"  # the rule in which metrics are taken together
+NESTED = "best rule of the others"
 NUMBERS = (
     "layer", "depth", "value", "stderr", "low", "high", "n", "n_left_out", "n_tasks", "quantity",
     "prompt_id", "score", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
-    "output_score", "output_from", "output_is_best", "why",
+    "output_score", "output_from", "output_is_best", "why", "text_source", "n_sources", "lead",
+    "lead_low", "lead_high", "band_low", "band_high",
 )  # fmt: skip
 
 
@@ -212,7 +214,7 @@ def rows(
         # The mean is over what has no role; a task has a type as well.
         by_task = "task" in placed
         groups = ("task_type", "task") if by_task else tuple(d for d in POOLED if d in placed)
-        parts.append(mean_scores(kept, study, groups).assign(y=0, quantity=SCORE))
+        parts.append(mean_scores(kept, groups).assign(y=0, quantity=SCORE))
     if metrics is not None:
         kept = at_checkpoints(pick_metrics(metrics, study, everything="sublayer" in placed), shown)
         choices, chosen = pick_variants(kept, study)
@@ -338,15 +340,14 @@ def require_roles(rows: Rows) -> None:
         )
 
 
-def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) -> pd.DataFrame:
+def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFrame:
     """Mean task score by layer, with an interval in which differences between tasks don't count.
 
-    The interval is a percentile bootstrap over tasks of the scores from which each task's own
-    mean over layers has been taken off (the within-subject interval of Cousineau 2005): tasks lie
-    far apart in level, and what the reader compares is layers. Taking the means off narrows what
-    is left by sqrt((J - 1) / J) with J layers; the deviations from a layer's mean are widened by
-    as much (Morey 2008). With a single task, the evaluator's own interval is given, where it has
-    one and the task has a single subset.
+    `low` and `high` are Student's interval of each layer by itself, over tasks from which each
+    one's own mean over layers has been taken off (`layerwise.statistics.tasks.within_tasks`):
+    tasks lie far apart in level, and what the reader compares is layers. `band_low` and
+    `band_high` hold the whole curve at once. Tasks of the same texts are one draw. With a single
+    task, the evaluator's own interval is given, where it has one and the task has a single subset.
 
     Parameters
     ----------
@@ -357,9 +358,13 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
     -------
     DataFrame
         model, revision, tokens, pooling, reading, layers, the groups, layer, depth, value, low,
-        high (all in [0, 1]; null without an interval, and at layers that some task has no score
-        at), output_score, output_from, output_is_best, n_tasks. A reading is there once: the last
-        token is the same one whatever is dropped in front of it.
+        high, band_low, band_high (all in [0, 1]; null without an interval, and at layers that
+        some task
+        has no score at),
+        output_score, output_from, output_is_best, n_tasks, n_sources; of the curve, `lead`,
+        `lead_low` and `lead_high`: what the layer that these tasks choose leads the output by on
+        a new one (`gain_new_task`). A reading is there once: the last token
+        is the same one whatever is dropped in front of it.
     """
     frames = []
     for curves in score_curves(scores):
@@ -369,8 +374,11 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
         for group in dict.fromkeys(labels):
             chosen = [i for i, label in enumerate(labels) if label == group]
             values = curves.values if len(chosen) == len(pairs) else curves.values[chosen]
-            low, high = _interval(scores, curves, values, chosen, group, study)
-            best = curves.candidates(chosen)
+            ends = _intervals(scores, curves, values, chosen)
+            best, sources = curves.candidates(chosen), curves.sources_of(chosen)
+            lead = None
+            if best.output is not None and len(set(sources)) > 1:
+                lead = gain_new_task(best.values, best.output_scores, sources)
             place = int(np.argmax(best.values.mean(axis=0)))
             gaps = np.full(len(curves.left_out), np.nan)
             layers = np.append(curves.layers, curves.left_out).astype(np.int64)
@@ -387,12 +395,15 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
                         "layer": layers,
                         "depth": layers / max(curves.last_layer, 1),
                         "value": np.append(values.mean(axis=0), gaps),
-                        "low": np.append(low, gaps),
-                        "high": np.append(high, gaps),
+                        **{name: np.append(end, gaps) for name, end in ends.items()},
                         "output_score": best.output_scores.mean(),
                         "output_from": curves.output_from,
                         "output_is_best": place == best.output,
                         "n_tasks": len(chosen),
+                        "n_sources": len(set(sources)),
+                        "lead": lead.value if lead else np.nan,
+                        "lead_low": lead.low if lead else np.nan,
+                        "lead_high": lead.high if lead else np.nan,
                     }
                 ).sort_values("layer")
             )
@@ -401,28 +412,20 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
     return table.drop_duplicates(keys, ignore_index=True)
 
 
-def _interval(
-    scores: pd.DataFrame,
-    curves: ScoreCurves,
-    values: Floats,
-    chosen: Sequence[int],
-    group: Sequence[str],
-    study: Study,
-) -> tuple[Floats, Floats]:
+def _intervals(
+    scores: pd.DataFrame, curves: ScoreCurves, values: Floats, chosen: Sequence[int]
+) -> dict[str, Floats]:
     n_layers = values.shape[1]
     none = np.full(n_layers, np.nan)
+    sources = curves.sources_of(chosen)
+    low = high = band_low = band_high = none
     if len(values) == 1:
-        return _own_interval(scores, curves, curves.tasks[chosen[0]])
+        low, high = _own_interval(scores, curves, curves.tasks[chosen[0]])
     # A single layer has no differences to speak of.
-    if not study.resamples or n_layers == 1:
-        return none, none
-    rng = nulls.generator(study.seed, curves.model, curves.revision, curves.tokens, *group)
-    weights = nulls.task_resamples(len(values), study.resamples, rng)
-    mean = values.mean(axis=0)
-    apart = values - mean
-    apart -= apart.mean(axis=1, keepdims=True)
-    within = mean + apart * np.sqrt(n_layers / (n_layers - 1))
-    return nulls.interval((weights @ within).T)
+    elif n_layers > 1 and len(set(sources)) > 1:
+        found = band(within_tasks(values), sources)
+        low, high, band_low, band_high = found.low, found.high, found.band_low, found.band_high
+    return {"low": low, "high": high, "band_low": band_low, "band_high": band_high}
 
 
 def _own_interval(scores: pd.DataFrame, curves: ScoreCurves, task: str) -> tuple[Floats, Floats]:
@@ -622,7 +625,7 @@ def pick_results(found: pd.DataFrame, study: Study, order: Order) -> pd.DataFram
     if study.metrics is not None:
         names = [m.metric for m in study.curves or ()]
         _only(kept[~base], "metric", names)
-        variant &= kept["metric"].isin([*names, CONSENSUS])
+        variant &= kept["metric"].isin([*names, CONSENSUS, NESTED])
     if study.corpora is not None:
         variant &= kept["corpus"].isin(study.corpora)
     corpora = sorted(kept.loc[variant, "corpus"].unique())

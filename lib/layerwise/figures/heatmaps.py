@@ -124,12 +124,9 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
     study, table = rows.study, rows.table
     picked = pick_scores(scores, study, everything="layers" in rows.roles.get("column", ()))
     bests = [
-        best_layers(
-            part.assign(layers=ONE), poolings=several(study.pooling), resamples=study.resamples,
-            seed=study.seed,
-        ).assign(layers=joined)
+        best_layers(part.assign(layers=ONE), poolings=several(study.pooling)).assign(layers=joined)
         for joined, part in picked.groupby("layers")
-    ]  # fmt: skip
+    ]
     best = pd.concat(bests, ignore_index=True)
     best = best[best["task_type"] == "all"]
     keys = ["model", "revision", "tokens", "pooling", "layers"]
@@ -201,7 +198,7 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         figure, title,
         f"Mean score over {n_tasks} tasks by layer and checkpoint "
         f"({counted(len(names), 'checkpoint')}), and how far the best layer is above the output. "
-        "Bands: 95 % bootstrap over tasks.",
+        "Bands: 95 % over tasks, for the choice of the layer too.",
     )  # fmt: skip
     leads = [
         f"{f['model']} ({reading_label(f['reading'])}): lead of {100 * f['first_gain']:.1f} "
@@ -213,9 +210,10 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         f"Mean main score (× 100) over {n_tasks} tasks of each layer (0 is the embedding output) "
         f"at each of {counted(len(names), 'checkpoint')}, a circle at each checkpoint's best "
         "layer (a square at the top where the model's own output is best); below, the best "
-        "layer's lead over the output with its 95 % bootstrap interval "
-        "over tasks, and the same on a task that had no say in choosing the layer, which takes "
-        "off the luck of the best of many. Checkpoints are evenly spaced, in the order of the "
+        "layer's lead over the output with its 95 % interval "
+        "over tasks, which pays for the choice of the layer, and the lead on a task that had no "
+        "say in choosing the layer, which takes off the luck of the best of many. Checkpoints are "
+        "evenly spaced, in the order of the "
         f"config. {output_said(rows)}{left_out_said(rows)} {'; '.join(leads)}."
     )
     return Drawn(figure, table, title, caption, {"course": found, "checkpoints": names})

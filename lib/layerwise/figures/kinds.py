@@ -161,6 +161,12 @@ KINDS: Mapping[str, Kind] = {
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),
+    "beyond_depth": Kind(
+        "how much each metric adds to depth, with intervals; what δ or N decides is hatched",
+        ("associations", "choices"),
+        {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
+        takes=(), metrics=None,
+    ),
     "value_distribution": Kind(
         "a metric over prompts by depth: one hump or more",
         ("prompts",),

@@ -29,8 +29,18 @@ SUBLAYERS = {
     "block": "block (the layer)",
 }
 
-MEASURES = {"dcor": "dCor", "spearman": "Spearman’s ρ", "kendall": "Kendall’s τ"}
-SYMBOLS = {"dcor": "dCor", "spearman": "ρ", "kendall": "τ"}
+MEASURES = {
+    "r": "Partial correlation given depth",
+    "slope": "Points of score per standard deviation of the metric, given depth",
+    "dcor": "dCor",
+    "bcdcor": "Bias-corrected dCor²",
+    "spearman": "Spearman’s ρ",
+    "kendall": "Kendall’s τ",
+}
+SYMBOLS = {
+    "r": "r given depth", "slope": "slope", "dcor": "dCor", "bcdcor": "dCor² bc",
+    "spearman": "ρ", "kendall": "τ",
+}  # fmt: skip
 
 POOLINGS = {"last_token": "last token", "cls": "first token (CLS)"}
 READOUTS = {"final_norm": "final norm", "output": "last layer after the model's norm"}

@@ -49,7 +49,7 @@ def pick_handles() -> list[Line2D]:
     ]
 
 
-def legend(figure: Figure, handles: Sequence[Line2D]) -> None:
+def legend(figure: Figure, handles: Sequence[Any]) -> None:
     """One legend below all panels, in as many columns as the figure's width has room for."""
     # Key and gaps of an entry take 46 points.
     widest = max(46 + text_width(str(h.get_label()), 8) for h in handles)

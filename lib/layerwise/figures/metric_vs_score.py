@@ -24,7 +24,7 @@ from layerwise.association.table import COLUMNS
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, panels, style
+from layerwise.figures import evidence, marks, panels, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.findings import left_out_said, output_said
 from layerwise.figures.frames import (
@@ -40,19 +40,15 @@ from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import (
     MEASURES,
     SYMBOLS,
-    counted,
     listing,
     metric_label,
-    p_value,
     span,
     value_label,
 )
 from layerwise.figures.panels import Panel
 
-LEVEL = 0.05
 EVERY = "all"  # in place of a measure: all of them, above each panel
 WIDEST = 6  # panels side by side
-LINES = 2  # above a panel, for each measure: with its interval and both p it is wider than a panel
 KEYS = ["model", "revision", "tokens", "pooling"]
 RING: dict[str, Any] = {
     "marker": "o", "markersize": 7.5, "color": "none", "markeredgecolor": style.INK,
@@ -103,7 +99,7 @@ def draw(
         down = tuple(d for d in roles["column"] if d != "y")
         roles = {"row": (*roles["row"], *down), "column": ("y",)}
     rows = replace(rows, table=table, roles=roles)
-    n_lines = LINES * len(measures)
+    n_lines = len(measures) + 1
     grid = panels.grid(
         rows, widest=WIDEST if len(rows.keys("column")) <= WIDEST else style.COLUMNS,
         together=True, panel_width=2.0, panel_height=1.8 + 0.13 * n_lines, sharey="row",
@@ -137,15 +133,16 @@ def draw(
         [Line2D([], [], label="best layer", **RING),
          Line2D([], [], label="score of the model's output", **LINE)],
     )  # fmt: skip
-    facts = _facts(table, measures)
-    title = _title(facts)
+    group = group_of(study, associations)
+    facts = _facts(table, associations, measures, group)
+    title = evidence.title(facts["match"], facts["beyond_chance"], measures[0])
     corpora = listing([c for c in rows.values("corpus") if c])
     style.header(
         grid.figure, title,
         f"A point per layer, joined in order. Metrics on {corpora}, scores over "
         f"{facts['n_tasks']} tasks. "
-        + ("[ ]: 95 % bootstrap over tasks. " if facts["intervals"] else "")
-        + "p: circular shifts of the layers (permutations).",
+        "In brackets what 95 % of unrelated smooth curves stay below; no p, since the layers of "
+        "one model are one curve.",
     )  # fmt: skip
     caption = _caption(facts, rows, measures, corpora)
     return Drawn(grid.figure, table, title, caption, facts)
@@ -242,13 +239,13 @@ def _with_associations(
     points: pd.DataFrame, associations: pd.DataFrame, study: Study, measures: Sequence[str]
 ) -> pd.DataFrame:
     """The points with the association of their panel beside each."""
-    group = study.task_types[0] if study.task_types and len(study.task_types) == 1 else "all"
-    group = group if group in set(associations["task_type"]) else "all"
+    group = group_of(study, associations)
     found = associations[associations["task_type"] == group].rename(
-        columns={"value": "association", "low": "association_low", "high": "association_high"}
+        columns={c: f"association_{c}" for c in ("low", "high", "sign", "chance")}
+        | {"value": "association"}
     )
     found = found.assign(alpha=found["alpha"].astype(object).where(found["alpha"].notna(), ""))
-    columns = ["association", "association_low", "association_high", "p_permutation", "p_shift"]
+    columns = ["association", *(f"association_{c}" for c in ("low", "high", "sign", "chance"))]
     keys = [*KEYS, *VARIANT]
     for k, measure in enumerate(measures):
         one = found.loc[found["measure"] == measure, [*keys, *columns, "n_tasks"]]
@@ -266,6 +263,12 @@ def _with_associations(
                 "associate the scores of the study's own tasks."
             )
     return points
+
+
+def group_of(study: Study, associations: pd.DataFrame) -> str:
+    """The task type that a study's associations are of."""
+    group = study.task_types[0] if study.task_types and len(study.task_types) == 1 else "all"
+    return group if group in set(associations["task_type"]) else "all"
 
 
 def _panel(panel: Panel, rows: Rows, measures: Sequence[str], colours: Any, norm: Any) -> None:
@@ -293,79 +296,52 @@ def _panel(panel: Panel, rows: Rows, measures: Sequence[str], colours: Any, norm
 def _told(row: pd.Series[Any], measure: str, suffix: str) -> str:
     if pd.isna(row[f"association{suffix}"]):
         return f"{SYMBOLS[measure]}: not defined"
-    value, low, high = (
+    value, low, high, chance = (
         f"{row[f'association{end}{suffix}']:.2f}".replace("-", "−")
-        for end in ("", "_low", "_high")
+        for end in ("", "_low", "_high", "_chance")
     )
-    # A single task has none.
-    interval = f" [{low}, {high}]" if pd.notna(row[f"association_low{suffix}"]) else ""
-    shift, permutation = (p_value(row[f"{p}{suffix}"]) for p in ("p_shift", "p_permutation"))
-    # Only the first of the two says that it is a p.
-    return (
-        f"{SYMBOLS[measure]} = {value}{interval}\n{shift} ({permutation[2:].removeprefix('= ')})"
-    )
+    text = f"{SYMBOLS[measure]} {value}"
+    if measure in ("dcor", "bcdcor"):  # which have no sign of their own
+        text += {1: " ↑", -1: " ↓"}.get(int(row[f"association_sign{suffix}"]), "")
+    if measure == "slope":  # a single text source has no interval
+        return text + (f" [{low}, {high}]" if pd.notna(row[f"association_low{suffix}"]) else "")
+    return f"{text} ({chance})"
 
 
-def _facts(table: pd.DataFrame, measures: Sequence[str]) -> dict[str, Any]:
+def _facts(
+    table: pd.DataFrame, associations: pd.DataFrame, measures: Sequence[str], group: str
+) -> dict[str, Any]:
     panels = table.drop_duplicates([*KEYS, "y"])
     known = panels[panels["association"].notna()]
-    strongest = known.iloc[int(known["association"].abs().argmax())] if len(known) else None
+    sizes = known.assign(value=known["association"], chance=known["association_chance"])
     return {
         "measure": measures[0],
         "n_panels": len(known),
-        "beyond_shift": int((known["p_shift"] < LEVEL).sum()),
-        "beyond_permutation": int((known["p_permutation"] < LEVEL).sum()),
-        "smallest_shift_p": 1 / int(table.groupby([*KEYS, "y"]).size().max()),
-        "intervals": bool(known["association_low"].notna().any()),
+        "match": evidence.matched(associations, known, group),
+        "beyond_chance": evidence.beyond_chance(sizes),
         "n_tasks": span(table["n_tasks"].tolist()),
         "n_layers": span(table.groupby([*KEYS, "y"]).size().tolist()),
-        "strongest": None
-        if strongest is None
-        else {
-            "model": strongest["model"],
-            "tokens": strongest["tokens"],
-            "metric": strongest["metric"],
-            "value": float(strongest["association"]),
-            "p_shift": float(strongest["p_shift"]),
-        },
     }
-
-
-def _title(facts: dict[str, Any]) -> str:
-    if facts["strongest"] is None:
-        return "No metric varies over layers"
-    n, of = facts["beyond_shift"], facts["n_panels"]
-    best = facts["strongest"]
-    label = metric_label(best["metric"])
-    strongest = f"{label} in {best['model']}, {SYMBOLS[facts['measure']]} {best['value']:.2f}"
-    strongest = strongest.replace(" -", " −")
-    if facts["smallest_shift_p"] >= LEVEL:
-        return (
-            f"{facts['n_layers']} layers are too few for an association to stand out from "
-            f"circular shifts; the strongest is {strongest}"
-        )
-    return (
-        f"{n} of {of} associations stand out from circular shifts (p < .05); the strongest is "
-        f"{strongest}"
-    )
 
 
 def _caption(facts: dict[str, Any], rows: Rows, measures: Sequence[str], corpora: str) -> str:
     what = listing([metric_label(m.metric) for m in rows.metrics])
     what_measures = listing([MEASURES[m] for m in measures])
-    interval = (
-        " with its 95 % bootstrap interval over tasks in square brackets"
-        if facts["intervals"]
-        else ""
-    )
+    signless = set(measures) & {"dcor", "bcdcor"}
     return (
         f"{what} on {corpora} against the mean main score (× 100) over {facts['n_tasks']} tasks: "
         f"a point per layer ({facts['n_layers']} layers), coloured by depth and joined in order. "
-        f"Above each panel {what_measures}{interval}, and the p-value from circular shifts of the "
-        "layers, which keep the curves' smoothness, and in brackets the one from permutations, "
-        "which do not. With n layers the former cannot fall below 1/n. "
-        f"{counted(facts['beyond_permutation'], 'panel')} of {facts['n_panels']} pass p < .05 "
-        f"under permutations, {facts['beyond_shift']} under shifts."
-        f" The dashed line is the score of the model's output. {output_said(rows)}"
-        f"{left_out_said(rows)}"
+        f"Above each panel {what_measures}, and in brackets the level that 95 % of pairs of "
+        "unrelated curves as smooth as a random walk stay below with so many layers"
+        + (
+            " (of a slope, in square brackets, its 95 % interval over tasks)"
+            * ("slope" in measures)
+        )
+        + (
+            "; an arrow is the sign of Spearman's rho, since a distance correlation has none"
+            if signless
+            else ""
+        )
+        + f". {evidence.explained(facts['match'])} The dashed line is the score of the model's "
+        f"output. {output_said(rows)}{left_out_said(rows)}"
     )

@@ -88,6 +88,10 @@ def draw(
             return power_law.draw()
         if study.kind == "association_strength":
             return association_strength.draw(needed["associations"], study, order)
+        if study.kind == "beyond_depth":
+            return association_strength.draw(
+                needed["associations"], study, order, needed["choices"]
+            )
         if study.kind == "layer_choice":
             return layer_choice.draw(needed["choices"], study, order)
         if study.kind == "value_distribution":

@@ -20,7 +20,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.statistics.tasks import Interval, interval
 
 Floats = npt.NDArray[np.float64]
-Measure = Literal["r", "spearman", "kendall", "dcor"]
+Measure = Literal["r", "spearman", "kendall", "dcor", "bcdcor"]
 
 FEWEST_LAYERS = 6  # a quadratic in depth and a metric leave two degrees of freedom
 
@@ -105,7 +105,8 @@ def slope_beyond_depth(
 
     Parameters
     ----------
-    metric : array, shape (L,)
+    metric : array, shape (L,) or (T, L)
+        One curve, or one for each task, on its own texts.
     scores : array, shape (T, L)
     metric_reliability : float
         See `reliability`; the slope is divided by it, for noise in a regressor flattens the line.
@@ -121,10 +122,15 @@ def slope_beyond_depth(
             f"A metric's reliability of {metric_reliability:g} is not in (0, 1]; a curve that is "
             "all error has no slope."
         )
+    return interval(slopes_of_tasks(metric, scores) / metric_reliability, sources, level)
+
+
+def slopes_of_tasks(metric: npt.ArrayLike, scores: npt.ArrayLike) -> Floats:
+    """The slope of `slope_beyond_depth` of each task by itself, shape (T,)."""
     x = _unit(residuals(metric), np.asarray(metric, dtype=np.float64))
     y = np.asarray(scores, dtype=np.float64)
     one_sd = np.sqrt(y.shape[-1] - smooth_of_depth(y.shape[-1]).shape[1])
-    return interval(residuals(y) @ x / one_sd / metric_reliability, sources, level)
+    return np.asarray((residuals(y) * x).sum(axis=-1) / one_sd)
 
 
 def bias_corrected_dcor(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
@@ -176,16 +182,20 @@ def chance_level(
     Parameters
     ----------
     layers : int
-    measure : {"r", "spearman", "kendall", "dcor"}
-        "r" is the partial correlation given depth; "dcor" the plain distance correlation. In
-        absolute value.
+    measure : {"r", "spearman", "kendall", "dcor", "bcdcor"}
+        "r" is the partial correlation given depth; "dcor" the plain distance correlation, "bcdcor"
+        the bias-corrected one. In absolute value.
     """
     from layerwise.association.measures import embed, paired_strengths
 
+    if layers < (FEWEST_LAYERS if measure == "r" else 4):
+        return float("nan")
     rng = np.random.default_rng(seed)
     x, y = np.cumsum(rng.normal(size=(2, draws, layers)), axis=2)
     if measure == "r":
         found = (_unit(residuals(x), x) * _unit(residuals(y), y)).sum(axis=1)
+    elif measure == "bcdcor":
+        found = np.array([bias_corrected_dcor(a, b) for a, b in zip(x, y, strict=True)])
     else:
         found = paired_strengths(measure, embed(measure, x), embed(measure, y))
     return float(np.quantile(np.abs(found), level))

@@ -70,6 +70,8 @@ class BestRule:
         Its mean regret on the very models it was chosen by.
     nested : float
         Mean regret, on each model left out, of the rule that is best on the others; ties share.
+    nested_each : array, shape (M,)
+        The same on each model.
     distinct : int
         Number of rules that differ in a pick.
     p : float
@@ -80,6 +82,7 @@ class BestRule:
     rule: int
     apparent: float
     nested: float
+    nested_each: Floats
     distinct: int
     p: float
 
@@ -208,7 +211,7 @@ def best_rule(
     mean = regret.mean(axis=1)
     others = (regret.sum(axis=1, keepdims=True) - regret) / (len(curves) - 1)
     winners = others <= others.min(axis=0) + 1e-12
-    nested = float(((regret * winners).sum(axis=0) / winners.sum(axis=0)).mean())
+    nested = np.asarray((regret * winners).sum(axis=0) / winners.sum(axis=0))
     p = float("nan")
     if len(curves) >= 4:
         rng = np.random.default_rng(seed)
@@ -220,4 +223,5 @@ def best_rule(
             at = np.rint(dealt * last).astype(int)
             best[i] = np.mean([c.max() - c[at[:, m]] for m, c in enumerate(curves)], axis=0).min()
         p = float((1 + (best <= mean.min() + 1e-12).sum()) / (1 + draws))
-    return BestRule(int(kept[mean.argmin()]), float(mean.min()), nested, len(kept), p)
+    best_of_all = int(kept[mean.argmin()])
+    return BestRule(best_of_all, float(mean.min()), float(nested.mean()), nested, len(kept), p)

@@ -133,7 +133,7 @@ def match(
     orders, exact = _orders(groups, permutations, np.random.default_rng(seed))
     if models < fewest or len(orders) < 40:
         reason = (
-            f"{models} models: a test of which scores belong to which metric needs {fewest}"
+            f"{models} models, where a test of which scores belong to which metric needs {fewest}"
             if models < fewest
             else f"only {len(orders)} ways to exchange models within their groups"
         )

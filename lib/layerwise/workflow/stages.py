@@ -307,6 +307,19 @@ def _associate_inputs(config: Config, study: str) -> Inputs:
     return _tables(config, study, ("metrics", "scores"))
 
 
+def _choose_inputs(config: Config, study: str) -> Inputs:
+    """Also whether the last checkpoint of each model has prompts enough."""
+    if config.studies[study].published:
+        return _associate_inputs(config, study)
+    last = dict(targets.points(config, study))
+    picks = [
+        Input(Job("check_picks", (model, revision, corpus)), "picks")
+        for model, revision in last.items()
+        for corpus in targets.corpora(config, study)
+    ]
+    return {**_associate_inputs(config, study), "picks": picks}
+
+
 def _associate_settings(config: Config, study: str) -> Any:
     own_texts = own_texts_of(config)
     corpora = targets.corpora(config, study)
@@ -325,6 +338,7 @@ def _draw_settings(config: Config, study: str) -> Any:
     return {
         "study": config.studies[study].keyed(),
         "directions": dict(config.association.directions),
+        **_sources(config),
         **_order(config, study),
     }
 
@@ -351,8 +365,14 @@ def _best_inputs(config: Config) -> Inputs:
     return {"scores": [Input(job, "scores") for job in targets.scored(config)]}
 
 
+def _sources(config: Config) -> dict[str, Any]:
+    own = dict(config.association.text_sources)
+    return {"text_sources": own} if own else {}
+
+
 def _best_settings(config: Config) -> Any:
     return {
+        **_sources(config),
         "models": {m: list(entry.revisions) for m, entry in config.models.items()},
         "seed": config.association.seed,
     }
@@ -520,13 +540,31 @@ STAGES: dict[str, Stage] = {
             libraries=("numpy", "scipy"),
         ),
         Stage(
+            "check_picks",
+            "Whether there are enough prompts to choose a layer by each metric.",
+            (*_RUN, "corpus"),
+            {"picks": "picks/{model}/{revision}/{corpus}.parquet"},
+            ("layerwise.association.stability:stability",),
+            lambda config, model, revision, corpus: {
+                "metrics": config.metrics.keyed(),
+                "directions": dict(config.association.directions),
+                "seed": config.association.seed,
+            },
+            lambda config, model, revision, corpus: {
+                "activations": [
+                    Input(Job("extract_activations", (model, revision, corpus)), "activations")
+                ]
+            },
+            libraries=("numpy", "scipy"),
+        ),
+        Stage(
             "compare_choices",
             "Which layer each metric picks, and how good that is; and the same over models.",
             ("study",),
             {"choices": "choices/{study}.parquet", "summary": "choices/{study}.csv"},
             ("layerwise.association.choice",),
             _associate_settings,
-            _associate_inputs,
+            _choose_inputs,
             libraries=("numpy", "scipy"),
         ),
         Stage(

@@ -10,7 +10,7 @@ from pydantic import Field, field_validator
 
 from layerwise.config.base import Positive, Section
 from layerwise.metrics.formulas import uncertainty
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import SampleSpectrum, centred
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
@@ -122,7 +122,17 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """Exponent of the power law through the covariance's eigenvalues."""
-    spectrum = layer.covariance_spectrum
-    value, gradient = decay(spectrum.values, settings.ranks)
-    stderr = uncertainty.from_weights(spectrum.pull(gradient))
-    yield Overall(value, stderr, len(layer.pooled))
+    value, _ = decay(layer.covariance_spectrum.values, settings.ranks)
+    pooled, shared = layer.pooled, layer.settings
+
+    def without(kept: Mask) -> float:
+        return decay(SampleSpectrum.of(centred(pooled[kept])).values, settings.ranks)[0]
+
+    try:
+        # The tail of the spectrum is not linear in the prompts' weights, as its derivative has it.
+        stderr = uncertainty.delete_a_group(
+            without, len(pooled), shared.stderr_groups, shared.seed
+        )
+    except UndefinedMetricError:  # fewer prompts have too few ranks
+        stderr = float("nan")
+    yield Overall(value, stderr, len(pooled))

@@ -14,6 +14,8 @@ from layerwise.metrics.formulas.spectra import centred
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
+ROUNDING = 1e-12
+
 
 def cross_terms(X: Array, Y: Array) -> Array:
     """Each row's part of ``‖XᵀY‖_F²``, shape (N,), by the smaller of N x N and D x D."""
@@ -49,6 +51,8 @@ def cka_terms(X: Array, Y: Array, xx: Array) -> tuple[float, Array]:
     # Each ‖·‖_F² is quadratic in the weights, hence twice each row's part.
     derivative = (2 * xy - value * (xx * np.sqrt(yy.sum() / xx.sum())
                                     + yy * np.sqrt(xx.sum() / yy.sum()))) / scale  # fmt: skip
+    if value >= 1 - ROUNDING:  # of a layer with itself: no other prompts would give another value
+        derivative = np.zeros_like(derivative)
     return min(value, 1.0), derivative
 
 

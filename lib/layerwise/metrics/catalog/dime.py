@@ -162,16 +162,16 @@ def dime(
     "the lowest. Under ``reference`` features are permuted where N > D.",
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
-    """Difference of entropies for every order; the standard error from disjoint groups.
+    """Difference of entropies for every order; the standard error by a delete-a-group jackknife.
 
     The slowest metric: 11 spectra of N x N matrices at 10 permutations, which no D x D matrix
     shares (that of the product of two kernels is D² x D²). So prompts beyond `sample` are left
-    out at random: 0.5 s for a thousand prompts, 5 s for two thousand or more.
+    out at random: 0.5 s for a thousand prompts, 5 s for two thousand or more; the standard error
+    takes as many times that as there are groups.
 
     Under ``reference``, as in the released code, the Gram matrices are not of unit diagonal, and
     where N > D they are the D x D products ``AᵀA`` and ``BᵀB``, so that the permutation is one of
-    features, and no prompt is left out. That has no standard error here: a group of prompts costs
-    as much as all of them.
+    features, and no prompt is left out. That has no standard error here.
     """
     shared, reference = layer.settings, layer.protocol == "reference"
     alphas = shared.alphas
@@ -197,6 +197,8 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
     errors: Array = np.full(len(alphas), math.nan)
     if not (reference and n > d):
-        errors = uncertainty.of_groups(difference, n, shared.stderr_groups, shared.seed)
+        errors = uncertainty.each_without_a_group(
+            lambda kept: difference(np.flatnonzero(kept)), n, shared.stderr_groups, shared.seed
+        )
     for alpha, value, error in zip(alphas, values, errors, strict=True):
         yield Overall(float(value), float(error), n, size=n, alpha=alpha)

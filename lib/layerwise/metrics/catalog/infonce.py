@@ -21,8 +21,6 @@ from layerwise.metrics.registry import Overall, PerPrompt, metric
 BLOCK = 512
 # Up to this size of s/τ the exponentials of all similarities fit one common scale, in float32 too.
 COMMON_SCALE = 40.0
-# Of exponentials that wait for the second look at them: all of 8,000 prompts'.
-KEPT_BYTES = 2**29
 
 
 class Settings(Section):
@@ -39,25 +37,39 @@ class Losses:
     ----------
     own : array, shape (N,)
         Loss of each prompt, the mean over its two anchors, in nats; not below 0.
-    pull : array, shape (N,)
-        Derivative of the sum of all losses by the prompt's weight as one of the *others*: how
-        often its views are mistaken for the positive. The mean is 1.
+    shares : array, shape (2 N, G)
+        Share of each group of prompts in the sum over others of each anchor, those of A first.
+    groups : array, shape (N,)
+        The group of each prompt.
     """
 
     own: Array
-    pull: Array
+    shares: Array
+    groups: npt.NDArray[np.intp]
 
     @property
     def stderr(self) -> float:
-        """Standard error of the mean loss.
+        """Standard error of the mean loss: a delete-a-group jackknife.
 
         The losses are not independent: a prompt that is near to many others raises all of theirs.
-        Their standard deviation over √N would be half of what a jackknife gives.
+        What a group of prompts adds to the sums is known, so that no loss is computed again.
+        Chance, which falls with the number of prompts, is taken off, as groups differ by one.
         """
-        return uncertainty.from_weights((self.own + self.pull) / len(self.own))
+        n, count = len(self.own), self.shares.shape[1]
+        if count < 2 or n - np.bincount(self.groups).max() < 2:
+            return math.nan
+        with np.errstate(divide="ignore"):
+            less = np.log1p(-self.shares)
+        losses = self.own[:, None] + (less[:n] + less[n:]) / 2
+        kept = self.groups[:, None] != np.arange(count)
+        sizes = kept.sum(axis=0)
+        means = np.where(kept, losses, 0.0).sum(axis=0) / sizes - np.log(2 * sizes - 1)
+        return uncertainty.from_leave_one_out(means)
 
 
-def infonce_losses(A: Array, B: Array, temperature: float) -> Losses:
+def infonce_losses(
+    A: Array, B: Array, temperature: float, groups: int = 1, seed: int = 0
+) -> Losses:
     """Losses ``-log(exp(s_pos/τ) / Σ_{others} exp(s/τ))``, s the inner product.
 
     Parameters
@@ -66,63 +78,57 @@ def infonce_losses(A: Array, B: Array, temperature: float) -> Losses:
         Two views of the same prompts, row by row; of unit length for cosine similarity.
     temperature : float
         τ.
+    groups, seed : int
+        Random groups of the prompts, for the standard error.
     """
     n = len(A)
+    group = uncertainty.groups_of(n, groups, seed)
+    members = (np.tile(group, 2)[:, None] == np.arange(group.max() + 1)).astype(np.float32)
     Z = np.concatenate([A, B])
     positive = np.einsum("ij,ij->i", A, B) / temperature
     top = float(np.einsum("ij,ij->i", Z, Z).max()) / temperature
     if top <= COMMON_SCALE:
-        log_sums, pull = _by_halves(Z, temperature, top)
+        log_sums, shares = _by_halves(Z, temperature, top, members)
     else:
-        log_sums, pull = _by_rows(Z, temperature)
+        log_sums, shares = _by_rows(Z, temperature, members)
     own = (log_sums[:n] + log_sums[n:]) / 2 - positive
-    return Losses(np.asarray(own), np.asarray((pull[:n] + pull[n:]) / 2))
+    return Losses(np.asarray(own), shares, group)
 
 
-def _by_halves(Z: Array, temperature: float, top: float) -> tuple[Array, Array]:
-    """Log of each anchor's sum and each anchor's share in all sums, by half of the matrix.
+Members = npt.NDArray[np.float32]
+
+
+def _by_halves(Z: Array, temperature: float, top: float, members: Members) -> tuple[Array, Array]:
+    """Log of each anchor's sum and each group's share in it, by half of the matrix.
 
     Similarities are symmetric, so each block above the diagonal serves its rows and its columns.
     No similarity exceeds `top`, the largest squared norm, which keeps every exponential below 1.
-    Blocks are needed a second time, for the shares; those beyond `KEPT_BYTES` are computed again,
-    so that memory does not grow with N².
     """
     size = len(Z)
-
-    def exponentials(rows: slice, columns: slice) -> Array:
-        block: Array = Z[rows] @ Z[columns].T
-        block *= 1 / temperature
-        block -= top
-        np.exp(block, out=block)
-        if rows == columns:
-            np.fill_diagonal(block, 0.0)
-        return block
-
-    sums, pull = np.zeros(size), np.zeros(size)
-    starts = range(0, size, BLOCK)
-    places = [(slice(i, i + BLOCK), slice(j, j + BLOCK)) for i in starts for j in starts if j >= i]
-    kept: list[npt.NDArray[np.float32]] = []
-    room = KEPT_BYTES // (4 * BLOCK**2)
-    for rows, columns in places:
-        block = exponentials(rows, columns)
-        if rows != columns:
-            sums[columns] += block.sum(axis=0)
-        sums[rows] += block.sum(axis=1)
-        if len(kept) < room:
-            # The shares serve the standard error alone; float32 halves what is kept for them.
-            kept.append(block.astype(np.float32))
-    inverse = (1 / sums).astype(np.float32)
-    for place, (rows, columns) in enumerate(places):
-        few = kept[place] if place < len(kept) else exponentials(rows, columns).astype(np.float32)
-        pull[columns] += inverse[rows] @ few
-        if rows != columns:
-            pull[rows] += few @ inverse[columns]
-    return np.log(sums) + top, pull
+    sums, parts = np.zeros(size), np.zeros((size, members.shape[1]))
+    for i in range(0, size, BLOCK):
+        for j in range(i, size, BLOCK):
+            rows, columns = slice(i, i + BLOCK), slice(j, j + BLOCK)
+            block = Z[rows] @ Z[columns].T
+            block *= 1 / temperature
+            block -= top
+            np.exp(block, out=block)
+            if i == j:
+                np.fill_diagonal(block, 0.0)
+            else:
+                sums[columns] += block.sum(axis=0)
+            sums[rows] += block.sum(axis=1)
+            # The shares serve the standard error alone, for which float32 will do.
+            exponentials = block.astype(np.float32)
+            parts[rows] += exponentials @ members[columns]
+            if i != j:
+                parts[columns] += exponentials.T @ members[rows]
+    return np.log(sums) + top, np.minimum(parts / sums[:, None], 1.0)
 
 
-def _by_rows(Z: Array, temperature: float) -> tuple[Array, Array]:
+def _by_rows(Z: Array, temperature: float, members: Members) -> tuple[Array, Array]:
     """The same with a scale for each anchor: for a small τ, or for vectors of any length."""
-    log_sums, pull = np.empty(len(Z)), np.zeros(len(Z))
+    log_sums, parts = np.empty(len(Z)), np.empty((len(Z), members.shape[1]))
     for i in range(0, len(Z), BLOCK):
         block: Array = Z[i : i + BLOCK] @ Z.T
         block /= temperature
@@ -133,8 +139,8 @@ def _by_rows(Z: Array, temperature: float) -> tuple[Array, Array]:
         sums = block.sum(axis=1, keepdims=True)
         log_sums[i : i + BLOCK] = (np.log(sums) + top)[:, 0]
         block /= sums
-        pull += block.sum(axis=0)
-    return log_sums, pull
+        parts[i : i + BLOCK] = np.minimum(block @ members, 1.0)
+    return log_sums, parts
 
 
 def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
@@ -203,7 +209,8 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
     if len(A) < 2:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     places = np.flatnonzero(layer.kept_in_pair)[kept]
-    losses = infonce_losses(A, B, temperature)
+    shared = layer.settings
+    losses = infonce_losses(A, B, temperature, shared.stderr_groups, shared.seed)
     values = np.full(len(layer.prompts), np.nan)
     values[places] = losses.own
     return PerPrompt(values, stderr=losses.stderr)

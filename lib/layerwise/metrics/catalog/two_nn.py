@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -127,17 +128,17 @@ def two_nn(X: npt.ArrayLike, discard: float = 0.1) -> float:
     min_prompts=FEWEST_PROMPTS,
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
-    """TwoNN on the pooled embeddings, with a delete-a-group jackknife."""
+    """TwoNN on the pooled embeddings; the standard error from random halves of the prompts."""
     shared = layer.settings
     matrix = distances(layer.pooled[sample(len(layer.pooled), settings.sample, shared.seed)])
     value, n = _estimate(matrix, settings.discard)
 
-    def without(kept: Mask) -> float:
+    def on(kept: Mask) -> float:
         return _estimate(matrix[np.ix_(kept, kept)], settings.discard)[0]
 
     stderr = np.nan
     if n >= 2 * FEWEST_PROMPTS:
-        stderr = uncertainty.delete_a_group(
-            without, len(matrix), shared.stderr_groups, shared.seed
-        )
+        # Copies of prompts, of which one half has more, may leave too few.
+        with contextlib.suppress(UndefinedMetricError):
+            stderr = uncertainty.of_halves(on, len(matrix), shared.stderr_groups, shared.seed)
     yield Overall(value, stderr, n)

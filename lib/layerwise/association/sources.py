@@ -1,0 +1,46 @@
+"""Which tasks are made of the same texts, and so tell less than their number.
+
+The one place that knows. A task of a name that is not here is taken to have texts of its own,
+unless the config says otherwise (`association.text_sources`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pandas as pd
+
+COLUMN = "text_source"
+
+SHARED: Mapping[str, str] = {
+    # Made of the same 96 passages of Wikipedia (`layerwise.tasks.quickstart`).
+    "WikipediaArticleClustering": "wikipedia",
+    "WikipediaArticlePairs": "wikipedia",
+    "WikipediaArticleReranking": "wikipedia",
+    # Of the paper's 32. STSBenchmark is a selection from STS12 to STS17.
+    "MassiveIntentClassification": "massive",
+    "MassiveScenarioClassification": "massive",
+    "MTOPDomainClassification": "mtop",
+    "MTOPIntentClassification": "mtop",
+    **{f"STS{year}": "sts" for year in range(12, 18)},
+    "STSBenchmark": "sts",
+}
+
+
+def text_source(task: str) -> str:
+    """The texts that a task is made of: a name that tasks of the same texts share."""
+    return SHARED.get(task, task)
+
+
+def with_text_sources(scores: pd.DataFrame, own: Mapping[str, str]) -> pd.DataFrame:
+    """Scores with the text source of each task beside them, in the column `COLUMN`.
+
+    Parameters
+    ----------
+    own : mapping of task to text source
+        What the config says; it comes before what is known here.
+    """
+    if "task" not in scores.columns:
+        return scores  # whoever reads it says that it is missing
+    names = {str(t): own.get(str(t), text_source(str(t))) for t in scores["task"].unique()}
+    return scores.assign(**{COLUMN: scores["task"].astype(str).map(names)})
