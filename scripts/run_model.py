@@ -59,6 +59,7 @@ def extract(run: cli.Run, loaded: LoadedModel) -> None:
         prompts=corpus.prompt_ids,
         views=[corpus.texts, *views],
         settings=run.config.extraction(loaded.name),
+        perturb=run.config.corpora[corpus.name].perturb,
         target=run.files["activations"],
         attributes={"corpus_sha256": corpus.hash, "n_views": len(views), **run.stamp.facts()},
         is_chat=corpus.is_chat,
@@ -122,6 +123,7 @@ def embed(run: cli.Run, loaded: LoadedModel, seen: dict[str, Path]) -> None:
             lambda start, stop, slabs: layout.fill(file, new[start:stop], slabs),
             readings=readings, budget=settings.batch_tokens,
             prompts=[prompt for prompt, _ in fresh], include_prompt=own.include_prompt,
+            sink_ratio=settings.sink_ratio,
         )  # fmt: skip
     seen.update(dict.fromkeys((keys[place] for place in new), target))
 

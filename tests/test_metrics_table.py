@@ -80,6 +80,9 @@ def write_activations(
                         states = token_states(layer, view, i)
                         states = states[1:] if choice == "drop_first" else states
                         file["n_tokens"][:, t, layer, view, i] = len(states)
+                        if view == 0 and choice == "all":
+                            norms = np.linalg.norm(states, axis=1)
+                            file["norm"][layer, i] = np.pad(norms, (0, rank - len(norms)))
                         _write_prompt(file, (t, layer, view, i), states)
         if change:
             change(file)
@@ -138,7 +141,7 @@ def test_every_metric_is_there_on_every_layer_protocol_and_choice_of_tokens(
     assert tuple(frame.columns) == tuple(table.COLUMNS)
     for name, metric in registry.all_metrics().items():
         for protocol in metric.protocols:
-            for tokens in ("all", "drop_first"):
+            for tokens in {"all", "drop_first"} & set(metric.tokens):
                 rows = pick(frame, metric=name, protocol=protocol, tokens=tokens)
                 assert sorted(rows["layer"].unique()) == list(range(LAYERS)), (name, protocol)
     assert np.isfinite(frame["value"]).all()
@@ -658,11 +661,13 @@ def on_plain_arrays(name: str) -> tuple[float, float]:
     Z = rng.normal(size=(7, 12))
     spectra, ends = np.tile(gram_spectrum(Z), (30, 1)), rng.normal(size=(2, 30, 12))
     bends = np.full(30, metrics.curvature(Z))
-    arrays = Arrays(views, spectra=spectra, curvature=bends, ends=ends)
+    norms = np.tile(np.linalg.norm(Z, axis=1), (30, 1))
+    arrays = Arrays(views, spectra=spectra, norms=norms, curvature=bends, ends=ends)
     settings = MetricsSettings(alphas=(1.0,), alpha_req=alpha_req.Settings(ranks=(2, 12)))
     declared = registry.get(name)
     given: tuple[Any, ...] = {
-        "pooled": (views[0],), "spectra": (Z,), "curvature": (Z,), "views": (views[1:],),
+        "pooled": (views[0],), "spectra": (Z,), "norms": (Z,), "curvature": (Z,),
+        "views": (views[1:],),
         "pair": (views[1], views[2]),
     }[declared.inputs[0]]  # fmt: skip
     if "ends" in declared.inputs:

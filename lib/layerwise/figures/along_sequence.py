@@ -1,0 +1,147 @@
+"""A quantity along the sequence: a line for a layer, prompts longer from left to right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.cm import ScalarMappable
+
+from layerwise.figures import panels, style
+from layerwise.figures.drawn import Drawn
+from layerwise.figures.findings import left_out_said
+from layerwise.figures.frames import Rows
+from layerwise.figures.labels import counted, listing, metric_label, metric_unit, span
+
+LINES = 6  # layers drawn, evenly spaced; the table has all
+
+
+def draw(rows: Rows) -> Drawn:
+    """Draw the mean over prompts by number of tokens, a line for some layers.
+
+    Parameters
+    ----------
+    rows : Rows
+        Of a table of `layerwise.metrics.sequence`.
+
+    Returns
+    -------
+    Drawn
+        Its table has a row per layer and number of tokens: mean with its 95 % interval, quartiles
+        over prompts, prompts that are long enough.
+    """
+    grid = panels.grid(rows, panel_height=2.2)
+    colours, norm = style.depth_colours()
+    for panel in grid.panels:
+        _lines(panel, colours)
+        logarithmic = rows.metrics[int(panels.y_of(panel, rows)) - 1].metric == "token_norm"
+        if logarithmic:
+            panel.axis.set_yscale("log")
+        panel.axis.set_xscale("log", base=2)
+        panel.axis.xaxis.set_major_formatter("{x:g}")
+        panel.axis.set_xlabel("Tokens t" if panel.bottom else "")
+        if panel.left or "y" in grid.columns:
+            panel.axis.set_ylabel(panels.label_of(panel, rows))
+        panels.head(grid, panel, rows)
+    panels.one_scale(grid, rows)
+    bar = grid.figure.colorbar(
+        ScalarMappable(norm, colours), ax=grid.axes, location="right", aspect=25, pad=0.015,
+        ticks=[0, 0.5, 1],
+    )  # fmt: skip
+    bar.set_label("Depth of the layer (%)")
+    bar.ax.set_yticklabels(["0", "50", "100"])
+    bar.ax.minorticks_off()
+    facts = _facts(rows)
+    title = _title(facts, rows)
+    n = span(rows.table["n"].tolist())
+    corpora = listing([c for c in rows.values("corpus") if c])
+    style.header(
+        grid.figure, title,
+        f"Mean over the prompts of {corpora} that are long enough ({n}); a line for a layer. "
+        "Bands: from the first to the third quartile over prompts.",
+    )  # fmt: skip
+    names = listing([metric_label(m.metric) for m in rows.metrics])
+    caption = (
+        f"{names} by the number of tokens t, at up to {LINES + 1} layers from the embedding "
+        f"output to the last, on {n} prompts of {corpora}. All numbers of tokens come from one "
+        "pass of a causal model. A prompt takes part up to its own length, so that points to the "
+        "right are of the longer prompts alone. Bands are the middle half of the prompts; the "
+        f"table has 95 % intervals of the mean and all layers.{left_out_said(rows)} {_told(facts)}"
+    )
+    return Drawn(grid.figure, rows.table.drop(columns=["prompt_id"], errors="ignore"), title,
+                 caption, facts)  # fmt: skip
+
+
+def _lines(panel: panels.Panel, colours: Any) -> None:
+    layers = np.sort(panel.table["layer"].unique())
+    shown = layers[np.unique(np.linspace(0, len(layers) - 1, LINES + 1).round().astype(int))]
+    for layer in shown:
+        line = panel.table[panel.table["layer"] == layer].sort_values("position")
+        colour = colours(line["depth"].iloc[0])
+        panel.axis.fill_between(
+            line["position"], line["quartile_1"], line["quartile_3"], color=colour, alpha=0.12,
+            linewidth=0,
+        )  # fmt: skip
+        panel.axis.plot(
+            line["position"], line["value"], color=colour, marker="o", markersize=2, linewidth=1.4
+        )
+
+
+def _facts(rows: Rows) -> dict[str, Any]:
+    found = []
+    keys = ["model", "revision", "reading", "y"]
+    for (model, revision, reading, y), part in rows.table.groupby(keys, sort=False):
+        wide = part.pivot_table(index="layer", columns="position", values="value")
+        slopes = _slopes(wide)
+        found.append(
+            {
+                "model": str(model), "revision": str(revision), "reading": str(reading),
+                "metric": rows.metrics[int(y) - 1].metric, "longest": int(wide.columns.max()),
+                "flattest_layer": int(slopes.idxmin()), "flattest": float(slopes.min()),
+                "steepest_layer": int(slopes.idxmax()), "steepest": float(slopes.max()),
+                "last_layer": int(wide.index.max()),
+                "largest_layer": int(wide.max(axis=1).idxmax()),
+                "largest_position": int(wide.max(axis=0).idxmax()),
+                "largest": float(wide.max().max()),
+            }
+        )  # fmt: skip
+    return {"panels": found}
+
+
+def _slopes(wide: pd.DataFrame) -> pd.Series[float]:
+    """Least squares slope of each layer over log2 t."""
+    steps = np.log2(wide.columns.to_numpy(dtype=float))
+    steps = steps - steps.mean()
+    return (wide * steps).sum(axis=1) / np.square(steps).sum()
+
+
+def _title(facts: dict[str, Any], rows: Rows) -> str:
+    first = rows.metrics[0].metric
+    mine = [f for f in facts["panels"] if f["metric"] == first]
+    mine = [f for f in mine if f["reading"] == mine[0]["reading"]]
+    if first == "token_norm":
+        told = [f"token {f['largest_position']} of {f['model']} (layer {f['largest_layer']})"
+                for f in mine]  # fmt: skip
+        return f"The largest mean norms are those of {listing(told)}"
+    unit = metric_unit(first, rows.metrics[0].normalization or "raw")
+    told = [
+        f"by {f['flattest']:+.2f} (layer {f['flattest_layer']}) to {f['steepest']:+.2f}"
+        f"{f' {unit}' if unit else ''} (layer {f['steepest_layer']}) in {f['model']}"
+        for f in mine
+    ]
+    return f"Each doubling of the prompt changes its entropy {listing(told)}"
+
+
+def _told(facts: dict[str, Any]) -> str:
+    entropies = [f for f in facts["panels"] if f["metric"] == "prefix_entropy"]
+    if not entropies:
+        return ""
+    said = "; ".join(
+        f"{f['model']} ({f['reading']}): layer {f['flattest_layer']} least ({f['flattest']:.2f}), "
+        f"layer {f['steepest_layer']} most ({f['steepest']:.2f})"
+        for f in entropies
+    )
+    return (
+        f"Growth per doubling of t, least squares over {counted(len(entropies), 'panel')}: {said}."
+    )
