@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import numpy.typing as npt
 from matplotlib.cm import ScalarMappable
 
 from layerwise.figures import panels, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.findings import left_out_said
 from layerwise.figures.frames import Rows
 from layerwise.figures.labels import counted, listing, metric_label, metric_unit, span
 
+Floats = npt.NDArray[np.float64]
+
+MOST = 0.5  # of the prompts: so many have to be long enough for a point
 LINES = 6  # layers drawn, evenly spaced; the table has all
 
 
@@ -31,6 +35,8 @@ def draw(rows: Rows) -> Drawn:
         Its table has a row per layer and number of tokens: mean with its 95 % interval, quartiles
         over prompts, prompts that are long enough.
     """
+    full = rows.table.groupby(["model", "revision", "corpus"])["n"].transform("max")
+    rows = replace(rows, table=rows.table[rows.table["n"] >= MOST * full])
     grid = panels.grid(rows, panel_height=2.2)
     colours, norm = style.depth_colours()
     for panel in grid.panels:
@@ -61,13 +67,15 @@ def draw(rows: Rows) -> Drawn:
         f"Mean over the prompts of {corpora} that are long enough ({n}); a line for a layer. "
         "Bands: from the first to the third quartile over prompts.",
     )  # fmt: skip
+    said = "".join(f" Left out: {name}." for name in rows.left_out)
     names = listing([metric_label(m.metric) for m in rows.metrics])
     caption = (
         f"{names} by the number of tokens t, at up to {LINES + 1} layers from the embedding "
         f"output to the last, on {n} prompts of {corpora}. All numbers of tokens come from one "
         "pass of a causal model. A prompt takes part up to its own length, so that points to the "
-        "right are of the longer prompts alone. Bands are the middle half of the prompts; the "
-        f"table has 95 % intervals of the mean and all layers.{left_out_said(rows)} {_told(facts)}"
+        "right are of the longer prompts alone; the last is where half of them are long enough. "
+        "Bands are the middle half of the prompts; the "
+        f"table has 95 % intervals of the mean and all layers.{said} {_told(facts)}"
     )
     return Drawn(grid.figure, rows.table.drop(columns=["prompt_id"], errors="ignore"), title,
                  caption, facts)  # fmt: skip
@@ -93,27 +101,29 @@ def _facts(rows: Rows) -> dict[str, Any]:
     keys = ["model", "revision", "reading", "y"]
     for (model, revision, reading, y), part in rows.table.groupby(keys, sort=False):
         wide = part.pivot_table(index="layer", columns="position", values="value")
-        slopes = _slopes(wide)
+        layers, positions = ([int(v) for v in axis] for axis in (wide.index, wide.columns))
+        values = wide.to_numpy(dtype=float)
+        slopes = _slopes(values, positions)
+        flat, steep = int(slopes.argmin()), int(slopes.argmax())
+        top = np.unravel_index(int(np.nanargmax(values)), values.shape)
         found.append(
             {
                 "model": str(model), "revision": str(revision), "reading": str(reading),
-                "metric": rows.metrics[int(y) - 1].metric, "longest": int(wide.columns.max()),
-                "flattest_layer": int(slopes.idxmin()), "flattest": float(slopes.min()),
-                "steepest_layer": int(slopes.idxmax()), "steepest": float(slopes.max()),
-                "last_layer": int(wide.index.max()),
-                "largest_layer": int(wide.max(axis=1).idxmax()),
-                "largest_position": int(wide.max(axis=0).idxmax()),
-                "largest": float(wide.max().max()),
+                "metric": rows.metrics[int(y) - 1].metric, "longest": positions[-1],
+                "flattest_layer": layers[flat], "flattest": float(slopes[flat]),
+                "steepest_layer": layers[steep], "steepest": float(slopes[steep]),
+                "last_layer": layers[-1], "largest": float(values[top]),
+                "largest_layer": layers[top[0]], "largest_position": positions[top[1]],
             }
         )  # fmt: skip
     return {"panels": found}
 
 
-def _slopes(wide: pd.DataFrame) -> pd.Series[float]:
+def _slopes(values: Floats, positions: Sequence[int]) -> Floats:
     """Least squares slope of each layer over log2 t."""
-    steps = np.log2(wide.columns.to_numpy(dtype=float))
-    steps = steps - steps.mean()
-    return (wide * steps).sum(axis=1) / np.square(steps).sum()
+    steps = np.log2(np.asarray(positions, dtype=float))
+    steps -= steps.mean()
+    return np.asarray(values @ steps / np.square(steps).sum())
 
 
 def _title(facts: dict[str, Any], rows: Rows) -> str:

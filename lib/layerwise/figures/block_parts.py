@@ -115,8 +115,9 @@ def _steps(part: pd.DataFrame, names: dict[str, str]) -> tuple[pd.DataFrame, dic
     prompts = sorted(set.intersection(*(set(v.index) for v in values.values())))
     values = {p: v.loc[prompts] for p, v in values.items()}
     stream = values[BLOCK]
-    layers = [layer for layer in stream.columns if layer > 0]
-    paths = {"stream": [p for p in STREAM if p in there], "parts": there}
+    layers = [layer for layer in map(int, stream.columns.tolist()) if layer > 0]
+    steps = [p for p in STREAM if p in there and (p != BLOCK or "mlp" in there)]
+    paths = {"stream": steps, "parts": there}
     where = places(stream.to_numpy())
     found: dict[str, Any] = {"fall": _plain(interval(depths(stream.to_numpy(), where, left=True)))}
     last = int(stream.columns.max())
@@ -197,14 +198,14 @@ def _title(facts: list[dict[str, Any]], rows: Rows) -> str:
         if f["reading"] != facts[0]["reading"]:
             continue
         if f["fall"]["low"] <= 0:
-            told.append(f"{f['model']} has no valley")
+            told.append(f"in {f['model']} nothing, it does not")
             continue
         step, layer = f["steepest"]["step"], f["steepest"]["layer"]
         told.append(
-            f"in {f['model']} {step} at layer {layer} changes it by {f['steepest']['value']:.2f} "
-            f"of a fall of {f['fall']['value']:.2f}"
+            f"in {f['model']} {step} at layer {layer} (−{-f['steepest']['value']:.2f} of a fall "
+            f"of {f['fall']['value']:.2f})"
         )
-    return f"What makes the valley of {label}: {'; '.join(told)}"
+    return f"What makes {label} fall: {'; '.join(told)}"
 
 
 def _told(facts: list[dict[str, Any]]) -> str:
