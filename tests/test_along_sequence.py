@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import tiny
 import torch
@@ -127,6 +128,12 @@ def test_the_figure(tmp_path: Path) -> None:
         drawn = draw(study, Tables(positions=table))
         assert set(drawn.table["metric"]) == {metric}
         assert drawn.facts["panels"][0]["model"] == "gpt2"
+    both = pd.concat([table, table[table["metric"] == "token_norm"].assign(model="bert")])
+    drawn = draw(parse(Study, {"kind": "along_sequence"}), Tables(positions=both))
+    assert "Left out: bert, in which tokens see those after them." in drawn.caption
+    with pytest.raises(LayerwiseError, match="bert has no prefix_entropy: its tokens see"):
+        named = {"kind": "along_sequence", "models": ["gpt2", "bert"]}
+        draw(parse(Study, named), Tables(positions=both))
     with pytest.raises(LayerwiseError, match="no metric 'prefix_entropy'"):
         study = parse(Study, {"kind": "along_sequence"})
         draw(study, Tables(positions=table[table["metric"] == "token_norm"]))

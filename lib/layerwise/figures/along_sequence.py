@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.cm import ScalarMappable
 
+from layerwise.errors import LayerwiseError
 from layerwise.figures import panels, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows
@@ -21,20 +22,36 @@ MOST = 0.5  # of the prompts: so many have to be long enough for a point
 LINES = 6  # layers drawn, evenly spaced; the table has all
 
 
-def draw(rows: Rows) -> Drawn:
+def draw(rows: Rows, models: Iterable[str]) -> Drawn:
     """Draw the mean over prompts by number of tokens, a line for some layers.
 
     Parameters
     ----------
     rows : Rows
         Of a table of `layerwise.metrics.sequence`.
+    models : iterable of str
+        Those that the table is about.
 
     Returns
     -------
     Drawn
         Its table has a row per layer and number of tokens: mean with its 95 % interval, quartiles
         over prompts, prompts that are long enough.
+
+    Raises
+    ------
+    LayerwiseError
+        If a model that the study names has none of it, not being causal.
     """
+    lacking = sorted(set(models) - set(rows.table["model"]))
+    if lacking and rows.study.models:
+        raise LayerwiseError(
+            f"{listing(lacking)} has no {rows.metrics[0].metric}: its tokens see those after "
+            "them, so that no prefix can be told from the whole prompt; take it out of `models`."
+        )
+    if lacking:
+        told = f"{listing(lacking)}, in which tokens see those after them"
+        rows = replace(rows, left_out=(*rows.left_out, told))
     full = rows.table.groupby(["model", "revision", "corpus"])["n"].transform("max")
     rows = replace(rows, table=rows.table[rows.table["n"] >= MOST * full])
     grid = panels.grid(rows, panel_height=2.2)

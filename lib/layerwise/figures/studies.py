@@ -102,7 +102,9 @@ def draw(
         if study.kind == "metric_vs_score":
             return metric_vs_score.draw(**needed, study=study, order=order, own_texts=own_texts)
         if study.kind == "along_sequence":
-            return along_sequence.draw(rows(study, order, metrics=needed["positions"]))
+            table = needed["positions"]
+            models = study.models or map(str, table["model"].unique())
+            return along_sequence.draw(rows(study, order, metrics=table), models)
         if study.kind == "block_parts":
             return block_parts.draw(pick_prompts(needed["prompts"], study, order))
         if study.kind == "sink_valley":
