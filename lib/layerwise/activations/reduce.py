@@ -81,7 +81,7 @@ class Reduced:
     arrays: dict[str, Tensor]
     matrices: list[Tensor]
     protocols: tuple[str, ...]
-    prefixes: list[Tensor]
+    prefixes: dict[tuple[str, int], Tensor]
     lengths: Tensor
 
     @property

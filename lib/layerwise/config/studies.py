@@ -401,7 +401,8 @@ def _labelled(
     for corpus, given in own.items():
         mixed.setdefault(tuple(given.get(d, "") for d in placed), []).append(corpus)
     found = {d: tuple(dict.fromkeys(given.get(d, "") for given in own.values())) for d in labels}
-    return found | {"corpus": tuple(max(mixed.values(), key=len, default=()))}
+    alike: list[list[str]] = list(mixed.values()) or [[]]
+    return found | {"corpus": tuple(max(alike, key=len))}
 
 
 def _of_scores(study: Study, known: Known) -> None:

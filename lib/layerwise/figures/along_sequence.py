@@ -126,7 +126,7 @@ def _facts(rows: Rows) -> dict[str, Any]:
         found.append(
             {
                 "model": str(model), "revision": str(revision), "reading": str(reading),
-                "metric": rows.metrics[int(y) - 1].metric, "longest": positions[-1],
+                "metric": rows.metrics[int(str(y)) - 1].metric, "longest": positions[-1],
                 "flattest_layer": layers[flat], "flattest": float(slopes[flat]),
                 "steepest_layer": layers[steep], "steepest": float(slopes[steep]),
                 "last_layer": layers[-1], "largest": float(values[top]),

@@ -362,7 +362,7 @@ def perturbed(rows: Rows) -> Finding:
             for value in (less, more)
         )
         change = (end["value"] - start["value"]).astype(float)
-        where = int(change.abs().idxmax())
+        where = int(change.index[int(change.abs().argmax())])
         changes.append(
             {
                 "model": model, "layer": where, "last_layer": int(change.index.max()),

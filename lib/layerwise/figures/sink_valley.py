@@ -96,7 +96,7 @@ def draw(rows: Rows) -> Drawn:
         "lowest layer then lies above its shoulder. "
         f"{told}{left_out_said(rows)}"
     )
-    return Drawn(figure, table, title, caption, {"valleys": table.to_dict("records")})
+    return Drawn(figure, table, title, caption, {"valleys": _records(table)})
 
 
 def _of(part: pd.DataFrame, choices: list[str]) -> list[dict[str, Any]]:
@@ -163,35 +163,44 @@ def _by_checkpoint(
 
 
 def _note(own: pd.DataFrame) -> str:
-    if not own["valley"].any():
+    rows = _records(own)
+    if not any(r["valley"] for r in rows):
         return "no valley to speak of"
-    told = own[own["tokens"] != "all"]
-    return ", ".join(f"{100 * r.gone:.0f} % gone {TOKENS[r.tokens]}" for r in told.itertuples())
+    told = [r for r in rows if r["tokens"] != "all"]
+    return ", ".join(f"{100 * r['gone']:.0f} % gone {TOKENS[r['tokens']]}" for r in told)
+
+
+def _records(table: pd.DataFrame) -> list[dict[str, Any]]:
+    return [{str(k): v for k, v in row.items()} for row in table.to_dict("records")]
 
 
 def _said(table: pd.DataFrame, rows: Rows) -> tuple[str, str]:
     label = in_sentence(rows.metrics[0].metric)
     told, without, sentences = [], [], []
     first = next(c for c in rows.values("tokens") if c != "all")
-    for (model, revision), part in table.groupby(["model", "revision"], sort=False):
-        own = table[table["model"] == model]["revision"]
-        last = revision == own.iloc[-1]
-        name = f"{model} at {revision}" if own.nunique() > 1 else str(model)
-        whole = part[part["tokens"] == "all"].iloc[0]
-        if not whole["valley"]:
-            without.append((name, last))
-            continue
-        for row in part[part["tokens"] != "all"].itertuples():
-            if last and row.tokens == first:
-                told.append(f"{100 * row.gone:.0f} % in {name}")
-            sentences.append(
-                f"{name}, layer {row.shoulder} to {row.lowest}: {whole['depth']:.2f} "
-                f"({whole['depth_low']:.2f} to {whole['depth_high']:.2f}) with all tokens; "
-                f"{TOKENS[row.tokens]} {100 * row.gone:.0f} % ({100 * row.gone_low:.0f} to "
-                f"{100 * row.gone_high:.0f}) of that is gone, and the deepest valley left is at "
-                f"layer {row.own_lowest}, {row.own_depth:.2f} ({row.own_low:.2f} to "
-                f"{row.own_high:.2f})."
-            )
+    for model, own in table.groupby("model", sort=False):
+        steps = list(dict.fromkeys(own["revision"]))
+        for revision in steps:
+            part = _records(own[own["revision"] == revision])
+            last = revision == steps[-1]
+            name = f"{model} at {revision}" if len(steps) > 1 else str(model)
+            whole = next(r for r in part if r["tokens"] == "all")
+            if not whole["valley"]:
+                without.append((name, last))
+                continue
+            for row in part:
+                if row["tokens"] == "all":
+                    continue
+                if last and row["tokens"] == first:
+                    told.append(f"{100 * row['gone']:.0f} % in {name}")
+                sentences.append(
+                    f"{name}, layer {row['shoulder']} to {row['lowest']}: {whole['depth']:.2f} "
+                    f"({whole['depth_low']:.2f} to {whole['depth_high']:.2f}) with all tokens; "
+                    f"{TOKENS[row['tokens']]} {100 * row['gone']:.0f} % "
+                    f"({100 * row['gone_low']:.0f} to {100 * row['gone_high']:.0f}) of that is "
+                    f"gone, and the deepest valley left is at layer {row['own_lowest']}, "
+                    f"{row['own_depth']:.2f} ({row['own_low']:.2f} to {row['own_high']:.2f})."
+                )
     if without:
         names = listing([name for name, _ in without])
         sentences.append(f"No valley of a tenth of the highest value or more: {names}.")

@@ -110,7 +110,9 @@ def second_norm(Z: npt.ArrayLike) -> float:
 def _first_shares(norms: Array) -> Array:
     squares = np.square(norms)
     total = squares.sum(axis=1)
-    return np.divide(squares[:, 0], total, out=np.full(len(total), np.nan), where=total > 0)
+    shares = np.full(len(total), np.nan)
+    np.divide(squares[:, 0], total, out=shares, where=total > 0)
+    return shares
 
 
 def _ranked(norms: Array) -> Array:
