@@ -41,6 +41,8 @@ from layerwise.workflow.fingerprint import reachable
 ROOT = Path(__file__).parents[1]
 N, V, D, LAYERS = 24, 3, 10, 4
 
+SINKS = ("first_token_share", "largest_norm", "second_norm")
+
 
 def token_states(layer: int, view: int, prompt: int) -> np.ndarray:
     """States of a prompt's tokens, T x D; prompts 0, 1 and 2 have one, two and equal tokens."""
@@ -257,7 +259,13 @@ def test_prompts_without_a_value_are_left_out_and_counted(
 def test_prompt_values_are_kept(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     frame = tables[1]
     assert tuple(frame.columns) == tuple(table.PROMPT_COLUMNS)
-    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", "infonce"}
+    assert set(frame["metric"]) == {
+        "prompt_entropy",
+        "effective_rank",
+        "curvature",
+        "infonce",
+        *SINKS,
+    }
     assert np.isfinite(frame["value"]).all()
     rows = pick(frame, metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1)
     assert list(rows["prompt_id"]) == [f"prompt-{i}" for i in range(N)]
@@ -301,7 +309,7 @@ def test_one_prompt_leaves_its_own_metrics_and_no_nan(
     path = write_activations(tmp_path / "a.h5", n=1, tokens=("all",), change=stretch)
     with caplog.at_level(logging.WARNING, logger="layerwise"):
         frame, _ = compute(path, protocols=("paper",))
-    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature"}
+    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", *SINKS}
     assert np.isfinite(frame["value"]).all()
     assert frame["stderr"].isna().all()
     assert any("needs 2 prompts" in m for m in caplog.messages)

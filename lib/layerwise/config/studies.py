@@ -401,8 +401,9 @@ def _labelled(
     for corpus, given in own.items():
         mixed.setdefault(tuple(given.get(d, "") for d in placed), []).append(corpus)
     found = {d: tuple(dict.fromkeys(given.get(d, "") for given in own.values())) for d in labels}
-    alike: list[list[str]] = list(mixed.values()) or [[]]
-    return found | {"corpus": tuple(max(alike, key=len))}
+    most = max(map(len, mixed.values()), default=0)
+    alike = next((names for names in mixed.values() if len(names) == most), [])
+    return {**found, "corpus": tuple(alike)}
 
 
 def _of_scores(study: Study, known: Known) -> None:
