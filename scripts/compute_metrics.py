@@ -1,4 +1,4 @@
-"""Compute all metrics of all layers of a model's activations, into two tidy tables a corpus.
+"""Compute all metrics of all layers of a model's activations, into tidy tables.
 
     python scripts/compute_metrics.py --model minilm-l6 --corpus wikipedia
 
@@ -20,20 +20,25 @@ def main(runs: list[cli.Run]) -> None:
 
 
 def compute(run: cli.Run) -> None:
-    """Open the activations, compute, write the two tables; remove what need not be kept."""
+    """Open the activations, compute, write the tables; remove what need not be kept."""
     from layerwise import tables
     from layerwise.activations.layout import Activations
-    from layerwise.metrics import table
+    from layerwise.metrics import sequence, table
 
     source = run.input("activations")
     with Activations(source, **run.names) as activations:
         metrics, prompts = table.compute(activations, run.config.metrics, run.threads)
+        positions = sequence.compute(activations, run.config.metrics)
         made_from = {
             key: str(value)
             for key, value in activations.attributes.items()
             if key.endswith("sha256") or key in ("model", "revision", "corpus", "dtype", "readout")
         }
-    for role, frame in (("prompts", prompts), ("metrics", metrics)):
+    for role, frame in (
+        ("prompts", prompts),
+        ("positions", positions),
+        ("metrics", metrics),
+    ):
         tables.write(
             run.files[role], frame, key=run.stamp.key, recipe=run.stamp.recipe, **made_from
         )

@@ -32,6 +32,7 @@ def main(run: cli.Run) -> None:
         run.order(),
         directions=run.config.association.directions,
         own_texts=run.own_texts(),
+        labels=run.config.labels(),
     )
     log.info("%s: %s", name, drawn.title)
     note = mixed(run.stamp.recipe["versions"])

@@ -31,6 +31,7 @@ def main(run: cli.Run) -> None:
         settings=settings,
         shard=shard,
         is_chat=corpus.is_chat,
+        perturb=run.config.corpora[corpus.name].perturb,
         target=run.files["activations"],
         attributes={"corpus_sha256": corpus.hash, "n_views": len(views), **run.stamp.facts()},
     )

@@ -142,6 +142,7 @@ def extract(run: cli.Run, loaded: LoadedModel) -> None:
         prompts=corpus.prompt_ids,
         views=[corpus.texts, *views],
         settings=run.config.extraction(loaded.name),
+        perturb=run.config.corpora[corpus.name].perturb,
         target=run.files["activations"],
         attributes={"corpus_sha256": corpus.hash, "n_views": len(views), **run.stamp.facts()},
         is_chat=corpus.is_chat,
@@ -246,6 +247,7 @@ class Texts:
             self.loaded, [text for _, text in pairs], write, readings=readings,
             budget=self.settings.batch_tokens, prompts=[prompt for prompt, _ in pairs],
             include_prompt=self.prompts is None or self.prompts.include_prompt,
+            sink_ratio=self.settings.sink_ratio,
         )  # fmt: skip
 
     def center_of_probes(self, readings: Sequence[Reading]) -> npt.NDArray[Any]:

@@ -276,6 +276,7 @@ def layer_of(views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None
     arrays = Arrays(
         views,
         spectra=np.abs(views[0]) + 0.1,
+        norms=np.abs(views[0]) + 0.1,
         curvature=np.abs(views[0, :, 0]),
         n_tokens=np.full(views.shape[:2], 9),
         ends=(views[1], views[2]),

@@ -44,7 +44,8 @@ def reduced(chosen: readout.Packed, protocol: str) -> dict[str, np.ndarray]:
     """What the extraction keeps of a batch at one layer."""
     kept = reduce(chosen, Needs(protocols=(protocol,), tokens=("all",)))
     decompose([kept])
-    return {k: v.numpy()[0, 0] for k, v in kept.arrays.items() if k != "n_tokens"}
+    return {k: (v if k == "norm" else v[0, 0]).numpy()
+            for k, v in kept.arrays.items() if k != "n_tokens"}  # fmt: skip
 
 
 def test_paper_spectra_of_the_extraction_are_numpys() -> None:
@@ -110,7 +111,7 @@ def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -
 
     Views are the prompts' tokens with every third, or every fourth, left out.
     """
-    pooled, spectra, paths = [], [], []
+    pooled, spectra, paths, norms = [], [], [], []
     for view, step in enumerate((0, 3, 4, 5)):
         kept = [p if step == 0 else p[torch.arange(len(p)) % step != 1] for p in prompts]
         if exact:
@@ -122,6 +123,7 @@ def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -
                     Z /= np.linalg.norm(Z, axis=1, keepdims=True)
                 means.append(Z.mean(axis=0))
                 if view == 0:
+                    norms.append(np.linalg.norm(states.double().numpy(), axis=1))
                     clamped = np.linalg.eigvalsh(np.maximum(Z @ Z.T, 0))[::-1]
                     found = gram_spectrum(Z) if protocol == "paper" else clamped
                     spectra.append(np.pad(found, (0, 128 - len(found))))
@@ -135,6 +137,7 @@ def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -
             values = reduced(chosen, protocol)
             rows.append(values["pooled"][0])
             if view == 0:
+                norms.append(values["norm"][0])
                 found = values["spectrum"][0]
                 spectra.append(np.pad(found, (0, 128 - len(found))))
                 paths.append(values["curvature"][0])
@@ -143,6 +146,7 @@ def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -
     arrays = Arrays(
         views,
         spectra=np.stack(spectra),
+        norms=np.stack([np.pad(n, (0, 128 - len(n))) for n in norms]),
         curvature=np.asarray(paths),
         n_tokens=np.stack([[len(p) for p in prompts]] * 4),
         ends=(views[1], views[2]),

@@ -41,6 +41,8 @@ from layerwise.workflow.fingerprint import reachable
 ROOT = Path(__file__).parents[1]
 N, V, D, LAYERS = 24, 3, 10, 4
 
+SINKS = ("first_token_share", "largest_norm", "second_norm")
+
 
 def token_states(layer: int, view: int, prompt: int) -> np.ndarray:
     """States of a prompt's tokens, T x D; prompts 0, 1 and 2 have one, two and equal tokens."""
@@ -80,6 +82,9 @@ def write_activations(
                         states = token_states(layer, view, i)
                         states = states[1:] if choice == "drop_first" else states
                         file["n_tokens"][:, t, layer, view, i] = len(states)
+                        if view == 0 and choice == "all":
+                            norms = np.linalg.norm(states, axis=1)
+                            file["norm"][layer, i] = np.pad(norms, (0, rank - len(norms)))
                         _write_prompt(file, (t, layer, view, i), states)
         if change:
             change(file)
@@ -138,7 +143,7 @@ def test_every_metric_is_there_on_every_layer_protocol_and_choice_of_tokens(
     assert tuple(frame.columns) == tuple(table.COLUMNS)
     for name, metric in registry.all_metrics().items():
         for protocol in metric.protocols:
-            for tokens in ("all", "drop_first"):
+            for tokens in {"all", "drop_first"} & set(metric.tokens):
                 rows = pick(frame, metric=name, protocol=protocol, tokens=tokens)
                 assert sorted(rows["layer"].unique()) == list(range(LAYERS)), (name, protocol)
     assert np.isfinite(frame["value"]).all()
@@ -254,7 +259,13 @@ def test_prompts_without_a_value_are_left_out_and_counted(
 def test_prompt_values_are_kept(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
     frame = tables[1]
     assert tuple(frame.columns) == tuple(table.PROMPT_COLUMNS)
-    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", "infonce"}
+    assert set(frame["metric"]) == {
+        "prompt_entropy",
+        "effective_rank",
+        "curvature",
+        "infonce",
+        *SINKS,
+    }
     assert np.isfinite(frame["value"]).all()
     rows = pick(frame, metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1)
     assert list(rows["prompt_id"]) == [f"prompt-{i}" for i in range(N)]
@@ -298,7 +309,7 @@ def test_one_prompt_leaves_its_own_metrics_and_no_nan(
     path = write_activations(tmp_path / "a.h5", n=1, tokens=("all",), change=stretch)
     with caplog.at_level(logging.WARNING, logger="layerwise"):
         frame, _ = compute(path, protocols=("paper",))
-    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature"}
+    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", *SINKS[:2]}
     assert np.isfinite(frame["value"]).all()
     assert frame["stderr"].isna().all()
     assert any("needs 2 prompts" in m for m in caplog.messages)
@@ -314,7 +325,8 @@ def test_equal_and_zero_embeddings_are_said_not_nan(tmp_path: Path) -> None:
     flat, zero = (set(pick(frame, layer=k)["metric"]) for k in (1, 2))
     assert {"dataset_entropy", "anisotropy", "infonce", "dime"} <= flat
     assert not flat & {"lidar", "nesum", "participation_ratio", "alpha_req", "cka_first", "two_nn"}
-    assert zero <= {"prompt_entropy", "effective_rank", "curvature", "infonce", "infonce_mi_bound"}
+    of_prompts = {"prompt_entropy", "effective_rank", "curvature", *SINKS}
+    assert zero <= of_prompts | {"infonce", "infonce_mi_bound"}
     values = pick(frame, layer=1, metric="dataset_entropy", normalization="raw", protocol="paper")
     assert np.allclose(values["value"], 0, atol=1e-9)
 
@@ -658,11 +670,13 @@ def on_plain_arrays(name: str) -> tuple[float, float]:
     Z = rng.normal(size=(7, 12))
     spectra, ends = np.tile(gram_spectrum(Z), (30, 1)), rng.normal(size=(2, 30, 12))
     bends = np.full(30, metrics.curvature(Z))
-    arrays = Arrays(views, spectra=spectra, curvature=bends, ends=ends)
+    norms = np.tile(np.linalg.norm(Z, axis=1), (30, 1))
+    arrays = Arrays(views, spectra=spectra, norms=norms, curvature=bends, ends=ends)
     settings = MetricsSettings(alphas=(1.0,), alpha_req=alpha_req.Settings(ranks=(2, 12)))
     declared = registry.get(name)
     given: tuple[Any, ...] = {
-        "pooled": (views[0],), "spectra": (Z,), "curvature": (Z,), "views": (views[1:],),
+        "pooled": (views[0],), "spectra": (Z,), "norms": (Z,), "curvature": (Z,),
+        "views": (views[1:],),
         "pair": (views[1], views[2]),
     }[declared.inputs[0]]  # fmt: skip
     if "ends" in declared.inputs:

@@ -11,4 +11,7 @@ Readout: TypeAlias = Literal["residual", "final_norm", "output"]
 ONE = "one"  # the layer itself
 Protocol: TypeAlias = Literal["paper", "reference"]
 Normalization: TypeAlias = Literal["raw", "logN", "logD", "logNlogD", "maxEntropy"]
-Sublayer: TypeAlias = Literal["input_norm", "mixer", "mixer_residual", "mlp"]
+Sublayer: TypeAlias = Literal["input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"]
+
+# What a corpus can be perturbed by: dimensions of the tables of its metrics.
+LABELS = ("repetition", "randomness", "length")

@@ -45,6 +45,12 @@ SIZES: dict[str, dict[str, Any]] = {
         "tasks": ["STSBenchmark"],
     },
     "paper_sublayers": {},
+    "extreme_inputs": {},
+    "along_sequence": {},
+    "sinks": {
+        "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
+        "tasks": ["EmotionClassification", "STSBenchmark"],
+    },
     "mteb32": {},
     "corpora": {},
     "embedding_models": {

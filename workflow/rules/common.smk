@@ -72,7 +72,7 @@ onstart:
 wildcard_constraints:
     model=r"[^/]+",
     revision=r"[^/]+",
-    corpus=r"[^/]+?(?<!\.views)(?<!\.prompts)",
+    corpus=r"[^/]+?(?<!\.views)(?<!\.prompts)(?<!\.positions)",
     task=r"[^/]+",
     shard=r"[0-9]+",
     study=r"[^/]+",

@@ -38,6 +38,7 @@ def embed(
     budget: int | None = None,
     prompts: Sequence[str] | None = None,
     include_prompt: bool = True,
+    sink_ratio: float = readout.SINK_RATIO,
 ) -> None:
     """Embed texts at every layer, under every reading asked for, from one pass.
 
@@ -59,6 +60,8 @@ def embed(
     include_prompt : bool
         Whether a prompt's tokens count. If not, those in front of it (BOS, CLS) don't either, as
         in sentence-transformers' Pooling; all of them are still there for the model to read.
+    sink_ratio : float
+        See `layerwise.activations.readout.choose`.
 
     Raises
     ------
@@ -90,7 +93,7 @@ def embed(
             n_cut += sum(c > 0 for c in cut)
             # In a function of its own, so that two slabs are never in memory.
             own = [lengths[before[i]] for i in part] if any(lengths.values()) else None
-            slabs = _embed_window(loaded, ids, readings, budget, own)
+            slabs = _embed_window(loaded, ids, readings, budget, sink_ratio, own)
             _check(loaded, slabs, [texts[i] for i in part])
             write(part.start, part.stop, slabs)
             del slabs
@@ -146,6 +149,7 @@ def _embed_window(
     ids: list[list[int]],
     readings: Sequence[Reading],
     budget: int | None,
+    sink_ratio: float,
     prompts: list[int] | None = None,
 ) -> Slabs:
     """Embeddings of some texts: of each reading, shape (layers, n, D), float32.
@@ -161,7 +165,7 @@ def _embed_window(
         for first in first_stored(readings, n_layers)
     ]
     forward.run(
-        loaded, ids, lambda rows: _Batch(loaded, readings, slabs, rows, prompts),
+        loaded, ids, lambda rows: _Batch(loaded, readings, slabs, rows, sink_ratio, prompts),
         output=any(r.readout == OUTPUT for r in readings), budget=budget,
     )  # fmt: skip
     return slabs
@@ -176,10 +180,12 @@ class _Batch:
         readings: Sequence[Reading],
         slabs: Slabs,
         rows: list[int],
+        sink_ratio: float,
         prompts: list[int] | None,
     ) -> None:
         self.loaded, self.readings, self.slabs, self.rows = loaded, readings, slabs, rows
         self.prompts = None if prompts is None else torch.tensor([prompts[i] for i in rows])
+        self.sink_ratio = sink_ratio
         self.first = first_stored(readings, loaded.anatomy.n_layers)
         self.values: dict[tuple[int, int], Tensor] = {}
 
@@ -194,13 +200,16 @@ class _Batch:
 
     def _pooled(self, read: Packed, reading: Reading) -> Tensor:
         if self.prompts is None:
-            return pool(readout.choose(read, reading.tokens), reading.pooling)
+            return pool(self._chosen(read, reading), reading.pooling)
         prompts = self.prompts.to(read.lengths.device)
         if reading.tokens == "drop_first":  # which a prompt that does not count takes with it
             chosen = readout.after(read, prompts.clamp(min=1))
         else:
-            chosen = readout.choose(readout.after(read, prompts), reading.tokens)
+            chosen = self._chosen(readout.after(read, prompts), reading)
         return pool(chosen, reading.pooling, prompts)
+
+    def _chosen(self, read: Packed, reading: Reading) -> Packed:
+        return readout.choose(read, reading.tokens, self.sink_ratio)
 
     def finish(self) -> None:
         """Move the embeddings to the slabs."""

@@ -11,14 +11,17 @@ from typing import Any
 import torch
 
 from layerwise.activations import batches, forward, layout
-from layerwise.activations.readout import SINK_RATIO
-from layerwise.activations.reduce import Needs
+from layerwise.activations.reduce import Needs, prefix_sizes
 from layerwise.activations.slabs import Slab
+from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings
+from layerwise.corpora.perturb import perturb as perturbed
+from layerwise.corpora.perturb import vocabulary_of
 from layerwise.files import provenance, sha256_text
 from layerwise.models import chat
 from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import LoadedModel
+from layerwise.models.probe import causal
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -34,6 +37,7 @@ def extract(
     target: Path,
     attributes: Mapping[str, Any],
     is_chat: bool = False,
+    perturb: Perturb | None = None,
 ) -> None:
     """Write the activations file of one model at one revision on one corpus.
 
@@ -50,6 +54,8 @@ def extract(
         Further provenance (the corpus' hash, the seed, …).
     is_chat : bool
         Whether the texts are messages (`layerwise.corpora.chat`), for the model's chat template.
+    perturb : Perturb, optional
+        What becomes of the tokens of the prompts, of which there are no views then.
 
     Raises
     ------
@@ -64,11 +70,18 @@ def extract(
         attributes = {**attributes, "chat_template_sha256": sha256_text(template)}
     forward.check_readout(loaded, settings.readout)
     readouts = readouts_of(loaded, settings)
-    needs = Needs(settings.protocols, settings.tokens, settings.spectra, settings.curvature)
+    prefixes = settings.prefixes and _causal(loaded)
+    needs = Needs(
+        settings.protocols, settings.tokens, settings.spectra, settings.curvature, prefixes,
+        settings.sink_ratio,
+    )  # fmt: skip
     inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
     tokenised = loaded.tokenize_ahead(views)
     ids, n_cut = next(tokenised)
+    if perturb is not None:
+        ids = _perturbed(loaded, ids, prompts, perturb)
+        attributes = {**attributes, "perturb": perturb.model_dump_json()}
     rank = max(map(len, ids), default=0)
     state_lengths = [len(prompt) for prompt in ids[: settings.keep_states]]
     record = provenance(
@@ -83,7 +96,7 @@ def extract(
             "readouts": readouts,
             "special_tokens": loaded.special_tokens,
             "max_length": loaded.max_length,
-            "sink_ratio": SINK_RATIO,
+            "sink_ratio": settings.sink_ratio,
             **attributes,
         }
     )
@@ -98,6 +111,7 @@ def extract(
             n_views=len(views), prompts=prompts, hidden=hidden, rank=rank,
             state_lengths=state_lengths, attributes=record, sublayers=inner,
             spectra=settings.spectra, curvature=settings.curvature,
+            prefixes=dict.fromkeys(needs.prefix_tokens, prefix_sizes(rank)),
         ) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", "text") as bar,
     ):  # fmt: skip
@@ -139,6 +153,28 @@ def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str
         )  # fmt: skip
     readouts = {"paper": settings.readout, "reference": OUTPUT if there else "residual"}
     return {protocol: readouts[protocol] for protocol in settings.protocols}
+
+
+def _causal(loaded: LoadedModel) -> bool:
+    found = causal(loaded.model, loaded.anatomy, loaded.device)
+    if not found:
+        log.warning(
+            "in %s (architecture %r) tokens see those after them, so that the states of a "
+            "prompt's first tokens are not those of a shorter prompt; its file holds no prefixes",
+            loaded.name, loaded.anatomy.kind,
+        )  # fmt: skip
+    return found
+
+
+def _perturbed(
+    loaded: LoadedModel, ids: list[list[int]], prompts: Sequence[str], how: Perturb
+) -> list[list[int]]:
+    rows = len(loaded.model.get_input_embeddings().weight)  # type: ignore[operator]
+    vocabulary, special = vocabulary_of(loaded.tokenizer, rows)
+    return [
+        perturbed(own, how, special=special, vocabulary=vocabulary, prompt=prompt)
+        for own, prompt in zip(ids, prompts, strict=True)
+    ]
 
 
 def _sublayers(loaded: LoadedModel, wanted: Sequence[str]) -> tuple[str, ...]:

@@ -83,6 +83,7 @@ class _Inside:
             ("input_norm", self.parts.input_norm),
             ("mixer", self.parts.mixer),
             ("mixer_residual", self.parts.residual),
+            ("mlp_norm", self.parts.mlp_norm),
             ("mlp", self.parts.mlp),
         ):
             if path is not None:
@@ -106,7 +107,7 @@ class _Inside:
         if self.parts.residual is None:
             seen["mixer_residual"] = before + seen["mixer"]
             self._check(first_tensor(output))
-        for name in ("input_norm", "mixer", "mixer_residual", "mlp"):
+        for name in ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"):
             if name in self.wanted:
                 self.hand_over(self.layer, name, seen[name])
         self.seen = {}

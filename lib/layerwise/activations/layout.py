@@ -11,6 +11,7 @@ layer      0 (embedding output) to L (last block)
 view       0 (the prompt itself), 1 … V (its augmented copies)
 prompt     the prompt's id in the corpus
 hidden     0 … D-1
+prefix     t, t times each: numbers of first tokens, see `reduce.grid`
 rank       0 … R-1, R the largest token count of any prompt
 state      0 … S-1, the tokens of the first K prompts one after another
 ========== ========================================================================
@@ -25,6 +26,10 @@ spectrum              protocol, tokens, layer, prompt, rank      eigenvalues of 
                                                                  magnitude first, 0 beyond T
                                                                  (``reference``: of the clamped
                                                                  Gram matrix, signed)
+norm                  layer, prompt, rank                        norm of each token state, in the
+                                                                 order of the prompt, 0 beyond T
+prefix_spectrum       prefix_tokens, layer, prompt, prefix       eigenvalues of the Gram matrix of
+                                                                 the first t tokens, t of each t
 curvature             protocol, tokens, layer, prompt            radians; NaN where there is none
 curvature_angles      protocol, tokens, layer, prompt            angles in that mean: a repeated
                                                                  state has none
@@ -36,14 +41,14 @@ n_cut                 view, prompt                               tokens cut off 
                                                                  longest length
 ===================== ========================================== ==========================
 
-Views are pooled; spectrum, curvature and states are of view 0 alone. ``spectrum``, ``curvature``
-and ``curvature_angles`` are there if the extraction was asked for them.
+Views are pooled; all else is of view 0 alone. ``spectrum`` (with ``norm``), ``curvature`` (with
+``curvature_angles``) and ``prefix_spectrum`` are there if the extraction was asked for them.
 
 Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
-`layerwise.models.architectures`) that hold ``pooled``, ``spectrum``, ``curvature``,
-``curvature_angles`` and ``n_tokens`` as above, with the scales they need. The embedding output has
-no parts: at layer 0 they are NaN, and the counts 0. The arrays above are those of the sublayer
-``block``.
+`layerwise.models.architectures`) that hold ``pooled``, ``spectrum``, ``norm``,
+``curvature``, ``curvature_angles`` and ``n_tokens`` as above, with the scales they need. The
+embedding output has no parts: at layer 0 they are NaN, and the counts 0. The arrays above are
+those of the sublayer ``block``.
 
 What ``layer`` L holds follows from the readout: the stream after the last block
 (``residual``), its last norm applied as to every layer (``final_norm``), or what the model hands
@@ -93,6 +98,7 @@ def create(
     sublayers: Sequence[str] = (),
     spectra: bool = True,
     curvature: bool = True,
+    prefixes: Mapping[str, Sequence[int]] | None = None,
 ) -> Iterator[h5py.File]:
     """Create the file with all its arrays, to be filled slab by slab.
 
@@ -110,6 +116,8 @@ def create(
         Those beside 'block'.
     spectra, curvature : bool
         Whether there are arrays for them.
+    prefixes : mapping from choice of tokens to numbers of tokens, optional
+        Of which prefixes spectra are kept, the numbers the same for each choice.
     """
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
         hdf5.add_scale(file, "protocol", list(protocols))
@@ -122,6 +130,8 @@ def create(
             hdf5.add_scale(file, "rank", np.arange(rank))
         hdf5.add_scale(file, "state", np.arange(sum(state_lengths)))
         _add_measured(file, spectra=spectra, curvature=curvature)
+        if prefixes:
+            _add_prefixes(file, list(prefixes), next(iter(prefixes.values())))
         for name in sublayers:
             group = file.create_group(f"{GROUP}/{name}")
             # The same scales under a second name, so that a group opened alone has them.
@@ -159,6 +169,11 @@ def _add_measured(group: h5py.Group, *, spectra: bool, curvature: bool) -> None:
             description="eigenvalues of the token Gram matrix, largest first, 0 beyond T",
             whole=("prompt", "rank"), compress=True,
         )  # fmt: skip
+        hdf5.add_array(
+            group, "norm", ("layer", "prompt", "rank"), "f4", unit="activation",
+            description="norm of each token state, in the order of the prompt, 0 beyond T",
+            whole=("prompt", "rank"), compress=True,
+        )  # fmt: skip
     if curvature:
         hdf5.add_array(
             group, "curvature", per_prompt, "f8", unit="radian",
@@ -172,6 +187,17 @@ def _add_measured(group: h5py.Group, *, spectra: bool, curvature: bool) -> None:
     hdf5.add_array(
         group, "n_tokens", ("protocol", "tokens", "layer", "view", "prompt"), "i4", unit="token",
         description="number of tokens that count", whole=("view", "prompt"),
+    )  # fmt: skip
+
+
+def _add_prefixes(file: h5py.File, tokens: Sequence[str], sizes: Sequence[int]) -> None:
+    hdf5.add_scale(file, "prefix_tokens", list(tokens))
+    hdf5.add_scale(file, "prefix", np.repeat(sizes, sizes))
+    hdf5.add_array(
+        file, "prefix_spectrum", ("prefix_tokens", "layer", "prompt", "prefix"), "f8",
+        unit="activation^2",
+        description="eigenvalues of the token Gram matrix of the first t tokens, t by t",
+        whole=("prompt", "prefix"), compress=True,
     )  # fmt: skip
 
 
@@ -243,7 +269,9 @@ class Activations:
         self._group = group_of(self._file, sublayer)
         self.layers = range(0 if sublayer == BLOCK else 1, self.n_layers)
         self.has_spectra = "spectrum" in self._group
+        self.has_norms = "norm" in self._group
         self.has_curvature = "curvature" in self._group
+        self.has_prefixes = "prefix_spectrum" in self._group
 
     def __enter__(self) -> Activations:
         return self
@@ -298,6 +326,23 @@ class Activations:
         """Number of tokens that count in each prompt, shape (N,)."""
         at = (*self._at(protocol, tokens, layer), view)
         return hdf5.read(self._group["n_tokens"], at)
+
+    def norms(self, layer: int) -> Array:
+        """Norm of each token state, shape (N, R), float32; 0 beyond a prompt's tokens."""
+        return hdf5.read(self._array("norm", "spectra"), self._level(layer))
+
+    def prefixes(self, tokens: str, layer: int) -> dict[int, Array]:
+        """Spectra of the first t tokens of each prompt, by t: shape (N, t), largest first.
+
+        All 0 where a prompt has fewer tokens. None of a choice of tokens without prefixes.
+        """
+        array = self._array("prefix_spectrum", "prefixes")
+        choices = list(self._file["prefix_tokens"].asstr()[:])
+        if tokens not in choices:
+            return {}
+        sizes = self._file["prefix"][:]
+        found = hdf5.read(array, (choices.index(tokens), self._level(layer)))
+        return {int(t): found[:, sizes == t] for t in dict.fromkeys(sizes)}
 
     def states(self, layer: int) -> list[Array]:
         """Token states after a block of the first K prompts, each of shape (T, D), float32."""

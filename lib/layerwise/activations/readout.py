@@ -72,12 +72,12 @@ def pack(states: Tensor, lengths: Tensor, *, padded: bool = True) -> Packed:
     return Packed(packed.states.masked_fill(~packed.mask[..., None], 0), lengths)
 
 
-def choose(packed: Packed, tokens: str) -> Packed:
+def choose(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:
     """Keep the tokens that count under a choice.
 
     ``all``: every token of the prompt. ``drop_first``: all but the first, which takes on a huge
     norm in the middle layers of decoders. ``drop_sinks``: all but those whose norm is more than
-    `SINK_RATIO` times the median norm of the prompt at this layer. A prompt of which nothing
+    `ratio` times the median norm of the prompt at this layer. A prompt of which nothing
     would remain (one token) has length 0.
     """
     states, lengths = packed.states, packed.lengths
@@ -88,7 +88,7 @@ def choose(packed: Packed, tokens: str) -> Packed:
     norms = packed.norms
     inside = packed.mask
     median = torch.nanmedian(norms.masked_fill(~inside, torch.nan), dim=1).values
-    keep = inside & (norms <= SINK_RATIO * median[:, None])
+    keep = inside & (norms <= ratio * median[:, None])
     order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
     front = torch.gather(states, 1, order[..., None].expand_as(states))
     kept = Packed(front, keep.sum(dim=1))

@@ -7,7 +7,7 @@ its first row and column those of ``drop_first``; so do the angles between steps
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,13 +25,38 @@ class Needs:
     ----------
     protocols : of `layerwise.activations.readout.PROTOCOLS`
     tokens : choices of which tokens count, of `layerwise.activations.readout.TOKENS`
-    spectra, curvature : whether each prompt's spectrum and curvature are
+    spectra, curvature : whether each prompt's spectrum (and the norms of its tokens) and curvature
+        are
+    prefixes : whether the spectra of its first t tokens are, see `grid`
+    sink_ratio : for the choice ``drop_sinks``
     """
 
     protocols: tuple[str, ...] = PROTOCOLS
     tokens: tuple[str, ...] = ("all", "drop_first")
     spectra: bool = True
     curvature: bool = True
+    prefixes: bool = False
+    sink_ratio: float = readout.SINK_RATIO
+
+    @property
+    def prefix_tokens(self) -> tuple[str, ...]:
+        """The choices of tokens of which prefixes are taken: a sink is one of the whole prompt."""
+        return tuple(t for t in self.tokens if t != "drop_sinks") if self.prefixes else ()
+
+
+def grid(longest: int) -> list[int]:
+    """Places along a prompt, from 1 to at most `longest` tokens: powers of √2, rounded.
+
+    1, 2, 3, 4, 6, 8, 11, 16, …: their cubes sum to 0.5 to 1.6 times T³, and an eigenvalue problem
+    costs about the cube of its size.
+    """
+    places = range(2 * int(longest).bit_length() + 1)
+    return [t for t in dict.fromkeys(round(2 ** (k / 2)) for k in places) if t <= longest]
+
+
+def prefix_sizes(longest: int) -> list[int]:
+    """The numbers of tokens of prefixes: `grid` without a single token, whose entropy is 0."""
+    return grid(longest)[1:]
 
 
 @dataclass
@@ -42,20 +67,30 @@ class Reduced:
     ----------
     arrays : dict of Tensor
         With P protocols and C choices of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
-        (C, B); if needed ``curvature`` and ``curvature_angles`` (P, C, B), float64 and int64, and,
-        once `decompose` was called, ``spectrum`` (P, C, B, T), float64.
+        (C, B); if needed ``curvature`` and ``curvature_angles`` (P, C, B), float64 and int64,
+        ``norm`` (B, T), float32, and, once `decompose` was called, ``spectrum`` (P, C, B, T) and
+        ``prefix_spectrum`` (C, B, S), float64: the spectra of prefixes one after another.
     matrices : list of Tensor
         What the spectra will be of, for each protocol and choice of tokens.
+    prefixes : dict of Tensor
+        What those of prefixes will be of, by choice of tokens and number of them.
+    lengths : Tensor
+        Tokens of each prompt, shape (B,).
     """
 
     arrays: dict[str, Tensor]
     matrices: list[Tensor]
     protocols: tuple[str, ...]
+    prefixes: dict[tuple[str, int], Tensor]
+    lengths: Tensor
 
     @property
     def waiting_bytes(self) -> int:
         """Memory that the matrices hold until they are decomposed."""
-        return sum(matrix.numel() * matrix.element_size() for matrix in self.matrices)
+        return sum(
+            matrix.numel() * matrix.element_size()
+            for matrix in (*self.matrices, *self.prefixes.values())
+        )
 
 
 def reduce(packed: Packed, needs: Needs) -> Reduced:
@@ -65,7 +100,7 @@ def reduce(packed: Packed, needs: Needs) -> Reduced:
     turns: dict[tuple[str, str], readout.Turns] = {}
     matrices: list[Tensor] = []
     width = packed.states.shape[1]
-    choices = {tokens: readout.choose(packed, tokens) for tokens in needs.tokens}
+    choices = {tokens: readout.choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
     means = {tokens: readout.pooled(chosen) for tokens, chosen in choices.items()}
     for protocol in needs.protocols:
         paper = protocol == "paper"
@@ -94,22 +129,33 @@ def reduce(packed: Packed, needs: Needs) -> Reduced:
         for name, values in kept.items()
     }
     arrays["n_tokens"] = torch.stack([chosen.lengths for chosen in choices.values()])
-    return Reduced(arrays, matrices, needs.protocols)
+    if needs.spectra:
+        arrays["norm"] = packed.norms * packed.mask
+    prefixes = {
+        (tokens, t): gram[:, :size, :size]
+        for tokens in needs.prefix_tokens
+        for gram in [_gram(choices[tokens], tokens, grams)]
+        for t in prefix_sizes(width)
+        for size in [t - (tokens == "drop_first")]
+    }
+    return Reduced(arrays, matrices, needs.protocols, prefixes, packed.lengths)
 
 
 def decompose(many: Sequence[Reduced]) -> None:
     """Add the spectra: of several layers at once, which is faster than one after the other."""
-    found = iter(eigen.eigenvalues([matrix for reduced in many for matrix in reduced.matrices]))
+    found = iter(eigen.eigenvalues([m for r in many for m in (*r.matrices, *r.prefixes.values())]))
     for reduced in many:
         if not reduced.matrices:
             continue
+        own = [next(found) for _ in reduced.matrices]
+        _add_prefixes(reduced, found)
         choices, batch = reduced.arrays["n_tokens"].shape
         width = max(matrix.shape[-1] for matrix in reduced.matrices)
         spectra = []
         for protocol in reduced.protocols:
             order = readout.descending if protocol == "paper" else readout.by_magnitude
             for _ in range(choices):
-                values = order(next(found))
+                values = order(own.pop(0))
                 # A hidden width below the number of tokens leaves fewer that can be above 0.
                 spectra.append(torch.nn.functional.pad(values, (0, width - values.shape[-1])))
         shape = (len(reduced.protocols), choices, batch, width)
@@ -118,6 +164,21 @@ def decompose(many: Sequence[Reduced]) -> None:
         # Rounding may have left something where pads stand.
         reduced.arrays["spectrum"] = torch.stack(spectra).reshape(shape).masked_fill(pads, 0)
         reduced.matrices = []
+
+
+def _add_prefixes(reduced: Reduced, found: Iterator[Tensor]) -> None:
+    """Add the spectra of prefixes: t eigenvalues of each number t of tokens."""
+    spectra: dict[str, list[Tensor]] = {}
+    for tokens, t in reduced.prefixes:
+        values = readout.descending(next(found))
+        # Without the first token there is one fewer; of a shorter prompt none.
+        values = torch.nn.functional.pad(values, (0, t - values.shape[-1]))
+        whole = (reduced.lengths >= t)[:, None]
+        spectra.setdefault(tokens, []).append(values.masked_fill(~whole, 0))
+    if spectra:
+        each = [torch.cat(values, dim=-1) for values in spectra.values()]
+        reduced.arrays["prefix_spectrum"] = torch.stack(each)
+    reduced.prefixes = {}
 
 
 def _matrix(

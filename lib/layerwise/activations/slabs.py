@@ -16,13 +16,16 @@ from torch import Tensor
 
 from layerwise.activations import eigen, forward, layout
 from layerwise.activations.readout import Packed
-from layerwise.activations.reduce import Needs, Reduced, decompose, reduce
+from layerwise.activations.reduce import Needs, Reduced, decompose, prefix_sizes, reduce
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.failures import not_finite
 from layerwise.models.load import LoadedModel
 
 Array = npt.NDArray[Any]
+
+# Arrays that there are once, not for each protocol, and their axis of layers.
+ONCE = {"norm": 0, "prefix_spectrum": 1}
 
 # Matrices that wait for their eigenvalues: many at once keep all cores busy to the end.
 WAITING_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
@@ -60,7 +63,10 @@ class Slab:
         self.readouts, self.kept_readout = readouts, kept_readout
         self.prompts, self.state_lengths = prompts, state_lengths
         deep = view == 0
-        self.needs = needs if deep else Needs(needs.protocols, needs.tokens, False, False)
+        self.needs = needs if deep else replace(
+            needs, spectra=False, curvature=False, prefixes=False
+        )  # fmt: skip
+        self.inner = replace(self.needs, prefixes=False)
         n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
         self.arrays: dict[str, dict[str, Array]] = {}
         for sublayer in (BLOCK, *sublayers):
@@ -71,12 +77,17 @@ class Slab:
             }
             if self.needs.spectra:
                 made["spectrum"] = np.zeros((*shape, rank))
+                made["norm"] = np.zeros((n_layers, len(part), rank), np.float32)
+            if self.needs.prefixes and sublayer == BLOCK:
+                kinds = len(needs.prefix_tokens)
+                made["prefix_spectrum"] = np.zeros((kinds, *shape[2:], sum(prefix_sizes(rank))))
             if self.needs.curvature:
                 made["curvature"] = np.full(shape, np.nan)
                 made["curvature_angles"] = np.zeros(shape, np.int32)
             if sublayer != BLOCK and "spectrum" in made:
                 # A sublayer is of a block: the embedding output has none.
                 made["spectrum"][:, :, 0] = np.nan
+                made["norm"][0] = np.nan
             self.arrays[sublayer] = made
         self.states: dict[tuple[int, int], Array] = {}
         self.behind: Batch | None = None
@@ -123,7 +134,8 @@ class Slab:
             group["pooled"][:, :, :, self.view, where] = arrays["pooled"]
             group["n_tokens"][:, :, :, self.view, where] = arrays["n_tokens"]
             for name in arrays.keys() - {"pooled", "n_tokens"}:
-                group[name][:, :, :, where] = arrays[name]
+                before = (slice(None),) * ONCE.get(name, 2)
+                group[name][(*before, slice(None), where)] = arrays[name]
         offsets = np.concatenate([[0], np.cumsum(self.state_lengths, dtype=int)])
         for (layer, prompt), states in self.states.items():
             file["states"][layer, offsets[prompt] : offsets[prompt + 1]] = states
@@ -155,7 +167,8 @@ class Batch:
                 self._keep(layer, read)
 
     def _reduce(self, layer: int, sublayer: str, packed: Packed, protocols: Sequence[str]) -> None:
-        reduced = reduce(packed, replace(self.slab.needs, protocols=tuple(protocols)))
+        needs = self.slab.needs if sublayer == BLOCK else self.slab.inner
+        reduced = reduce(packed, replace(needs, protocols=tuple(protocols)))
         self.reduced.append((sublayer, layer, reduced))
         self.waiting.append(reduced)
         if sum(r.waiting_bytes for r in self.waiting) > WAITING_BYTES[packed.states.device.type]:
@@ -183,6 +196,11 @@ class Batch:
             arrays = self.slab.arrays[sublayer]
             for name, values in reduced.arrays.items():
                 found = values.cpu().numpy()
+                if name in ONCE:
+                    if self.slab.needs.protocols[0] in reduced.protocols:
+                        at: tuple[Any, ...] = (*(slice(None),) * ONCE[name], layer, self.rows)
+                        arrays[name][(*at, slice(found.shape[-1]))] = found
+                    continue
                 for k, protocol in enumerate(reduced.protocols):
                     into = arrays[name][places[protocol]]
                     if name == "n_tokens":

@@ -23,6 +23,7 @@ from layerwise.config.published import Published
 from layerwise.config.reading import plain, read_yaml
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.studies import Study
+from layerwise.errors import LayerwiseError
 
 __all__ = ["Config", "read_config"]
 
@@ -104,9 +105,36 @@ class Config(Section):
         from layerwise.config.checks import check
 
         config = parse(cls, plain(given, "The config") if isinstance(given, Mapping) else given)
+        config = config._spread()
         if not checked:
             check(config)
         return config
+
+    def _spread(self) -> Config:
+        """The config with each corpus of several perturbations as several corpora."""
+        parts = {name: dict(entry.spread(name)) for name, entry in self.corpora.items()}
+        corpora = {name: entry for part in parts.values() for name, entry in part.items()}
+        if corpora.keys() == self.corpora.keys():
+            return self
+        twice = sorted(parts.keys() & corpora.keys() - {n for n in parts if n in parts[n]})
+        if twice or len(corpora) < sum(map(len, parts.values())):
+            raise LayerwiseError(
+                f"corpora: {', '.join(twice) or 'two corpora'} would have the name of another's "
+                "perturbation; rename it."
+            )
+
+        def named(study: Study) -> Study:
+            if study.corpora is None:
+                return study
+            names = tuple(n for corpus in study.corpora for n in parts.get(corpus, (corpus,)))
+            return study.model_copy(update={"corpora": names})
+
+        studies = {name: named(study) for name, study in self.studies.items()}
+        return self.model_copy(update={"corpora": corpora, "studies": studies})
+
+    def labels(self) -> dict[str, dict[str, float]]:
+        """What each perturbed corpus is told apart by: ``{corpus: {repetition: 0.5}}``."""
+        return {n: c.perturb.labels for n, c in self.corpora.items() if c.perturb is not None}
 
     def extraction(self, model: str) -> ExtractSettings:
         """How a model is run: the section, and what the model's entry says otherwise."""

@@ -13,6 +13,7 @@ from layerwise.config.studies import check as check_study
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.kinds import needs
 from layerwise.metrics.registry import all_metrics
+from layerwise.metrics.sequence import QUANTITIES
 from layerwise.models.revisions import step_of
 from layerwise.paths import encode
 from layerwise.tasks.names import DEFAULT, PAPER, PROMPT_TYPES, QUICKSTART, TYPES
@@ -137,7 +138,7 @@ def _names(config: Config) -> None:
                 )
             seen[folded] = name
     for corpus in config.corpora:
-        if corpus.endswith((".views", ".prompts")):
+        if corpus.endswith((".views", ".prompts", ".positions")):
             raise LayerwiseError(
                 f"corpora: {corpus!r} cannot be a name, since files of its own end so; rename it."
             )
@@ -208,7 +209,8 @@ def _sections(config: Config, name: str) -> None:
     if entry.published:
         return
     needed = {
-        "metrics": ("corpora",), "prompts": ("corpora",), "scores": ("tasks",),
+        "metrics": ("corpora",), "prompts": ("corpora",), "positions": ("corpora",),
+        "scores": ("tasks",),
         "associations": ("corpora", "tasks"), "choices": ("corpora", "tasks"),
     }  # fmt: skip
     tables = needs(entry)
@@ -248,6 +250,7 @@ def _known(config: Config, study: Study) -> Known:
         metrics=_metrics(config, study, own_texts),
         measures=config.association.measures,
         own_texts=own_texts,
+        labels=config.labels(),
     )
 
 
@@ -271,6 +274,12 @@ def _metrics(config: Config, study: Study, own_texts: Mapping[str, str]) -> list
         If the study names one that the extraction or the corpora cannot give.
     """
     computed = list(config.metrics.metrics or all_metrics())
+    if "positions" in needs(study):
+        for name in {c.metric for c in study.curves or ()} & set(QUANTITIES):
+            kept = QUANTITIES[name].needs
+            if not getattr(config.extract, kept):
+                raise LayerwiseError(f"{name} needs extract.{kept}: true, and it is false.")
+        return list(QUANTITIES)
     corpora = corpora_of(study, list(config.corpora), own_texts)
     views = min((config.corpora[c].views.n for c in corpora if c in config.corpora), default=0)
     named = {c.metric for c in study.curves or ()} | set(config.metrics.metrics or ())

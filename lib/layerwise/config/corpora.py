@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+import itertools
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, Tag, field_validator, model_validator
 
 from layerwise.config.base import Count, Positive, Section, Seed, SomeOf, later, one_of
 from layerwise.corpora.rows import parts_of
+from layerwise.vocabulary import LABELS
 
 Action = Literal["insert", "substitute", "swap", "delete"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".txt")
@@ -202,6 +205,49 @@ class ViewSettings(Section):
     )
 
 
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+
+class Perturb(Section):
+    """What becomes of a prompt's tokens before a model sees them.
+
+    It is done to the token ids of each model; special tokens stay where they are. A key with a
+    list makes a corpus of each of its values, named ``<corpus> <key> <value>``.
+    """
+
+    repetition: Probability | SomeOf[Probability] | None = Field(
+        default=None,
+        description="Probability that a token is replaced by one drawn, once, from the prompt's "
+        "own tokens.",
+    )
+    randomness: Probability | SomeOf[Probability] | None = Field(
+        default=None,
+        description="Probability that a token is replaced by one drawn uniformly from the "
+        "vocabulary, special tokens excluded.",
+    )
+    length: Positive | SomeOf[Positive] | None = Field(
+        default=None,
+        description="Tokens that are kept of each prompt, from the first; a shorter prompt is an "
+        "error. With randomness 1: random prompts of that length.",
+    )
+    seed: Seed = Field(
+        default=0,
+        description="Another seed replaces other tokens. A larger probability replaces the same "
+        "tokens by the same ones, and further ones.",
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if not self.labels:
+            raise ValueError(f"one or more of the keys {', '.join(LABELS)} is needed")
+        return self
+
+    @property
+    def labels(self) -> dict[str, Any]:
+        """What the corpus is told apart by: the keys that are given, and their values."""
+        return {key: value for key in LABELS if (value := getattr(self, key)) is not None}
+
+
 class CorpusSettings(Section):
     """Prompts and their views: ``corpora.<name>``."""
 
@@ -217,9 +263,37 @@ class CorpusSettings(Section):
         description="Augmented copies of each prompt (nlpaug's SplitAug, RandomCharAug, "
         "KeyboardAug in sequence).",
     )
+    perturb: Perturb | None = Field(
+        default=None,
+        description="What becomes of the tokens of each prompt before a model sees them; null for "
+        "nothing. It goes with views.n 0.",
+        json_schema_extra=later(None),
+    )
 
     @model_validator(mode="after")
     def _whole_chats(self) -> Self:
         if getattr(self.source, "chat", None) is not None and self.filters.longer == "cut":
             raise ValueError("filters.longer: cut came with a chat; accepted there is drop")
         return self
+
+    @model_validator(mode="after")
+    def _no_views(self) -> Self:
+        if self.perturb is not None and self.views.n:
+            raise ValueError(
+                "perturb changes tokens and views are made of text, so views: {n: 0} is accepted "
+                "beside perturb alone"
+            )
+        return self
+
+    def spread(self, name: str) -> Iterator[tuple[str, CorpusSettings]]:
+        """The corpora that this entry stands for, by name: one of each perturbation listed."""
+        listed = {k: v for k, v in (self.perturb.labels if self.perturb else {}).items()
+                  if isinstance(v, tuple)}  # fmt: skip
+        if self.perturb is None or not listed:
+            yield name, self
+            return
+        for values in itertools.product(*listed.values()):
+            chosen = dict(zip(listed, values, strict=True))
+            said = " ".join(f"{key} {value:g}" for key, value in chosen.items())
+            one = self.perturb.model_copy(update=chosen)
+            yield f"{name} {said}", self.model_copy(update={"perturb": one})

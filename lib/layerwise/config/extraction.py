@@ -35,6 +35,21 @@ class ExtractSettings(Section):
         True,
         description="Whether each prompt's token spectrum is computed; prompt entropy needs it.",
     )
+    prefixes: bool = Field(
+        False,
+        description="Whether the spectra of each prompt's first t tokens are kept, for t on a "
+        "grid (1, 2, 3, 4, 6, 8, 11, 16, …); prefix_entropy needs them. Of causal models alone; "
+        "another leaves them out and says so.",
+        json_schema_extra=later(False),
+    )
+    sink_ratio: float = Field(
+        5.0,
+        gt=1,
+        le=1_000_000,
+        description="drop_sinks leaves out tokens whose norm is more than this many times the "
+        "median norm of the prompt at the layer.",
+        json_schema_extra=later(5.0),
+    )
     curvature: bool = Field(True, description="Whether each prompt's curvature is computed.")
     sublayers: Distinct[Sublayer] = Field(
         (),

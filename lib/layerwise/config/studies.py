@@ -217,8 +217,8 @@ class Known:
         `association.measures`.
     own_texts : mapping of corpus to task
         Corpora whose source is a task, and `association.own_texts`.
-    more : mapping of dimension to values
-        Further dimensions, such as what a corpus is perturbed by.
+    labels : mapping of corpus to what it is perturbed by
+        Of the perturbed ones, such as ``{repetition: 0.5}``; further dimensions of metrics.
     """
 
     models: Mapping[str, Sequence[str]] | None = None
@@ -234,7 +234,7 @@ class Known:
     metrics: Sequence[str] | None = None
     measures: Sequence[str] | None = None
     own_texts: Mapping[str, str] = field(default_factory=dict)
-    more: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    labels: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 def corpora_of(
@@ -270,7 +270,7 @@ def check(study: Study, known: Known) -> None:
     tables = needs(study)
     if "metrics" not in tables and "scores" not in tables and not kind.needs:
         return
-    of_metrics = {"metrics", "prompts", "associations", "choices"} & set(tables)
+    of_metrics = {"metrics", "prompts", "positions", "associations", "choices"} & set(tables)
     of_scores = {"scores", "associations", "choices"} & set(tables)
     _something("models", known.models, study)
     _among("model", study.models, known.models)
@@ -286,6 +286,8 @@ def check(study: Study, known: Known) -> None:
     roles = roles_of(study, several="revision" in counts)
     if "sublayer" not in {d for v in roles.values() for d in v} and not study.sublayers:
         counts.pop("sublayer", None)
+    if of_metrics:
+        counts |= _labelled(corpora_of(study, known.corpora or (), known.own_texts), known, roles)
     tokens = study.tokens or known.tokens or ()
     poolings = several(study.pooling) if of_scores else ()
     counts |= {"tokens": tuple(tokens), "pooling": poolings, "layers": study.layers or ()}
@@ -316,7 +318,7 @@ def _among(what: str, wanted: Any, there: Iterable[Any] | None) -> None:
 
 
 def _dimensions(study: Study, known: Known) -> None:
-    there = [*DIMENSIONS, *known.more]
+    there = [*DIMENSIONS, *dict.fromkeys(d for own in known.labels.values() for d in own)]
     for role, dimensions in study.roles.items():
         for name in dimensions:
             if name not in there:
@@ -385,7 +387,23 @@ def _of_metrics(study: Study, known: Known) -> dict[str, tuple[Any, ...]]:
         values = dict.fromkeys(several(getattr(study, name)))
         if len(values) > 1:  # variants that metrics name themselves are metrics of their own
             counts[name] = tuple(values)
-    return counts | {d: tuple(v) for d, v in known.more.items()}
+    return counts | _labelled(corpora, known, {})
+
+
+def _labelled(
+    corpora: Sequence[str], known: Known, roles: Mapping[str, Sequence[str]]
+) -> dict[str, tuple[Any, ...]]:
+    """The values of each label of perturbed corpora, and the corpora that placed ones mix."""
+    own = {corpus: known.labels.get(corpus, {}) for corpus in corpora}
+    labels = dict.fromkeys(label for given in own.values() for label in given)
+    placed = [d for dimensions in roles.values() for d in dimensions if d in labels]
+    mixed: dict[tuple[Any, ...], list[str]] = {}
+    for corpus, given in own.items():
+        mixed.setdefault(tuple(given.get(d, "") for d in placed), []).append(corpus)
+    found = {d: tuple(dict.fromkeys(given.get(d, "") for given in own.values())) for d in labels}
+    most = max(map(len, mixed.values()), default=0)
+    alike = next((names for names in mixed.values() if len(names) == most), [])
+    return {**found, "corpus": tuple(alike)}
 
 
 def _of_scores(study: Study, known: Known) -> None:

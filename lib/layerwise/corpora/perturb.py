@@ -1,15 +1,77 @@
-"""Perturbed copies of token sequences: repetition and randomness (the paper, Appendix F).
+"""Perturbed token sequences: repetition, randomness and length (the paper, Appendix F).
 
-Pure functions of token ids; no tokenizer is needed.
+Done to each model's own token ids: a text that is decoded and encoded again is another sequence.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
+from layerwise.config.corpora import Perturb
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text
+
+
+def perturb(
+    ids: Sequence[int],
+    how: Perturb,
+    *,
+    special: Collection[int],
+    vocabulary: Sequence[int],
+    prompt: str,
+) -> list[int]:
+    """A prompt's token ids, perturbed: cut, then repeated, then randomised.
+
+    Parameters
+    ----------
+    ids : sequence of int
+        With special tokens, which stay in their places and count for nothing.
+    how : Perturb
+        With one value a key.
+    special : collection of int
+    vocabulary : sequence of int
+        The ids to draw from, see `vocabulary_of`.
+    prompt : str
+        The prompt's id, which names its draws.
+
+    Raises
+    ------
+    LayerwiseError
+        If the prompt has fewer tokens than are to be kept.
+    """
+    own = [token for token in ids if token not in special]
+    length = len(own) if how.length is None else int(how.length)  # type: ignore[arg-type]
+    if length > len(own):
+        raise LayerwiseError(
+            f"The prompt {prompt!r} has {len(own)} tokens, of which perturb.length would keep "
+            f"{length}; ask for fewer, or raise filters.min_tokens of the corpus."
+        )
+    seed = f"{how.seed}/{prompt}"
+    changed = repeat_tokens(own[:length], float(how.repetition or 0), seed)  # type: ignore[arg-type]
+    p = float(how.randomness or 0)  # type: ignore[arg-type]
+    rest = iter(randomise_tokens(changed, p, vocabulary, seed))
+    # A special token stands between the same two tokens as before, or at the end.
+    return [
+        found for token in ids
+        if (found := token if token in special else next(rest, None)) is not None
+    ]  # fmt: skip
+
+
+def vocabulary_of(tokenizer: Any, embeddings: int) -> tuple[list[int], frozenset[int]]:
+    """The ids that a text can have, in order, and those of special tokens.
+
+    Parameters
+    ----------
+    tokenizer : of transformers
+    embeddings : int
+        Rows of the model's embedding matrix, which may be fewer or more.
+    """
+    added = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    special = frozenset(added | set(tokenizer.all_special_ids))
+    known = set(tokenizer.get_vocab().values()) - special
+    return sorted(i for i in known if i < embeddings), special
 
 
 def repeat_tokens(ids: Sequence[int], p: float, seed: int | str) -> list[int]:

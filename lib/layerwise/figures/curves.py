@@ -17,6 +17,7 @@ from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, at
 from layerwise.figures.labels import value_label
 from layerwise.figures.panels import Grid, Panel
+from layerwise.vocabulary import LABELS
 
 BAR = 9  # so many checkpoints get a colour bar in place of a legend
 
@@ -142,7 +143,7 @@ def _colours(rows: Rows) -> _Colours:
     if dimensions == ("model",) and not rows.study.ordered:
         looks = {k: (style.colour_of(k[0], models), style.marker_of(k[0], models)) for k in keys}
         return _Colours(dimensions, looks)
-    if rows.study.ordered or dimensions[0] in ("revision", "alpha"):
+    if rows.study.ordered or dimensions[0] in ("revision", "alpha", *LABELS):
         colours, _ = style.depth_colours()
         steps = [step_of(k[0]) for k in keys] if dimensions == ("revision",) else [None]
         known = [s for s in steps if s is not None]

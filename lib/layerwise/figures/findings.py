@@ -29,6 +29,7 @@ from layerwise.figures.labels import (
 )
 from layerwise.statistics.headlines import count as chance_count
 from layerwise.statistics.headlines import told_apart
+from layerwise.vocabulary import LABELS
 
 VALLEY = 0.1  # how far below both ends, as a share of the curve's largest absolute value
 ALPHA = 0.05
@@ -373,6 +374,8 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
         return training(rows, directions)
     if "sublayer" in rows.roles.get("colour", ()):
         return parts_of_blocks(rows)
+    if set(rows.roles.get("colour", ())) & set(LABELS):
+        return perturbed(rows)
     first = min(rows.table["y"])
     found: dict[str, dict[str, float | None]] = {r: {} for r in rows.values("reading")}
     known = True
@@ -432,6 +435,55 @@ def valley(
     if 0 < lowest < len(v) - 1 and deep > least:
         return float(depth.iloc[lowest])
     return None
+
+
+def perturbed(rows: Rows) -> Finding:
+    """Where the first metric changes most between the least and the most perturbed prompts."""
+    (label,) = (d for d in rows.roles["colour"] if d in LABELS)
+    first = [m for m in rows.metrics if m.normalization in (None, "raw")] or list(rows.metrics)
+    table = rows.table[rows.table["y"] == rows.metrics.index(first[0]) + 1]
+    reading = rows.values("reading")[0]
+    less, *_, more = rows.values(label)
+    changes = []
+    for model in rows.values("model"):
+        part = at(table, ("model", "reading"), (model, reading))
+        part = part[part["normalization"].isin(["raw", ""])] if "raw" in set(
+            part["normalization"]) else part  # fmt: skip
+        start, end = (
+            at(part, (label,), (value,)).sort_values("layer").set_index("layer")
+            for value in (less, more)
+        )
+        change = (end["value"] - start["value"]).astype(float)
+        where = int(change.index[int(change.abs().argmax())])
+        changes.append(
+            {
+                "model": model, "layer": where, "last_layer": int(change.index.max()),
+                "first": float(start["value"][where]), "last": float(end["value"][where]),
+                "at_layer_0": float(change.iloc[0]), "at_last_layer": float(change.iloc[-1]),
+                "on_average": float(change.mean()),
+            }
+        )  # fmt: skip
+    metric = rows.metrics[0]
+    unit = metric_unit(metric.metric, "raw")
+    unit = f" {unit}" if unit else ""
+    told = [
+        f"from {c['first']:.2f} to {c['last']:.2f}{unit} at layer {c['layer']} of {c['model']}"
+        for c in changes
+    ]
+    subtitle, caption = _metric_words(rows, f"; a line for each {noun_of(label)}")
+    caption += (
+        f" The title gives the layer with the largest change of {in_sentence(metric.metric)} "
+        f"({reading_label(reading)}) between {value_label(label, less)} and "
+        f"{value_label(label, more)}. The same prompts are perturbed at every strength, so bands "
+        "of two lines may overlap and their difference still be certain."
+    )
+    facts = {"metric": metric.metric, "label": label, "from": less, "to": more,
+             "largest_change": changes}  # fmt: skip
+    return (
+        f"Going from {value_label(label, less)} to {float(more):g} moves "
+        f"{in_sentence(metric.metric)} most {listing(told)}",
+        subtitle, caption, facts,
+    )  # fmt: skip
 
 
 def parts_of_blocks(rows: Rows) -> Finding:

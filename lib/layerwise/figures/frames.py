@@ -48,7 +48,7 @@ from layerwise.figures.kinds import (
 from layerwise.figures.labels import SUBLAYERS, TOKENS, reading
 from layerwise.figures.style import Z95
 from layerwise.statistics.tasks import band, gain_new_task, within_tasks
-from layerwise.vocabulary import ONE
+from layerwise.vocabulary import LABELS, ONE
 
 SCORE = "score"
 BASELINE = "baseline"  # the protocol of pseudo-metrics
@@ -59,7 +59,7 @@ NUMBERS = (
     "layer", "depth", "value", "stderr", "low", "high", "n", "n_left_out", "n_tasks", "quantity",
     "prompt_id", "score", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
     "output_score", "output_from", "output_is_best", "why", "text_source", "n_sources", "lead",
-    "lead_low", "lead_high", "band_low", "band_high",
+    "lead_low", "lead_high", "band_low", "band_high", "quartile_1", "median", "quartile_3",
 )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def values_of(table: pd.DataFrame, dimension: str, study: Study, order: Order) -
         return merged(each)
     if dimension == "model":
         return in_order(there, study.models or order.models)
-    if dimension in ("alpha", "y") or pd.api.types.is_numeric_dtype(table[dimension]):
+    if dimension in ("alpha", "y", *LABELS) or pd.api.types.is_numeric_dtype(table[dimension]):
         return [str(v) for v in sorted(there, key=lambda v: (v == "", float(v or 0)))]
     if dimension == "reading":
         wanted = [reading(t, p) for p in several(study.pooling) for t in study.tokens or TOKENS]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from layerwise.errors import LayerwiseError
+from layerwise.vocabulary import LABELS
 
 if TYPE_CHECKING:
     from layerwise.config.studies import Study
@@ -25,7 +26,7 @@ DIMENSIONS = (
     "layers", "sublayer", "protocol", "alpha", "normalization",
 )  # fmt: skip
 # A dimension whose values also say those of others.
-PARTS = {"reading": ("tokens", "pooling"), "task": ("task_type",)}
+PARTS = {"reading": ("tokens", "pooling"), "task": ("task_type",), "corpus": LABELS}
 POOLED = ("task", "task_type")  # the mean over tasks is what "the score" means
 
 ROLES = ("row", "column", "colour", "dashes")
@@ -50,7 +51,7 @@ class Kind:
     about : str
         One line for people.
     needs : tuple of str
-        The tables it reads, of metrics, prompts, scores, associations, choices.
+        The tables it reads, of metrics, prompts, positions, scores, associations, choices.
     roles : mapping of role to dimensions
     takes : tuple of str
         The roles that a study may give other dimensions.
@@ -172,6 +173,28 @@ KINDS: Mapping[str, Kind] = {
         ("prompts",),
         {"column": ("model", "reading")},
         takes=PANELS, over={"column": ("model", "revision", "reading")},
+        metrics=("prompt_entropy",), one=("y",),
+    ),
+    "along_sequence": Kind(
+        "the entropy of a prompt's first t tokens, or the norm of its t-th token, as t grows",
+        ("positions",),
+        {"row": ("y",), "column": ("model", "reading"), "x": ("position",)},
+        takes=PANELS, over={"row": ("y",), "column": ("model", "revision", "reading"),
+                            "x": ("position",)},
+        metrics=("prefix_entropy",),
+    ),
+    "block_parts": Kind(
+        "an entropy inside blocks, and what each part adds to its change from layer to layer",
+        ("prompts",),
+        {"column": ("model", "reading"), "colour": ("sublayer",)},
+        takes=(), over={"column": ("model", "revision", "reading"), "colour": ("sublayer",)},
+        metrics=("prompt_entropy",), one=("y",),
+    ),
+    "sink_valley": Kind(
+        "how much of the valley of an entropy is the first token, or the sinks",
+        ("prompts",),
+        {"column": ("model",), "dashes": ("tokens",)},
+        takes=(), over={"column": ("model",), "x": ("revision",), "dashes": ("tokens",)},
         metrics=("prompt_entropy",), one=("y",),
     ),
     "power_law": Kind("entropy of power-law spectra, no data needed", takes=(), metrics=()),

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from layerwise.metrics.registry import all_metrics
+from layerwise.metrics.sequence import QUANTITIES
+from layerwise.vocabulary import LABELS
 
 TOKENS = {
     "all": "all tokens",
@@ -25,6 +27,7 @@ SUBLAYERS = {
     "input_norm": "norm before attention",
     "mixer": "attention or mixer",
     "mixer_residual": "after adding attention",
+    "mlp_norm": "norm before the MLP",
     "mlp": "MLP",
     "block": "block (the layer)",
 }
@@ -86,7 +89,7 @@ NORMALIZATIONS = {
 
 def metric_label(metric: str) -> str:
     """A metric's name in words; metrics of tables from elsewhere keep the name they have there."""
-    known = all_metrics().get(metric)
+    known = QUANTITIES.get(metric) or all_metrics().get(metric)
     return known.label if known else metric
 
 
@@ -99,7 +102,7 @@ def in_sentence(metric: str) -> str:
 
 def metric_unit(metric: str, normalization: str) -> str:
     """The unit of an axis; empty for plain numbers and for normalised values."""
-    known = all_metrics().get(metric)
+    known = QUANTITIES.get(metric) or all_metrics().get(metric)
     return known.unit if known and normalization == "raw" else ""
 
 
@@ -122,6 +125,8 @@ def value_label(dimension: str, value: str) -> str:
         return "no α" if value == "" else f"α = {float(value):g}".replace("inf", "∞")
     if dimension == "layers":
         return layers_label(value)
+    if dimension in LABELS:
+        return "as they are" if value == "" else f"{dimension} {float(value):g}"
     known = {"tokens": TOKENS, "sublayer": SUBLAYERS, "pooling": POOLINGS,
              "normalization": NORMALIZATIONS}  # fmt: skip
     return known.get(dimension, {}).get(value, value)
@@ -133,9 +138,12 @@ NOUNS = {
     "layers": "choice of layers",
     "sublayer": "part of the block", "alpha": "order α", "protocol": "protocol",
     "pooling": "pooling", "normalization": "normalisation",
+    "repetition": "share of repeated tokens", "randomness": "share of random tokens",
+    "length": "prompt length",
 }  # fmt: skip
-PLURALS = {"corpus": "corpora", "choice of tokens": "choices of tokens",
-           "choice of layers": "choices of layers",
+PLURALS = {"share of repeated tokens": "shares of repeated tokens",
+           "share of random tokens": "shares of random tokens", "corpus": "corpora",
+           "choice of tokens": "choices of tokens", "choice of layers": "choices of layers",
            "part of the block": "parts of the block", "order α": "orders α"}  # fmt: skip
 
 

@@ -11,13 +11,16 @@ from layerwise.association.order import Order
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import (
+    along_sequence,
     association_strength,
+    block_parts,
     curves,
     heatmaps,
     layer_choice,
     layers_together,
     metric_vs_score,
     power_law,
+    sink_valley,
     style,
     value_distribution,
 )
@@ -35,6 +38,7 @@ class Tables:
 
     metrics: pd.DataFrame | None = None
     prompts: pd.DataFrame | None = None
+    positions: pd.DataFrame | None = None
     scores: pd.DataFrame | None = None
     associations: pd.DataFrame | None = None
     choices: pd.DataFrame | None = None
@@ -47,6 +51,7 @@ def draw(
     *,
     directions: Mapping[str, int] | None = None,
     own_texts: Mapping[str, str] | None = None,
+    labels: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Drawn:
     """Draw a study.
 
@@ -63,6 +68,8 @@ def draw(
         own come before both.
     own_texts : mapping of corpus to task, optional
         What 'task texts' stands for.
+    labels : mapping of corpus to what it is perturbed by, optional
+        Become columns of the tables.
 
     Raises
     ------
@@ -77,7 +84,7 @@ def draw(
             raise LayerwiseError(
                 f"A study of kind {study.kind} needs tables of {name}; give them."
             )
-        needed[name] = table
+        needed[name] = _with_labels(table, labels or {})
     order = order or Order()
     found = sorted({str(m) for t in needed.values() for m in t["model"].unique()})
     names = [*order.models, *(m for m in found if m not in order.models)]
@@ -98,6 +105,14 @@ def draw(
             return value_distribution.draw(pick_prompts(needed["prompts"], study, order))
         if study.kind == "metric_vs_score":
             return metric_vs_score.draw(**needed, study=study, order=order, own_texts=own_texts)
+        if study.kind == "along_sequence":
+            table = needed["positions"]
+            models = study.models or map(str, table["model"].unique())
+            return along_sequence.draw(rows(study, order, metrics=table), models)
+        if study.kind == "block_parts":
+            return block_parts.draw(pick_prompts(needed["prompts"], study, order))
+        if study.kind == "sink_valley":
+            return sink_valley.draw(pick_prompts(needed["prompts"], study, order))
         drawn = rows(study, order, metrics=needed.get("metrics"), scores=needed.get("scores"))
         if study.kind == "checkpoint_heatmap":
             return heatmaps.metrics(drawn)
@@ -108,3 +123,13 @@ def draw(
         if study.kind == "task_heatmap":
             return heatmaps.tasks(drawn)
         return curves.draw(drawn, better)
+
+
+def _with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+    """A table of metrics with a column for each thing that its corpora are perturbed by."""
+    if "corpus" not in table:
+        return table
+    own = {c: given for c, given in labels.items() if c in set(table["corpus"])}
+    names = dict.fromkeys(name for given in own.values() for name in given)
+    columns = {n: table["corpus"].map(lambda c, n=n: own.get(c, {}).get(n, "")) for n in names}
+    return table.assign(**columns) if columns else table

@@ -43,6 +43,8 @@ class Arrays:
     ----------
     views : array, shape (V + 1, N, D) or (N, D)
         Pooled embeddings; entry 0 is the prompt itself, the others its augmented views.
+    norms : array, shape (N, R), optional
+        Norm of each token state, 0 beyond a prompt's tokens.
     spectra : array, shape (N, R), optional
         Eigenvalues of each prompt's token Gram matrix, zero-padded.
     curvature : array, shape (N,), optional
@@ -60,6 +62,7 @@ class Arrays:
         views: npt.ArrayLike,
         *,
         spectra: npt.ArrayLike | None = None,
+        norms: npt.ArrayLike | None = None,
         curvature: npt.ArrayLike | None = None,
         n_tokens: npt.ArrayLike | None = None,
         ends: Sequence[npt.ArrayLike] | None = None,
@@ -69,9 +72,11 @@ class Arrays:
         self._views = array[None] if array.ndim == 2 else array
         self.n_views, n, self.hidden = self._views.shape
         self._spectra, self._curvature, self._ends = spectra, curvature, ends
+        self._norms = norms
         self._counts = np.ones((self.n_views, n)) if n_tokens is None else as_numpy(n_tokens)
         self.prompts = tuple(map(str, range(n)) if prompts is None else prompts)
         self.has_spectra, self.has_curvature = spectra is not None, curvature is not None
+        self.has_norms = norms is not None
 
     @classmethod
     def of(cls, reader: Activations | Arrays, protocol: str, tokens: str, layer: int) -> Arrays:
@@ -80,6 +85,7 @@ class Arrays:
         return cls(
             reader.views(*at),
             spectra=reader.spectrum(*at) if reader.has_spectra else None,
+            norms=reader.norms(layer) if reader.has_norms else None,
             curvature=reader.curvature(*at) if reader.has_curvature else None,
             n_tokens=[reader.n_tokens(*at, view) for view in range(reader.n_views)],
             ends=(reader.first(protocol, tokens), reader.last(protocol, tokens)),
@@ -92,6 +98,7 @@ class Arrays:
         return Arrays(
             self._views[:, rows],
             spectra=self.spectrum()[rows] if self.has_spectra else None,
+            norms=self.norms()[rows] if self.has_norms else None,
             curvature=self.curvature()[rows] if self.has_curvature else None,
             n_tokens=self._counts[:, rows],
             ends=None if self._ends is None else [as_numpy(end)[rows] for end in self._ends],
@@ -109,6 +116,10 @@ class Arrays:
     def spectrum(self, *_: object) -> Floats:
         """Eigenvalues of each prompt's token Gram matrix, shape (N, R)."""
         return as_numpy(self._spectra)
+
+    def norms(self, *_: object) -> Floats:
+        """Norm of each token state, shape (N, R)."""
+        return as_numpy(self._norms)
 
     def curvature(self, *_: object) -> Floats:
         """Curvature of each prompt in radians, shape (N,)."""
@@ -300,6 +311,12 @@ class Layer:
         """Eigenvalues of each prompt's token Gram matrix, shape (N, R), float64."""
         self._refuse_absent("spectra", self._reader.has_spectra)
         return check_matrix(self._reader.spectrum(*self._at), self.prompts)
+
+    @_input("norms")
+    def norms(self) -> Array:
+        """Norm of each token state, shape (N, R), float64; 0 beyond a prompt's tokens."""
+        self._refuse_absent("spectra", self._reader.has_norms)
+        return check_matrix(self._reader.norms(self.index), self.prompts)
 
     @_input("curvature")
     def curvature(self) -> Array:

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from layerwise.errors import LayerwiseError, closest
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
-from layerwise.vocabulary import Normalization, Protocol
+from layerwise.vocabulary import Normalization, Protocol, Tokens
 
 if TYPE_CHECKING:
     from layerwise.config.base import Section
     from layerwise.metrics.layer import Layer
 
-Input: TypeAlias = Literal["pooled", "pair", "views", "spectra", "curvature", "ends"]
+Input: TypeAlias = Literal["pooled", "pair", "views", "spectra", "norms", "curvature", "ends"]
 
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+TOKENS: tuple[Tokens, ...] = get_args(Tokens)
 INPUTS: tuple[Input, ...] = get_args(Input)
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 RAW: tuple[Normalization, ...] = ("raw",)
@@ -99,7 +100,8 @@ class Metric:
     inputs : tuple of str
         What it reads, and all that it may read: ``pooled`` (N x D), ``pair`` (two views),
         ``views`` (all augmented views), ``spectra`` (of each prompt's token Gram matrix),
-        ``curvature``, ``ends`` (pooled embeddings of the first and the last layer).
+        ``norms`` (of each token), ``curvature``, ``ends`` (pooled embeddings of the first and the
+        last layer).
     compute : callable
         From a `layerwise.metrics.layer.Layer`, and the metric's own settings if it has some, to
         results.
@@ -107,6 +109,8 @@ class Metric:
         The formula on plain arrays; ``layerwise.metrics`` offers it by the function's name.
     protocols : tuple of str
         Under which it is defined.
+    tokens : tuple of str
+        The choices of tokens under which it is.
     normalizations : mapping from protocol to tuple of str
         Those that make sense for it, beside ``raw``.
     min_prompts, min_views : int
@@ -130,6 +134,7 @@ class Metric:
     compute: Compute
     function: Callable[..., float]
     protocols: tuple[Protocol, ...] = PROTOCOLS
+    tokens: tuple[Tokens, ...] = TOKENS
     normalizations: Mapping[str, tuple[Normalization, ...]] = field(default_factory=dict)
     min_prompts: int = 1
     min_views: int = 0
@@ -196,6 +201,7 @@ def metric(**declared: Any) -> Callable[[Compute], Compute]:
         for what, given, known in (
             ("input", set(made.inputs), INPUTS),
             ("protocol", set(made.protocols), PROTOCOLS),
+            ("choice of tokens", set(made.tokens), TOKENS),
             ("protocol with a normalization", set(made.normalizations), made.protocols),
             ("normalization", normalizations, NORMALIZATIONS),
             ("direction", {made.direction}, (1, -1, None)),

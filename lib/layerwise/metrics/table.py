@@ -77,7 +77,7 @@ def compute_layer(layer: Layer, metrics: list[Metric]) -> Rows:
     """All metrics of one layer under one protocol and choice of tokens."""
     rows = Rows()
     for metric in metrics:
-        if layer.protocol not in metric.protocols:
+        if layer.protocol not in metric.protocols or layer.tokens not in metric.tokens:
             continue
         try:
             for result in metric.on(layer):

@@ -17,6 +17,8 @@ mixer             what attention, or the state-space mixer, adds to the stream
 mixer_residual    the stream after that: in pre-norm blocks the block's input + mixer, also where
                   attention and MLP work side by side (Pythia) and no module holds that sum; in
                   post-norm blocks the normed sum
+mlp_norm          what the MLP is given: the stream after its norm (side by side with attention,
+                  as in Pythia, the block's input after it); post-norm models have none
 mlp               what the MLP adds to the stream; Mamba has none
 block             the stream after the block: the layer itself
 ================= ===============================================================================
@@ -27,7 +29,7 @@ an architecture with modules of known names but another wiring is refused, not m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -36,7 +38,7 @@ from torch import nn
 from layerwise.errors import LayerwiseError
 
 BLOCK = "block"
-SUBLAYERS = ("input_norm", "mixer", "mixer_residual", "mlp", BLOCK)
+SUBLAYERS = ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp", BLOCK)
 OUTPUT = "output"
 READOUTS = ("residual", "final_norm", OUTPUT)
 
@@ -74,17 +76,19 @@ FINAL_NORM_OF = {"lfm2": "embedding_norm", "lfm2_moe": "embedding_norm"}
 class Parts:
     """Paths inside a block to the modules whose outputs are its sublayers.
 
-    `residual` is set in post-norm blocks alone: the module that gives the normed sum.
+    `residual` is set in post-norm blocks alone: the module that gives the normed sum. `mlp_norm`
+    is the norm before the MLP, in blocks that have it.
     """
 
     input_norm: str | None
     mixer: str
     mlp: str | None
     residual: str | None = None
+    mlp_norm: str | None = None
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All that are there."""
+        """All that a block must have."""
         return tuple(
             p for p in (self.input_norm, self.mixer, self.mlp, self.residual) if p is not None
         )
@@ -92,24 +96,47 @@ class Parts:
 
 # The first entry of which a block has every module describes it, so the longer ones come first.
 PARTS = (
-    Parts("input_layernorm", "post_attention_layernorm", "post_feedforward_layernorm"),  # Gemma 2
+    Parts(
+        "input_layernorm",
+        "post_attention_layernorm",
+        "post_feedforward_layernorm",
+        mlp_norm="pre_feedforward_layernorm",
+    ),  # Gemma 2
     Parts(None, "post_attention_layernorm", "post_feedforward_layernorm"),  # OLMo 2
-    Parts("norm1", "layer_scale1", "layer_scale2"),  # DINOv2
-    Parts("input_layernorm", "self_attn", "mlp"),  # Llama, Qwen, Mistral, Gemma, Phi
-    Parts("input_layernorm", "attention", "mlp"),  # GPT-NeoX
-    Parts("input_layernorm", "self_attention.dense", "mlp.dense_4h_to_h"),  # Falcon, BLOOM
-    Parts("ln_attn", "self_attention", "mlp"),  # Falcon 40B
-    Parts("ln_1", "attn", "mlp"),  # GPT-2, GPT-J
-    Parts("attn_norm", "attn", "mlp"),  # ModernBERT
-    Parts("self_attn_layer_norm", "self_attn", "fc2"),  # OPT
-    Parts("layernorm_before", "attention", "mlp"),  # ViT
-    Parts("layer.0.layer_norm", "layer.0.SelfAttention", "layer.1.DenseReluDense"),  # T5
-    Parts("norm_1", "attn", "ffn.down_proj"),  # MPT
-    Parts("input_layernorm", "self_attn", "feed_forward"),  # attention in Jamba and Bamba
-    Parts("input_layernorm", "mamba", "feed_forward"),  # Mamba in Jamba and Bamba
-    Parts("operator_norm", "self_attn", "feed_forward"),  # attention in LFM2
-    Parts("operator_norm", "conv", "feed_forward"),  # convolution in LFM2
-    Parts("temporal_pre_norm", "temporal_block", "mlp_block"),  # RecurrentGemma
+    Parts("norm1", "layer_scale1", "layer_scale2", mlp_norm="norm2"),  # DINOv2
+    Parts(
+        "input_layernorm", "self_attn", "mlp", mlp_norm="post_attention_layernorm"
+    ),  # Llama, Qwen, Mistral, Gemma, Phi
+    Parts("input_layernorm", "attention", "mlp", mlp_norm="post_attention_layernorm"),  # GPT-NeoX
+    Parts(
+        "input_layernorm",
+        "self_attention.dense",
+        "mlp.dense_4h_to_h",
+        mlp_norm="post_attention_layernorm",
+    ),  # Falcon, BLOOM
+    Parts("ln_attn", "self_attention", "mlp", mlp_norm="ln_mlp"),  # Falcon 40B
+    Parts("ln_1", "attn", "mlp", mlp_norm="ln_2"),  # GPT-2, GPT-J
+    Parts("attn_norm", "attn", "mlp", mlp_norm="mlp_norm"),  # ModernBERT
+    Parts("self_attn_layer_norm", "self_attn", "fc2", mlp_norm="final_layer_norm"),  # OPT
+    Parts("layernorm_before", "attention", "mlp", mlp_norm="layernorm_after"),  # ViT
+    Parts(
+        "layer.0.layer_norm",
+        "layer.0.SelfAttention",
+        "layer.1.DenseReluDense",
+        mlp_norm="layer.1.layer_norm",
+    ),  # T5
+    Parts("norm_1", "attn", "ffn.down_proj", mlp_norm="norm_2"),  # MPT
+    Parts(
+        "input_layernorm", "self_attn", "feed_forward", mlp_norm="pre_ff_layernorm"
+    ),  # attention in Jamba and Bamba
+    Parts(
+        "input_layernorm", "mamba", "feed_forward", mlp_norm="pre_ff_layernorm"
+    ),  # Mamba in Jamba and Bamba
+    Parts("operator_norm", "self_attn", "feed_forward", mlp_norm="ffn_norm"),  # attention in LFM2
+    Parts("operator_norm", "conv", "feed_forward", mlp_norm="ffn_norm"),  # convolution in LFM2
+    Parts(
+        "temporal_pre_norm", "temporal_block", "mlp_block", mlp_norm="channel_pre_norm"
+    ),  # RecurrentGemma
     Parts("norm", "mixer", None),  # Mamba, Mamba-2, Falcon-Mamba
     Parts(None, "attention.attn", "output.dense", "attention"),  # MPNet
     Parts(None, "attention.output.dense", "output.dense", "attention"),  # BERT, RoBERTa
@@ -172,6 +199,8 @@ class Anatomy:
                     "to PARTS in lib/layerwise/models/architectures.py, or ask for no "
                     "extract.sublayers."
                 )
+            if parts.mlp_norm is not None and not has(block, parts.mlp_norm):
+                parts = replace(parts, mlp_norm=None)  # one norm serves both
             found.append(parts)
         return tuple(found)
 
@@ -181,9 +210,11 @@ class Anatomy:
         absent = {
             name
             for parts in self.parts
-            for name, path in (("input_norm", parts.input_norm), ("mlp", parts.mlp))
+            for name, path in (
+                ("input_norm", parts.input_norm), ("mlp_norm", parts.mlp_norm), ("mlp", parts.mlp)
+            )
             if path is None
-        }
+        }  # fmt: skip
         return tuple(name for name in SUBLAYERS if name not in absent)
 
 

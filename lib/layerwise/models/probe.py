@@ -79,6 +79,23 @@ def probe(name: str, model: nn.Module, anatomy: Anatomy, device: torch.device) -
     )
 
 
+@torch.inference_mode()
+def causal(model: nn.Module, anatomy: Anatomy, device: torch.device) -> bool:
+    """Whether no token's states depend on the tokens after it, as two short prompts show."""
+    last: list[Tensor] = []
+    known = len(model.get_input_embeddings().weight)  # type: ignore[operator]
+    tokens = torch.arange(1, 1 + 2 * LENGTH, device=device)[None] % known
+    other = tokens.clone()
+    other[:, LENGTH:] = tokens[:, LENGTH:].flip(1)
+    for given in (tokens, other):
+        with ExitStack() as stack:
+            hooks.attach(anatomy, "", (), lambda _, __, states: last.append(states.cpu()), stack)
+            model(input_ids=given, **pass_options(model))
+    one, two = (torch.stack(p) for p in (last[: len(last) // 2], last[len(last) // 2 :]))
+    change = (one - two).float()[:, :, :LENGTH].abs().max()
+    return bool(change <= 64 * torch.finfo(one.dtype).eps * one.float().abs().max())
+
+
 def _near(one: Tensor, other: Tensor | None) -> bool:
     if other is None or one.shape != other.shape:
         return False

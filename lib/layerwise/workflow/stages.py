@@ -125,7 +125,8 @@ def _corpus_settings(config: Config, corpus: str) -> Any:
     # A key added to the section later has to rest in silence (`layerwise.config.base.later`), or
     # it reruns every corpus and extraction.
     entry = config.corpora[corpus].keyed()
-    return {"name": corpus, **{key: entry[key] for key in entry if key != "views"}}
+    apart = {"views", "perturb"}
+    return {"name": corpus, **{key: entry[key] for key in entry if key not in apart}}
 
 
 def _corpus_outside(config: Config, corpus: str) -> Any:
@@ -231,11 +232,13 @@ def _shard_inputs(config: Config, model: str, revision: str, corpus: str, *_: st
 
 
 def _extract_settings(config: Config, model: str, revision: str, corpus: str) -> Any:
-    return {
+    found = {
         "model": _model_settings(config, model),
         "revision": revision,
         "extract": _without_machine(config.extraction(model)),
     }
+    perturb = config.corpora[corpus].perturb
+    return found if perturb is None else {**found, "perturb": perturb.keyed()}
 
 
 # Tasks
@@ -277,7 +280,11 @@ def _embed_settings(config: Config, model: str, revision: str, task: str) -> Any
         **{key: entry[key] for key in PROMPTS if key in entry},
         "model": _model_settings(config, model),
         "revision": revision,
-        "extract": {"dtype": extract.dtype, "tokens": list(extract.tokens)},
+        "extract": {
+            "dtype": extract.dtype,
+            "tokens": list(extract.tokens),
+            **{k: v for k, v in extract.keyed().items() if k == "sink_ratio"},
+        },
         "scoring": {"poolings": list(scoring.poolings), "readouts": list(scoring.readouts)},
     }
 
@@ -294,7 +301,7 @@ def _score_inputs(config: Config, model: str, revision: str, task: str) -> Input
 
 def _tables(config: Config, study: str, wanted: tuple[str, ...]) -> Inputs:
     roles = {
-        "metrics": "metrics", "prompts": "prompts", "scores": "scores",
+        "metrics": "metrics", "prompts": "prompts", "positions": "positions", "scores": "scores",
         "associations": "associations", "choices": "choices",
     }  # fmt: skip
     return {
@@ -335,12 +342,22 @@ def _draw_inputs(config: Config, study: str) -> Inputs:
 
 
 def _draw_settings(config: Config, study: str) -> Any:
-    return {
+    found = {
         "study": config.studies[study].keyed(),
         "directions": dict(config.association.directions),
         **_sources(config),
         **_order(config, study),
     }
+    labels = _labels(config, study)
+    return {**found, "labels": labels} if labels else found
+
+
+def _labels(config: Config, study: str) -> dict[str, dict[str, float]]:
+    """What the perturbed corpora of a study are told apart by."""
+    if config.studies[study].published or not set(targets.needs(config, study)) - {"scores"}:
+        return {}
+    own = targets.corpora(config, study)
+    return {corpus: label for corpus, label in config.labels().items() if corpus in own}
 
 
 def _order(config: Config, study: str) -> dict[str, Any]:
@@ -468,11 +485,12 @@ STAGES: dict[str, Stage] = {
         ),
         Stage(
             "compute_metrics",
-            "The metrics of every layer, and every prompt's own values.",
+            "The metrics of every layer, every prompt's own values, and those along the sequence.",
             (*_RUN, "corpus"),
             {"metrics": "metrics/{model}/{revision}/{corpus}.parquet",
-             "prompts": "metrics/{model}/{revision}/{corpus}.prompts.parquet"},
-            ("layerwise.metrics.table:compute",),
+             "prompts": "metrics/{model}/{revision}/{corpus}.prompts.parquet",
+             "positions": "metrics/{model}/{revision}/{corpus}.positions.parquet"},
+            ("layerwise.metrics.table:compute", "layerwise.metrics.sequence:compute"),
             lambda config, model, revision, corpus: config.metrics.keyed(),
             lambda config, model, revision, corpus: {
                 "activations": [

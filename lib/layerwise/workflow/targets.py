@@ -22,7 +22,7 @@ class Job(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-OF_METRICS = ("metrics", "prompts", "associations", "choices")
+OF_METRICS = ("metrics", "prompts", "positions", "associations", "choices")
 OF_SCORES = ("scores", "associations", "choices")
 
 

@@ -1,0 +1,116 @@
+"""Quantities along the sequence: of the first t tokens of a prompt, and of its t-th token.
+
+They have a place more than metrics do, so they are a table of their own: a row for each layer and
+place on the grid of `layerwise.activations.reduce.grid`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics.formulas.arrays import Array
+from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues, normalise
+from layerwise.vocabulary import Normalization
+
+if TYPE_CHECKING:
+    from layerwise.activations.layout import Activations
+    from layerwise.config.metrics import MetricsSettings
+
+
+class Quantity(NamedTuple):
+    """What is declared of a quantity: axis text, unit, what of the extraction it needs."""
+
+    label: str
+    unit: str
+    needs: str
+    normalizations: tuple[Normalization, ...] = ("raw",)
+
+
+QUANTITIES: Mapping[str, Quantity] = {
+    "prefix_entropy": Quantity(
+        "Entropy of the first t tokens", "nats", "prefixes", ("raw", "logN", "maxEntropy")
+    ),
+    "token_norm": Quantity("Norm of the t-th token", "", "spectra"),
+}
+
+COLUMNS = {
+    "model": "str", "revision": "str", "corpus": "str", "sublayer": "str", "layer": "int64",
+    "depth": "float64", "metric": "str", "protocol": "str", "tokens": "str", "alpha": "float64",
+    "normalization": "str", "position": "int64", "value": "float64", "stderr": "float64",
+    "quartile_1": "float64", "median": "float64", "quartile_3": "float64", "n": "int64",
+    "n_left_out": "int64",
+}  # fmt: skip
+
+
+def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame:
+    """The quantities of all layers of a file that it holds the makings of.
+
+    A prompt with fewer than t tokens has no part in the row of t, and is counted as left out.
+
+    Parameters
+    ----------
+    activations : Activations
+    settings : MetricsSettings
+        Its `alphas`, `normalizations` and choices of `tokens`.
+
+    Returns
+    -------
+    DataFrame
+        Columns `COLUMNS`: mean over prompts with its standard error, and quartiles.
+    """
+    from layerwise.activations.reduce import grid
+
+    rows: list[dict[str, Any]] = []
+    choices = settings.tokens or activations.tokens
+    for layer in activations.layers:
+        place = {
+            "sublayer": activations.sublayer, "layer": layer, "protocol": "paper",
+            "depth": layer / max(1, activations.n_layers - 1),
+        }  # fmt: skip
+        if activations.has_prefixes:
+            for tokens in choices:
+                rows += [{**place, "tokens": tokens, **row}
+                         for row in _entropies(activations, settings, tokens, layer)]  # fmt: skip
+        if activations.has_norms and "all" in choices:
+            protocol = activations.protocols[0]
+            norms = activations.norms(layer).astype(np.float64)
+            lengths = activations.n_tokens(protocol, "all", layer)
+            for t in grid(norms.shape[1]):
+                there = norms[lengths >= t, t - 1]
+                found = {"metric": "token_norm", "normalization": "raw", "position": t}
+                rows += [{**place, "tokens": "all", **found, **_summary(there, len(norms))}]
+    about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
+    frame = pd.DataFrame(rows, columns=[c for c in COLUMNS if c not in about]).assign(**about)
+    return frame[list(COLUMNS)].astype(COLUMNS)
+
+
+def _entropies(
+    activations: Activations, settings: MetricsSettings, tokens: str, layer: int
+) -> Iterator[dict[str, Any]]:
+    for t, spectra in activations.prefixes(tokens, layer).items():
+        there = spectra[spectra[:, 0] > 0]
+        size = t - (tokens == "drop_first")
+        for alpha in settings.alphas if len(there) else ():
+            values = entropy_from_eigenvalues(there, alpha)
+            for name in QUANTITIES["prefix_entropy"].normalizations:
+                # log 1 divides nothing.
+                if name != "raw" and (name not in settings.normalizations or size < 2):
+                    continue
+                shown = normalise(values, normalization=name, n=size, d=activations.hidden)
+                yield {
+                    "metric": "prefix_entropy", "alpha": alpha, "normalization": name,
+                    "position": t, **_summary(np.asarray(shown), len(spectra)),
+                }  # fmt: skip
+
+
+def _summary(values: Array, total: int) -> dict[str, Any]:
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    return {
+        "value": values.mean(), "stderr": uncertainty.of_mean(values), "quartile_1": low,
+        "median": middle, "quartile_3": high, "n": len(values), "n_left_out": total - len(values),
+    }  # fmt: skip

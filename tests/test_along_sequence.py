@@ -1,0 +1,153 @@
+"""Quantities along the sequence: prefixes from one pass, their tables and their figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+
+from layerwise import metrics as flat
+from layerwise.activations.extract import extract
+from layerwise.activations.layout import Activations
+from layerwise.activations.readout import pack
+from layerwise.activations.reduce import Needs, decompose, grid, reduce
+from layerwise.config import Config
+from layerwise.config.base import parse
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.metrics import MetricsSettings
+from layerwise.config.studies import Study
+from layerwise.errors import LayerwiseError
+from layerwise.figures.studies import Tables, draw
+from layerwise.metrics import sequence
+from layerwise.models.load import load
+
+N = 9
+
+
+def extracted(folder: Path, family: str, texts: list[str], **more: Any) -> Path:
+    loaded = load(family, tiny.entry(tiny.save(family, folder / family)), "main", device="cpu")
+    path = folder / f"{family}-{len(texts)}.h5"
+    extract(
+        loaded, corpus="c", prompts=[f"p{i}" for i in range(len(texts))], views=[texts],
+        settings=ExtractSettings(prefixes=True, keep_states=N, **more), target=path, attributes={},
+    )  # fmt: skip
+    return path
+
+
+def test_the_grid_is_powers_of_root_two() -> None:
+    assert grid(600) == [1, 2, 3, 4, 6, 8, 11, 16, 23, 32, 45, 64, 91, 128, 181, 256, 362, 512]
+    for longest in range(1, 300):
+        places = grid(longest)
+        assert places[-1] <= longest < 2 * places[-1]
+        # What the docstring says of the cost.
+        assert sum(t**3 for t in places) <= 1.65 * longest**3
+
+
+def test_prefixes_are_of_the_shorter_prompts_own_states(tmp_path: Path) -> None:
+    """Against passes of the cut prompts, not against the same Gram matrix."""
+    texts = tiny.texts(N, shortest=9)
+    path = extracted(tmp_path, "llama", texts)
+    loaded = load("llama", tiny.entry(tmp_path / "llama"), "main", device="cpu")
+    ids, _ = loaded.tokenize(texts)
+    with Activations(path) as file:
+        for t in (2, 4, 8):
+            for i in range(N):
+                out = loaded.model(torch.tensor([ids[i][:t]]), output_hidden_states=True)
+                Z = out.hidden_states[1][0].numpy().astype(float)
+                for tokens, rows in (("all", Z), ("drop_first", Z[1:])):
+                    own = np.linalg.eigvalsh(rows @ rows.T)[::-1].clip(0)
+                    found = file.prefixes(tokens, 1)[t][i]
+                    assert found[: len(own)] == pytest.approx(own, rel=1e-4, abs=1e-5 * own[0])
+                    assert not found[len(own) :].any()
+
+
+def test_a_prompt_shorter_than_t_has_none() -> None:
+    torch.manual_seed(0)
+    packed = pack(torch.randn(2, 6, 4), torch.tensor([6, 3]))
+    kept = reduce(packed, Needs(("paper",), ("all", "drop_sinks"), prefixes=True))
+    decompose([kept])
+    found = kept.arrays["prefix_spectrum"]
+    assert found.shape == (1, 2, 2 + 3 + 4 + 6), "not of drop_sinks"
+    assert found[0, 0].gt(1e-9).sum() == 2 + 3 + 4 + 4, "of rank 4 at most"
+    assert found[0, 1, 5:].eq(0).all()
+    assert found[0, 1, :5].gt(0).all()
+
+
+@pytest.mark.parametrize("family", ["gpt_neox", "mamba", "recurrent_gemma", "rwkv"])
+def test_causal_models_have_prefixes(tmp_path: Path, family: str) -> None:
+    with Activations(extracted(tmp_path, family, tiny.texts(4))) as file:
+        assert file.has_prefixes
+
+
+@pytest.mark.parametrize("family", ["bert", "t5", "modernbert"])
+def test_others_leave_them_out_and_say_so(
+    tmp_path: Path, family: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = extracted(tmp_path, family, tiny.texts(4))
+    assert "tokens see those after them" in caplog.text
+    with Activations(path) as file:
+        assert not file.has_prefixes
+        with pytest.raises(LayerwiseError, match="without prefix_spectrum"):
+            file.prefixes("all", 1)
+        assert set(sequence.compute(file, MetricsSettings())["metric"]) == {"token_norm"}
+
+
+def test_the_table_is_that_of_the_functions(tmp_path: Path) -> None:
+    texts = tiny.texts(N, shortest=6, longest=20)
+    with Activations(extracted(tmp_path, "gpt2", texts)) as file:
+        table = sequence.compute(file, MetricsSettings(alphas=(1.0, 2.0)))
+        states, longest = file.states(2), max(map(len, file.states(2)))
+    assert list(table.columns) == list(sequence.COLUMNS)
+    for t in grid(longest)[1:]:
+        long = [s[:t].astype(float) for s in states if len(s) >= t]
+        for tokens, drop in (("all", 0), ("drop_first", 1)):  # noqa: B007
+            for alpha in (1.0, 2.0):
+                row = table.query(
+                    "metric == 'prefix_entropy' and layer == 2 and position == @t and alpha == "
+                    "@alpha and tokens == @tokens and normalization == 'raw'"
+                )
+                each = [flat.prompt_entropy(s[drop:], alpha) for s in long]
+                assert row["value"].item() == pytest.approx(np.mean(each), abs=1e-6)
+                assert row["median"].item() == pytest.approx(np.median(each), abs=1e-6)
+                assert (row["n"].item(), row["n_left_out"].item()) == (len(long), N - len(long))
+        norms = [np.linalg.norm(s[t - 1]) for s in long]
+        row = table.query("metric == 'token_norm' and layer == 2 and position == @t")
+        assert row["value"].item() == pytest.approx(np.mean(norms), rel=1e-5)
+
+
+def test_the_figure(tmp_path: Path) -> None:
+    with Activations(extracted(tmp_path, "gpt2", tiny.texts(N, shortest=8))) as file:
+        table = sequence.compute(file, MetricsSettings())
+    for metric in ("prefix_entropy", "token_norm"):
+        study = parse(Study, {"kind": "along_sequence", "metrics": [metric]})
+        drawn = draw(study, Tables(positions=table))
+        assert set(drawn.table["metric"]) == {metric}
+        assert drawn.facts["panels"][0]["model"] == "gpt2"
+    both = pd.concat([table, table[table["metric"] == "token_norm"].assign(model="bert")])
+    drawn = draw(parse(Study, {"kind": "along_sequence"}), Tables(positions=both))
+    assert "Left out: bert, in which tokens see those after them." in drawn.caption
+    with pytest.raises(LayerwiseError, match="bert has no prefix_entropy: its tokens see"):
+        named = {"kind": "along_sequence", "models": ["gpt2", "bert"]}
+        draw(parse(Study, named), Tables(positions=both))
+    with pytest.raises(LayerwiseError, match="no metric 'prefix_entropy'"):
+        study = parse(Study, {"kind": "along_sequence"})
+        draw(study, Tables(positions=table[table["metric"] == "token_norm"]))
+
+
+def test_a_config_without_prefixes_is_refused() -> None:
+    given = {
+        "models": {"m": {"source": {"folder": "m"}}},
+        "corpora": {"c": {"source": {"package": "lee"}}},
+        "studies": {"s": {"kind": "along_sequence"}},
+    }
+    with pytest.raises(LayerwiseError, match=r"prefix_entropy needs extract\.prefixes: true"):
+        Config.of(given)
+    Config.of({**given, "extract": {"prefixes": True}})
+    elsewhere = {"s": {"kind": "metrics_by_depth", "metrics": ["prefix_entropy"]}}
+    with pytest.raises(LayerwiseError, match="'prefix_entropy'"):
+        Config.of({**given, "extract": {"prefixes": True}, "studies": elsewhere})

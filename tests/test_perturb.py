@@ -1,0 +1,204 @@
+"""Perturbed corpora: tokens, the corpora of a config, the extraction, and their figure."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from association_tables import tidy_metrics
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerwise.activations.extract import extract
+from layerwise.activations.layout import Activations
+from layerwise.config import Config
+from layerwise.config.base import parse
+from layerwise.config.corpora import Perturb
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.studies import Study
+from layerwise.corpora.perturb import perturb, vocabulary_of
+from layerwise.errors import LayerwiseError
+from layerwise.figures.studies import Tables, draw
+from layerwise.models.load import load
+from layerwise.workflow.plan import Plan
+from layerwise.workflow.targets import Job
+
+SPECIAL = frozenset({0, 1})
+VOCABULARY = tuple(range(2, 50))
+
+
+def done(ids: list[int], prompt: str = "p", **how: Any) -> list[int]:
+    return perturb(ids, Perturb(**how), special=SPECIAL, vocabulary=VOCABULARY, prompt=prompt)
+
+
+@given(
+    st.lists(st.integers(2, 49), min_size=1, max_size=40),
+    st.floats(0, 1),
+    st.sampled_from(["repetition", "randomness"]),
+)
+def test_special_tokens_stay_and_come_from_nowhere(ids: list[int], p: float, how: str) -> None:
+    found = done([1, *ids, 0], **{how: p})
+    assert (found[0], found[-1]) == (1, 0)
+    assert len(found) == len(ids) + 2
+    assert not set(found[1:-1]) & SPECIAL
+    if how == "repetition":
+        assert set(found[1:-1]) <= set(ids)
+
+
+def test_nothing_at_zero_and_one_token_at_one() -> None:
+    ids = [1, *range(5, 25), 0]
+    assert done(ids, repetition=0.0) == done(ids, randomness=0.0) == ids
+    assert len(set(done(ids, repetition=1.0)[1:-1])) == 1
+    assert done(ids, "a", randomness=1.0) != done(ids, "b", randomness=1.0)
+
+
+def test_random_tokens_are_uniform_over_the_vocabulary() -> None:
+    drawn = Counter(t for i in range(400) for t in done([5] * 60, str(i), randomness=1.0))
+    assert set(drawn) == set(VOCABULARY)
+    expected = 400 * 60 / len(VOCABULARY)
+    chi = sum((n - expected) ** 2 / expected for n in drawn.values())
+    assert chi < 47 + 5 * np.sqrt(2 * 47)
+
+
+def test_length_counts_no_special_token_and_never_invents_one() -> None:
+    ids = [1, *range(5, 25), 0]
+    assert done(ids, length=4) == [1, 5, 6, 7, 8, 0]
+    assert len(done(ids, length=4, randomness=1.0)) == 6
+    with pytest.raises(LayerwiseError, match=r"'p' has 20 tokens, of which .* would keep 21"):
+        done(ids, length=21)
+
+
+def test_the_vocabulary_is_what_text_can_give() -> None:
+    tokenizer = SimpleNamespace(
+        added_tokens_decoder={3: SimpleNamespace(special=True), 4: SimpleNamespace(special=False)},
+        all_special_ids=[0], get_vocab=lambda: {c: i for i, c in enumerate("abcdefgh")},
+    )  # fmt: skip
+    assert vocabulary_of(tokenizer, 7) == ([1, 2, 4, 5, 6], frozenset({0, 3}))
+
+
+# The config
+
+CONFIG: dict[str, Any] = {
+    "models": {"m": {"source": {"hub": "owner/m"}}},
+    "corpora": {
+        "plain": {"source": {"package": "lee"}},
+        "rep": {
+            "source": {"package": "lee"}, "views": {"n": 0},
+            "perturb": {"repetition": [0, 0.5], "length": [4, 8]},
+        },
+    },
+    "studies": {
+        "s": {"kind": "metrics_by_depth", "corpora": ["rep"], "metrics": ["prompt_entropy"],
+              "colour": "repetition", "row": ["reading", "length"]},
+    },
+}  # fmt: skip
+
+
+def config(**changes: Any) -> Config:
+    given = copy.deepcopy(CONFIG)
+    for path, value in changes.items():
+        *parts, last = path.split("__")
+        at = given
+        for part in parts:
+            at = at[part]
+        at[last] = value
+    return Config.of(given)
+
+
+def test_a_list_makes_a_corpus_of_each_value() -> None:
+    made = config()
+    names = [f"rep repetition {p} length {n}" for p in ("0", "0.5") for n in (4, 8)]
+    assert list(made.corpora) == ["plain", *names]
+    assert made.studies["s"].corpora == tuple(names)
+    assert made.labels()[names[2]] == {"repetition": 0.5, "length": 4}
+    again = Config.of(made.plain())
+    assert again == made, "a snapshot is read as it was written"
+
+
+def test_only_the_extraction_knows_of_it() -> None:
+    plan = Plan(config())
+    one, two = (f"rep repetition {p} length 4" for p in ("0", "0.5"))
+    made = [plan.recipe(Job("make_corpus", (c,)))["settings"] for c in (one, two)]
+    assert {k: v for k, v in made[0].items() if k != "name"} == {
+        k: v for k, v in made[1].items() if k != "name"
+    }
+    found = plan.recipe(Job("extract_activations", ("m", "main", two)))["settings"]
+    assert found["perturb"] == {"repetition": 0.5, "randomness": None, "length": 4, "seed": 0}
+    plain = plan.recipe(Job("extract_activations", ("m", "main", "plain")))["settings"]
+    assert "perturb" not in plain
+    assert "perturb" not in plan.recipe(Job("make_corpus", ("plain",)))["settings"]
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "match"),
+    [
+        ("corpora__rep__perturb", {}, "one or more of the keys repetition"),
+        ("corpora__rep__perturb", {"repetition": [0, 1.5]}, "at most 1|less than or equal to 1|1"),
+        ("corpora__rep__views", {"n": 2}, r"views: \{n: 0\}"),
+        ("studies__s__row", "reading", "would mix several values of .*length"),
+        ("studies__s__colour", "randomness", "no dimension 'randomness'"),
+    ],
+)
+def test_what_cannot_be_is_refused(path: str, value: Any, match: str) -> None:
+    with pytest.raises(LayerwiseError, match=match):
+        config(**{path: value})
+
+
+def test_two_corpora_that_differ_by_no_label_are_not_laid_on_one_another() -> None:
+    other = copy.deepcopy(CONFIG["corpora"]["rep"])
+    with pytest.raises(LayerwiseError, match="would mix several values of corpus"):
+        config(corpora__more=other, studies__s__corpora=["rep", "more"])
+
+
+# Real states
+
+
+def test_the_extraction_perturbs_each_models_own_tokens(tmp_path: Path) -> None:
+    loaded = load("gpt2", tiny.entry(tiny.save("gpt2", tmp_path / "gpt2")), "main", device="cpu")
+    texts = tiny.texts(6, shortest=8)
+    seen = {}
+    for p in (0.0, 1.0):
+        path = tmp_path / f"{p}.h5"
+        extract(
+            loaded, corpus="c", prompts=[f"p{i}" for i in range(6)], views=[texts],
+            settings=ExtractSettings(keep_states=6), target=path, attributes={},
+            perturb=Perturb(repetition=p, length=5),
+        )  # fmt: skip
+        with Activations(path) as file:
+            seen[p] = file.states(0)
+            assert "repetition" in file.attributes["perturb"]
+    positions = loaded.model.wpe.weight.numpy()
+    for plain, repeated in zip(seen[0.0], seen[1.0], strict=True):
+        assert len(plain) == len(repeated) == 5
+        words = repeated - positions[:5]
+        assert np.allclose(words, words[0], atol=1e-6), "one token, whatever its place"
+        assert not np.allclose(plain - positions[:5], (plain - positions[:5])[0], atol=1e-3)
+
+
+# The figure
+
+
+def test_strengths_are_ordered_colours_and_the_title_says_what_moved() -> None:
+    parts = []
+    for p in (0.0, 0.1, 1.0):
+        curve = np.full(9, 3.0)
+        curve[4] -= 2 * p
+        parts.append(tidy_metrics({"prompt_entropy": curve}, corpus=f"rep repetition {p:g}"))
+    tables = Tables(metrics=pd.concat(parts, ignore_index=True))
+    study = parse(Study, {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"],
+                          "colour": "repetition", "tokens": ["all"]})  # fmt: skip
+    labels = {f"rep repetition {p:g}": {"repetition": p} for p in (0.0, 0.1, 1.0)}
+    drawn = draw(study, tables, labels=labels)
+    assert "from 3.00 to 1.00 nats at layer 4 of m" in drawn.title
+    assert sorted(drawn.table["repetition"].unique()) == [0.0, 0.1, 1.0]
+    handles = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
+    assert handles[:3] == ["repetition 0", "repetition 0.1", "repetition 1"]
+    with pytest.raises(LayerwiseError, match="would mix several values of"):
+        draw(study, tables)
