@@ -45,6 +45,10 @@ SIZES: dict[str, dict[str, Any]] = {
         "tasks": ["STSBenchmark"],
     },
     "paper_sublayers": {},
+    "layer_studies": {
+        "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
+        "tasks": ["EmotionClassification", "STSBenchmark"],
+    },
     "mteb32": {},
     "corpora": {},
     "embedding_models": {
