@@ -32,15 +32,17 @@ from layerwise.figures.drawn import Drawn, plain
 from layerwise.figures.findings import valley
 from layerwise.figures.first_page import first_page
 from layerwise.figures.frames import mean_scores
-from layerwise.figures.kinds import KINDS
+from layerwise.figures.kinds import KINDS as ALL
 from layerwise.figures.labels import axis_label, in_sentence, listing, p_value, span
 from layerwise.figures.marks import spread
-from layerwise.figures.studies import Order, Tables, draw
+from layerwise.figures.studies import OF_PROMPTS, Order, Tables, draw
 from layerwise.figures.value_distribution import holm
 from layerwise.metrics.registry import directions
 from layerwise.statistics.tasks import gain_new_task
 
 ROOT = Path(__file__).parents[1]
+# Those on prompts have tables and a suite of their own: test_prompt_studies.py.
+KINDS = {name: kind for name, kind in ALL.items() if name not in OF_PROMPTS}
 PUBLISHED = ROOT.parent / "shared" / "published"
 LAYERS = {"a decoder of thirty blocks": 31, "encoder": 7, "nano": 7, "mamba": 7}
 STEPS = ["step0", "step1", "step8", "step64", "step512"]
@@ -224,7 +226,7 @@ def test_many_models_with_long_names(kind: str, tables: Tables) -> None:
     assert tables.scores is not None
     wide = Tables(**{
         name: pd.concat(table[table["model"] == "encoder"].assign(model=m) for m in many)
-        for name, table in vars(tables).items()
+        for name, table in vars(tables).items() if table is not None
     })  # fmt: skip
     check_layout(study(kind, wide).figure)
 

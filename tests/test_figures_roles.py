@@ -19,13 +19,16 @@ from layerwise.config.association import AssociationSettings
 from layerwise.config.studies import Known, Study, check, corpora_of, revisions_of
 from layerwise.errors import LayerwiseError
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.kinds import KINDS, checkpoints_said, kinds_table, needs
+from layerwise.figures.kinds import KINDS as ALL
+from layerwise.figures.kinds import checkpoints_said, kinds_table, needs
 from layerwise.figures.marks import checkpoint_labels
-from layerwise.figures.studies import Order, Tables, draw
+from layerwise.figures.studies import OF_PROMPTS, Order, Tables, draw
 from layerwise.figures.style import text_width
 
 NAMED = ["base", "sft", "dpo"]
 FEW = AssociationSettings()
+# Those on prompts have tables and a suite of their own: test_prompt_studies.py.
+KINDS = {name: kind for name, kind in ALL.items() if name not in OF_PROMPTS}
 DIRECTIONS = {"prompt_entropy": -1, "curvature": -1, "infonce": -1, "lidar": 1}
 OFFERED = Known(
     models={"a": NAMED, "b": ["main"]},
@@ -188,7 +191,7 @@ def test_a_checkpoint_without_a_step_is_not_left_out(tables: Tables) -> None:
     names = dict(zip(NAMED, ("step0", "step64", "epoch-final"), strict=True))
     renamed = Tables(**{
         name: table.assign(revision=table["revision"].replace(names))
-        for name, table in vars(tables).items()
+        for name, table in vars(tables).items() if table is not None
     })  # fmt: skip
     order = Order(["a", "b"], {"a": list(names.values())})
     for kind in ("metrics_over_checkpoints", "checkpoint_heatmap", "scores_over_checkpoints"):
@@ -489,9 +492,10 @@ def test_the_page_of_kinds_is_that_of_the_kinds() -> None:
     assert set(told) <= set(KINDS)
     shown = re.findall(r"\]\((studies/\w+\.png)\)", page)
     assert len(shown) == len(told)
-    assert {p.relative_to(ROOT / "docs").as_posix() for p in ROOT.glob("docs/studies/*")} == set(
-        shown
-    )
+    pages = {p.stem for p in ROOT.glob("docs/studies/*.md")}  # some have a page of their own
+    files = [p for p in ROOT.glob("docs/studies/*.png") if p.stem not in pages]
+    assert {p.relative_to(ROOT / "docs").as_posix() for p in files} == set(shown)
+    assert all(p.stat().st_size < 150_000 for p in ROOT.glob("docs/studies/*.png"))
     assert all((ROOT / "docs" / name).stat().st_size < 150_000 for name in shown)
 
 

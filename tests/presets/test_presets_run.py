@@ -51,6 +51,10 @@ SIZES: dict[str, dict[str, Any]] = {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
         "tasks": ["EmotionClassification", "STSBenchmark"],
     },
+    "layer_studies": {
+        "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
+        "tasks": ["EmotionClassification", "STSBenchmark"],
+    },
     "mteb32": {},
     "corpora": {},
     "embedding_models": {

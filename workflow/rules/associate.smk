@@ -78,6 +78,29 @@ rule compare_choices:
         RUN
 
 
+rule compare_layers:
+    input:
+        inputs("compare_layers"),
+    output:
+        **outputs("compare_layers"),
+    log:
+        record("logs", "compare_layers"),
+    benchmark:
+        record("benchmarks", "compare_layers")
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=grows(6000),
+        runtime=grows(60),
+    params:
+        command=command("compare_layers"),
+    message:
+        "Comparing layers for {wildcards.study}"
+    shell:
+        RUN
+
+
 rule import_published:
     input:
         inputs("import_published"),

@@ -212,6 +212,7 @@ def _sections(config: Config, name: str) -> None:
         "metrics": ("corpora",), "prompts": ("corpora",), "positions": ("corpora",),
         "scores": ("tasks",),
         "associations": ("corpora", "tasks"), "choices": ("corpora", "tasks"),
+        "similarities": ("corpora",), "texts": ("corpora",),
     }  # fmt: skip
     tables = needs(entry)
     wanted = ["models", *(key for table in tables for key in needed[table])] if tables else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
@@ -149,6 +150,12 @@ class Study(Section):
         description="Whether what the colours mean are steps of one thing, such as models ever "
         "larger, and gets an ordered scale; checkpoints and alphas always do.",
     )
+    sizes: dict[Name, Annotated[float, Field(gt=0)]] | None = Field(
+        default=None,
+        description="Numbers of parameters by model, for size_scaling; null to read them off the "
+        "models' names (pythia-410m).",
+        json_schema_extra=later(None),
+    )
 
     @property
     def roles(self) -> dict[str, tuple[str, ...]]:
@@ -184,6 +191,16 @@ class Study(Section):
         """The better ends that the study itself gives."""
         chosen = [m for m in self.metrics or () if isinstance(m, MetricChoice)]
         return {m.metric: m.direction for m in chosen if m.direction is not None}
+
+
+SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)\s?([kmbt])(?![A-Za-z])", re.IGNORECASE)
+UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+
+
+def size_of(name: str) -> float | None:
+    """The number of parameters in a model's name, ``pythia-410m`` or ``Llama-3-8B``; else None."""
+    found = SIZE.findall(name)
+    return float(found[-1][0]) * UNITS[found[-1][1].lower()] if found else None
 
 
 def several(value: Any) -> tuple[Any, ...]:
@@ -270,7 +287,9 @@ def check(study: Study, known: Known) -> None:
     tables = needs(study)
     if "metrics" not in tables and "scores" not in tables and not kind.needs:
         return
-    of_metrics = {"metrics", "prompts", "positions", "associations", "choices"} & set(tables)
+    of_metrics = set(tables) & {
+        "metrics", "prompts", "positions", "associations", "choices", "similarities",
+    }  # fmt: skip
     of_scores = {"scores", "associations", "choices"} & set(tables)
     _something("models", known.models, study)
     _among("model", study.models, known.models)
@@ -422,6 +441,28 @@ def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
             f"A study of kind {study.kind} has its own y, {' and '.join(kind.needs)}; `y` is for "
             "the kind curves."
         )
+    if study.published and not kind.published:
+        lacking = sorted({"prompts", "similarities", "texts"} & set(kind.needs))
+        if lacking:
+            raise LayerwiseError(
+                f"A study of kind {study.kind} reads {' and '.join(lacking)}, which published "
+                "tables don't hold; name `models` of the config in place of `published`."
+            )
+    if known.models is not None and kind.points > 1:
+        chosen = [r for m in study.models or known.models
+                  for r in revisions_of(study, known.models[m])]  # fmt: skip
+        if len(chosen) < kind.points:
+            raise LayerwiseError(
+                f"A study of kind {study.kind} needs {kind.points} models or checkpoints, and "
+                f"this one has {len(chosen)}; name more under `models` or `revisions`."
+            )
+    if study.kind == "size_scaling" and known.models is not None:
+        for model in study.models or known.models:
+            if model not in (study.sizes or {}) and size_of(model) is None:
+                raise LayerwiseError(
+                    f"The name {model!r} tells no number of parameters (as pythia-410m does), and "
+                    "a study of kind size_scaling needs one; give it under `sizes`."
+                )
     metrics = study.curves or ()
     if "y" in kind.one and len(metrics) > 1:
         raise LayerwiseError(

@@ -51,7 +51,10 @@ class Kind:
     about : str
         One line for people.
     needs : tuple of str
-        The tables it reads, of metrics, prompts, positions, scores, associations, choices.
+        The tables it reads, of metrics, prompts, positions, scores, associations, choices,
+        similarities, and texts of a corpus.
+    published : tuple of str
+        The tables it reads of published results, if others.
     roles : mapping of role to dimensions
     takes : tuple of str
         The roles that a study may give other dimensions.
@@ -66,6 +69,8 @@ class Kind:
         Dimensions that must have one value although they have a role.
     checkpoints : bool
         Whether it shows models with two or more checkpoints alone.
+    points : int
+        Fewest models and checkpoints together.
     """
 
     about: str
@@ -77,6 +82,8 @@ class Kind:
     metrics: tuple[str, ...] | None = SHOWN
     one: tuple[str, ...] = ()
     checkpoints: bool = False
+    points: int = 1
+    published: tuple[str, ...] = ()
 
 
 KINDS: Mapping[str, Kind] = {
@@ -197,13 +204,53 @@ KINDS: Mapping[str, Kind] = {
         takes=(), over={"column": ("model",), "x": ("revision",), "dashes": ("tokens",)},
         metrics=("prompt_entropy",), one=("y",),
     ),
+    "layer_similarity": Kind(
+        "CKA and RSA between all layers of models and checkpoints",
+        ("similarities",),
+        {"row": ("model", "revision"), "column": ("reading",)},
+        takes=(), over={"row": ("model", "revision"), "column": ("reading",)}, metrics=(),
+    ),
+    "model_difference": Kind(
+        "models (checkpoints) against the first, prompt by prompt, layer by layer: tuning",
+        ("prompts", "similarities"),
+        {"row": ("y",), "column": ("model", "reading")},
+        takes=(), over={"row": ("y",), "column": ("model", "revision", "reading")},
+        metrics=("prompt_entropy", "effective_rank", "curvature"), points=2,
+    ),
+    "size_scaling": Kind(
+        "depth and place of the valley against the number of parameters",
+        ("prompts",),
+        {"row": ("y",), "column": ("reading",), "colour": ("model",)},
+        takes=(), metrics=("prompt_entropy",), published=("metrics",),
+    ),
+    "training_course": Kind(
+        "which layers change when, when valley and sink appear, scores beside",
+        ("prompts", "scores"),
+        {"column": ("model", "reading"), "x": ("revision",)},
+        takes=(), over={"column": ("model", "reading"), "x": ("revision",)},
+        revisions="all", metrics=("prompt_entropy",), one=("y",), checkpoints=True,
+    ),
+    "alpha_robustness": Kind(
+        "real layers at every alpha beside the theory; which conclusions hang on alpha",
+        ("prompts", "scores"),
+        {"column": ("model", "reading"), "colour": ("alpha",)},
+        takes=(), metrics=("prompt_entropy",), one=("y",),
+    ),
+    "prompt_groups": Kind(
+        "where prompts fall into two groups, and what tells the groups apart",
+        ("prompts", "texts"),
+        {"column": ("model", "reading")},
+        takes=(), over={"column": ("model", "revision", "reading")},
+        metrics=("prompt_entropy",), one=("y",),
+    ),
     "power_law": Kind("entropy of power-law spectra, no data needed", takes=(), metrics=()),
 }  # fmt: skip
 
 
 def needs(study: Study) -> tuple[str, ...]:
     """The tables that a study reads; `y` of a study of curves decides."""
-    return study.y or KINDS[study.kind].needs
+    kind = KINDS[study.kind]
+    return study.y or (kind.published if study.published and kind.published else kind.needs)
 
 
 def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:

@@ -12,16 +12,22 @@ from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import (
     along_sequence,
+    alpha_robustness,
     association_strength,
     block_parts,
     curves,
     heatmaps,
     layer_choice,
+    layer_similarity,
     layers_together,
     metric_vs_score,
+    model_difference,
     power_law,
+    prompt_groups,
     sink_valley,
+    size_scaling,
     style,
+    training_course,
     value_distribution,
 )
 from layerwise.figures.drawn import Drawn
@@ -30,6 +36,16 @@ from layerwise.figures.kinds import needs
 from layerwise.metrics.registry import directions as declared
 
 __all__ = ["Order", "Tables", "draw"]
+
+# Kinds that work on every prompt's own values, or on embeddings of prompts.
+OF_PROMPTS = {
+    "alpha_robustness": alpha_robustness.draw,
+    "layer_similarity": layer_similarity.draw,
+    "model_difference": model_difference.draw,
+    "prompt_groups": prompt_groups.draw,
+    "size_scaling": size_scaling.draw,
+    "training_course": training_course.draw,
+}
 
 
 @dataclass(frozen=True)
@@ -42,6 +58,8 @@ class Tables:
     scores: pd.DataFrame | None = None
     associations: pd.DataFrame | None = None
     choices: pd.DataFrame | None = None
+    similarities: pd.DataFrame | None = None
+    texts: pd.DataFrame | None = None
 
 
 def draw(
@@ -86,13 +104,16 @@ def draw(
             )
         needed[name] = _with_labels(table, labels or {})
     order = order or Order()
-    found = sorted({str(m) for t in needed.values() for m in t["model"].unique()})
+    found = sorted({str(m) for name, t in needed.items() if name != "texts"
+                    for m in t["model"].unique()})  # fmt: skip
     names = [*order.models, *(m for m in found if m not in order.models)]
     order = Order(names, order.revisions)
     better = {**declared(), **(directions or {}), **study.directions}
     with style.theme():
         if study.kind == "power_law":
             return power_law.draw()
+        if study.kind in OF_PROMPTS:
+            return OF_PROMPTS[study.kind](needed, study, order, better)
         if study.kind == "association_strength":
             return association_strength.draw(needed["associations"], study, order)
         if study.kind == "beyond_depth":

@@ -302,7 +302,8 @@ def _score_inputs(config: Config, model: str, revision: str, task: str) -> Input
 def _tables(config: Config, study: str, wanted: tuple[str, ...]) -> Inputs:
     roles = {
         "metrics": "metrics", "prompts": "prompts", "positions": "positions", "scores": "scores",
-        "associations": "associations", "choices": "choices",
+        "associations": "associations", "choices": "choices", "similarities": "similarities",
+        "texts": "corpus",
     }  # fmt: skip
     return {
         table: [Input(job, roles[table]) for job in targets.made_from(config, study, table)]
@@ -334,6 +335,16 @@ def _associate_settings(config: Config, study: str) -> Any:
         "association": config.association.keyed(),
         "own_texts": {corpus: own_texts[corpus] for corpus in corpora if corpus in own_texts},
         "revisions": _order(config, study)["revisions"],
+    }
+
+
+def _compare_inputs(config: Config, study: str) -> Inputs:
+    (corpus,) = targets.corpora(config, study)
+    return {
+        "activations": [
+            Input(Job("extract_activations", (m, r, corpus)), "activations")
+            for m, r in targets.points(config, study)
+        ]
     }
 
 
@@ -583,6 +594,19 @@ STAGES: dict[str, Stage] = {
             ("layerwise.association.choice",),
             _associate_settings,
             _choose_inputs,
+            libraries=("numpy", "scipy"),
+        ),
+        Stage(
+            "compare_layers",
+            "How alike all layers of a study's models and checkpoints are: CKA and RSA.",
+            ("study",),
+            {"similarities": "similarities/{study}.parquet"},
+            ("layerwise.similarity:table",),
+            lambda config, study: {
+                "points": targets.points(config, study),
+                "tokens": config.studies[study].tokens,
+            },
+            _compare_inputs,
             libraries=("numpy", "scipy"),
         ),
         Stage(

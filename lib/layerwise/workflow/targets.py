@@ -24,6 +24,11 @@ class Job(NamedTuple):
 
 OF_METRICS = ("metrics", "prompts", "positions", "associations", "choices")
 OF_SCORES = ("scores", "associations", "choices")
+# Tables that are made for a study, and by which stage.
+OF_STUDY = {
+    "associations": "associate_metrics", "choices": "compare_choices",
+    "similarities": "compare_layers",
+}  # fmt: skip
 
 
 def needs(config: Config, study: str) -> tuple[str, ...]:
@@ -61,9 +66,10 @@ def points(config: Config, study: str) -> list[tuple[str, str]]:
 def made_from(config: Config, study: str, table: str) -> list[Job]:
     """The jobs that make the tables of a kind (metrics, scores, …) that a study draws on."""
     published = config.studies[study].published
-    if table in ("associations", "choices"):
-        stage = {"associations": "associate_metrics", "choices": "compare_choices"}[table]
-        return [Job(stage, (study,))]
+    if table in OF_STUDY:
+        return [Job(OF_STUDY[table], (study,))]
+    if table == "texts":
+        return [Job("make_corpus", (c,)) for c in corpora(config, study)]
     if published:
         return [Job("import_published", (published,))]
     if table == "scores":
@@ -129,7 +135,7 @@ def targets(config: Config) -> list[Job]:
 def _targets(config: Config) -> Iterator[Job]:
     for study in config.studies:
         yield Job("draw_study", (study,))
-        for table in ("associations", "choices"):
+        for table in OF_STUDY:
             if table in needs(config, study):
                 yield from made_from(config, study, table)
     for model in config.nano:

@@ -1,0 +1,269 @@
+"""How alike layers are: linear CKA and RSA between all layers of models and checkpoints.
+
+One pass over the pooled embeddings that activations files hold: each layer becomes a prompts x
+prompts matrix once, and every pair of layers is compared through these.
+
+============= ====================================================================================
+cka           linear CKA, the biased estimator (Kornblith et al. 2019), above 0 for unrelated
+              layers too, the more so the wider they are against the number of prompts
+cka_debiased  the same from unbiased HSIC (Song et al. 2012; Nguyen et al. 2021): 0 on average for
+              unrelated layers; may be below 0
+rsa           Spearman correlation of the dissimilarities of all pairs of prompts, 1 - Pearson's r
+              of their embeddings (Kriegeskorte et al. 2008)
+============= ====================================================================================
+
+Standard errors are jackknives over prompts, exact for the debiased CKA; those of RSA keep the
+ranks. The biased CKA has none.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import rankdata
+
+from layerwise.activations.layout import Activations
+from layerwise.errors import LayerwiseError
+
+log = logging.getLogger(__name__)
+
+Floats = npt.NDArray[np.float64]
+
+MEASURES = ("cka", "cka_debiased", "rsa")
+MOST_PROMPTS = 1000  # matrices of all layers are held at once: 8 MB a layer and measure
+FEWEST_PROMPTS = 5
+COLUMNS = (
+    "model", "revision", "other_model", "other_revision", "corpus", "protocol", "tokens",
+    "layer", "other_layer", "depth", "other_depth", "measure", "value", "stderr", "n",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Similarity of the layers of one model with those of another; arrays of shape (L, M)."""
+
+    value: Floats
+    stderr: Floats
+
+
+def grams(embeddings: Floats) -> Floats:
+    """Centred linear Gram matrices, shape (L, N, D) to (L, N, N)."""
+    centred = embeddings - embeddings.mean(axis=1, keepdims=True)
+    return np.asarray(centred @ centred.swapaxes(1, 2))
+
+
+def ranked(embeddings: Floats) -> Floats:
+    """Ranks of the dissimilarities of all pairs of prompts, centred, 0 on the diagonal.
+
+    Shape (L, N, D) to (L, N, N).
+    """
+    centred = embeddings - embeddings.mean(axis=2, keepdims=True)
+    norms = np.linalg.norm(centred, axis=2, keepdims=True)
+    unit = np.divide(centred, norms, out=np.zeros_like(centred), where=norms > 0)
+    upper = np.triu_indices(embeddings.shape[1], 1)
+    found = np.zeros((len(unit), embeddings.shape[1], embeddings.shape[1]))
+    for layer, one in enumerate(unit):
+        rank = rankdata(1 - (one @ one.T)[upper])
+        found[layer][upper] = rank - rank.mean()
+    return found + found.swapaxes(1, 2)
+
+
+def cka(K: Floats, L: Floats) -> Compared:
+    """Biased linear CKA of all pairs; K and L as `grams` makes them, shapes (a, N, N), (b, N, N).
+
+    Without a standard error: see `cka_debiased`.
+    """
+    own, other = (np.sqrt(np.square(m).sum(axis=(1, 2))) for m in (K, L))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = np.tensordot(K, L, ([1, 2], [1, 2])) / np.outer(own, other)
+    return Compared(np.minimum(value, 1.0), np.full(value.shape, np.nan))
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """What HSIC needs of two sets of matrices without diagonals: with all prompts first, then
+    with each left out; shapes (N + 1, a, b)."""
+
+    products: Floats
+    rows: Floats
+    left: Floats
+    right: Floats
+
+
+def _sums(K: Floats, L: Floats) -> _Sums:
+    # Of each prompt: its row in K times its row in L, shape (N, a, b).
+    by_prompt = K.transpose(1, 0, 2) @ L.transpose(1, 2, 0)
+    k, m = K.sum(axis=2), L.sum(axis=2)
+    products, rows = by_prompt.sum(axis=0), k @ m.T
+    without_products = products - 2 * by_prompt
+    # Row sums without prompt i are k_j - K_ij; their products follow without forming them.
+    without_rows = (
+        rows
+        - k.T[:, :, None] * m.T[:, None, :]
+        - (K @ m.T).transpose(1, 0, 2)
+        - (L @ k.T).transpose(1, 2, 0)
+        + by_prompt
+    )
+    totals = [np.concatenate([s.sum(axis=1)[None], (s.sum(axis=1)[:, None] - 2 * s).T])
+              for s in (k, m)]  # fmt: skip
+    return _Sums(
+        np.concatenate([products[None], without_products]),
+        np.concatenate([rows[None], without_rows]),
+        totals[0][:, :, None], totals[1][:, None, :],
+    )  # fmt: skip
+
+
+def _hsic(K: Floats, L: Floats) -> Floats:
+    """Unbiased HSIC of all pairs on all prompts, then without each; shape (N + 1, a, b)."""
+    s, n = _sums(K, L), _counts(K)
+    return np.asarray(
+        s.products + s.left * s.right / ((n - 1) * (n - 2)) - 2 * s.rows / (n - 2)
+    ) / (n * (n - 3))
+
+
+def _counts(K: Floats) -> Floats:
+    n = K.shape[1]
+    return np.asarray(np.r_[n, np.full(n, n - 1)], dtype=np.float64)[:, None, None]
+
+
+def _own(of_pair: Floats) -> Floats:
+    return np.asarray(np.diagonal(of_pair, axis1=1, axis2=2))
+
+
+def _compared(cross: Floats, own: Floats, other: Floats) -> Compared:
+    """From covariances and variances, with all prompts and without each, to a correlation."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = cross / np.sqrt(own[:, :, None] * other[:, None, :])
+    value, without = np.clip(found[0], -1.0, 1.0), found[1:]
+    n = len(without)
+    spread = np.square(without - without.mean(axis=0)).sum(axis=0)
+    return Compared(value, np.sqrt((n - 1) / n * spread))
+
+
+def _hollow(K: Floats) -> Floats:
+    found = K.copy()
+    found[:, np.arange(K.shape[1]), np.arange(K.shape[1])] = 0.0
+    return found
+
+
+def cka_debiased(K: Floats, L: Floats) -> Compared:
+    """Linear CKA from unbiased HSIC of all pairs; K and L as `grams` makes them."""
+    K, L = _hollow(K), _hollow(L)
+    return _compared(_hsic(K, L), _own_hsic(K), _own_hsic(L))
+
+
+def _own_hsic(K: Floats) -> Floats:
+    """HSIC of each layer with itself, shape (N + 1, a)."""
+    return np.concatenate([_own(_hsic(one[None], one[None])) for one in K], axis=1)
+
+
+def rsa(Q: Floats, R: Floats) -> Compared:
+    """Correlation of ranked dissimilarities of all pairs; Q and R as `ranked` makes them."""
+    return _compared(
+        _covariance(Q, R), *(np.concatenate(
+            [_own(_covariance(one[None], one[None])) for one in X], axis=1) for X in (Q, R)),
+    )  # fmt: skip
+
+
+def _covariance(Q: Floats, R: Floats) -> Floats:
+    s, n = _sums(Q, R), _counts(Q)
+    pairs = n * (n - 1)
+    return np.asarray(s.products / pairs - s.left * s.right / pairs**2)
+
+
+def compare(X: Floats, Y: Floats) -> dict[str, Compared]:
+    """All measures of all pairs of layers.
+
+    Parameters
+    ----------
+    X, Y : array, shape (L, N, D), (M, N, E)
+        Embeddings of the same prompts, row by row. Computed in float64.
+
+    Raises
+    ------
+    LayerwiseError
+        If the numbers of prompts differ, or are below five.
+    """
+    X, Y = (np.asarray(a, dtype=np.float64) for a in (X, Y))
+    if X.shape[1] != Y.shape[1] or X.shape[1] < FEWEST_PROMPTS:
+        raise LayerwiseError(
+            f"Layers are compared on the same {FEWEST_PROMPTS} or more prompts, not on "
+            f"{X.shape[1]} and {Y.shape[1]}."
+        )
+    return _all_measures(_matrices(X), _matrices(Y))
+
+
+def _matrices(X: Floats) -> tuple[Floats, Floats]:
+    return grams(X), ranked(X)
+
+
+def _all_measures(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> dict[str, Compared]:
+    (K, Q), (L, R) = one, other
+    return {"cka": cka(K, L), "cka_debiased": cka_debiased(K, L), "rsa": rsa(Q, R)}
+
+
+def table(files: Sequence[Activations], tokens: Sequence[str] | None = None) -> pd.DataFrame:
+    """Similarity of all layers of each file with those of itself and of each later file.
+
+    Parameters
+    ----------
+    files : sequence of Activations
+        On one corpus. Of the protocol ``paper``, or the only one there is.
+    tokens : sequence of str, optional
+        Choices of tokens; by default those that all files hold.
+
+    Returns
+    -------
+    DataFrame
+        `COLUMNS`; the first `MOST_PROMPTS` prompts that have an embedding in all files.
+
+    Raises
+    ------
+    LayerwiseError
+        If the files are on several corpora or other prompts, or too few prompts are left.
+    """
+    first = files[0]
+    for file in files:
+        if file.corpus != first.corpus or file.prompts != first.prompts:
+            raise LayerwiseError(
+                f"{file.path} and {first.path} hold other prompts, and layers are compared on the "
+                "same; extract both on one corpus."
+            )
+    shared = [t for t in first.tokens if all(t in f.tokens for f in files)]
+    parts = [_of_reading(files, choice) for choice in tokens or shared]
+    found = pd.DataFrame(list(itertools.chain.from_iterable(parts)), columns=list(COLUMNS))
+    undefined = found["value"].isna()
+    if undefined.any():
+        log.warning("%d values are left out: a layer's embeddings are all equal", undefined.sum())
+    return found[~undefined].reset_index(drop=True)
+
+
+def _of_reading(files: Sequence[Activations], tokens: str) -> Iterator[tuple[object, ...]]:
+    protocol = "paper" if "paper" in files[0].protocols else files[0].protocols[0]
+    embeddings = [
+        np.stack([f.pooled(protocol, tokens, layer) for layer in f.layers]) for f in files
+    ]
+    there = np.all([np.isfinite(e).all(axis=(0, 2)) for e in embeddings], axis=0)
+    kept = np.flatnonzero(there)[:MOST_PROMPTS]
+    if len(kept) < FEWEST_PROMPTS:
+        raise LayerwiseError(
+            f"{len(kept)} prompts of {files[0].corpus} have an embedding at every layer, and "
+            f"similarity needs {FEWEST_PROMPTS}; raise corpora.….sample.n."
+        )
+    if len(kept) < len(there):
+        log.warning("%d of %d prompts are compared", len(kept), len(there))
+    matrices = [_matrices(np.asarray(e[:, kept], dtype=np.float64)) for e in embeddings]
+    for (a, one), (b, other) in itertools.combinations_with_replacement(enumerate(files), 2):
+        for measure, found in _all_measures(matrices[a], matrices[b]).items():
+            for i, j in np.ndindex(found.value.shape):
+                yield (
+                    one.model, one.revision, other.model, other.revision, one.corpus, protocol,
+                    tokens, i, j, i / max(1, one.n_layers - 1), j / max(1, other.n_layers - 1),
+                    measure, found.value[i, j], found.stderr[i, j], len(kept),
+                )  # fmt: skip

@@ -1,0 +1,259 @@
+"""Intervals and tests over prompts, on prompts of which the truth is known.
+
+    python tests/calibration/prompts.py --repeats 400 docs/studies/calibration.csv
+
+Each row: check, prompts, layers, share of the repeats, what it should be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise import similarity
+from layerwise.figures.alpha_robustness import _rank_correlations
+from layerwise.figures.training_course import paths
+from layerwise.statistics.corrections import holm
+from layerwise.statistics.groups import dip_p, effect
+from layerwise.statistics.prompts import largest, means, resampled, valley
+
+Floats = npt.NDArray[np.float64]
+Rng = np.random.Generator
+Check = Callable[[int, int, Rng], bool]
+
+
+def noise(n: int, layers: int, rng: Rng) -> Floats:
+    """Prompts differ by a level, a slope and a skewed walk over layers, as entropies do."""
+    level = rng.normal(size=(n, 1)) + rng.normal(size=(n, 1)) * np.linspace(-1, 1, layers)
+    steps = rng.exponential(size=(n, layers)) - 1
+    return np.asarray(0.3 * level + 0.1 * np.cumsum(steps, axis=1) + 0.1 * steps)
+
+
+def hill(layers: int) -> Floats:
+    """A dip of depth 0.3 at a third of the depth, its right shoulder the lower one."""
+    depth = np.linspace(0, 1, layers)
+    at = layers // 3
+    return np.where(depth <= depth[at], 0.5 * (1 - depth / depth[at]),
+                    0.3 * (depth - depth[at]) / (1 - depth[at]))  # fmt: skip
+
+
+def difference(n: int, layers: int, rng: Rng) -> bool:
+    """Coverage: mean difference at a layer."""
+    found = means(noise(n, layers, rng) + 0.1)
+    at = layers // 2
+    return bool(found.low[at] <= 0.1 <= found.high[at])
+
+
+def any_layer(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: any layer said to differ, where none does."""
+    return bool((holm(means(noise(n, layers, rng)).p) < 0.05).any())
+
+
+def valley_of_flat(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: a valley in a flat curve."""
+    return valley(noise(n, layers, rng), resamples=1).depth.p < 0.05
+
+
+def valley_of_slope(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: a valley in a curve that falls."""
+    slope = np.linspace(0.2, 0, layers)
+    return valley(noise(n, layers, rng) + slope, resamples=1).depth.p < 0.05
+
+
+def valley_depth(n: int, layers: int, rng: Rng) -> bool:
+    """Coverage: depth of a valley."""
+    found = valley(noise(n, layers, rng) + hill(layers), resamples=1).depth
+    return found.low <= 0.3 <= found.high
+
+
+def valley_place(n: int, layers: int, rng: Rng) -> bool:
+    """Coverage: place of a valley."""
+    found = valley(noise(n, layers, rng) + hill(layers), resamples=300)
+    true = (layers // 3) / (layers - 1)
+    return found.place_low - 1e-9 <= true <= found.place_high + 1e-9
+
+
+def valley_of_drop(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: a valley in a curve that drops and then is flat."""
+    drop = np.where(np.arange(layers) < 2, 1.0, 0.0)
+    return valley(noise(n, layers, rng) + drop, resamples=1).depth.p < 0.05
+
+
+def valley_depth_of_flat(n: int, layers: int, rng: Rng) -> bool:
+    """Coverage: depth 0 of a flat curve."""
+    found = valley(noise(n, layers, rng), resamples=1).depth
+    return found.low <= 0 <= found.high
+
+
+def _paths(n: int, layers: int, rng: Rng, down: float) -> Floats:
+    """Each prompt's path of a training that goes down by so much, and up by half of it."""
+    own = noise(n, layers, rng)
+    cube = np.stack([own + d + 0.1 * rng.normal(size=own.shape) for d in (0, -down, -down / 2)])
+    steps = np.diff(cube, axis=0)
+    passes = holm(np.concatenate([means(s).p for s in steps])).reshape(2, -1) < 0.05
+    return paths(steps, passes)
+
+
+def no_change(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: any layer has a path, where nothing changes."""
+    return bool(_paths(n, layers, rng, 0.0).any())
+
+
+def path_length(n: int, layers: int, rng: Rng) -> bool:
+    """Coverage: a layer's path, down by 0.4 and up by 0.2."""
+    found = means(_paths(n, layers, rng, 0.4))
+    at = layers // 2
+    return bool(found.low[at] <= 0.6 <= found.high[at])
+
+
+def late_less_early(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: early and late layers said to change differently, all changing alike."""
+    path, third = _paths(n, layers, rng, 0.4), max(1, round(layers / 3))
+    apart = path[:, -third:].mean(axis=1) - path[:, :third].mean(axis=1)
+    return bool(means(apart).p[0] < 0.05)
+
+
+def sink(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: a sink at the best of all layers, where the first token takes nothing."""
+    return largest(noise(n, layers, rng))[0].p < 0.05
+
+
+def sink_size(n: int, layers: int, rng: Rng) -> bool:
+    """Coverage: the largest of all layers' means."""
+    found = largest(noise(n, layers, rng) + hill(layers))[0]
+    return found.low <= hill(layers).max() <= found.high
+
+
+def any_hump(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: any layer said to have two humps, where all have one."""
+    return bool((holm([dip_p(v)[1] for v in noise(n, layers, rng).T]) < 0.05).any())
+
+
+def delta(n: int, layers: int, rng: Rng) -> bool:
+    """Coverage: Cliff's delta of a skewed property, 0.5."""
+    upper = np.arange(n) < n // 3
+    # Exponentials with rates in the ratio r: P(a > b) = r / (1 + r) = 0.75.
+    found = effect(np.where(upper, 3.0, 1.0) * rng.exponential(size=n), upper)
+    return found.low <= 0.5 <= found.high
+
+
+def delta_of_counts(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: a property with many ties and another spread, equally likely above."""
+    upper = np.arange(n) < n // 4
+    return effect(np.round(rng.normal(size=n) * np.where(upper, 3, 1)), upper).p < 0.05
+
+
+WIDTH = 24
+
+
+@cache
+def _maps() -> tuple[Floats, Floats]:
+    rng = np.random.default_rng(7)
+    return rng.normal(size=(8, WIDTH)), rng.normal(size=(8, WIDTH))
+
+
+def embeddings(n: int, rng: Rng) -> tuple[Floats, Floats]:
+    """Two layers that share eight directions of unequal strength, and have noise of their own."""
+    shared = rng.normal(size=(n, 8)) * 0.8 ** np.arange(8)
+    a, b = _maps()
+    return (shared @ a + 2 * rng.normal(size=(n, WIDTH)),
+            shared @ b + 2 * rng.standard_t(5, size=(n, WIDTH)))  # fmt: skip
+
+
+@cache
+def _truth(measure: str) -> float:
+    rng = np.random.default_rng(1)
+    many = [similarity.compare(*(e[None] for e in embeddings(800, rng)))[measure].value[0, 0]
+            for _ in range(12)]  # fmt: skip
+    return float(np.mean(many))
+
+
+def similar(measure: str) -> Check:
+    def check(n: int, layers: int, rng: Rng) -> bool:
+        found = similarity.compare(*(e[None] for e in embeddings(n, rng)))[measure]
+        return bool(abs(found.value[0, 0] - _truth(measure)) <= 1.959964 * found.stderr[0, 0])
+
+    check.__doc__ = f"Coverage: {measure} of two layers."
+    return check
+
+
+def unrelated(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: debiased CKA of unrelated layers above 0 (one-sided, .025)."""
+    X, Y = rng.normal(size=(1, n, WIDTH)), rng.standard_t(5, size=(1, n, 4 * WIDTH))
+    found = similarity.compare(X, Y)["cka_debiased"]
+    return bool(found.value[0, 0] > 1.959964 * found.stderr[0, 0])
+
+
+def rank_correlation(n: int, layers: int, rng: Rng) -> bool:
+    """Coverage: rank correlation of two mean curves over layers."""
+    one, other = hill(layers), hill(layers) + 0.4 * np.linspace(0, 1, layers)
+    true = _rank_correlations(one[None], other[None])[0]
+    own = noise(n, layers, rng)
+    two = own + other + 0.2 * rng.normal(size=own.shape)
+    weights = resampled(n, 300)
+    drawn = _rank_correlations(weights @ (own + one), weights @ two)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return bool(low - 1e-9 <= true <= high + 1e-9)
+
+
+CHECKS: dict[str, tuple[Check, str]] = {
+    "difference at a layer": (difference, "0.95"),
+    "any layer differs, none does": (any_layer, "at most 0.05"),
+    "valley claimed, flat curve": (valley_of_flat, "at most 0.05"),
+    "valley claimed, falling curve": (valley_of_slope, "at most 0.05"),
+    "valley claimed, drop and flat": (valley_of_drop, "at most 0.05"),
+    "depth of a valley": (valley_depth, "at least 0.95"),
+    "depth of no valley": (valley_depth_of_flat, "at least 0.95"),
+    "place of a valley": (valley_place, "at least 0.95"),
+    "any path, nothing changes": (no_change, "at most 0.05"),
+    "path of a layer": (path_length, "0.95"),
+    "early and late, alike": (late_less_early, "0.05"),
+    "sink claimed, none": (sink, "at most 0.05"),
+    "size of a sink": (sink_size, "at least 0.95"),
+    "any layer with two humps, none": (any_hump, "at most 0.05"),
+    "Cliff's delta": (delta, "0.95"),
+    "groups told apart, alike": (delta_of_counts, "0.05"),
+    "debiased CKA": (similar("cka_debiased"), "0.95"),
+    "RSA": (similar("rsa"), "0.95"),
+    "CKA above 0, unrelated": (unrelated, "at most 0.025"),
+    "rank correlation of curves": (rank_correlation, "0.95"),
+}
+NUMBERS, LAYERS = (40, 96), (7, 31)
+
+
+def rows(repeats: int) -> Iterator[dict[str, object]]:
+    """A row a check and size."""
+    for name, (check, wanted) in CHECKS.items():
+        for n in NUMBERS:
+            for layers in LAYERS:
+                rng = np.random.default_rng(zlib.crc32(f"{name} {n} {layers}".encode()))
+                share = np.mean([check(n, layers, rng) for _ in range(repeats)])
+                yield {"check": name, "prompts": n, "layers": layers, "repeats": repeats,
+                       "share": f"{share:.3f}", "wanted": wanted}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=400)
+    parser.add_argument("table", type=Path)
+    given = parser.parse_args()
+    found = []
+    for row in rows(given.repeats):
+        sys.stderr.write("\t".join(map(str, row.values())) + "\n")
+        found.append(row)
+    with given.table.open("w", newline="") as file:
+        writer = csv.DictWriter(file, fieldnames=list(found[0]))
+        writer.writeheader()
+        writer.writerows(found)
+
+
+if __name__ == "__main__":
+    main()
