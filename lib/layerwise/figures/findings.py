@@ -12,6 +12,7 @@ from layerwise.association.curves import STAND_IN, last_layer_of
 from layerwise.figures import style
 from layerwise.figures.frames import Rows, at
 from layerwise.figures.labels import (
+    LENS,
     SUBLAYERS,
     TOKENS,
     counted,
@@ -41,6 +42,17 @@ SCORE_BANDS = (
     "Bands are 95 % bootstrap intervals over tasks after each task's own mean over layers is "
     "taken off, so they speak of differences between layers."
 )
+
+
+OWN_BANDS = "Bands are the task's own 95 % intervals, a layer at a time."
+
+
+def _bands(rows: Rows) -> str:
+    """What the bands of scores are, and how answers were read, as sentences."""
+    scored = rows.scored_rows
+    said = OWN_BANDS if scored["n_tasks"].max() == 1 else SCORE_BANDS
+    lens = bool(scored["chance"].notna().any())
+    return f"{said} The dotted line is chance. {LENS}" if lens else said
 
 
 def varying(rows: Rows, *, but: Sequence[str] = ("y", "reading")) -> list[str]:
@@ -245,13 +257,16 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
     caption = (
         f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's "
         "layers; layer 0 is the embedding output. Filled circle: best layer, or the output where "
-        f"no layer is better; open circle: the model's output. {output_said(rows)} {SCORE_BANDS}"
+        f"no layer is better; open circle: the model's output. {output_said(rows)} {_bands(rows)}"
         f"{roles_said(rows)}{left_out_said(rows)} {said[:1].upper()}{said[1:]}."
     )
     subtitle = (
         f"Mean main score over {_tasks(rows)} by depth. "
         "Bands: 95 % bootstrap over tasks, level differences between tasks removed."
     )
+    if rows.scored_rows["n_tasks"].max() == 1:
+        names = listing(rows.table["task"].unique()) if "task" in varying(rows) else "one task"
+        subtitle = f"Main score on {names} by depth. {OWN_BANDS}"
     groups = [d for d in ("task", "task_type") if d in varying(rows)]
     if groups:
         n = counted(rows.table[groups[0]].nunique(), noun_of(groups[0]))

@@ -10,6 +10,7 @@ value, low, high          scores in [0, 1], metrics in their units; 95 % interva
 output_score              that of the model's own output, the same on a curve's rows
 output_from               ``output``, or ``last layer`` where that stands in for it
 output_is_best            whether no layer has a better score
+chance                    what guessing scores, where that is known
 n, n_left_out, n_tasks    how much data it is on
 ========================= =====================================================================
 """
@@ -57,7 +58,7 @@ CONSENSUS = "consensus"  # the rule in which metrics are taken together
 NUMBERS = (
     "layer", "depth", "value", "stderr", "low", "high", "n", "n_left_out", "n_tasks", "quantity",
     "prompt_id", "score", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
-    "output_score", "output_from", "output_is_best", "why",
+    "output_score", "output_from", "output_is_best", "why", "chance",
 )  # fmt: skip
 
 
@@ -212,7 +213,10 @@ def rows(
         # The mean is over what has no role; a task has a type as well.
         by_task = "task" in placed
         groups = ("task_type", "task") if by_task else tuple(d for d in POOLED if d in placed)
-        parts.append(mean_scores(kept, study, groups).assign(y=0, quantity=SCORE))
+        found = mean_scores(kept, study, groups)
+        without = [m for m in shown if m not in set(found["model"])]
+        left_out += [f"{', '.join(without)} without a score"] if without else []
+        parts.append(found.assign(y=0, quantity=SCORE))
     if metrics is not None:
         kept = at_checkpoints(pick_metrics(metrics, study, everything="sublayer" in placed), shown)
         choices, chosen = pick_variants(kept, study)
@@ -362,6 +366,7 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
         token is the same one whatever is dropped in front of it.
     """
     frames = []
+    guessed = scores.groupby("task")["chance"].first() if "chance" in scores else {}
     for curves in score_curves(scores):
         pairs = list(zip(curves.task_types, curves.tasks, strict=True))
         names = {"task_type": [t for t, _ in pairs], "task": [t for _, t in pairs]}
@@ -392,6 +397,7 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
                         "output_score": best.output_scores.mean(),
                         "output_from": curves.output_from,
                         "output_is_best": place == best.output,
+                        "chance": np.mean([guessed.get(curves.tasks[i], np.nan) for i in chosen]),
                         "n_tasks": len(chosen),
                     }
                 ).sort_values("layer")

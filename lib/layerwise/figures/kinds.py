@@ -50,7 +50,7 @@ class Kind:
     about : str
         One line for people.
     needs : tuple of str
-        The tables it reads, of metrics, prompts, scores, associations, choices.
+        The tables it reads, of metrics, prompts, scores, associations, choices, paired.
     roles : mapping of role to dimensions
     takes : tuple of str
         The roles that a study may give other dimensions.
@@ -160,6 +160,18 @@ KINDS: Mapping[str, Kind] = {
         ("associations",),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
+    ),
+    "paired_by_depth": Kind(
+        "a token task's scores against what they are paired with: matched tokens against the "
+        "pooled cosine, a layer's answers against the output's",
+        ("paired",),
+        {"row": ("model",), "column": ("task", "tokens"), "colour": ("pooling",)},
+        takes=(), metrics=(),
+    ),
+    "factorial": Kind(
+        "what two factors in which models differ do to the valley of a metric",
+        ("metrics",), {"row": ("y", "reading"), "column": ("model",)}, takes=(),
+        metrics=("prompt_entropy",),
     ),
     "value_distribution": Kind(
         "a metric over prompts by depth: one hump or more",

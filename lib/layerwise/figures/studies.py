@@ -13,10 +13,12 @@ from layerwise.errors import LayerwiseError
 from layerwise.figures import (
     association_strength,
     curves,
+    factorial,
     heatmaps,
     layer_choice,
     layers_together,
     metric_vs_score,
+    paired,
     power_law,
     style,
     value_distribution,
@@ -38,6 +40,7 @@ class Tables:
     scores: pd.DataFrame | None = None
     associations: pd.DataFrame | None = None
     choices: pd.DataFrame | None = None
+    paired: pd.DataFrame | None = None
 
 
 def draw(
@@ -90,11 +93,15 @@ def draw(
             return association_strength.draw(needed["associations"], study, order)
         if study.kind == "layer_choice":
             return layer_choice.draw(needed["choices"], study, order)
+        if study.kind == "paired_by_depth":
+            return paired.draw(needed["paired"], study, order)
         if study.kind == "value_distribution":
             return value_distribution.draw(pick_prompts(needed["prompts"], study, order))
         if study.kind == "metric_vs_score":
             return metric_vs_score.draw(**needed, study=study, order=order, own_texts=own_texts)
         drawn = rows(study, order, metrics=needed.get("metrics"), scores=needed.get("scores"))
+        if study.kind == "factorial":
+            return factorial.draw(drawn)
         if study.kind == "checkpoint_heatmap":
             return heatmaps.metrics(drawn)
         if study.kind == "scores_over_checkpoints":
