@@ -149,7 +149,7 @@ def _questions(
     source = task.questions
     if isinstance(source, HubQuestions):
         read = [source.split, *([source.examples] if task.shots else [])]
-        found = [_columns(_of_hub(source, split), source, f"{source.hub}, {split}")
+        found = [_columns(of_hub(source, split), source, f"{source.hub}, {split}")
                  for split in read]  # fmt: skip
     elif isinstance(source, FileQuestions):
         if task.shots and source.examples is None:
@@ -164,7 +164,14 @@ def _questions(
     return found[0], found[1] if len(found) > 1 else []
 
 
-def _of_hub(source: HubQuestions, split: str) -> pd.DataFrame:
+def of_hub(source: HubQuestions, split: str) -> pd.DataFrame:
+    """The rows of a split of questions on the hub, or in the local cache.
+
+    Raises
+    ------
+    LayerwiseError
+        If they cannot be had.
+    """
     import datasets
 
     try:

@@ -147,7 +147,7 @@ class Plan:
         there: dict[str, tuple[str, Iterable[str]]] = {
             "model": ("models", self.config.models),
             "corpus": ("corpora", self.config.corpora),
-            "task": ("tasks", targets.all_tasks(self.config)),
+            "task": ("tasks", [*targets.all_tasks(self.config), *targets.mteb_tasks(self.config)]),
             "study": ("studies", self.config.studies),
             "published": ("published", self.config.published),
         }
