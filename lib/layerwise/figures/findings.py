@@ -210,6 +210,18 @@ def notes(table: pd.DataFrame, rows: Rows) -> list[str]:
     return lines
 
 
+def _above_chance(rows: Rows) -> str:
+    """At how many layers the whole interval lies above chance, as a title: to beat the output by a
+    question or two is no finding."""
+    parts = []
+    for choice in rows.values("reading"):
+        mine = at(rows.scored_rows, ("reading",), (choice,))
+        n = int((mine["low"] > mine["chance"]).sum())
+        layers = f"{n} of {len(mine)} layers" if not parts else f"{n} of {len(mine)}"
+        parts.append(f"{layers} {reading_label(choice, sentence=True)}")
+    return f"Above chance, by 95 % intervals of a layer each: {listing(parts)}"
+
+
 def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG001
     """In how many models (or checkpoints, tasks, …) a layer is better than the model's output."""
     found = []
@@ -234,6 +246,8 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
             how = reading_label(choice, sentence=True)
             parts.append(f"in {f['beats_output']} of {of} {how}")
         title = f"A layer inside beats the model's own output {listing(parts)}"
+    if rows.scored_rows["chance"].notna().any():
+        title = _above_chance(rows)
     shown = varying(rows)
     told = [
         f"{_name(s, shown)} ({reading_label(s['reading'])}): best at {_where(s)}"
