@@ -18,9 +18,11 @@ from encoding import store
 from scipy import stats
 
 from layerwise import tables
+from layerwise.config.studies import Study
 from layerwise.config.token_tasks import ChoiceTask, FileQuestions, PackageQuestions, PairTask
 from layerwise.corpora.paragraphs import Paragraph
 from layerwise.errors import LayerwiseError
+from layerwise.figures.studies import Order, Tables, draw
 from layerwise.models.load import LoadedModel, load
 from layerwise.statistics import rank
 from layerwise.tasks import catalog, items, lens, matching, texts, token_scores
@@ -322,6 +324,25 @@ def test_sinks_count_as_the_readout_has_it() -> None:
 
 
 # Statistics and tables
+
+
+def test_the_differences_drawn_are_those_of_the_table() -> None:
+    rows = [
+        {"model": "m", "revision": r, "task": "t", "task_type": "STS", "subset": "default",
+         "split": "test", "layer": layer, "depth": layer / 3, "tokens": "all", "pooling": pooling,
+         "readout": "residual", "against": "mean", "score": 0.5 + gain, "other": 0.5,
+         "difference": gain, "low": gain - 0.05, "high": gain + 0.05, "p": p, "p_holm": p, "n": 99}
+        for r in ("a", "b")
+        for pooling in ("match_f1", "match_f1_idf")
+        for layer, (gain, p) in enumerate([(0.2, 0.01), (-0.1, 0.02), (0.01, 0.9), (0.0, 1.0)])
+    ]  # fmt: skip
+    tables_ = Tables(paired=pd.DataFrame(rows))
+    drawn = draw(Study(kind="paired_by_depth"), tables_, Order(["m"], {"m": ["a", "b"]}))
+    assert set(drawn.table["revision"]) == {"b"}
+    assert "above the pooled cosine at 2 and below it at 2" in drawn.title
+    assert "layer 0 with 70.0, by +20.0" in drawn.caption
+    with pytest.raises(LayerwiseError, match="shows one checkpoint of a model"):
+        draw(Study(kind="paired_by_depth", revisions="all"), tables_, Order(["m"]))
 
 
 def test_spearman_is_scipys_and_its_error_that_of_draws() -> None:

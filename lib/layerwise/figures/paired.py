@@ -16,6 +16,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import at_checkpoints, checkpoints
+from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import LENS, POOLINGS, TOKENS, listing, p_value, span
 
 LEVEL = 0.05
@@ -79,7 +80,9 @@ def draw(paired: pd.DataFrame, study: Study, order: Order) -> Drawn:
 
 
 def _picked(paired: pd.DataFrame, study: Study, order: Order) -> pd.DataFrame:
-    table = at_checkpoints(paired, checkpoints([paired], study, order))
+    shown = checkpoints([paired], study, order)
+    roles_of(study, several=any(len(r) > 1 for r in shown.values()))
+    table = at_checkpoints(paired, shown)
     wanted: dict[str, Sequence[str] | None] = {
         "task": study.tasks, "task_type": study.task_types, "tokens": study.tokens,
         "pooling": None if study.pooling == "mean" else several(study.pooling),
