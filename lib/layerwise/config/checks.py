@@ -56,6 +56,12 @@ def check(config: Config) -> None:
 
 def _tasks(config: Config) -> None:
     """Make sure that mteb has the tasks, and that they can be scored."""
+    for task in _tasks_of_corpora(config):
+        if task in config.token_tasks:
+            raise LayerwiseError(
+                f"corpora: the source {{task: {task!r}}} is one of token_tasks, whose texts are "
+                "no corpus; name a task of mteb's."
+            )
     known = {*QUICKSTART, *PAPER}
     of_pairs = {n: t.pairs for n, t in config.token_tasks.items() if isinstance(t, PairTask)}
     own = [task for task in config.tasks if task not in config.token_tasks]
@@ -67,12 +73,6 @@ def _tasks(config: Config) -> None:
             get_task(task)
     for name, task in of_pairs.items():
         _pairs(name, task)
-    for corpus, entry in config.corpora.items():
-        if getattr(entry.source, "task", None) in config.token_tasks:
-            raise LayerwiseError(
-                f"corpora.{corpus}.source.task: {entry.source.task!r} is one of token_tasks, "
-                "whose texts are no corpus; name a task of mteb's."
-            )
 
 
 def _pairs(name: str, task: str) -> None:

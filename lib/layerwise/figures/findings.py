@@ -213,7 +213,7 @@ def notes(table: pd.DataFrame, rows: Rows) -> list[str]:
 def _above_chance(rows: Rows) -> str:
     """At how many layers the whole interval lies above chance, as a title: to beat the output by a
     question or two is no finding."""
-    parts = []
+    parts: list[str] = []
     for choice in rows.values("reading"):
         mine = at(rows.scored_rows, ("reading",), (choice,))
         n = int((mine["low"] > mine["chance"]).sum())
@@ -279,7 +279,9 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         "Bands: 95 % bootstrap over tasks, level differences between tasks removed."
     )
     if rows.scored_rows["n_tasks"].max() == 1:
-        names = listing(rows.table["task"].unique()) if "task" in varying(rows) else "one task"
+        names = (
+            listing(list(rows.table["task"].unique())) if "task" in varying(rows) else "one task"
+        )
         subtitle = f"Main score on {names} by depth. {OWN_BANDS}"
     groups = [d for d in ("task", "task_type") if d in varying(rows)]
     if groups:

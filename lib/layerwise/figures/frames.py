@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -366,7 +367,7 @@ def mean_scores(scores: pd.DataFrame, study: Study, groups: Sequence[str] = ()) 
         token is the same one whatever is dropped in front of it.
     """
     frames = []
-    guessed = scores.groupby("task")["chance"].first() if "chance" in scores else {}
+    guessed: Any = scores.groupby("task")["chance"].first() if "chance" in scores else {}
     for curves in score_curves(scores):
         pairs = list(zip(curves.task_types, curves.tasks, strict=True))
         names = {"task_type": [t for t, _ in pairs], "task": [t for _, t in pairs]}

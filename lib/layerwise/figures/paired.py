@@ -105,7 +105,7 @@ def _picked(paired: pd.DataFrame, study: Study, order: Order) -> pd.DataFrame:
     )
 
 
-def _look(reading: str, readings: Sequence[str]) -> tuple[str, str]:
+def _look(reading: str, readings: Sequence[str]) -> tuple[str, Any]:
     """Colour and line style: what differs by idf alone has one colour."""
     bare = list(dict.fromkeys(r.removesuffix(IDF) for r in readings))
     colour = style.PALETTE[bare.index(reading.removesuffix(IDF)) % len(style.PALETTE)]
@@ -158,7 +158,7 @@ def _facts(table: pd.DataFrame, models: Sequence[str], readings: Sequence[str]) 
     stream = table[(table["readout"] != "output") | (table["depth"] < 1)]
     for keys, part in stream.groupby(["model", "task", "tokens", "pooling"], sort=False):
         beyond = part[part["p_holm"] < LEVEL]
-        best = part.loc[part["score"].idxmax()]
+        best = part.iloc[int(part["score"].to_numpy().argmax())]
         found.append(
             {
                 **dict(zip(("model", "task", "tokens", "pooling"), map(str, keys), strict=True)),

@@ -23,7 +23,8 @@ def scan_both_ways(mixer: nn.Module) -> None:
     """
     plain: Callable[..., Tensor] = mixer.forward
     norm: Any = mixer.norm
-    half = int(mixer.num_heads) // 2 * int(mixer.head_dim)  # type: ignore[call-overload]
+    sizes: Any = mixer
+    half = sizes.num_heads // 2 * sizes.head_dim
     scanned: list[Tensor] = []
 
     def both(

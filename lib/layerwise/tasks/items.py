@@ -212,7 +212,7 @@ def _columns(
     frame: pd.DataFrame, source: HubQuestions | FileQuestions, where: str
 ) -> list[Question]:
     names = [source.question, source.choices, source.answer]
-    names += [source.subject] if source.subject in frame else []
+    names += [source.subject] if source.subject is not None and source.subject in frame else []
     for name in names:
         if name not in frame:
             raise LayerwiseError(

@@ -228,7 +228,7 @@ def _at_layer(
 
 def _corrected(rows: Rows) -> Rows:
     """The rows of one reading with p corrected over its layers."""
-    corrected = holm([row["p"] for row in rows]) if rows else []
+    corrected: Any = holm([row["p"] for row in rows]) if rows else []
     return [{**row, "p_holm": float(p)} for row, p in zip(rows, corrected, strict=True)]
 
 

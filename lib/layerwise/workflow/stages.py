@@ -302,7 +302,7 @@ def _items_outside(config: Config, task: str) -> Any:
     entry = config.token_tasks[task]
     if isinstance(entry, PairTask):
         return _task_outside(config, entry.pairs)
-    source = entry.questions
+    source: Any = entry.questions
     if hasattr(source, "file"):
         given = [source.file, *filter(None, [source.examples])]
         return {Path(file).name: content.of_file(Path(file)) for file in given}
