@@ -12,7 +12,9 @@ def main(run: cli.Run) -> None:
     from layerwise import fetch
     from layerwise.files import replacing
 
-    fetched = fetch.fetch_task(run.names["task"])
+    task = run.names["task"]
+    own = run.config.token_tasks.get(task)
+    fetched = fetch.fetch_task(task) if own is None else fetch.fetch_questions(own)
     with replacing(run.files["fetched"]) as partial:
         partial.write_text(json.dumps(fetched | run.stamp.facts(), indent=2) + "\n", "utf-8")
 

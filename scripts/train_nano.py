@@ -12,13 +12,17 @@ def main(run: cli.Run) -> None:
     import torch
 
     from layerwise.corpora.paragraphs import read_paragraphs
+    from layerwise.corpora.table import read_prompts
     from layerwise.files import replacing
     from layerwise.models import nano
     from layerwise.workflow import stamps
 
     torch.set_num_threads(run.threads)
     model = run.names["model"]
-    texts = [paragraph.text for paragraph in read_paragraphs(run.input("texts"))[0]]
+    if "corpus" in run.inputs:
+        texts = list(read_prompts(run.input("corpus"))[0].texts)
+    else:
+        texts = [paragraph.text for paragraph in read_paragraphs(run.input("texts"))[0]]
     markers = {r: run.files[f"folder:{r}"] for r in run.config.models[model].revisions}
     folders = {int(r.removeprefix("step")): marker.parent for r, marker in markers.items()}
     history = nano.train(texts, run.config.nano[model], sorted(folders), folders)

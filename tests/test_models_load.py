@@ -167,6 +167,24 @@ def test_pythias_checkpoints_by_shorthand() -> None:
 # Bidirectional attention and adapters
 
 
+def test_mamba_2_in_both_directions(tmp_path: Path) -> None:
+    """Half of the heads see later tokens, and half the earlier ones; pads change nothing."""
+    folder = tiny.save("mamba2", tmp_path / "m")
+    causal, both = loaded(folder), loaded(folder, bidirectional=True)
+    assert both.weights == causal.weights
+    a, b = [5, 6, 7, 8, 9, 10], [5, 6, 7, 8, 9, 200]
+    torch.testing.assert_close(first_states(causal, a)[:5], first_states(causal, b)[:5])
+    for position in range(5):
+        difference = first_states(both, a)[position] - first_states(both, b)[position]
+        assert difference.abs().max() > 1e-5, position
+    turned = first_states(both, a[::-1]).flip(0)
+    assert (turned - first_states(both, a)).abs().max() > 1e-2  # left is not right
+    alone = extracted(both, tmp_path / "a.h5", batch_tokens=1)
+    together = extracted(both, tmp_path / "b.h5", batch_tokens=10_000)
+    with h5py.File(alone) as one, h5py.File(together) as other:
+        np.testing.assert_allclose(other["pooled"], one["pooled"], rtol=1e-4, atol=1e-4)
+
+
 def test_bidirectional_attention_sees_later_tokens(llama: Path) -> None:
     a, b = [5, 6, 7, 8, 9, 10], [5, 6, 7, 8, 9, 200]
     causal, both = loaded(llama), loaded(llama, bidirectional=True)
@@ -185,8 +203,8 @@ def test_bidirectional_values_do_not_depend_on_the_batch(llama: Path, tmp_path: 
 
 
 def test_models_without_attention_cannot_be_bidirectional(tmp_path: Path) -> None:
-    folder = tiny.save("mamba2", tmp_path / "m")
-    with pytest.raises(LayerwiseError, match="bidirectional: true came for Mamba2Model"):
+    folder = tiny.save("mamba", tmp_path / "m")
+    with pytest.raises(LayerwiseError, match="bidirectional: true came for MambaModel"):
         loaded(folder, bidirectional=True)
 
 

@@ -33,8 +33,9 @@ def test_every_model_and_corpus_is_in_a_study(name: str) -> None:
     wanted = {*targets.measured(config), *targets.scored(config)}
     assert set(config.models) == {job.names[0] for job in wanted}
     of_metrics = {job.names[2] for job in wanted if job.stage == "compute_metrics"}
-    assert set(config.corpora) == of_metrics
-    of_scores = {job.names[2] for job in wanted if job.stage == "score_task"}
+    trained_on = {nano.corpus for nano in config.nano.values()} - {None}
+    assert set(config.corpora) == of_metrics | trained_on
+    of_scores = {job.names[2] for job in wanted if job.stage in ("score_task", "score_tokens")}
     assert set(config.tasks) == of_scores
 
 
@@ -77,7 +78,7 @@ def test_what_is_larger_than_a_gpu_runs_in_half_the_precision(name: str) -> None
     config = preset(name)
     for model, entry in config.models.items():
         billions = float(model.removesuffix("b").rpartition("-")[2]) if model[-1] == "b" else 0
-        llama = "Llama-3-8B" in entry.source.hub
+        llama = "Llama-3-8B" in getattr(entry.source, "hub", "")
         wanted = "bfloat16" if llama or billions > 6 else "float32"
         assert config.extraction(model).dtype == wanted, model
         assert (entry.device_map == "auto") == (billions > 10), model

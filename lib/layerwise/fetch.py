@@ -13,6 +13,7 @@ from typing import Any
 
 from layerwise.config.corpora import TextSource
 from layerwise.config.models import HubAdapter, Model
+from layerwise.config.token_tasks import ChoiceTask, HubQuestions, PairTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.failures import why
 from layerwise.models.source import Location
@@ -117,6 +118,30 @@ def fetch_corpus(source: TextSource) -> dict[str, Any]:
     rows = open_source(source)
     log.info("%s: %d rows", _hub(source), rows.total)
     return {**source.plain(), **rows.facts, "rows": rows.total}
+
+
+def fetch_questions(task: ChoiceTask | PairTask) -> dict[str, Any]:
+    """Fetch the questions of a multiple-choice task, and its examples if it shows any.
+
+    Returns
+    -------
+    dict
+        ``dataset``, ``revision``, and ``rows`` by split.
+
+    Raises
+    ------
+    LayerwiseError
+        If they are not on the hub, or it cannot be reached.
+    """
+    from layerwise.tasks.items import of_hub
+
+    source = getattr(task, "questions", None)
+    if not isinstance(source, HubQuestions):
+        raise LayerwiseError("The items of this task are not on the hub; nothing is to fetch.")
+    assert isinstance(task, ChoiceTask)
+    splits = [source.split, *([source.examples] if task.shots else [])]
+    rows = {split: len(of_hub(source, split)) for split in splits}
+    return {"dataset": source.hub, "revision": source.revision, "rows": rows}
 
 
 def fetch_task(task: str) -> dict[str, Any]:

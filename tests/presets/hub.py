@@ -26,9 +26,10 @@ from datasets.naming import camelcase_to_snakecase
 from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
+from layerwise.config.token_tasks import HubQuestions
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.models import nano
-from layerwise.workflow.targets import all_tasks
+from layerwise.workflow.targets import mteb_tasks
 
 # The architecture behind a name on the hub; the first that fits.
 FAMILY = {
@@ -71,9 +72,13 @@ def fill(home: Path, config: Config) -> None:
     for corpus in config.corpora.values():
         if hasattr(corpus.source, "hub"):
             add_texts(home, corpus.source.hub, corpus.source.name, corpus.source.split)
-    for task in all_tasks(config):
+    for task in mteb_tasks(config):
         if task not in config.task_folders:
             add_task(home, task)
+    for entry in config.token_tasks.values():
+        source = getattr(entry, "questions", None)
+        if isinstance(source, HubQuestions):
+            add_questions(home, source)
 
 
 # Models
@@ -114,7 +119,9 @@ def network(repository: str, progress: float = 1.0) -> Any:
     if config.model_type == "gpt_neox":
         config.num_hidden_layers = LAYERS.get(size, 3)
     torch.manual_seed(seed_of(repository))
-    model = hf.AutoModel.from_config(config)
+    # Language models come with their unembedding, as on the hub.
+    encoder = config.model_type in ("bert", "roberta")
+    model = (hf.AutoModel if encoder else hf.AutoModelForCausalLM).from_config(config)
     for parameter in model.parameters():
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=0.05 + 0.15 * progress)
@@ -220,6 +227,19 @@ COLUMNS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "openai/gsm8k": lambda first, second: {"question": first, "answer": second},
     "HuggingFaceH4/no_robots": _messages,
 }  # fmt: skip
+
+
+def add_questions(home: Path, source: HubQuestions) -> None:
+    """Questions in MMLU's schema: which word comes next in a sentence?"""
+    rows = []
+    for number, sentences in enumerate(documents()[:40]):
+        words = sentences[0].split()
+        rows.append(
+            (" ".join(words[:-2]), f"subject_{number % 2}", [words[-2], *words[:3]], number % 4)
+        )
+    table = pd.DataFrame(rows, columns=["question", "subject", "choices", "answer"])
+    splits = {source.split: table, source.examples: table.head(12)}
+    add_data(home, source.hub, commit(source.hub), {source.name or "default": splits})
 
 
 def add_task(home: Path, name: str) -> None:

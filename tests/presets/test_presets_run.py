@@ -31,6 +31,9 @@ from layerwise.tasks import catalog
 PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
 
 PROMPTS, VIEWS, WORDS = 24, 4, 60
+# Of models that a preset trains: steps, and what a step is on.
+TRAINING = {"train_steps": 3, "context": 16, "batch": 2, "vocabulary": 400, "hidden": 32,
+            "layers": 3, "device": "cpu"}  # fmt: skip
 
 # What a preset is cut to, where that is more than prompts and views.
 SIZES: dict[str, dict[str, Any]] = {
@@ -61,6 +64,10 @@ SIZES: dict[str, dict[str, Any]] = {
         "models": ["e5-base-v2", "bge-base-en-v1.5", "qwen3-embedding-0.6b"],
         "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
     },
+    "mmlu": {},
+    "objective_or_mixer": {"training": True},
+    "objective_or_mixer_small": {"training": True},
+    "token_matching": {"tasks": ["STS12 tokens", "SICK-R tokens", "STSBenchmark tokens"]},
     "paper_figures": {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
         "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
@@ -76,14 +83,15 @@ SIZES: dict[str, dict[str, Any]] = {
         ],
     },
 }  # fmt: skip
-QUICK = ("published", "pythia_sweep")
+QUICK = ("published", "pythia_sweep", "mmlu")
 
 # All that a preset may be edited in.
 EDITS = re.compile(
     r"corpora/[^/]+/(sample/n|views/n|filters/max_tokens)"
-    r"|(corpora|models)/.*(?= gone)|models/[^/]+/revisions"
+    r"|(corpora|models|token_tasks)/.*(?= gone)|models/[^/]+/revisions"
     r"|tasks|studies/[^/]+/(revisions|models)"
     r"|(extract|scoring)/threads|extract/device|scoring/bootstrap"
+    r"|nano/[^/]+/(train_steps|context|batch|vocabulary|hidden|layers|device)"
     r"|published/[^/]+/(scores|metrics)"
 )
 
@@ -103,6 +111,10 @@ def cut(preset: str) -> dict[str, Any]:
         # A chat is whole or left out.
         most = 8 * WORDS if "chat" in entry["source"] else WORDS
         entry["filters"] = {**entry["filters"], "max_tokens": most}
+    if "training" in sizes:
+        for model, entry in config["nano"].items():
+            config["nano"][model] = {**entry, **TRAINING}
+            config["models"][model]["revisions"] = ["step3"]
     for model, revisions in sizes.get("revisions", {}).items():
         config["models"][model]["revisions"] = revisions
         for study in config["studies"].values():
@@ -114,8 +126,9 @@ def cut(preset: str) -> dict[str, Any]:
         left_out = [name for name in config[section] if name not in sizes[key]]
         if section == "tasks":
             config["tasks"] = sizes["tasks"]
-            for corpus in left_out:
-                config.get("corpora", {}).pop(corpus, None)
+            for name in left_out:
+                config.get("corpora", {}).pop(name, None)
+                config.get("token_tasks", {}).pop(name, None)
             continue
         for name in left_out:
             del config["models"][name]
@@ -251,7 +264,10 @@ def test_whole_preset_is_planned(preset: str, home: Path, tmp_path: Path) -> Non
     assert figures == {str(len(config["studies"]))}
 
 
-@pytest.mark.parametrize("preset", [n for n in PRESETS if "models" in read(n)])
+FROM_HUB = [n for n in PRESETS if {"models", "nano"} & read(n).keys() == {"models"}]
+
+
+@pytest.mark.parametrize("preset", FROM_HUB)
 def test_every_model_can_be_loaded(
     preset: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

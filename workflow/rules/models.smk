@@ -22,6 +22,7 @@ for NANO in CONFIG.nano:
         resources:
             mem_mb=grows(4000),
             runtime=grows(30),
+            gpu=int(CONFIG.nano[NANO].device != "cpu"),
         params:
             command=command("train_nano", model=NANO),
         message:

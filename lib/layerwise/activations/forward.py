@@ -133,6 +133,20 @@ def run(
             torch.cuda.empty_cache()
 
 
+def run_batch(
+    loaded: LoadedModel,
+    ids: Sequence[Sequence[int]],
+    taker: Taker,
+    *,
+    output: bool = False,
+) -> None:
+    """Run prompts that have to be together as one batch, whatever its size.
+
+    Out of memory is the caller's to deal with (`out_of_memory`). Else as `run`.
+    """
+    _forward(loaded, list(ids), taker, (), output)
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out: torch's own, numpy's, the CPU allocator's (a
     plain `RuntimeError`), or that of a CUDA library that found no room for its workspace."""

@@ -223,13 +223,14 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
 
     Layers that some subset of some task lacks, or has no score at, are left out for all tasks (and
     logged): a mean must not be over one set of tasks or subsets at one layer and another set at
-    the next. A task without a score at any layer is left out itself.
+    the next. A task without a score at any layer is left out itself, and so is a model without
+    any.
 
     Raises
     ------
     LayerwiseError
-        If a column is missing, a score is not finite without a reason, or there twice, or a
-        model's tasks share no layer.
+        If a column is missing, a score is not finite without a reason, or there twice, a model's
+        tasks share no layer, or no model has a score.
     """
     require_columns(scores, SCORE_COLUMNS, "scores")
     scores = with_output(scores)
@@ -257,8 +258,10 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             table.notna().any(axis=1).groupby(level=["task_type", "task"]).transform("all")
         )
         table = table[whole_tasks]
+        if table.empty:  # said above, task by task
+            continue
         complete = table.dropna(axis="columns")
-        if table.empty or complete.shape[1] == 0:
+        if complete.shape[1] == 0:
             raise LayerwiseError(f"The tasks of {name} have no layer in common; score them again.")
         # First over the subsets of a task, so that a task counts once however many it has.
         whole = complete.groupby(level=["task_type", "task"]).mean()
@@ -294,6 +297,9 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 left_out=tuple(int(at) for at in table.columns.difference(whole.columns)),
             )
         )
+    if not curves:
+        reasons = scores["why"].dropna().unique() if "why" in scores.columns else ()
+        raise LayerwiseError(f"None of the models has a score: {'; '.join(reasons[:3])}.")
     return curves
 
 

@@ -23,6 +23,7 @@ from layerwise.config.published import Published
 from layerwise.config.reading import plain, read_yaml
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.studies import Study
+from layerwise.config.token_tasks import TokenTask
 from layerwise.errors import LayerwiseError
 
 __all__ = ["Config", "read_config"]
@@ -62,6 +63,11 @@ class Config(Section):
         {},
         description="Local folders that hold a task's data in MTEB's own schema, in place of the "
         "hub, by task.",
+    )
+    token_tasks: dict[Name, TokenTask] = Field(
+        {},
+        description="Tasks that are scored from token states, in a pass of their own; each is "
+        "also listed in `tasks`.",
     )
     extract: ExtractSettings = Field(ExtractSettings(), description="How models are run.")
     metrics: MetricsSettings = Field(

@@ -10,6 +10,7 @@ from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.studies import Known, Study, corpora_of
 from layerwise.config.studies import check as check_study
+from layerwise.config.token_tasks import PairTask, poolings_of, type_of
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.kinds import needs
 from layerwise.metrics.registry import all_metrics
@@ -56,13 +57,36 @@ def check(config: Config) -> None:
 
 def _tasks(config: Config) -> None:
     """Make sure that mteb has the tasks, and that they can be scored."""
+    for task in _tasks_of_corpora(config):
+        if task in config.token_tasks:
+            raise LayerwiseError(
+                f"corpora: the source {{task: {task!r}}} is one of token_tasks, whose texts are "
+                "no corpus; name a task of mteb's."
+            )
     known = {*QUICKSTART, *PAPER}
-    for task in [*config.tasks, *_tasks_of_corpora(config)]:
+    of_pairs = {n: t.pairs for n, t in config.token_tasks.items() if isinstance(t, PairTask)}
+    own = [task for task in config.tasks if task not in config.token_tasks]
+    for task in [*own, *_tasks_of_corpora(config), *of_pairs.values()]:
         if task not in known:
             # mteb takes seconds to import; most configs need none of it here.
             from layerwise.tasks.catalog import get_task
 
             get_task(task)
+    for name, task in of_pairs.items():
+        _pairs(name, task)
+
+
+def _pairs(name: str, task: str) -> None:
+    kind = QUICKSTART.get(task)
+    if kind is None:
+        from layerwise.tasks.catalog import get_task
+
+        kind = get_task(task).metadata.type
+    if kind != "STS":
+        raise LayerwiseError(
+            f"token_tasks.{name}.pairs: {task} is of the type {kind}; accepted are tasks of the "
+            "type STS, such as STSBenchmark."
+        )
 
 
 def _prompts(config: Config, model: str) -> None:
@@ -152,6 +176,14 @@ def _names(config: Config) -> None:
                     f"step{last}, since nano.{model} is trained for {last} steps."
                 )
     rules: dict[str, str] = {}
+    for model in set(config.nano) & set(config.models):
+        wanted = config.nano[model].objective == "masked"
+        if config.models[model].bidirectional != wanted:
+            raise LayerwiseError(
+                f"models.{model}.bidirectional: {str(not wanted).lower()} came, but nano.{model} "
+                f"is trained with the objective {config.nano[model].objective!r}; write "
+                f"bidirectional: {str(wanted).lower()}."
+            )
     for model in config.nano:
         rule = re.sub(r"\W", "_", model)
         if rule in rules:
@@ -180,10 +212,15 @@ def _references(config: Config) -> Iterator[tuple[str, str, list[str]]]:
                 there = list(config.models[model].revisions) if model in models else []
                 for revision in entry.revisions:
                     yield f"studies.{study}.revisions (model {model})", revision, there
-    for name in config.nano:
+    for name, nano in config.nano.items():
         yield "nano", name, models
+        if nano.corpus is not None:
+            yield f"nano.{name}.corpus", nano.corpus, list(config.corpora)
+    for name in config.token_tasks:
+        yield "token_tasks", name, list(config.tasks)
     for name in config.task_folders:
-        yield "task_folders", name, [*config.tasks, *_tasks_of_corpora(config)]
+        pairs = [t.pairs for t in config.token_tasks.values() if isinstance(t, PairTask)]
+        yield "task_folders", name, [*config.tasks, *_tasks_of_corpora(config), *pairs]
 
 
 def _tasks_of_corpora(config: Config) -> list[str]:
@@ -213,6 +250,7 @@ def _sections(config: Config, name: str) -> None:
         "scores": ("tasks",),
         "associations": ("corpora", "tasks"), "choices": ("corpora", "tasks"),
         "similarities": ("corpora",), "texts": ("corpora",),
+        "paired": ("token_tasks",),
     }  # fmt: skip
     tables = needs(entry)
     wanted = ["models", *(key for table in tables for key in needed[table])] if tables else []
@@ -230,17 +268,22 @@ def _known(config: Config, study: Study) -> Known:
     if study.published:
         return Known(own_texts=own_texts)
     models = study.models or tuple(config.models)
-    readings = [config.scoring_of(m) for m in models]
+    readings = [reading for m in models for reading in _readings(config, study, m)]
     # A readout is named where the tables of the models together have several.
-    several = len({readout for one in readings for readout in one.readouts}) > 1
+    several = len({readout for _, readout in readings}) > 1
     poolings = [
         f"{pooling}, {readout}" if several and readout != "residual" else pooling
-        for one in readings for pooling in one.poolings for readout in one.readouts
-    ]  # fmt: skip
+        for pooling, readout in readings
+    ]
     return Known(
         models={m: entry.revisions for m, entry in config.models.items()},
         corpora=list(config.corpora),
-        tasks={task: QUICKSTART.get(task) for task in config.tasks},
+        tasks={
+            task: type_of(config.token_tasks[task])
+            if task in config.token_tasks
+            else QUICKSTART.get(task)
+            for task in config.tasks
+        },
         tokens=list(dict.fromkeys(t for m in models for t in config.extraction(m).tokens)),
         poolings=list(dict.fromkeys(poolings)),
         layers=config.scoring.layers,
@@ -253,6 +296,20 @@ def _known(config: Config, study: Study) -> Known:
         own_texts=own_texts,
         labels=config.labels(),
     )
+
+
+def _readings(config: Config, study: Study, model: str) -> list[tuple[str, str]]:
+    """The poolings of the scores of a study's tasks, each with its readout."""
+    scoring = config.scoring_of(model)
+    found: dict[tuple[str, str], None] = {}
+    for task in study.tasks or config.tasks:
+        own = config.token_tasks.get(task)
+        poolings = scoring.poolings if own is None else poolings_of(own)
+        readouts = (
+            scoring.readouts if own is None or isinstance(own, PairTask) else ("final_norm",)
+        )
+        found |= dict.fromkeys((p, r) for p in poolings for r in readouts)
+    return list(found)
 
 
 def own_texts_of(config: Config) -> dict[str, str]:

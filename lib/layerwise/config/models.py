@@ -122,7 +122,9 @@ class Model(Section):
         description="auto spreads a model that is larger than one GPU over all that are visible.",
     )
     bidirectional: bool = Field(
-        False, description="Whether a decoder's tokens see later ones too, as in LLM2Vec."
+        False,
+        description="Whether a decoder's tokens see later ones too, as in LLM2Vec; Mamba-2 then "
+        "scans with half of its heads from the right.",
     )
     adapters: Distinct[Adapter] = Field(
         (),
@@ -189,7 +191,7 @@ class Model(Section):
 
 
 class Nano(Section):
-    """A small model trained on the quickstart's Wikipedia text."""
+    """A small model that the workflow trains."""
 
     architecture: Literal["gpt_neox", "mamba2"] = Field(description="Kind of model.")
     layers: int = Field(6, ge=1, le=100, description="Number of blocks.")
@@ -203,3 +205,18 @@ class Nano(Section):
     )
     learning_rate: float = Field(0.003, gt=0, le=1, description="Peak learning rate of AdamW.")
     seed: Seed = Field(0, description="Seed of weights and of the order of the windows.")
+    objective: Literal["causal", "masked"] = Field(
+        "causal",
+        description="causal: the next token; masked: 15 % of the tokens from all others, in both "
+        "directions, which the model's entry has to say too (bidirectional: true).",
+        json_schema_extra=later("causal"),
+    )
+    corpus: Name | None = Field(
+        None,
+        description="Corpus of the config that it is trained on; null for all of the quickstart's "
+        "Wikipedia text.",
+        json_schema_extra=later(None),
+    )
+    device: Literal["cpu", "cuda"] = Field(
+        "cpu", description="Where it is trained.", json_schema_extra=later("cpu")
+    )

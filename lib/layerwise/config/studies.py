@@ -156,6 +156,12 @@ class Study(Section):
         "models' names (pythia-410m).",
         json_schema_extra=later(None),
     )
+    factors: dict[str, dict[str, SomeOf[Name]]] | None = Field(
+        default=None,
+        description="Of studies of kind factorial: two factors, each with two levels, each with "
+        "its models.",
+        json_schema_extra=later(None),
+    )
 
     @property
     def roles(self) -> dict[str, tuple[str, ...]]:
@@ -436,6 +442,18 @@ def _of_scores(study: Study, known: Known) -> None:
 
 
 def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
+    if study.kind == "factorial":
+        check_factors(study)
+        levels = next(iter((study.factors or {}).values()))
+        named = {model for models in levels.values() for model in models}
+        there = set(study.models or known.models or named)
+        if named != there:
+            raise LayerwiseError(
+                f"The factors of this study are about {_listed(sorted(named))}, and its models "
+                f"are {_listed(sorted(there))}; name the same under `models`."
+            )
+    elif study.factors is not None:
+        raise LayerwiseError(f"A study of kind {study.kind} has no factors; leave them out.")
     if study.y is not None and study.kind != "curves":
         raise LayerwiseError(
             f"A study of kind {study.kind} has its own y, {' and '.join(kind.needs)}; `y` is for "
@@ -495,6 +513,37 @@ def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
             raise LayerwiseError(
                 "A study of kind association_strength draws one measure; name it under `measure`."
             )
+
+
+def check_factors(study: Study) -> None:
+    """Make sure that a study's factors are two of two levels, over models told once each.
+
+    Raises
+    ------
+    LayerwiseError
+        Saying what came.
+    """
+    factors = study.factors or {}
+    sizes = [len(levels) for levels in factors.values()]
+    if sizes != [2, 2]:
+        raise LayerwiseError(
+            "A study of kind factorial needs two factors of two levels under `factors`, such as "
+            f"{{objective: {{causal: [a], masked: [b]}}, mixer: {{…}}}}; {sizes} levels came."
+        )
+    each = [[m for models in levels.values() for m in models] for levels in factors.values()]
+    if any(len(set(models)) < len(models) for models in each) or set(each[0]) != set(each[1]):
+        raise LayerwiseError(
+            "A study of kind factorial needs each of its models in one level of both factors; "
+            f"{', '.join(sorted(set(each[0]) ^ set(each[1]))) or 'some'} is not."
+        )
+    first, second = factors.values()
+    for a, ones in first.items():
+        for b, others in second.items():
+            if len(set(ones) & set(others)) < 3:
+                raise LayerwiseError(
+                    f"A study of kind factorial needs three models a cell, and {a} with {b} has "
+                    f"{len(set(ones) & set(others))}; train more seeds."
+                )
 
 
 def _said(value: Any) -> str:

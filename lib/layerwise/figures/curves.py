@@ -222,6 +222,9 @@ def _panel(panel: Panel, rows: Rows, colours: _Colours, look: Look) -> None:
                 marker=marker, markersize=2.2 if many else 2.4,
                 linewidth=1.3 if many else 1.5,
             )  # fmt: skip
+            if scored and line["chance"].notna().any():
+                axis.axhline(100 * line["chance"].iloc[0], color=style.GREY, linewidth=0.8,
+                             linestyle="dotted", zorder=1)  # fmt: skip
             if look.marked == "own" or (look.marked == "score" and scored):
                 last, best = line[line["depth"] == 1]["value"], line[line["best"]]
                 small = many and not (scored and len(colours.names) < BAR)
@@ -280,6 +283,10 @@ def _handles(
                    label=", ".join(map(value_label, shown, k)))
             for k in keys
         ]  # fmt: skip
+    if rows.scored and rows.scored_rows["chance"].notna().any():
+        handles.append(
+            Line2D([], [], color=style.GREY, linewidth=0.8, linestyle="dotted", label="chance")
+        )
     if look.lines:
         return [*handles, marks.best_line()]
     picks = any(m.metric in directions for m in rows.metrics)

@@ -13,6 +13,7 @@ from layerwise.association.curves import STAND_IN, last_layer_of
 from layerwise.figures import style
 from layerwise.figures.frames import Rows, at
 from layerwise.figures.labels import (
+    LENS,
     SUBLAYERS,
     TOKENS,
     counted,
@@ -42,6 +43,15 @@ MARKS = (
     "Filled circles are the layers that the metrics themselves pick (the better end, where the "
     "metric has one; no score is looked at), open circles the last layers."
 )
+
+
+OWN_BANDS = "Bands are the task's own 95 % intervals, a layer at a time."
+
+
+def chance_said(rows: Rows) -> str:
+    """What the dotted line is, and how answers were read, as sentences."""
+    lens = rows.scored_rows["chance"].notna().any()
+    return f" The dotted line is chance. {LENS}" if lens else ""
 
 
 def varying(rows: Rows, *, but: Sequence[str] = ("y", "reading")) -> list[str]:
@@ -117,7 +127,7 @@ def bands_said(rows: Rows) -> str:
     table = rows.scored_rows
     wide = table[table["band_low"].notna()]
     if not len(wide):
-        return ""
+        return f" {OWN_BANDS}" if table["low"].notna().any() else ""
     times = (wide["band_high"] - wide["band_low"]).sum() / (wide["high"] - wide["low"]).sum()
     n = span(wide["n_sources"].tolist())
     return (
@@ -219,6 +229,18 @@ def notes(table: pd.DataFrame, rows: Rows) -> list[str]:
     return lines
 
 
+def _above_chance(rows: Rows) -> str:
+    """At how many layers the whole interval lies above chance, as a title: to beat the output by a
+    question or two is no finding."""
+    parts: list[str] = []
+    for choice in rows.values("reading"):
+        mine = at(rows.scored_rows, ("reading",), (choice,))
+        n = int((mine["low"] > mine["chance"]).sum())
+        layers = f"{n} of {len(mine)} layers" if not parts else f"{n} of {len(mine)}"
+        parts.append(f"{layers} {reading_label(choice, sentence=True)}")
+    return f"Above chance, by 95 % intervals of a layer each: {listing(parts)}"
+
+
 def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG001
     """In how many models (or checkpoints, tasks, …) a layer is better than the model's output."""
     found = []
@@ -238,6 +260,8 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         title = "No model's output has a score, so no layer can be said to beat it"
     else:
         title = _title_of_leads(counts, what)
+    if rows.scored_rows["chance"].notna().any():
+        title = _above_chance(rows)
     shown = varying(rows)
     told = [
         f"{_name(s, shown)} ({reading_label(s['reading'])}): best at {_where(s)}"
@@ -267,13 +291,18 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's "
         "layers; layer 0 is the embedding output. Filled circle: best layer, or the output where "
         f"no layer is better; open circle: the model's output. {output_said(rows)}"
-        f"{bands_said(rows)} {LEADS}{roles_said(rows)}{left_out_said(rows)} "
+        f"{bands_said(rows)} {LEADS}{chance_said(rows)}{roles_said(rows)}{left_out_said(rows)} "
         f"{said[:1].upper()}{said[1:]}."
     )
     subtitle = (
         f"Mean main score over {_tasks(rows)} by depth. Bands: 95 % over tasks, of each layer by "
         "itself, level differences between tasks removed."
     )
+    if rows.scored_rows["n_tasks"].max() == 1:
+        names = (
+            listing(list(rows.table["task"].unique())) if "task" in varying(rows) else "one task"
+        )
+        subtitle = f"Main score on {names} by depth. {OWN_BANDS}"
     groups = [d for d in ("task", "task_type") if d in varying(rows)]
     if groups:
         n = counted(rows.table[groups[0]].nunique(), noun_of(groups[0]))

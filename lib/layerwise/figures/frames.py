@@ -10,6 +10,7 @@ value, low, high          scores in [0, 1], metrics in their units; 95 % interva
 output_score              that of the model's own output, the same on a curve's rows
 output_from               ``output``, or ``last layer`` where that stands in for it
 output_is_best            whether no layer has a better score
+chance                    what guessing scores, where that is known
 n, n_left_out, n_tasks    how much data it is on
 ========================= =====================================================================
 """
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -60,6 +62,7 @@ NUMBERS = (
     "prompt_id", "score", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
     "output_score", "output_from", "output_is_best", "why", "text_source", "n_sources", "lead",
     "lead_low", "lead_high", "band_low", "band_high", "quartile_1", "median", "quartile_3",
+    "chance",
 )  # fmt: skip
 
 
@@ -214,7 +217,10 @@ def rows(
         # The mean is over what has no role; a task has a type as well.
         by_task = "task" in placed
         groups = ("task_type", "task") if by_task else tuple(d for d in POOLED if d in placed)
-        parts.append(mean_scores(kept, groups).assign(y=0, quantity=SCORE))
+        found = mean_scores(kept, groups)
+        without = [m for m in shown if m not in set(found["model"])]
+        left_out += [f"{', '.join(without)} without a score"] if without else []
+        parts.append(found.assign(y=0, quantity=SCORE))
     if metrics is not None:
         kept = at_checkpoints(pick_metrics(metrics, study, everything="sublayer" in placed), shown)
         choices, chosen = pick_variants(kept, study)
@@ -367,6 +373,7 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
         is the same one whatever is dropped in front of it.
     """
     frames = []
+    guessed: Any = scores.groupby("task")["chance"].first() if "chance" in scores else {}
     for curves in score_curves(scores):
         pairs = list(zip(curves.task_types, curves.tasks, strict=True))
         names = {"task_type": [t for t, _ in pairs], "task": [t for _, t in pairs]}
@@ -399,6 +406,7 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
                         "output_score": best.output_scores.mean(),
                         "output_from": curves.output_from,
                         "output_is_best": place == best.output,
+                        "chance": np.mean([guessed.get(curves.tasks[i], np.nan) for i in chosen]),
                         "n_tasks": len(chosen),
                         "n_sources": len(set(sources)),
                         "lead": lead.value if lead else np.nan,

@@ -52,7 +52,7 @@ class Kind:
         One line for people.
     needs : tuple of str
         The tables it reads, of metrics, prompts, positions, scores, associations, choices,
-        similarities, and texts of a corpus.
+        similarities, paired, and texts of a corpus.
     published : tuple of str
         The tables it reads of published results, if others.
     roles : mapping of role to dimensions
@@ -174,6 +174,18 @@ KINDS: Mapping[str, Kind] = {
         ("associations", "choices"),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
+    ),
+    "paired_by_depth": Kind(
+        "a token task's scores against what they are paired with: matched tokens against the "
+        "pooled cosine, a layer's answers against the output's",
+        ("paired",),
+        {"row": ("model",), "column": ("task", "tokens"), "colour": ("pooling",)},
+        takes=(), metrics=(),
+    ),
+    "factorial": Kind(
+        "what two factors in which models differ do to the valley of a metric",
+        ("metrics",), {"row": ("y", "reading"), "column": ("model",)}, takes=(),
+        metrics=("prompt_entropy",),
     ),
     "value_distribution": Kind(
         "a metric over prompts by depth: one hump or more",

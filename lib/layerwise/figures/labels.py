@@ -45,7 +45,21 @@ SYMBOLS = {
     "spearman": "ρ", "kendall": "τ",
 }  # fmt: skip
 
-POOLINGS = {"last_token": "last token", "cls": "first token (CLS)"}
+POOLINGS = {
+    "last_token": "last token", "cls": "first token (CLS)",
+    # Of tasks that are scored from token states.
+    "letter": "letter of the answer", "answer": "likelihood of the answer",
+    "answer_per_character": "likelihood per character",
+    "match_precision": "matched tokens, precision", "match_recall": "matched tokens, recall",
+    "match_f1": "matched tokens, F1", "match_precision_idf": "matched tokens, precision with idf",
+    "match_recall_idf": "matched tokens, recall with idf",
+    "match_f1_idf": "matched tokens, F1 with idf",
+}  # fmt: skip
+LENS = (
+    "Answers are read from a layer through the model's own last norm and unembedding (the plain "
+    "lens), so that chance at a layer says that the answer cannot be read off there that way, not "
+    "that it is not there."
+)
 READOUTS = {"final_norm": "final norm", "output": "last layer after the model's norm"}
 
 
@@ -68,7 +82,10 @@ def reading_label(name: str, *, sentence: bool = False) -> str:
     if base in TOKENS:
         label = WITH[base] if sentence else TOKENS[base]
     else:
-        label = POOLINGS.get(how, how) if not tokens else f"first token left {TOKENS[tokens]}"
+        label = POOLINGS.get(how, how)
+        if tokens:
+            left = f"first token left {TOKENS[tokens]}"
+            label = left if how == "cls" else f"{label}, {TOKENS[tokens]}"
         label = f"by the {label}" if sentence else label
     return ", ".join([label, *(READOUTS.get(r, r) for r in readout)])
 

@@ -16,12 +16,14 @@ from layerwise.figures import (
     association_strength,
     block_parts,
     curves,
+    factorial,
     heatmaps,
     layer_choice,
     layer_similarity,
     layers_together,
     metric_vs_score,
     model_difference,
+    paired,
     power_law,
     prompt_groups,
     sink_valley,
@@ -60,6 +62,7 @@ class Tables:
     choices: pd.DataFrame | None = None
     similarities: pd.DataFrame | None = None
     texts: pd.DataFrame | None = None
+    paired: pd.DataFrame | None = None
 
 
 def draw(
@@ -122,6 +125,8 @@ def draw(
             )
         if study.kind == "layer_choice":
             return layer_choice.draw(needed["choices"], study, order)
+        if study.kind == "paired_by_depth":
+            return paired.draw(needed["paired"], study, order)
         if study.kind == "value_distribution":
             return value_distribution.draw(pick_prompts(needed["prompts"], study, order))
         if study.kind == "metric_vs_score":
@@ -135,6 +140,8 @@ def draw(
         if study.kind == "sink_valley":
             return sink_valley.draw(pick_prompts(needed["prompts"], study, order))
         drawn = rows(study, order, metrics=needed.get("metrics"), scores=needed.get("scores"))
+        if study.kind == "factorial":
+            return factorial.draw(drawn)
         if study.kind == "checkpoint_heatmap":
             return heatmaps.metrics(drawn)
         if study.kind == "scores_over_checkpoints":

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from layerwise.config.models import FolderAdapter, HubAdapter
 from layerwise.errors import LayerwiseError
+from layerwise.models.both_ways import MIXER, scan_both_ways
 from layerwise.models.failures import why
 from layerwise.models.source import Location, locate
 
@@ -47,16 +48,22 @@ PATTERN = re.compile(r"[\w.\\^$-]{1,300}")
 
 
 def attend_both_ways(model: nn.Module) -> None:
-    """Turn a decoder's causal attention into bidirectional attention, by transformers' own means.
+    """Let a decoder's tokens see later ones too.
 
-    Its mask functions go by ``config.is_causal``, its attention functions by each module's.
+    Attention by transformers' own means: its mask functions go by ``config.is_causal``, its
+    attention functions by each module's. Mamba-2 as `layerwise.models.both_ways` says.
 
     Raises
     ------
     LayerwiseError
         If the model has no attention module that says whether it is causal.
     """
+    mixers = [m for m in model.modules() if type(m).__name__ == MIXER]
+    for mixer in mixers:
+        scan_both_ways(mixer)
     modules: list[Any] = [m for m in model.modules() if hasattr(m, "is_causal")]
+    if mixers and not modules:
+        return
     if not modules:
         raise LayerwiseError(
             f"bidirectional: true came for {type(model).__name__}, whose attention cannot be "

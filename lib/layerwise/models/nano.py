@@ -18,22 +18,28 @@ from torch import Tensor, nn
 
 from layerwise.config.models import Nano
 from layerwise.errors import LayerwiseError, closest
+from layerwise.models.adapters import attend_both_ways
 from layerwise.models.quiet import quiet
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
 
 END = "<|endoftext|>"
+MASK = "<|mask|>"
 HELD_OUT = 64  # windows of text kept for the loss that is reported
+# As BERT hides tokens (Devlin et al. 2019): so many of all; of these so many by the mask token,
+# and so many by a random one; the rest stay.
+HIDDEN, MASKED, RANDOM = 0.15, 0.8, 0.1
 
 
-def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
+def train_tokenizer(texts: Sequence[str], vocabulary: int, *, mask: bool = False) -> Any:
     """Train a byte-level BPE tokenizer.
 
     Parameters
     ----------
     texts : the training texts
     vocabulary : number of entries, the 256 bytes and the end-of-text token included
+    mask : whether one of them is a token that stands for a hidden one
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -43,14 +49,16 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
-        special_tokens=[END],
+        special_tokens=[END, MASK] if mask else [END],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    more = {"mask_token": MASK} if mask else {}
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=END, bos_token=END, pad_token=END, unk_token=END
-    )
+        tokenizer_object=tokenizer, eos_token=END, bos_token=END, pad_token=END, unk_token=END,
+        **more,
+    )  # fmt: skip
 
 
 def build(architecture: str, *, layers: int, hidden: int, vocabulary: int, context: int) -> Any:
@@ -119,7 +127,9 @@ def train(
     """Train a model and save it at the given steps.
 
     AdamW, linear warm-up and cosine decay to a tenth over ``settings.train_steps``, so that the
-    weights at a step do not depend on which other steps are saved.
+    weights at a step do not depend on which other steps are saved. Losses are nats a token that
+    is predicted: every one, or of the masked objective the hidden ones, on the held-out text the
+    same at every step.
 
     Parameters
     ----------
@@ -146,7 +156,8 @@ def train(
         )
     quiet()
     seed, context, batch = settings.seed, settings.context, settings.batch
-    tokenizer = train_tokenizer(texts, settings.vocabulary)
+    masked = settings.objective == "masked"
+    tokenizer = train_tokenizer(texts, settings.vocabulary, mask=masked)
     stream = torch.tensor(_stream(tokenizer, texts))
     usable = stream[: len(stream) // context * context].view(-1, context)
     if len(usable) < HELD_OUT + batch:
@@ -162,6 +173,11 @@ def train(
         settings.architecture, layers=settings.layers, hidden=settings.hidden,
         vocabulary=len(tokenizer), context=context,
     )  # fmt: skip
+    if masked:
+        attend_both_ways(model)
+    model.to(settings.device)
+    pool, held_out = pool.to(settings.device), held_out.to(settings.device)
+    hide = Hide(tokenizer, seed) if masked else None
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.1
     )
@@ -175,10 +191,11 @@ def train(
                 rate = _rate(step, settings.train_steps) * settings.learning_rate
                 for group in optimizer.param_groups:
                     group["lr"] = rate
-                train_loss = _step(model, optimizer, next(batches))
+                train_loss = _step(model, optimizer, next(batches), hide)
                 bar.update()
             if step in wanted:
-                loss = _held_out_loss(model, held_out, batch)
+                same = Hide(tokenizer, 0) if masked else None
+                loss = _held_out_loss(model, held_out, batch, same)
                 entry = {
                     "step": step,
                     "train_loss": loss if step == 0 else train_loss,
@@ -215,9 +232,38 @@ def _rate(step: int, total: int) -> float:
     return 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
 
 
-def _step(model: Any, optimizer: torch.optim.Optimizer, tokens: Tensor) -> float:
+class Hide:
+    """Hides some tokens of a batch, others each time."""
+
+    def __init__(self, tokenizer: Any, seed: int) -> None:
+        self.mask, self.size = tokenizer.mask_token_id, len(tokenizer)
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __call__(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """The tokens as the model sees them, and which of them it is to predict."""
+        # Drawn on the CPU, so that they are the same on any device.
+        drawn = torch.rand((2, *tokens.shape), generator=self.generator).to(tokens.device)
+        hidden, kind = drawn[0] < HIDDEN, drawn[1]
+        other = torch.randint(self.size, tokens.shape, generator=self.generator).to(tokens.device)
+        seen = torch.where(hidden & (kind < MASKED), self.mask, tokens)
+        at_random = hidden & (kind >= MASKED) & (kind < MASKED + RANDOM)
+        return torch.where(at_random, other, seen), hidden
+
+
+def _loss(model: Any, tokens: Tensor, hide: Hide | None) -> Tensor:
+    if hide is None:
+        loss: Tensor = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+        return loss
+    seen, hidden = hide(tokens)
+    logits = model(input_ids=seen, use_cache=False).logits
+    return nn.functional.cross_entropy(logits[hidden], tokens[hidden])
+
+
+def _step(
+    model: Any, optimizer: torch.optim.Optimizer, tokens: Tensor, hide: Hide | None
+) -> float:
     model.train()
-    loss: Tensor = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+    loss = _loss(model, tokens, hide)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -226,10 +272,10 @@ def _step(model: Any, optimizer: torch.optim.Optimizer, tokens: Tensor) -> float
 
 
 @torch.no_grad()
-def _held_out_loss(model: Any, windows: Tensor, batch: int) -> float:
+def _held_out_loss(model: Any, windows: Tensor, batch: int, hide: Hide | None) -> float:
     model.eval()
     total = 0.0
     for start in range(0, len(windows), batch):
         part = windows[start : start + batch]
-        total += float(model(input_ids=part, labels=part, use_cache=False).loss) * len(part)
+        total += float(_loss(model, part, hide)) * len(part)
     return total / len(windows)

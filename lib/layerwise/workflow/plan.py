@@ -158,7 +158,7 @@ class Plan:
             "model": ("models", self.config.models),
             "corpus": ("corpora", self.config.corpora),
             "shard": ("extract.shards", map(str, range(self.config.extract.shards))),
-            "task": ("tasks", targets.all_tasks(self.config)),
+            "task": ("tasks", [*targets.all_tasks(self.config), *targets.mteb_tasks(self.config)]),
             "study": ("studies", self.config.studies),
             "published": ("published", self.config.published),
         }

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from layerwise.config import Config
 from layerwise.config.checks import own_texts_of
 from layerwise.config.models import FolderSource, Model
+from layerwise.config.token_tasks import PairTask
 from layerwise.files import is_folder
 from layerwise.models.source import locate
 from layerwise.paths import encode
@@ -145,6 +146,13 @@ def _nano_files(config: Config, model: str) -> dict[str, str]:
     folder = f"nano/{encode(model)}"
     revisions = config.models[model].revisions
     return {f"folder:{r}": f"{folder}/{encode(r)}/{MARKER}" for r in revisions}
+
+
+def _nano_inputs(config: Config, model: str) -> Inputs:
+    corpus = config.nano[model].corpus
+    if corpus is not None:
+        return {"corpus": [Input(Job("make_corpus", (corpus,)), "corpus")]}
+    return {"texts": [Input(Job("unpack_wikipedia"), "texts")]}
 
 
 def _model_inputs(config: Config, model: str, revision: str) -> Inputs:
@@ -296,6 +304,50 @@ def _score_inputs(config: Config, model: str, revision: str, task: str) -> Input
     }
 
 
+def _items_inputs(config: Config, task: str) -> Inputs:
+    entry = config.token_tasks[task]
+    if isinstance(entry, PairTask):
+        return _task_inputs(config, entry.pairs)
+    if hasattr(entry.questions, "package"):
+        return {"texts": [Input(Job("unpack_wikipedia"), "texts")]}
+    return {}
+
+
+def _items_outside(config: Config, task: str) -> Any:
+    entry = config.token_tasks[task]
+    if isinstance(entry, PairTask):
+        return _task_outside(config, entry.pairs)
+    source: Any = entry.questions
+    if hasattr(source, "file"):
+        given = [source.file, *filter(None, [source.examples])]
+        return {Path(file).name: content.of_file(Path(file)) for file in given}
+    if hasattr(source, "hub") and is_folder(source.hub):
+        return content.of_folder(Path(source.hub))
+    return None
+
+
+def _tokens_settings(config: Config, model: str, revision: str, task: str) -> Any:
+    scoring, entry = config.scoring_of(model), config.token_tasks[task]
+    read = {"confidence": scoring.confidence}
+    if isinstance(entry, PairTask):
+        read["readouts"] = list(scoring.readouts)  # type: ignore[assignment]
+        read["tokens"] = list(config.extraction(model).tokens)  # type: ignore[assignment]
+    return {
+        "model": _model_settings(config, model),
+        "revision": revision,
+        "extract": {"dtype": config.extraction(model).dtype},
+        "scoring": read,
+        "task": entry.keyed(),
+    }
+
+
+def _tokens_inputs(config: Config, model: str, revision: str, task: str) -> Inputs:
+    return {
+        **_model_inputs(config, model, revision),
+        "items": [Input(Job("list_items", (task,)), "listed")],
+    }
+
+
 # Studies
 
 
@@ -303,7 +355,7 @@ def _tables(config: Config, study: str, wanted: tuple[str, ...]) -> Inputs:
     roles = {
         "metrics": "metrics", "prompts": "prompts", "positions": "positions", "scores": "scores",
         "associations": "associations", "choices": "choices", "similarities": "similarities",
-        "texts": "corpus",
+        "paired": "paired", "texts": "corpus",
     }  # fmt: skip
     return {
         table: [Input(job, roles[table]) for job in targets.made_from(config, study, table)]
@@ -407,8 +459,10 @@ def _best_settings(config: Config) -> Any:
 
 
 def _weights_inputs(config: Config) -> Inputs:
-    roles = {"compute_metrics": "metrics", "score_task": "scores"}
-    return {"tables": [Input(job, roles[job.stage]) for job in targets.swept(config)]}
+    roles = {"compute_metrics": "metrics"}
+    return {
+        "tables": [Input(job, roles.get(job.stage, "scores")) for job in targets.swept(config)]
+    }
 
 
 _RUN = ("model", "revision")
@@ -452,7 +506,7 @@ STAGES: dict[str, Stage] = {
             {"stamp": f"nano/{{model}}/{MARKER}", "losses": "nano/{model}/losses.csv"},
             ("layerwise.models.nano:train",),
             lambda config, model: config.nano[model].keyed(),
-            lambda config, model: {"texts": [Input(Job("unpack_wikipedia"), "texts")]},
+            _nano_inputs,
             libraries=("torch", "transformers"),
             more_files=_nano_files,
         ),
@@ -557,6 +611,32 @@ STAGES: dict[str, Stage] = {
             lambda config, model, revision, task: _task_outside(config, task),
             ("mteb", "scikit-learn", "numpy"),
             rule="score_tasks",
+        ),
+        Stage(
+            "list_items",
+            "The questions or sentence pairs of a task that is scored from token states.",
+            ("task",),
+            {"listed": "items/{task}.parquet"},
+            ("layerwise.tasks.items",),
+            lambda config, task: config.token_tasks[task].keyed(),
+            _items_inputs,
+            _items_outside,
+            ("datasets",),
+        ),
+        Stage(
+            "score_tokens",
+            "The scores of every layer on a task that is scored from token states; and each "
+            "against what it is paired with.",
+            (*_RUN, "task"),
+            {"scores": "token_scores/{model}/{revision}/{task}.parquet",
+             "paired": "paired/{model}/{revision}/{task}.parquet"},
+            ("layerwise.tasks.token_scores:score_tokens", "layerwise.models.load:load"),
+            _tokens_settings,
+            _tokens_inputs,
+            lambda config, model, revision, task: _model_outside(config, model, revision),
+            ("torch", "transformers"),
+            rule="score_tokens",
+            gpu=True,
         ),
         Stage(
             "associate_metrics",

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from layerwise.config import Config
 from layerwise.config.checks import own_texts_of
 from layerwise.config.studies import corpora_of, revisions_of
+from layerwise.config.token_tasks import HubQuestions, PairTask
 from layerwise.figures import kinds
 from layerwise.tasks.names import QUICKSTART
 
@@ -48,7 +49,10 @@ def corpora(config: Config, study: str) -> tuple[str, ...]:
 
 def tasks(config: Config, study: str) -> tuple[str, ...]:
     """The tasks of a study."""
-    return config.studies[study].tasks or tuple(config.tasks)
+    named = config.studies[study].tasks or tuple(config.tasks)
+    if "paired" not in needs(config, study):
+        return named
+    return tuple(task for task in named if task in config.token_tasks)
 
 
 def revisions(config: Config, study: str, model: str) -> tuple[str, ...]:
@@ -72,10 +76,10 @@ def made_from(config: Config, study: str, table: str) -> list[Job]:
         return [Job("make_corpus", (c,)) for c in corpora(config, study)]
     if published:
         return [Job("import_published", (published,))]
-    if table == "scores":
+    if table in ("scores", "paired"):
         return [
-            Job("score_task", (m, r, t)) for m, r in points(config, study)
-            for t in tasks(config, study)
+            Job("score_tokens" if t in config.token_tasks else "score_task", (m, r, t))
+            for m, r in points(config, study) for t in tasks(config, study)
         ]  # fmt: skip
     return [
         Job("compute_metrics", (m, r, c)) for m, r in points(config, study)
@@ -124,6 +128,15 @@ def all_tasks(config: Config) -> list[str]:
     return list(dict.fromkeys([*config.tasks, *of_corpora]))
 
 
+def mteb_tasks(config: Config) -> list[str]:
+    """The tasks of mteb's, or of the quickstart's, whose data a config reads."""
+    own = config.token_tasks
+    named = [t for t in all_tasks(config) if t not in own]
+    return list(
+        dict.fromkeys([*named, *(t.pairs for t in own.values() if isinstance(t, PairTask))])
+    )
+
+
 def targets(config: Config) -> list[Job]:
     """The jobs whose files are results in their own right; all else is made on the way.
 
@@ -158,4 +171,8 @@ def fetched(config: Config) -> list[Job]:
         if hasattr(entry.source, "hub")
     ]  # fmt: skip
     local = {*config.task_folders, *QUICKSTART}
-    return wanted + [Job("fetch_task", (t,)) for t in all_tasks(config) if t not in local]
+    wanted += [
+        Job("fetch_task", (t,)) for t, entry in config.token_tasks.items()
+        if isinstance(getattr(entry, "questions", None), HubQuestions)
+    ]  # fmt: skip
+    return wanted + [Job("fetch_task", (t,)) for t in mteb_tasks(config) if t not in local]

@@ -1,0 +1,326 @@
+"""What a token task asks: questions with answers to choose from, or pairs of sentences.
+
+``results/items/{task}.parquet``, one row an item. Questions: ``role`` (question or example),
+``subject`` (empty where there is none), ``question``, ``choices``, ``answer`` (from 0). Pairs:
+``split``, ``subset``, ``first``, ``second``, ``judged``.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from layerwise import tables
+from layerwise.config.token_tasks import (
+    ChoiceTask,
+    FileQuestions,
+    HubQuestions,
+    PairTask,
+)
+from layerwise.corpora.paragraphs import Paragraph
+from layerwise.errors import LayerwiseError, closest, first_line
+from layerwise.files import is_file, sha256_text
+from layerwise.tables import Kind
+
+log = logging.getLogger(__name__)
+
+QUESTIONS = Kind("layerwise.questions", 1)
+PAIRS = Kind("layerwise.pairs", 1)
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Question(NamedTuple):
+    """A question with the answers to choose from; `answer` is the right one's place."""
+
+    subject: str
+    question: str
+    choices: tuple[str, ...]
+    answer: int
+
+
+def write_items(
+    path: Path,
+    task: ChoiceTask | PairTask,
+    *,
+    paragraphs: Sequence[Paragraph] = (),
+    folders: Mapping[str, str] | None = None,
+    **facts: Any,
+) -> None:
+    """Write the items of a token task.
+
+    Parameters
+    ----------
+    paragraphs : sequence of Paragraph
+        Of Wikipedia articles, for questions that are made of them.
+    folders : mapping
+        Of MTEB task to the local folder of its data.
+    **facts
+        More for the file's metadata: key and recipe of the job.
+
+    Raises
+    ------
+    LayerwiseError
+        If the data cannot be had or are none of their kind.
+    """
+    if isinstance(task, PairTask):
+        tables.write(path, _pairs(task.pairs, folders), kind=PAIRS, **facts)
+        return
+    questions, examples = _questions(task, paragraphs)
+    if task.sample is not None and task.sample < len(questions):
+        drawn = np.random.default_rng(task.seed).permutation(len(questions))[: task.sample]
+        questions = [questions[place] for place in sorted(drawn)]
+    if task.shots:
+        _enough(task, questions, examples)
+    rows = [("question", *q) for q in questions] + [("example", *q) for q in examples]
+    frame = pd.DataFrame(rows, columns=["role", *Question._fields])
+    tables.write(path, frame, kind=QUESTIONS, **facts)
+
+
+def read_questions(path: Path) -> tuple[list[Question], list[Question]]:
+    """The questions and the examples of a file.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is missing, damaged, or of another kind.
+    """
+    frame = tables.read(path, "questions", ["role", *Question._fields], kind=QUESTIONS)
+    found: dict[str, list[Question]] = {"question": [], "example": []}
+    for role, subject, question, choices, answer in frame.itertuples(index=False):
+        found[role].append(Question(subject, question, tuple(choices), int(answer)))
+    return found["question"], found["example"]
+
+
+def read_pairs(path: Path) -> pd.DataFrame:
+    """The pairs of a file, with their columns.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is missing, damaged, or of another kind.
+    """
+    columns = ["split", "subset", "first", "second", "judged"]
+    return tables.read(path, "sentence pairs", columns, kind=PAIRS)
+
+
+def _pairs(name: str, folders: Mapping[str, str] | None) -> pd.DataFrame:
+    from layerwise.tasks import catalog
+
+    task = catalog.load(catalog.get_task(name, folders))
+    frames = []
+    for subset in task.hf_subsets:
+        for split in task.eval_splits:
+            rows = task.dataset.get(subset, task.dataset)[split]
+            first, second = getattr(task, "column_names", ("sentence1", "sentence2"))
+            frames.append(
+                pd.DataFrame(
+                    {
+                        "split": split,
+                        "subset": subset,
+                        "first": list(rows[first]),
+                        "second": list(rows[second]),
+                        "judged": np.asarray(rows["score"], dtype=float),
+                    }
+                )
+            )
+    found = pd.concat(frames, ignore_index=True)
+    odd = ~np.isfinite(found["judged"])
+    for side in ("first", "second"):
+        odd |= ~found[side].map(lambda text: isinstance(text, str))
+    if odd.any():
+        raise LayerwiseError(
+            f"The data of {name} have a pair without a text or score in row {int(odd.argmax())}; "
+            "mend the files in its folder."
+        )
+    return found
+
+
+def _questions(
+    task: ChoiceTask, paragraphs: Sequence[Paragraph]
+) -> tuple[list[Question], list[Question]]:
+    source = task.questions
+    if isinstance(source, HubQuestions):
+        read = [source.split, *([source.examples] if task.shots else [])]
+        found = [_columns(of_hub(source, split), source, f"{source.hub}, {split}")
+                 for split in read]  # fmt: skip
+    elif isinstance(source, FileQuestions):
+        if task.shots and source.examples is None:
+            raise LayerwiseError(
+                f"shots: {task.shots} came, and the questions in {source.file} have no examples; "
+                "name a file of them under `examples`, or say shots: 0."
+            )
+        read = [source.file, *([str(source.examples)] if task.shots else [])]
+        found = [_columns(_of_file(Path(file)), source, file) for file in read]
+    else:
+        return cloze(paragraphs)
+    return found[0], found[1] if len(found) > 1 else []
+
+
+def of_hub(source: HubQuestions, split: str) -> pd.DataFrame:
+    """The rows of a split of questions on the hub, or in the local cache.
+
+    Raises
+    ------
+    LayerwiseError
+        If they cannot be had.
+    """
+    import datasets
+
+    try:
+        data: Any = datasets.load_dataset(
+            source.hub, source.name, split=split, revision=source.revision
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file fails in any of the libraries that read files
+        raise LayerwiseError(
+            f"The questions {source.hub!r} ({source.name or 'no configuration'}, split {split!r}) "
+            f"could not be loaded ({first_line(error)}); check the names, let this machine reach "
+            "the hub, or give a local file by {'file': …}."
+        ) from error
+    frame: pd.DataFrame = data.to_pandas()
+    return frame
+
+
+def _of_file(path: Path) -> pd.DataFrame:
+    if not is_file(path):
+        near = closest(path.name, [p.name for p in path.parent.glob("*")])
+        raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
+    try:
+        if path.suffix.lower() == ".parquet":
+            return pd.read_parquet(path)
+        if path.suffix.lower() == ".jsonl":
+            return pd.read_json(path, lines=True, dtype=False)
+        return pd.read_csv(path)
+    except MemoryError:
+        raise
+    except Exception as error:  # pandas and pyarrow say what is wrong in many ways
+        raise LayerwiseError(
+            f"The questions {path} cannot be read: {first_line(error)}."
+        ) from error
+
+
+def _columns(
+    frame: pd.DataFrame, source: HubQuestions | FileQuestions, where: str
+) -> list[Question]:
+    names = [source.question, source.choices, source.answer]
+    names += [source.subject] if source.subject is not None and source.subject in frame else []
+    for name in names:
+        if name not in frame:
+            raise LayerwiseError(
+                f"The questions of {where} have no column {name!r}{closest(name, frame.columns)}; "
+                f"there are {', '.join(map(str, frame.columns))}."
+            )
+    rows = frame[names].itertuples(index=False, name=None)
+    return [_question(f"{where}, row {place}", *row) for place, row in enumerate(rows)]
+
+
+def _question(where: str, text: Any, choices: Any, answer: Any, subject: Any = "") -> Question:
+    if isinstance(choices, str):
+        try:
+            choices = json.loads(choices)
+        except ValueError:
+            choices = ()
+    listed = list(choices) if isinstance(choices, list | tuple | np.ndarray) else []
+    if isinstance(answer, str) and len(answer) == 1 and answer.upper() in LETTERS:
+        answer = LETTERS.index(answer.upper())
+    # A column with a gap elsewhere holds whole numbers as floats.
+    number = isinstance(answer, int | float | np.number) and not isinstance(answer, bool)
+    whole = number and float(answer).is_integer()
+    if (
+        not isinstance(text, str)
+        or not text.strip()
+        or not 2 <= len(listed) <= len(LETTERS)
+        or not all(isinstance(one, str) and one.strip() for one in listed)
+        or not (whole and 0 <= answer < len(listed))
+    ):
+        raise LayerwiseError(
+            f"{where} is no question: accepted are a text, a list of 2 to {len(LETTERS)} answers "
+            "and the right one's place from 0 (or its letter); "
+            f"{text!r:.40}, {listed!r:.60} and {answer!r:.20} came."
+        )
+    return Question(str(subject or "").replace("_", " "), text, tuple(listed), int(answer))
+
+
+def _enough(task: ChoiceTask, questions: Iterable[Question], examples: Sequence[Question]) -> None:
+    for subject in dict.fromkeys(q.subject for q in questions):
+        there = sum(q.subject == subject for q in examples)
+        if there < task.shots:
+            raise LayerwiseError(
+                f"shots: {task.shots} came, and there are {there} examples"
+                f"{f' of the subject {subject!r}' if subject else ''}; lower shots."
+            )
+
+
+# Questions made of Wikipedia
+
+SENTENCE = re.compile(r"(?<=[a-z0-9)\"”][a-z0-9)\"”][.!?])\s+(?=[A-Z\"“])")
+WORD = re.compile(r"[a-z]{5,}")
+WORDS = (12, 30)
+PER_ARTICLE, EXAMPLES, ANSWERS = 8, 10, 4
+
+
+def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Question]]:
+    """Which word is missing from a sentence? Made of encyclopedia articles.
+
+    Of each article up to eight sentences of 12 to 30 words, of which a word of five or more small
+    letters in the second half is blanked. The three others to choose from are words of the same
+    article that end in the same two letters (so that they mostly are of the same part of speech)
+    and do not stand in the sentence. All is chosen by hashes, so that the same articles always
+    give the same questions. A few are kept as examples.
+
+    Raises
+    ------
+    LayerwiseError
+        If the articles give too few.
+    """
+    articles: dict[str, list[str]] = {}
+    for paragraph in paragraphs:
+        articles.setdefault(paragraph.title, []).extend(SENTENCE.split(paragraph.text.strip()))
+    found: list[Question] = []
+    for title, sentences in articles.items():
+        vocabulary = {word for s in sentences for word in WORD.findall(s)}
+        fitting = {s for s in sentences if WORDS[0] <= len(s.split()) <= WORDS[1]}
+        made = (_blanked(s, vocabulary) for s in _shuffled(fitting, title))
+        found += list(filter(None, made))[:PER_ARTICLE]
+    found = _shuffled(found, "question")
+    if len(found) <= 2 * EXAMPLES:
+        raise LayerwiseError(
+            f"The Wikipedia paragraphs give {len(found)} questions, and at least "
+            f"{2 * EXAMPLES + 1} are needed; give more articles."
+        )
+    return found[EXAMPLES:], found[:EXAMPLES]
+
+
+def _blanked(sentence: str, vocabulary: set[str]) -> Question | None:
+    for match in _shuffled(_late_words(sentence), sentence):
+        word = match.group()
+        others = {
+            w for w in vocabulary
+            if w[-2:] == word[-2:] and w not in sentence.lower() and word not in w
+        }  # fmt: skip
+        if len(others) >= ANSWERS - 1 and sentence.lower().count(word) == 1:
+            choices = _shuffled([word, *_shuffled(others, word)[: ANSWERS - 1]], "order", sentence)
+            text = f"{sentence[: match.start()]}____{sentence[match.end() :]}"
+            question = f"Which word is missing from this sentence? {text}"
+            return Question("", question, tuple(choices), choices.index(word))
+    return None
+
+
+def _late_words(sentence: str) -> Iterator[re.Match[str]]:
+    for match in re.finditer(r"(?<![\w-])[a-z]{5,}(?![\w-])", sentence):
+        if match.start() > len(sentence) / 2:
+            yield match
+
+
+def _shuffled(items: Iterable[Any], *seed: str) -> list[Any]:
+    """Items in an order that looks random but is always the same: by hash."""
+    return sorted(items, key=lambda item: sha256_text(*seed, str(item)))

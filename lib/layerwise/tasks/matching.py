@@ -1,0 +1,231 @@
+"""Similarity of sentences by their tokens, at every layer: BERTScore beside the pooled cosine.
+
+Greedy matching (Zhang et al. 2020, arXiv 1904.09675): each token of one sentence is matched with
+the most similar token of the other, by cosine. Recall is the mean over the reference's tokens,
+precision over the candidate's, F1 their harmonic mean; with idf, a token counts by
+``log((N + 1) / (n + 1))``, n of the N references having it. As in the authors' package, special
+tokens have no weight of their own but can be matched, and nothing is rescaled.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from layerwise.activations import batches, forward
+from layerwise.activations.readout import SINK_RATIO, Packed
+from layerwise.config.token_tasks import MATCHES
+from layerwise.errors import LayerwiseError
+from layerwise.models.architectures import BLOCK, OUTPUT
+from layerwise.models.failures import not_finite
+from layerwise.models.load import LoadedModel
+from layerwise.progress import Progress
+
+log = logging.getLogger(__name__)
+
+Floats = npt.NDArray[np.float64]
+
+MEASURES = ("mean", *MATCHES)
+WINDOW = 512  # pairs whose tokens are in memory
+
+
+def similarities(
+    loaded: LoadedModel,
+    references: Sequence[str],
+    candidates: Sequence[str],
+    *,
+    tokens: Sequence[str],
+    readouts: Sequence[str],
+    budget: int | None = None,
+) -> Floats:
+    """Similarity of each pair at each layer, all layers and readings from one pass.
+
+    Parameters
+    ----------
+    references, candidates : sequences of n texts
+    tokens : sequence of str
+        Which tokens count: as `layerwise.activations.readout.choose` has them.
+    readouts : sequence of str
+        Those of `loaded.anatomy.readouts` to read.
+
+    Returns
+    -------
+    array, shape (tokens, readouts, measures, layers, n)
+        In the order of `MEASURES`; in [-1, 1]. Pairs of which nothing is left have 0.
+
+    Raises
+    ------
+    LayerwiseError
+        If memory does not hold one pair, or a state is not finite.
+    """
+    for readout in readouts:
+        forward.check_readout(loaded, readout)
+    idf = document_frequencies(loaded, references)
+    shape = (len(tokens), len(readouts), len(MEASURES), loaded.anatomy.n_layers, len(references))
+    found = np.zeros(shape)
+    limit = budget or batches.BUDGET[loaded.device.type]
+    n_cut = 0
+    with Progress(len(references), f"{loaded.name} {loaded.revision}", "pair") as bar:
+        for part in batches.windows(len(references), WINDOW):
+            firsts, cut = loaded.tokenize([references[i] for i in part])
+            seconds, cut_too = loaded.tokenize([candidates[i] for i in part])
+            n_cut += sum(a + b > 0 for a, b in zip(cut, cut_too, strict=True))
+            end = loaded.tokenizer.eos_token_id or loaded.tokenizer.pad_token_id
+            firsts, seconds = ([ids or [end] for ids in side] for side in (firsts, seconds))
+            lengths = [max(len(a), len(b)) for a, b in zip(firsts, seconds, strict=True)]
+            queue = list(batches.cut(lengths, max(1, limit // 2)))
+            while queue:
+                rows = queue.pop()
+                ids = [firsts[i] for i in rows] + [seconds[i] for i in rows]
+                batch = _Batch(loaded, ids, idf, tokens, readouts)
+                too_large = False
+                try:
+                    forward.run_batch(loaded, ids, batch, output=OUTPUT in readouts)
+                except (MemoryError, RuntimeError) as error:
+                    if not forward.out_of_memory(error):
+                        raise
+                    too_large = True
+                if not too_large:
+                    found[..., [part.start + i for i in rows]] = batch.values
+                    continue
+                # Only here, after the exception and what it holds are gone, is the memory free.
+                del batch
+                if len(rows) == 1:
+                    raise LayerwiseError(
+                        f"{loaded.name} does not fit a pair of {len(ids[0])} and {len(ids[1])} "
+                        f"tokens into the memory of {loaded.device}; shorten max_length, or use "
+                        "a larger device."
+                    )
+                queue += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+                if loaded.device.type == "cuda":
+                    torch.cuda.empty_cache()
+            bar.update(len(part))
+    if not np.isfinite(found).all():
+        layer = int(np.argwhere(~np.isfinite(found))[0][3])
+        raise LayerwiseError(
+            not_finite(loaded.name, loaded.revision, loaded.dtype, f"layer {layer} for a pair")
+        )
+    if n_cut:
+        log.warning("%d of %d pairs have a text that was cut", n_cut, len(references))
+    return found
+
+
+def document_frequencies(loaded: LoadedModel, references: Sequence[str]) -> Tensor:
+    """Inverse document frequency of each token, shape (vocabulary,); special tokens have 0."""
+    counts: Counter[int] = Counter()
+    for part in batches.windows(len(references), WINDOW):
+        for ids in loaded.tokenize([references[i] for i in part])[0]:
+            counts.update(set(ids))
+    n = len(loaded.model.get_input_embeddings().weight)  # type: ignore[operator]
+    idf = torch.full((n,), math.log(len(references) + 1))
+    for token, count in counts.items():
+        idf[token] = math.log((len(references) + 1) / (count + 1))
+    idf[[i for i in loaded.tokenizer.all_special_ids if i < n]] = 0
+    return idf
+
+
+def counted(packed: Packed, tokens: str) -> Tensor:
+    """True where a token counts, shape (B, T), as `layerwise.activations.readout.choose` keeps."""
+    inside = packed.mask
+    if tokens == "drop_first":
+        return inside & (torch.arange(inside.shape[1], device=inside.device) > 0)
+    if tokens == "drop_sinks":
+        norms = packed.norms
+        median = torch.nanmedian(norms.masked_fill(~inside, torch.nan), dim=1).values
+        return inside & (norms <= SINK_RATIO * median[:, None])
+    return inside
+
+
+class _Batch:
+    """One batch: the references, and after them the candidates."""
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        ids: list[list[int]],
+        idf: Tensor,
+        tokens: Sequence[str],
+        readouts: Sequence[str],
+    ) -> None:
+        self.loaded, self.tokens, self.readouts = loaded, tokens, readouts
+        longest = max(map(len, ids))
+        special = set(loaded.tokenizer.all_special_ids)
+        weights = torch.zeros(2, len(ids), longest)
+        for row, prompt in enumerate(ids):
+            weights[0, row, : len(prompt)] = torch.tensor(
+                [float(t not in special) for t in prompt]
+            )
+            weights[1, row, : len(prompt)] = idf[torch.tensor(prompt)]
+        self.weights = weights
+        shape = (len(tokens), len(readouts), len(MEASURES), loaded.anatomy.n_layers, len(ids) // 2)
+        self.values = np.zeros(shape)
+
+    def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
+        """Compare the pairs at one layer, under every reading that it is of."""
+        last = layer == self.loaded.anatomy.n_layers - 1
+        for place, readout in enumerate(self.readouts):
+            wanted = OUTPUT if last and readout == OUTPUT else BLOCK
+            if sublayer != wanted:
+                continue
+            if not last and readout == OUTPUT and "residual" in self.readouts:
+                continue  # the same; see `finish`
+            read = forward.read(self.loaded, packed, readout)
+            for k, tokens in enumerate(self.tokens):
+                counts = counted(read, tokens)
+                weights = self.weights.to(counts.device) * counts
+                self.values[k, place, :, layer] = compare(read.states, counts, weights).cpu()
+
+    def finish(self) -> None:
+        """Below the last layer, what the model hands out is the residual stream."""
+        if OUTPUT in self.readouts and "residual" in self.readouts:
+            here, there = self.readouts.index(OUTPUT), self.readouts.index("residual")
+            self.values[:, here, :, :-1] = self.values[:, there, :, :-1]
+
+
+def compare(states: Tensor, counts: Tensor, weights: Tensor) -> Tensor:
+    """The similarity of pairs by each of `MEASURES`.
+
+    Parameters
+    ----------
+    states : Tensor, shape (2B, T, D)
+        References, then candidates.
+    counts : Tensor of bool, shape (2B, T)
+        The tokens that can be matched, and of which the pooled embedding is the mean.
+    weights : Tensor, shape (2, 2B, T)
+        What each token counts for: plain, and by idf.
+
+    Returns
+    -------
+    Tensor, shape (measures, B)
+    """
+    # In double precision: where all texts lie close together, rounding would rank them.
+    pooled = (states * counts[..., None]).sum(dim=1).double()  # cosine knows no length
+    one, other = torch.nn.functional.normalize(pooled, dim=-1).chunk(2)
+    found = [(one * other).sum(dim=-1)]
+    first, second = torch.nn.functional.normalize(states, dim=-1).chunk(2)
+    alike = first @ second.transpose(1, 2)
+    can_first, can_second = counts.chunk(2)
+    recalls = alike.masked_fill(~can_second[:, None, :], -torch.inf).amax(dim=2)
+    precisions = alike.masked_fill(~can_first[:, :, None], -torch.inf).amax(dim=1)
+    for weight in weights:
+        of_first, of_second = weight.chunk(2)
+        recall, precision = _mean(recalls, of_first), _mean(precisions, of_second)
+        total = precision + recall
+        f1 = torch.where(total > 0, 2 * precision * recall / torch.where(total > 0, total, 1), 0)
+        found += [precision, recall, f1]
+    return torch.stack([f.double() for f in found])
+
+
+def _mean(values: Tensor, weights: Tensor) -> Tensor:
+    """Weighted mean of each row; 0 where nothing has weight, or nothing could be matched."""
+    total = weights.sum(dim=1)
+    known = torch.where(weights > 0, values, 0)
+    mean = (known * weights).sum(dim=1) / torch.where(total > 0, total, 1)
+    return torch.where(torch.isneginf(mean), 0, mean)
