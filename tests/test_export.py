@@ -60,7 +60,10 @@ def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
         "print(json.dumps(m.encode(json.loads(sys.argv[1])).tolist()))"
     )
     out = subprocess.run(
-        [sys.executable, "-c", script, json.dumps(TEXTS)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, json.dumps(TEXTS)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     found = np.array(json.loads(out.stdout))
     wanted, _ = cut._whole(whole, Recipe(2, tokens="drop_first"), TEXTS)
@@ -90,7 +93,10 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
     [
         (Recipe(9), r"layer is 9; .* to 3"),
         (Recipe(1, tokens="first"), r"tokens is 'first'.*accepted are all, drop_first"),
-        (Recipe(1, pooling="means"), r"pooling is 'means', did you mean 'mean'|pooling is 'means'"),
+        (
+            Recipe(1, pooling="means"),
+            r"pooling is 'means', did you mean 'mean'|pooling is 'means'",
+        ),
         (Recipe(1, readout="normed"), r"readout is 'normed'.*accepted are"),
         (Recipe(0, readout="final_norm"), r"Layer 0 through the final norm cannot be exported"),
     ],

@@ -266,6 +266,10 @@ def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
     holder, _, name = anatomy.path.rpartition(".")
     setattr(model.get_submodule(holder), name, nn.ModuleList(blocks))
     config: Any = model.config
+    if hasattr(config, "quantization_config"):
+        # Read from a GGUF file: its weights are ordinary ones by now.
+        del config.quantization_config
+        model.hf_quantizer = None  # type: ignore[assignment]
     whole = config.num_hidden_layers
     config.num_hidden_layers = n_blocks
     for key, value in config.to_dict().items():
