@@ -17,7 +17,9 @@ if set("{}") & set(str(workflow.basedir)):
         f"The workflow lies in {workflow.basedir}, and Snakemake takes braces in that path for "
         "patterns; rename the folder."
     )
-LIBRARY = os.path.relpath(Path(workflow.basedir).parent / "lib")
+BESIDE = Path(workflow.basedir).parent / "lib"
+# Of an installed package, workflow/ lies in layerwise/_project.
+LIBRARY = os.path.relpath(BESIDE if BESIDE.is_dir() else BESIDE.parents[2])
 if os.pathsep in LIBRARY:
     raise WorkflowError(
         f"The workflow lies in a folder with {os.pathsep!r} in its path ({LIBRARY}), which "

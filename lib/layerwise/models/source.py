@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from layerwise.config.base import parse
 from layerwise.config.models import (
     FolderAdapter,
     FolderSource,
@@ -71,6 +73,36 @@ def locate(source: AnySource, revision: str = "main") -> Location:
         there = sorted(p.name for p in folder.glob("*.gguf"))
         raise LayerwiseError(f"There is no GGUF file {gguf!r} in {folder}; it holds {there}.")
     return Location(str(folder), None, gguf)
+
+
+def named(text: str) -> HubSource | FolderSource | PackageSource:
+    """The source that a person means on a command line.
+
+    Parameters
+    ----------
+    text : str
+        A folder that is there; ``package:NAME`` or ``package:NAME/path``; or a name on the hub.
+        The name of a GGUF file may follow after a ``#``.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is none of these.
+    """
+    where, _, file = text.partition("#")
+    gguf = file or None
+    if where.startswith("package:"):
+        package, _, path = where.removeprefix("package:").partition("/")
+        given = {"package": package, "path": path or ".", "gguf_file": gguf}
+        return parse(PackageSource, given)
+    if is_folder(where):
+        return FolderSource(folder=where, gguf_file=gguf)
+    if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", where) and not where.startswith("."):
+        return HubSource(hub=where, gguf_file=gguf)
+    raise LayerwiseError(
+        f"{text!r} is no folder that is there, no package:NAME and no name on the hub "
+        "(owner/name); say where the model is."
+    )
 
 
 def package_folder(module: str) -> Path:

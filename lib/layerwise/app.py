@@ -1,0 +1,232 @@
+"""The command `layerwise`: thin over the library, and over Snakemake for whole studies."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+# All else is imported when it is needed: `layerwise --help` shall be there at once.
+
+app = typer.Typer(
+    help="What each layer of a model represents, and which layer to use.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,
+)
+
+MODEL = Annotated[
+    str,
+    typer.Argument(
+        help="A name on the hub (owner/name), a folder, or package:NAME[/path]; a GGUF file in it "
+        "after a '#'.",
+        show_default=False,
+    ),
+]
+REVISION = Annotated[str, typer.Option(help="Branch, tag or commit of a model on the hub.")]
+DEVICE = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+DTYPE = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
+THREADS = Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")]
+CONFIG = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", help="The config (default: config.yaml here).", show_default=False
+    ),
+]
+EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+def _guarded(do: Callable[[], Any]) -> None:
+    """Do it with the log on stderr; a user's mistake is one line and exit status 1."""
+    from layerwise import cli
+
+    cli.run(lambda _: do(), argparse.Namespace(log=None))
+
+
+@app.command()
+def export(
+    model: MODEL,
+    out: Annotated[Path, typer.Argument(help="Folder to write; not there yet, or empty.")],
+    layer: Annotated[
+        int, typer.Option(min=0, help="0 (embedding output) to the number of blocks.")
+    ],
+    pooling: Annotated[
+        str, typer.Option(help="mean, weighted_mean, max, last_token or cls.")
+    ] = "mean",
+    tokens: Annotated[str, typer.Option(help="all, drop_first or drop_sinks.")] = "all",
+    readout: Annotated[str, typer.Option(help="output, residual or final_norm.")] = "output",
+    normalize: Annotated[bool, typer.Option(help="Scale embeddings to unit length.")] = True,
+    texts: Annotated[
+        Path | None,
+        typer.Option(help="Texts to check and time it with (default: a few made-up ones)."),
+    ] = None,
+    why: Annotated[str, typer.Option(help="Where the layer came from, for the model card.")] = "",
+    max_length: Annotated[int | None, typer.Option(min=1, help="Longest text in tokens.")] = None,
+    revision: REVISION = "main",
+    device: DEVICE = "auto",
+    dtype: DTYPE = "float32",
+    threads: THREADS = 2,
+) -> None:
+    """Save a model cut at a layer as a folder that sentence-transformers loads.
+
+    Blocks after the layer are left out, so that it is smaller and faster. Before anything is
+    saved, its embeddings are compared with the whole model's.
+
+    Example: layerwise export HuggingFaceTB/SmolLM2-135M --layer 28 --tokens drop_first smol-28
+    """
+
+    def do() -> None:
+        from layerwise.activations.extract import set_threads
+        from layerwise.config.base import parse
+        from layerwise.config.models import Model
+        from layerwise.export import Recipe, cut
+        from layerwise.models.load import load
+        from layerwise.models.source import named
+
+        recipe = Recipe(layer, tokens, pooling, readout, normalize)
+        cut.check_target(out)
+        checked_with = _texts(texts) if texts else cut.made_up_texts()
+        set_threads(threads)
+        entry = parse(Model, {"source": named(model).plain(), "max_length": max_length})
+        loaded = load(model, entry, revision, device=device, dtype=dtype)
+        done = cut.export(loaded, recipe, out, checked_with, origin=why)
+        n = len(checked_with)
+        _say(
+            f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
+            f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
+            f"parameters. Speed: {n / done.seconds:.0f} texts a second, the whole model "
+            f"{n / done.whole_seconds:.0f}.",
+            f"Checked on {n} texts: no coordinate differs by more than {done.difference:.0e} of "
+            "the embedding's norm.",
+            f"Load it with SentenceTransformer({str(out)!r}"
+            + (", trust_remote_code=True)" if recipe.needs_code else ")"),
+        )
+
+    _guarded(do)
+
+
+@app.command()
+def new(
+    folder: Annotated[Path, typer.Argument(help="Folder to write config.yaml into.")],
+    model: Annotated[
+        list[str] | None, typer.Option(help="A model; may be given several times.")
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="File with prompts: .txt, .jsonl or .parquet.")
+    ] = None,
+    task: Annotated[
+        list[str] | None, typer.Option(help="An MTEB task; may be given several times.")
+    ] = None,
+) -> None:
+    """Write a config to start from; asks for what no option says.
+
+    Example: layerwise new mystudy --model EleutherAI/pythia-70m --texts prompts.txt
+    """
+
+    def do() -> None:
+        from layerwise import starter
+
+        asking = sys.stdin.isatty()
+        models = list(model or ())
+        if not models and asking:
+            models = typer.prompt("Models, with spaces between them").split()
+        prompts, tasks = texts, list(task or ())
+        if prompts is None and task is None and asking:
+            answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
+            prompts = Path(answer) if answer else None
+            tasks = typer.prompt("MTEB tasks, with spaces between them", default="").split()
+        path = starter.write(folder, models, prompts, tasks)
+        _say(f"{path} is there and valid.", f"Run it with: cd {folder} && layerwise run")
+
+    _guarded(do)
+
+
+@app.command(context_settings=EXTRA)
+def run(
+    context: typer.Context,
+    config: CONFIG = None,
+    cores: Annotated[int, typer.Option(min=1, help="CPU cores that jobs may use.")] = 2,
+) -> None:
+    """Run the workflow on a config; what is there and still holds is not made again.
+
+    All further options are handed to snakemake: layerwise run -c mine.yaml --dry-run
+    """
+    _snakemake(config, ["--cores", str(cores), *context.args])
+
+
+@app.command()
+def plan(config: CONFIG = None) -> None:
+    """What a run would do, why, and what it will cost."""
+    from layerwise.project import ROOT
+
+    _call([str(ROOT / "scripts" / "plan_run.py"), "--config", str(config or "config.yaml")])
+
+
+@app.command()
+def report(
+    config: CONFIG = None,
+    output: Annotated[Path | None, typer.Option(help="The page to write.")] = None,
+) -> None:
+    """One page with all figures and tables of a run that is done."""
+
+    def do() -> None:
+        from layerwise.config import read_config
+
+        results = read_config([config or Path("config.yaml")]).results
+        page = output or Path(results) / "report.html"
+        _snakemake(config, ["--cores", "1", "--report", str(page)])
+
+    _guarded(do)
+
+
+def _snakemake(config: Path | None, arguments: list[str]) -> None:
+    from importlib.util import find_spec
+
+    from layerwise.project import SNAKEFILE
+
+    def do() -> None:
+        from layerwise.errors import LayerwiseError
+
+        if find_spec("snakemake") is None:
+            raise LayerwiseError(
+                "snakemake is not installed; run: pip install 'layerwise[workflow]'"
+            )
+        if config is not None and not config.is_file():
+            raise LayerwiseError(f"There is no config {config}; paths count from where you run.")
+
+    _guarded(do)
+    given = ["--configfile", str(config)] if config else []
+    _call(["-m", "snakemake", "--snakefile", str(SNAKEFILE), *given, *arguments])
+
+
+def _call(arguments: list[str]) -> None:
+    """Run Python on something; its exit status is ours."""
+    raise SystemExit(subprocess.run([sys.executable, *arguments], check=False).returncode)
+
+
+def _texts(path: Path) -> list[str]:
+    """The texts of a file that are not blank."""
+    from layerwise.corpora.local import read_file
+    from layerwise.errors import LayerwiseError
+
+    found = [text for _, text in read_file(path) if text.strip()]
+    if not found:
+        raise LayerwiseError(f"{path} holds no text but blank ones.")
+    return found
+
+
+def _say(*lines: str) -> None:
+    for line in lines:
+        typer.echo(line)
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,347 @@
+"""Cut a model at a layer and save it as a sentence-transformers folder.
+
+The blocks after the layer are left out. What `AutoModel` returns of a cut model is the stream
+after its last block, through the final norm where the family has one: the readout ``final_norm``
+(and ``output`` at the last layer). The stream itself, ``residual``, transformers hands out only as
+the input of a block, so that one block more is kept and sentence-transformers'
+`WeightedLayerPooling` takes what goes into it. Dropped tokens need a module that
+sentence-transformers lacks: it is saved with the folder, and loading it needs
+``trust_remote_code=True``.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+
+from layerwise.activations import embed as embedding
+from layerwise.activations.pooling import POOLINGS
+from layerwise.activations.readout import SINK_RATIO, TOKENS
+from layerwise.errors import LayerwiseError, closest
+from layerwise.export import card
+from layerwise.models.architectures import OUTPUT, READOUTS, dissect
+from layerwise.models.load import LoadedModel
+from layerwise.tasks.layout import Reading
+
+# sentence-transformers' names of the same poolings.
+POOLING_MODES = {
+    "mean": "mean", "weighted_mean": "weightedmean", "max": "max", "last_token": "lasttoken",
+    "cls": "cls",
+}  # fmt: skip
+
+# Largest difference of an embedding's coordinate, against its norm, that is rounding.
+ROUNDING = 1e-5
+
+TOKEN_MODULE = "layerwise_tokens"
+CUSTOM = f"{TOKEN_MODULE}.TokenChoice"
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How texts become vectors: which layer, which tokens, which pooling, which readout.
+
+    Attributes
+    ----------
+    layer : int
+        0 (embedding output) to L (last block).
+    tokens : {'all', 'drop_first', 'drop_sinks'}
+    pooling : {'mean', 'weighted_mean', 'max', 'last_token', 'cls'}
+    readout : {'output', 'residual', 'final_norm'}
+        ``output`` is the residual stream below layer L, and what the model hands out at L.
+    normalize : bool
+        Whether embeddings are scaled to unit length.
+    """
+
+    layer: int
+    tokens: str = "all"
+    pooling: str = "mean"
+    readout: str = OUTPUT
+    normalize: bool = True
+
+    @property
+    def reading(self) -> Reading:
+        """As embeddings files have it."""
+        return Reading(self.tokens, self.pooling, self.readout)
+
+    @property
+    def needs_code(self) -> bool:
+        """Whether the folder holds a module of its own."""
+        return self.tokens != "all"
+
+
+class Cut(NamedTuple):
+    """How many blocks are kept, and which of the hidden states is the layer; None for the last."""
+
+    n_blocks: int
+    state: int | None
+
+
+@dataclass(frozen=True)
+class Exported:
+    """What came of an export.
+
+    Attributes
+    ----------
+    parameters, whole_parameters : int
+        Of the cut model, and of the whole one.
+    seconds, whole_seconds : float
+        To embed the texts it was checked with, one after the other model in one process.
+    difference : float
+        Largest difference of a coordinate from the whole model's embedding at that layer,
+        against the embedding's norm.
+    """
+
+    folder: Path
+    parameters: int
+    whole_parameters: int
+    seconds: float
+    whole_seconds: float
+    difference: float
+
+
+def export(
+    loaded: LoadedModel,
+    recipe: Recipe,
+    target: Path,
+    texts: Sequence[str],
+    *,
+    origin: str = "",
+) -> Exported:
+    """Save a model cut at a layer; nothing is saved unless its embeddings are right.
+
+    Parameters
+    ----------
+    loaded : LoadedModel
+        The whole model; it is not changed.
+    target : Path
+        A folder that is not there, or is empty.
+    texts : sequence of str
+        Both models embed them, and the embeddings are compared; at least one.
+    origin : str
+        Where the choice of the layer came from, for the model card.
+
+    Raises
+    ------
+    LayerwiseError
+        If the layer, tokens, pooling or readout is none of the model's, the folder is not empty,
+        the model cannot be cut, or the saved one gives other embeddings.
+    """
+    check(loaded, recipe)
+    check_target(target)
+    wanted, whole_seconds = _whole(loaded, recipe, texts)
+    scale = np.linalg.norm(wanted, axis=1, keepdims=True)
+    failures = []
+    with tempfile.TemporaryDirectory(dir=_parent(target), prefix=".export-") as work:
+        for place, cut in enumerate(_cuts(loaded, recipe)):
+            folder = Path(work) / str(place)
+            try:
+                parameters = _save(loaded, recipe, cut, folder)
+                found, seconds = _encode(folder, loaded, texts)
+            except Exception as error:
+                # Families differ in what they do with fewer blocks than they were made for.
+                failures.append(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
+                continue
+            difference = float((np.abs(found - wanted) / np.where(scale > 0, scale, 1)).max())
+            if difference <= ROUNDING:
+                break
+            failures.append(f"its embeddings differ by {difference:.1e} of their norm")
+        else:
+            raise LayerwiseError(
+                f"{loaded.name} ({loaded.anatomy.kind}) cannot be cut at layer {recipe.layer} by "
+                f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved."
+            )
+        _tell_where(folder, loaded, recipe, cut, origin)
+        if target.is_dir():
+            target.rmdir()
+        shutil.move(folder, target)
+    return Exported(target, parameters, _size(loaded.model), seconds, whole_seconds, difference)
+
+
+def made_up_texts(n: int = 64) -> list[str]:
+    """Texts of 4 to 67 words, of which no two are equal; what they say does not matter."""
+    said = "seven old sailors watch storms from the pier and sing about long lives at sea"
+    words = said.split(" ")
+    return [" ".join(words[(i * j) % len(words)] for j in range(4 + i)) for i in range(n)]
+
+
+def check(loaded: LoadedModel, recipe: Recipe) -> None:
+    """Refuse a recipe that a model cannot follow."""
+    last = loaded.anatomy.n_layers - 1
+    if not 0 <= recipe.layer <= last:
+        raise LayerwiseError(
+            f"layer is {recipe.layer}; {loaded.name} has the layers 0 (embedding output) to "
+            f"{last}."
+        )
+    for name, value, accepted in (
+        ("tokens", recipe.tokens, TOKENS),
+        ("pooling", recipe.pooling, POOLINGS),
+        ("readout", recipe.readout, READOUTS),
+    ):
+        if value not in accepted:
+            raise LayerwiseError(
+                f"{name} is {value!r}{closest(value, accepted)}; accepted are "
+                f"{', '.join(accepted)}."
+            )
+    embedding.those_it_has(loaded, [recipe.reading])
+    if getattr(loaded.model.config, "is_encoder_decoder", False):
+        raise LayerwiseError(
+            f"{loaded.name} ({loaded.anatomy.kind}) is the encoder of an encoder-decoder, which "
+            "cannot be exported; take one that is an encoder or a decoder."
+        )
+    if recipe.layer == 0 and recipe.readout == "final_norm":
+        raise LayerwiseError(
+            "Layer 0 through the final norm cannot be exported, since a model without blocks "
+            "cannot be loaded; take the readout output."
+        )
+
+
+def check_target(target: Path) -> None:
+    """Refuse a target that holds something."""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise LayerwiseError(
+            f"{target} is there and not an empty folder; name one that is not there."
+        )
+
+
+def _parent(target: Path) -> Path:
+    parent = target.absolute().parent
+    if not parent.is_dir():
+        raise LayerwiseError(f"There is no folder {parent}; make it first.")
+    return parent
+
+
+def _size(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())
+
+
+def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> tuple[Array, float]:
+    """The whole model's embeddings at the layer, shape (N, D), and the seconds they took."""
+    slabs: list[Array] = []
+    started = time.monotonic()
+    embedding.embed(
+        loaded, texts, lambda _start, _stop, slab: slabs.append(slab[0][recipe.layer]),
+        readings=[recipe.reading],
+    )  # fmt: skip
+    found = np.concatenate(slabs)
+    if recipe.normalize:
+        norms = np.linalg.norm(found, axis=1, keepdims=True)
+        found = found / np.where(norms > 0, norms, 1)
+    return found, time.monotonic() - started
+
+
+def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[Cut]:
+    """Where the layer's states may be, one of which is right."""
+    layer, last = recipe.layer, loaded.anatomy.n_layers - 1
+    handed_out = recipe.readout == "final_norm" or (recipe.readout == OUTPUT and layer == last)
+    if layer and (handed_out or loaded.anatomy.final_norm is None):
+        return [Cut(layer, None)]
+    # Transformers lists what goes into each block; of Mamba and RWKV, what comes out of it.
+    return [Cut(layer + 1, layer), *([Cut(layer, layer - 1)] if layer else [])]
+
+
+def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
+    """A copy of the model with its first blocks alone."""
+    # The blocks that go are not copied.
+    known = {id(b): nn.Identity() for b in loaded.anatomy.blocks[n_blocks:]}
+    model = copy.deepcopy(loaded.model, known).cpu()
+    anatomy = dissect(model)
+    blocks = list(anatomy.blocks[:n_blocks])
+    if n_blocks > len(anatomy.blocks):
+        # The stream after the last block goes into no other: a copy stands for the one it lacks.
+        blocks.append(copy.deepcopy(anatomy.blocks[-1]))
+    holder, _, name = anatomy.path.rpartition(".")
+    setattr(model.get_submodule(holder), name, nn.ModuleList(blocks))
+    config: Any = model.config
+    if hasattr(config, "quantization_config"):
+        # Read from a GGUF file: its weights are ordinary ones by now.
+        del config.quantization_config
+        model.hf_quantizer = None  # type: ignore[assignment]
+    whole = config.num_hidden_layers
+    config.num_hidden_layers = n_blocks
+    for key, value in config.to_dict().items():
+        if isinstance(value, list) and len(value) == whole and key != "architectures":
+            setattr(config, key, [*value, value[-1]][:n_blocks])
+    return model
+
+
+def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
+    """Write the folder; returns the number of parameters."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import modules
+
+    model = _cut(loaded, cut.n_blocks)
+    config: Any = model.config
+    config.output_hidden_states = cut.state is not None
+    tokenizer = copy.deepcopy(loaded.tokenizer)
+    tokenizer.padding_side = "right"
+    with tempfile.TemporaryDirectory(dir=folder.parent) as plain:
+        model.save_pretrained(plain)  # type: ignore[operator]
+        tokenizer.save_pretrained(plain)
+        transformer = modules.Transformer(plain, max_seq_length=loaded.max_length)
+    hidden = loaded.anatomy.hidden
+    chain: list[Any] = [transformer]
+    if cut.state is not None:
+        # Of the two last hidden states, the layer's and the normed one, the first.
+        weights = nn.Parameter(torch.tensor([1.0, 0.0]), requires_grad=False)
+        chain.append(
+            modules.WeightedLayerPooling(
+                hidden, num_hidden_layers=cut.state + 1, layer_start=cut.state,
+                layer_weights=weights,
+            )
+        )  # fmt: skip
+    chain.append(modules.Pooling(hidden, pooling_mode=POOLING_MODES[recipe.pooling]))
+    if recipe.normalize:
+        chain.append(modules.Normalize())
+    SentenceTransformer(modules=chain, device="cpu").save(str(folder))
+    if recipe.needs_code:
+        _add_token_choice(folder, recipe.tokens)
+    return _size(model)
+
+
+def _add_token_choice(folder: Path, tokens: str) -> None:
+    """Put the module that drops tokens before the pooling."""
+    here = Path(__file__).parent
+    shutil.copy(here / "token_choice.py", folder / f"{TOKEN_MODULE}.py")
+    listed = json.loads((folder / "modules.json").read_text())
+    place = next(i for i, entry in enumerate(listed) if entry["type"].endswith("Pooling")
+                 and "Weighted" not in entry["type"])  # fmt: skip
+    own = {"path": "TokenChoice", "type": CUSTOM}
+    listed.insert(place, own)
+    listed = [{**entry, "idx": i, "name": str(i)} for i, entry in enumerate(listed)]
+    (folder / "modules.json").write_text(json.dumps(listed, indent=2))
+    (folder / "TokenChoice").mkdir()
+    settings = {"tokens": tokens, "sink_ratio": SINK_RATIO}
+    (folder / "TokenChoice" / "config.json").write_text(json.dumps(settings, indent=2))
+
+
+def _tell_where(folder: Path, loaded: LoadedModel, recipe: Recipe, cut: Cut, origin: str) -> None:
+    about = card.text(
+        model=loaded.name, revision=loaded.revision, weights=loaded.weights,
+        last=loaded.anatomy.n_layers - 1, state=cut.state, recipe=recipe,
+        origin=origin,
+    )  # fmt: skip
+    (folder / "README.md").write_text(about)
+
+
+def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> tuple[Array, float]:
+    """The saved model's embeddings of the texts, and the seconds they took."""
+    from sentence_transformers import SentenceTransformer
+
+    saved = SentenceTransformer(str(folder), device=str(loaded.device), trust_remote_code=True)
+    started = time.monotonic()
+    found = saved.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
+    return np.asarray(found), time.monotonic() - started

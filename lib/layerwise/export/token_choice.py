@@ -1,0 +1,39 @@
+"""Leave tokens out before pooling: a module of sentence-transformers that lies beside a model."""
+
+import torch
+from sentence_transformers.base.modules.module import Module
+
+
+class TokenChoice(Module):
+    """Keep the tokens that count, moved to the front of each row.
+
+    ``drop_first``: all but the first. ``drop_sinks``: all but those whose norm is more than
+    `sink_ratio` times the median norm of the text's tokens. A text of which none is left has the
+    zero vector.
+    """
+
+    config_keys = ["tokens", "sink_ratio"]  # noqa: RUF012
+
+    def __init__(self, tokens: str, sink_ratio: float = 5.0) -> None:
+        super().__init__()
+        self.tokens, self.sink_ratio = tokens, sink_ratio
+
+    def forward(self, features, **kwargs):  # noqa: ARG002
+        states, keep = features["token_embeddings"], features["attention_mask"].bool()
+        if self.tokens == "drop_first":
+            rows = torch.arange(len(keep), device=keep.device)
+            keep = keep.clone()
+            keep[rows, keep.int().argmax(dim=1)] = False
+        else:
+            norms = torch.linalg.vector_norm(states.float(), dim=-1)
+            median = norms.masked_fill(~keep, torch.nan).nanmedian(dim=1, keepdim=True).values
+            keep = keep & (norms <= self.sink_ratio * median)
+        order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
+        mask = torch.gather(keep, 1, order)
+        states = torch.gather(states, 1, order[..., None].expand_as(states)) * mask[..., None]
+        # One zero state stands for a text without tokens, so that no pooling divides by nothing.
+        mask[:, 0] = True
+        return {**features, "token_embeddings": states, "attention_mask": mask.long()}
+
+    def save(self, output_path, *args, **kwargs) -> None:  # noqa: ARG002
+        self.save_config(output_path)

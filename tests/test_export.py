@@ -1,0 +1,151 @@
+"""A model cut at a layer: the same embeddings as the whole model's, in plain libraries."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from layerwise.errors import LayerwiseError
+from layerwise.export import Recipe, cut, export
+from layerwise.models.load import LoadedModel, load
+
+TEXTS = tiny.texts(8)
+RECIPES = [
+    Recipe(1),
+    Recipe(0),
+    Recipe(3),
+    Recipe(3, readout="residual", pooling="max"),
+    Recipe(2, readout="final_norm", pooling="last_token", normalize=False),
+    Recipe(2, tokens="drop_first", pooling="weighted_mean"),
+    Recipe(2, tokens="drop_sinks", pooling="cls"),
+]
+
+
+def loaded(family: str, folder: Path) -> LoadedModel:
+    tiny.save(family, folder)
+    return load(family, tiny.entry(folder), "main", device="cpu")
+
+
+# By transformers' own hidden states: lists of what goes into blocks (llama), of what comes out
+# (mamba), of blocks that end in their norm (bert), and of blocks of two classes (lfm2).
+@pytest.mark.parametrize("family", ["llama", "bert", "mamba", "lfm2", "gemma3_text", "mpt"])
+def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
+    whole = loaded(family, tmp_path / "whole")
+    for place, recipe in enumerate(RECIPES):
+        if recipe.readout not in whole.anatomy.readouts:
+            continue
+        if family == "mamba" and recipe.layer == 0:
+            continue
+        # `export` itself compares the embeddings; here we see that it kept what it had to.
+        done = export(whole, recipe, tmp_path / str(place), TEXTS)
+        assert done.difference <= 1e-6
+        assert recipe.layer > 1 or done.parameters < done.whole_parameters
+
+
+def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
+    """In a process that cannot import layerwise."""
+    whole = loaded("llama", tmp_path / "whole")
+    export(whole, Recipe(2, tokens="drop_first"), tmp_path / "cut", TEXTS)
+    script = (
+        "import sys, json; sys.modules['layerwise'] = None\n"
+        "from sentence_transformers import SentenceTransformer\n"
+        f"m = SentenceTransformer({str(tmp_path / 'cut')!r}, trust_remote_code=True)\n"
+        "print(json.dumps(m.encode(json.loads(sys.argv[1])).tolist()))"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", script, json.dumps(TEXTS)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = np.array(json.loads(out.stdout))
+    wanted, _ = cut._whole(whole, Recipe(2, tokens="drop_first"), TEXTS)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
+
+
+def test_plain_transformers_loads_it(tmp_path: Path) -> None:
+    """The card says which hidden state the layer is."""
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    whole = loaded("llama", tmp_path / "whole")
+    export(whole, Recipe(2, normalize=False), tmp_path / "cut", TEXTS)
+    assert "hidden_states[2]" in (tmp_path / "cut/README.md").read_text()
+    model = AutoModel.from_pretrained(tmp_path / "cut")
+    assert len(model.layers) == 3
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "cut")
+    wanted, _ = cut._whole(whole, Recipe(2, normalize=False), TEXTS[:1])
+    with torch.no_grad():
+        states = model(**tokenizer(TEXTS[0], return_tensors="pt")).hidden_states[2]
+    np.testing.assert_allclose(states[0].mean(dim=0), wanted[0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "message"),
+    [
+        (Recipe(9), r"layer is 9; .* to 3"),
+        (Recipe(1, tokens="first"), r"tokens is 'first'.*accepted are all, drop_first"),
+        (
+            Recipe(1, pooling="means"),
+            r"pooling is 'means', did you mean 'mean'|pooling is 'means'",
+        ),
+        (Recipe(1, readout="normed"), r"readout is 'normed'.*accepted are"),
+        (Recipe(0, readout="final_norm"), r"Layer 0 through the final norm cannot be exported"),
+    ],
+)
+def test_bad_recipes_are_one_sentence(recipe: Recipe, message: str, tmp_path: Path) -> None:
+    whole = loaded("llama", tmp_path / "whole")
+    with pytest.raises(LayerwiseError, match=message):
+        export(whole, recipe, tmp_path / "cut", TEXTS)
+    assert not (tmp_path / "cut").exists()
+
+
+def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
+    whole = loaded("llama", tmp_path / "whole")
+    target = tmp_path / "cut"
+    target.mkdir()
+    (target / "mine.txt").write_text("mine")
+    with pytest.raises(LayerwiseError, match="is there and not an empty folder"):
+        export(whole, Recipe(1), target, TEXTS)
+    assert [p.name for p in target.iterdir()] == ["mine.txt"]
+
+
+def test_a_wrong_cut_is_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = loaded("llama", tmp_path / "whole")
+    monkeypatch.setattr(cut, "_cuts", lambda *_: [cut.Cut(1, 0), cut.Cut(3, 2)])
+    with pytest.raises(LayerwiseError, match=r"cannot be cut at layer 1 .* differ by .* nothing"):
+        export(whole, Recipe(1), tmp_path / "cut", TEXTS)
+    assert [p.name for p in tmp_path.iterdir()] == ["whole"]
+
+
+def test_encoders_of_encoder_decoders_are_refused(tmp_path: Path) -> None:
+    whole = loaded("t5", tmp_path / "whole")
+    with pytest.raises(LayerwiseError, match="encoder of an encoder-decoder"):
+        export(whole, Recipe(1), tmp_path / "cut", TEXTS)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    tiny.save("bert", tmp_path / "whole")
+    command = [sys.executable, "-c", "from layerwise.app import main; main()", "export"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "whole"), str(tmp_path / "cut"), "--layer", "2"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "layer 2 of 3" in done.stdout
+    assert (tmp_path / "cut/modules.json").is_file()
+    shutil.rmtree(tmp_path / "cut")
+    failed = subprocess.run(
+        [*command, str(tmp_path / "whole"), str(tmp_path / "cut"), "--layer", "7"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert failed.returncode == 1
+    assert "layer is 7" in failed.stderr
+    assert "Traceback" not in failed.stderr
