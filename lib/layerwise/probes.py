@@ -190,7 +190,7 @@ def _accuracy(
 
 def _vote(features: Array, labels: Array, train: Array, test: Array, block: int = 1000) -> Array:
     """What the nearest training rows say of the test rows."""
-    unit = np.asarray(features, dtype=np.float32)
+    unit: Array = np.asarray(features, dtype=np.float32)
     norms = np.linalg.norm(unit, axis=1, keepdims=True)
     unit = unit / np.where(norms > 0, norms, 1)
     k = min(NEIGHBOURS, len(train))

@@ -1,5 +1,7 @@
 """Leave tokens out before pooling: a module of sentence-transformers that lies beside a model."""
 
+from typing import Any
+
 import torch
 from sentence_transformers.base.modules.module import Module
 
@@ -15,10 +17,10 @@ class TokenChoice(Module):
     config_keys = ["tokens", "sink_ratio"]  # noqa: RUF012
 
     def __init__(self, tokens: str, sink_ratio: float = 5.0) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.tokens, self.sink_ratio = tokens, sink_ratio
 
-    def forward(self, features, **kwargs):  # noqa: ARG002
+    def forward(self, features: dict[str, Any], **kwargs: Any) -> dict[str, Any]:  # noqa: ARG002
         states, keep = features["token_embeddings"], features["attention_mask"].bool()
         if self.tokens == "drop_first":
             rows = torch.arange(len(keep), device=keep.device)
@@ -35,5 +37,5 @@ class TokenChoice(Module):
         mask[:, 0] = True
         return {**features, "token_embeddings": states, "attention_mask": mask.long()}
 
-    def save(self, output_path, *args, **kwargs) -> None:  # noqa: ARG002
+    def save(self, output_path: str, *args: Any, **kwargs: Any) -> None:  # noqa: ARG002
         self.save_config(output_path)
