@@ -5,14 +5,10 @@ localrules:
     account_run,
 
 
-def results_to_be_made(wildcards):
-    """Not those that are there: their times may be anything, as after a copy."""
-    return START.files_of(filter(PLAN.needed, targets.targets(CONFIG)))
-
-
 rule account_run:
     input:
-        results_to_be_made,
+        # Those that the run makes: the times of the others may be anything, as after a copy.
+        lambda wildcards: START.files_of(filter(PLAN.needed, targets.targets(CONFIG))),
     output:
         report(
             f"{RESULTS}/report/account.csv",

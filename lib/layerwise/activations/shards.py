@@ -140,7 +140,7 @@ def _join_scale(whole: h5py.File, at: str, scales: Sequence[h5py.Dataset]) -> No
         labels = np.concatenate(values)
     elif name == "state":
         labels = np.arange(sum(map(len, values)))
-    elif name == "rank":
+    elif name in ("rank", "prefix"):
         labels = max(values, key=len)
     hdf5.add_scale(whole, name, list(labels) if labels.dtype == object else labels)
 
