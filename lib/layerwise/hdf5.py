@@ -32,7 +32,7 @@ STRING = h5py.string_dtype("utf-8")
 # opening a file of gigabytes takes milliseconds.
 SEAL = "seal"
 # An attribute: the files whose arrays this one shows, by their path from here, with their seals.
-PARTS = "parts"
+PARTS = "seals_of_parts"
 REMEDY = "delete it and run snakemake again."
 # Whatever h5py may raise on a file that is not as it was written.
 DAMAGE = (OSError, KeyError, ValueError, RuntimeError, TypeError)
