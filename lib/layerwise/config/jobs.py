@@ -45,9 +45,8 @@ class JobsSettings(Section):
     half_from: Positive | None = Field(
         default=50_000,
         description="Tasks of so many distinct texts or more wait for their scoring in 16 bits a "
-        "component, others in 32; null for 32 always. It moves clusterings by less than 0.001, "
-        "other scores of so many texts by less than 0.0001; docs/cluster.md has what was "
-        "measured.",
+        "component, others in 32; null for 32 always. docs/cluster.md has how far that moves "
+        "scores.",
     )
     keep_embeddings: bool = Field(
         default=False,
