@@ -21,7 +21,9 @@ from layerwise.models.architectures import OUTPUT, SUBLAYERS, dissect
 from layerwise.models.load import LoadedModel, load
 
 INNER = SUBLAYERS[:-1]
-POST_NORM = {"bert", "roberta", "distilbert", "deberta-v2", "electra", "mpnet", "xlnet"}
+POST_NORM = {
+    "bert", "roberta", "distilbert", "deberta-v2", "electra", "mpnet", "nomic_bert", "xlnet",
+}  # fmt: skip
 # transformers' hidden_states of these leave the embedding output out, and give the last block's
 # twice, un-normed and normed.
 WITHOUT_EMBEDDING = {"mamba", "mamba2", "falcon_mamba", "rwkv"}
@@ -179,7 +181,8 @@ def test_the_mlp_sees_what_the_family_says(loaded: LoadedModel) -> None:
     """Parallel blocks feed the MLP from the block's input, sequential ones from the residual."""
     block = loaded.anatomy.blocks[1]
     first, mlp = BY_HAND[loaded.name](block)
-    found = states_of(loaded, budget=64, sublayers=INNER)
+    inner = [name for name in INNER if name in loaded.anatomy.sublayers]
+    found = states_of(loaded, budget=64, sublayers=inner)
     before, residual = found[1, "block"][0], found[2, "mixer_residual"][0]
     assert_near(found[2, "input_norm"][0], normed(first, before), "input norm")
     if loaded.name == "gptj":

@@ -191,10 +191,11 @@ def run_as_workflow(
     texts.write_texts(listed, texts.distinct_texts(catalog.load(catalog.get_task(task, folders))))
     run: Any = SimpleNamespace(
         names={"task": task}, config=config, input={"texts": listed}.get,
-        files={"embeddings": stored}, stamp=SimpleNamespace(facts=dict),
+        files={"embeddings": stored}, stamp=SimpleNamespace(facts=lambda: {"key": "k"}, recipe={}),
         loadable=config.models.get,
     )  # fmt: skip
-    run_model.embed(run, load("m", config.models["m"], "main", device="cpu"), {})
+    loaded = load("m", config.models["m"], "main", device="cpu")
+    run_model.Texts(loaded, run).embed(run)
     score_task(
         stored, task, root / "scores.parquet", root / "layers", config.scoring_of("m"),
         folders=folders,

@@ -444,13 +444,13 @@ def test_the_pooled_cosine_is_mtebs(shared: Path, tmp_path: Path) -> None:
     scores = tables.read(targets["scores"], "scores")
     listed = texts.distinct_texts(catalog.load(catalog.get_task("BIOSSES", folders)))
     pooled = []
-    for text in listed:
+    for text in listed.texts:
         with torch.no_grad():
             out = loaded.model(
                 torch.tensor([loaded.tokenizer(text)["input_ids"]]), output_hidden_states=True
             )
         pooled.append([h[0].mean(0).numpy() for h in out.hidden_states])
-    path = store(tmp_path / "e.h5", "BIOSSES", listed, np.array(pooled).transpose(1, 0, 2))
+    path = store(tmp_path / "e.h5", "BIOSSES", listed.texts, np.array(pooled).transpose(1, 0, 2))
     score_task(path, "BIOSSES", tmp_path / "t.parquet", tmp_path / "layers", folders=folders)
     ordinary = tables.read(tmp_path / "t.parquet", "scores")
     mine = scores[scores["pooling"] == "mean"]

@@ -29,8 +29,16 @@ BASE: dict[str, Any] = {
         "hub": {"source": {"hub": "owner/texts"}},
         "news": {"source": {"package": "lee"}},
         "own": {"source": {"task": "LeeNewsSimilarity"}},
+        "chats": {"source": {"hub": "owner/chats", "chat": [{"role": "user", "content": "{a}"}]}},
+        "odd": {"source": {"package": "lee"}, "views": {"n": 0}, "perturb": {"repetition": 0.5}},
     },
-    "tasks": ["LeeNewsSimilarity"],
+    "tasks": ["LeeNewsSimilarity", "asked", "fetched", "made", "matched"],
+    "token_tasks": {
+        "asked": {"questions": {"file": "questions.jsonl"}},
+        "fetched": {"questions": {"hub": "owner/questions"}},
+        "made": {"questions": {"package": "wikipedia"}},
+        "matched": {"pairs": "STS12"},
+    },
     "task_folders": {"LeeNewsSimilarity": "tasks"},
     "association": {"own_texts": {"texts": "LeeNewsSimilarity"}, "directions": {"curvature": 1}},
     "studies": {

@@ -104,8 +104,9 @@ def best(model: str) -> pd.DataFrame:
         "model": model, "revision": "main", "tokens": "all", "pooling": "mean", "task_type": "all",
         "best_layer": 1, "last_layer": 3, "best_depth": 1 / 3, "best_score": 0.5,
         "output_score": 0.4, "output_from": "output", "best_is_output": False,
-        "gain": 0.1, "gain_low": 0.0, "gain_high": 0.2, "gain_new_task": 0.1, "certainty": 1.0,
-        "likely_from": 1, "likely_to": 1, "n_layers": 4, "n_tasks": 2,
+        "gain": 0.1, "gain_low": 0.0, "gain_high": 0.2, "gain_new_task": 0.1,
+        "may_be_best": "1, 3", "as_good_as_output": None, "n_layers": 4, "n_tasks": 2,
+        "n_sources": 2,
     }  # fmt: skip
     return pd.DataFrame([row])
 

@@ -95,7 +95,7 @@ def named(text: str) -> HubSource | FolderSource | PackageSource:
         package, _, path = where.removeprefix("package:").partition("/")
         given = {"package": package, "path": path or ".", "gguf_file": gguf}
         return parse(PackageSource, given)
-    if is_folder(where):
+    if where and is_folder(where):
         return FolderSource(folder=where, gguf_file=gguf)
     if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", where) and not where.startswith("."):
         return HubSource(hub=where, gguf_file=gguf)
