@@ -194,15 +194,45 @@ def check_layout(figure: Figure) -> None:
         assert not any(one.overlaps(p) for p in data[i + 1 :]), "panels overlap"
 
 
+def fed(kind: str, tables: Tables) -> Tables:
+    """The tables, with what some kinds need beside the plain ones."""
+    metrics, prompts, scores = tables.metrics, tables.prompts, tables.scores
+    assert metrics is not None
+    assert prompts is not None
+    assert scores is not None
+    if kind == "layers_together":
+        together = scores.assign(layers="mean 2", main_score=scores["main_score"] + 0.01)
+        return replace(tables, scores=pd.concat([scores, together]))
+    if kind == "along_sequence":
+        whole = metrics[metrics["metric"] == "prompt_entropy"]
+        grown = [
+            whole.assign(position=t, value=value, quartile_1=value - 0.1, median=value,
+                         quartile_3=value + 0.1, n=n)
+            for t, n in ((2, 60), (4, 60), (8, 50), (16, 40), (32, 20))
+            for value in [whole["value"] * np.log2(t) / 5]
+        ]  # fmt: skip
+        return replace(tables, positions=pd.concat(grown).assign(metric="prefix_entropy"))
+    if kind == "block_parts":
+        inside = prompts[prompts["layer"] > 0]
+        parts = [
+            inside.assign(sublayer=part, value=inside["value"] + rise)
+            for part, rise in (("input_norm", 0.3), ("mixer", -0.2), ("mixer_residual", 0.1),
+                               ("mlp_norm", 0.4), ("mlp", -0.3))
+        ]  # fmt: skip
+        return replace(tables, prompts=pd.concat([prompts.assign(sublayer="block"), *parts]))
+    return tables
+
+
 ONE_MODEL = {"model_overview": {"models": ["a decoder of thirty blocks"]}}
 # Those of tables of their own are in tests of their own.
 PLAIN = [k for k in KINDS if k not in ("paired_by_depth", "factorial")]
+OF_CHOICES = ("token_choice", "sink_valley")  # they compare choices of tokens
 OF_TRAINING = [k for k, kind in KINDS.items() if kind.checkpoints]
 
 
 @pytest.mark.parametrize("kind", PLAIN)
 def test_every_kind(kind: str, tables: Tables) -> None:
-    drawn = study(kind, tables, **ONE_MODEL.get(kind, {}))
+    drawn = study(kind, fed(kind, tables), **ONE_MODEL.get(kind, {}))
     check_layout(drawn.figure)
     assert len(drawn.table) > 0
     assert len(drawn.title) > 20
@@ -212,9 +242,9 @@ def test_every_kind(kind: str, tables: Tables) -> None:
     drawn.table.to_csv(os.devnull)
 
 
-@pytest.mark.parametrize("kind", [k for k in PLAIN if k not in ("power_law", "token_choice")])
+@pytest.mark.parametrize("kind", [k for k in PLAIN if k not in ("power_law", *OF_CHOICES)])
 def test_every_kind_with_one_model_and_one_token_choice(kind: str, tables: Tables) -> None:
-    drawn = study(kind, tables, models=["nano"], tokens=["drop_first"])
+    drawn = study(kind, fed(kind, tables), models=["nano"], tokens=["drop_first"])
     check_layout(drawn.figure)
     assert set(drawn.table["model"]) <= {"nano", "all"}
 

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from association_tables import tidy_metrics, tidy_scores
 from conftest import ROOT
+from test_figures import fed
 
 from layerwise.association.choice import choose_layers
 from layerwise.association.table import associate
@@ -40,7 +41,7 @@ OFFERED = Known(
     protocols=["paper"],
     alphas=[1.0, 2.0],
     normalizations=["raw", "logN"],
-    metrics=["prompt_entropy", "curvature", "infonce", "lidar"],
+    metrics=["prompt_entropy", "curvature", "infonce", "lidar", "prefix_entropy"],
     measures=["dcor", "spearman"],
     own_texts={"own0": "task0", "own1": "task1"},
 )
@@ -59,7 +60,7 @@ def tables() -> Tables:
         for revision in revisions:
             for tokens in ("all", "drop_first"):
                 where: dict[str, Any] = {"model": model, "revision": revision, "tokens": tokens}
-                curves = {m: rng.random(6) for m in OFFERED.metrics or ()}
+                curves = {m: rng.random(6) for m in DIRECTIONS}
                 metrics.append(tidy_metrics(curves, **where))
                 scores.append(
                     tidy_scores(rng.random((3, 6)), types=("STS", "Clustering"), **where)
@@ -71,7 +72,9 @@ def tables() -> Tables:
     found = pd.concat(metrics, ignore_index=True), pd.concat(scores, ignore_index=True)
     order = Order(["a", "b"], OFFERED.models or {})
     return Tables(
-        *(found[0], pd.concat(prompts, ignore_index=True), found[1]),
+        metrics=found[0],
+        prompts=pd.concat(prompts, ignore_index=True),
+        scores=found[1],
         associations=associate(*found, FEW, order),
         choices=choose_layers(*found, DIRECTIONS),
     )
@@ -88,18 +91,24 @@ OWN = ("paired_by_depth", "factorial")
 REFUSE = [k for k, kind in KINDS.items() if kind.over is None and kind.needs and k not in OWN]
 
 
+# What a row of a kind's table is of, beside the checkpoint, if not of a layer alone.
+ROWS = {
+    "along_sequence": ["layer", "position"],
+    "block_parts": ["layer", "path", "part", "step"],
+    "layers_together": ["layer", "layers"],
+    "sink_valley": ["tokens"],
+    "task_heatmap": ["layer", "task"],
+}
+
+
 @pytest.mark.parametrize("kind", APART)
 def test_checkpoints_stay_apart(kind: str, tables: Tables) -> None:
-    wanted = {"kind": kind, "models": ["a"], "revisions": "all", "tokens": ["all"]}
+    tokens = ["all", "drop_first"] if kind == "sink_valley" else ["all"]
+    wanted = {"kind": kind, "models": ["a"], "revisions": "all", "tokens": tokens}
     check(made(corpora=["wikipedia"], **wanted), OFFERED)
-    keys = ["revision", "layer"]
-    if kind == "layers_together":
-        scores = pd.concat([tables.scores, tables.scores.assign(layers="mean 2")])
-        tables, keys = replace(tables, scores=scores), [*keys, "layers"]
-    table = study(tables, **wanted).table
+    table = study(fed(kind, tables), **wanted).table
     assert set(table["revision"]) == set(NAMED)
-    if kind in ("task_heatmap",):
-        keys.append("task")
+    keys = ["revision", *ROWS.get(kind, ["layer"])]
     if {"metrics", "associations"} & set(needs(made(kind=kind))):
         keys.append("metric")
     assert not table.duplicated(keys).any(), "a row is of one checkpoint"
@@ -169,7 +178,7 @@ def test_a_further_column_is_a_dimension(tables: Tables) -> None:
     drawn = study(graded, colour="repetition", ordered=True, metrics=["curvature"], **one)
     assert drawn.table.groupby("repetition").size().to_dict() == {0.0: 6, 0.1: 6, 0.5: 6}
     labels = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
-    assert labels[:3] == ["0.0", "0.1", "0.5"]
+    assert labels[:3] == [f"repetition {p}" for p in ("0", "0.1", "0.5")]
     same = replace(tables, metrics=graded.metrics.assign(corpus="one"))  # type: ignore[union-attr]
     with pytest.raises(LayerwiseError, match="several values of repetition"):
         study(same, metrics=["curvature"], **one)
@@ -496,11 +505,12 @@ def test_the_page_of_kinds_is_that_of_the_kinds() -> None:
     assert set(told) <= set(KINDS)
     shown = re.findall(r"\]\((studies/\w+\.png)\)", page)
     assert len(shown) == len(told)
-    pages = {p.stem for p in ROOT.glob("docs/studies/*.md")}  # some have a page of their own
-    files = [p for p in ROOT.glob("docs/studies/*.png") if p.stem not in pages]
-    assert {p.relative_to(ROOT / "docs").as_posix() for p in files} == set(shown)
+    for own in ROOT.glob("docs/studies/*.md"):  # some have a page of their own
+        figures = re.findall(r"\]\((\w+\.png)\)", own.read_text(encoding="utf-8"))
+        shown += [f"studies/{name}" for name in figures]
+    files = ROOT.glob("docs/studies/*.png")
+    assert sorted(p.relative_to(ROOT / "docs").as_posix() for p in files) == sorted(shown)
     assert all(p.stat().st_size < 150_000 for p in ROOT.glob("docs/studies/*.png"))
-    assert all((ROOT / "docs" / name).stat().st_size < 150_000 for name in shown)
 
 
 def test_the_page_says_what_kinds_do_with_checkpoints() -> None:

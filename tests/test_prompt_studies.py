@@ -135,9 +135,7 @@ def study(kind: str, tables: Tables, **wanted: Any) -> Drawn:
     wanted = WANTED.get(kind, {}) | wanted
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drawn = draw(
-            made(kind=kind, resamples=50, **wanted), of_study(tables, kind, wanted), ORDER
-        )
+        drawn = draw(made(kind=kind, **wanted), of_study(tables, kind, wanted), ORDER)
         FigureCanvasAgg(drawn.figure).draw()
     return drawn
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from layerwise.association.curves import BLOCK
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
@@ -23,7 +24,6 @@ from layerwise.figures.labels import (
     span,
 )
 from layerwise.figures.prompts import groups, matrix
-from layerwise.models.architectures import BLOCK
 from layerwise.statistics.shares import depths, places
 from layerwise.statistics.tasks import Interval, interval
 
