@@ -114,7 +114,11 @@ def _rules(table: pd.DataFrame, choice: str) -> tuple[list[str], dict[str, list[
 
 
 def _label(rule: str, same: Mapping[str, Sequence[str]]) -> str:
-    return marks.broken(" = ".join(_rule(r) for r in [rule, *same.get(rule, ())]), 34)
+    others = same.get(rule, ())
+    # Two fit beside one another; the caption names the rest.
+    said = f"and {len(others)} more" if len(others) > 1 else "".join(map(_rule, others))
+    name = marks.broken(_rule(rule), 34)
+    return f"{name}\n= {said}" if len(others) == 1 else f"{name}\n{said}" if said else name
 
 
 def with_tokens(tokens: str) -> str:
@@ -269,6 +273,11 @@ def _title(facts: dict[str, Any], tokens: Sequence[str]) -> str:
     return f"No evidence that a metric picks a better layer than the output: {said}"
 
 
+def _same_said(same: Mapping[str, Sequence[str]]) -> str:
+    said = [listing([_rule(r) for r in [rule, *others]]) for rule, others in same.items()]
+    return f": {'; '.join(said)}" if said else ""
+
+
 def _caption(facts: dict[str, Any]) -> str:
     told = []
     for choice, f in facts["by_tokens"].items():
@@ -316,6 +325,7 @@ def _caption(facts: dict[str, Any]) -> str:
         "without the model it is judged on; its p deals each rule's picks out among the models "
         "at random. The numbers on the right count the models in which the 95 % interval of the "
         "pick's lead over the output lies above 0, and below; chance gives .025 of them each. "
-        f"Metrics with the same picks in all models are one rule.{refused}{stood_in} "
+        f"Metrics with the same picks in all models are one rule{_same_said(facts['same'])}."
+        f"{refused}{stood_in} "
         f"{said[:1].upper()}{said[1:]}.{against}"
     )
