@@ -120,7 +120,7 @@ def network(repository: str, progress: float = 1.0) -> Any:
         config.num_hidden_layers = LAYERS.get(size, 3)
     torch.manual_seed(seed_of(repository))
     # Language models come with their unembedding, as on the hub.
-    encoder = config.model_type in ("bert", "roberta")
+    encoder = config.model_type in ("bert", "roberta", "nomic_bert")
     model = (hf.AutoModel if encoder else hf.AutoModelForCausalLM).from_config(config)
     for parameter in model.parameters():
         if parameter.ndim > 1:

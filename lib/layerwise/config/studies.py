@@ -312,7 +312,7 @@ def check(study: Study, known: Known) -> None:
     if "sublayer" not in {d for v in roles.values() for d in v} and not study.sublayers:
         counts.pop("sublayer", None)
     if of_metrics:
-        counts |= _labelled(corpora_of(study, known.corpora or (), known.own_texts), known, roles)
+        counts |= _labelled(study.corpora or tuple(known.corpora or ()), known, roles)
     tokens = study.tokens or known.tokens or ()
     poolings = several(study.pooling) if of_scores else ()
     counts |= {"tokens": tuple(tokens), "pooling": poolings, "layers": study.layers or ()}
