@@ -360,6 +360,7 @@ def tasks(rows: Rows) -> Drawn:
         panel.axis.set_xlim(panel.axis.dataLim.x0, panel.axis.dataLim.x1)
         panel.axis.tick_params(labelleft=panel.left)
         best = panel.table[panel.table["best"]]
+        inside = panel.table.groupby("task")["layer"].nunique()
         found.append(
             {
                 "model": str(panel.table["model"].iloc[0]),
@@ -368,6 +369,8 @@ def tasks(rows: Rows) -> Drawn:
                 "layers": str(panel.table["layers"].iloc[0]),
                 "n_tasks": int(panel.table["task"].nunique()),
                 "beats_output": int((best["above_output"] > 0).sum()),
+                # Were all layers and the output alike, each would be the best as often.
+                "by_chance": float((inside / (inside + 1)).sum()),
                 "median_depth": float(best["depth"].median()),
             }
         )
@@ -380,14 +383,14 @@ def tasks(rows: Rows) -> Drawn:
     reading = rows.values("reading")[-1]
     checkpoints = table.groupby("model")["revision"].nunique().max() > 1
     told = [
-        f"{f['beats_output']} of {f['n_tasks']} in {f['model']}"
+        f"{f['beats_output']} of {f['n_tasks']} (by chance {f['by_chance']:.1f}) in {f['model']}"
         + (f" at {f['revision']}" if checkpoints else "")
         + (f" ({layers_label(str(f['layers']))})" if len(rows.values("layers")) > 1 else "")
         for f in found
         if f["reading"] == reading
     ]
     what = f" {reading_label(reading)}" if len(rows.values("reading")) > 1 else ""
-    title = f"Tasks better served by a layer inside than by the output{what}: {listing(told)}"
+    title = f"Tasks whose best layer is not the output{what}: {listing(told)}"
     about = f"Main score (× 100) of each of {counted(len(names), 'task')}"
     style.header(
         grid.figure, title,
@@ -396,7 +399,9 @@ def tasks(rows: Rows) -> Drawn:
     caption = (
         f"{about}, grouped by type, by depth in per cent of the layers, less the same task's "
         "score of the model's output; a panel for each model, checkpoint and reading. Dots mark "
-        f"each task's best layer, where one is better than the output. {output_said(rows)} "
+        f"each task's best layer, where one is better than the output; the best of many is one "
+        "of those inside by chance nearly always, as the title counts for layers that are all "
+        f"alike. {output_said(rows)} "
         f"Colours are cut off at ± {limit:.0f} points.{left_out_said(rows)}"
     )
     return Drawn(grid.figure, table, title, caption, {"panels": found})
