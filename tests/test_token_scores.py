@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,21 @@ def test_the_differences_drawn_are_those_of_the_table() -> None:
     assert "layer 0 with 70.0, by +20.0" in drawn.caption
     with pytest.raises(LayerwiseError, match="shows one checkpoint of a model"):
         draw(Study(kind="paired_by_depth", revisions="all"), tables_, Order(["m"]))
+
+
+def test_rows_of_models_have_room() -> None:
+    rows = [
+        {"model": model, "revision": "a", "task": "t", "task_type": "MultipleChoice",
+         "subset": "default", "split": "test", "layer": layer, "depth": layer / 3, "tokens": "all",
+         "pooling": "letter", "readout": "final_norm", "against": "output", "score": 0.5,
+         "other": 0.4, "difference": 0.1, "low": 0.0, "high": 0.2, "p": 0.1, "p_holm": 0.1, "n": 9}
+        for model in "mno" for layer in range(3)
+    ]  # fmt: skip
+    order = Order(["m", "n", "o"], {m: ["a"] for m in "mno"})
+    drawn = draw(Study(kind="paired_by_depth"), Tables(paired=pd.DataFrame(rows)), order)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # matplotlib's, where it lays nothing out
+        drawn.figure.draw_without_rendering()
 
 
 def test_spearman_is_scipys_and_its_error_that_of_draws() -> None:

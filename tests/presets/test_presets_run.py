@@ -223,6 +223,8 @@ def run(preset: str, home: Path, folder: Path) -> Path:
         assert figure.stat().st_size > 10_000, study
         table = pd.read_csv(results / "tables" / f"{study}.csv")
         assert len(table), study
+        log = (results / "logs" / "draw_study" / f"{study}.log").read_text()
+        assert "layout not applied" not in log, f"{study}: something is cut off"
         figures.append(figure)
     for scores in results.glob("scores/*/*/*.parquet"):
         assert checkpoint_of(scores).model in config["models"]

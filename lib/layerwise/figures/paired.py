@@ -127,7 +127,8 @@ def _panel(axis: Axes, part: pd.DataFrame, readings: Sequence[str]) -> None:
         beyond = curve[curve["p_holm"] < LEVEL]
         axis.plot(beyond["depth"], 100 * beyond["difference"], color=colour, marker="o",
                   markersize=3.2, linestyle="none")  # fmt: skip
-        axis.plot(output["depth"], 100 * output["difference"], **marks.last_mark(colour))
+        if len(output):  # an empty unclipped line lies at the figure's corner: no room is left
+            axis.plot(output["depth"], 100 * output["difference"], **marks.last_mark(colour))
 
 
 def _name(axis: Axes, column: Any, table: pd.DataFrame) -> None:
