@@ -54,6 +54,12 @@ def chance_said(rows: Rows) -> str:
     return f" The dotted line is chance. {LENS}" if lens else ""
 
 
+def _from_to(first: Any, last: Any) -> str:
+    """Two values in words, with as many digits as tell them apart."""
+    digits = ".2f" if f"{first:.2f}" != f"{last:.2f}" else ".3g"
+    return f"from {first:{digits}} to {last:{digits}}"
+
+
 def varying(rows: Rows, *, but: Sequence[str] = ("y", "reading")) -> list[str]:
     """The dimensions with a role that have several values."""
     placed = [d for v in rows.roles.values() for d in v if d not in but]
@@ -496,7 +502,7 @@ def perturbed(rows: Rows) -> Finding:
     unit = metric_unit(metric.metric, "raw")
     unit = f" {unit}" if unit else ""
     told = [
-        f"from {c['first']:.2f} to {c['last']:.2f}{unit} at layer {c['layer']} of {c['model']}"
+        f"{_from_to(c['first'], c['last'])}{unit} at layer {c['layer']} of {c['model']}"
         for c in changes
     ]
     subtitle, caption = _metric_words(rows, f"; a line for each {noun_of(label)}")
@@ -564,7 +570,7 @@ def training(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG
     unit = metric_unit(metric.metric, metric.normalization or "raw")
     unit = f" {unit}" if unit else ""
     told = [
-        f"from {c['first']:.2f} to {c['last']:.2f}{unit} at layer {c['layer']} of {c['model']}"
+        f"{_from_to(c['first'], c['last'])}{unit} at layer {c['layer']} of {c['model']}"
         for c in changes
     ]
     names = rows.values("revision")

@@ -38,6 +38,9 @@ from layerwise.figures.labels import (
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.prompts import Estimate, valley
 
+# Sizes whose labels have room side by side.
+MOST_LEVEL = 4
+
 
 def draw(
     tables: Mapping[str, pd.DataFrame], study: Study, order: Order, _better: Mapping[str, int]
@@ -90,6 +93,8 @@ def draw(
             axis.set_xticks(
                 [sizes[n] for n in mine["model"]], [_short(sizes[n]) for n in mine["model"]]
             )
+            if len(mine) > MOST_LEVEL:
+                axis.tick_params(axis="x", labelrotation=90)
             axis.margins(x=0.12)
         axes[1, c].axhline(0, color=style.GREY, linewidth=0.7, zorder=1)
         axes[1, c].set_ylabel("Depth of the valley")
