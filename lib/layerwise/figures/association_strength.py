@@ -237,6 +237,8 @@ def _facts(
     single = table[(table["model"] != POOLED) & ~table["metric"].isin(base)]
     pooled = table[(table["model"] == POOLED) & (table["measure"] == "slope")]
     known = single[single["low"].notna()]
+    # Models of fewer than four layers are in what is pooled over models alone.
+    sized = single if len(single) else table
     return {
         "match": evidence.matched(associations, single, group),
         "beyond_chance": evidence.beyond_chance(single),
@@ -249,8 +251,8 @@ def _facts(
         },
         "refused": int((single["refused"] != "").sum()),
         "corpus": str(table.loc[table["protocol"] != BASELINE, "corpus"].iloc[0]),
-        "n_tasks": span(single["n_tasks"].tolist()),
-        "n_layers": span(single["n_layers"].tolist()),
+        "n_tasks": span(sized["n_tasks"].tolist()),
+        "n_layers": span(sized["n_layers"].tolist()),
     }
 
 
