@@ -149,3 +149,17 @@ def test_the_command(tmp_path: Path) -> None:
     assert failed.returncode == 1
     assert "layer is 7" in failed.stderr
     assert "Traceback" not in failed.stderr
+
+
+def test_a_full_disk_is_not_the_familys_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = loaded("llama", tmp_path / "whole")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(cut, "_save", full)
+    with pytest.raises(OSError, match="No space left"):
+        export(whole, Recipe(1), tmp_path / "cut", TEXTS)
+    assert not (tmp_path / "cut").exists()

@@ -31,6 +31,7 @@ from layerwise.activations.pooling import POOLINGS
 from layerwise.activations.readout import SINK_RATIO, TOKENS
 from layerwise.errors import LayerwiseError, closest
 from layerwise.export import card
+from layerwise.files import disk_fault, memory_fault
 from layerwise.models.architectures import OUTPUT, READOUTS, dissect
 from layerwise.models.load import LoadedModel
 from layerwise.tasks.layout import Reading
@@ -152,7 +153,10 @@ def export(
                 parameters = _save(loaded, recipe, cut, folder)
                 found, seconds = _encode(folder, loaded, texts)
             except Exception as error:
-                # Families differ in what they do with fewer blocks than they were made for.
+                if memory_fault(error) or disk_fault(error):
+                    raise
+                # Families differ in what they do with fewer blocks than they were made for, and
+                # in what they raise; all of it is told if no cut is right.
                 failures.append(f"{type(error).__name__}: {' '.join(str(error).split())[:120]}")
                 continue
             difference = float((np.abs(found - wanted) / np.where(scale > 0, scale, 1)).max())
