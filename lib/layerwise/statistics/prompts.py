@@ -122,6 +122,24 @@ def dips(values: Floats) -> Floats:
     return found
 
 
+def curves_of(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """A curve of each prompt over layers, shape (N, L), of which a valley can be looked for.
+
+    Raises
+    ------
+    LayerwiseError
+        For fewer than `FEWEST` prompts or three layers.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    n, layers = array.shape
+    if n < FEWEST or layers < 3:
+        raise LayerwiseError(
+            f"A valley is looked for over three layers and {FEWEST} prompts or more; "
+            f"{layers} layers and {n} prompts came."
+        )
+    return array
+
+
 def valley(
     values: npt.ArrayLike, level: float = 0.95, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Valley:
@@ -143,13 +161,8 @@ def valley(
     LayerwiseError
         For fewer than `FEWEST` prompts or three layers.
     """
-    array = np.asarray(values, dtype=np.float64)
+    array = curves_of(values)
     n, layers = array.shape
-    if n < FEWEST or layers < 3:
-        raise LayerwiseError(
-            f"A valley is looked for over three layers and {FEWEST} prompts or more; "
-            f"{layers} layers and {n} prompts came."
-        )
     mean = array.mean(axis=0)
     gaps = mean[:, None] - mean[None, :]
     covariance = np.cov(array, rowvar=False) / n

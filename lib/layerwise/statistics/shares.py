@@ -12,14 +12,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.errors import LayerwiseError
+from layerwise.statistics.prompts import curves_of
 from layerwise.statistics.tasks import Interval, interval
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 FOLDS = 10
-FEWEST = 8  # prompts
 
 
 @dataclass(frozen=True)
@@ -54,15 +53,10 @@ def places(values: npt.ArrayLike, *, seed: int = 0) -> list[Place]:
     Raises
     ------
     LayerwiseError
-        For fewer than `FEWEST` prompts or three layers.
+        For fewer than eight prompts or three layers.
     """
-    array = np.asarray(values, dtype=np.float64)
-    n, layers = array.shape
-    if n < FEWEST or layers < 3:
-        raise LayerwiseError(
-            f"A valley is looked for over three layers and {FEWEST} prompts or more; "
-            f"{layers} layers and {n} prompts came."
-        )
+    array = curves_of(values)
+    n = len(array)
     fold = np.random.default_rng(seed).permutation(n) % min(FOLDS, n)
     found = []
     for f in range(fold.max() + 1):
