@@ -153,7 +153,7 @@ def _title(facts: dict[str, Any], rows: Rows) -> str:
         return f"The largest mean norms are those of {listing(told)}"
     unit = metric_unit(first, rows.metrics[0].normalization or "raw")
     told = [
-        f"by {f['flattest']:+.2f} (layer {f['flattest_layer']}) to {f['steepest']:+.2f}"
+        f"by {_signed(f['flattest'])} (layer {f['flattest_layer']}) to {_signed(f['steepest'])}"
         f"{f' {unit}' if unit else ''} (layer {f['steepest_layer']}) in {f['model']}"
         for f in mine
     ]
@@ -172,3 +172,8 @@ def _told(facts: dict[str, Any]) -> str:
     return (
         f"Growth per doubling of t, least squares over {counted(len(entropies), 'panel')}: {said}."
     )
+
+
+def _signed(value: float) -> str:
+    """With a sign; what rounds to nothing has that of what is above it."""
+    return f"{round(value, 2) + 0.0:+.2f}".replace("-", "−")
