@@ -35,13 +35,17 @@ from layerwise.figures.frames import mean_scores
 from layerwise.figures.kinds import KINDS as ALL
 from layerwise.figures.labels import axis_label, in_sentence, listing, p_value, span
 from layerwise.figures.marks import spread
-from layerwise.figures.studies import OF_PROMPTS, Order, Tables, draw
+from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.value_distribution import holm
 from layerwise.metrics.registry import directions
 from layerwise.statistics.tasks import gain_new_task
 
 ROOT = Path(__file__).parents[1]
 # Those on prompts have tables and a suite of their own: test_prompt_studies.py.
+OF_PROMPTS = (
+    "alpha_robustness", "layer_similarity", "model_difference", "prompt_groups", "size_scaling",
+    "training_course",
+)  # fmt: skip
 KINDS = {name: kind for name, kind in ALL.items() if name not in OF_PROMPTS}
 PUBLISHED = ROOT.parent / "shared" / "published"
 LAYERS = {"a decoder of thirty blocks": 31, "encoder": 7, "nano": 7, "mamba": 7}

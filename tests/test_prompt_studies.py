@@ -15,17 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy import stats
-from test_figures import check_layout
+from test_figures import OF_PROMPTS, check_layout
 
 from layerwise import similarity
 from layerwise.activations import layout
 from layerwise.config import Config
-from layerwise.config.studies import Known, Study, check, size_of
+from layerwise.config.studies import Study, size_of
+from layerwise.config.study_checks import Known, check
 from layerwise.corpora.properties import properties
 from layerwise.errors import LayerwiseError
 from layerwise.figures import layer_similarity
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.studies import OF_PROMPTS, Order, Tables, draw
+from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.training_course import appears, paths
 from layerwise.metrics.catalog.cka import cka
 from layerwise.statistics.groups import effect, split

@@ -8,8 +8,9 @@ from pathlib import PurePath
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.studies import Known, Study, corpora_of
-from layerwise.config.studies import check as check_study
+from layerwise.config.studies import Study, corpora_of
+from layerwise.config.study_checks import Known
+from layerwise.config.study_checks import check as check_study
 from layerwise.config.token_tasks import PairTask, poolings_of, type_of
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.kinds import needs

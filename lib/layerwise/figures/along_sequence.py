@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +11,10 @@ import numpy.typing as npt
 from matplotlib.cm import ScalarMappable
 
 from layerwise.errors import LayerwiseError
-from layerwise.figures import panels, style
+from layerwise.figures import frames, panels, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows
+from layerwise.figures.given import Given
 from layerwise.figures.labels import counted, listing, metric_label, metric_unit, span
 
 Floats = npt.NDArray[np.float64]
@@ -22,15 +23,10 @@ MOST = 0.5  # of the prompts: so many have to be long enough for a point
 LINES = 6  # layers drawn, evenly spaced; the table has all
 
 
-def draw(rows: Rows, models: Iterable[str]) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw the mean over prompts by number of tokens, a line for some layers.
 
-    Parameters
-    ----------
-    rows : Rows
-        Of a table of `layerwise.metrics.sequence`.
-    models : iterable of str
-        Those that the table is about.
+    Its table ``positions`` is from `layerwise.metrics.sequence`.
 
     Returns
     -------
@@ -43,6 +39,9 @@ def draw(rows: Rows, models: Iterable[str]) -> Drawn:
     LayerwiseError
         If a model that the study names has none of it, not being causal.
     """
+    table = given.tables["positions"]
+    models = given.study.models or map(str, table["model"].unique())
+    rows = frames.rows(given.study, given.order, metrics=table)
     lacking = sorted(set(models) - set(rows.table["model"]))
     if lacking and rows.study.models:
         raise LayerwiseError(

@@ -13,12 +13,11 @@ import pandas as pd
 from matplotlib.lines import Line2D
 from scipy.stats import rankdata
 
-from layerwise.association.order import Order
-from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, over_prompts, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, mean_scores, pick_prompts, pick_scores
+from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     counted,
     in_sentence,
@@ -33,15 +32,10 @@ from layerwise.statistics.depth import chance_level
 from layerwise.statistics.prompts import means, resampled, valley
 
 
-def draw(
-    tables: Mapping[str, pd.DataFrame], study: Study, order: Order, better: Mapping[str, int]
-) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw the metric by depth, a line per alpha, for each model; first, power-law spectra.
 
-    Parameters
-    ----------
-    better : mapping of metric to 1 or -1
-        The end by which a layer is picked.
+    A layer is picked at the metric's better end.
 
     Returns
     -------
@@ -52,6 +46,7 @@ def draw(
         layer picked, its score and how far that is below the best layer's; Spearman's rho with the
         score over layers; mean over layers, and the model's place by it among all models.
     """
+    tables, study, order, better = given.tables, given.study, given.order, given.better
     prompts = tables["prompts"]
     metric = (study.curves or ())[0].metric
     mine = prompts.loc[prompts["metric"] == metric, "alpha"]

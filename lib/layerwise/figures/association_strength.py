@@ -10,13 +10,14 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from layerwise.association.curves import require_columns
-from layerwise.association.order import Order, in_order
+from layerwise.association.order import in_order
 from layerwise.association.table import COLUMNS, MATCH, POOLED
-from layerwise.config.studies import Study, several
+from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import evidence, marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import BASELINE, pick_results
+from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     MEASURES,
     TOKENS,
@@ -32,22 +33,11 @@ RISES, FALLS = "^", "v"
 SIGNLESS = ("dcor", "bcdcor")
 
 
-def draw(
-    associations: pd.DataFrame,
-    study: Study,
-    order: Order,
-    choices: pd.DataFrame | None = None,
-) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw a row per metric, a point per model, a column per choice of tokens.
 
-    Parameters
-    ----------
-    associations : DataFrame
-        From `layerwise.association.table.associate`.
-    choices : DataFrame, optional
-        From `layerwise.association.choice.choose_layers`: the slopes beyond depth are drawn then,
-        with their intervals, and metrics that are decided by δ or by the number of prompts are
-        hatched.
+    With choices (kind ``beyond_depth``) the slopes beyond depth are drawn, with their intervals,
+    and metrics that are decided by δ or by the number of prompts are hatched.
 
     Returns
     -------
@@ -60,6 +50,8 @@ def draw(
         If the associations hold none of what the study asks for, or several corpora of which it
         names none.
     """
+    study, order = given.study, given.order
+    associations, choices = given.tables["associations"], given.tables.get("choices")
     require_columns(associations, COLUMNS, "associations")
     measure = "slope" if choices is not None else measures_of(study, associations)[0]
     if choices is not None and "slope" not in set(associations["measure"]):

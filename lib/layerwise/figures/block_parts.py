@@ -13,6 +13,7 @@ from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.findings import left_out_said
 from layerwise.figures.frames import Rows
+from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     SUBLAYERS,
     axis_label,
@@ -36,13 +37,10 @@ STEP = {"input_norm": NORMS, "mixer": MIXER, "mixer_residual": RESIDUAL, "mlp_no
 STREAM = {"mixer_residual": "what the mixer adds", BLOCK: "what the MLP adds"}
 
 
-def draw(rows: Rows) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw each part's entropy by depth, and below it what each addition changes.
 
-    Parameters
-    ----------
-    rows : Rows
-        Per-prompt values of one metric, at the layers and parts of their blocks.
+    Per-prompt values of one metric, at the layers and parts of their blocks.
 
     Returns
     -------
@@ -57,6 +55,7 @@ def draw(rows: Rows) -> Drawn:
     LayerwiseError
         If a model has neither sublayer that a step needs.
     """
+    rows = given.prompts()
     dimensions = rows.roles["column"]
     shown = list(groups(rows, dimensions))
     figure, axes = style.grid(2, len(shown), panel_height=2.0)

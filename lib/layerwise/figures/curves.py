@@ -15,6 +15,7 @@ from layerwise.association.order import step_of
 from layerwise.figures import findings, marks, panels, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, at
+from layerwise.figures.given import Given
 from layerwise.figures.labels import value_label
 from layerwise.figures.panels import Grid, Panel
 from layerwise.vocabulary import LABELS
@@ -60,7 +61,12 @@ LOOKS: Mapping[str, Look] = {
 }
 
 
-def draw(rows: Rows, directions: Mapping[str, int], finding: Any = None) -> Drawn:
+def draw(given: Given) -> Drawn:
+    """Draw scores and metrics by depth."""
+    return lines(given.rows(), given.better)
+
+
+def lines(rows: Rows, directions: Mapping[str, int], finding: Any = None) -> Drawn:
     """Draw scores and metrics by depth.
 
     Parameters

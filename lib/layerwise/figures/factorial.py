@@ -12,6 +12,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.figures import style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, at
+from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     counted,
     in_sentence,
@@ -51,7 +52,7 @@ def dip(values: pd.Series[float]) -> float:
     return float((v[0] + v[-1]) / 2 - v[1:-1].min())
 
 
-def draw(rows: Rows) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw a row a metric and reading: each model's valley by cell, and the three effects.
 
     Returns
@@ -59,6 +60,7 @@ def draw(rows: Rows) -> Drawn:
     Drawn
         Its table has a row a model (``what`` = model) and a row an effect (``what`` = effect).
     """
+    rows = given.rows()
     factors = rows.study.factors
     assert factors is not None
     models, effects = _tables(rows, factors)

@@ -20,6 +20,7 @@ from layerwise.figures import marks, panels, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.findings import left_out_said, output_said
 from layerwise.figures.frames import Rows, pick_scores
+from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     axis_label,
     counted,
@@ -47,7 +48,7 @@ BEST_IS_OUTPUT = BEST | {"marker": "s"}
 SMALL: dict[str, Any] = {"markersize": 2.6, "markeredgewidth": 0.4}
 
 
-def metrics(rows: Rows) -> Drawn:
+def metrics(given: Given) -> Drawn:
     """Draw a row of heat maps per metric, a column per model and reading.
 
     Returns
@@ -55,6 +56,7 @@ def metrics(rows: Rows) -> Drawn:
     Drawn
         Its table is the tidy metrics drawn, in the order of the checkpoints.
     """
+    rows = given.rows()
     grid = panels.grid(rows, panel_height=2.1)
     by_y: dict[str, list[Panel]] = {}
     for panel in grid.panels:
@@ -110,7 +112,7 @@ def metrics(rows: Rows) -> Drawn:
     return Drawn(grid.figure, rows.table, title, caption, facts)
 
 
-def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
+def scores(given: Given) -> Drawn:
     """Draw the mean score by layer and checkpoint, and below it the best layer's lead.
 
     Returns
@@ -121,8 +123,11 @@ def scores(rows: Rows, scores: pd.DataFrame) -> Drawn:
         checkpoint, the best layer's gain over the output with its 95 % interval, and the gain on
         a task that had no say in choosing the layer.
     """
+    rows = given.rows()
     study, table = rows.study, rows.table
-    picked = pick_scores(scores, study, everything="layers" in rows.roles.get("column", ()))
+    picked = pick_scores(
+        given.tables["scores"], study, everything="layers" in rows.roles.get("column", ())
+    )
     bests = [
         best_layers(part.assign(layers=ONE), poolings=several(study.pooling)).assign(layers=joined)
         for joined, part in picked.groupby("layers")
@@ -316,7 +321,7 @@ def _by_model(rows: Rows, y: int) -> list[tuple[tuple[str, str], pd.DataFrame]]:
     ]
 
 
-def tasks(rows: Rows) -> Drawn:
+def tasks(given: Given) -> Drawn:
     """Draw a heat map of tasks by depth for each model (checkpoint) and reading.
 
     Returns
@@ -331,6 +336,7 @@ def tasks(rows: Rows) -> Drawn:
     LayerwiseError
         If some task has no score of the output.
     """
+    rows = given.rows()
     table = rows.table.sort_values(["model", "revision", "reading", "task_type", "task", "layer"])
     keys = ["model", "revision", "reading", "layers", "task"]
     lacking = table["output_score"].isna()

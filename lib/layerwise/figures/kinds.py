@@ -50,6 +50,9 @@ class Kind:
     ----------
     about : str
         One line for people.
+    draw : str
+        The module of `layerwise.figures`, and the function in it, that draws the kind from a
+        `layerwise.figures.given.Given`.
     needs : tuple of str
         The tables it reads, of metrics, prompts, positions, scores, associations, choices,
         similarities, paired, and texts of a corpus.
@@ -74,6 +77,7 @@ class Kind:
     """
 
     about: str
+    draw: str
     needs: tuple[str, ...] = ()
     roles: Roles = field(default_factory=dict)
     takes: tuple[str, ...] = ROLES
@@ -89,11 +93,13 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "curves": Kind(
         "scores, metrics or both by depth, the roles as the study gives them",
+        "curves.draw",
         ("metrics",),
         {"column": ("y",), "colour": ("model",), "dashes": ("reading",)},
     ),
     "score_by_depth": Kind(
         "mean task score by depth, a panel per model",
+        "curves.draw",
         ("scores",),
         {"column": ("model",), "dashes": ("reading",)},
         over={"column": ("model", "reading"), "colour": ("revision",)},
@@ -102,6 +108,7 @@ KINDS: Mapping[str, Kind] = {
     "layers_together": Kind(
         "one layer or several, by depth: what layers read together score, as scoring.layers has "
         "them",
+        "layers_together.draw",
         ("scores",),
         {"column": ("model",), "colour": ("layers",), "dashes": ("reading",)},
         over={"column": ("model", "revision"), "colour": ("layers",), "dashes": ("reading",)},
@@ -109,28 +116,33 @@ KINDS: Mapping[str, Kind] = {
     ),
     "metrics_by_depth": Kind(
         "metrics by depth, models compared",
+        "curves.draw",
         ("metrics",),
         {"column": ("y",), "row": ("reading",), "colour": ("model",)},
         over=OVER_TRAINING,
     ),
     "metrics_over_checkpoints": Kind(
         "metrics by depth, a line per checkpoint",
+        "curves.draw",
         ("metrics",), OVER_TRAINING, over=OVER_TRAINING, revisions="all", checkpoints=True,
     ),
     "model_overview": Kind(
         "score and all metrics of one model by depth",
+        "curves.draw",
         ("metrics", "scores"),
         {"column": ("y",), "dashes": ("reading",)},
         metrics=None,
     ),
     "token_choice": Kind(
         "what counting the first token does, by depth",
+        "curves.draw",
         ("metrics", "scores"),
         {"row": ("y",), "column": ("model",), "dashes": ("reading",)},
         metrics=("prompt_entropy",),
     ),
     "checkpoint_heatmap": Kind(
         "a metric by layer and checkpoint",
+        "heatmaps.metrics",
         ("metrics",),
         {"row": ("y",), "column": ("model", "reading"), "x": ("revision",)},
         takes=PANELS, over={"row": ("y",), "column": ("model", "reading"), "x": ("revision",)},
@@ -138,6 +150,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "scores_over_checkpoints": Kind(
         "score by layer and checkpoint: which layer is best when, and by how much",
+        "heatmaps.scores",
         ("scores",),
         {"column": ("model", "reading"), "x": ("revision",)},
         takes=("column",), over={"column": ("model", "reading"), "x": ("revision",)},
@@ -145,6 +158,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "task_heatmap": Kind(
         "each task's score by depth, against the model's output",
+        "heatmaps.tasks",
         ("scores",),
         {"column": ("model", "reading"), "y": ("task",)},
         takes=PANELS, over={"column": ("model", "revision", "reading"), "y": ("task",)},
@@ -152,6 +166,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "metric_vs_score": Kind(
         "metric against score, a point per layer",
+        "metric_vs_score.draw",
         ("metrics", "scores", "associations"),
         {"row": ("model",), "column": ("tokens", "pooling", "y")},
         takes=PANELS,
@@ -159,18 +174,21 @@ KINDS: Mapping[str, Kind] = {
     ),
     "layer_choice": Kind(
         "what picking a layer by a metric loses",
+        "layer_choice.draw",
         ("choices",),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),
     "association_strength": Kind(
         "association of each metric with the score, and baselines",
+        "association_strength.draw",
         ("associations",),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),
     "beyond_depth": Kind(
         "how much each metric adds to depth, with intervals; what δ or N decides is hatched",
+        "association_strength.draw",
         ("associations", "choices"),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
@@ -178,17 +196,20 @@ KINDS: Mapping[str, Kind] = {
     "paired_by_depth": Kind(
         "a token task's scores against what they are paired with: matched tokens against the "
         "pooled cosine, a layer's answers against the output's",
+        "paired.draw",
         ("paired",),
         {"row": ("model",), "column": ("task", "tokens"), "colour": ("pooling",)},
         takes=(), metrics=(),
     ),
     "factorial": Kind(
         "what two factors in which models differ do to the valley of a metric",
+        "factorial.draw",
         ("metrics",), {"row": ("y", "reading"), "column": ("model",)}, takes=(),
         metrics=("prompt_entropy",),
     ),
     "value_distribution": Kind(
         "a metric over prompts by depth: one hump or more",
+        "value_distribution.draw",
         ("prompts",),
         {"column": ("model", "reading")},
         takes=PANELS, over={"column": ("model", "revision", "reading")},
@@ -196,6 +217,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "along_sequence": Kind(
         "the entropy of a prompt's first t tokens, or the norm of its t-th token, as t grows",
+        "along_sequence.draw",
         ("positions",),
         {"row": ("y",), "column": ("model", "reading"), "x": ("position",)},
         takes=PANELS, over={"row": ("y",), "column": ("model", "revision", "reading"),
@@ -204,6 +226,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "block_parts": Kind(
         "an entropy inside blocks, and what each part adds to its change from layer to layer",
+        "block_parts.draw",
         ("prompts",),
         {"column": ("model", "reading"), "colour": ("sublayer",)},
         takes=(), over={"column": ("model", "revision", "reading"), "colour": ("sublayer",)},
@@ -211,6 +234,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "sink_valley": Kind(
         "how much of the valley of an entropy is the first token, or the sinks",
+        "sink_valley.draw",
         ("prompts",),
         {"column": ("model",), "dashes": ("tokens",)},
         takes=(), over={"column": ("model",), "x": ("revision",), "dashes": ("tokens",)},
@@ -218,12 +242,14 @@ KINDS: Mapping[str, Kind] = {
     ),
     "layer_similarity": Kind(
         "CKA and RSA between all layers of models and checkpoints",
+        "layer_similarity.draw",
         ("similarities",),
         {"row": ("model", "revision"), "column": ("reading",)},
         takes=(), over={"row": ("model", "revision"), "column": ("reading",)}, metrics=(),
     ),
     "model_difference": Kind(
         "models (checkpoints) against the first, prompt by prompt, layer by layer: tuning",
+        "model_difference.draw",
         ("prompts", "similarities"),
         {"row": ("y",), "column": ("model", "reading")},
         takes=(), over={"row": ("y",), "column": ("model", "revision", "reading")},
@@ -231,12 +257,14 @@ KINDS: Mapping[str, Kind] = {
     ),
     "size_scaling": Kind(
         "depth and place of the valley against the number of parameters",
+        "size_scaling.draw",
         ("prompts",),
         {"row": ("y",), "column": ("reading",), "colour": ("model",)},
         takes=(), metrics=("prompt_entropy",), published=("metrics",),
     ),
     "training_course": Kind(
         "which layers change when, when valley and sink appear, scores beside",
+        "training_course.draw",
         ("prompts", "scores"),
         {"column": ("model", "reading"), "x": ("revision",)},
         takes=(), over={"column": ("model", "reading"), "x": ("revision",)},
@@ -244,18 +272,22 @@ KINDS: Mapping[str, Kind] = {
     ),
     "alpha_robustness": Kind(
         "real layers at every alpha beside the theory; which conclusions hang on alpha",
+        "alpha_robustness.draw",
         ("prompts", "scores"),
         {"column": ("model", "reading"), "colour": ("alpha",)},
         takes=(), metrics=("prompt_entropy",), one=("y",),
     ),
     "prompt_groups": Kind(
         "where prompts fall into two groups, and what tells the groups apart",
+        "prompt_groups.draw",
         ("prompts", "texts"),
         {"column": ("model", "reading")},
         takes=(), over={"column": ("model", "revision", "reading")},
         metrics=("prompt_entropy",), one=("y",),
     ),
-    "power_law": Kind("entropy of power-law spectra, no data needed", takes=(), metrics=()),
+    "power_law": Kind(
+        "entropy of power-law spectra, no data needed", "power_law.draw", takes=(), metrics=()
+    ),
 }  # fmt: skip
 
 

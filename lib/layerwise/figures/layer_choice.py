@@ -11,12 +11,13 @@ from matplotlib.patches import Patch
 
 from layerwise.association.choice import BASELINE, COLUMNS, CONSENSUS, MIDDLE, NESTED, OUTPUT
 from layerwise.association.curves import STAND_IN, require_columns
-from layerwise.association.order import Order, in_order
-from layerwise.config.studies import Study, several
+from layerwise.association.order import in_order
+from layerwise.config.studies import several
 from layerwise.figures import marks, style
 from layerwise.figures.association_strength import HATCH
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import pick_results
+from layerwise.figures.given import Given
 from layerwise.figures.labels import TOKENS, listing, metric_label, p_value, span, tokens_label
 from layerwise.metrics.registry import directions as declared
 from layerwise.statistics.headlines import ALPHA
@@ -29,13 +30,13 @@ NAMES = {
 }
 
 
-def draw(choices: pd.DataFrame, study: Study, order: Order) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw a row per rule, a point per model, a column per choice of tokens.
 
     Parameters
     ----------
-    choices : DataFrame
-        From `layerwise.association.choice.choose_layers`.
+    given : Given
+        Its choices are from `layerwise.association.choice.choose_layers`.
 
     Returns
     -------
@@ -47,6 +48,7 @@ def draw(choices: pd.DataFrame, study: Study, order: Order) -> Drawn:
     LayerwiseError
         If the choices hold none of what the study asks for.
     """
+    study, order, choices = given.study, given.order, given.tables["choices"]
     require_columns(choices, COLUMNS, "choices")
     table = pick_results(choices, study, order)
     table = table.assign(

@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from layerwise.association.order import Order
-from layerwise.config.studies import Study
 from layerwise.figures import over_prompts, style
 from layerwise.figures.drawn import Drawn
+from layerwise.figures.given import Given
 from layerwise.figures.labels import TOKENS, listing, reading_label, span
 
 SHOWN = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
@@ -20,9 +19,7 @@ FEW = 3  # candidates that a title names
 PAIR = ["model", "revision", "other_model", "other_revision"]
 
 
-def draw(
-    tables: Mapping[str, pd.DataFrame], _study: Study, order: Order, _better: Mapping[str, int]
-) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw a heat map for each pair of points and reading: CKA above, RSA below.
 
     Returns
@@ -30,7 +27,8 @@ def draw(
     Drawn
         Its table is that of `layerwise.similarity.table` with 95 % intervals.
     """
-    table = with_intervals(tables["similarities"])
+    order = given.order
+    table = with_intervals(given.tables["similarities"])
     pairs = [tuple(map(str, p)) for p in table[PAIR].drop_duplicates().to_numpy()]
     readings = [t for t in TOKENS if t in set(table["tokens"])]
     keys = [(pair, reading) for pair in pairs for reading in readings]

@@ -13,11 +13,12 @@ from layerwise.errors import LayerwiseError
 from layerwise.figures import curves, findings
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, at_checkpoints, pick_scores
+from layerwise.figures.given import Given
 from layerwise.figures.labels import counted, layers_label, listing, reading, reading_label, signed
 from layerwise.vocabulary import ONE
 
 
-def draw(rows: Rows, scores: pd.DataFrame, directions: Mapping[str, int]) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw scores by depth, a colour for each choice of layers.
 
     Raises
@@ -25,12 +26,15 @@ def draw(rows: Rows, scores: pd.DataFrame, directions: Mapping[str, int]) -> Dra
     LayerwiseError
         If a model has no scores of single layers, or of none read together.
     """
+    rows = given.rows()
     shown = {
         str(model): list(part["revision"].unique()) for model, part in rows.table.groupby("model")
     }
-    picked = at_checkpoints(pick_scores(scores, rows.study, everything=True), shown)
+    picked = at_checkpoints(
+        pick_scores(given.tables["scores"], rows.study, everything=True), shown
+    )
     found = compare(picked)
-    return curves.draw(rows, directions, finding=lambda *_: _finding(rows, found))
+    return curves.lines(rows, given.better, finding=lambda *_: _finding(rows, found))
 
 
 def compare(scores: pd.DataFrame) -> list[dict[str, Any]]:

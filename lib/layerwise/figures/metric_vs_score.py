@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,7 +19,6 @@ from layerwise.association.curves import (
     score_curves,
     usable,
 )
-from layerwise.association.order import Order
 from layerwise.association.table import COLUMNS
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.studies import Study
@@ -36,6 +35,7 @@ from layerwise.figures.frames import (
     pick_variants,
     told_apart,
 )
+from layerwise.figures.given import Given
 from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import (
     MEASURES,
@@ -62,22 +62,10 @@ LINE: dict[str, Any] = {
 }
 
 
-def draw(
-    metrics: pd.DataFrame,
-    scores: pd.DataFrame,
-    associations: pd.DataFrame,
-    *,
-    study: Study,
-    order: Order,
-    own_texts: Mapping[str, str] | None = None,
-) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw a row of panels per model, a column per choice of tokens and metric.
 
-    Parameters
-    ----------
-    metrics, scores, associations : DataFrame
-        Tidy tables, the associations of just these scores.
-    own_texts : mapping of corpus to task, optional
+    The associations are those of just these scores.
 
     Returns
     -------
@@ -91,7 +79,8 @@ def draw(
         If metrics and scores have no model with the same revision and tokens in common, or the
         associations are not over the tasks drawn.
     """
-    rows = _points(metrics, scores, study, order, own_texts or {})
+    study, order, associations = given.study, given.order, given.tables["associations"]
+    rows = _points(given)
     measures = measures_of(study, associations)
     table = _with_associations(rows.table, associations, study, measures)
     roles = rows.roles
@@ -173,14 +162,10 @@ def measures_of(study: Study, associations: pd.DataFrame) -> tuple[str, ...]:
     return (wanted,)
 
 
-def _points(
-    metrics: pd.DataFrame,
-    scores: pd.DataFrame,
-    study: Study,
-    order: Order,
-    own_texts: Mapping[str, str],
-) -> Rows:
+def _points(given: Given) -> Rows:
     """One row a layer, model, tokens and metric: both coordinates."""
+    study, order, own_texts = given.study, given.order, given.own_texts
+    metrics, scores = given.tables["metrics"], given.tables["scores"]
     shown = checkpoints([metrics, scores], study, order)
     kept = at_checkpoints(pick_scores(scores, study), shown)
     picked = at_checkpoints(pick_metrics(metrics, study), shown)

@@ -9,12 +9,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 
-from layerwise.association.order import Order
-from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, over_prompts, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import pick_prompts
+from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     axis_label,
     counted,
@@ -31,9 +29,7 @@ from layerwise.statistics.prompts import means
 CKA = "cka_debiased"
 
 
-def draw(
-    tables: Mapping[str, pd.DataFrame], study: Study, order: Order, _better: Mapping[str, int]
-) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw each metric's difference from the first model, and CKA with it, by depth.
 
     Returns
@@ -49,7 +45,8 @@ def draw(
     LayerwiseError
         If a model has another number of layers than the first.
     """
-    rows = pick_prompts(tables["prompts"], study, order)
+    study, order = given.study, given.order
+    rows = given.prompts()
     shown = over_prompts.points(rows)
     if len(shown) < 2:
         raise LayerwiseError(
@@ -58,7 +55,7 @@ def draw(
         )
     base = shown[0]
     table = _differences(rows, base)
-    table = pd.concat([table, _similarity(tables["similarities"], base, shown[1:], table)],
+    table = pd.concat([table, _similarity(given.tables["similarities"], base, shown[1:], table)],
                       ignore_index=True)  # fmt: skip
     metrics = [*dict.fromkeys(m.metric for m in rows.metrics), CKA]
     keys = [(p, r) for p in shown[1:] for r in rows.values("reading")]

@@ -16,6 +16,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import at_checkpoints, checkpoints
+from layerwise.figures.given import Given
 from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import LENS, POOLINGS, TOKENS, listing, p_value, span
 
@@ -28,14 +29,14 @@ AGAINST = {"mean": "the pooled cosine", "output": "the model's output"}
 IDF = "_idf"
 
 
-def draw(paired: pd.DataFrame, study: Study, order: Order) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw each reading's difference by depth: a row of panels a model, a column a task and choice
     of tokens.
 
     Parameters
     ----------
-    paired : DataFrame
-        From `layerwise.tasks.token_scores`.
+    given : Given
+        Its table ``paired`` is from `layerwise.tasks.token_scores`.
 
     Returns
     -------
@@ -47,6 +48,7 @@ def draw(paired: pd.DataFrame, study: Study, order: Order) -> Drawn:
     LayerwiseError
         If the table holds none of what the study asks for.
     """
+    study, order, paired = given.study, given.order, given.tables["paired"]
     require_columns(paired, COLUMNS, "paired scores")
     table = _picked(paired, study, order)
     models = in_order(table["model"].unique(), study.models or order.models)

@@ -6,10 +6,11 @@ import numpy as np
 
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
+from layerwise.figures.given import Given
 from layerwise.metrics.powerlaw import power_law_curves
 
 
-def draw() -> Drawn:
+def draw(_given: Given | None = None) -> Drawn:
     """Draw the entropy against the exponent of the spectrum, a line per alpha.
 
     Returns

@@ -10,11 +10,11 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from layerwise.association.order import Order
-from layerwise.config.studies import Study
 from layerwise.corpora.properties import LABELS, properties
 from layerwise.figures import marks, over_prompts, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import Rows, pick_prompts
+from layerwise.figures.frames import Rows
+from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     axis_label,
     counted,
@@ -32,9 +32,7 @@ TOLD = 3  # properties that a title names
 BINS = 36
 
 
-def draw(
-    tables: Mapping[str, pd.DataFrame], study: Study, order: Order, _better: Mapping[str, int]
-) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw the groups at the layer of each panel that splits most, and what tells them apart.
 
     Returns
@@ -46,8 +44,9 @@ def draw(
         against the lower group with 95 % interval, p, and p after Holm's correction over all
         properties and panels.
     """
-    rows = pick_prompts(tables["prompts"], study, order)
-    texts = tables["texts"]
+    order = given.order
+    rows = given.prompts()
+    texts = given.tables["texts"]
     known = properties(list(texts["text"])).assign(prompt_id=texts["prompt_id"].to_numpy())
     of_text = known.set_index("prompt_id")
     cubes = {

@@ -13,6 +13,7 @@ from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.findings import left_out_said
 from layerwise.figures.frames import Rows
+from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     TOKENS,
     axis_label,
@@ -29,13 +30,10 @@ from layerwise.statistics.tasks import interval
 LEAST = 0.1  # of the curve's highest value: a shallower valley is not asked what it is made of
 
 
-def draw(rows: Rows) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw the metric by depth (or its valley by checkpoint) under each choice of tokens.
 
-    Parameters
-    ----------
-    rows : Rows
-        Per-prompt values of one metric, with all tokens and under another choice.
+    Per-prompt values of one metric, with all tokens and under another choice.
 
     Returns
     -------
@@ -49,6 +47,7 @@ def draw(rows: Rows) -> Drawn:
     LayerwiseError
         If there is no choice to compare with all tokens.
     """
+    rows = given.prompts()
     choices = rows.values("tokens")
     if "all" not in choices or len(choices) < 2:
         raise LayerwiseError(

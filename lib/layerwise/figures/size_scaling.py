@@ -22,10 +22,10 @@ from layerwise.figures.frames import (
     at_checkpoints,
     checkpoints,
     pick_metrics,
-    pick_prompts,
     pick_variants,
     told_apart,
 )
+from layerwise.figures.given import Given
 from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import (
     axis_label,
@@ -42,9 +42,7 @@ from layerwise.statistics.prompts import Estimate, valley
 MOST_LEVEL = 4
 
 
-def draw(
-    tables: Mapping[str, pd.DataFrame], study: Study, order: Order, _better: Mapping[str, int]
-) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw each size's curve, and below it depth and place of its valley against its size.
 
     Of published tables, which have no values of single prompts, the data sets take their place.
@@ -56,9 +54,13 @@ def draw(
         95 % interval, p and p after Holm's correction over all rows, its place with interval; and
         whether it is deeper or shallower than that of the next smaller size.
     """
+    study, order = given.study, given.order
     unit = "data set" if study.published else "prompt"
-    rows = _of_data_sets(tables["metrics"], study, order) if study.published else pick_prompts(
-        tables["prompts"], study, order)  # fmt: skip
+    rows = (
+        _of_data_sets(given.tables["metrics"], study, order)
+        if study.published
+        else given.prompts()
+    )
     sizes = {m: _size(m, study) for m in rows.values("model")}
     names = sorted(sizes, key=lambda m: sizes[m])
     table, curves = _valleys(rows, sizes, names)

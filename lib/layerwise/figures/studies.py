@@ -2,52 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 
 import pandas as pd
 
 from layerwise.association.order import Order
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.figures import (
-    along_sequence,
-    alpha_robustness,
-    association_strength,
-    block_parts,
-    curves,
-    factorial,
-    heatmaps,
-    layer_choice,
-    layer_similarity,
-    layers_together,
-    metric_vs_score,
-    model_difference,
-    paired,
-    power_law,
-    prompt_groups,
-    sink_valley,
-    size_scaling,
-    style,
-    training_course,
-    value_distribution,
-)
+from layerwise.figures import style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import pick_prompts, rows
-from layerwise.figures.kinds import needs
+from layerwise.figures.given import Given
+from layerwise.figures.kinds import KINDS, needs
 from layerwise.metrics.registry import directions as declared
 
 __all__ = ["Order", "Tables", "draw"]
-
-# Kinds that work on every prompt's own values, or on embeddings of prompts.
-OF_PROMPTS = {
-    "alpha_robustness": alpha_robustness.draw,
-    "layer_similarity": layer_similarity.draw,
-    "model_difference": model_difference.draw,
-    "prompt_groups": prompt_groups.draw,
-    "size_scaling": size_scaling.draw,
-    "training_course": training_course.draw,
-}
 
 
 @dataclass(frozen=True)
@@ -112,45 +82,10 @@ def draw(
     names = [*order.models, *(m for m in found if m not in order.models)]
     order = Order(names, order.revisions)
     better = {**declared(), **(directions or {}), **study.directions}
+    module, name = KINDS[study.kind].draw.split(".")
+    draw_it: Callable[[Given], Drawn] = getattr(import_module(f"layerwise.figures.{module}"), name)
     with style.theme():
-        if study.kind == "power_law":
-            return power_law.draw()
-        if study.kind in OF_PROMPTS:
-            return OF_PROMPTS[study.kind](needed, study, order, better)
-        if study.kind == "association_strength":
-            return association_strength.draw(needed["associations"], study, order)
-        if study.kind == "beyond_depth":
-            return association_strength.draw(
-                needed["associations"], study, order, needed["choices"]
-            )
-        if study.kind == "layer_choice":
-            return layer_choice.draw(needed["choices"], study, order)
-        if study.kind == "paired_by_depth":
-            return paired.draw(needed["paired"], study, order)
-        if study.kind == "value_distribution":
-            return value_distribution.draw(pick_prompts(needed["prompts"], study, order))
-        if study.kind == "metric_vs_score":
-            return metric_vs_score.draw(**needed, study=study, order=order, own_texts=own_texts)
-        if study.kind == "along_sequence":
-            table = needed["positions"]
-            models = study.models or map(str, table["model"].unique())
-            return along_sequence.draw(rows(study, order, metrics=table), models)
-        if study.kind == "block_parts":
-            return block_parts.draw(pick_prompts(needed["prompts"], study, order))
-        if study.kind == "sink_valley":
-            return sink_valley.draw(pick_prompts(needed["prompts"], study, order))
-        drawn = rows(study, order, metrics=needed.get("metrics"), scores=needed.get("scores"))
-        if study.kind == "factorial":
-            return factorial.draw(drawn)
-        if study.kind == "checkpoint_heatmap":
-            return heatmaps.metrics(drawn)
-        if study.kind == "scores_over_checkpoints":
-            return heatmaps.scores(drawn, needed["scores"])
-        if study.kind == "layers_together":
-            return layers_together.draw(drawn, needed["scores"], better)
-        if study.kind == "task_heatmap":
-            return heatmaps.tasks(drawn)
-        return curves.draw(drawn, better)
+        return draw_it(Given(study, needed, order, better, own_texts or {}))
 
 
 def _with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:

@@ -12,10 +12,10 @@ import pandas as pd
 from matplotlib.lines import Line2D
 
 from layerwise.association.order import Order
-from layerwise.config.studies import Study
 from layerwise.figures import marks, over_prompts, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import Rows, mean_scores, pick_prompts, pick_scores
+from layerwise.figures.frames import Rows, mean_scores, pick_scores
+from layerwise.figures.given import Given
 from layerwise.figures.labels import counted, in_sentence, listing, metric_label, reading_label
 from layerwise.figures.over_prompts import Floats
 from layerwise.statistics.corrections import holm
@@ -24,9 +24,7 @@ from layerwise.statistics.prompts import largest, means, valley
 SINK = "what the first token takes away"
 
 
-def draw(
-    tables: Mapping[str, pd.DataFrame], study: Study, order: Order, _better: Mapping[str, int]
-) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw each layer's change from checkpoint to checkpoint, then valley and sink, then scores.
 
     Returns
@@ -38,7 +36,8 @@ def draw(
         layers``; ``valley``, ``sink``; ``score`` of the best and the last layer. With 95 %
         intervals, and p after Holm's correction over a model's and reading's rows of one kind.
     """
-    rows = pick_prompts(tables["prompts"], study, order)
+    tables, study, order = given.tables, given.study, given.order
+    rows = given.prompts()
     chosen = pick_scores(tables["scores"], study)
     scores = mean_scores(chosen)
     points = over_prompts.points(rows)

@@ -11,7 +11,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from layerwise.figures import marks, panels, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.findings import left_out_said
-from layerwise.figures.frames import Rows
+from layerwise.figures.given import Given
 from layerwise.figures.labels import listing, metric_label, reading_label, span
 
 TOLD = 8  # panels that a title names
@@ -19,13 +19,10 @@ BINS = 40
 LEVEL = 0.05
 
 
-def draw(rows: Rows) -> Drawn:
+def draw(given: Given) -> Drawn:
     """Draw the density of a metric's per-prompt values by depth.
 
-    Parameters
-    ----------
-    rows : Rows
-        Per-prompt values of one metric.
+    Per-prompt values of one metric.
 
     Returns
     -------
@@ -33,6 +30,7 @@ def draw(rows: Rows) -> Drawn:
         Its table has a row per panel and layer: mean, quartiles, Hartigan's dip and its p-value,
         plain and with Holm's correction over the layers of the panel.
     """
+    rows = given.prompts()
     values = rows.table
     grid = panels.grid(rows, panel_height=2.0)
     edges = np.linspace(values["value"].min(), values["value"].max(), BINS + 1)
