@@ -17,7 +17,7 @@ def main(run: cli.Run) -> None:
 
     set_threads(run.threads)
     model, shard = run.names["model"], int(run.names["shard"])
-    settings = run.config.extraction(model)
+    settings = run.config.extraction(model, run.names["corpus"])
     loaded = load(
         model, run.loadable(model), run.names["revision"],
         device=settings.device, dtype=settings.dtype,

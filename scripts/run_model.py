@@ -141,7 +141,7 @@ def extract(run: cli.Run, loaded: LoadedModel) -> None:
         corpus=corpus.name,
         prompts=corpus.prompt_ids,
         views=[corpus.texts, *views],
-        settings=run.config.extraction(loaded.name),
+        settings=run.config.extraction(loaded.name, corpus.name),
         perturb=run.config.corpora[corpus.name].perturb,
         target=run.files["activations"],
         attributes={"corpus_sha256": corpus.hash, "n_views": len(views), **run.stamp.facts()},

@@ -140,7 +140,7 @@ def test_the_figure(tmp_path: Path) -> None:
 
 
 def test_a_config_without_prefixes_is_refused() -> None:
-    given = {
+    given: dict[str, Any] = {
         "models": {"m": {"source": {"folder": "m"}}},
         "corpora": {"c": {"source": {"package": "lee"}}},
         "studies": {"s": {"kind": "along_sequence"}},
@@ -148,6 +148,12 @@ def test_a_config_without_prefixes_is_refused() -> None:
     with pytest.raises(LayerwiseError, match=r"prefix_entropy needs extract\.prefixes: true"):
         Config.of(given)
     Config.of({**given, "extract": {"prefixes": True}})
+    own = {"c": {"source": {"package": "lee"}, "prefixes": True},
+           "plain": {"source": {"package": "lee"}}}  # fmt: skip
+    with pytest.raises(LayerwiseError, match="and it is false on plain"):
+        Config.of({**given, "corpora": own})
+    Config.of({**given, "corpora": own, "studies": {"s": {**given["studies"]["s"],
+                                                          "corpora": ["c"]}}})  # fmt: skip
     elsewhere = {"s": {"kind": "metrics_by_depth", "metrics": ["prefix_entropy"]}}
     with pytest.raises(LayerwiseError, match="'prefix_entropy'"):
         Config.of({**given, "extract": {"prefixes": True}, "studies": elsewhere})

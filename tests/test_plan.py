@@ -54,6 +54,16 @@ def everything(p: Plan) -> dict[Job, str]:
     return found
 
 
+def test_what_is_kept_on_a_corpus_is_its_own() -> None:
+    before, after = plan(), plan(corpora__wikipedia__sublayers=["mlp"])
+    assert after.config.extraction("minilm-l6", "wikipedia").sublayers == ("mlp",)
+    assert after.config.extraction("minilm-l6").sublayers == ()
+    told = {job.stage for job in changed(before, after)}
+    assert "extract_activations" in told
+    # Neither its texts nor what is made of tasks.
+    assert not {"make_corpus", "make_views", "embed_task"} & told
+
+
 def changed(before: Plan, after: Plan) -> set[Job]:
     a, b = everything(before), everything(after)
     return {job for job in a.keys() & b.keys() if a[job] != b[job]}

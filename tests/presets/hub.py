@@ -29,6 +29,7 @@ from layerwise.config import Config
 from layerwise.config.token_tasks import HubQuestions
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.models import nano
+from layerwise.tasks.names import QUICKSTART
 from layerwise.workflow.targets import mteb_tasks
 
 # The architecture behind a name on the hub; the first that fits.
@@ -73,7 +74,7 @@ def fill(home: Path, config: Config) -> None:
         if hasattr(corpus.source, "hub"):
             add_texts(home, corpus.source.hub, corpus.source.name, corpus.source.split)
     for task in mteb_tasks(config):
-        if task not in config.task_folders:
+        if task not in config.task_folders and task not in QUICKSTART:
             add_task(home, task)
     for entry in config.token_tasks.values():
         source = getattr(entry, "questions", None)

@@ -30,7 +30,7 @@ from layerwise.tasks import catalog
 
 PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
 
-PROMPTS, VIEWS, WORDS = 24, 4, 60
+PROMPTS, VIEWS, WORDS, QUESTIONS = 24, 4, 60, 10
 # Of models that a preset trains: steps, and what a step is on.
 TRAINING = {"train_steps": 3, "context": 16, "batch": 2, "vocabulary": 400, "hidden": 32,
             "layers": 3, "device": "cpu"}  # fmt: skip
@@ -67,6 +67,13 @@ SIZES: dict[str, dict[str, Any]] = {
     "mmlu": {},
     "objective_or_mixer": {"training": True},
     "objective_or_mixer_small": {"training": True},
+    "objective_or_mixer_medium": {"training": True},
+    # Its models are in packages: the real ones, on a few prompts and tasks.
+    "findings": {
+        "training": True,
+        "revisions": {m: ["step0", "step1", "step3"] for m in ("pythia-nano", "mamba2-nano")},
+        "tasks": ["WikipediaArticlePairs", "news tokens", "missing words"],
+    },
     "token_matching": {"tasks": ["STS12 tokens", "SICK-R tokens", "STSBenchmark tokens"]},
     "paper_figures": {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
@@ -89,7 +96,7 @@ QUICK = ("published", "pythia_sweep", "mmlu")
 EDITS = re.compile(
     r"corpora/[^/]+/(sample/n|views/n|filters/max_tokens)"
     r"|(corpora|models|token_tasks)/.*(?= gone)|models/[^/]+/revisions"
-    r"|tasks|studies/[^/]+/(revisions|models)"
+    r"|tasks|studies/[^/]+/(revisions|models|tasks)|token_tasks/[^/]+/sample"
     r"|(extract|scoring)/threads|extract/device|scoring/bootstrap"
     r"|nano/[^/]+/(train_steps|context|batch|vocabulary|hidden|layers|device)"
     r"|published/[^/]+/(scores|metrics)"
@@ -110,7 +117,11 @@ def cut(preset: str) -> dict[str, Any]:
         entry["views"] = {**views, "n": min(views.get("n", 2), VIEWS)}
         # A chat is whole or left out.
         most = 8 * WORDS if "chat" in entry["source"] else WORDS
-        entry["filters"] = {**entry["filters"], "max_tokens": most}
+        least = entry["filters"].get("min_tokens", 0)
+        entry["filters"] = {**entry["filters"], "max_tokens": max(most, 3 * least // 2)}
+    for entry in config.get("token_tasks", {}).values():
+        if "sample" in entry:
+            entry["sample"] = QUESTIONS
     if "training" in sizes:
         for model, entry in config["nano"].items():
             config["nano"][model] = {**entry, **TRAINING}
@@ -129,6 +140,9 @@ def cut(preset: str) -> dict[str, Any]:
             for name in left_out:
                 config.get("corpora", {}).pop(name, None)
                 config.get("token_tasks", {}).pop(name, None)
+            for study in config["studies"].values():
+                if "tasks" in study:
+                    study["tasks"] = [name for name in study["tasks"] if name not in left_out]
             continue
         for name in left_out:
             del config["models"][name]

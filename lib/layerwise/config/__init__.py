@@ -142,9 +142,10 @@ class Config(Section):
         """What each perturbed corpus is told apart by: ``{corpus: {repetition: 0.5}}``."""
         return {n: c.perturb.labels for n, c in self.corpora.items() if c.perturb is not None}
 
-    def extraction(self, model: str) -> ExtractSettings:
-        """How a model is run: the section, and what the model's entry says otherwise."""
-        return self.models[model].over(self.extract)
+    def extraction(self, model: str, corpus: str | None = None) -> ExtractSettings:
+        """How a model is run: the section, and what its entry and the corpus' say otherwise."""
+        found = self.models[model].over(self.extract)
+        return found if corpus is None else self.corpora[corpus].over(found)
 
     def scoring_of(self, model: str) -> ScoringSettings:
         """How a model is scored: the section, and what the model's entry says otherwise."""

@@ -8,6 +8,8 @@ from pathlib import PurePath
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
+from layerwise.config.corpora import KEPT
+from layerwise.config.extraction import ExtractSettings
 from layerwise.config.studies import Study, corpora_of
 from layerwise.config.study_checks import Known
 from layerwise.config.study_checks import check as check_study
@@ -231,7 +233,8 @@ def _tasks_of_corpora(config: Config) -> list[str]:
 def _extracted(config: Config) -> None:
     """Metrics are computed of what the extraction keeps."""
     for key in ("protocols", "tokens", "sublayers"):
-        kept = getattr(config.extract, key)
+        each = [getattr(e, key) for e in _extractions(config, config.corpora)]
+        kept = tuple(dict.fromkeys(name for names in each for name in names))
         for name in getattr(config.metrics, key) or ():
             if name not in kept:
                 raise LayerwiseError(
@@ -239,6 +242,12 @@ def _extracted(config: Config) -> None:
                     f"{', '.join(kept) or 'none'}: add it there, or leave metrics.{key} out to "
                     "follow it."
                 )
+
+
+def _extractions(config: Config, corpora: Iterable[str]) -> list[ExtractSettings]:
+    """What is kept on each of these corpora; the section alone without any."""
+    found = [config.corpora[c].over(config.extract) for c in corpora if c in config.corpora]
+    return found or [config.extract]
 
 
 def _sections(config: Config, name: str) -> None:
@@ -276,6 +285,7 @@ def _known(config: Config, study: Study) -> Known:
         f"{pooling}, {readout}" if several and readout != "residual" else pooling
         for pooling, readout in readings
     ]
+    kept = _extractions(config, corpora_of(study, list(config.corpora), own_texts))
     return Known(
         models={m: entry.revisions for m, entry in config.models.items()},
         corpora=list(config.corpora),
@@ -288,7 +298,7 @@ def _known(config: Config, study: Study) -> Known:
         tokens=list(dict.fromkeys(t for m in models for t in config.extraction(m).tokens)),
         poolings=list(dict.fromkeys(poolings)),
         layers=config.scoring.layers,
-        sublayers=("block", *config.extract.sublayers),
+        sublayers=("block", *dict.fromkeys(s for e in kept for s in e.sublayers)),
         protocols=config.metrics.protocols or config.extract.protocols,
         alphas=config.metrics.alphas,
         normalizations=("raw", *config.metrics.normalizations),
@@ -333,13 +343,19 @@ def _metrics(config: Config, study: Study, own_texts: Mapping[str, str]) -> list
         If the study names one that the extraction or the corpora cannot give.
     """
     computed = list(config.metrics.metrics or all_metrics())
+    corpora = corpora_of(study, list(config.corpora), own_texts)
     if "positions" in needs(study):
         for name in {c.metric for c in study.curves or ()} & set(QUANTITIES):
             kept = QUANTITIES[name].needs
-            if not getattr(config.extract, kept):
-                raise LayerwiseError(f"{name} needs extract.{kept}: true, and it is false.")
+            without = [c for c in corpora if not all(
+                getattr(e, kept) for e in _extractions(config, [c]))]  # fmt: skip
+            if without:
+                own = f" (or corpora.….{kept})" if kept in KEPT else ""
+                raise LayerwiseError(
+                    f"{name} needs extract.{kept}: true{own}, and it is false on "
+                    f"{', '.join(without)}; name other `corpora`, or set it."
+                )
         return list(QUANTITIES)
-    corpora = corpora_of(study, list(config.corpora), own_texts)
     views = min((config.corpora[c].views.n for c in corpora if c in config.corpora), default=0)
     named = {c.metric for c in study.curves or ()} | set(config.metrics.metrics or ())
     for name in named & set(all_metrics()):

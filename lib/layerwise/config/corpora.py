@@ -8,9 +8,19 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, Tag, field_validator, model_validator
 
-from layerwise.config.base import Count, Positive, Section, Seed, SomeOf, later, one_of
+from layerwise.config.base import (
+    Count,
+    Distinct,
+    Positive,
+    Section,
+    Seed,
+    SomeOf,
+    later,
+    one_of,
+)
+from layerwise.config.extraction import ExtractSettings
 from layerwise.corpora.rows import parts_of
-from layerwise.vocabulary import LABELS
+from layerwise.vocabulary import LABELS, Sublayer
 
 Action = Literal["insert", "substitute", "swap", "delete"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".txt")
@@ -248,6 +258,10 @@ class Perturb(Section):
         return {key: value for key in LABELS if (value := getattr(self, key)) is not None}
 
 
+# Settings of `extract` that a corpus may have of its own.
+KEPT = ("sublayers", "prefixes")
+
+
 class CorpusSettings(Section):
     """Prompts and their views: ``corpora.<name>``."""
 
@@ -269,6 +283,18 @@ class CorpusSettings(Section):
         "nothing. It goes with views.n 0.",
         json_schema_extra=later(None),
     )
+    sublayers: Distinct[Sublayer] | None = Field(
+        default=None,
+        description="Parts of each block that are kept on this corpus; null for "
+        "extract.sublayers. They cost several times what the layers do: fewer prompts will do.",
+        json_schema_extra=later(None),
+    )
+    prefixes: bool | None = Field(
+        default=None,
+        description="Whether the spectra of each prompt's first t tokens are kept on this corpus; "
+        "null for extract.prefixes.",
+        json_schema_extra=later(None),
+    )
 
     @model_validator(mode="after")
     def _whole_chats(self) -> Self:
@@ -284,6 +310,11 @@ class CorpusSettings(Section):
                 "beside perturb alone"
             )
         return self
+
+    def over(self, section: ExtractSettings) -> ExtractSettings:
+        """What is kept of a pass, with the corpus' own settings in place of the section's."""
+        own = {key: value for key in KEPT if (value := getattr(self, key)) is not None}
+        return section.model_copy(update=own)
 
     def spread(self, name: str) -> Iterator[tuple[str, CorpusSettings]]:
         """The corpora that this entry stands for, by name: one of each perturbation listed."""

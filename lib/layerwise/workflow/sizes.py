@@ -167,7 +167,7 @@ class Sizes:
 
     def _activations(self, model: str, corpus: str, shape: Shape) -> int | None:
         """Pooled states of all views and, at most, spectra of the longest prompts."""
-        extract, entry = self.config.extraction(model), self.config.corpora[corpus]
+        extract, entry = self.config.extraction(model, corpus), self.config.corpora[corpus]
         if entry.sample.n is None:
             return None
         choices = len(extract.protocols) * len(extract.tokens) * shape.n_layers * entry.sample.n

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from layerwise.config import Config
 from layerwise.config.checks import own_texts_of
+from layerwise.config.corpora import KEPT
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.token_tasks import PairTask
 from layerwise.files import is_folder
@@ -126,7 +127,7 @@ def _corpus_settings(config: Config, corpus: str) -> Any:
     # A key added to the section later has to rest in silence (`layerwise.config.base.later`), or
     # it reruns every corpus and extraction.
     entry = config.corpora[corpus].keyed()
-    apart = {"views", "perturb"}
+    apart = {"views", "perturb", *KEPT}
     return {"name": corpus, **{key: entry[key] for key in entry if key not in apart}}
 
 
@@ -243,7 +244,7 @@ def _extract_settings(config: Config, model: str, revision: str, corpus: str) ->
     found = {
         "model": _model_settings(config, model),
         "revision": revision,
-        "extract": _without_machine(config.extraction(model)),
+        "extract": _without_machine(config.extraction(model, corpus)),
     }
     perturb = config.corpora[corpus].perturb
     return found if perturb is None else {**found, "perturb": perturb.keyed()}
