@@ -13,6 +13,7 @@ import torch
 from conftest import ROOT
 from scipy import stats
 
+from layerwise.association.published import published_metrics, read_table
 from layerwise.config import Config
 from layerwise.config.models import Nano
 from layerwise.config.studies import Study
@@ -168,6 +169,25 @@ def test_the_study_finds_the_effect_that_is_there() -> None:
     assert (effects.loc["drop_first", "p_holm"] > 0.05).all()
     assert drawn.title.endswith("objective: masked − causal")
     assert len(drawn.table[drawn.table["what"] == "model"]) == 24
+
+
+def test_tables_of_models_that_ran_elsewhere(tmp_path: Path) -> None:
+    """A run's own metrics, as a CSV under `published`, give the same figure."""
+    inside = table().assign(sublayer="mlp", value=99.0)
+    pd.concat([table(), inside]).to_csv(tmp_path / "metrics.csv", index=False)
+    given: dict[str, Any] = {
+        "published": {"gpu": {"metrics": str(tmp_path / "metrics.csv")}},
+        "studies": {"s": {"kind": "factorial", "published": "gpu", "factors": FACTORS}},
+    }
+    study = Config.of(given).studies["s"]
+    there = published_metrics(read_table(tmp_path / "metrics.csv"))
+    direct = draw(study, Tables(metrics=table()))
+    pd.testing.assert_frame_equal(draw(study, Tables(metrics=there)).table, direct.table)
+    with pytest.raises(LayerwiseError, match="no finite value in 1 of"):
+        published_metrics(table().assign(value=[np.inf, *table()["value"][1:]]))
+    given["studies"] = {"s": {"kind": "score_by_depth", "published": "gpu"}}
+    with pytest.raises(LayerwiseError, match=r"needs scores, and published\.gpu has none"):
+        Config.of(given)
 
 
 @pytest.mark.parametrize(

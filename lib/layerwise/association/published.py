@@ -1,8 +1,9 @@
 """Tables published elsewhere, in the schema of the authors' released results, as our tidy tables.
 
 Scores: family, size, revision, layer, task, task_type, hf_subset, languages, split, main_score.
-Metrics: family, size, revision, dataset, split, metric, normalization, layer, value. Both as CSV
-(gzipped or not) or parquet. So the association and the figures can be had without running a model.
+Metrics: family, size, revision, dataset, split, metric, normalization, layer, value; or those of
+our own tables, of models that ran elsewhere. All as CSV (gzipped or not) or parquet. So the
+association and the figures can be had without running a model.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from layerwise.association.curves import require_columns
+from layerwise.association.curves import METRIC_COLUMNS, of_blocks, require_columns
 from layerwise.config.base import NAME, NAMES
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.files import is_file
@@ -145,6 +146,8 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
 def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     """Published metrics as tidy metrics of the protocol `reference`; the corpus is the data set.
 
+    Tables that have the columns of our own stay as they are, but for parts of blocks.
+
     Where a data set has several splits, the test split is taken, so that metric and score are
     of the same texts. Missing values (curvature has many) are left out and logged. Alpha is 2 on
     WikiText and 1 elsewhere, as the released code had it.
@@ -154,8 +157,10 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     LayerwiseError
         If a column is missing, a name is none, a value is no number, or a layer is out of range.
     """
-    require_columns(table, METRICS, "published metrics")
     what = "metrics"
+    if set(METRIC_COLUMNS) <= set(table.columns):
+        return _own_metrics(table, what)
+    require_columns(table, METRICS, "published metrics")
     table = table.assign(value=_numbers(table, "value", what))
     known = table[np.isfinite(table["value"])]
     if len(known) < len(table):
@@ -189,6 +194,31 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
         }
     )
     return tidy.reset_index(drop=True)
+
+
+def _own_metrics(table: pd.DataFrame, what: str) -> pd.DataFrame:
+    """Our own table of metrics, from a file that anyone may have edited."""
+    kept = of_blocks(table)
+    names = ("model", "revision", "corpus", "metric", "protocol", "tokens", "normalization")
+    numbers = ("depth", "alpha", "value")
+    tidy = pd.DataFrame(
+        {
+            **{name: _names(kept, name, what) for name in names},
+            **{name: _numbers(kept, name, what) for name in numbers},
+            "layer": _layer(kept, what),
+        }
+    )
+    odd = ~np.isfinite(tidy["value"])
+    if odd.any():
+        raise LayerwiseError(
+            f"The published metrics have no finite value in {int(odd.sum())} of {len(tidy)} rows; "
+            "leave those out."
+        )
+    has_errors = "stderr" in kept
+    return tidy.assign(
+        stderr=_numbers(kept, "stderr", what) if has_errors else np.nan,
+        **{n: kept[n].astype(int) if n in kept else 0 for n in ("n", "n_left_out")},
+    ).reset_index(drop=True)
 
 
 def _model(table: pd.DataFrame, what: str) -> pd.Series[str]:

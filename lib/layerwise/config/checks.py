@@ -254,6 +254,13 @@ def _sections(config: Config, name: str) -> None:
     """Make sure that the config has what a study of its kind is about at all."""
     entry = config.studies[name]
     if entry.published:
+        given = config.published.get(entry.published)
+        of_scores = {"scores", "associations", "choices"} & set(needs(entry))
+        if given is not None and given.scores is None and of_scores:
+            raise LayerwiseError(
+                f"studies.{name}: a study of kind {entry.kind!r} needs scores, and "
+                f"published.{entry.published} has none; give it some under `scores`."
+            )
         return
     needed = {
         "metrics": ("corpora",), "prompts": ("corpora",), "positions": ("corpora",),

@@ -8,15 +8,16 @@ from layerwise.config.base import Section
 
 
 class Published(Section):
-    """A pair of tables in the schema of the authors' released results."""
+    """Tables in the schema of the authors' released results, or of our own."""
 
-    scores: str = Field(
+    scores: str | None = Field(
+        None,
         min_length=1,
         description="CSV or parquet: family, size, revision, layer, task, task_type, hf_subset, "
-        "languages, split, main_score.",
+        "languages, split, main_score; null for none, for studies of metrics alone.",
     )
     metrics: str = Field(
         min_length=1,
         description="CSV or parquet: family, size, revision, dataset, split, metric, "
-        "normalization, layer, value.",
+        "normalization, layer, value; or the columns of our own tables, as of a run elsewhere.",
     )

@@ -439,7 +439,8 @@ def _order(config: Config, study: str) -> dict[str, Any]:
 
 def _published_outside(config: Config, name: str) -> Any:
     entry = config.published[name]
-    return {table: content.of_file(Path(getattr(entry, table))) for table in ("scores", "metrics")}
+    given = {table: getattr(entry, table) for table in ("scores", "metrics")}
+    return {t: content.of_file(Path(path)) for t, path in given.items() if path is not None}
 
 
 def _best_inputs(config: Config) -> Inputs:
