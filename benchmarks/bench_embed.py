@@ -45,7 +45,9 @@ def last_layer(loaded: LoadedModel, texts: list[str]) -> np.ndarray:
     ids, _ = loaded.tokenize(texts)
     result = np.empty((len(texts), loaded.anatomy.hidden), np.float32)
     pad = int(loaded.tokenizer.pad_token_id)
-    for batch in batches.cut([len(p) for p in ids], batches.BUDGET[loaded.device.type]):
+    for batch in batches.cut(
+        [len(p) for p in ids], batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
+    ):
         longest = len(ids[batch[0]])
         tokens = torch.tensor([ids[i] + [pad] * (longest - len(ids[i])) for i in batch])
         sizes = torch.tensor([len(ids[i]) for i in batch])

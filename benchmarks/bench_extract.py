@@ -112,7 +112,7 @@ def say(**facts: Any) -> None:
 
 def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -> None:
     """Ratios of each plan to the bare pass."""
-    budget = batches.BUDGET[loaded.device.type]
+    budget = batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
     ids, _ = loaded.tokenize(texts)
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, ids, budget)}
     jobs["eigenvalues"] = lambda: eigenvalues_alone(loaded, ids, budget)

@@ -463,6 +463,12 @@ def test_short_prompts_have_defined_values(length: int) -> None:
     assert readout.pooled(nothing).abs().sum() == 0
 
 
+def test_narrow_models_take_more_tokens_at_once_on_a_cpu() -> None:
+    assert batches.budget_of("cpu", 64) == 4 * batches.budget_of("cpu", 256)
+    assert batches.budget_of("cpu", 256) == batches.budget_of("cpu", 4096) == 1024
+    assert batches.budget_of("cuda", 64) == batches.budget_of("cuda", 4096)
+
+
 def test_batches_keep_the_budget_and_lose_nobody() -> None:
     lengths = [5, 30, 7, 7, 200, 1, 12, 30, 8]
     cut = list(batches.cut(lengths, 64))

@@ -224,6 +224,52 @@ def test_the_two_ways_to_whiten_agree() -> None:
         assert np.allclose(found, expected[: len(found)], atol=1e-8 * expected[0])
 
 
+def test_whitening_keeps_what_lies_far_below_the_largest_scatter() -> None:
+    """Against exact arithmetic: views that differ by 1e5 along one axis and by 1e-2 along others,
+    whose squares float64 cannot hold side by side."""
+    mpmath = pytest.importorskip("mpmath")
+    rng = np.random.default_rng(8)
+    d, n = 9, 4
+    spread = np.full(d, 1e-2)
+    spread[0] = 1e5
+    views = rng.normal(size=(1, n, d)) + spread * rng.normal(size=(2, n, d))
+    with mpmath.workdps(60):
+        exact = [[[mpmath.mpf(float(x)) for x in row] for row in view] for view in views]
+        means = [[sum(view[i][k] for view in exact) / 2 for k in range(d)] for i in range(n)]
+        middle = [sum(mean[k] for mean in means) / n for k in range(d)]
+        within = mpmath.eye(d) * mpmath.mpf(1e-6)
+        between = mpmath.zeros(d, d)
+        for i in range(n):
+            apart = mpmath.matrix([means[i][k] - middle[k] for k in range(d)])
+            between += apart * apart.T / n
+            for view in exact:
+                rest = mpmath.matrix([view[i][k] - means[i][k] for k in range(d)])
+                within += rest * rest.T / (2 * n)
+        factor = mpmath.cholesky(within) ** -1
+        values = mpmath.eigsy(factor * between * factor.T, eigvals_only=True)
+        expected = np.sort([float(value) for value in values])[::-1][: n - 1]
+    found = discriminants(whiten(views, 1e-6).classes)[0]
+    assert np.allclose(found[: n - 1], expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("protocol", ["paper", "reference"])
+@pytest.mark.parametrize("name", ["dime", "lidar", "infonce", "two_nn"])
+def test_a_value_is_the_same_without_its_error(name: str, protocol: str) -> None:
+    rng = np.random.default_rng(9)
+    for d in (8, 90):
+        views = rng.normal(size=(1, 24, d)) + 0.3 * rng.normal(size=(4, 24, d))
+        whole, bare = (
+            list(get(name).on(Layer(Arrays(views), protocol=protocol, errors=errors)))
+            for errors in (True, False)
+        )
+        assert len(whole) == len(bare) > 0
+        for one, other in zip(whole, bare, strict=True):
+            given = [x.values if isinstance(x, PerPrompt) else x.value for x in (one, other)]
+            assert np.allclose(*given, rtol=1e-9)
+            if name in ("dime", "lidar", "two_nn"):
+                assert math.isnan(other.stderr)
+
+
 @pytest.mark.parametrize(("v", "n", "d"), [(4, 12, 10), (4, 5, 40), (2, 30, 10), (2, 5, 40)])
 def test_each_prompts_part_of_the_scatter_is_that_of_its_residuals(v: int, n: int, d: int) -> None:
     """Along generalised eigenvectors from elsewhere, on both sides of the switch."""

@@ -62,7 +62,7 @@ rule make_views:
     priority: 20
     conda:
         ENVIRONMENT
-    threads: 2
+    threads: 1
     resources:
         mem_mb=grows(4000),
         runtime=grows(60),

@@ -1,9 +1,10 @@
 """Cut prompts into batches by length and token budget.
 
-A CPU is fastest with small batches (about 1,024 tokens), a GPU with large ones; pads are wasted
-work on either. So prompts are sorted by length and cut where the padded size would pass the
-budget, or earlier, from a quarter of it or `ENOUGH` tokens on, where pads would be more than
-`SLACK`. Work goes window by window, so that memory does not grow with the number of prompts.
+A CPU is fastest with small batches (about 1,024 tokens, more of a narrow model), a GPU with large
+ones; pads are wasted work on either. So prompts are sorted by length and cut where the padded size
+would pass the budget, or earlier, from a quarter of it or `ENOUGH` tokens on, where pads would be
+more than `SLACK`. Work goes window by window, so that memory does not grow with the number of
+prompts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,10 @@ from collections.abc import Iterator, Sequence
 
 BUDGET = {"cpu": 1024, "cuda": 65536}
 
+# Numbers in a batch's states that a CPU can take before they crowd its cache: of a narrow model
+# they are more tokens, and its small operations are mostly the cost of being called.
+IN_CACHE = 2**18
+
 # Pads as a share of a batch; and how many tokens keep any device busy enough to cut there.
 SLACK = 0.03
 ENOUGH = 4096
@@ -19,6 +24,19 @@ ENOUGH = 4096
 # Results of one window wait in memory until they are written as one slab. A GPU's large batches
 # want large windows to be cut from.
 WINDOW_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20}
+
+
+def budget_of(device: str, hidden: int) -> int:
+    """Tokens in a batch, where the config names no number.
+
+    Parameters
+    ----------
+    device : {'cpu', 'cuda'}
+    hidden : int
+        The model's width.
+    """
+    usual = BUDGET[device]
+    return max(usual, IN_CACHE // hidden) if device == "cpu" else usual
 
 
 def cut(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:

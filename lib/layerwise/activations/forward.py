@@ -103,7 +103,7 @@ def run(
             f"{len(empty)} prompts have no token under {loaded.name}'s tokenizer (the first is "
             f"number {empty[0]}); remove blank texts from the corpus."
         )
-    limit = budget or batches.BUDGET[loaded.device.type]
+    limit = budget or batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
     queue = list(batches.cut([len(prompt) for prompt in ids], limit))
     queue.reverse()
     largest = max((len(batch) for batch in queue), default=0)

@@ -172,6 +172,9 @@ class Layer:
         Which tokens count.
     index : int
         Which layer.
+    errors : bool
+        Whether standard errors are wanted; a metric that takes long over its own gives NaN
+        where they are not.
     """
 
     def __init__(
@@ -181,12 +184,15 @@ class Layer:
         protocol: str = "paper",
         tokens: str = "all",
         index: int = 0,
+        *,
+        errors: bool = True,
     ) -> None:
         if settings is None:
             from layerwise.config.metrics import MetricsSettings
 
             settings = MetricsSettings()
         self.settings, self.protocol, self.tokens, self.index = settings, protocol, tokens, index
+        self.errors = errors
         self.prompts: tuple[str, ...] = reader.prompts
         self.hidden: int = reader.hidden
         self.n_views: int = reader.n_views - 1

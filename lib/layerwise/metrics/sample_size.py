@@ -76,7 +76,7 @@ def against_n(
         for n in sizes:
             if n == total and repeat > 0:
                 continue
-            part = Layer(arrays.subset(np.sort(order[:n])), settings, protocol)
+            part = Layer(arrays.subset(np.sort(order[:n])), settings, protocol, errors=False)
             found = compute_layer(part, metrics)
             for (name, reason), _ in found.left_out.items():
                 log.warning("%s on %d prompts: %s", name, n, reason)

@@ -81,12 +81,12 @@ def share_decided_by_delta(views: npt.ArrayLike, delta: float = 1e-4) -> float:
     means = array.mean(axis=0)
     between = (means - means.mean(axis=0)).T / np.sqrt(n)
     apart = (array - means).reshape(v * n, d) / np.sqrt(n * v)
-    # Σλ = tr(Σ_bᵀ Σ_w⁻¹), and its derivative by δ is - tr(Σ_b Σ_w⁻²).
-    values, axes = np.linalg.eigh(apart.T @ apart)
-    along = np.square(axes.T @ between).sum(axis=1)
-    within = np.maximum(values, 0.0) + delta
-    mass = float((along / within).sum())
-    return float((along * delta / within**2).sum() / mass) if mass > 0 else float("nan")
+    # Σλ = tr(Σ_b Σ_w⁻¹), and its derivative by δ is - tr(Σ_b Σ_w⁻²).
+    within = apart.T @ apart
+    within[np.diag_indices(d)] += delta
+    solved = np.linalg.solve(within, between)
+    mass = float(np.einsum("dn,dn->", between, solved))
+    return float(delta * np.square(solved).sum() / mass) if mass > 0 else float("nan")
 
 
 def enough_for_lidar(prompts: int, views: int, hidden: int) -> bool:

@@ -70,7 +70,7 @@ def similarities(
     idf = document_frequencies(loaded, references)
     shape = (len(tokens), len(readouts), len(MEASURES), loaded.anatomy.n_layers, len(references))
     found = np.zeros(shape)
-    limit = budget or batches.BUDGET[loaded.device.type]
+    limit = budget or batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
     n_cut = 0
     with Progress(len(references), f"{loaded.name} {loaded.revision}", "pair") as bar:
         for part in batches.windows(len(references), WINDOW):

@@ -196,7 +196,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     if not np.isfinite(values).all():
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
     errors: Array = np.full(len(alphas), math.nan)
-    if not (reference and n > d):
+    if layer.errors and not (reference and n > d):
         errors = uncertainty.each_without_a_group(
             lambda kept: difference(np.flatnonzero(kept)), n, shared.stderr_groups, shared.seed
         )

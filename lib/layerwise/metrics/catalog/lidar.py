@@ -104,8 +104,9 @@ def whiten(views: Views, delta: float) -> Whitened:
 
     Any square root of ``Σ_w = Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ / (N V) + δ I`` gives the same
     eigenvalues, so the Cholesky factor serves. Where there are fewer contrasts than dimensions
-    (N (V - 1) < D), Σ_w is δ outside their span: their thin SVD then replaces the D x D matrix,
-    and nothing is lost between δ and the largest eigenvalue.
+    (N (V - 1) < D), Σ_w is δ outside their span: QR decompositions then take the place of the
+    D x D matrix, and as no scatter is squared, nothing is lost between δ and the largest
+    eigenvalue.
 
     Parameters
     ----------
@@ -115,7 +116,7 @@ def whiten(views: Views, delta: float) -> Whitened:
     """
     v, n, d = views.shape
     if n * (v - 1) < d:
-        return _whiten_by_svd(views, delta)
+        return _whiten_by_qr(views, delta)
     # Scipy takes as long to import as all metrics together, and only this one needs it.
     from scipy import linalg
 
@@ -143,25 +144,38 @@ def _between(means: Array) -> Array:
     return np.asarray(centred(means).T / math.sqrt(len(means)))
 
 
-def _whiten_by_svd(views: Views, delta: float) -> Whitened:
+def _whiten_by_qr(views: Views, delta: float) -> Whitened:
+    """Whiten where the contrasts H span less than all dimensions.
+
+    With ``[Hᵀ/√(N V) | B] = Q [R S; 0 U]``, Σ_w is ``R Rᵀ + δ I`` in the part of the basis Q that
+    the contrasts reach and δ elsewhere. Its factor T is that of a QR of Rᵀ on top of √δ I, and
+    the classes B become ``T⁻ᵀ S`` and ``U / √δ``: Q is never needed.
+    """
+    from scipy import linalg
+
     v, n, d = views.shape
     total = np.empty((n, d))
     (stack,) = contrasts(views, total, at_once=v - 1)
-    between = _between(total / v)
-    left, sigma, basis = map(
-        np.asarray, np.linalg.svd(stack / math.sqrt(n * v), full_matrices=False)
+    rank = len(stack)
+    joined = np.concatenate([stack.T / math.sqrt(n * v), _between(total / v)], axis=1)
+    triangle = np.asarray(np.linalg.qr(joined, mode="r"))
+    within, inside, outside = (
+        triangle[:rank, :rank],
+        triangle[:rank, rank:],
+        triangle[rank:, rank:],
     )
-    inside = basis @ between
-    outside = between - basis.T @ inside
-    scale = np.sqrt(sigma**2 + delta)
-    scores = left * (sigma / scale)
+    ridge = math.sqrt(delta) * np.eye(rank)
+    factor = np.linalg.qr(np.concatenate([within.T, ridge]), mode="r")
+
+    def solve(right: Array) -> Array:
+        found = linalg.solve_triangular(factor, right, trans="T", check_finite=False)
+        return np.asarray(found)
 
     def scatter_along(directions: Array) -> Array:
-        along = np.square(scores @ directions[: len(sigma)])
+        along = np.square(solve(within).T @ directions[:rank])
         return np.asarray(along.reshape(v - 1, n, -1).sum(axis=0))
 
-    classes = np.concatenate([inside / scale[:, None], outside / math.sqrt(delta)])
-    return Whitened(classes, scatter_along)
+    return Whitened(np.concatenate([solve(inside), outside / math.sqrt(delta)]), scatter_along)
 
 
 def discriminants(classes: Array) -> tuple[Array, Array, Array]:
@@ -235,11 +249,14 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
     if not finite.all():
         row = int(np.argmin(finite))
         raise LayerwiseError(f"NaN or infinity in a view of row {row}; leave the row out.")
-    classes = whiten(array, delta).classes
-    gram = classes @ classes.T if len(classes) <= classes.shape[1] else classes.T @ classes
-    values = significant(np.asarray(np.linalg.eigvalsh(gram)))
+    values = _eigenvalues(whiten(array, delta).classes)
     _check_spread(values)
     return float(np.exp(entropy_from_eigenvalues(values)))
+
+
+def _eigenvalues(classes: Array) -> Array:
+    gram = classes @ classes.T if len(classes) <= classes.shape[1] else classes.T @ classes
+    return significant(np.asarray(np.linalg.eigvalsh(gram)))
 
 
 def _check(views: Views) -> None:
@@ -276,13 +293,19 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     _check(views)
     n, hidden = views.shape[1:]
     whitened = whiten(views, settings.delta)
-    values, directions, energy = discriminants(whitened.classes)
+    moves: Array | None = None
+    if layer.errors:
+        values, directions, energy = discriminants(whitened.classes)
+        # dλ_i = u_iᵀ (dΣ_b - λ_i dΣ_w) u_i by each prompt's weight, u_i the generalised
+        # eigenvectors.
+        moves = energy - whitened.scatter_along(directions) * values
+    else:
+        values = _eigenvalues(whitened.classes)
     _check_spread(values)
 
-    # dλ_i = u_iᵀ (dΣ_b - λ_i dΣ_w) u_i by each prompt's weight, u_i the generalised eigenvectors.
-    moves = energy - whitened.scatter_along(directions) * values
-
     def stderr(gradient: Array) -> float:
+        if moves is None:
+            return math.nan
         return uncertainty.from_weights(moves @ gradient)
 
     if layer.protocol == "paper":

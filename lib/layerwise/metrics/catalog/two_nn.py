@@ -137,7 +137,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
         return _estimate(matrix[np.ix_(kept, kept)], settings.discard)[0]
 
     stderr = np.nan
-    if n >= 2 * FEWEST_PROMPTS:
+    if layer.errors and n >= 2 * FEWEST_PROMPTS:
         # Copies of prompts, of which one half has more, may leave too few.
         with contextlib.suppress(UndefinedMetricError):
             stderr = uncertainty.of_halves(on, len(matrix), shared.stderr_groups, shared.seed)
