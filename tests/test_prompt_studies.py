@@ -109,7 +109,12 @@ def tables() -> Tables:
         scores=pd.concat(scores, ignore_index=True),
         similarities=pd.DataFrame(similarities, columns=list(similarity.COLUMNS)),
         texts=pd.DataFrame({"prompt_id": [f"p{i}" for i in range(N)], "text": texts}),
-    )
+        surprisals=pd.DataFrame(
+            {"model": "base-10m", "revision": "main", "corpus": "texts",
+             "prompt_id": [f"p{i}" for i in range(N)],
+             "surprisal": rng.normal(5, 0.1, N) - group[:, 0], "n_predicted": 29}
+        ),
+    )  # fmt: skip
 
 
 WANTED: dict[str, dict[str, Any]] = {
@@ -390,6 +395,10 @@ def test_groups_are_told_apart_by_what_differs(tables: Tables) -> None:
     drawn = study("prompt_groups", tables)
     found = drawn.table[drawn.table["model"] == "base-10m"]
     assert set(found.loc[(found["what"] == "dip") & found["passes"], "layer"]) == {2, 3}
+    surprisal = found[found["what"] == "surprisal"]
+    assert (surprisal["value"] == -1).all()
+    assert surprisal["passes"].all()
+    assert "tuned-20m predicts no next token" in drawn.caption
     markup = found[found["what"] == "markup"]
     assert (markup["value"] == 1).all()
     assert markup["passes"].all()

@@ -19,6 +19,7 @@ from encoding import store
 from scipy import stats
 
 from layerwise import tables
+from layerwise.activations.extract import token_ids
 from layerwise.config.studies import Study
 from layerwise.config.token_tasks import ChoiceTask, FileQuestions, PackageQuestions, PairTask
 from layerwise.corpora.paragraphs import Paragraph
@@ -29,6 +30,7 @@ from layerwise.statistics import rank
 from layerwise.tasks import catalog, items, lens, matching, texts, token_scores
 from layerwise.tasks.items import Question
 from layerwise.tasks.score import score_task
+from layerwise.tasks.surprisal import surprisals
 
 CAUSAL = {
     "gpt_neox": hf.GPTNeoXForCausalLM, "llama": hf.LlamaForCausalLM,
@@ -123,6 +125,36 @@ def test_batches_change_nothing(tmp_path: Path) -> None:
     one = lens.answer(loaded, readout, task(), asked, (), 1)
     all_of_them = lens.answer(loaded, readout, task(), asked, (), 10_000)
     assert np.array_equal(one.right, all_of_them.right)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2", "mamba2"])
+def test_surprisal_is_the_models_own_loss(
+    family: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, loaded = causal(family, tmp_path)
+    texts = tiny.texts(7)
+    ids = token_ids(loaded, [f"p{k}" for k in range(7)], texts)
+    found = surprisals(loaded, tiny.entry(tmp_path), "c", [f"p{k}" for k in range(7)], ids, 60)
+    monkeypatch.setattr(lens, "LOGITS_BYTES", 4 * 300 * 5)  # five states at a time
+    again = surprisals(loaded, tiny.entry(tmp_path), "c", [f"p{k}" for k in range(7)], ids)
+    for k, own in enumerate(ids):
+        tokens = torch.tensor([own])
+        with torch.no_grad():
+            loss = float(model(tokens, labels=tokens, use_cache=False).loss)
+        assert found["surprisal"][k] == pytest.approx(loss, rel=1e-4)
+        assert again["surprisal"][k] == pytest.approx(loss, rel=1e-4)
+        assert found["n_predicted"][k] == len(own) - 1
+
+
+def test_models_that_predict_no_next_token_have_no_surprisal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tiny.save("bert", tmp_path)
+    loaded = load("m", tiny.entry(folder), "main", device="cpu")
+    found = surprisals(loaded, tiny.entry(folder), "c", ["p"], token_ids(loaded, ["p"], ["a b c"]))
+    assert found.empty
+    assert set(found) == {"model", "revision", "corpus", "prompt_id", "surprisal", "n_predicted"}
+    assert "sees later tokens" in caplog.text
 
 
 def test_the_letters_stand_as_in_mmlu() -> None:

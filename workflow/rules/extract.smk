@@ -28,6 +28,30 @@ rule run_model:
         RUN
 
 
+rule measure_surprisal:
+    input:
+        inputs("measure_surprisal"),
+    output:
+        **outputs("measure_surprisal"),
+    log:
+        record("logs", "measure_surprisal"),
+    benchmark:
+        record("benchmarks", "measure_surprisal")
+    conda:
+        ENVIRONMENT
+    threads: CONFIG.extract.threads
+    resources:
+        mem_mb=grows(8000),
+        runtime=grows(60),
+        gpu=int(ON_GPU),
+    params:
+        command=command("measure_surprisal"),
+    message:
+        "Measuring how surprising {wildcards.corpus} is to {wildcards.model} at {wildcards.revision}"
+    shell:
+        RUN
+
+
 # Of a corpus in shards: each alone, on whichever device is free.
 rule extract_shard:
     input:

@@ -166,6 +166,22 @@ def _causal(loaded: LoadedModel) -> bool:
     return found
 
 
+def token_ids(
+    loaded: LoadedModel,
+    prompts: Sequence[str],
+    texts: Sequence[str],
+    *,
+    is_chat: bool = False,
+    perturb: Perturb | None = None,
+) -> list[list[int]]:
+    """The tokens of prompts as `extract` hands them to the model."""
+    if is_chat:
+        texts = chat.render(loaded, texts)
+        loaded = chat.without_own_tokens(loaded)
+    ids, _ = loaded.tokenize(list(texts))
+    return ids if perturb is None else _perturbed(loaded, ids, prompts, perturb)
+
+
 def _perturbed(
     loaded: LoadedModel, ids: list[list[int]], prompts: Sequence[str], how: Perturb
 ) -> list[list[int]]:

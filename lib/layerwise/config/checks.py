@@ -266,7 +266,7 @@ def _sections(config: Config, name: str) -> None:
         "metrics": ("corpora",), "prompts": ("corpora",), "positions": ("corpora",),
         "scores": ("tasks",),
         "associations": ("corpora", "tasks"), "choices": ("corpora", "tasks"),
-        "similarities": ("corpora",), "texts": ("corpora",),
+        "similarities": ("corpora",), "texts": ("corpora",), "surprisals": ("corpora",),
         "paired": ("token_tasks",),
     }  # fmt: skip
     tables = needs(entry)

@@ -55,7 +55,7 @@ class Kind:
         `layerwise.figures.given.Given`.
     needs : tuple of str
         The tables it reads, of metrics, prompts, positions, scores, associations, choices,
-        similarities, paired, and texts of a corpus.
+        similarities, paired, surprisals, and texts of a corpus.
     published : tuple of str
         The tables it reads of published results, if others.
     roles : mapping of role to dimensions
@@ -280,7 +280,7 @@ KINDS: Mapping[str, Kind] = {
     "prompt_groups": Kind(
         "where prompts fall into two groups, and what tells the groups apart",
         "prompt_groups.draw",
-        ("prompts", "texts"),
+        ("prompts", "texts", "surprisals"),
         {"column": ("model", "reading")},
         takes=(), over={"column": ("model", "revision", "reading")},
         metrics=("prompt_entropy",), one=("y",),

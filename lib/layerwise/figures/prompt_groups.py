@@ -27,7 +27,10 @@ from layerwise.figures.labels import (
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.groups import dip_p, effect, split
 
-PROPERTIES = {"n_tokens": "number of tokens", **LABELS, "sink": "entropy the first token takes"}
+PROPERTIES = {
+    "n_tokens": "number of tokens", **LABELS, "surprisal": "surprisal to the model",
+    "sink": "entropy the first token takes",
+}  # fmt: skip
 TOLD = 3  # properties that a title names
 BINS = 36
 
@@ -73,6 +76,9 @@ def draw(given: Given) -> Drawn:
         if without is not None:
             other = without[without["layer"] == layer].set_index("prompt_id")["value"]
             have["sink"] = other.reindex(at.index) - at["value"]
+        own = _of_prompts(given.tables["surprisals"], *key[:2])
+        if len(own):
+            have["surprisal"] = own.reindex(at.index)
         for name in PROPERTIES:
             if name in have and have[name].notna().all():
                 one = effect(have[name], upper)
@@ -108,10 +114,25 @@ def draw(given: Given) -> Drawn:
         "alike, ± 1: apart without exception) with DeLong's interval; filled where the "
         "Brunner-Munzel test passes Holm's correction over all properties and panels. Properties "
         "are read off the text; what the first token takes is of the same entropies as the groups "
-        "and so no independent property. Surprisal would need a pass of its own and is not here. "
+        f"and so no independent property. {_surprisal_said(given.tables['surprisals'], cubes)} "
         f"{_said(facts, rows)} What goes with the groups need not make them."
     )
     return Drawn(figure, table, title, caption, facts)
+
+
+def _of_prompts(surprisals: pd.DataFrame, model: str, revision: str) -> pd.Series[float]:
+    """The surprisal of each prompt to a model; empty where it predicts no next token."""
+    mine = (surprisals["model"] == model) & (surprisals["revision"] == revision)
+    found: pd.Series[float] = surprisals[mine].set_index("prompt_id")["surprisal"]
+    return found
+
+
+def _surprisal_said(surprisals: pd.DataFrame, cubes: Mapping[Any, pd.DataFrame]) -> str:
+    there = set(surprisals["model"])
+    lacking = list(dict.fromkeys(key[0] for key in cubes if key[0] not in there))
+    said = "Surprisal is to the model itself, in nats a token, the first token left out"
+    which = "predicts" if len(lacking) == 1 else "predict"
+    return f"{said}{f'; {listing(lacking)} {which} no next token' if lacking else ''}."
 
 
 def _about(part: pd.DataFrame, key: tuple[str, str, str]) -> dict[str, Any]:

@@ -32,6 +32,7 @@ class Tables:
     choices: pd.DataFrame | None = None
     similarities: pd.DataFrame | None = None
     texts: pd.DataFrame | None = None
+    surprisals: pd.DataFrame | None = None
     paired: pd.DataFrame | None = None
 
 

@@ -60,6 +60,11 @@ class Lens:
     dtype: torch.dtype
     device: torch.device
 
+    @property
+    def at_once(self) -> int:
+        """States whose log-probabilities memory is to hold together."""
+        return max(1, LOGITS_BYTES // (4 * len(next(self.head.parameters()))))
+
     def __call__(self, states: Tensor) -> Tensor:
         states = states.to(self.device, self.dtype)
         logits = self.head(states if self.norm is None else self.norm(states))
@@ -403,7 +408,7 @@ class _Batch:
         states = packed.states[rows, places]
         at, wanted = self.at.to(self.lens.device), self.wanted.to(self.lens.device)
         found = torch.empty(len(at), dtype=torch.float32, device=self.lens.device)
-        size = max(1, LOGITS_BYTES // (4 * len(next(self.lens.head.parameters()))))
+        size = self.lens.at_once
         for start in range(0, len(states), size):
             inside = (at >= start) & (at < start + size)
             logs = self.lens(states[start : start + size])

@@ -250,6 +250,16 @@ def _extract_settings(config: Config, model: str, revision: str, corpus: str) ->
     return found if perturb is None else {**found, "perturb": perturb.keyed()}
 
 
+def _surprisal_settings(config: Config, model: str, revision: str, corpus: str) -> Any:
+    perturb = config.corpora[corpus].perturb
+    return {
+        "model": _model_settings(config, model),
+        "revision": revision,
+        "extract": {"dtype": config.extraction(model).dtype},
+        **({} if perturb is None else {"perturb": perturb.keyed()}),
+    }
+
+
 # Tasks
 
 
@@ -356,7 +366,7 @@ def _tables(config: Config, study: str, wanted: tuple[str, ...]) -> Inputs:
     roles = {
         "metrics": "metrics", "prompts": "prompts", "positions": "positions", "scores": "scores",
         "associations": "associations", "choices": "choices", "similarities": "similarities",
-        "paired": "paired", "texts": "corpus",
+        "paired": "paired", "texts": "corpus", "surprisals": "surprisals",
     }  # fmt: skip
     return {
         table: [Input(job, roles[table]) for job in targets.made_from(config, study, table)]
@@ -533,6 +543,20 @@ STAGES: dict[str, Stage] = {
             lambda config, model, revision, corpus: _model_outside(config, model, revision),
             ("torch", "transformers"),
             rule="run_model",
+            gpu=True,
+        ),
+        Stage(
+            "measure_surprisal",
+            "How surprising each prompt is to the model itself; no row where it predicts no next "
+            "token.",
+            (*_RUN, "corpus"),
+            {"surprisals": "surprisal/{model}/{revision}/{corpus}.parquet"},
+            ("layerwise.tasks.surprisal", "layerwise.activations.extract:token_ids",
+             "layerwise.models.load:load"),
+            _surprisal_settings,
+            _shard_inputs,
+            lambda config, model, revision, corpus: _model_outside(config, model, revision),
+            ("torch", "transformers"),
             gpu=True,
         ),
         Stage(

@@ -76,6 +76,11 @@ def made_from(config: Config, study: str, table: str) -> list[Job]:
         return [Job("make_corpus", (c,)) for c in corpora(config, study)]
     if published:
         return [Job("import_published", (published,))]
+    if table == "surprisals":
+        return [
+            Job("measure_surprisal", (m, r, c)) for m, r in points(config, study)
+            for c in corpora(config, study)
+        ]  # fmt: skip
     if table in ("scores", "paired"):
         return [
             Job("score_tokens" if t in config.token_tasks else "score_task", (m, r, t))

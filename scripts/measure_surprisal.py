@@ -1,0 +1,38 @@
+"""Measure how surprising each prompt of a corpus is to a model.
+
+python scripts/measure_surprisal.py --model smollm2-135m --revision main --corpus wikipedia
+"""
+
+from __future__ import annotations
+
+from layerwise import cli
+
+
+def main(run: cli.Run) -> None:
+    """Load the model, read the corpus, write a row a prompt."""
+    from layerwise import tables
+    from layerwise.activations.extract import set_threads, token_ids
+    from layerwise.corpora.table import read_prompts
+    from layerwise.models.load import load
+    from layerwise.tasks.surprisal import surprisals
+
+    set_threads(run.threads)
+    model = run.names["model"]
+    settings = run.config.extraction(model)
+    loaded = load(
+        model, run.loadable(model), run.names["revision"],
+        device=settings.device, dtype=settings.dtype,
+    )  # fmt: skip
+    corpus, _ = read_prompts(run.input("corpus"), run.input("views"))
+    ids = token_ids(
+        loaded, corpus.prompt_ids, corpus.texts, is_chat=corpus.is_chat,
+        perturb=run.config.corpora[corpus.name].perturb,
+    )  # fmt: skip
+    found = surprisals(
+        loaded, run.loadable(model), corpus.name, corpus.prompt_ids, ids, settings.batch_tokens
+    )
+    tables.write(run.files["surprisals"], found, key=run.stamp.key, recipe=run.stamp.recipe)
+
+
+if __name__ == "__main__":
+    cli.run_job("measure_surprisal", main, __doc__)
