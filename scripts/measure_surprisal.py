@@ -23,7 +23,7 @@ def main(run: cli.Run) -> None:
         model, run.loadable(model), run.names["revision"],
         device=settings.device, dtype=settings.dtype,
     )  # fmt: skip
-    corpus, _ = read_prompts(run.input("corpus"), run.input("views"))
+    corpus, _ = read_prompts(run.input("corpus"))
     ids = token_ids(
         loaded, corpus.prompt_ids, corpus.texts, is_chat=corpus.is_chat,
         perturb=run.config.corpora[corpus.name].perturb,

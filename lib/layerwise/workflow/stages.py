@@ -554,7 +554,10 @@ STAGES: dict[str, Stage] = {
             ("layerwise.tasks.surprisal", "layerwise.activations.extract:token_ids",
              "layerwise.models.load:load"),
             _surprisal_settings,
-            _shard_inputs,
+            lambda config, model, revision, corpus: {
+                **_model_inputs(config, model, revision),
+                "corpus": [Input(Job("make_corpus", (corpus,)), "corpus")],
+            },
             lambda config, model, revision, corpus: _model_outside(config, model, revision),
             ("torch", "transformers"),
             gpu=True,
