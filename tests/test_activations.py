@@ -17,6 +17,7 @@ from layerwise.activations.embed import embed, those_it_has
 from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
 from layerwise.activations.pooling import POOLINGS, pool
+from layerwise.activations.reduce import Needs, decompose, reduce
 from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel, load
@@ -425,6 +426,24 @@ def test_views_are_those_texts(loaded: LoadedModel, tmp_path: Path) -> None:
         theirs = hidden_states(loaded, tiny.texts(12, seed=2)[5])[2].mean(axis=0)
         np.testing.assert_allclose(stacked[2, 5], theirs, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(stacked[0], file.pooled("paper", "all", 2))
+
+
+def test_choices_that_leave_the_same_tokens_share_a_spectrum() -> None:
+    """No sink, the first token, another one, both, and a prompt of one token."""
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(6, 12, 8, generator=generator)
+    states[1, 0] *= 100
+    states[2, 5] *= 100
+    states[3, [0, 7]] *= 100
+    packed = readout.pack(states, torch.tensor([12, 10, 12, 9, 1, 12]))
+    together = reduce(packed, Needs(tokens=TOKENS))
+    assert [m.shape[0] for m in together.matrices] == [6, 6, 2] * 2
+    alone = [reduce(packed, Needs(tokens=(name,))) for name in TOKENS]
+    decompose([together, *alone])
+    for place, one in enumerate(alone):
+        found = together.arrays["spectrum"][:, place]
+        own = one.arrays["spectrum"][:, 0]
+        torch.testing.assert_close(found[..., : own.shape[-1]], own, rtol=1e-9, atol=1e-9)
 
 
 def test_drop_sinks_drops_the_huge_token_alone() -> None:

@@ -85,14 +85,19 @@ def choose(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:
         return packed
     if tokens == "drop_first":
         return Packed(states[:, 1:], (lengths - 1).clamp(min=0))
-    norms = packed.norms
-    inside = packed.mask
-    median = torch.nanmedian(norms.masked_fill(~inside, torch.nan), dim=1).values
-    keep = inside & (norms <= ratio * median[:, None])
+    keep = small(packed, ratio)
     order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
     front = torch.gather(states, 1, order[..., None].expand_as(states))
     kept = Packed(front, keep.sum(dim=1))
     return Packed(front * kept.mask[..., None], kept.lengths)
+
+
+def small(packed: Packed, ratio: float = SINK_RATIO) -> Tensor:
+    """True where a token counts and is no sink, shape (B, T)."""
+    norms = packed.norms
+    inside = packed.mask
+    median = torch.nanmedian(norms.masked_fill(~inside, torch.nan), dim=1).values
+    return inside & (norms <= ratio * median[:, None])
 
 
 def after(packed: Packed, n: Tensor) -> Packed:

@@ -76,6 +76,9 @@ class Reduced:
         What those of prefixes will be of, by choice of tokens and number of them.
     lengths : Tensor
         Tokens of each prompt, shape (B,).
+    twins : dict of Tensor
+        By place of a choice of tokens, the place of another that leaves the same tokens of a
+        prompt, or -1, shape (B,): that one's spectrum serves, and only the others have a matrix.
     """
 
     arrays: dict[str, Tensor]
@@ -83,6 +86,7 @@ class Reduced:
     protocols: tuple[str, ...]
     prefixes: dict[tuple[str, int], Tensor]
     lengths: Tensor
+    twins: dict[int, Tensor]
 
     @property
     def waiting_bytes(self) -> int:
@@ -102,6 +106,7 @@ def reduce(packed: Packed, needs: Needs) -> Reduced:
     width = packed.states.shape[1]
     choices = {tokens: readout.choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
     means = {tokens: readout.pooled(chosen) for tokens, chosen in choices.items()}
+    twins = {"drop_sinks": _twins(packed, needs)} if "drop_sinks" in needs.tokens else {}
     for protocol in needs.protocols:
         paper = protocol == "paper"
         for tokens, chosen in choices.items():
@@ -113,7 +118,11 @@ def reduce(packed: Packed, needs: Needs) -> Reduced:
             elif needs.curvature and not (tokens == "drop_first" and ("paper", "all") in turns):
                 turns[protocol, tokens] = readout.steps(chosen)
             if needs.spectra:
-                matrices.append(_matrix(chosen, tokens, paper, width, grams))
+                of_its_own = chosen
+                if tokens in twins:
+                    alone = twins[tokens] < 0
+                    of_its_own = Packed(chosen.states[alone], chosen.lengths[alone])
+                matrices.append(_matrix(of_its_own, tokens, paper, width, grams))
     if needs.curvature:
         found = dict(zip(turns, readout.angles(list(turns.values())), strict=True))
         for key in itertools.product(needs.protocols, needs.tokens):
@@ -138,7 +147,23 @@ def reduce(packed: Packed, needs: Needs) -> Reduced:
         for t in prefix_sizes(width)
         for size in [t - (tokens == "drop_first")]
     }
-    return Reduced(arrays, matrices, needs.protocols, prefixes, packed.lengths)
+    own = {needs.tokens.index(name): places for name, places in twins.items()}
+    return Reduced(arrays, matrices, needs.protocols, prefixes, packed.lengths, own)
+
+
+def _twins(packed: Packed, needs: Needs) -> Tensor:
+    """The place of the choice of tokens that leaves the same ones as without sinks, or -1.
+
+    Mostly a prompt has no sink, or its first token is the one.
+    """
+    keep = readout.small(packed, needs.sink_ratio)
+    found = torch.full_like(packed.lengths, -1)
+    for place, tokens in enumerate(needs.tokens):
+        if tokens != "drop_sinks":
+            inside = packed.mask.clone()
+            inside[:, : int(tokens == "drop_first")] = False
+            found[(found < 0) & (keep == inside).all(dim=1)] = place
+    return found
 
 
 def decompose(many: Sequence[Reduced]) -> None:
@@ -154,16 +179,31 @@ def decompose(many: Sequence[Reduced]) -> None:
         spectra = []
         for protocol in reduced.protocols:
             order = readout.descending if protocol == "paper" else readout.by_magnitude
+            each = []
             for _ in range(choices):
                 values = order(own.pop(0))
                 # A hidden width below the number of tokens leaves fewer that can be above 0.
-                spectra.append(torch.nn.functional.pad(values, (0, width - values.shape[-1])))
+                each.append(torch.nn.functional.pad(values, (0, width - values.shape[-1])))
+            spectra += _with_twins(each, reduced.twins)
         shape = (len(reduced.protocols), choices, batch, width)
         sizes = reduced.arrays["n_tokens"]
         pads = torch.arange(width, device=sizes.device) >= sizes[..., None]
         # Rounding may have left something where pads stand.
         reduced.arrays["spectrum"] = torch.stack(spectra).reshape(shape).masked_fill(pads, 0)
         reduced.matrices = []
+
+
+def _with_twins(spectra: list[Tensor], twins: dict[int, Tensor]) -> list[Tensor]:
+    """Spectra of all prompts, those of twins in the places of those that were not computed."""
+    found = list(spectra)
+    for place, of in twins.items():
+        whole = spectra[0].new_zeros(len(of), spectra[0].shape[-1])
+        whole[of < 0] = spectra[place]
+        for other, values in enumerate(spectra):
+            if other != place:
+                whole[of == other] = values[of == other]
+        found[place] = whole
+    return found
 
 
 def _add_prefixes(reduced: Reduced, found: Iterator[Tensor]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
 
 from layerwise.config import Config
@@ -233,8 +233,7 @@ def _tasks_of_corpora(config: Config) -> list[str]:
 def _extracted(config: Config) -> None:
     """Metrics are computed of what the extraction keeps."""
     for key in ("protocols", "tokens", "sublayers"):
-        each = [getattr(e, key) for e in _extractions(config, config.corpora)]
-        kept = tuple(dict.fromkeys(name for names in each for name in names))
+        kept = _kept(_extractions(config, config.corpora), key)
         for name in getattr(config.metrics, key) or ():
             if name not in kept:
                 raise LayerwiseError(
@@ -248,6 +247,15 @@ def _extractions(config: Config, corpora: Iterable[str]) -> list[ExtractSettings
     """What is kept on each of these corpora; the section alone without any."""
     found = [config.corpora[c].over(config.extract) for c in corpora if c in config.corpora]
     return found or [config.extract]
+
+
+def _kept(extractions: Sequence[ExtractSettings], key: str) -> tuple[str, ...]:
+    """What is kept everywhere; of parts of blocks, which models may lack too, anywhere."""
+    each: list[tuple[str, ...]] = [getattr(e, key) for e in extractions]
+    there = dict.fromkeys(name for names in each for name in names)
+    if key == "sublayers":
+        return tuple(there)
+    return tuple(name for name in there if all(name in names for names in each))
 
 
 def _sections(config: Config, name: str) -> None:
@@ -305,8 +313,8 @@ def _known(config: Config, study: Study) -> Known:
         tokens=list(dict.fromkeys(t for m in models for t in config.extraction(m).tokens)),
         poolings=list(dict.fromkeys(poolings)),
         layers=config.scoring.layers,
-        sublayers=("block", *dict.fromkeys(s for e in kept for s in e.sublayers)),
-        protocols=config.metrics.protocols or config.extract.protocols,
+        sublayers=("block", *_kept(kept, "sublayers")),
+        protocols=config.metrics.protocols or _kept(kept, "protocols"),
         alphas=config.metrics.alphas,
         normalizations=("raw", *config.metrics.normalizations),
         metrics=_metrics(config, study, own_texts),

@@ -20,7 +20,7 @@ from layerwise.config.base import (
 )
 from layerwise.config.extraction import ExtractSettings
 from layerwise.corpora.rows import parts_of
-from layerwise.vocabulary import LABELS, Sublayer
+from layerwise.vocabulary import LABELS, Protocol, Sublayer
 
 Action = Literal["insert", "substitute", "swap", "delete"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".txt")
@@ -259,7 +259,7 @@ class Perturb(Section):
 
 
 # Settings of `extract` that a corpus may have of its own.
-KEPT = ("sublayers", "prefixes")
+KEPT = ("protocols", "sublayers", "prefixes")
 
 
 class CorpusSettings(Section):
@@ -281,6 +281,11 @@ class CorpusSettings(Section):
         default=None,
         description="What becomes of the tokens of each prompt before a model sees them; null for "
         "nothing. It goes with views.n 0.",
+        json_schema_extra=later(None),
+    )
+    protocols: SomeOf[Protocol] | None = Field(
+        default=None,
+        description="How token states of this corpus are normalised; null for extract.protocols.",
         json_schema_extra=later(None),
     )
     sublayers: Distinct[Sublayer] | None = Field(

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import batches, forward
-from layerwise.activations.readout import SINK_RATIO, Packed
+from layerwise.activations.readout import Packed, small
 from layerwise.config.token_tasks import MATCHES
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK, OUTPUT
@@ -137,9 +137,7 @@ def counted(packed: Packed, tokens: str) -> Tensor:
     if tokens == "drop_first":
         return inside & (torch.arange(inside.shape[1], device=inside.device) > 0)
     if tokens == "drop_sinks":
-        norms = packed.norms
-        median = torch.nanmedian(norms.masked_fill(~inside, torch.nan), dim=1).values
-        return inside & (norms <= SINK_RATIO * median[:, None])
+        return small(packed)
     return inside
 
 
