@@ -36,8 +36,8 @@ from layerwise.figures.kinds import KINDS as ALL
 from layerwise.figures.labels import axis_label, in_sentence, listing, p_value, span
 from layerwise.figures.marks import spread
 from layerwise.figures.studies import Order, Tables, draw
-from layerwise.figures.value_distribution import holm
 from layerwise.metrics.registry import directions
+from layerwise.statistics.corrections import holm
 from layerwise.statistics.tasks import gain_new_task
 
 ROOT = Path(__file__).parents[1]
@@ -591,10 +591,51 @@ def test_titles_follow_the_data(tables: Tables) -> None:
     title = study("metrics_by_depth", tables).title
     assert title.startswith("Prompt entropy has a valley")
     assert "in 3 of 4 models with all tokens (by chance in 0.1)" in title
-    assert "raises a decoder of thirty blocks" in study("token_choice", tables).title
     split = study("value_distribution", tables).title
     assert "31 of 31 layers of a decoder of thirty blocks" in split
     assert "encoder" not in split
+
+
+def test_titles_of_differences_state_what_passes(tables: Tables) -> None:
+    rng = np.random.default_rng(0)
+    level, noise = rng.uniform(0.3, 0.7, (5, 1)), rng.normal(0, 0.002, (2, 2, 5, 7))
+    fall = np.array([0, 0, 0.2, 0.2, 0, 0, 0])
+    scores = pd.concat(
+        tidy_scores(
+            level - fall * (model == "encoder") * (tokens == "all") + noise[i, k],
+            model=model, tokens=tokens, types=TYPES,
+        )
+        for i, model in enumerate(("encoder", "nano"))
+        for k, tokens in enumerate(("all", "drop_first"))
+    )  # fmt: skip
+    metrics = tables.metrics
+    assert metrics is not None
+    revision = metrics["revision"].isin(["main", "step512"])
+    metrics = metrics[revision & metrics["model"].isin(["encoder", "nano"])]
+    both = Tables(metrics=metrics.assign(revision="main"), scores=scores)
+    title = study("token_choice", both).title
+    assert title.startswith("Scoring without the first token changes the score at 2 of 7 layers")
+    assert "encoder (by up to +20.2 points at 50 % depth) and none of 7 layers of nano" in title
+    # Standard errors as large as the change: nothing is told apart from 0.
+    noisy = tables.metrics.assign(stderr=1.0, n=90)  # type: ignore[union-attr]
+    trained = study("metrics_over_checkpoints", Tables(metrics=noisy), metrics=["prompt_entropy"])
+    assert trained.title.startswith("No evidence that training moves prompt entropy: at none of")
+    sure = tables.metrics.assign(stderr=0.01, n=90)  # type: ignore[union-attr]
+    trained = study("metrics_over_checkpoints", Tables(metrics=sure), metrics=["prompt_entropy"])
+    assert trained.title.startswith("Training moves prompt entropy at ")
+    bare = tables.metrics.assign(stderr=np.nan)  # type: ignore[union-attr]
+    trained = study("metrics_over_checkpoints", Tables(metrics=bare), metrics=["prompt_entropy"])
+    assert "untested for want of standard errors" in trained.title
+
+
+def test_bands_of_scores_end_with_their_range() -> None:
+    values = np.array([[0.99, 0.97], [0.90, 1.0], [0.97, 0.80]])
+    plain = mean_scores(tidy_scores(values, model="m", types=["Classification"] * 3))
+    assert plain["high"].max() == plain["band_high"].max() == 1
+    low = mean_scores(tidy_scores(1 - values, model="m", types=["Classification"] * 3))
+    assert low["low"].min() == low["band_low"].min() == 0
+    correlated = mean_scores(tidy_scores(1 - values, model="m", types=["STS"] * 3))
+    assert correlated["band_low"].min() < 0
 
 
 def test_the_association_is_of_what_is_drawn(tables: Tables) -> None:

@@ -258,6 +258,11 @@ def test_sublayers_are_compared(tables: Tables) -> None:
     parts = replace(tables, metrics=pd.concat([
         metrics.assign(sublayer="block"), metrics[metrics["layer"] > 0].assign(sublayer="mlp")
     ]))  # fmt: skip
+    # Parts that are equal in all are not told apart.
+    same = study(parts, kind="metrics_by_depth", models=["b"], colour="sublayer")
+    assert same.title.startswith("No evidence which part of the blocks of b has the lowest")
+    mlp = parts.metrics["sublayer"] == "mlp"
+    parts.metrics.loc[mlp, "value"] -= 1
     drawn = study(parts, kind="metrics_by_depth", models=["b"], colour="sublayer")
     assert set(drawn.table["sublayer"]) == {"block", "mlp"}
     assert "is lowest at" in drawn.title

@@ -430,3 +430,38 @@ def test_pivots_are_students_without_shared_sources():
     assert sampling.design(5).critical(0.025) == pytest.approx(stats.t.isf(0.025, 4))
     pairs = sampling.design(20, np.repeat(range(10), 2).tolist())
     assert pairs.critical(0.025) == pytest.approx(stats.t.isf(0.025, 9), rel=0.1)
+
+
+def test_two_curves_differ_where_their_errors_allow() -> None:
+    from layerwise.statistics.two_curves import difference
+
+    found = difference([0, 0, 0], [0.1] * 3, [0.0, 1.0, -0.3], [0.0] * 3)
+    # Bonferroni over three layers: a normal quantile of 1 - .05 / 6.
+    np.testing.assert_allclose(found.high - found.value, 0.1 * 2.3939798, atol=1e-7)
+    assert found.told.tolist() == [False, True, True]
+    assert found.most == 1
+    # Two pairs of curves, and errors of few prompts.
+    few = difference([0, 0, 0], [0.1] * 3, [0.0, 1.0, -0.3], [0.0] * 3, n=8, comparisons=2)
+    assert few.told.tolist() == [False, True, False]
+    with pytest.raises(LayerwiseError, match="layer by layer"):
+        difference([0, 0], [0.1] * 2, [0.0] * 3, [0.0] * 3)
+
+
+def test_a_band_ends_with_its_range() -> None:
+    whole = tasks.band(np.array([[0.9, 0.1], [1.0, 0.0], [0.8, 0.3]]))
+    held = whole.within(0, 1)
+    assert whole.high[0] > 1
+    assert held.high[0] == held.band_high[0] == 1
+    assert held.low[1] == held.band_low[1] == 0
+    assert held.low[0] == whole.low[0]
+
+
+def test_the_layers_that_may_be_best_over_prompts() -> None:
+    from layerwise.statistics.prompts import may_be_best
+
+    rng = np.random.default_rng(0)
+    level = rng.normal(size=(60, 1)) * 5  # prompts differ in level, which no layer gains from
+    values = level + np.array([0.0, 1.0, 1.01, 0.0]) + 0.1 * rng.normal(size=(60, 4))
+    assert may_be_best(values).tolist() == [False, True, True, False]
+    assert may_be_best(-values).tolist() == [True, False, False, True]
+    assert may_be_best(np.tile([0.0, 2.0, 1.0], (10, 1))).tolist() == [False, True, False]

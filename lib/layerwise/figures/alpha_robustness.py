@@ -29,7 +29,7 @@ from layerwise.figures.labels import (
 from layerwise.metrics.powerlaw import power_law_curves
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.depth import chance_level
-from layerwise.statistics.prompts import means, resampled, valley
+from layerwise.statistics.prompts import may_be_best, means, resampled, valley
 
 
 def draw(given: Given) -> Drawn:
@@ -43,7 +43,8 @@ def draw(given: Given) -> Drawn:
         Its table has a row per model, reading and alpha: rank correlation of the curve over layers
         with that of alpha 1 (or the alpha nearest to it), with a bootstrap interval over prompts;
         depth of the valley with interval, p, p after Holm's correction over all rows, place; the
-        layer picked, its score and how far that is below the best layer's; Spearman's rho with the
+        layer picked, the layers that the prompts would let it be (at all rows together with 95 %
+        confidence), its score and how far that is below the best layer's; Spearman's rho with the
         score over layers; mean over layers, and the model's place by it among all models.
     """
     tables, study, order, better = given.tables, given.study, given.order, given.better
@@ -118,7 +119,10 @@ def draw(given: Given) -> Drawn:
         "power-law spectra; circles at the layer that the metric's declared end picks. The table "
         "holds, for each α, the rank correlation over layers with the curve of α = "
         f"{facts['reference']:g} (bootstrap over prompts), the valley's depth and place, the pick "
-        "with its score, Spearman's correlation with the mean score, and the models' order. "
+        "with its score, Spearman's correlation with the mean score, and the models' order. A "
+        "pick changes beyond noise where no layer may be the one picked at every α; all tests are "
+        "corrected for how many curves there are, so that chance alone gives any such change in "
+        "1 of 20 figures. "
         f"{_said(facts)} A correlation over the layers of one model is a size and no test: of "
         f"unrelated smooth curves 95 % stay below {facts['chance']}."
     )
@@ -135,6 +139,7 @@ def _table(
             curves[key] = over_prompts.matrix(part[part["alpha"].astype(float) == alpha])
     alphas = sorted({k[3] for k in curves})
     reference = min(alphas, key=lambda a: abs(a - 1))
+    level = 1 - over_prompts.LEVEL / len(curves)
     found = []
     for (model, revision, reading, alpha), values in curves.items():
         array = values.to_numpy(dtype=float)
@@ -155,13 +160,15 @@ def _table(
             "valley_place": dip.place, "valley_place_low": dip.place_low,
             "valley_place_high": dip.place_high,
             "level": float(mean.mean()), "layers": int(layers[-1]), "n": len(array),
-            "pick": None, "pick_depth": np.nan, "pick_value": np.nan, "score": np.nan,
-            "below_best": np.nan, "spearman_with_score": np.nan,
+            "may_be_picked": "", "pick": None, "pick_depth": np.nan, "pick_value": np.nan,
+            "score": np.nan, "below_best": np.nan, "spearman_with_score": np.nan,
         }  # fmt: skip
         if end is not None:
             at = int(np.argmax(end * mean))
             row |= {"pick": int(layers[at]), "pick_depth": layers[at] / max(1, layers[-1]),
                     "pick_value": float(mean[at])}  # fmt: skip
+            likely = layers[may_be_best(end * array, level)]
+            row["may_be_picked"] = " ".join(str(int(at)) for at in likely)
         mine = scores[
             (scores["model"] == model) & (scores["revision"] == revision)
             & (scores["reading"] == reading)
@@ -224,6 +231,9 @@ def _facts(table: pd.DataFrame) -> dict[str, Any]:
             {
                 "model": model, "revision": revision, "reading": reading,
                 "picks": sorted({int(p) for p in part["pick"].dropna()}),
+                "picks_differ": not set.intersection(
+                    *(set(str(p).split()) for p in part["may_be_picked"])
+                ),
                 "valleys": [float(a) for a in
                             part.loc[part["valley_p_holm"] < over_prompts.LEVEL, "alpha"]],
                 "alphas": len(part), "worst_alpha": float(worst["alpha"]),
@@ -245,22 +255,22 @@ def _facts(table: pd.DataFrame) -> dict[str, Any]:
 
 def _title(facts: Mapping[str, Any], label: str) -> str:
     f = facts["found"]
-    whole = sum(len(x["valleys"]) in (0, x["alphas"]) for x in f)
-    picks = sum(len(x["picks"]) == 1 for x in f)
-    signs = [x for x in f if x["score"]]
-    kept = sum(np.sign(x["score"][0]) == np.sign(x["score"][1]) for x in signs)
+    whole = sum(len(x["valleys"]) == x["alphas"] for x in f)
+    some = sum(0 < len(x["valleys"]) < x["alphas"] for x in f)
     readings = len(facts["readings"]) > 1
     what = "models and readings" if readings else "models"
-    told = [f"whether there is a valley in {whole} of {len(f)} {what}"]
-    if any(x["picks"] for x in f):
-        told.append(f"the layer picked in {picks}")
-    if signs:
-        told.append(f"the sign of the correlation with the score in {kept} of {len(signs)}")
-    said = f"Over all α, {label} leaves the same: {listing(told)}"
+    told = [f"a valley passes its test at every α in {whole} of {len(f)} {what}"]
+    told[0] += f", at some in {some}" if some else ""
+    picking = [x for x in f if x["picks"]]
+    if picking:
+        n = sum(x["picks_differ"] for x in picking)
+        told.append(
+            f"the layer picked changes with α beyond noise in {n or 'none'} of {len(picking)}"
+        )
     if facts["models"] > 1:
         pairs = len({(a, b) for _, a, b in facts["reversals"]})
-        said += f"; {counted(pairs, 'pair') if pairs else 'no pair'} of models changes places"
-    return said
+        told.append(f"{counted(pairs, 'pair') if pairs else 'no pair'} of models changes places")
+    return f"{label[:1].upper()}{label[1:]} over all α: {'; '.join(told)}"
 
 
 def _signed(value: float) -> str:

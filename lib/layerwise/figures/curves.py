@@ -34,7 +34,7 @@ class Look:
     Attributes
     ----------
     finding : callable
-        What the title says.
+        What the title says; None where the caller of `lines` brings it.
     marked : ``own``, ``score`` or ``none``
         Whether the best layer and the model's output (of metrics: the last layer) are marked on
         every curve, on scores, or not at all.
@@ -57,13 +57,19 @@ LOOKS: Mapping[str, Look] = {
     "metrics_by_depth": Look(findings.valleys),
     "metrics_over_checkpoints": Look(findings.training),
     "model_overview": Look(findings.overview, marked="none", lines=True),
-    "token_choice": Look(findings.token_choice, marked="score", shaded=True),
+    "token_choice": Look(None, marked="score", shaded=True),
 }
 
 
 def draw(given: Given) -> Drawn:
     """Draw scores and metrics by depth."""
     return lines(given.rows(), given.better)
+
+
+def draw_tokens(given: Given) -> Drawn:
+    """Draw choices of tokens by depth; their scores are compared task by task."""
+    scores = given.tables["scores"]
+    return lines(given.rows(), given.better, lambda rows, _: findings.token_choice(rows, scores))
 
 
 def lines(rows: Rows, directions: Mapping[str, int], finding: Any = None) -> Drawn:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerwise.association.curves import STAND_IN, last_layer_of
+from layerwise.association.curves import STAND_IN, last_layer_of, score_curves
 from layerwise.figures import style
-from layerwise.figures.frames import Rows, at
+from layerwise.figures.frames import Rows, at, pick_scores
 from layerwise.figures.labels import (
     LENS,
     SUBLAYERS,
@@ -23,6 +23,7 @@ from layerwise.figures.labels import (
     metric_unit,
     noun_of,
     percent,
+    reading,
     reading_label,
     signed,
     span,
@@ -30,6 +31,8 @@ from layerwise.figures.labels import (
 )
 from layerwise.statistics.headlines import count as chance_count
 from layerwise.statistics.headlines import told_apart
+from layerwise.statistics.tasks import band
+from layerwise.statistics.two_curves import difference
 from layerwise.vocabulary import LABELS
 
 VALLEY = 0.1  # how far below both ends, as a share of the curve's largest absolute value
@@ -52,12 +55,6 @@ def chance_said(rows: Rows) -> str:
     """What the dotted line is, and how answers were read, as sentences."""
     lens = rows.scored_rows["chance"].notna().any()
     return f" The dotted line is chance. {LENS}" if lens else ""
-
-
-def _from_to(first: Any, last: Any) -> str:
-    """Two values in words, with as many digits as tell them apart."""
-    digits = ".2f" if f"{first:.2f}" != f"{last:.2f}" else ".3g"
-    return f"from {first:{digits}} to {last:{digits}}"
 
 
 def varying(rows: Rows, *, but: Sequence[str] = ("y", "reading")) -> list[str]:
@@ -473,117 +470,157 @@ def valley(
 
 
 def perturbed(rows: Rows) -> Finding:
-    """Where the first metric changes most between the least and the most perturbed prompts."""
+    """At how many layers the first metric differs between the least and most perturbed prompts."""
     (label,) = (d for d in rows.roles["colour"] if d in LABELS)
     first = [m for m in rows.metrics if m.normalization in (None, "raw")] or list(rows.metrics)
     table = rows.table[rows.table["y"] == rows.metrics.index(first[0]) + 1]
     reading = rows.values("reading")[0]
     less, *_, more = rows.values(label)
-    changes = []
+    pairs = []
     for model in rows.values("model"):
         part = at(table, ("model", "reading"), (model, reading))
         part = part[part["normalization"].isin(["raw", ""])] if "raw" in set(
             part["normalization"]) else part  # fmt: skip
-        start, end = (
-            at(part, (label,), (value,)).sort_values("layer").set_index("layer")
-            for value in (less, more)
-        )
-        change = (end["value"] - start["value"]).astype(float)
-        where = int(change.index[int(change.abs().argmax())])
-        changes.append(
-            {
-                "model": model, "layer": where, "last_layer": int(change.index.max()),
-                "first": float(start["value"][where]), "last": float(end["value"][where]),
-                "at_layer_0": float(change.iloc[0]), "at_last_layer": float(change.iloc[-1]),
-                "on_average": float(change.mean()),
-            }
-        )  # fmt: skip
+        pairs.append((model, at(part, (label,), (less,)), at(part, (label,), (more,))))
+    changes = [_change(*pair, comparisons=len(pairs)) for pair in pairs]
     metric = rows.metrics[0]
-    unit = metric_unit(metric.metric, "raw")
-    unit = f" {unit}" if unit else ""
-    told = [
-        f"{_from_to(c['first'], c['last'])}{unit} at layer {c['layer']} of {c['model']}"
-        for c in changes
-    ]
+    name = in_sentence(metric.metric)
+    step = f"going from {value_label(label, less)} to {float(more):g}"
     subtitle, caption = _metric_words(rows, f"; a line for each {noun_of(label)}")
     caption += (
-        f" The title gives the layer with the largest change of {in_sentence(metric.metric)} "
-        f"({reading_label(reading)}) between {value_label(label, less)} and "
-        f"{value_label(label, more)}. The same prompts are perturbed at every strength, so bands "
-        "of two lines may overlap and their difference still be certain."
+        f" The title counts the layers at which {name} ({reading_label(reading)}) differs between "
+        f"{value_label(label, less)} and {value_label(label, more)}. {CHANGES} The same prompts "
+        "are perturbed at every strength, so bands of two lines may overlap and their difference "
+        "still be certain."
     )
     facts = {"metric": metric.metric, "label": label, "from": less, "to": more,
-             "largest_change": changes}  # fmt: skip
-    return (
-        f"Going from {value_label(label, less)} to {float(more):g} moves "
-        f"{in_sentence(metric.metric)} most {listing(told)}",
-        subtitle, caption, facts,
+             "changes": changes}  # fmt: skip
+    title = _title_of_changes(step, name, metric_unit(metric.metric, "raw"), changes)
+    return title, subtitle, caption, facts
+
+
+CHANGES = (
+    "Intervals of the differences hold at all layers of all models together (95 %, Bonferroni); "
+    "they take the errors of the two curves as independent, which makes them too wide where both "
+    "are of the same prompts. “By up to” is the largest difference drawn."
+)
+
+
+def _change(
+    model: str, start: pd.DataFrame, end: pd.DataFrame, *, comparisons: int
+) -> dict[str, Any]:
+    """Where two curves of a model differ, and the largest difference there is."""
+    one, other = (c.set_index("layer").sort_index().astype({"value": float}) for c in (start, end))
+    layers = one.index.intersection(other.index)
+    one, other = one.loc[layers], other.loc[layers]
+    errors = [c["stderr"].astype(float) for c in (one, other)]
+    tested = bool(errors[0].notna().any() and errors[1].notna().any())
+    n = [c["n"].dropna().min() for c in (one, other) if c["n"].notna().any()]
+    found = difference(
+        one["value"], errors[0].fillna(0), other["value"], errors[1].fillna(0),
+        n=int(min(n)) if n and min(n) > 1 else None, comparisons=comparisons,
     )  # fmt: skip
+    most = found.most
+    return {
+        "model": model, "layer": int(layers[most]), "last_layer": int(layers.max()),
+        "first": float(one["value"].iloc[most]), "last": float(other["value"].iloc[most]),
+        "n_layers": int(np.isfinite(found.value).sum()),
+        "told": [int(at) for at in layers[found.told]] if tested else None,
+        "on_average": float(np.nanmean(found.value)),
+    }  # fmt: skip
+
+
+def _title_of_changes(
+    step: str, name: str, unit: str, changes: Sequence[Mapping[str, Any]]
+) -> str:
+    """At how many layers a metric moves, or that nothing says that it does."""
+    unit = f" {unit}" if unit else ""
+    told = []
+    for c in changes:
+        size = f"{c['last'] - c['first']:+.2g}{unit} at layer {c['layer']}".replace("-", "−")
+        if c["told"] is None:
+            told.append(f"by up to {size} of {c['model']}, untested for want of standard errors")
+        elif not c["told"]:
+            told.append(f"at none of {c['n_layers']} layers of {c['model']} (by up to {size})")
+        else:
+            many = f"{len(c['told'])} of {c['n_layers']} layers"
+            told.append(f"at {many} of {c['model']} (by up to {size})")
+    if any(c["told"] or c["told"] is None for c in changes):
+        return f"{step[:1].upper()}{step[1:]} moves {name} {listing(told)}"
+    return f"No evidence that {step} moves {name}: {listing(told)}"
 
 
 def parts_of_blocks(rows: Rows) -> Finding:
-    """At which part of the blocks the first metric is lowest and highest, over the layers."""
+    """Which part of the blocks has the lowest and the highest mean over the layers."""
     table = rows.table
     reading = rows.values("reading")[0]
     # Parts of blocks begin at layer 1: a mean over layers must be over the same ones.
     head = table[
         (table["y"] == table["y"].min()) & (table["reading"] == reading) & (table["layer"] > 0)
     ]
-    means = {str(k): float(v) for k, v in head.groupby("sublayer")["value"].mean().items()}
-    low, high = min(means, key=means.__getitem__), max(means, key=means.__getitem__)
-    title = (
-        f"{metric_label(rows.metrics[0].metric)}, averaged over the layers of "
-        f"{listing(rows.values('model'))}, is lowest at “{SUBLAYERS[low]}” "
-        f"({means[low]:.2f}) and highest at “{SUBLAYERS[high]}” ({means[high]:.2f})"
-    )
+    parts = head.groupby("sublayer")
+    means = {str(k): float(v) for k, v in parts["value"].mean().items()}
+    # Errors of one prompt's layers may go together; that of their mean is at most their mean.
+    errors = {str(k): float(v) for k, v in parts["stderr"].mean().items()}
+    said = {
+        "lowest": min(means, key=means.__getitem__), "highest": max(means, key=means.__getitem__)
+    }  # fmt: skip
+    told = {
+        end: all(
+            abs(means[part] - means[other]) > style.Z95 * np.hypot(errors[part], errors[other])
+            for other in means
+            if other != part
+        )
+        for end, part in said.items()
+    }
+    name, of = metric_label(rows.metrics[0].metric), listing(rows.values("model"))
+    ends = [f"{end} at “{SUBLAYERS[p]}” ({means[p]:.2f})" for end, p in said.items() if told[end]]
+    title = f"{name}, averaged over the layers of {of}, is {listing(ends)}"
+    if not ends:
+        values = ", ".join(f"{means[p]:.2f} at “{SUBLAYERS[p]}”" for p in said.values())
+        title = (
+            f"No evidence which part of the blocks of {of} has the lowest or the highest "
+            f"{in_sentence(rows.metrics[0].metric)}: on average over the layers {values}"
+        )
     subtitle, caption = _metric_words(
         rows, "; the layers themselves begin with 0, the parts of blocks with 1"
     )
-    return title, f"Parts of each block. {subtitle}", caption, {"mean_over_layers": means}
+    caption += (
+        " A part is called lowest or highest if it differs from each other one by more than 1.96 "
+        "standard errors of the difference of their means over layers, which are taken as large "
+        "as errors that go together from layer to layer make them."
+    )
+    facts = {"mean_over_layers": means, "told_apart": told}
+    return title, f"Parts of each block. {subtitle}", caption, facts
 
 
 def training(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG001
-    """Where the first metric changes most between the first and the last checkpoint."""
-    table, changes = rows.table, []
+    """At how many layers the first metric differs between the first and the last checkpoint."""
+    table = rows.table
     first, reading = table["y"].min(), rows.values("reading")[0]
+    mine = table[(table["y"] == first) & (table["reading"] == reading)]
+    pairs = []
     for model in rows.values("model"):
-        part = table[
-            (table["model"] == model) & (table["y"] == first) & (table["reading"] == reading)
-        ]
+        part = mine[mine["model"] == model]
         ordered = rows.order.checkpoints(model, part["revision"].unique())
-        if len(ordered) < 2:
-            continue
-        wide = part.pivot_table(index=["layer", "depth"], columns="revision", values="value")
-        start, end = wide[ordered[0]], wide[ordered[-1]]
-        where = int(np.argmax((end - start).abs()))
-        layers, depths = (wide.index.get_level_values(n).to_numpy() for n in ("layer", "depth"))
-        changes.append(
-            {
-                "model": model,
-                "layer": int(layers[where]),
-                "depth": float(depths[where]),
-                "first": float(start.iloc[where]),
-                "last": float(end.iloc[where]),
-            }
-        )
+        if len(ordered) > 1:
+            first_last = [part[part["revision"] == r] for r in (ordered[0], ordered[-1])]
+            pairs.append((model, first_last[0], first_last[1]))
+    changes = [_change(*pair, comparisons=len(pairs)) for pair in pairs]
     metric = rows.metrics[0]
-    unit = metric_unit(metric.metric, metric.normalization or "raw")
-    unit = f" {unit}" if unit else ""
-    told = [
-        f"{_from_to(c['first'], c['last'])}{unit} at layer {c['layer']} of {c['model']}"
-        for c in changes
-    ]
     names = rows.values("revision")
     steps = f"{counted(len(names), 'checkpoint')} from {names[0]} to {names[-1]}"
     _, caption = _metric_words(rows, f"; one line a checkpoint: {steps}")
     caption += (
-        f" The title gives the layer with the largest change of {in_sentence(metric.metric)} "
-        f"({reading_label(reading)}) between a model's first and its last checkpoint."
+        f" The title counts the layers at which {in_sentence(metric.metric)} "
+        f"({reading_label(reading)}) differs between a model's first and its last checkpoint. "
+        f"{CHANGES}"
     )
     facts = {"metric": metric.metric, "reading": reading, "checkpoints": names,
-             "largest_change": changes}  # fmt: skip
+             "changes": changes}  # fmt: skip
+    unit = metric_unit(metric.metric, metric.normalization or "raw")
     return (
-        f"Training moves {in_sentence(metric.metric)} most {listing(told)}",
+        _title_of_changes("training", in_sentence(metric.metric), unit, changes),
         f"By depth, a line per checkpoint ({steps}), on {_prompts(rows)}. "
         "Bands: ± 1.96 standard errors.",
         caption,
@@ -641,57 +678,84 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
     )
 
 
-def token_choice(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG001
-    """By how much another choice of tokens raises or lowers each model's score."""
-    table = rows.table
-    keys = ["model", "y", "layer"]
-    whole = table[table["reading"] == "all"].set_index(keys)["value"]
-    index = pd.MultiIndex.from_frame(table[keys])
-    table["difference"] = table["value"] - whole.reindex(index).to_numpy()
-    largest: list[dict[str, Any]] = []
-    for model in rows.values("model"):
-        part = table[
-            (table["model"] == model) & (table["y"] == 0) & (table["reading"] != "all")
-        ].dropna(subset=["difference"])
-        if part.empty:
-            continue
-        top = part.iloc[int(part["difference"].abs().argmax())]
-        largest.append(
-            {
-                "model": model,
-                "reading": str(top["reading"]),
-                "layer": int(top["layer"]),
-                "depth": float(top["depth"]),
-                "points": 100 * float(top["difference"]),
-            }
-        )
-    largest.sort(key=lambda f: -abs(f["points"]))
+def token_choice(rows: Rows, scores: pd.DataFrame) -> Finding:
+    """At how many layers another choice of tokens changes each model's score."""
+    found = _differences(rows, scores)
     readings = [reading_label(r) for r in rows.values("reading")]
     caption = (
         f"Mean main score (× 100) over {_tasks(rows)} and {_metrics(rows)} on {_prompts(rows)}, "
-        f"by depth in per cent of the layers, under {listing(readings)}; a column per model. Both "
-        "come from the same forward pass and differ only in which tokens are averaged. Shaded: "
-        "the difference. Filled circle: best layer; open circle: the model's output. "
-        f"{output_said(rows)} The title gives each "
-        f"model's largest difference in score at any layer.{left_out_said(rows)}"
+        f"by depth in per cent of the model's layers, under {listing(readings)}; a column per "
+        "model. Both come from the same forward pass and differ only in which tokens are "
+        "averaged. Shaded: the difference. Filled circle: best layer; open circle: the model's "
+        f"output. {output_said(rows)} The title counts the layers at which the mean difference "
+        "over tasks, taken task by task, can be told from 0: 95 % intervals (Student's, tasks of "
+        "the same texts being one draw) that hold at all layers, models and choices together. "
+        f"“By up to” is the largest difference drawn.{left_out_said(rows)}"
     )
     subtitle = (
         "By depth. Shaded: the difference that the token choice makes. Scores over "
         f"{_tasks(rows)}, metrics on {_prompts(rows)}."
     )
-    facts = {"largest": largest, "readings": rows.values("reading")}
-    if not largest:
+    facts = {"differences": found, "readings": rows.values("reading")}
+    if not found:
         return "Scores are there for one choice of tokens only", subtitle, caption, facts
-    first, rest = largest[0], largest[1:]
-    verb = "raises" if first["points"] > 0 else "lowers"
-    what = TOKENS.get(first["reading"], reading_label(first["reading"], sentence=True))
-    title = (
-        f"Scoring {what} {verb} {first['model']} by up to {abs(first['points']):.1f} points "
-        f"(at {percent(first['depth'])} depth)"
-    )
-    if rest:
-        title += "; " + listing([f"{r['model']} by {signed(r['points'])}" for r in rest])
+    told = []
+    for f in found:
+        size = f"{signed(f['points'])} points at {percent(f['depth'])} depth"
+        what = f" {reading_label(f['reading'], sentence=True)}" if len(readings) > 2 else ""
+        many = (
+            f"{len(f['told'])} of {f['n_layers']} layers" if f["told"]
+            else f"none of {f['n_layers']} layers"
+        )  # fmt: skip
+        told.append(f"{many} of {f['model']}{what} (by up to {size})")
+    tokens = [r for r in rows.values("reading") if r != "all"]
+    verb = (
+        f"scoring {TOKENS.get(tokens[0], reading_label(tokens[0], sentence=True))}"
+        if len(tokens) == 1 else "the choice of tokens"
+    )  # fmt: skip
+    if any(f["told"] for f in found):
+        title = f"{verb[:1].upper()}{verb[1:]} changes the score at {listing(told)}"
+    else:
+        title = f"No evidence that {verb} changes the score: told from 0 at {listing(told)}"
     return title, subtitle, caption, facts
+
+
+def _differences(rows: Rows, scores: pd.DataFrame) -> list[dict[str, Any]]:
+    """Each choice of tokens less all of them, task by task, where a band over tasks can be had."""
+    table = rows.scored_rows
+    shown = set(zip(table["model"], table["revision"], table["reading"], strict=True))
+    curves = {
+        (c.model, c.revision, reading(c.tokens, c.pooling)): c
+        for c in score_curves(pick_scores(scores, rows.study))
+        if (c.model, c.revision, reading(c.tokens, c.pooling)) in shown
+    }
+    pairs = [
+        (key, curve, curves[key[0], key[1], "all"])
+        for key, curve in curves.items()
+        if key[2] != "all" and (key[0], key[1], "all") in curves
+    ]
+    places = {m: i for i, m in enumerate(rows.values("model"))}
+    found = []
+    for (model, _, choice), curve, whole in sorted(pairs, key=lambda p: places[p[0][0]]):
+        layers, mine, theirs = np.intersect1d(curve.layers, whole.layers, return_indices=True)
+        tasks = [t for t in curve.tasks if t in whole.tasks]
+        one, other = ([c.tasks.index(t) for t in tasks] for c in (curve, whole))
+        apart = curve.values[one][:, mine] - whole.values[other][:, theirs]
+        most = int(np.abs(apart.mean(axis=0)).argmax())
+        sources = curve.sources_of(one)
+        told: list[int] | None = None
+        if len(set(sources)) > 1:
+            held = band(apart, sources, 1 - ALPHA / len(pairs))
+            told = [int(at) for at in layers[(held.band_low > 0) | (held.band_high < 0)]]
+        found.append(
+            {
+                "model": model, "reading": choice, "layer": int(layers[most]),
+                "depth": float(layers[most] / max(curve.last_layer, 1)),
+                "points": 100 * float(apart.mean(axis=0)[most]),
+                "n_layers": len(layers), "n_sources": len(set(sources)), "told": told or [],
+            }
+        )  # fmt: skip
+    return found
 
 
 def ends(rows: Rows, directions: Mapping[str, int]) -> Finding:

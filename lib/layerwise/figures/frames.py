@@ -57,6 +57,8 @@ BASELINE = "baseline"  # the protocol of pseudo-metrics
 POOLED_MODELS = "all"  # the model of associations pooled over models
 CONSENSUS = "consensus"  # the rule in which metrics are taken together
 NESTED = "best rule of the others"
+# Types of task whose main score is a correlation, from -1 to 1; all others' is from 0 to 1.
+CORRELATED = frozenset({"STS", "Summarization", "InstructionReranking"})
 NUMBERS = (
     "layer", "depth", "value", "stderr", "low", "high", "n", "n_left_out", "n_tasks", "quantity",
     "prompt_id", "score", "n_tokens", "subset", "split", "n_runs", "readout", "metric",
@@ -352,8 +354,9 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
     `low` and `high` are Student's interval of each layer by itself, over tasks from which each
     one's own mean over layers has been taken off (`layerwise.statistics.tasks.within_tasks`):
     tasks lie far apart in level, and what the reader compares is layers. `band_low` and
-    `band_high` hold the whole curve at once. Tasks of the same texts are one draw. With a single
-    task, the evaluator's own interval is given, where it has one and the task has a single subset.
+    `band_high` hold the whole curve at once. All end where the range of the scores ends. Tasks of
+    the same texts are one draw. With a single task, the evaluator's own interval is given, where
+    it has one and the task has a single subset.
 
     Parameters
     ----------
@@ -364,9 +367,8 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
     -------
     DataFrame
         model, revision, tokens, pooling, reading, layers, the groups, layer, depth, value, low,
-        high, band_low, band_high (all in [0, 1]; null without an interval, and at layers that
-        some task
-        has no score at),
+        high, band_low, band_high (in [0, 1], below 0 only with tasks scored by a correlation;
+        null without an interval, and at layers that some task has no score at),
         output_score, output_from, output_is_best, n_tasks, n_sources; of the curve, `lead`,
         `lead_low` and `lead_high`: what the layer that these tasks choose leads the output by on
         a new one (`gain_new_task`). A reading is there once: the last token
@@ -431,7 +433,8 @@ def _intervals(
         low, high = _own_interval(scores, curves, curves.tasks[chosen[0]])
     # A single layer has no differences to speak of.
     elif n_layers > 1 and len(set(sources)) > 1:
-        found = band(within_tasks(values), sources)
+        floor = -np.mean([curves.task_types[i] in CORRELATED for i in chosen])
+        found = band(within_tasks(values), sources).within(float(floor), 1.0)
         low, high, band_low, band_high = found.low, found.high, found.band_low, found.band_high
     return {"low": low, "high": high, "band_low": band_low, "band_high": band_high}
 

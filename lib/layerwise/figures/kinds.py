@@ -135,7 +135,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "token_choice": Kind(
         "what counting the first token does, by depth",
-        "curves.draw",
+        "curves.draw_tokens",
         ("metrics", "scores"),
         {"row": ("y",), "column": ("model",), "dashes": ("reading",)},
         metrics=("prompt_entropy",),

@@ -12,7 +12,8 @@ from layerwise.figures import marks, panels, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.findings import left_out_said
 from layerwise.figures.given import Given
-from layerwise.figures.labels import listing, metric_label, reading_label, span
+from layerwise.figures.labels import in_sentence, listing, metric_label, reading_label, span
+from layerwise.statistics.corrections import holm
 
 TOLD = 8  # panels that a title names
 BINS = 40
@@ -28,16 +29,19 @@ def draw(given: Given) -> Drawn:
     -------
     Drawn
         Its table has a row per panel and layer: mean, quartiles, Hartigan's dip and its p-value,
-        plain and with Holm's correction over the layers of the panel.
+        plain and with Holm's correction over all layers of all panels.
     """
     rows = given.prompts()
     values = rows.table
     grid = panels.grid(rows, panel_height=2.0)
     edges = np.linspace(values["value"].min(), values["value"].max(), BINS + 1)
-    summaries = []
-    for panel in grid.panels:
-        mine = _summary(panel.table)
-        summaries.append(mine)
+    table = pd.concat(
+        [_summary(panel.table).assign(panel=i) for i, panel in enumerate(grid.panels)],
+        ignore_index=True,
+    )
+    table["p_holm"] = holm(table["p"])
+    for i, panel in enumerate(grid.panels):
+        mine = table[table["panel"] == i]
         colour = style.colour_of(str(mine["model"].iloc[0]), rows.order.models)
         _panel(panel.axis, panel.table, mine, edges, colour)
         panels.head(grid, panel, rows)
@@ -46,23 +50,23 @@ def draw(given: Given) -> Drawn:
         if panel.left:
             panel.axis.set_ylabel(panels.label_of(panel, rows))
     panels.one_scale(grid, rows)
-    table = pd.concat(summaries, ignore_index=True)
+    table = table.drop(columns="panel")
     handles = [marks.mean_handle(), marks.split_handle()]
     marks.legend(grid.figure, handles)
     facts = _facts(table, values)
     label = metric_label(rows.metrics[0].metric)
-    title = _title(facts, label)
+    title = _title(facts, rows.metrics[0].metric)
     style.header(
         grid.figure, title,
         f"Density over {facts['n_prompts']} prompts of {facts['corpus']} by depth; darker is "
-        "denser. Hartigan’s dip test per layer, Holm-corrected over the layers of a panel.",
+        "denser. Hartigan’s dip test per layer, Holm-corrected over all layers and panels.",
     )  # fmt: skip
     caption = (
         f"{label} of each prompt by depth in per cent of the layers, as a density over "
         f"{facts['n_prompts']} prompts of {facts['corpus']} (darker is denser, each layer scaled "
         "to its own peak), with the mean over prompts; a panel for each model, checkpoint and "
         "reading. Marked on top: layers in which Hartigan's dip test says more than one hump "
-        "(p < .05 after Holm's correction over the layers of the panel)."
+        "(p < .05 after Holm's correction over all layers of all panels)."
         f"{left_out_said(rows)}"
     )
     return Drawn(grid.figure, table, title, caption, facts)
@@ -87,19 +91,7 @@ def _summary(part: pd.DataFrame) -> pd.DataFrame:
                 "quartile_1": low, "median": middle, "quartile_3": high, "dip": dip, "p": p,
             }
         )  # fmt: skip
-    table = pd.DataFrame(found)
-    table["p_holm"] = holm(table["p"].to_numpy(dtype=float))
-    return table
-
-
-def holm(p: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray[Any, Any]:
-    """Holm's step-down correction; NaN stays NaN and does not count."""
-    corrected = np.full(p.shape, np.nan)
-    known = np.flatnonzero(np.isfinite(p))
-    rank = known[np.argsort(p[known])]
-    steps = p[rank] * np.arange(len(rank), 0, -1)
-    corrected[rank] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return corrected
+    return pd.DataFrame(found)
 
 
 def _panel(axis: Any, part: pd.DataFrame, summary: pd.DataFrame, edges: Any, colour: str) -> None:
@@ -146,7 +138,8 @@ def _facts(table: pd.DataFrame, values: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _title(facts: dict[str, Any], label: str) -> str:
+def _title(facts: dict[str, Any], metric: str) -> str:
+    label, name = metric_label(metric), in_sentence(metric)
     several = {k: len({f[k] for f in facts["panels"]}) > 1 for k in ("revision", "reading")}
     models = len({f["model"] for f in facts["panels"]})
     told = []
@@ -158,7 +151,10 @@ def _title(facts: dict[str, Any], label: str) -> str:
             what += f" {reading_label(f['reading'], sentence=True)}" if several["reading"] else ""
             told.append(f"{len(f['layers'])} of {f['n_layers']} layers of {f['model']}{what}")
     if not told:
-        return f"{label} shows no layer with more than one hump over prompts"
+        n = sum(f["n_layers"] for f in facts["panels"])
+        return f"No evidence that {name} has more than one hump over " + (
+            f"prompts, at any of {n} layers"
+        )
     if len(told) > TOLD:
         return (
             f"{label} has more than one hump over prompts in {len(told)} of "

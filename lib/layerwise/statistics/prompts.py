@@ -164,11 +164,7 @@ def valley(
     array = curves_of(values)
     n, layers = array.shape
     mean = array.mean(axis=0)
-    gaps = mean[:, None] - mean[None, :]
-    covariance = np.cov(array, rowvar=False) / n
-    spread = np.diagonal(covariance)
-    errors = np.sqrt(np.maximum(spread[:, None] + spread[None, :] - 2 * covariance, 0))
-    errors[errors < 1e-9 * np.sqrt(spread.max())] = 0  # rounding
+    gaps, errors = _gaps(array)
     draws = _draws(array, seed)
     apart = draws[:, :, None] - draws[:, None, :]
     largest = np.divide(apart, errors, out=np.zeros_like(apart), where=errors > 0).max(axis=(1, 2))
@@ -177,6 +173,47 @@ def valley(
     places = np.argmax(dips(resampled(n, resamples, seed) @ array), axis=1) / (layers - 1)
     low, high = np.quantile(places, [0.025, 0.975])
     return Valley(depth, layer, layer / (layers - 1), float(low), float(high))
+
+
+def may_be_best(
+    values: npt.ArrayLike, level: float = 0.95, *, seed: int = 0
+) -> npt.NDArray[np.bool_]:
+    """The layers that may have the highest mean: together they hold it with this confidence.
+
+    As `layerwise.statistics.tasks.best_set` (Hsu 1984), over prompts.
+
+    Parameters
+    ----------
+    values : array, shape (N, L)
+
+    Returns
+    -------
+    array of bool, shape (L,)
+        The layer with the highest mean is always among them.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    gaps, errors = _gaps(array)
+    draws = _draws(array, seed)
+    kept = np.empty(array.shape[1], dtype=bool)
+    for layer in range(len(kept)):
+        e = errors[:, layer]
+        drawn = draws - draws[:, [layer]]
+        most = np.divide(drawn, e, out=np.zeros_like(drawn), where=e > 0).max(axis=1)
+        lead = gaps[:, layer]
+        t = np.divide(lead, e, out=np.where(lead > 0, np.inf, 0.0), where=e > 0)
+        kept[layer] = t.max() <= np.quantile(most, level)
+    kept[int(array.mean(axis=0).argmax())] = True
+    return kept
+
+
+def _gaps(values: Floats) -> tuple[Floats, Floats]:
+    """Mean of layer a less that of layer b, and its standard error, both (L, L)."""
+    mean = values.mean(axis=0)
+    covariance = np.cov(values, rowvar=False) / len(values)
+    spread = np.diagonal(covariance)
+    errors = np.sqrt(np.maximum(spread[:, None] + spread[None, :] - 2 * covariance, 0))
+    errors[errors < 1e-9 * np.sqrt(spread.max())] = 0  # rounding
+    return mean[:, None] - mean[None, :], errors
 
 
 def largest(values: npt.ArrayLike, level: float = 0.95, *, seed: int = 0) -> tuple[Estimate, int]:

@@ -72,6 +72,15 @@ class Band:
     band_low: Floats
     band_high: Floats
 
+    def within(self, low: float, high: float) -> Band:
+        """The same with all ends held within the range of the scores.
+
+        The true mean lies in that range, so what is cut off never held it, and coverage is that
+        of the whole interval.
+        """
+        ends = (self.low, self.high, self.band_low, self.band_high)
+        return Band(self.value, *(np.clip(e, low, high) for e in ends))
+
 
 @dataclass(frozen=True)
 class Gain:
