@@ -1,9 +1,11 @@
-"""Score every layer of a model on tasks with mteb's evaluators, from stored embeddings.
+"""Score every layer on tasks, from stored embeddings: by mteb's evaluators or by own labels.
 
 python scripts/score_tasks.py --model minilm-l6 --task LeeNewsSimilarity
 """
 
 from __future__ import annotations
+
+from pathlib import Path
 
 from layerwise import cli
 
@@ -14,12 +16,40 @@ def main(runs: list[cli.Run]) -> None:
 
 
 def score(run: cli.Run) -> None:
-    """Write MTEB's JSON for every layer and one tidy table, and remove the embeddings."""
+    """Score every layer, and remove the embeddings."""
     from layerwise.tasks.layout import remove
+
+    embeddings = run.input("embeddings")
+    if run.job.stage == "score_labels":
+        _own_labels(run, embeddings)
+    else:
+        _mteb(run, embeddings)
+    if not run.config.jobs.keep_embeddings:
+        remove(embeddings)
+
+
+def _own_labels(run: cli.Run, embeddings: Path) -> None:
+    from layerwise.tasks.labelled import score_labelled
+
+    task = run.names["task"]
+    score_labelled(
+        embeddings,
+        task,
+        run.config.own_tasks[task],
+        run.files,
+        run.config.scoring_of(run.names["model"]),
+        model=run.names["model"],
+        revision=run.names["revision"],
+        threads=run.threads,
+        key=run.stamp.key,
+        recipe=run.stamp.recipe,
+    )
+
+
+def _mteb(run: cli.Run, embeddings: Path) -> None:
     from layerwise.tasks.score import score_task
 
     task, output = run.names["task"], run.files["scores"]
-    embeddings = run.input("embeddings")
     score_task(
         embeddings,
         task,
@@ -33,8 +63,6 @@ def score(run: cli.Run) -> None:
         key=run.stamp.key,
         recipe=run.stamp.recipe,
     )
-    if not run.config.jobs.keep_embeddings:
-        remove(embeddings)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-# The texts of each task, and mteb's evaluators on their embeddings (CPU).
+# The texts of each task, and the scores of their embeddings: mteb's evaluators, own labels (CPU).
 
 
 rule make_tasks:
@@ -48,6 +48,31 @@ rule list_task_texts:
         command=command("list_task_texts"),
     message:
         "Listing the texts of {wildcards.task}"
+    shell:
+        RUN
+
+
+rule list_labelled_texts:
+    input:
+        inputs("list_labelled_texts"),
+    output:
+        **outputs("list_labelled_texts"),
+    log:
+        record("logs", "list_labelled_texts"),
+    benchmark:
+        record("benchmarks", "list_labelled_texts")
+    # Short, and the longest jobs wait for it.
+    priority: 20
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=grows(4000),
+        runtime=grows(10),
+    params:
+        command=command("list_labelled_texts"),
+    message:
+        "Listing the labelled texts of {wildcards.task}"
     shell:
         RUN
 

@@ -19,6 +19,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.jobs import JobsSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.models import Model, Nano
+from layerwise.config.own_tasks import OwnTask
 from layerwise.config.published import Published
 from layerwise.config.reading import plain, read_yaml
 from layerwise.config.scoring import ScoringSettings
@@ -68,6 +69,11 @@ class Config(Section):
         {},
         description="Tasks that are scored from token states, in a pass of their own; each is "
         "also listed in `tasks`.",
+    )
+    own_tasks: dict[Name, OwnTask] = Field(
+        {},
+        description="Tasks made of one's own labels in local files; each is also listed in "
+        "`tasks`.",
     )
     extract: ExtractSettings = Field(ExtractSettings(), description="How models are run.")
     metrics: MetricsSettings = Field(

@@ -10,6 +10,7 @@ from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.corpora import KEPT
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.own_tasks import TASK_TYPES
 from layerwise.config.studies import Study, corpora_of
 from layerwise.config.study_checks import Known
 from layerwise.config.study_checks import check as check_study
@@ -64,13 +65,19 @@ def _tasks(config: Config) -> None:
         if task in config.token_tasks:
             raise LayerwiseError(
                 f"corpora: the source {{task: {task!r}}} is one of token_tasks, whose texts are "
-                "no corpus; name a task of mteb's."
+                "no corpus; name a task of mteb's or of own_tasks."
             )
     known = {*QUICKSTART, *PAPER}
     of_pairs = {n: t.pairs for n, t in config.token_tasks.items() if isinstance(t, PairTask)}
-    own = [task for task in config.tasks if task not in config.token_tasks]
+    apart = {*config.token_tasks, *config.own_tasks}
+    own = [task for task in config.tasks if task not in apart]
+    for task in config.own_tasks:
+        if task in known or task in config.token_tasks:
+            raise LayerwiseError(
+                f"own_tasks.{task}: there is another task of that name; rename yours."
+            )
     for task in [*own, *_tasks_of_corpora(config), *of_pairs.values()]:
-        if task not in known:
+        if task not in known and task not in config.own_tasks:
             # mteb takes seconds to import; most configs need none of it here.
             from layerwise.tasks.catalog import get_task
 
@@ -221,6 +228,8 @@ def _references(config: Config) -> Iterator[tuple[str, str, list[str]]]:
             yield f"nano.{name}.corpus", nano.corpus, list(config.corpora)
     for name in config.token_tasks:
         yield "token_tasks", name, list(config.tasks)
+    for name in config.own_tasks:
+        yield "own_tasks", name, list(config.tasks)
     for name in config.task_folders:
         pairs = [t.pairs for t in config.token_tasks.values() if isinstance(t, PairTask)]
         yield "task_folders", name, [*config.tasks, *_tasks_of_corpora(config), *pairs]
@@ -307,6 +316,8 @@ def _known(config: Config, study: Study) -> Known:
         tasks={
             task: type_of(config.token_tasks[task])
             if task in config.token_tasks
+            else TASK_TYPES[config.own_tasks[task].kind]
+            if task in config.own_tasks
             else QUICKSTART.get(task)
             for task in config.tasks
         },

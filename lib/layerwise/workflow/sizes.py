@@ -128,7 +128,9 @@ class Sizes:
         return self._texts[task]
 
     def _listed(self, task: str, told: Texts | None) -> Texts | None:
-        path = Path(self.config.results) / "tasks" / f"{encode(task)}.texts.parquet"
+        own = task in self.config.own_tasks
+        name = f"labelled/{encode(task)}.parquet" if own else f"tasks/{encode(task)}.texts.parquet"
+        path = Path(self.config.results) / name
         if not path.is_file():
             return told
         import pyarrow.parquet as pq

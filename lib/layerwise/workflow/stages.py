@@ -119,8 +119,14 @@ def _corpus_inputs(config: Config, corpus: str) -> Inputs:
     if getattr(source, "package", None) == "wikipedia":
         return {"texts": [Input(Job("unpack_wikipedia"), "texts")]}
     if hasattr(source, "task"):
-        return {"texts": [Input(Job("list_task_texts", (source.task,)), "texts")]}
+        return {"texts": [_texts_of(config, source.task)]}
     return {}
+
+
+def _texts_of(config: Config, task: str) -> Input:
+    """The list of a task's texts."""
+    stage = "list_labelled_texts" if task in config.own_tasks else "list_task_texts"
+    return Input(Job(stage, (task,)), "texts")
 
 
 def _corpus_settings(config: Config, corpus: str) -> Any:
@@ -288,7 +294,7 @@ def _task_outside(config: Config, task: str) -> Any:
 def _embed_inputs(config: Config, model: str, revision: str, task: str) -> Inputs:
     return {
         **_model_inputs(config, model, revision),
-        "texts": [Input(Job("list_task_texts", (task,)), "texts")],
+        "texts": [_texts_of(config, task)],
     }
 
 
@@ -313,6 +319,14 @@ def _score_inputs(config: Config, model: str, revision: str, task: str) -> Input
         **_task_inputs(config, task),
         "embeddings": [Input(Job("embed_task", (model, revision, task)), "embeddings")],
     }
+
+
+def _labels_inputs(config: Config, model: str, revision: str, task: str) -> Inputs:
+    return {"embeddings": [Input(Job("embed_task", (model, revision, task)), "embeddings")]}
+
+
+def _labels_outside(config: Config, *names: str) -> Any:
+    return content.of_file(Path(config.own_tasks[names[-1]].file))
 
 
 def _items_inputs(config: Config, task: str) -> Inputs:
@@ -639,6 +653,31 @@ STAGES: dict[str, Stage] = {
             _score_inputs,
             lambda config, model, revision, task: _task_outside(config, task),
             ("mteb", "scikit-learn", "numpy"),
+            rule="score_tasks",
+        ),
+        Stage(
+            "list_labelled_texts",
+            "The distinct texts of a task of one's own labels.",
+            ("task",),
+            {"texts": "labelled/{task}.parquet"},
+            ("layerwise.tasks.labelled:texts_of", "layerwise.tasks.texts:write_texts"),
+            lambda config, task: [task, config.own_tasks[task].keyed()],
+            outside=_labels_outside,
+        ),
+        Stage(
+            "score_labels",
+            "The scores of every layer on a task of one's own labels; and what the probes behind "
+            "them find beside: neighbours, control, selectivity.",
+            (*_RUN, "task"),
+            {"scores": "label_scores/{model}/{revision}/{task}.parquet",
+             "probes": "probes/{model}/{revision}/{task}.parquet"},
+            ("layerwise.tasks.labelled:score_labelled",),
+            lambda config, model, revision, task: [
+                _without_machine(config.scoring_of(model)), config.own_tasks[task].keyed()
+            ],
+            _labels_inputs,
+            _labels_outside,
+            ("scikit-learn", "numpy", "scipy"),
             rule="score_tasks",
         ),
         Stage(

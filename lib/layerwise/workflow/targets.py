@@ -83,13 +83,20 @@ def made_from(config: Config, study: str, table: str) -> list[Job]:
         ]  # fmt: skip
     if table in ("scores", "paired"):
         return [
-            Job("score_tokens" if t in config.token_tasks else "score_task", (m, r, t))
+            Job(scored_by(config, t), (m, r, t))
             for m, r in points(config, study) for t in tasks(config, study)
         ]  # fmt: skip
     return [
         Job("compute_metrics", (m, r, c)) for m, r in points(config, study)
         for c in corpora(config, study)
     ]  # fmt: skip
+
+
+def scored_by(config: Config, task: str) -> str:
+    """The stage that scores a task."""
+    if task in config.token_tasks:
+        return "score_tokens"
+    return "score_labels" if task in config.own_tasks else "score_task"
 
 
 def scored(config: Config) -> list[Job]:
@@ -136,7 +143,7 @@ def all_tasks(config: Config) -> list[str]:
 def mteb_tasks(config: Config) -> list[str]:
     """The tasks of mteb's, or of the quickstart's, whose data a config reads."""
     own = config.token_tasks
-    named = [t for t in all_tasks(config) if t not in own]
+    named = [t for t in all_tasks(config) if t not in own and t not in config.own_tasks]
     return list(
         dict.fromkeys([*named, *(t.pairs for t in own.values() if isinstance(t, PairTask))])
     )

@@ -1,0 +1,327 @@
+"""Tasks of one's own labels: the texts of a file, and the score of every layer.
+
+============== ============== ==================================================================
+kind           task type      score
+============== ============== ==================================================================
+classification Classification accuracy of a linear probe on texts it was not trained on
+regression     Regression     R² of a linear probe, likewise
+pairs          STS            Spearman's correlation of cosine and label; nothing is trained
+preference     Preference     accuracy of a linear probe on the difference between chosen and
+                              rejected, likewise: the reward model that is linear in the layer
+                              (Bradley & Terry 1952)
+============== ============== ==================================================================
+
+Two tables. The first has the columns of all scores (`layerwise.tasks.results`) and ``chance``,
+which is null where guessing gives 0. The second has a row a layer of what `layerwise.probes` finds
+beside: neighbours, the control and the selectivity; it is empty for pairs.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa  # type: ignore[import-untyped]
+
+from layerwise import probes, tables
+from layerwise.config.own_tasks import TASK_TYPES, OwnTask
+from layerwise.config.scoring import ScoringSettings
+from layerwise.errors import LayerwiseError, closest, first_line
+from layerwise.files import is_file
+from layerwise.probes import Probe
+from layerwise.progress import Progress
+from layerwise.statistics import rank
+from layerwise.tables import Kind
+from layerwise.tasks import joined, results
+from layerwise.tasks.joined import Joiner, Unit, normalized
+from layerwise.tasks.layout import Embeddings
+from layerwise.tasks.prompts import key_of
+from layerwise.tasks.texts import TaskTexts
+
+log = logging.getLogger(__name__)
+
+SCORES = Kind("layerwise.scores", 1)
+PROBES = Kind("layerwise.probes", 1)
+
+PROBE_COLUMNS = {
+    "model": "string", "revision": "string", "task": "string", "task_type": "string",
+    "layer": "int32", "depth": "float64", "tokens": "string", "pooling": "string",
+    "readout": "string", "layers": "string", "linear": "float64", "low": "float64",
+    "high": "float64", "neighbours": "float64", "neighbours_low": "float64",
+    "neighbours_high": "float64", "control": "float64", "selectivity": "float64",
+    "chance": "float64", "penalty": "float64", "n_train": "int32", "n_test": "int32",
+}  # fmt: skip
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled texts.
+
+    Attributes
+    ----------
+    kind : str
+        As in `layerwise.config.own_tasks`.
+    texts : list of lists of str
+        One list for each column of texts, all of the same length.
+    labels : array, shape (N,)
+        As `layerwise.probes` wants them; of preferences 1 where the first of the two that are
+        compared was chosen, which a coin decides.
+    groups : list
+        Rows of the same are kept together.
+    """
+
+    kind: str
+    texts: list[list[str]]
+    labels: Array
+    groups: list[Any]
+    seed: int = 0
+
+    def distinct(self) -> list[str]:
+        """Every text once, in order of first use."""
+        return list(dict.fromkeys(text for column in self.texts for text in column))
+
+
+def read(task: OwnTask) -> Labelled:
+    """The labelled texts of a file.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file is missing, empty or no table, lacks a column, or holds a row without text or
+        label; if there are too few rows, or labels of one class or one value alone.
+    """
+    path = Path(task.file)
+    frame = read_table(path)
+    wanted = [*task.text_columns, *filter(None, [task.label_column, task.group])]
+    for name in wanted:
+        if name not in frame:
+            raise LayerwiseError(
+                f"{path} has no column {name!r}{closest(name, map(str, frame.columns))}; there "
+                f"are {', '.join(map(str, frame.columns))}."
+            )
+    texts = [_texts(frame[name], f"{path}, column {name!r}") for name in task.text_columns]
+    try:
+        return _labelled(task, frame, texts)
+    except LayerwiseError as error:
+        raise LayerwiseError(f"{path}: {error}") from error
+
+
+def _labelled(task: OwnTask, frame: pd.DataFrame, texts: list[list[str]]) -> Labelled:
+    label = task.label_column
+    given = [] if label is None else frame[label].tolist()
+    if task.kind == "classification":
+        labels = probes.classes(given)
+    elif label is not None:
+        labels = probes.numbers(given)
+    else:
+        same = sum(one == other for one, other in zip(*texts, strict=True))
+        if same:
+            raise LayerwiseError(
+                f"{same} of {len(texts[0])} rows have the same text chosen and rejected; leave "
+                "them out."
+            )
+        labels = np.random.default_rng(task.seed).permutation(len(frame)) % 2
+    groups = list(frame[task.group]) if task.group else texts[0]
+    if task.kind != "pairs":
+        probes.splits(labels, groups, task.seed)  # says at once what cannot be split
+    return Labelled(task.kind, texts, labels, groups, task.seed)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """The rows of a .parquet, .jsonl or .csv file.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is missing, empty, damaged, or of another kind.
+    """
+    if not is_file(path):
+        near = closest(path.name, [p.name for p in path.parent.glob("*")])
+        raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
+    readers = {
+        ".parquet": pd.read_parquet,
+        ".jsonl": partial(pd.read_json, lines=True, dtype=False),
+        # "NA" and the like are texts; an empty field is none.
+        ".csv": partial(pd.read_csv, keep_default_na=False, na_values=[""]),
+    }
+    reader: Any = readers.get(path.suffix.lower())
+    if reader is None:
+        raise LayerwiseError(
+            f"{path} is of no kind that is read here; accepted are {', '.join(readers)}."
+        )
+    try:
+        frame: pd.DataFrame = reader(path) if path.stat().st_size else pd.DataFrame()
+    except MemoryError:
+        raise
+    except Exception as error:  # pandas and pyarrow say what is wrong in many ways
+        raise LayerwiseError(f"{path} cannot be read: {first_line(error)}.") from error
+    if frame.empty:
+        raise LayerwiseError(f"{path} is empty; a row for each labelled text is needed.")
+    return frame
+
+
+def _texts(column: pd.Series[Any], where: str) -> list[str]:
+    found = column.tolist()
+    for place, text in enumerate(found):
+        if not isinstance(text, str) or not text.strip():
+            raise LayerwiseError(
+                f"{where}, row {place} (from 0): {text!r:.40} came where a text should be; mend "
+                "the row or leave it out."
+            )
+    return found
+
+
+def texts_of(name: str, task: OwnTask) -> TaskTexts:
+    """What every model has to embed; raises as `read`."""
+    texts = read(task).distinct()
+    return TaskTexts(name, TASK_TYPES[task.kind], texts, [""] * len(texts))
+
+
+@dataclass(frozen=True)
+class Found:
+    """A layer's score on labelled texts; `probe` is None where nothing was trained."""
+
+    score: float | None
+    low: float | None
+    high: float | None
+    n: int
+    chance: float | None
+    probe: Probe | None
+    why: str | None = None
+
+
+def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.95) -> Found:
+    """The score of a layer.
+
+    Parameters
+    ----------
+    columns : sequence of arrays, shape (N, D)
+        The vectors of `data.texts`, one array for each column.
+    confidence : float
+        Of the interval: over test rows for probes, over pairs for similarities.
+    """
+    if data.kind == "pairs":
+        first, second = map(normalized, columns)
+        cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+        rho, influence = rank.spearman(cosines[None], data.labels)
+        if not np.isfinite(rho[0]):
+            why = "the similarities of all pairs are alike"
+            return Found(None, None, None, len(data.labels), None, None, why)
+        low, high = rank.fisher_interval(rho, rank.errors(influence), confidence)
+        return Found(float(rho[0]), float(low[0]), float(high[0]), len(data.labels), None, None)
+    preference = data.kind == "preference"
+    features = columns[0]
+    if preference:
+        sign = np.where(data.labels == 1, 1, -1).astype(np.float32)
+        features = (columns[0] - columns[1]) * sign[:, None]
+    rows = probes.splits(data.labels, data.groups, data.seed)
+    found = probes.probe(
+        features, data.labels, rows, seed=data.seed, confidence=confidence, centred=not preference
+    )
+    chance = 0.5 if preference else found.chance if data.kind == "classification" else None
+    return Found(found.linear, found.low, found.high, found.n_test, chance, found)
+
+
+def score_labelled(
+    embeddings: Path,
+    name: str,
+    task: OwnTask,
+    targets: Mapping[str, Path],
+    settings: ScoringSettings | None = None,
+    *,
+    model: str | None = None,
+    revision: str | None = None,
+    threads: int = 1,
+    **facts: Any,
+) -> None:
+    """Score all layers and readings of an embeddings file and write both tables.
+
+    Parameters
+    ----------
+    embeddings : Path
+        A file of `layerwise.tasks.layout`.
+    targets : mapping
+        ``scores`` and ``probes``: the tables.
+    model, revision : str, optional
+        Refuse a file about another one.
+    threads : int
+        Layers that are scored side by side.
+    **facts
+        More for the tables' metadata: key and recipe of the job.
+
+    Raises
+    ------
+    LayerwiseError
+        If a file is not what it should be, or a text has no embedding.
+    """
+    from joblib import Parallel, delayed  # type: ignore[import-untyped]
+
+    settings = settings or ScoringSettings()
+    data = read(task)
+    with Embeddings(embeddings, model=model, revision=revision, task=name) as file:
+        units = joined.units(file, settings.layers)
+        alike = joined.first_alike(units, file, file.alike())
+        distinct = list(dict.fromkeys(alike[unit] for unit in units))
+        about: dict[str, Any] = {"model": file.model, "revision": file.revision, "task": name}
+        made_with = {
+            key: str(file.attributes[key])
+            for key in ("dtype", "weights_sha256") if key in file.attributes
+        }  # fmt: skip
+        last = max(file.n_layers - 1, 1)
+    work = (delayed(_score)(embeddings, data, unit, settings) for unit in distinct)
+    with Progress(len(distinct), f"scoring {name}", "layer") as bar:
+        found: dict[Unit, Found] = {}
+        done: Iterator[Found] = Parallel(n_jobs=threads, return_as="generator")(work)
+        for unit, one in zip(distinct, done, strict=True):
+            found[unit] = one
+            bar.update()
+    about["task_type"] = TASK_TYPES[task.kind]
+    scores: list[dict[str, Any]] = []
+    probed: list[dict[str, Any]] = []
+    for unit in units:
+        one = found[alike[unit]]
+        row = {**about, **unit.reading._asdict(), "layers": unit.layers, "layer": unit.layer,
+               "depth": unit.layer / last}  # fmt: skip
+        scores.append(
+            {**row, "subset": "default", "split": "test", "main_score": one.score,
+             "score_low": one.low, "score_high": one.high, "n_runs": one.n, "why": one.why,
+             "chance": one.chance}
+        )  # fmt: skip
+        if one.probe is not None:
+            probed.append({**row, **asdict(one.probe), "selectivity": one.probe.selectivity})
+    facts |= {**about, **made_with, "settings": settings.plain()}
+    schema = pa.schema([(n, pa.type_for_alias(kind)) for n, kind in PROBE_COLUMNS.items()])
+    table = pa.Table.from_pylist(probed, schema=schema)
+    tables.write(targets["probes"], table, kind=PROBES, **facts)
+    schema = results.schema().append(pa.field("chance", pa.float64()))
+    table = pa.Table.from_pylist(scores, schema=schema)
+    tables.write(targets["scores"], table, kind=SCORES, **facts)
+
+
+def _score(path: Path, data: Labelled, unit: Unit, settings: ScoringSettings) -> Found:
+    from layerwise.tasks.score import one_thread
+
+    with one_thread(), Embeddings(path) as file:
+        values = Joiner(file, normalize=settings.normalize).read(unit)
+        if settings.normalize:
+            values = normalized(values)
+        rows = {key: row for row, key in enumerate(file.keys)}
+        prompt = json.loads(file.attributes.get("prompts", "{}")).get("", "")
+    try:
+        columns = [values[[rows[key_of(prompt, t)] for t in column]] for column in data.texts]
+    except KeyError as error:
+        raise LayerwiseError(
+            f"{path} was made for other texts than the task has; delete it and run snakemake "
+            "again."
+        ) from error
+    return layer_score(data, columns, settings.confidence)

@@ -1,0 +1,208 @@
+"""Tasks of one's own labels: from a file to scores by layer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from encoding import store
+from scipy import stats
+
+from layerwise import tables
+from layerwise.config import Config
+from layerwise.config.base import parse
+from layerwise.config.own_tasks import OwnTask
+from layerwise.errors import LayerwiseError
+from layerwise.tasks import labelled
+from layerwise.tasks.layout import Reading
+from layerwise.workflow import targets
+
+WORDS = [f"word{k}" for k in range(400)]
+
+
+def entry(file: Path, **given: Any) -> OwnTask:
+    return parse(OwnTask, {"file": str(file), **given})
+
+
+def write(path: Path, frame: pd.DataFrame) -> Path:
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_parquet(path)
+    return path
+
+
+def scored(
+    tmp_path: Path, task: OwnTask, vectors: np.ndarray
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Both tables, from embeddings of shape (layers, distinct texts, D)."""
+    texts = labelled.texts_of("mine", task).texts
+    path = store(tmp_path / "e.h5", "mine", texts, vectors[None], [Reading()])
+    found = {name: tmp_path / f"{name}.parquet" for name in ("scores", "probes")}
+    labelled.score_labelled(path, "mine", task, found, threads=1)
+    return tables.read(found["scores"], "scores"), tables.read(found["probes"], "probes")
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_classes_are_found_at_the_layer_that_holds_them(tmp_path: Path, suffix: str) -> None:
+    rng = np.random.default_rng(0)
+    label = np.arange(400) % 2
+    names = np.array(["no", "yes"])[label]
+    frame = pd.DataFrame({"text": WORDS, "label": names})
+    task = entry(write(tmp_path / f"d{suffix}", frame), kind="classification")
+    vectors = rng.normal(size=(3, 400, 6)).astype(np.float32)
+    vectors[1, :, 2] += 6 * label
+    scores, probed = scored(tmp_path, task, vectors)
+    assert scores["main_score"][1] > 0.95
+    assert scores["main_score"][[0, 2]].max() < 0.65
+    assert (scores["score_low"] < scores["main_score"]).all()
+    assert set(scores["chance"]) == {0.5} and set(scores["task_type"]) == {"Classification"}
+    np.testing.assert_allclose(probed["linear"], scores["main_score"])
+    np.testing.assert_allclose(probed["selectivity"], probed["linear"] - probed["control"])
+    assert list(probed["layer"]) == [0, 1, 2]
+
+
+def test_a_score_of_pairs_is_spearmans(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    vectors = rng.normal(size=(2, 400, 5)).astype(np.float32)
+    first, second = vectors[1, :200], vectors[1, 200:]
+    cosine = (
+        (first * second).sum(1) / np.linalg.norm(first, axis=1) / np.linalg.norm(second, axis=1)
+    )
+    judged = cosine + 0.3 * rng.normal(size=200)
+    frame = pd.DataFrame({"a": WORDS[:200], "b": WORDS[200:], "how": judged})
+    task = entry(write(tmp_path / "d.parquet", frame), kind="pairs", texts=["a", "b"], label="how")
+    scores, probed = scored(tmp_path, task, vectors)
+    assert scores["main_score"][1] == pytest.approx(stats.spearmanr(cosine, judged).statistic)
+    assert scores["score_low"][1] > 0.5 > scores["score_high"][0]
+    assert len(probed) == 0 and set(scores["task_type"]) == {"STS"}
+
+
+def test_preferences_are_told_by_the_difference(tmp_path: Path) -> None:
+    """Texts of a pair share a large part; what makes the chosen one better is small."""
+    rng = np.random.default_rng(2)
+    shared = 10 * rng.normal(size=(200, 6))
+    better = np.array([1.0, 0, 0, 0, 0, 0])
+    vectors = np.stack(
+        [
+            np.concatenate([shared + gain * better, shared]) + 0.5 * rng.normal(size=(400, 6))
+            for gain in (0.0, 2.0)
+        ]
+    ).astype(np.float32)
+    frame = pd.DataFrame({"chosen": WORDS[:200], "rejected": WORDS[200:]})
+    task = entry(write(tmp_path / "d.parquet", frame), kind="preference")
+    data = labelled.read(task)
+    assert data.labels.sum() == 100
+    # Unit lengths would hide the difference behind the shared part.
+    found = [labelled.layer_score(data, [v[:200], v[200:]]) for v in vectors]
+    assert 0.3 < found[0].score < 0.65 and found[1].score > 0.95
+    assert {one.chance for one in found} == {0.5}
+
+
+def test_numbers_and_groups(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    vectors = rng.normal(size=(2, 400, 4)).astype(np.float32)
+    unit = vectors[1] / np.linalg.norm(vectors[1], axis=1, keepdims=True)
+    frame = pd.DataFrame(
+        {
+            "text": WORDS,
+            "label": unit[:, 0] + 0.1 * rng.normal(size=400),
+            "by": np.arange(400) % 40,
+        }
+    )
+    task = entry(write(tmp_path / "d.parquet", frame), kind="regression", group="by")
+    scores, probed = scored(tmp_path, task, vectors)
+    assert scores["main_score"][1] > 0.9 and scores["main_score"][0] < 0.1
+    assert scores["chance"].isna().all() and set(probed["n_test"]) == {400}
+
+
+GOOD = pd.DataFrame({"text": WORDS[:40], "label": ["a", "b"] * 20})
+
+
+@pytest.mark.parametrize(
+    ("change", "given", "said"),
+    [
+        ({"label": ["a"] * 40}, {}, "All 40 labels are 'a'; a probe needs two classes"),
+        ({"label": [None] + ["a"] * 39}, {}, "1 of 40 rows have no label"),
+        ({"label": [float("nan"), *range(39)]}, {"kind": "regression"}, "have no label"),
+        ({}, {"label": "lable"}, "has no column 'lable' (did you mean 'label'?); there are text"),
+        ({"text": ["", *WORDS[:39]]}, {}, "column 'text', row 0 (from 0): '' came where a text"),
+        ({"text": [None, *WORDS[:39]]}, {}, "where a text should be"),
+        ({"text": ["same"] * 40}, {}, "are 1 different ones"),
+        ({}, {"kind": "regression"}, "'a' is no number"),
+        ({}, {"kind": "pairs", "texts": ["text", "other"]}, "has no column 'other'"),
+        ({"chosen": WORDS[:40], "rejected": WORDS[:40]}, {"kind": "preference"},
+         "40 of 40 rows have the same text chosen and rejected"),
+    ],
+)  # fmt: skip
+def test_bad_rows_are_told_in_one_sentence(
+    tmp_path: Path, change: dict[str, Any], given: dict[str, Any], said: str
+) -> None:
+    path = write(tmp_path / "d.parquet", GOOD.assign(**change))
+    with pytest.raises(LayerwiseError) as caught:
+        labelled.read(entry(path, **{"kind": "classification", **given}))
+    assert said in str(caught.value) and str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "is empty"), (b"\x00\xff\x9c" * 50, "cannot be read"), (None, "There is no file")],
+)
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".jsonl"])
+def test_bad_files(tmp_path: Path, suffix: str, content: bytes | None, said: str) -> None:
+    path = tmp_path / f"d{suffix}"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(LayerwiseError, match=said):
+        labelled.read(entry(path, kind="classification"))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"file": "d.xlsx"}, "accepted are files that end in .parquet"),
+        ({"kind": "classes"}, "classification"),
+        ({"texts": ["a", "b"]}, "2 columns came; classification needs 1"),
+        ({"kind": "preference", "label": "x"}, "preferences have none"),
+        ({"kind": "pairs", "group": "x"}, "without training"),
+    ],
+)
+def test_entries_that_make_no_sense(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(LayerwiseError, match=said):
+        parse(OwnTask, {"file": "d.parquet", "kind": "classification", **given}, "own_tasks.mine")
+
+
+CONFIG: dict[str, Any] = {
+    "models": {"m": {"source": {"folder": "model"}}},
+    "tasks": ["mine", "LeeNewsSimilarity"],
+    "own_tasks": {"mine": {"file": "d.parquet", "kind": "classification"}},
+    "studies": {"s": {"kind": "score_by_depth"}},
+}
+
+
+def test_own_tasks_are_tasks_like_any_other() -> None:
+    config = Config.of(CONFIG)
+    jobs = targets.made_from(config, "s", "scores")
+    assert [job.stage for job in jobs] == ["score_labels", "score_task"]
+    assert targets.mteb_tasks(config) == ["LeeNewsSimilarity"]
+    with pytest.raises(LayerwiseError, match="own_tasks: there is no 'mine' in the config"):
+        Config.of(CONFIG | {"tasks": ["LeeNewsSimilarity"]})
+    taken = {"LeeNewsSimilarity": CONFIG["own_tasks"]["mine"]}
+    with pytest.raises(LayerwiseError, match="there is another task of that name"):
+        Config.of(CONFIG | {"own_tasks": taken, "tasks": ["LeeNewsSimilarity"]})
+
+
+def test_a_json_config_names_the_section() -> None:
+    broken = json.loads(json.dumps(CONFIG))
+    broken["own_tasks"]["mine"]["knd"] = broken["own_tasks"]["mine"].pop("kind")
+    with pytest.raises(
+        LayerwiseError, match=r"own_tasks\.mine: unknown key 'knd' \(did you mean 'kind'"
+    ):
+        Config.of(broken)
