@@ -280,9 +280,12 @@ def probe(
     found = {name: np.concatenate(parts) for name, parts in said.items()}
     score = {name: make.score(values, true) for name, values in found.items()}
     ends = [make.interval(found[name], true, confidence) for name in ("linear", "neighbours")]
+    (low, high), (near_low, near_high) = ends
     return Probe(
-        score["linear"], *ends[0], score["neighbours"], *ends[1], float(np.mean(controls)),
-        score["chance"], float(np.median(penalties)), len(rows[0].fitted), len(true),
+        linear=score["linear"], low=low, high=high,
+        neighbours=score["neighbours"], neighbours_low=near_low, neighbours_high=near_high,
+        control=float(np.mean(controls)), chance=score["chance"],
+        penalty=float(np.median(penalties)), n_train=len(rows[0].fitted), n_test=len(true),
     )  # fmt: skip
 
 
@@ -342,7 +345,7 @@ class _Logistic:
     def vote(near: Array, weights: Array) -> Array:
         votes = np.zeros((len(near), int(near.max()) + 1))
         np.add.at(votes, (np.arange(len(near))[:, None], near), weights)
-        return votes.argmax(axis=1)
+        return np.asarray(votes.argmax(axis=1))
 
 
 class _Ridge:
