@@ -71,6 +71,14 @@ def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
 
+def test_texts_are_no_chat(tmp_path: Path) -> None:
+    """sentence-transformers puts texts into the chat template of a tokenizer that has one."""
+    whole = loaded("llama", tmp_path / "whole")
+    whole.tokenizer.chat_template = "{% for m in messages %}user says {{ m.content }}{% endfor %}"
+    assert export(whole, Recipe(2), tmp_path / "cut", TEXTS).difference <= 1e-6
+    assert whole.tokenizer.chat_template is not None
+
+
 def test_plain_transformers_loads_it(tmp_path: Path) -> None:
     """The card says which hidden state the layer is."""
     import torch

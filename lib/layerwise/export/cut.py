@@ -292,6 +292,8 @@ def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
     config.output_hidden_states = cut.state is not None
     tokenizer = copy.deepcopy(loaded.tokenizer)
     tokenizer.padding_side = "right"
+    # sentence-transformers would take a text for a chat's first message, and write a chat.
+    tokenizer.chat_template = None
     with tempfile.TemporaryDirectory(dir=folder.parent) as plain:
         model.save_pretrained(plain)  # type: ignore[operator]
         tokenizer.save_pretrained(plain)
