@@ -273,7 +273,7 @@ def score_labelled(
         alike = joined.first_alike(units, file, file.alike())
         distinct = list(dict.fromkeys(alike[unit] for unit in units))
         about: dict[str, Any] = {"model": file.model, "revision": file.revision, "task": name}
-        made_with = {
+        made_with: dict[str, Any] = {
             key: str(file.attributes[key])
             for key in ("dtype", "weights_sha256") if key in file.attributes
         }  # fmt: skip
