@@ -24,7 +24,7 @@ from typing import Any
 import layerwise.cli  # isort: skip  # noqa: F401
 import pandas as pd
 
-from layerwise.activations.extract import extract, set_threads
+from layerwise.activations.extract import extract, set_threads, token_ids
 from layerwise.config.base import parse
 from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings
@@ -33,6 +33,7 @@ from layerwise.config.token_tasks import ChoiceTask
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks.items import Question
 from layerwise.tasks.lens import answer, lens_of
+from layerwise.tasks.surprisal import measure as measure_surprisals
 
 PARTS = ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp")
 SINKS = ("all", "drop_first", "drop_sinks")
@@ -43,8 +44,13 @@ KEPT: dict[str, ExtractSettings] = {
     "block_parts (`sublayers`)": ExtractSettings(sublayers=PARTS),
     "all three": ExtractSettings(tokens=SINKS, prefixes=True, sublayers=PARTS),
 }
-SINKS_ALONE = "sink_valley (`drop_sinks`)"
-FEW = 4  # all that is kept of one prompt in so many, as presets/findings.yaml does
+PERTURBED = "extreme inputs, each strength (`perturb`)"
+SURPRISAL = "prompt_groups (surprisal)"
+CHOICES = "multiple choice (`token_tasks`), as many questions"
+# As presets/findings.yaml has them: one prompt in so many, and one protocol.
+FEW = 4
+INSIDE = f"along_sequence and block_parts, of one prompt in {FEW}, protocol paper"
+TOGETHER = f"plain, sink_valley, surprisal, the line above, four strengths of one prompt in {FEW}"
 
 
 def seconds(loaded: LoadedModel, texts: list[str], views: int, settings: ExtractSettings,
@@ -71,16 +77,18 @@ def measure(
         extraction's; of passes of their own, of as many prompts or questions.
     """
     few = texts[: max(1, len(texts) // FEW)]
+    inside = ExtractSettings(protocols=("paper",), prefixes=True, sublayers=PARTS)
     jobs: dict[str, Any] = {"plain extraction": (texts, views, PLAIN, None)}
     jobs |= {name: (texts, views, settings, None) for name, settings in KEPT.items()}
-    jobs["a perturbed corpus (`perturb`)"] = (texts, 0, PLAIN, Perturb(repetition=0.5))
-    jobs["few"] = (few, 0, KEPT["all three"], None)
+    jobs[INSIDE] = (few, 0, inside, None)
+    jobs[PERTURBED] = (texts, 0, PLAIN, Perturb(repetition=0.5))
     best = dict.fromkeys(jobs, float("inf"))
     sizes: dict[str, int] = {}
     questions = [
         Question("", text, tuple(text.split()[:4]), 0) for text in texts if len(text.split()) > 4
     ]
-    answers = float("inf")
+    apart = {SURPRISAL: float("inf"), CHOICES: float("inf")}
+    ids = token_ids(loaded, list(map(str, range(len(texts)))), texts)
     lens = lens_of(loaded, entry)
     task = parse(ChoiceTask, {"questions": {"package": "wikipedia"}})
     for _ in range(repeats):
@@ -90,14 +98,18 @@ def measure(
                              seconds(loaded, some, copies, settings, target, perturb))  # fmt: skip
             sizes[name] = target.stat().st_size
         start = time.process_time()
+        measure_surprisals(loaded, lens, list(map(str, range(len(texts)))), ids)
+        apart[SURPRISAL] = min(apart[SURPRISAL], time.process_time() - start)
+        start = time.process_time()
         answer(loaded, lens, task, questions, [])
-        answers = min(answers, time.process_time() - start)
-    apart = f"all three, of one prompt in {FEW} but for `drop_sinks`"
-    best[apart] = best[SINKS_ALONE] + best.pop("few")
-    sizes[apart] = sizes[SINKS_ALONE] + sizes.pop("few")
-    best["multiple choice (`token_tasks`), as many questions"] = answers
-    sizes["multiple choice (`token_tasks`), as many questions"] = 0
-    plain = "plain extraction"
+        apart[CHOICES] = min(apart[CHOICES], time.process_time() - start)
+    best |= apart
+    sizes |= dict.fromkeys(apart, 0)
+    sinks, plain = next(iter(KEPT)), "plain extraction"
+    for found in (best, sizes):
+        found[TOGETHER] = (
+            found[sinks] + found[SURPRISAL] + found[INSIDE] + 4 / FEW * found[PERTURBED]
+        )  # fmt: skip
     return [
         {"what": name, "seconds": best[name], "bytes": sizes[name],
          "times": best[name] / best[plain], "space": sizes[name] / sizes[plain]}

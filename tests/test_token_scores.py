@@ -411,6 +411,29 @@ def test_spearman_is_scipys_and_its_error_that_of_draws() -> None:
     np.testing.assert_allclose(np.mean(own, axis=0), drawn, rtol=0.06)
 
 
+def test_pairs_that_share_texts_are_not_independent() -> None:
+    """Of all pairs of T texts, each with an effect of its own, the mean has variance 4 s² / T."""
+    rng = np.random.default_rng(4)
+    first, second = np.triu_indices(30, 1)
+    effects = rng.normal(size=(400, 30))
+    values = effects[:, first] + effects[:, second]
+    centred = values - values.mean(axis=1, keepdims=True)
+    found = np.square(rank.errors(centred, [first, second])).mean()
+    assert found == pytest.approx(values.mean(axis=1).var(), rel=0.2)
+    assert np.square(rank.errors(centred)).mean() < 0.2 * found
+    by_hand = [
+        centred[0][[{i, j} & {k, m} != set() for k, m in zip(first, second, strict=True)]].sum()
+        for i, j in zip(first, second, strict=True)
+    ]
+    n = len(first)
+    expected = (centred[0] * by_hand).sum() / (n * (n - 1))
+    assert rank.errors(centred[0], [second, first]) ** 2 == pytest.approx(expected)
+    # Without a text in common, or with one text twice, they are as before.
+    alone = np.arange(2 * n).reshape(2, n)
+    for pairs in (alone, [np.arange(n), np.arange(n)]):
+        assert rank.errors(centred[0], pairs) == pytest.approx(rank.errors(centred[0]))
+
+
 def test_what_does_not_vary_has_no_correlation() -> None:
     rho, influence = rank.spearman(np.ones((1, 12)), np.arange(12.0))
     assert np.isnan(rho).all()

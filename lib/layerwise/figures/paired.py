@@ -53,7 +53,9 @@ def draw(given: Given) -> Drawn:
     table = _picked(paired, study, order)
     models = in_order(table["model"].unique(), study.models or order.models)
     columns = list(table[["task", "subset", "tokens"]].drop_duplicates().itertuples(index=False))
-    readings = list(dict.fromkeys(table["pooling"]))
+    # In the order, and so the colours, of the scores' own figure.
+    wanted = POOLINGS if study.pooling == "mean" else several(study.pooling)
+    readings = in_order(table["pooling"].unique(), list(wanted))
     figure, axes = style.grid(len(models), len(columns), sharey="row", panel_height=2.1)
     for r, model in enumerate(models):
         for c, column in enumerate(columns):
@@ -131,6 +133,10 @@ def _panel(axis: Axes, part: pd.DataFrame, readings: Sequence[str]) -> None:
                   markersize=3.2, linestyle="none")  # fmt: skip
         if len(output):  # an empty unclipped line lies at the figure's corner: no room is left
             axis.plot(output["depth"], 100 * output["difference"], **marks.last_mark(colour))
+            inside = output[output["p_holm"] < LEVEL]
+            if len(inside):
+                axis.plot(inside["depth"], 100 * inside["difference"], color=colour, marker="o",
+                          markersize=2.4, linestyle="none", zorder=6)  # fmt: skip
 
 
 def _name(axis: Axes, column: Any, table: pd.DataFrame) -> None:
@@ -202,7 +208,8 @@ def _caption(table: pd.DataFrame, facts: dict[str, Any], against: str) -> str:
     if "STS" in types:
         how.append(
             "Scores are Spearman's correlation with human judgement; intervals and p come from "
-            "each pair's influence on the difference of the two correlations."
+            "each pair's influence on the difference of the two correlations; pairs that share a "
+            "text are not taken for independent."
         )
     if "MultipleChoice" in types:
         how.append(

@@ -7,6 +7,8 @@ the influences. Ties are ranked at their middle and counted as such.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
@@ -61,11 +63,39 @@ def spearman(measures: npt.ArrayLike, judged: npt.ArrayLike) -> tuple[Floats, Fl
     return rho, influences
 
 
-def errors(influences: npt.ArrayLike) -> Floats:
-    """Standard errors from influences of shape (..., n), one for each row."""
+def errors(influences: npt.ArrayLike, pairs: npt.ArrayLike | None = None) -> Floats:
+    """Standard errors from influences of shape (..., n), one for each row.
+
+    Parameters
+    ----------
+    pairs : array of int, shape (2, n), optional
+        Which two texts each observation is of. Observations that share a text are not taken for
+        independent (Fafchamps & Gubert 2007): the products of the influences
+        of all of them are summed, or the squares alone where that is more.
+    """
     values = np.asarray(influences, dtype=np.float64)
     n = values.shape[-1]
-    return np.asarray(np.sqrt(np.square(values).sum(axis=-1) / (n * (n - 1))))
+    squares = np.square(values).sum(axis=-1)
+    if pairs is not None:
+        squares = np.maximum(squares, _of_sharing(values, np.sort(np.asarray(pairs), axis=0)))
+    return np.asarray(np.sqrt(squares / (n * (n - 1))))
+
+
+def _of_sharing(values: Floats, pairs: npt.NDArray[Any]) -> Floats:
+    """Sum of products of all observations with a text in common, each pair of them once a side."""
+    low, high = pairs
+    apart = low != high
+
+    def squares(of: npt.NDArray[Any], own: Floats) -> Floats:
+        sums = np.zeros((int(of.max(initial=-1)) + 1, *own.shape[:-1]))
+        np.add.at(sums, of, np.moveaxis(own, -1, 0))
+        return np.asarray(np.square(sums).sum(axis=0))
+
+    each = np.concatenate([low, high[apart]])
+    of_texts = squares(each, np.concatenate([values, values[..., apart]], axis=-1))
+    # Those that have both texts in common were counted for each.
+    same = np.unique(pairs[:, apart], axis=1, return_inverse=True)[1].reshape(-1)
+    return of_texts - squares(same, values[..., apart])
 
 
 def fisher_interval(rho: Floats, error: Floats, confidence: float) -> tuple[Floats, Floats]:

@@ -57,13 +57,36 @@ def surprisals(
     Raises
     ------
     LayerwiseError
-        If a prompt's surprisal is not finite.
+        As `measure`.
     """
     try:
         readout = lens.lens_of(loaded, entry)
     except lens.NoAnswersError as error:
         log.error("%s", error)
         return pd.DataFrame(columns=list(COLUMNS))
+    values, counts = measure(loaded, readout, prompts, ids, budget)
+    return pd.DataFrame(
+        {
+            "model": loaded.name, "revision": loaded.revision, "corpus": corpus,
+            "prompt_id": list(prompts), "surprisal": values, "n_predicted": counts,
+        }
+    )[list(COLUMNS)]  # fmt: skip
+
+
+def measure(
+    loaded: LoadedModel,
+    readout: lens.Lens,
+    prompts: Sequence[str],
+    ids: Sequence[Sequence[int]],
+    budget: int | None = None,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """Nats a token of each prompt, NaN without a token to predict; and over how many tokens.
+
+    Raises
+    ------
+    LayerwiseError
+        If a prompt's surprisal is not finite.
+    """
     special = set(loaded.tokenizer.all_special_ids)
     wanted = [[t for t in range(1, len(own)) if own[t] not in special] for own in ids]
     sums = np.zeros(len(ids))
@@ -78,14 +101,7 @@ def surprisals(
             )
         )
     counts = np.array([len(places) for places in wanted])
-    return pd.DataFrame(
-        {
-            "model": loaded.name, "revision": loaded.revision, "corpus": corpus,
-            "prompt_id": list(prompts),
-            "surprisal": np.divide(sums, counts, out=np.full(len(ids), np.nan), where=counts > 0),
-            "n_predicted": counts,
-        }
-    )[list(COLUMNS)]  # fmt: skip
+    return np.divide(sums, counts, out=np.full(len(ids), np.nan), where=counts > 0), counts
 
 
 class _Batch:

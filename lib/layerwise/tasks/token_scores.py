@@ -167,6 +167,8 @@ def _pairs(
     confidence: float,
     budget: int | None,
 ) -> tuple[Rows, Rows]:
+    import pandas as pd
+
     frame = items.read_pairs(source)
     scores: Rows = []
     paired: Rows = []
@@ -176,6 +178,7 @@ def _pairs(
             readouts=readouts, budget=budget,
         )  # fmt: skip
         judged = part["judged"].to_numpy(dtype=float)
+        texts = pd.factorize(pd.concat([part["first"], part["second"]]))[0].reshape(2, -1)
         last = loaded.anatomy.n_layers - 1
         for k, choice in enumerate(tokens):
             for r, readout in enumerate(readouts):
@@ -185,7 +188,8 @@ def _pairs(
                         **common, "subset": subset, "split": split, "layer": layer,
                         "depth": layer / max(last, 1), "tokens": choice, "readout": readout,
                     }  # fmt: skip
-                    made, against = _at_layer(found[k, r, :, layer], judged, row, confidence)
+                    values = found[k, r, :, layer]
+                    made, against = _at_layer(values, judged, texts, row, confidence)
                     scores += made
                     for one in against:
                         own[one["pooling"]].append(one)
@@ -194,13 +198,17 @@ def _pairs(
 
 
 def _at_layer(
-    values: npt.NDArray[Any], judged: Floats, row: Mapping[str, Any], confidence: float
+    values: npt.NDArray[Any],
+    judged: Floats,
+    texts: npt.NDArray[Any],
+    row: Mapping[str, Any],
+    confidence: float,
 ) -> tuple[Rows, Rows]:
     """The rows of one layer and reading: each measure, and each match against the mean."""
     from scipy.stats import norm
 
     rho, influence = rank.spearman(values, judged)
-    low, high = rank.fisher_interval(rho, rank.errors(influence), confidence)
+    low, high = rank.fisher_interval(rho, rank.errors(influence, texts), confidence)
     scores: Rows = []
     paired: Rows = []
     for m, measure in enumerate(matching.MEASURES):
@@ -215,7 +223,7 @@ def _at_layer(
         if m == 0 or not (known and np.isfinite(rho[0])):
             continue
         difference = float(rho[m] - rho[0])
-        error = float(rank.errors(influence[m] - influence[0]))
+        error = float(rank.errors(influence[m] - influence[0], texts))
         margin = float(norm.isf((1 - confidence) / 2)) * error
         p = float(2 * norm.sf(abs(difference) / error)) if error > 0 else 1.0
         paired.append(
