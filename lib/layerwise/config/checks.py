@@ -309,6 +309,8 @@ def _known(config: Config, study: Study) -> Known:
         f"{pooling}, {readout}" if several and readout != "residual" else pooling
         for pooling, readout in readings
     ]
+    own = [c for c in corpora_of(study, list(config.corpora), own_texts) if c in config.corpora]
+    run = [config.extraction(m, c) for m in models for c in own or (None,)]
     kept = _extractions(config, corpora_of(study, list(config.corpora), own_texts))
     return Known(
         models={m: entry.revisions for m, entry in config.models.items()},
@@ -321,7 +323,7 @@ def _known(config: Config, study: Study) -> Known:
             else QUICKSTART.get(task)
             for task in config.tasks
         },
-        tokens=list(dict.fromkeys(t for m in models for t in config.extraction(m).tokens)),
+        tokens=list(dict.fromkeys(t for e in run for t in e.tokens)),
         poolings=list(dict.fromkeys(poolings)),
         layers=config.scoring.layers,
         sublayers=("block", *_kept(kept, "sublayers")),

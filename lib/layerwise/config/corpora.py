@@ -20,7 +20,7 @@ from layerwise.config.base import (
 )
 from layerwise.config.extraction import ExtractSettings
 from layerwise.corpora.rows import parts_of
-from layerwise.vocabulary import LABELS, Protocol, Sublayer
+from layerwise.vocabulary import LABELS, Protocol, Sublayer, Tokens
 
 Action = Literal["insert", "substitute", "swap", "delete"]
 SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".txt")
@@ -259,7 +259,7 @@ class Perturb(Section):
 
 
 # Settings of `extract` that a corpus may have of its own.
-KEPT = ("protocols", "sublayers", "prefixes")
+KEPT = ("tokens", "protocols", "sublayers", "prefixes")
 
 
 class CorpusSettings(Section):
@@ -281,6 +281,12 @@ class CorpusSettings(Section):
         default=None,
         description="What becomes of the tokens of each prompt before a model sees them; null for "
         "nothing. It goes with views.n 0.",
+        json_schema_extra=later(None),
+    )
+    tokens: SomeOf[Tokens] | None = Field(
+        default=None,
+        description="Which tokens of this corpus' prompts count; null for the model's own, or "
+        "extract.tokens.",
         json_schema_extra=later(None),
     )
     protocols: SomeOf[Protocol] | None = Field(
