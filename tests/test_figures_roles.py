@@ -137,8 +137,9 @@ def test_every_kind_shows_checkpoints_apart_or_refuses_them() -> None:
     assert set(APART) | set(REFUSE) | set(OWN) == set(KINDS) - {"power_law"}
 
 
+# The corpora of claims are the tasks' own texts; tests/test_claims.py has the rest.
 @pytest.mark.parametrize(
-    "kind", [k for k, v in KINDS.items() if "metrics" in v.needs and k not in OWN]
+    "kind", [k for k, v in KINDS.items() if "metrics" in v.needs and k not in (*OWN, "claims")]
 )
 def test_corpora_are_not_pooled(kind: str, tables: Tables) -> None:
     metrics = tables.metrics
@@ -413,9 +414,9 @@ def test_mistakes_are_said_when_the_config_is_read(settings: dict[str, Any], wor
 
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "factorial"])
 def test_a_plain_study_of_every_kind_is_accepted(kind: str) -> None:
-    models = {"models": ["a"]} if kind == "model_overview" else {}
-    check(made(kind=kind, corpora=["wikipedia"], **models), OFFERED)
-    check(made(kind=kind, corpora=["wikipedia"], **models), Known())
+    one = {"model_overview": {"models": ["a"]}, "claims": {"tokens": ["all"]}}.get(kind, {})
+    check(made(kind=kind, corpora=["wikipedia"], **one), OFFERED)
+    check(made(kind=kind, corpora=["wikipedia"], **one), Known())
 
 
 def test_what_a_study_reads() -> None:

@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +22,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 
 import before
-from simulate import KINDS, LAYERS, TASKS, Floats, curves, scores
+from simulate import KINDS, LAYERS, PUBLISHED, TASKS, Floats, curves, published, scores
 
-from layerwise.statistics import depth, headlines, matching, mixed, tasks
+from layerwise.statistics import depth, headlines, matching, mixed, prompts, tasks, two_curves
 
 Row = dict[str, object]
 MODELS = (6, 8, 12)
@@ -121,7 +122,9 @@ def certain(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome
 
 
 def equivalence(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
-    """False positive: "as good as the last layer" at a true difference of just the margin."""
+    """False positive: "as good as the last layer" at a true difference of just the margin.
+
+    Two one-sided tests seldom reject where the margin is small beside the error of the mean."""
     s, truth = scores(kind, n, layers, rng, peak=0.05)
     at = layers // 2
     margin = abs(truth[at] - truth[-1])
@@ -220,6 +223,65 @@ def rule_headline(kind: str, n: int, layers: int, rng: np.random.Generator) -> O
     return bool(gains.max() > 0), bool(found.p <= 0.05)
 
 
+def scores_near_the_top(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
+    """Coverage: the band of one layer's score, levels of tasks taken off, scores close to 1
+    (before: the same band, which may end above 1)."""
+
+    many = _close_to_1(kind, layers)
+    drawn = many[rng.integers(len(many), size=n)]
+    at = layers // 2
+    true = (many.mean(axis=0) - many.mean())[at] + drawn.mean()
+    found = tasks.band(tasks.within_tasks(drawn))
+    cut = found.within(0, 1)
+    return found.low[at] <= true <= found.high[at], cut.low[at] <= true <= cut.high[at]
+
+
+@lru_cache(maxsize=2)
+def _close_to_1(kind: str, layers: int) -> Floats:
+    """A population of tasks of which some score nearly 1."""
+    s = (
+        np.concatenate(published(layers))
+        if kind == PUBLISHED
+        else scores(kind, 4000, layers, np.random.default_rng(1), peak=0.03)[0]
+    )
+    return np.minimum(1 - 0.05 * np.exp(-4 * (s - 0.5)), 1)
+
+
+def title_of_changes(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
+    """False positive: a title says that a metric moves (n prompts, two models), nothing does."""
+    told = []
+    for _ in range(2):
+        curve = curves("smooth", 1, layers, rng)[0]
+        pair = [curve + curves(kind, n, layers, rng) for _ in range(2)]
+        means = [p.mean(axis=0) for p in pair]
+        errors = [p.std(axis=0, ddof=1) / np.sqrt(n) for p in pair]
+        found = two_curves.difference(means[0], errors[0], means[1], errors[1], n=n, comparisons=2)
+        told.append(bool(found.told.any()))
+        largest = np.abs(means[1] - means[0]).max()
+        assert largest > 0  # what the title said before, whatever its size
+    return True, any(told)
+
+
+def title_of_tokens(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
+    """False positive: a title says that the choice of tokens changes the score of two models."""
+    told = []
+    for _ in range(2):
+        s, _ = scores(kind, n, layers, rng)
+        apart = s - s.mean(axis=1, keepdims=True)  # of equal readings, task by task
+        held = tasks.band(apart, None, 0.975, seed=int(rng.integers(1 << 30)))
+        told.append(bool(((held.band_low > 0) | (held.band_high < 0)).any()))
+    return True, any(told)
+
+
+def title_of_picks(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
+    """False positive: a title says that the layer picked changes over three orders of alpha."""
+    prompts_of = curves(kind, n, layers, rng)
+    shared = [prompts_of + 0.5 * curves(kind, n, layers, rng) for _ in range(3)]
+    picks = {int(s.mean(axis=0).argmax()) for s in shared}
+    kept = [prompts.may_be_best(s, 1 - 0.05 / 3) for s in shared]
+    return len(picks) > 1, not np.logical_and.reduce(kept).any()
+
+
 Check = Callable[[str, int, int, np.random.Generator], Outcome]
 # name, check, numbers of tasks or models, layers, what it should be, share of the repeats
 CHECKS: dict[str, tuple[Check, tuple[int, ...], tuple[int, ...], str, float]] = {
@@ -232,7 +294,7 @@ CHECKS: dict[str, tuple[Check, tuple[int, ...], tuple[int, ...], str, float]] = 
     "regret of a picked layer": (regret, TASKS, LAYERS, "at least 0.95", 1),
     "best layer in the set": (best_layer, TASKS, LAYERS, "at least 0.95", 1),
     "right where it says it is sure": (certain, TASKS, LAYERS, "at least 0.95", 1),
-    "equivalence at the margin": (equivalence, TASKS, LAYERS, "0.05", 3),
+    "equivalence at the margin": (equivalence, TASKS, LAYERS, "at most 0.05", 3),
     "interval of an association": (association_interval, TASKS, LAYERS, "0.95", 1),
     "one model, permuted layers": (one_model("permutation"), (1,), LAYERS, "0.05", 1),
     "one model, circular shifts": (one_model("circular shifts"), (1,), LAYERS, "0.05", 1),
@@ -242,10 +304,16 @@ CHECKS: dict[str, tuple[Check, tuple[int, ...], tuple[int, ...], str, float]] = 
     "power at r = .5": (power, MODELS, LAYERS, "", 0.75),
     "headline by count, all equal": (count_headline, (5,), (7, 31), "at most 0.05", 0.45),
     "headline of the best rule": (rule_headline, (4, 8), (7, 31), "at most 0.05", 0.625),
+    "interval of scores near 1": (scores_near_the_top, (5, 32), (7, 31), "0.95", 2),
+    "title: training moves a metric": (title_of_changes, (30, 96), (7, 31), "at most 0.05", 2),
+    "title: tokens change the score": (title_of_tokens, TASKS, (7, 31), "at most 0.05", 1),
+    "title: the pick changes with alpha": (title_of_picks, (30, 96), (7, 31), "at most 0.05", 1),
 }  # fmt: skip
 
 
-def cells(only: str = "", kinds: tuple[str, ...] = KINDS) -> Iterator[tuple[str, int, int, str]]:
+def cells(
+    only: str = "", kinds: tuple[str, ...] = (*KINDS, PUBLISHED)
+) -> Iterator[tuple[str, int, int, str]]:
     """Check, number of tasks or models, layers, kind."""
     for name, (_, numbers, layers, _, _) in CHECKS.items():
         if only in name:
@@ -278,9 +346,10 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--repeats", type=int, default=60, help="per check, size and kind")
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--kinds", nargs="+", default=[*KINDS, PUBLISHED], help="of curves")
     parser.add_argument("--only", default="", help="checks whose name holds this")
     given = parser.parse_args()
-    jobs = [(cell, given.repeats) for cell in cells(given.only)]
+    jobs = [(cell, given.repeats) for cell in cells(given.only, given.kinds)]
     with ProcessPoolExecutor(given.processes) as pool, given.output.open("w", newline="") as file:
         writer = None
         for row in pool.map(_measured, jobs, chunksize=2):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
+
+from layerwise.statistics.matching import on_common_depths
 
 Floats = npt.NDArray[np.float64]
 
 # How a task's (or a model's) curve departs from the common one, over layers.
 KINDS = ("iid", "smooth", "walk", "trended", "monotone")
+# Resamples of the authors' published scores, where their tables are at hand.
+PUBLISHED = "published"
+TABLES = Path(__file__).parents[3] / "shared" / "published"
 TASKS = (5, 10, 32)
 LAYERS = (7, 13, 25, 31)
 
@@ -19,7 +27,15 @@ def curves(kind: str, n: int, layers: int, rng: np.random.Generator) -> Floats:
     iid: each layer by itself. smooth: a Gaussian process with length-scale .25 of the depth.
     walk: Brownian motion over depth. trended: a line of random slope, and half as much iid noise.
     monotone: a power of the depth, increasing or decreasing, with a little iid noise.
+    published: how tasks drawn from the published ones depart from the mean over all 32, each of
+    a model drawn for all of them.
     """
+    if kind == PUBLISHED:
+        table = published(layers)
+        apart = table[rng.integers(len(table))]
+        apart = apart - apart.mean(axis=1, keepdims=True)
+        apart = apart - apart.mean(axis=0)
+        return np.asarray(apart[rng.integers(len(apart), size=n)] / apart.std())
     depth = np.linspace(0.0, 1.0, layers)
     noise = rng.normal(size=(n, layers))
     if kind == "iid":
@@ -40,6 +56,16 @@ def curves(kind: str, n: int, layers: int, rng: np.random.Generator) -> Floats:
     raise ValueError(kind)
 
 
+@lru_cache(maxsize=8)
+def published(layers: int) -> Floats:
+    """The published scores in [0, 1], shape (3 models, 32 tasks, layers), drawn out over depth."""
+    from layerwise.association.curves import score_curves
+    from layerwise.association.published import published_scores, read_table
+
+    tables = score_curves(published_scores(read_table(TABLES / "mteb_scores.csv.gz")))
+    return np.stack([on_common_depths([c.values], layers)[0] for c in tables])
+
+
 def scores(
     kind: str,
     tasks: int,
@@ -56,7 +82,8 @@ def scores(
     Parameters
     ----------
     peak : float
-        Height of the population's hump at 60 % of the depth above its ends.
+        Height of the population's hump at 60 % of the depth above its ends. Of the published
+        scores, 0 takes the differences between layers off, and any other leaves them as they are.
     spread : float
         Standard deviation of a task's departure from the mean curve.
     sources, shared
@@ -68,6 +95,11 @@ def scores(
     scores : array, shape (tasks, layers)
     truth : array, shape (layers,)
     """
+    if kind == PUBLISHED and sources is None:
+        table = published(layers)
+        model = table[rng.integers(len(table))]
+        drawn, truth = model[rng.integers(len(model), size=tasks)], model.mean(axis=0)
+        return (drawn, truth) if peak else (drawn - truth + truth.mean(), truth * 0 + truth.mean())
     depth = np.linspace(0.0, 1.0, layers)
     truth = 0.5 + peak * np.exp(-0.5 * ((depth - 0.6) / 0.2) ** 2)
     own = curves(kind, tasks, layers, rng)

@@ -285,6 +285,14 @@ KINDS: Mapping[str, Kind] = {
         takes=(), over={"column": ("model", "revision", "reading")},
         metrics=("prompt_entropy",), one=("y",),
     ),
+    "claims": Kind(
+        "which claims about metrics and scores stand: leads over the last layer, slopes given "
+        "depth, metrics on a task's own texts, rules that pick a layer",
+        "claims.draw",
+        ("metrics", "scores"),
+        {"row": ("y",), "column": ("corpus", "task"), "colour": ("model",)},
+        takes=(), metrics=None,
+    ),
     "power_law": Kind(
         "entropy of power-law spectra, no data needed", "power_law.draw", takes=(), metrics=()
     ),
