@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+import tiny
 from conftest import ROOT
+
+from layerwise.models import nano
+from layerwise.models.load import load
 
 
 @pytest.fixture
@@ -31,3 +36,20 @@ def test_the_passes_arithmetic_is_that_of_the_shape(bench_gpu: ModuleType) -> No
     texts = bench_gpu.make_texts(50, 160)
     assert len(texts) == 50
     assert texts == bench_gpu.make_texts(50, 160)
+
+
+def test_the_table_of_studies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    bench = importlib.import_module("bench_studies")
+    nano.build(
+        "gpt_neox", layers=2, hidden=32, vocabulary=tiny.VOCABULARY, context=64
+    ).save_pretrained(tmp_path)
+    nano.train_tokenizer(tiny.WORDS, tiny.VOCABULARY).save_pretrained(tmp_path)
+    loaded = load("m", tiny.entry(tmp_path), "main", device="cpu")
+    texts = tiny.texts(8, shortest=8)
+    rows = bench.measure(loaded, tiny.entry(tmp_path), texts, 0, 1, tmp_path)
+    found = {row["what"]: row for row in rows}
+    assert len(found) == len(rows) == 10
+    assert found["plain extraction"]["times"] == found["plain extraction"]["space"] == 1
+    assert all(row["seconds"] > 0 for row in rows)
+    assert found["all three"]["bytes"] > found["along_sequence (`prefixes`)"]["bytes"]

@@ -62,7 +62,7 @@ def surprisals(
     try:
         readout = lens.lens_of(loaded, entry)
     except lens.NoAnswersError as error:
-        log.error("%s", error)
+        log.warning("%s has no surprisal to %s: %s", corpus, loaded.name, error)
         return pd.DataFrame(columns=list(COLUMNS))
     values, counts = measure(loaded, readout, prompts, ids, budget)
     return pd.DataFrame(
