@@ -117,7 +117,6 @@ def add_array(
     unit: str,
     description: str,
     whole: Sequence[str] = (),
-    compress: bool = False,
 ) -> h5py.Dataset:
     """Add an array over named dimensions, whose sizes are those of their scales.
 
@@ -139,9 +138,6 @@ def add_array(
         dtype=dtype,
         chunks=tuple(max(1, c) for c in chunk) if all(shape) else None,
         fletcher32=bool(all(shape)),
-        compression="gzip" if compress and all(shape) else None,
-        compression_opts=1 if compress and all(shape) else None,
-        shuffle=compress and all(shape),
         fillvalue=np.nan if np.dtype(dtype).kind == "f" else None,
     )
     for axis, scale in enumerate(scales):

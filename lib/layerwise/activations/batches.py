@@ -21,9 +21,9 @@ IN_CACHE = 2**18
 SLACK = 0.03
 ENOUGH = 4096
 
-# Results of one window wait in memory until they are written as one slab. A GPU's large batches
-# want large windows to be cut from.
-WINDOW_BYTES = {"cpu": 64 * 2**20, "cuda": 512 * 2**20}
+# Results of one window wait in memory until they are written as one slab, beside the next one's. A
+# GPU's large batches want large windows to be cut from.
+WINDOW_BYTES = {"cpu": 32 * 2**20, "cuda": 512 * 2**20}
 
 
 def budget_of(device: str, hidden: int) -> int:

@@ -20,10 +20,9 @@ import torch
 from threadpoolctl import ThreadpoolController  # type: ignore[import-untyped]
 from torch import Tensor
 
-log = logging.getLogger(__name__)
+from layerwise.activations import card
 
-# Whether eigenvalues of what lies on a GPU are computed there; `make bench-gpu` times both.
-ON_CARD = True
+log = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 
@@ -85,8 +84,7 @@ def eigenvalues(stacks: Sequence[Tensor]) -> list[Tensor]:
     results: dict[int, Tensor] = {}
     for (_, device), places in alike.items():
         together = torch.cat([stacks[k] for k in places])
-        on_card = device.type != "cpu" and ON_CARD
-        values = _on_card(together) if on_card else _on_cores(together)
+        values = _on_card(together) if _has_kernels(device) else _on_cores(together)
         parts: Sequence[Tensor] = torch.split(  # type: ignore[no-untyped-call]
             values, [len(stacks[k]) for k in places]
         )
@@ -94,9 +92,19 @@ def eigenvalues(stacks: Sequence[Tensor]) -> list[Tensor]:
     return [results[k] for k in range(len(stacks))]
 
 
+@cache
+def _has_kernels(device: torch.device) -> bool:
+    if device.type == "cpu":
+        return False
+    if card.available():
+        return True
+    log.warning("this build of torch brings no cuda-bindings: the cores compute the spectra")
+    return False
+
+
 def _on_card(stack: Tensor) -> Tensor:
     try:
-        values: Tensor = torch.linalg.eigvalsh(stack)
+        values = card.eigenvalues(stack)
     except torch.OutOfMemoryError:
         where, count = stack.device, len(stack)
         log.warning("no room on %s for %d spectra: the cores compute them", where, count)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -114,8 +115,10 @@ def extract(
             prefixes=dict.fromkeys(needs.prefix_tokens, prefix_sizes(rank)),
         ) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", "text") as bar,
+        ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):  # fmt: skip
         total_cut = 0
+        written: Future[None] | None = None
         for view in range(len(views)):
             if view > 0:
                 ids, n_cut = next(tokenised)
@@ -128,10 +131,15 @@ def extract(
                     loaded, [ids[i] for i in part], slab.start, sublayers=inner,
                     output=with_output, budget=settings.batch_tokens,
                 )  # fmt: skip
-                slab.write(file)
-                # Not until the next one is made: two of them would be in memory.
+                slab.wait()
+                # One is written while the next is filled; no third is in memory.
+                if written is not None:
+                    written.result()
+                written = writer.submit(slab.write, file)
                 del slab
                 bar.update(len(part))
+        if written is not None:
+            written.result()
     if total_cut:
         log.warning(
             "%d of %d texts are longer than %s takes (%d tokens) and were cut",

@@ -167,12 +167,12 @@ def _add_measured(group: h5py.Group, *, spectra: bool, curvature: bool) -> None:
         hdf5.add_array(
             group, "spectrum", (*per_prompt, "rank"), "f8", unit="activation^2",
             description="eigenvalues of the token Gram matrix, largest first, 0 beyond T",
-            whole=("prompt", "rank"), compress=True,
+            whole=("prompt", "rank"),
         )  # fmt: skip
         hdf5.add_array(
             group, "norm", ("layer", "prompt", "rank"), "f4", unit="activation",
             description="norm of each token state, in the order of the prompt, 0 beyond T",
-            whole=("prompt", "rank"), compress=True,
+            whole=("prompt", "rank"),
         )  # fmt: skip
     if curvature:
         hdf5.add_array(
@@ -197,7 +197,7 @@ def _add_prefixes(file: h5py.File, tokens: Sequence[str], sizes: Sequence[int]) 
         file, "prefix_spectrum", ("prefix_tokens", "layer", "prompt", "prefix"), "f8",
         unit="activation^2",
         description="eigenvalues of the token Gram matrix of the first t tokens, t by t",
-        whole=("prompt", "prefix"), compress=True,
+        whole=("prompt", "prefix"),
     )  # fmt: skip
 
 

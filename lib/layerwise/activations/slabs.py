@@ -90,15 +90,23 @@ class Slab:
                 made["norm"][0] = np.nan
             self.arrays[sublayer] = made
         self.states: dict[tuple[int, int], Array] = {}
-        self.behind: Batch | None = None
+        self.behind: Future[None] | None = None
 
-    def collect(self, batch: Batch | None) -> None:
+    def collect(self, batch: Batch) -> None:
         """Take in a batch's results: beside the next one's pass, where the device does not compute
         the spectra at once."""
-        at_once = batch is not None and self.loaded.device.type in AT_ONCE
-        ready, self.behind = (batch, None) if at_once else (self.behind, batch)
-        if ready is not None:
-            ready.collect()
+        device = self.loaded.device
+        if device.type in AT_ONCE:
+            batch.collect()
+            return
+        # Two batches' results are all that the device's memory holds.
+        self.wait()
+        self.behind = eigen.behind(batch.collect, device)
+
+    def wait(self) -> None:
+        """Until the results of all batches so far are there."""
+        behind, self.behind = self.behind, None
+        _result(behind, self.loaded)
 
     def due(self, layer: int, handed: str) -> dict[str, list[str]]:
         """What is read of the states that the pass hands over, and by which protocols.
@@ -126,8 +134,7 @@ class Slab:
         return Batch(self, rows)
 
     def write(self, file: h5py.File) -> None:
-        """Write the window's results to their place in the file."""
-        self.collect(None)
+        """Write the window's results, which must be there (`wait`), to their place in the file."""
         where = slice(self.part.start, self.part.stop)
         for sublayer, arrays in self.arrays.items():
             group = layout.group_of(file, sublayer)
@@ -149,18 +156,19 @@ class Batch:
         self.reduced: list[tuple[str, int, Reduced]] = []
         self.waiting: list[Reduced] = []
         self.states: dict[tuple[int, int], Tensor] = {}
+        self.sizes: list[tuple[int, str, Tensor]] = []
         self.at_work: Future[None] | None = None
 
     def take(self, layer: int, sublayer: str, packed: Packed) -> None:
         """Reduce one layer's states."""
         slab = self.slab
         if sublayer not in (BLOCK, OUTPUT):
-            self._check(layer, sublayer, packed)
+            self._measure(layer, sublayer, packed)
             self._reduce(layer, sublayer, packed, slab.needs.protocols)
             return
         for readout, protocols in slab.due(layer, sublayer).items():
             read = forward.read(slab.loaded, packed, readout)
-            self._check(layer, sublayer, read)
+            self._measure(layer, sublayer, read)
             if protocols:
                 self._reduce(layer, BLOCK, read, protocols)
             if readout == slab.kept_readout or slab.kept_readout == OUTPUT:
@@ -189,8 +197,8 @@ class Batch:
         self.slab.collect(self)
 
     def collect(self) -> None:
-        """Move the results to the window's arrays: only now does the device have to wait."""
-        self._wait()
+        """Move the results to the window's arrays."""
+        _result(self.at_work, self.slab.loaded)
         places = {protocol: k for k, protocol in enumerate(self.slab.needs.protocols)}
         for sublayer, layer, reduced in self.reduced:
             arrays = self.slab.arrays[sublayer]
@@ -213,42 +221,54 @@ class Batch:
             self.slab.states[key] = states.cpu().numpy()
 
     def _decompose(self) -> None:
+        # Before: numpy refuses what is not finite.
+        self._check()
         waiting, self.waiting = self.waiting, []
         device = self.slab.loaded.device
         if device.type in AT_ONCE:
             decompose(waiting)
             return
         # What waits and what is at work is all that memory holds.
-        self._wait()
+        _result(self.at_work, self.slab.loaded)
         self.at_work = eigen.behind(partial(decompose, waiting), device)
 
-    def _wait(self) -> None:
-        if self.at_work is None:
-            return
-        try:
-            self.at_work.result()
-        except (MemoryError, RuntimeError) as error:
-            if not forward.out_of_memory(error):
-                raise
-            # Not as it came: it would be taken for the next batch's, and that one cut in two.
-            raise LayerwiseError(
-                f"{self.slab.loaded.device} has no room for the spectra beside the pass; lower "
-                "extract.batch_tokens."
-            ) from error
+    def _measure(self, layer: int, sublayer: str, packed: Packed) -> None:
+        """Note the largest entry of each prompt: NaN or infinite if one is."""
+        largest = torch.linalg.vector_norm(packed.states, ord=torch.inf, dim=(1, 2))
+        self.sizes.append((layer, sublayer, largest))
 
-    def _check(self, layer: int, sublayer: str, packed: Packed) -> None:
-        finite = torch.isfinite(packed.states.sum(dim=(1, 2)))
+    def _check(self) -> None:
+        """Refuse states that are not finite; all at once, since the device has to wait for it."""
+        sizes, self.sizes = self.sizes, []
+        if not sizes:
+            return
+        finite = torch.stack([s.to(sizes[0][2].device) for *_, s in sizes]).isfinite()
         if bool(finite.all()):
             return
-        # A sum of huge but finite states may overflow; the states themselves decide.
-        finite = torch.isfinite(packed.states).all(dim=2).all(dim=1)
-        if not bool(finite.all()):
-            slab = self.slab
-            prompt = slab.prompts[slab.part[self.rows[int(finite.int().argmin())]]]
-            part = "" if sublayer == BLOCK else f" ({sublayer})"
-            raise LayerwiseError(
-                not_finite(
-                    slab.loaded.name, slab.loaded.revision, slab.loaded.dtype,
-                    f"layer {layer}{part} for prompt {prompt!r} (view {slab.view})",
-                )
-            )  # fmt: skip
+        place, row = finite.logical_not().nonzero()[0].tolist()
+        layer, sublayer, _ = sizes[place]
+        slab = self.slab
+        prompt = slab.prompts[slab.part[self.rows[row]]]
+        part = "" if sublayer == BLOCK else f" ({sublayer})"
+        raise LayerwiseError(
+            not_finite(
+                slab.loaded.name, slab.loaded.revision, slab.loaded.dtype,
+                f"layer {layer}{part} for prompt {prompt!r} (view {slab.view})",
+            )
+        )  # fmt: skip
+
+
+def _result(work: Future[None] | None, loaded: LoadedModel) -> None:
+    """Wait for what is done beside the pass."""
+    if work is None:
+        return
+    try:
+        work.result()
+    except (MemoryError, RuntimeError) as error:
+        if not forward.out_of_memory(error):
+            raise
+        # Not as it came: it would be taken for the next batch's, and that one cut in two.
+        raise LayerwiseError(
+            f"{loaded.device} has no room for the spectra beside the pass; lower "
+            "extract.batch_tokens."
+        ) from error

@@ -91,7 +91,8 @@ class LoadedModel:
         self, parts: Iterable[Sequence[str]]
     ) -> Iterator[tuple[list[list[int]], list[int]]]:
         """What `tokenize` gives of each part, made while the part before is being worked on."""
-        with ThreadPoolExecutor(1, thread_name_prefix="tokenize") as pool:
+        pool = ThreadPoolExecutor(1, thread_name_prefix="tokenize")
+        try:
             upcoming = None
             for part in parts:
                 ready, upcoming = upcoming, pool.submit(self.tokenize, list(part))
@@ -99,6 +100,10 @@ class LoadedModel:
                     yield ready.result()
             if upcoming is not None:
                 yield upcoming.result()
+        finally:
+            # No waiting: after a failure the garbage collector ends this, in a thread that another
+            # one may be waiting for.
+            pool.shutdown(wait=False)
 
     def _token_ids(self, texts: list[str], **options: Any) -> list[list[int]]:
         try:

@@ -1,0 +1,128 @@
+"""Eigenvalues of a batch of symmetric matrices on an NVIDIA GPU, by kernels of our own.
+
+cuSOLVER takes matrices of more than 32 rows one after another through torch, a millisecond each;
+`symmetric.cu` gives each a block of threads. It is compiled when first used, by the compiler and
+the bindings that torch's builds for CUDA bring along.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from layerwise.errors import LayerwiseError
+
+# Of 64 to 400 rows the best of 4 to 32 warps (32 threads each) and 2 to 8 columns, or near it.
+WARPS = 16  # of each matrix
+COLUMNS = 2  # that a thread holds at once
+
+
+@cache
+def available() -> bool:
+    """Whether torch's build brings what compiles and starts kernels."""
+    try:
+        from cuda.bindings import driver, nvrtc  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def eigenvalues(matrices: Tensor) -> Tensor:
+    """Eigenvalues of symmetric matrices, which may be overwritten.
+
+    Parameters
+    ----------
+    matrices : Tensor, shape (B, R, R), float64, contiguous, on a CUDA device
+
+    Returns
+    -------
+    Tensor, shape (B, R), float64
+        Ascending; the error is of the size of rounding the largest.
+
+    Raises
+    ------
+    torch.OutOfMemoryError
+        If there is no room for the results.
+    LayerwiseError
+        If the kernels do not compile or start.
+    """
+    count, rank, _ = matrices.shape
+    values, diagonal, off = (matrices.new_empty(count, rank) for _ in range(3))
+    if not values.numel():
+        return values
+    kernels = _kernels(matrices.device.index)
+    stream = torch.cuda.current_stream(matrices.device).cuda_stream
+    vectors = (WARPS + 4) * rank * 8
+    whole = vectors + rank * rank * 8
+    fits = whole <= kernels.shared_bytes
+    kernels.start(
+        kernels.tridiagonalise, count, WARPS * 32, whole if fits else vectors, stream,
+        matrices, diagonal, off, rank, int(fits),
+    )  # fmt: skip
+    threads = min(256, -(-rank // 32) * 32)
+    kernels.start(
+        kernels.bisect, count, threads, 2 * rank * 8, stream, diagonal, off, values, rank
+    )
+    return values
+
+
+@dataclass(frozen=True)
+class _Kernels:
+    """The kernels on one device."""
+
+    context: Any
+    tridiagonalise: Any
+    bisect: Any
+    shared_bytes: int  # that a block may have
+
+    def start(
+        self, kernel: Any, blocks: int, threads: int, shared: int, stream: int, *values: Any
+    ) -> None:
+        from cuda.bindings import driver
+
+        # A new thread has no context yet.
+        _check(driver.cuCtxSetCurrent(self.context))
+        plain = tuple(v.data_ptr() if isinstance(v, Tensor) else v for v in values)
+        kinds = tuple(ctypes.c_void_p if isinstance(v, Tensor) else ctypes.c_int for v in values)
+        _check(
+            driver.cuLaunchKernel(
+                kernel, blocks, 1, 1, threads, 1, 1, shared, stream, (plain, kinds), 0
+            )
+        )
+
+
+@cache
+def _kernels(device: int) -> _Kernels:
+    from cuda.bindings import driver, nvrtc
+
+    major, minor = torch.cuda.get_device_capability(device)
+    source = files("layerwise.activations").joinpath("symmetric.cu").read_bytes()
+    program = _check(nvrtc.nvrtcCreateProgram(source, b"symmetric.cu", 0, [], []))
+    options = [f"--gpu-architecture=sm_{major}{minor}".encode(), b"-DCOLUMNS=%d" % COLUMNS]
+    _check(nvrtc.nvrtcCompileProgram(program, len(options), options))
+    code = bytes(_check(nvrtc.nvrtcGetCUBINSize(program)))
+    _check(nvrtc.nvrtcGetCUBIN(program, code))
+    context = _check(driver.cuDevicePrimaryCtxRetain(driver.CUdevice(device)))
+    _check(driver.cuCtxSetCurrent(context))
+    module = _check(driver.cuModuleLoadData(code))
+    tridiagonalise = _check(driver.cuModuleGetFunction(module, b"tridiagonalise"))
+    bisect = _check(driver.cuModuleGetFunction(module, b"bisect"))
+    room = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
+    most = _check(driver.cuDeviceGetAttribute(room, driver.CUdevice(device)))
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    _check(driver.cuFuncSetAttribute(tridiagonalise, attribute, most))
+    return _Kernels(context, tridiagonalise, bisect, most)
+
+
+def _check(answer: tuple[Any, ...]) -> Any:
+    """What a call gave, without its error code."""
+    error, *rest = answer
+    if int(error) != 0:
+        raise LayerwiseError(f"The GPU refused the kernels for spectra: {error!r}.")
+    return rest[0] if rest else None
