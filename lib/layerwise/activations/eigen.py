@@ -1,9 +1,9 @@
 """Gram matrices of a batch's token states, and their eigenvalues, all in float64.
 
-On a GPU a batch is one call, from a thread and in a stream of its own (`behind`), so that the
-next layers' and the next batch's pass go on beside it. On a CPU torch takes the matrices one after
-another on one core; here they are spread over the cores, and a symmetric product costs half of a
-general one (numpy sees that its factors are one array).
+On a GPU a batch is one call (`card`), from a thread and in a stream of its own (`behind`), so that
+the next layers' and the next batch's pass go on beside it. On a CPU torch takes the matrices one
+after another on one core; here they are spread over the cores, and a symmetric product costs half
+of a general one (numpy sees that its factors are one array).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def eigenvalues(stacks: Sequence[Tensor]) -> list[Tensor]:
     results: dict[int, Tensor] = {}
     for (_, device), places in alike.items():
         together = torch.cat([stacks[k] for k in places])
-        values = _on_card(together) if _has_kernels(device) else _on_cores(together)
+        values = _on_card(together) if _has_kernels(device) else on_cores(together)
         parts: Sequence[Tensor] = torch.split(  # type: ignore[no-untyped-call]
             values, [len(stacks[k]) for k in places]
         )
@@ -108,11 +108,12 @@ def _on_card(stack: Tensor) -> Tensor:
     except torch.OutOfMemoryError:
         where, count = stack.device, len(stack)
         log.warning("no room on %s for %d spectra: the cores compute them", where, count)
-        return _on_cores(stack)
+        return on_cores(stack)
     return values
 
 
-def _on_cores(stack: Tensor) -> Tensor:
+def on_cores(stack: Tensor) -> Tensor:
+    """Eigenvalues of a stack, ascending, by the cores, wherever it lies."""
     return _spread(np.linalg.eigvalsh, stack.cpu()).to(stack.device)
 
 
