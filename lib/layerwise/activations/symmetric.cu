@@ -124,11 +124,11 @@ extern "C" __global__ void bisect(
     double below = low - 1e-15 * size, above = high + 1e-15 * size;
     for (int halving = 0; halving < 56; halving++) {
       const double middle = below + (above - below) / 2;
-      double q = d[0] - middle;
-      int smaller = q < 0;
-      for (int i = 1; i < n; i++) {
+      double q = 1;
+      int smaller = 0;
+      for (int i = 0; i < n; i++) {
+        q = d[i] - middle - (i > 0 ? squared[i - 1] / q : 0);
         if (fabs(q) < smallest) q = -smallest;
-        q = d[i] - middle - squared[i - 1] / q;
         smaller += q < 0;
       }
       if (smaller > index)

@@ -1,0 +1,63 @@
+"""The kernels for spectra on a GPU, run on the CPU: a thread of C++ for each of CUDA's."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import layerwise.activations
+
+KERNELS = Path(layerwise.activations.__file__).parent / "symmetric.cu"
+HERE = Path(__file__).parent / "cuda"
+SHARED = "extern __shared__ double shared[];"
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cuda")
+    text = KERNELS.read_text()
+    assert text.count(SHARED) == 2
+    text = text.replace(SHARED, "double* shared = ::shared.data();")
+    (folder / "kernels.inc").write_text(text)
+    subprocess.run(
+        ["g++", "-std=c++20", "-O1", "-pthread", f"-I{folder}", str(HERE / "on_cpu.cpp"), "-o",
+         str(folder / "run")],
+        check=True,
+    )  # fmt: skip
+    return folder / "run"
+
+
+def eigenvalues(program: Path, matrices: np.ndarray, in_shared: bool) -> np.ndarray:
+    count, size, _ = matrices.shape
+    head = np.array([count, size, 64, in_shared], np.int32).tobytes()
+    done = subprocess.run(
+        [program], input=head + matrices.tobytes(), capture_output=True, check=True
+    )
+    return np.frombuffer(done.stdout).reshape(count, size)
+
+
+@pytest.mark.parametrize("in_shared", [False, True])
+@pytest.mark.parametrize("size", [1, 2, 3, 33, 70])
+def test_eigenvalues_of_gram_matrices(program: Path, size: int, in_shared: bool) -> None:
+    """As LAPACK has them, also where one token outweighs the rest and where pads are zero."""
+    states = np.random.default_rng(size).normal(size=(2, size, 2 * size))
+    states[:, 0] *= 1000
+    states[1, size // 2 + 1 :] = 0
+    grams = states @ states.transpose(0, 2, 1)
+    found, expected = eigenvalues(program, grams, in_shared), np.linalg.eigvalsh(grams)
+    assert np.abs(found - expected).max() <= 1e-14 * expected.max()
+
+
+def test_matrices_that_are_diagonal_indefinite_or_zero(program: Path) -> None:
+    diagonal = np.diag([3.0, -1.0, 2.0, 0.0])
+    off = np.zeros((4, 4))
+    off[0, 3] = off[3, 0] = 5.0
+    found = eigenvalues(program, np.stack([diagonal, off, np.zeros((4, 4))]), True)
+    expected = [[-1, 0, 2, 3], [-5, 0, 0, 5], [0, 0, 0, 0]]
+    np.testing.assert_allclose(found, expected, atol=1e-14)
