@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -268,7 +269,7 @@ def angles(many: Sequence[Turns]) -> list[tuple[Tensor, Tensor]]:
     Those that are not defined, a row being zero, are 0. All at once, since the arithmetic behind
     the inner products is on arrays so small that calls are what it costs.
     """
-    dots = [torch.linalg.vecdot(t.vectors[:, 1:], t.vectors[:, :-1]) for t in many]
+    dots = [_dots(t.vectors[:, 1:], t.vectors[:, :-1]) for t in many]
     norms = [t.norms.double() for t in many]
     products = torch.cat([n[:, 1:] * n[:, :-1] for n in norms], dim=1)
     cosine = torch.cat(dots, dim=1) / products
@@ -294,8 +295,18 @@ def angles(many: Sequence[Turns]) -> list[tuple[Tensor, Tensor]]:
 
 def _apart(joined: Tensor, widths: list[int]) -> Sequence[Tensor]:
     """Views of what was joined along the second dimension."""
-    views: Sequence[Tensor] = torch.split(joined, widths, dim=1)  # type: ignore[no-untyped-call]
+    # Not torch.split, whose Python takes longer than the arithmetic here.
+    views: Sequence[Tensor] = joined.split_with_sizes(widths, dim=1)
     return views
+
+
+def _dots(a: Tensor, b: Tensor) -> Tensor:
+    """Inner products of rows, shape (B, K) from two of (B, K, D)."""
+    if a.device.type != "cpu":
+        products: Tensor = torch.linalg.vecdot(a, b)
+        return products
+    # On a CPU torch writes all products of components down before it adds them.
+    return torch.from_numpy(np.vecdot(a.numpy(), b.numpy()))
 
 
 def _cosines(vectors: Tensor, where: Tensor) -> Tensor:
