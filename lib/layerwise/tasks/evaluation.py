@@ -8,7 +8,6 @@ restores them before each evaluation.
 
 from __future__ import annotations
 
-import copy
 import random
 from typing import Any
 
@@ -27,11 +26,14 @@ class Seeds:
 
     def __init__(self, task: Any) -> None:
         self._task = task
-        self._own = copy.deepcopy((task.rng_state, task.np_rng))
+        # States, not generators: a copy of those takes as long as scoring a small STS task.
+        self._own = task.rng_state.getstate(), task.np_rng.bit_generator.state
 
     def restore(self) -> None:
         """Restore the states; the global ones to what they are when a task has been made."""
-        self._task.rng_state, self._task.np_rng = copy.deepcopy(self._own)
+        own, numpys = self._own
+        self._task.rng_state.setstate(own)
+        self._task.np_rng.bit_generator.state = numpys
         random.seed(self._task.seed)
         np.random.seed(self._task.seed)  # noqa: NPY002  (mteb's own seeding)
 
