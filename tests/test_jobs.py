@@ -238,6 +238,14 @@ def test_the_papers_tasks_have_as_many_texts_as_mteb_counted() -> None:
     assert sizes.statistics("PangLeePolarity") is None
 
 
+def test_a_job_that_scores_pairs_asks_for_the_memory_that_one_was_seen_to_take() -> None:
+    """2.32 GB: STS12 of embeddings 16,384 wide, the process' high-water mark."""
+    known = sizes.Sizes(config(), {"shapes": {"n": (2, 16_384)}})
+    asked = known.score_memory("n", "STS12")
+    assert asked is not None
+    assert 2.32e9 < asked < 1.3 * 2.32e9
+
+
 @pytest.mark.parametrize(
     ("told", "shape"),
     [

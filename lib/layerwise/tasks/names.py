@@ -5,6 +5,9 @@ from __future__ import annotations
 # Types of mteb tasks that the paper averages over, and that the scoring has been checked on.
 TYPES = ("Classification", "Clustering", "PairClassification", "Reranking", "STS")
 
+# Those whose scores are of similarities of pairs.
+PAIRWISE = ("PairClassification", "STS")
+
 # The tasks made from data packages (`layerwise.tasks.quickstart`), with their types.
 QUICKSTART = {
     "PangLeePolarity": "Classification",

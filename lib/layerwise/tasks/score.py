@@ -35,6 +35,7 @@ from layerwise.tables import Kind
 from layerwise.tasks import joined, results
 from layerwise.tasks.joined import Joiner, Unit, normalized
 from layerwise.tasks.layout import Embeddings
+from layerwise.tasks.names import PAIRWISE
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,6 @@ SCORES = Kind("layerwise.scores", 1)
 # What computes mteb's numbers.
 LIBRARIES = ("mteb", "scikit-learn", "scipy")
 
-PAIRWISE = ("PairClassification", "STS")
 TEXTS_PER_PROCESS = 100_000
 
 # Differences below this share of the largest value are rounding.

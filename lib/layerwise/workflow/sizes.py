@@ -18,7 +18,7 @@ from layerwise.config import Config
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import locate
 from layerwise.paths import encode
-from layerwise.tasks.names import TYPES
+from layerwise.tasks.names import PAIRWISE, TYPES
 from layerwise.workflow.targets import Job
 
 # As transformers' configurations name them.
@@ -212,8 +212,11 @@ class Sizes:
         shape, texts = self.shape(model), self.texts(task)
         if shape is None or texts is None:
             return None
-        # A clustering asks set by set, each of distinct texts.
+        # A clustering asks set by set, each of distinct texts; similarities of pairs take both
+        # sides again, scaled to unit length, and their difference.
         asked = texts.distinct if texts.kind == "Clustering" else texts.rows
+        if texts.kind in PAIRWISE:
+            asked = 5 * asked // 2
         return PROCESS_BYTES + (2 * texts.distinct + asked) * shape.hidden * 4
 
     def tokens(self, job: Job) -> int | None:
