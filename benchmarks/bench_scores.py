@@ -113,7 +113,7 @@ if __name__ == "__main__":
     options.add_argument("--embeddings", type=Path, required=True, help="embeddings file (HDF5)")
     options.add_argument("--task", required=True, help="name of the task")
     options.add_argument(
-        "--folders", type=cli.json_argument, default={}, help="JSON: local folders of tasks"
+        "--folders", type=json.loads, default={}, help="JSON: local folders of tasks"
     )
     options.add_argument("--layers", type=int, default=3, help="layers that mteb is timed on")
     options.add_argument("--output", type=Path, help="also write the report here (JSON)")
