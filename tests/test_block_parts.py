@@ -159,6 +159,7 @@ def test_parts_sum_to_what_the_block_does() -> None:
         change = np.diff(stream.mean(axis=0))
         assert mine.groupby("layer")["value"].sum().to_numpy() == pytest.approx(change)
     (facts,) = drawn.facts["panels"]
+    assert drawn.title.startswith("What makes prompt entropy fall: in m what the mixer adds (−")
     fall = facts["fall"]["value"]
     assert facts["stream: what the mixer adds"]["value"] == pytest.approx(-fall / 3)
     assert facts["stream: what the MLP adds"]["value"] == pytest.approx(-2 * fall / 3)

@@ -465,3 +465,16 @@ def test_the_layers_that_may_be_best_over_prompts() -> None:
     assert may_be_best(values).tolist() == [False, True, True, False]
     assert may_be_best(-values).tolist() == [True, False, False, True]
     assert may_be_best(np.tile([0.0, 2.0, 1.0], (10, 1))).tolist() == [False, True, False]
+
+
+@pytest.mark.slow
+def test_the_power_that_captions_quote() -> None:
+    from layerwise.figures.evidence import POWER
+    from layerwise.statistics.power import power_of_matching
+
+    assert "r = .5" in POWER
+    assert "in about half of cases with 6 models, and in .8 to .95 with 12" in POWER
+    # Give or take three standard errors of so few repeats.
+    for models, low, high in ((6, 0.5, 0.6), (12, 0.8, 0.95)):
+        for layers in (7, 25):
+            assert low - 0.1 < power_of_matching(models, layers, 0.5, repeats=200) < high + 0.1

@@ -25,6 +25,7 @@ from layerwise.figures.labels import (
     span,
 )
 from layerwise.figures.prompts import groups, matrix
+from layerwise.statistics.headlines import ALPHA
 from layerwise.statistics.shares import depths, places
 from layerwise.statistics.tasks import Interval, interval
 
@@ -97,7 +98,8 @@ def draw(given: Given) -> Drawn:
         "to layer in two steps that sum to it: what the mixer's addition makes, and what the "
         "MLP's does. Intervals are Student's, of differences taken prompt by prompt, for each "
         "layer by itself. The valley is between a layer and its shoulder, chosen by nine tenths "
-        f"of the prompts and measured on the last. {_told(facts)}{left_out_said(rows)}"
+        "of the prompts and measured on the last; the title names the steps that lower it, by a "
+        f"test corrected for steps and models. {_told(facts)}{left_out_said(rows)}"
     )
     return Drawn(figure, pd.concat(tables, ignore_index=True), title, caption, {"panels": facts})
 
@@ -139,13 +141,11 @@ def _steps(part: pd.DataFrame, names: dict[str, str]) -> tuple[pd.DataFrame, dic
                 fall[one.rows] = change[one.rows, one.left : one.low].sum(axis=1)
             sums[kind] = sums.get(kind, 0) + fall
         for kind, fall in sums.items():
-            made = _plain(interval(fall))
-            found[f"{path}: {kind}"] = made
+            whole = interval(fall)
+            made = _plain(whole)
+            found[f"{path}: {kind}"] = {**made, "p": whole.p}
             rows.append({"path": path, "layer": -1, "depth": np.nan, "part": "", "step": kind,
                          **made, "n": len(prompts)})  # fmt: skip
-    whole = [r for r in rows if r["path"] == "stream" and r["layer"] > 0]
-    most = min(whole, key=lambda r: r["value"])
-    found["steepest"] = {k: most[k] for k in ("layer", "step", "value", "low", "high")}
     found["valley"] = [int(np.median([getattr(p, k) for p in where])) for k in ("left", "low")]
     return pd.DataFrame(rows), found
 
@@ -192,6 +192,7 @@ def _handles(rows: Rows, colours: dict[str, Any]) -> list[Any]:
 
 def _title(facts: list[dict[str, Any]], rows: Rows) -> str:
     label = in_sentence(rows.metrics[0].metric)
+    models = sum(f["reading"] == facts[0]["reading"] for f in facts)
     told = []
     for f in facts:
         if f["reading"] != facts[0]["reading"]:
@@ -199,11 +200,17 @@ def _title(facts: list[dict[str, Any]], rows: Rows) -> str:
         if f["fall"]["low"] <= 0:
             told.append(f"in {f['model']} nothing, it does not")
             continue
-        step, layer = f["steepest"]["step"], f["steepest"]["layer"]
-        told.append(
-            f"in {f['model']} {step} at layer {layer} (−{-f['steepest']['value']:.2f} of a fall "
-            f"of {f['fall']['value']:.2f})"
-        )
+        steps = {n.removeprefix("stream: "): v for n, v in f.items() if n.startswith("stream: ")}
+        # Bonferroni over the steps of all panels in the title.
+        passing = {
+            n: v for n, v in steps.items()
+            if v["value"] < 0 and v["p"] * len(steps) * models <= ALPHA
+        }  # fmt: skip
+        if not passing:
+            told.append(f"in {f['model']} neither step for certain")
+            continue
+        parts = [f"{n} (−{-v['value']:.2f})" for n, v in passing.items()]
+        told.append(f"in {f['model']} {listing(parts)}, of a fall of {f['fall']['value']:.2f}")
     return f"What makes {label} fall: {'; '.join(told)}"
 
 
