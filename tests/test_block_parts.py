@@ -14,7 +14,8 @@ from layerwise.config.base import parse
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures.studies import Tables, draw
-from layerwise.statistics.shares import depths, lowest, places, share
+from layerwise.statistics.shares import share
+from layerwise.statistics.valleys import depths, lowest, places
 
 LAYERS = 9
 VALLEY = np.array([3.0, 3.0, 2.0, 0.5, 0.5, 0.5, 0.5, 1.5, 2.5])

@@ -29,7 +29,6 @@ from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import sample_size, style
 from layerwise.figures.drawn import Drawn, plain
-from layerwise.figures.findings import valley
 from layerwise.figures.first_page import first_page
 from layerwise.figures.frames import mean_scores
 from layerwise.figures.kinds import KINDS as ALL
@@ -39,6 +38,7 @@ from layerwise.figures.studies import Order, Tables, draw
 from layerwise.metrics.registry import directions
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.tasks import gain_new_task
+from layerwise.statistics.valleys import of_means
 
 ROOT = Path(__file__).parents[1]
 # Those on prompts have tables and a suite of their own: test_prompt_studies.py.
@@ -997,10 +997,13 @@ def test_small_helpers() -> None:
     assert axis_label("curvature", None, "raw") == "Curvature (rad)"
     assert "nats" not in axis_label("prompt_entropy", 1.0, "logD")
     assert in_order(["c", "a", "b"], ["b", "x"]) == ["b", "a", "c"]
-    depth = pd.Series([0, 0.5, 1.0])
-    assert valley(depth, pd.Series([3.0, 1.0, 2.0])) == 0.5
-    assert valley(depth, pd.Series([3.0, 1.95, 2.0])) is None
-    assert valley(depth, pd.Series([1.0, 2.0, 3.0])) is None
+    assert of_means([3.0, 1.0, 2.0]) == 1
+    assert of_means([3.0, 1.95, 2.0]) is None
+    assert of_means([1.0, 2.0, 3.0]) is None
+    # Shoulders need not be the ends, and errors must not reach as far as the dip is deep.
+    assert of_means([0.0, 3.0, 1.0, np.nan, 3.0, 0.0]) == 2
+    assert of_means([3.0, 1.0, 2.0], [0.2] * 3) == 1
+    assert of_means([3.0, 1.0, 2.0], [0.4] * 3) is None
     np.testing.assert_allclose(
         holm(np.array([0.01, np.nan, 0.04, 0.03])), [0.03, np.nan, 0.06, 0.06]
     )

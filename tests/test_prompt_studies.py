@@ -30,7 +30,8 @@ from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.training_course import appears, paths
 from layerwise.metrics.catalog.cka import cka
 from layerwise.statistics.groups import effect, split
-from layerwise.statistics.prompts import dips, largest, means, valley
+from layerwise.statistics.prompts import largest, means
+from layerwise.statistics.valleys import dips, valley
 from layerwise.workflow import targets
 from layerwise.workflow.plan import Plan
 from layerwise.workflow.targets import Job

@@ -23,7 +23,8 @@ from layerwise.figures.alpha_robustness import _rank_correlations
 from layerwise.figures.training_course import paths
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.groups import dip_p, effect
-from layerwise.statistics.prompts import largest, means, resampled, valley
+from layerwise.statistics.prompts import largest, means, resampled
+from layerwise.statistics.valleys import valley
 
 Floats = npt.NDArray[np.float64]
 Rng = np.random.Generator

@@ -29,7 +29,8 @@ from layerwise.figures.labels import (
 from layerwise.metrics.powerlaw import power_law_curves
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.depth import chance_level
-from layerwise.statistics.prompts import may_be_best, means, resampled, valley
+from layerwise.statistics.prompts import may_be_best, means, resampled
+from layerwise.statistics.valleys import valley
 
 
 def draw(given: Given) -> Drawn:

@@ -26,8 +26,8 @@ from layerwise.figures.labels import (
 )
 from layerwise.figures.prompts import groups, matrix
 from layerwise.statistics.headlines import ALPHA
-from layerwise.statistics.shares import depths, places
 from layerwise.statistics.tasks import Interval, interval
+from layerwise.statistics.valleys import depths, places
 
 # In the order in which a block computes them, and what each step between two does.
 PATH = ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp", BLOCK)

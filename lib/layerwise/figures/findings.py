@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -33,9 +32,9 @@ from layerwise.statistics.headlines import count as chance_count
 from layerwise.statistics.headlines import told_apart
 from layerwise.statistics.tasks import band
 from layerwise.statistics.two_curves import difference
+from layerwise.statistics.valleys import SHALLOW, of_means
 from layerwise.vocabulary import LABELS
 
-VALLEY = 0.1  # how far below both ends, as a share of the curve's largest absolute value
 ALPHA = 0.05
 NEAR = 0.1  # of the depth: what counts as the same place
 TOLD = 12  # curves that a caption describes one by one
@@ -414,7 +413,8 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
     for curve in curves_of(rows.table, rows, first):
         shown = varying(rows) or ["model"]
         name = ", ".join(str(curve[d].iloc[0]) for d in shown)
-        where = valley(curve["depth"], curve["value"], curve["stderr"])
+        at_layer = of_means(curve["value"], curve["stderr"])
+        where = None if at_layer is None else float(curve["depth"].iloc[at_layer])
         known &= bool(curve["stderr"].notna().any())
         found[str(curve["reading"].iloc[0])][name] = where
     label = metric_label(rows.metrics[0].metric)
@@ -424,7 +424,7 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
         of = counted(len(depths), noun(rows)) if not parts else str(len(depths))
         chance = f" (by chance in {by_chance(len(depths) * ALPHA / 2)})" if known else ""
         parts.append(f"in {n or 'none'} of {of} {reading_label(choice, sentence=True)}{chance}")
-    title = f"{label} has a valley between its ends {listing(parts)}"
+    title = f"{label} has a valley {listing(parts)}"
     if not any(v is not None for depths in found.values() for v in depths.values()):
         how = " or ".join(reading_label(choice, sentence=True) for choice in found)
         several = max(map(len, found.values())) > 1
@@ -432,11 +432,11 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
         title = f"{who} valley of {in_sentence(rows.metrics[0].metric)}, {how}"
     subtitle, caption = _metric_words(rows, "")
     caption += (
-        " A valley is a minimum between the ends that lies below both by more than "
-        f"{100 * VALLEY:.0f} % of the curve's largest absolute value"
+        " A valley is a layer that lies below the highest one before it and the highest one after "
+        f"it by more than {100 * SHALLOW:.0f} % of the curve's largest absolute value"
         + (
-            ", and by more than the standard errors over prompts would let the lowest of a flat "
-            "curve's layers be in 1 of 40 cases."
+            ", and by more than the standard errors over prompts would let any two layers of a "
+            "flat curve differ in 1 of 40 cases."
             if known
             else "; the tables give no standard errors to test it by."
         )
@@ -444,29 +444,6 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
     facts = {"metric": rows.metrics[0].metric, "valley_at": found,
              "n_prompts": span(rows.table["n"].tolist())}  # fmt: skip
     return title, subtitle, caption, facts
-
-
-def valley(
-    depth: pd.Series[float], value: pd.Series[float], error: pd.Series[float] | None = None
-) -> float | None:
-    """Depth of a valley between the ends of a curve, or None.
-
-    A valley lies below both ends by more than `VALLEY` of the curve's largest absolute value, and
-    by more than errors of measurement let the lowest of all layers be by chance (Bonferroni).
-    """
-    v = value.to_numpy(dtype=float)
-    if not np.isfinite(v).any():
-        return None
-    lowest = int(np.nanargmin(v))
-    deep = min(v[0], v[-1]) - v[lowest]
-    least = VALLEY * np.nanmax(np.abs(v))
-    if error is not None and error.notna().any():
-        e = error.fillna(0.0).to_numpy(dtype=float)
-        beyond = NormalDist().inv_cdf(1 - ALPHA / 2 / len(v))
-        least = max(least, beyond * float(np.hypot(e[lowest], max(e[0], e[-1]))))
-    if 0 < lowest < len(v) - 1 and deep > least:
-        return float(depth.iloc[lowest])
-    return None
 
 
 def perturbed(rows: Rows) -> Finding:

@@ -24,8 +24,9 @@ from layerwise.figures.labels import (
     span,
 )
 from layerwise.figures.prompts import groups, matrix
-from layerwise.statistics.shares import depths, places, share
+from layerwise.statistics.shares import share
 from layerwise.statistics.tasks import interval
+from layerwise.statistics.valleys import depths, places
 
 LEAST = 0.1  # of the curve's highest value: a shallower valley is not asked what it is made of
 

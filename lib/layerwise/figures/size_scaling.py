@@ -36,7 +36,8 @@ from layerwise.figures.labels import (
     reading_label,
 )
 from layerwise.statistics.corrections import holm
-from layerwise.statistics.prompts import Estimate, valley
+from layerwise.statistics.prompts import Estimate
+from layerwise.statistics.valleys import valley
 
 # Sizes whose labels have room side by side.
 MOST_LEVEL = 4

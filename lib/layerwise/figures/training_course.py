@@ -19,7 +19,8 @@ from layerwise.figures.given import Given
 from layerwise.figures.labels import counted, in_sentence, listing, metric_label, reading_label
 from layerwise.figures.over_prompts import Floats
 from layerwise.statistics.corrections import holm
-from layerwise.statistics.prompts import largest, means, valley
+from layerwise.statistics.prompts import largest, means
+from layerwise.statistics.valleys import valley
 
 SINK = "what the first token takes away"
 

@@ -1,4 +1,4 @@
-"""What a sample of prompts tells of a curve over layers, and of the difference of two curves.
+"""What a sample of prompts tells of means over layers, and of the difference of two curves.
 
 Prompts are draws; every layer is measured on the same ones, so that differences between layers,
 and between models, are taken prompt by prompt. What the intervals do on curves of which the truth
@@ -20,7 +20,6 @@ Floats = npt.NDArray[np.float64]
 
 RESAMPLES = 1000
 DRAWS = 2000
-FEWEST = 8  # prompts
 
 
 @dataclass(frozen=True)
@@ -59,28 +58,6 @@ class Estimate:
     p: float
 
 
-@dataclass(frozen=True)
-class Valley:
-    """The dip of a curve over layers.
-
-    Attributes
-    ----------
-    depth : Estimate
-        How far the lowest layer inside lies below the lower of its two shoulders, in the units of
-        the curve; below 0 for a curve without a dip.
-    layer, place : int, float
-        Where the dip is: the layer, and 0 (first layer) to 1 (last).
-    place_low, place_high : float
-        95 % bootstrap interval of the place over prompts.
-    """
-
-    depth: Estimate
-    layer: int
-    place: float
-    place_low: float
-    place_high: float
-
-
 def means(values: npt.ArrayLike, level: float = 0.95) -> Means:
     """Student's interval of the mean of each column.
 
@@ -110,71 +87,6 @@ def means(values: npt.ArrayLike, level: float = 0.95) -> Means:
     return Means(mean, mean - half, mean + half, 2 * stats.t.sf(t, n - 1))
 
 
-def dips(values: Floats) -> Floats:
-    """How far each layer lies below the lower of its shoulders; shape (..., L), ends at -inf.
-
-    A layer's shoulders are the highest layer before it and the highest after it.
-    """
-    found = np.full(values.shape, -np.inf)
-    before = np.maximum.accumulate(values, axis=-1)[..., :-2]
-    after = np.maximum.accumulate(values[..., ::-1], axis=-1)[..., ::-1][..., 2:]
-    found[..., 1:-1] = np.minimum(before, after) - values[..., 1:-1]
-    return found
-
-
-def curves_of(values: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """A curve of each prompt over layers, shape (N, L), of which a valley can be looked for.
-
-    Raises
-    ------
-    LayerwiseError
-        For fewer than `FEWEST` prompts or three layers.
-    """
-    array = np.asarray(values, dtype=np.float64)
-    n, layers = array.shape
-    if n < FEWEST or layers < 3:
-        raise LayerwiseError(
-            f"A valley is looked for over three layers and {FEWEST} prompts or more; "
-            f"{layers} layers and {n} prompts came."
-        )
-    return array
-
-
-def valley(
-    values: npt.ArrayLike, level: float = 0.95, *, resamples: int = RESAMPLES, seed: int = 0
-) -> Valley:
-    """The dip of the mean curve: its depth and place with intervals.
-
-    The depth is made of differences between layers, ``max_j min(max_{a<j} d_aj, max_{b>j} d_bj)``
-    with ``d_aj = m_a - m_j``; an interval that holds for all pairs of layers together holds for
-    it, wherever the dip is.
-
-    Parameters
-    ----------
-    values : array, shape (N, L)
-        Of each prompt at each layer, first layer first.
-    level : float
-        Confidence of the depth's interval.
-
-    Raises
-    ------
-    LayerwiseError
-        For fewer than `FEWEST` prompts or three layers.
-    """
-    array = curves_of(values)
-    n, layers = array.shape
-    mean = array.mean(axis=0)
-    gaps, errors = _gaps(array)
-    draws = _draws(array, seed)
-    apart = draws[:, :, None] - draws[:, None, :]
-    largest = np.divide(apart, errors, out=np.zeros_like(apart), where=errors > 0).max(axis=(1, 2))
-    depth = _estimate(gaps, errors, largest, level, _depth)
-    layer = int(np.argmax(dips(mean)))
-    places = np.argmax(dips(resampled(n, resamples, seed) @ array), axis=1) / (layers - 1)
-    low, high = np.quantile(places, [0.025, 0.975])
-    return Valley(depth, layer, layer / (layers - 1), float(low), float(high))
-
-
 def may_be_best(
     values: npt.ArrayLike, level: float = 0.95, *, seed: int = 0
 ) -> npt.NDArray[np.bool_]:
@@ -192,8 +104,8 @@ def may_be_best(
         The layer with the highest mean is always among them.
     """
     array = np.asarray(values, dtype=np.float64)
-    gaps, errors = _gaps(array)
-    draws = _draws(array, seed)
+    gaps, errors = pairwise(array)
+    draws = draws_of_means(array, seed)
     kept = np.empty(array.shape[1], dtype=bool)
     for layer in range(len(kept)):
         e = errors[:, layer]
@@ -206,7 +118,7 @@ def may_be_best(
     return kept
 
 
-def _gaps(values: Floats) -> tuple[Floats, Floats]:
+def pairwise(values: Floats) -> tuple[Floats, Floats]:
     """Mean of layer a less that of layer b, and its standard error, both (L, L)."""
     mean = values.mean(axis=0)
     covariance = np.cov(values, rowvar=False) / len(values)
@@ -226,18 +138,12 @@ def largest(values: npt.ArrayLike, level: float = 0.95, *, seed: int = 0) -> tup
     array = np.asarray(values, dtype=np.float64)
     mean = array.mean(axis=0)
     errors = array.std(axis=0, ddof=1) / np.sqrt(len(array))
-    draws = _draws(array, seed)
+    draws = draws_of_means(array, seed)
     most = np.divide(draws, errors, out=np.zeros_like(draws), where=errors > 0).max(axis=1)
-    return _estimate(mean, errors, most, level, np.max), int(mean.argmax())
+    return estimate(mean, errors, most, level, np.max), int(mean.argmax())
 
 
-def _depth(gaps: Floats) -> float:
-    layers = len(gaps)
-    inside = range(1, layers - 1)
-    return float(max(min(gaps[:j, j].max(), gaps[j + 1 :, j].max()) for j in inside))
-
-
-def _draws(values: Floats, seed: int) -> Floats:
+def draws_of_means(values: Floats, seed: int) -> Floats:
     """Errors of the mean as they may be: multivariate t with the prompts' covariance."""
     n = len(values)
     rng = np.random.default_rng(seed)
@@ -246,7 +152,7 @@ def _draws(values: Floats, seed: int) -> Floats:
     return np.asarray(rng.normal(size=(DRAWS, n)) @ centred / scale)
 
 
-def _estimate(
+def estimate(
     gaps: Floats, errors: Floats, draws: Floats, level: float, of: Callable[[Floats], float]
 ) -> Estimate:
     """A monotone function of means, with the interval that all means give together.
