@@ -12,7 +12,7 @@ def main(run: cli.Run) -> None:
     """Load the model, read the corpus and its views, write the shard's activations."""
     from layerwise.activations.extract import set_threads
     from layerwise.activations.shards import extract_shard
-    from layerwise.corpora.table import read_prompts
+    from layerwise.corpora.prompts import read
     from layerwise.models.load import load
 
     set_threads(run.threads)
@@ -22,19 +22,21 @@ def main(run: cli.Run) -> None:
         model, run.loadable(model), run.names["revision"],
         device=settings.device, dtype=settings.dtype,
     )  # fmt: skip
-    corpus, views = read_prompts(run.input("corpus"), run.input("views"))
+    corpus = read(run.input("corpus"), run.input("views"))
     extract_shard(
         loaded,
         corpus=corpus.name,
-        prompts=corpus.prompt_ids,
-        views=[corpus.texts, *views],
+        prompts=corpus.ids,
+        views=corpus.views,
         settings=settings,
         shard=shard,
         is_chat=corpus.is_chat,
         perturb=run.config.corpora[corpus.name].perturb,
         target=run.files["activations"],
-        attributes={"corpus_sha256": corpus.hash, "n_views": len(views), **run.stamp.facts()},
-    )
+        attributes={
+            "corpus_sha256": corpus.hash, "n_views": len(corpus.views) - 1, **run.stamp.facts()
+        },
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

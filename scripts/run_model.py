@@ -133,20 +133,22 @@ def join(run: cli.Run) -> None:
 def extract(run: cli.Run, loaded: LoadedModel) -> None:
     """Read a corpus and its views, write the activations."""
     from layerwise.activations import extract as extraction
-    from layerwise.corpora.table import read_prompts
+    from layerwise.corpora.prompts import read
 
-    corpus, views = read_prompts(run.input("corpus"), run.input("views"))
+    corpus = read(run.input("corpus"), run.input("views"))
     extraction.extract(
         loaded,
         corpus=corpus.name,
-        prompts=corpus.prompt_ids,
-        views=[corpus.texts, *views],
+        prompts=corpus.ids,
+        views=corpus.views,
         settings=run.config.extraction(loaded.name, corpus.name),
         perturb=run.config.corpora[corpus.name].perturb,
         target=run.files["activations"],
-        attributes={"corpus_sha256": corpus.hash, "n_views": len(views), **run.stamp.facts()},
+        attributes={
+            "corpus_sha256": corpus.hash, "n_views": len(corpus.views) - 1, **run.stamp.facts()
+        },
         is_chat=corpus.is_chat,
-    )
+    )  # fmt: skip
 
 
 class Texts:

@@ -47,7 +47,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.models import checkpoints, devices, revisions, weights
 from layerwise.models.gguf import convert
 from layerwise.models.load import LoadedModel, load
-from layerwise.models.probe import probe
+from layerwise.models.probe import LENGTH, example_texts, probe
 from layerwise.models.source import Location, locate, package_folder
 from layerwise.tasks.layout import Reading
 
@@ -835,8 +835,9 @@ def test_models_whose_layers_cannot_be_read_are_refused(llama: Path, how: str, m
         network.config.num_hidden_layers = len(order)
     else:
         blocks[2] = Wrong(blocks[2], how)
+    tokens = example_texts(network, model.device)
     with pytest.raises(LayerwiseError, match=match):
-        probe("m", network, model.anatomy, model.device)
+        probe("m", network, model.anatomy, tokens, LENGTH)
 
 
 def test_a_module_that_only_bears_a_norms_name_is_not_taken_for_it(
@@ -844,9 +845,10 @@ def test_a_module_that_only_bears_a_norms_name_is_not_taken_for_it(
 ) -> None:
     model = loaded(llama)
     other = dataclasses.replace(model.anatomy, final_norm=model.anatomy.blocks[0].input_layernorm)
-    assert probe("m", model.model, model.anatomy, model.device).final_norm is not None
+    tokens = example_texts(model.model, model.device)
+    assert probe("m", model.model, model.anatomy, tokens, LENGTH)[0].final_norm is not None
     model.anatomy.blocks[0].input_layernorm.weight.data[:] = 3
-    found = probe("m", model.model, other, model.device)
+    found, _ = probe("m", model.model, other, tokens, LENGTH)
     assert found.readouts == ("residual", "output")
     assert "is not taken for its last norm" in caplog.text
 

@@ -177,6 +177,11 @@ def sha256_file(path: Path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
+def sha256_bytes(content: bytes) -> str:
+    """SHA-256 of bytes, hexadecimal."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def sha256_text(*parts: str) -> str:
     """Hexadecimal SHA-256 of strings, each preceded by its length so that no two lists collide.
 

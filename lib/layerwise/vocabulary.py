@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Literal, TypeAlias
 
 Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
-Tokens: TypeAlias = Literal["all", "drop_first", "drop_sinks"]
+Tokens: TypeAlias = Literal["all", "drop_first", "drop_sinks", "patches", "class"]
 Pooling: TypeAlias = Literal["mean", "weighted_mean", "max", "last_token", "cls"]
 Readout: TypeAlias = Literal["residual", "final_norm", "output"]
+Damaged: TypeAlias = Literal["error", "drop"]
+ImagePackage: TypeAlias = Literal["digits"]
 ONE = "one"  # the layer itself
 Protocol: TypeAlias = Literal["paper", "reference"]
 Normalization: TypeAlias = Literal["raw", "logN", "logD", "logNlogD", "maxEntropy"]

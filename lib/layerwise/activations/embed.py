@@ -68,6 +68,7 @@ def embed(
     LayerwiseError
         If a state is not finite, or a pooling or readout is unknown.
     """
+    loaded.check_tokens(r.tokens for r in readings)
     for reading in readings:
         forward.check_readout(loaded, reading.readout)
         if reading.pooling not in POOLINGS:

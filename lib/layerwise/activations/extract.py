@@ -22,7 +22,6 @@ from layerwise.files import provenance, sha256_text
 from layerwise.models import chat
 from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import LoadedModel
-from layerwise.models.probe import causal
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -33,7 +32,7 @@ def extract(
     *,
     corpus: str,
     prompts: Sequence[str],
-    views: Sequence[Sequence[str]],
+    views: Sequence[Sequence[Any]],
     settings: ExtractSettings,
     target: Path,
     attributes: Mapping[str, Any],
@@ -46,7 +45,7 @@ def extract(
     ----------
     prompts : sequence of str, length N
         Ids of the prompts.
-    views : sequence of V + 1 sequences of N texts
+    views : sequence of V + 1 sequences of N texts, or of N images
         View 0 is the prompt itself.
     settings : ExtractSettings
         What is kept of the pass, and how it is run. Its `device`, `dtype` and `threads` are the
@@ -70,6 +69,7 @@ def extract(
         template = json.dumps(loaded.tokenizer.chat_template)
         attributes = {**attributes, "chat_template_sha256": sha256_text(template)}
     forward.check_readout(loaded, settings.readout)
+    loaded.check_tokens(settings.tokens)
     readouts = readouts_of(loaded, settings)
     prefixes = settings.prefixes and _causal(loaded)
     needs = Needs(
@@ -78,10 +78,10 @@ def extract(
     )  # fmt: skip
     inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
-    tokenised = loaded.tokenize_ahead(views)
-    ids, n_cut = next(tokenised)
+    coming = loaded.prompts_ahead(views)
+    ids, n_cut = next(coming)
     if perturb is not None:
-        ids = _perturbed(loaded, ids, prompts, perturb)
+        ids = [*_perturbed(loaded, ids, prompts, perturb)]
         attributes = {**attributes, "perturb": perturb.model_dump_json()}
     rank = max(map(len, ids), default=0)
     state_lengths = [len(prompt) for prompt in ids[: settings.keep_states]]
@@ -98,6 +98,7 @@ def extract(
             "special_tokens": loaded.special_tokens,
             "max_length": loaded.max_length,
             "sink_ratio": settings.sink_ratio,
+            **({"image_processor": loaded.images.described()} if loaded.images else {}),
             **attributes,
         }
     )
@@ -106,6 +107,7 @@ def extract(
     per_prompt = per_layer * n_layers * (1 + len(inner))
     window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
     with_output = OUTPUT in (settings.readout, *readouts.values())
+    kind = "image" if loaded.images else "text"
     with (
         layout.create(
             target, protocols=settings.protocols, tokens=settings.tokens, n_layers=n_layers,
@@ -114,14 +116,14 @@ def extract(
             spectra=settings.spectra, curvature=settings.curvature,
             prefixes=dict.fromkeys(needs.prefix_tokens, prefix_sizes(rank)),
         ) as file,
-        Progress(n * len(views), f"{loaded.name} {loaded.revision}", "text") as bar,
+        Progress(n * len(views), f"{loaded.name} {loaded.revision}", kind) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):  # fmt: skip
         total_cut = 0
         written: Future[None] | None = None
         for view in range(len(views)):
             if view > 0:
-                ids, n_cut = next(tokenised)
+                ids, n_cut = next(coming)
             file["n_cut"][view] = n_cut
             total_cut += sum(n > 0 for n in n_cut)
             for part in batches.windows(n, window):
@@ -164,7 +166,7 @@ def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str
 
 
 def _causal(loaded: LoadedModel) -> bool:
-    found = causal(loaded.model, loaded.anatomy, loaded.device)
+    found = loaded.is_causal()
     if not found:
         log.warning(
             "in %s (architecture %r) tokens see those after them, so that the states of a "
@@ -191,7 +193,7 @@ def token_ids(
 
 
 def _perturbed(
-    loaded: LoadedModel, ids: list[list[int]], prompts: Sequence[str], how: Perturb
+    loaded: LoadedModel, ids: Sequence[Any], prompts: Sequence[str], how: Perturb
 ) -> list[list[int]]:
     rows = len(loaded.model.get_input_embeddings().weight)  # type: ignore[operator]
     vocabulary, special = vocabulary_of(loaded.tokenizer, rows)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from layerwise.activations import batches, hooks
 from layerwise.activations.readout import Packed, pack
 from layerwise.errors import LayerwiseError, closest
 from layerwise.models.architectures import OUTPUT
-from layerwise.models.load import DTYPES, LoadedModel
+from layerwise.models.load import DTYPES, LoadedModel, Prompt
 from layerwise.models.probe import pass_options, states_out
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def read(loaded: LoadedModel, packed: Packed, readout: str) -> Packed:
     if readout != "final_norm" or norm is None:
         return packed
     states = packed.states.to(DTYPES[loaded.dtype])
-    return pack(norm(states), packed.lengths)
+    return pack(norm(states), packed.lengths, prefix=packed.prefix)
 
 
 def check_readout(loaded: LoadedModel, readout: str) -> None:
@@ -67,7 +67,7 @@ def check_readout(loaded: LoadedModel, readout: str) -> None:
 
 def run(
     loaded: LoadedModel,
-    ids: Sequence[Sequence[int]],
+    ids: Sequence[Prompt],
     start: Callable[[list[int]], Taker],
     *,
     sublayers: Sequence[str] = (),
@@ -81,7 +81,7 @@ def run(
 
     Parameters
     ----------
-    ids : sequence of token id lists
+    ids : sequence of token id lists, or of images
     start : callable
         Makes the taker of a batch from the indices of its prompts.
     sublayers : sequence of str
@@ -113,6 +113,8 @@ def run(
             queue += [batch[largest:], batch[:largest]]
             continue
         try:
+            for upcoming in (batch, *queue[-1:]):
+                loaded.begin([ids[i] for i in upcoming])
             _forward(loaded, [ids[i] for i in batch], start(batch), sublayers, output)
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
@@ -135,7 +137,7 @@ def run(
 
 def run_batch(
     loaded: LoadedModel,
-    ids: Sequence[Sequence[int]],
+    ids: Sequence[Prompt],
     taker: Taker,
     *,
     output: bool = False,
@@ -159,28 +161,21 @@ def out_of_memory(error: BaseException) -> bool:
 @torch.inference_mode()
 def _forward(
     loaded: LoadedModel,
-    prompts: list[Sequence[int]],
+    prompts: list[Prompt],
     taker: Taker,
     sublayers: Sequence[str],
     output: bool,
 ) -> None:
     lengths = torch.tensor([len(p) for p in prompts])
-    longest = int(lengths.max())
-    padded = int(lengths.min()) < longest
-    # Pads stand on the right, where no token of a decoder or a recurrent model sees them.
-    tokens = torch.full((len(prompts), longest), int(loaded.tokenizer.pad_token_id))
-    for row, prompt in enumerate(prompts):
-        tokens[row, : len(prompt)] = torch.tensor(prompt)
-    inputs: dict[str, Any] = {"input_ids": tokens}
-    if padded:
-        # Without pads no mask is needed, which lets attention take its fastest path.
-        inputs["attention_mask"] = (torch.arange(longest) < lengths[:, None]).long()
-    inputs = {name: tensor.to(loaded.device) for name, tensor in inputs.items()}
+    padded = int(lengths.min()) < int(lengths.max())
+    inputs = loaded.inputs(prompts)
     sizes = lengths.to(loaded.device)
+    prefix = loaded.anatomy.prefix or 0
 
     def hand_over(layer: int, sublayer: str, states: Tensor) -> None:
         # A model spread over several devices hands its layers over on each.
-        taker.take(layer, sublayer, pack(states, sizes.to(states.device), padded=padded))
+        own = sizes.to(states.device)
+        taker.take(layer, sublayer, pack(states, own, padded=padded, prefix=prefix))
 
     with ExitStack() as stack:
         hooks.attach(loaded.anatomy, loaded.name, sublayers, hand_over, stack)

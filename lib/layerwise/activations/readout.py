@@ -24,7 +24,7 @@ from torch import Tensor
 from layerwise.activations import eigen
 
 PROTOCOLS = ("paper", "reference")
-TOKENS = ("all", "drop_first", "drop_sinks")
+TOKENS = ("all", "drop_first", "drop_sinks", "patches", "class")
 SINK_RATIO = 5.0
 # A difference below this share of what it is a difference of is float32's rounding in the pass: it
 # has no direction, and another batch has another one. After SmolLM2's 30 layers such a share is up
@@ -43,10 +43,13 @@ class Packed:
     states : Tensor, shape (B, T, D), float32
         Zero from each prompt's length on.
     lengths : Tensor, shape (B,)
+    prefix : int
+        Tokens in front of an image's patches (class, registers).
     """
 
     states: Tensor
     lengths: Tensor
+    prefix: int = 0
 
     @cached_property
     def mask(self) -> Tensor:
@@ -61,16 +64,16 @@ class Packed:
         return norms
 
 
-def pack(states: Tensor, lengths: Tensor, *, padded: bool = True) -> Packed:
+def pack(states: Tensor, lengths: Tensor, *, padded: bool = True, prefix: int = 0) -> Packed:
     """Zero the pads of right-padded states of shape (B, T, D).
 
     `padded` is False where the caller knows that there are none.
     """
-    packed = Packed(states.float(), lengths)
+    packed = Packed(states.float(), lengths, prefix)
     if not padded:
         return packed
     # Not a product: a NaN in a pad, which no token sees, must not stay one.
-    return Packed(packed.states.masked_fill(~packed.mask[..., None], 0), lengths)
+    return Packed(packed.states.masked_fill(~packed.mask[..., None], 0), lengths, prefix)
 
 
 def choose(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:
@@ -78,14 +81,19 @@ def choose(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:
 
     ``all``: every token of the prompt. ``drop_first``: all but the first, which takes on a huge
     norm in the middle layers of decoders. ``drop_sinks``: all but those whose norm is more than
-    `ratio` times the median norm of the prompt at this layer. A prompt of which nothing
-    would remain (one token) has length 0.
+    `ratio` times the median norm of the prompt at this layer. Of images: ``patches``: all but
+    the class, register and start tokens in front; ``class``: the class token alone, which is the
+    first. A prompt of which nothing would remain (one token) has length 0.
     """
     states, lengths = packed.states, packed.lengths
     if tokens == "all":
         return packed
     if tokens == "drop_first":
         return Packed(states[:, 1:], (lengths - 1).clamp(min=0))
+    if tokens == "patches":
+        return Packed(states[:, packed.prefix :], (lengths - packed.prefix).clamp(min=0))
+    if tokens == "class":
+        return Packed(states[:, :1], lengths.clamp(max=1))
     keep = small(packed, ratio)
     order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
     front = torch.gather(states, 1, order[..., None].expand_as(states))

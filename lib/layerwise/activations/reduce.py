@@ -40,8 +40,9 @@ class Needs:
 
     @property
     def prefix_tokens(self) -> tuple[str, ...]:
-        """The choices of tokens of which prefixes are taken: a sink is one of the whole prompt."""
-        return tuple(t for t in self.tokens if t != "drop_sinks") if self.prefixes else ()
+        """The choices of tokens of which prefixes are taken; the others are of whole prompts."""
+        there = ("all", "drop_first") if self.prefixes else ()
+        return tuple(t for t in self.tokens if t in there)
 
 
 def grid(longest: int) -> list[int]:
@@ -158,10 +159,11 @@ def _twins(packed: Packed, needs: Needs) -> Tensor:
     """
     keep = readout.small(packed, needs.sink_ratio)
     found = torch.full_like(packed.lengths, -1)
+    first = {"all": 0, "drop_first": 1, "patches": packed.prefix}
     for place, tokens in enumerate(needs.tokens):
-        if tokens != "drop_sinks":
+        if tokens in first:
             inside = packed.mask.clone()
-            inside[:, : int(tokens == "drop_first")] = False
+            inside[:, : first[tokens]] = False
             found[(found < 0) & (keep == inside).all(dim=1)] = place
     return found
 

@@ -42,7 +42,7 @@ def extract_shard(
     loaded: LoadedModel,
     *,
     prompts: Sequence[str],
-    views: Sequence[Sequence[str]],
+    views: Sequence[Sequence[Any]],
     settings: ExtractSettings,
     shard: int,
     **given: Any,

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, Tag
 
 from layerwise.config.association import AssociationSettings
-from layerwise.config.base import Distinct, Name, Section, parse
+from layerwise.config.base import Distinct, Name, Section, one_of, parse
 from layerwise.config.corpora import CorpusSettings
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.images import ImageCorpus
 from layerwise.config.jobs import JobsSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.models import Model, Nano
@@ -28,6 +29,13 @@ from layerwise.config.token_tasks import TokenTask
 from layerwise.errors import LayerwiseError
 
 __all__ = ["Config", "read_config"]
+
+
+Corpus = Annotated[
+    Annotated[CorpusSettings, Tag("source")] | Annotated[ImageCorpus, Tag("images")],
+    one_of("source", "images"),
+]
+"""A corpus of texts or of images, told apart by its key."""
 
 
 class Config(Section):
@@ -56,7 +64,9 @@ class Config(Section):
         description="Tables from elsewhere, in the schema of the authors' released results, by "
         "name; studies can draw them without running a model.",
     )
-    corpora: dict[Name, CorpusSettings] = Field({}, description="The corpora, by name.")
+    corpora: dict[Name, Corpus] = Field(
+        {}, description="The corpora, by name: of texts (source) or of images (images)."
+    )
     tasks: Distinct[Name] = Field(
         (), description="MTEB tasks by name, the quickstart's own included."
     )

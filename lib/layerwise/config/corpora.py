@@ -262,27 +262,9 @@ class Perturb(Section):
 KEPT = ("tokens", "protocols", "sublayers", "prefixes")
 
 
-class CorpusSettings(Section):
-    """Prompts and their views: ``corpora.<name>``."""
+class Kept(Section):
+    """What is kept of a pass on a corpus alone."""
 
-    source: TextSource = Field(
-        description="Where the texts come from; exactly one of hub, file, package, task."
-    )
-    filters: Filters = Field(
-        default=Filters(), description="Which texts are left out, in this order."
-    )
-    sample: Sample = Field(default=Sample(), description="Which of the texts left are taken.")
-    views: ViewSettings = Field(
-        default=ViewSettings(),
-        description="Augmented copies of each prompt (nlpaug's SplitAug, RandomCharAug, "
-        "KeyboardAug in sequence).",
-    )
-    perturb: Perturb | None = Field(
-        default=None,
-        description="What becomes of the tokens of each prompt before a model sees them; null for "
-        "nothing. It goes with views.n 0.",
-        json_schema_extra=later(None),
-    )
     tokens: SomeOf[Tokens] | None = Field(
         default=None,
         description="Which tokens of this corpus' prompts count; null for the model's own, or "
@@ -307,6 +289,34 @@ class CorpusSettings(Section):
         json_schema_extra=later(None),
     )
 
+    def over(self, section: ExtractSettings) -> ExtractSettings:
+        """What is kept of a pass, with the corpus' own settings in place of the section's."""
+        own = {key: value for key in KEPT if (value := getattr(self, key)) is not None}
+        return section.model_copy(update=own)
+
+
+class CorpusSettings(Kept):
+    """Prompts and their views: ``corpora.<name>``."""
+
+    source: TextSource = Field(
+        description="Where the texts come from; exactly one of hub, file, package, task."
+    )
+    filters: Filters = Field(
+        default=Filters(), description="Which texts are left out, in this order."
+    )
+    sample: Sample = Field(default=Sample(), description="Which of the texts left are taken.")
+    views: ViewSettings = Field(
+        default=ViewSettings(),
+        description="Augmented copies of each prompt (nlpaug's SplitAug, RandomCharAug, "
+        "KeyboardAug in sequence).",
+    )
+    perturb: Perturb | None = Field(
+        default=None,
+        description="What becomes of the tokens of each prompt before a model sees them; null for "
+        "nothing. It goes with views.n 0.",
+        json_schema_extra=later(None),
+    )
+
     @model_validator(mode="after")
     def _whole_chats(self) -> Self:
         if getattr(self.source, "chat", None) is not None and self.filters.longer == "cut":
@@ -321,11 +331,6 @@ class CorpusSettings(Section):
                 "beside perturb alone"
             )
         return self
-
-    def over(self, section: ExtractSettings) -> ExtractSettings:
-        """What is kept of a pass, with the corpus' own settings in place of the section's."""
-        own = {key: value for key in KEPT if (value := getattr(self, key)) is not None}
-        return section.model_copy(update=own)
 
     def spread(self, name: str) -> Iterator[tuple[str, CorpusSettings]]:
         """The corpora that this entry stands for, by name: one of each perturbation listed."""

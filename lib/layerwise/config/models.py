@@ -81,6 +81,29 @@ Adapter = Annotated[
 ]
 """Where an adapter comes from."""
 
+Channels = tuple[float, float, float]
+
+
+class Preprocess(Section):
+    """How a vision model's images are scaled and normalised."""
+
+    size: int = Field(ge=1, le=8192, description="Side in pixels of the square that is cut out.")
+    resize: int | None = Field(
+        None,
+        ge=1,
+        le=8192,
+        description="Shorter side in pixels that images are scaled to before that; null for size.",
+    )
+    mean: Channels = Field(
+        (0.485, 0.456, 0.406),
+        description="What is taken off each channel, whose values are 0 to 1; ImageNet's.",
+    )
+    std: Channels = Field(
+        (0.229, 0.224, 0.225),
+        description="What each channel is then divided by; ImageNet's.",
+    )
+
+
 Revisions = Annotated[
     SomeOf[Name],
     WithJsonSchema(
@@ -163,6 +186,21 @@ class Model(Section):
         description="Whether the tokens of prompts count in the pooling; null for what is saved "
         "with saved prompts, and else true.",
         json_schema_extra=later(None),
+    )
+
+    preprocess: Preprocess | None = Field(
+        None,
+        description="How images are scaled and normalised for a vision model; null for what its "
+        "preprocessor_config.json says.",
+        json_schema_extra=later(None),
+    )
+    mask_ratio: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="Share of the patches that a masked autoencoder (ViTMAE) does not see, drawn "
+        "for each image.",
+        json_schema_extra=later(0.0),
     )
 
     @field_validator("revisions", mode="before")

@@ -10,7 +10,7 @@ import heapq
 import logging
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from layerwise.config.corpora import Filters, Sample
@@ -166,6 +166,12 @@ def _filtered(
             seen.add(digest)
         counts["passed"] += 1
         yield prompt_id, text
+
+
+def in_drawn_order(ids: Sequence[str], seed: int) -> list[int]:
+    """The places of ids in the order in which a sample takes them, which is stable as `select`'s
+    is; each id stands for what it names."""
+    return sorted(range(len(ids)), key=lambda i: sha256_text(str(seed), ids[i]))
 
 
 def _keyed(items: Iterable[tuple[str, str]], seed: int) -> Iterator[tuple[str, str, str]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from layerwise.config.corpora import HubTexts
+from layerwise.config.images import HubImages
 from layerwise.corpora.local import Rows, until_damage
 from layerwise.corpora.rows import Prompts, no_column
 from layerwise.errors import LayerwiseError, closest, first_line, listed
@@ -42,11 +43,34 @@ def read_hub(source: HubTexts, prompts: Prompts | None = None) -> Rows:
         If the hub cannot be reached and the cache has no copy, or the data set, configuration,
         split, revision or column does not exist; the message says which of these.
     """
+    prompts = prompts or Prompts.of_source(source)
+    data, facts = load(source, prompts.columns)
+    path, asked = source.hub, _asked(source)
+
+    def pairs() -> Iterator[tuple[str, str]]:
+        number = 0
+        wanted = data.select_columns(list(prompts.columns))
+        for batch in until_damage(wanted.iter(batch_size=1000), f"the {asked}"):
+            for values in zip(*(batch[column] for column in prompts.columns), strict=True):
+                row = dict(zip(prompts.columns, values, strict=True))
+                yield str(number), prompts.of(row, f"{path}, row {number}")
+                number += 1
+
+    return Rows(len(data), pairs(), facts)
+
+
+def load(source: HubTexts | HubImages, columns: Sequence[str]) -> tuple[Any, dict[str, str]]:
+    """A data set with some columns, and what is known of where it came from.
+
+    Raises
+    ------
+    LayerwiseError
+        As `read_hub`.
+    """
     import datasets
 
-    prompts = prompts or Prompts.of_source(source)
     path, name, split, revision = source.hub, source.name, source.split, source.revision
-    asked = f"data set {path!r}" + (f" at {revision!r}" if revision else "")
+    asked = _asked(source)
     try:
         data: Any = datasets.load_dataset(path, name, split=split, revision=revision)
     except datasets.exceptions.DatasetNotFoundError as error:
@@ -69,7 +93,7 @@ def read_hub(source: HubTexts, prompts: Prompts | None = None) -> Rows:
         raise
     except Exception as error:  # a damaged file fails in any of the libraries that read files
         raise LayerwiseError(_explain(error, asked, name, split)) from error
-    for column in prompts.columns:
+    for column in columns:
         if column not in data.column_names:
             raise no_column(column, data.column_names, f"The {asked}, split {split!r}")
     facts = {"fingerprint": str(data._fingerprint)}
@@ -83,17 +107,11 @@ def read_hub(source: HubTexts, prompts: Prompts | None = None) -> Rows:
                 f"The cache holds commit {found} of {path!r}, not {revision!r}; run once with a "
                 "network, or ask for that commit."
             )
+    return data, facts
 
-    def pairs() -> Iterator[tuple[str, str]]:
-        number = 0
-        wanted = data.select_columns(list(prompts.columns))
-        for batch in until_damage(wanted.iter(batch_size=1000), f"the {asked}"):
-            for values in zip(*(batch[column] for column in prompts.columns), strict=True):
-                row = dict(zip(prompts.columns, values, strict=True))
-                yield str(number), prompts.of(row, f"{path}, row {number}")
-                number += 1
 
-    return Rows(len(data), pairs(), facts)
+def _asked(source: HubTexts | HubImages) -> str:
+    return f"data set {source.hub!r}" + (f" at {source.revision!r}" if source.revision else "")
 
 
 def _commit(data: Any) -> str | None:

@@ -119,6 +119,8 @@ PARTS = (
     Parts("attn_norm", "attn", "mlp", mlp_norm="mlp_norm"),  # ModernBERT
     Parts("self_attn_layer_norm", "self_attn", "fc2", mlp_norm="final_layer_norm"),  # OPT
     Parts("layernorm_before", "attention", "mlp", mlp_norm="layernorm_after"),  # ViT
+    Parts("layer_norm1", "self_attn", "mlp", mlp_norm="layer_norm2"),  # CLIP, SigLIP
+    Parts("rms_norm1", "attention", "ffn", mlp_norm="rms_norm2"),  # AIMv2
     Parts(
         "layer.0.layer_norm",
         "layer.0.SelfAttention",
@@ -157,6 +159,9 @@ class Anatomy:
     hidden : the width of the stream
     time_first : whether states are (length, batch, width) inside the model, as XLNet's
     has_output : whether the model hands out states as wide as the stream
+    prefix : tokens in front of an image's patches (class, registers, start); None of models that
+        read texts
+    has_class : whether the first of them stands for the image
     """
 
     kind: str
@@ -166,6 +171,8 @@ class Anatomy:
     hidden: int
     time_first: bool = False
     has_output: bool = True
+    prefix: int | None = None
+    has_class: bool = False
 
     @property
     def n_layers(self) -> int:

@@ -6,18 +6,20 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from layerwise.config.models import Model
+from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
 from layerwise.models import adapters, devices, weights
 from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy, dissect, settle
 from layerwise.models.failures import of_left_over, of_misfits, of_missing, of_no_tokenizer, why
-from layerwise.models.probe import probe
+from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
+from layerwise.models.probe import LENGTH, causal, example_texts, probe
 from layerwise.models.quiet import quiet
 from layerwise.models.source import Location, locate
 
@@ -34,10 +36,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model at one revision on one device.
+    """A model at one revision on one device, and how it takes what it reads.
 
     Attributes
     ----------
+    tokenizer
+        None of a model that takes images.
     max_length : int
         The longest prompt in tokens, special tokens included.
     weights : str
@@ -45,6 +49,8 @@ class LoadedModel:
         merged.
     claim : Claim
         Makes the device this job's own while this object lives.
+    images : Images, optional
+        How it takes images; None for a model that takes texts.
     """
 
     name: str
@@ -58,6 +64,95 @@ class LoadedModel:
     special_tokens: bool
     weights: str
     claim: devices.Claim
+    images: Images | None = None
+
+    def prompts_ahead(
+        self, parts: Iterable[Sequence[Any]]
+    ) -> Iterator[tuple[list[Prompt], list[int]]]:
+        """The prompts that each part of a corpus becomes, and how many tokens were cut off each.
+
+        Parameters
+        ----------
+        parts : iterable of sequences
+            Of texts, which become token ids while the part before is being worked on; or of
+            images (`layerwise.corpora.images.Picture`), which are read when they are needed.
+
+        Raises
+        ------
+        LayerwiseError
+            If images came and the model takes texts, or the other way around; else as `tokenize`.
+        """
+        if self.images is None:
+            for ids, n_cut in self.tokenize_ahead(parts):
+                yield list(ids), n_cut
+            return
+        for part in parts:
+            self._check_kind(part)
+            yield [Pixels(picture, self.images) for picture in part], [0] * len(part)
+
+    def begin(self, prompts: Sequence[Prompt]) -> None:
+        """Begin to read the prompts of a batch to come, where that takes time."""
+        for prompt in prompts:
+            if isinstance(prompt, Pixels):
+                prompt.start()
+
+    def inputs(self, prompts: Sequence[Prompt]) -> dict[str, Tensor]:
+        """What the model is given of a batch, on its device. Of texts, pads stand on the right,
+        where no token of a decoder or a recurrent model sees them."""
+        if self.images is not None:
+            given = self.images.inputs(prompts)  # type: ignore[arg-type]
+        else:
+            lengths = torch.tensor([len(p) for p in prompts])
+            longest = int(lengths.max())
+            tokens = torch.full((len(prompts), longest), int(self.tokenizer.pad_token_id))
+            for row, prompt in enumerate(prompts):
+                tokens[row, : len(prompt)] = torch.tensor(prompt)
+            given = {"input_ids": tokens}
+            if int(lengths.min()) < longest:
+                # Without pads no mask is needed, which lets attention take its fastest path.
+                given["attention_mask"] = (torch.arange(longest) < lengths[:, None]).long()
+        return {name: tensor.to(self.device) for name, tensor in given.items()}
+
+    def is_causal(self) -> bool:
+        """Whether no token's states depend on the tokens after it, as two short prompts show."""
+        if self.images is None:
+            known = len(self.model.get_input_embeddings().weight)  # type: ignore[operator]
+            tokens = torch.arange(1, 1 + 2 * LENGTH, device=self.device)[None] % known
+            other = torch.cat([tokens[:, :LENGTH], tokens[:, LENGTH:].flip(1)], dim=1)
+            pair = [{"input_ids": tokens}, {"input_ids": other}]
+        else:
+            pair = [
+                {name: tensor.to(self.device) for name, tensor in given.items()}
+                for given in self.images.halves()
+            ]
+        return causal(self.model, self.anatomy, *pair)
+
+    def check_tokens(self, choices: Iterable[str]) -> None:
+        """Make sure that the model has the tokens that are to count.
+
+        Raises
+        ------
+        LayerwiseError
+            If patches are asked of a model of texts, or a class token of one without.
+        """
+        has = {"patches": self.anatomy.prefix is not None, "class": self.anatomy.has_class}
+        for name in choices:
+            if not has.get(name, True):
+                what = "images" if self.images else "texts"
+                raise LayerwiseError(
+                    f"tokens: {name!r} came, but {self.name} (architecture "
+                    f"{self.anatomy.kind!r}) takes {what} and has no such tokens; give the model "
+                    "others in its entry (tokens: [all])."
+                )
+
+    def _check_kind(self, part: Sequence[Any]) -> None:
+        wanted = str if self.images is None else Picture
+        if part and not isinstance(part[0], wanted):
+            takes, came = ("texts", "images") if wanted is str else ("images", "texts")
+            raise LayerwiseError(
+                f"{self.name} takes {takes}, and {came} came; name its corpora and tasks in the "
+                "studies."
+            )
 
     def tokenize(self, texts: list[str]) -> tuple[list[list[int]], list[int]]:
         """Token ids of each text, cut at `max_length`, and how many tokens were cut off each.
@@ -65,8 +160,10 @@ class LoadedModel:
         Raises
         ------
         LayerwiseError
-            If the tokenizer gives a token that the model has no embedding for.
+            If the tokenizer gives a token that the model has no embedding for, or the model takes
+            images.
         """
+        self._check_kind(texts)
         known = len(self.model.get_input_embeddings().weight)  # type: ignore[operator]
         ids: list[list[int]] = []
         n_cut: list[int] = []
@@ -122,6 +219,10 @@ class LoadedModel:
         return ids
 
 
+Prompt = Pixels | Sequence[int]
+"""What a prompt is to a model: an image, or token ids."""
+
+
 def load(
     name: str, model: Model, revision: str, *, device: str = "auto", dtype: str = "float32"
 ) -> LoadedModel:
@@ -151,7 +252,7 @@ def load(
     claim = devices.pick(device, spread=model.device_map is not None)
     log.info("loading %s at %s from %s", name, revision, location.name)
     who = f"Model {name!r} at {revision!r}"
-    tokenizer, network, anatomy = _from_files(who, model, location, dtype)
+    reader, network, anatomy = _from_files(who, model, location, dtype)
     settle(network)
     for adapter in model.adapters:
         adapters.merge(network, adapter)
@@ -161,48 +262,81 @@ def load(
     sha256 = weights.weights_hash(network)
     if model.device_map is None:
         network.to(claim.device)
-    embeddings = network.get_input_embeddings().weight
-    if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= len(embeddings):
-        # Pads never count and never reach another token; any id will do.
-        tokenizer.pad_token_id = tokenizer.eos_token_id or 0
+    where: torch.device = next(network.parameters()).device
+    images = None
+    if takes_images(network.config):
+        images = Images(who, reader, model, network, DTYPES[dtype])
+        anatomy, max_length = _with_patches(name, network, anatomy, images, where)
+        tokenizer = None
+    else:
+        tokenizer = reader
+        embeddings = network.get_input_embeddings().weight
+        where = embeddings.device
+        if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= len(embeddings):
+            # Pads never count and never reach another token; any id will do.
+            tokenizer.pad_token_id = tokenizer.eos_token_id or 0
+        anatomy, _ = probe(name, network, anatomy, example_texts(network, where), LENGTH)
+        max_length = _max_length(network, tokenizer, model.max_length)
     return LoadedModel(
         name=name,
         revision=revision,
         model=network,
         tokenizer=tokenizer,
-        anatomy=probe(name, network, anatomy, embeddings.device),
-        device=embeddings.device,
+        anatomy=anatomy,
+        device=where,
         dtype=dtype,
-        max_length=_max_length(network, tokenizer, model.max_length),
+        max_length=max_length,
         special_tokens=model.special_tokens,
         weights=sha256,
         claim=claim,
+        images=images,
     )
+
+
+def _with_patches(
+    name: str, network: Any, anatomy: Anatomy, images: Images, device: torch.device
+) -> tuple[Anatomy, int]:
+    """A vision model's anatomy after a pass, and how many tokens it makes of an image."""
+    example = images.example()
+    given = images.named(example, ["example"] * len(example))
+    inputs = {name: tensor.to(device) for name, tensor in given.items()}
+    anatomy, images.n_tokens = probe(name, network, anatomy, inputs, None)
+    prefix = images.n_tokens - images.n_shown(example)
+    if images.start_token is not None:
+        prefix = 1
+    has_class = prefix > 0 and images.start_token is None
+    return replace(anatomy, prefix=prefix, has_class=has_class), images.n_tokens
 
 
 def _from_files(
     who: str, model: Model, location: Location, dtype: str
 ) -> tuple[Any, Any, Anatomy]:
-    """The tokenizer, the network (of encoder-decoders the encoder) with all its weights, and where
-    its parts are."""
-    from transformers import AutoModel, AutoTokenizer
+    """The tokenizer or image processor, the network (of encoder-decoders the encoder, of models of
+    image and text the tower of images) with all its weights, and where its parts are."""
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
 
     common = {"trust_remote_code": model.trust_remote_code, **_where(location)}
     placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
-        known = _knows_text(tokenizer)
+        of_images = takes_images(AutoConfig.from_pretrained(location.name, **common))
+        if of_images:
+            reader, known = processor_of(location, model, common), True
+        else:
+            reader = AutoTokenizer.from_pretrained(location.name, **common)
+            known = _knows_text(reader)
         # Shapes that don't fit are told by us, with their names.
         network, found = AutoModel.from_pretrained(
             location.name, dtype=DTYPES[dtype], use_safetensors=True,
             ignore_mismatched_sizes=True, output_loading_info=True, **placed, **common,
         )  # fmt: skip
-    except (KeyboardInterrupt, SystemExit):
+    except (KeyboardInterrupt, SystemExit, LayerwiseError):
         raise
     except BaseException as error:  # Tokenizers are Rust, whose panics are no Exception.
         raise LayerwiseError(f"{who}: {why(error, location)}") from error
     if not known:
         raise LayerwiseError(f"{who}: {of_no_tokenizer(location)}")
+    if not of_images:
+        _check_of_texts(who, model)
     encoder_alone = bool(network.config.is_encoder_decoder)
     misfits = weights.misfits(found)
     if misfits:
@@ -212,11 +346,19 @@ def _from_files(
         raise LayerwiseError(f"{who}: {of_missing(missing)}")
     if encoder_alone:
         network = network.get_encoder()
+    if of_images:
+        network = tower(network)
     anatomy = dissect(network)
     left_over = weights.beyond(found, anatomy.path, len(anatomy.blocks))
     if left_over:
         raise LayerwiseError(f"{who}: {of_left_over(left_over, len(anatomy.blocks))}")
-    return tokenizer, network, anatomy
+    return reader, network, anatomy
+
+
+def _check_of_texts(who: str, model: Model) -> None:
+    for key, at_rest in (("preprocess", None), ("mask_ratio", 0.0)):
+        if getattr(model, key) != at_rest:
+            raise LayerwiseError(f"{who}: {key} came, but the model takes texts; leave it out.")
 
 
 def _knows_text(tokenizer: Any) -> bool:

@@ -1,8 +1,9 @@
-"""Run a model once on two short prompts, to see that its layers are what the rest expects."""
+"""Run a model once on a few short prompts, to see that its layers are what the rest expects."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from layerwise.activations import hooks
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import Anatomy
+from layerwise.models.images import position_embeddings
 
 log = logging.getLogger(__name__)
 
@@ -20,14 +22,30 @@ log = logging.getLogger(__name__)
 BATCH, LENGTH = 2, 5
 
 
+def example_texts(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
+    """Two prompts of five tokens."""
+    known = len(model.get_input_embeddings().weight)  # type: ignore[operator]
+    tokens = torch.arange(1, 1 + BATCH * LENGTH, device=device).view(BATCH, LENGTH) % known
+    return {"input_ids": tokens}
+
+
 @torch.inference_mode()
-def probe(name: str, model: nn.Module, anatomy: Anatomy, device: torch.device) -> Anatomy:
-    """The anatomy, with what only a pass can tell.
+def probe(
+    name: str, model: nn.Module, anatomy: Anatomy, inputs: Mapping[str, Tensor], length: int | None
+) -> tuple[Anatomy, int]:
+    """The anatomy, with what only a pass can tell, and how many tokens each prompt had.
+
+    Parameters
+    ----------
+    inputs : mapping
+        What the model is given: several prompts of one length.
+    length : int, optional
+        How many tokens the prompts are expected to have; None where only the pass tells.
 
     Raises
     ------
     LayerwiseError
-        If the model does not run on token ids alone, its blocks are not run one after another,
+        If the model does not run on these inputs alone, its blocks are not run one after another,
         each once, or its states are not of shape (batch, length, width).
     """
     seen: list[tuple[int, tuple[int, ...]]] = []
@@ -37,17 +55,16 @@ def probe(name: str, model: nn.Module, anatomy: Anatomy, device: torch.device) -
         seen.append((layer, tuple(states.shape)))
         last[:] = [states]
 
-    known = len(model.get_input_embeddings().weight)  # type: ignore[operator]
-    tokens = torch.arange(1, 1 + BATCH * LENGTH, device=device).view(BATCH, LENGTH) % known
     try:
         with ExitStack() as stack:
             hooks.attach(anatomy, name, (), note, stack)
-            output = states_out(model(input_ids=tokens, **pass_options(model)))
+            output = states_out(model(**inputs, **pass_options(model)))
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # whatever an unusual model's code stumbles over
+        takes = "images" if length is None else "token ids"
         raise LayerwiseError(
-            f"{name} ({type(model).__name__}) does not run on token ids alone "
+            f"{name} ({type(model).__name__}) does not run on {takes} alone "
             f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); such models are "
             "not supported."
         ) from error
@@ -57,13 +74,17 @@ def probe(name: str, model: nn.Module, anatomy: Anatomy, device: torch.device) -
             f"after another, each once (it runs {[layer for layer, _ in seen]}), so its layers "
             "cannot be told apart; such models are not supported."
         )
-    right = (BATCH, LENGTH, anatomy.hidden)
-    turned = (LENGTH, BATCH, anatomy.hidden)
+    batch = len(next(iter(inputs.values())))
     shapes = {shape for _, shape in seen}
+    if length is None:
+        first = seen[0][1]
+        length = first[1] if len(first) > 1 else 0
+    right = (batch, length, anatomy.hidden)
+    turned = (length, batch, anatomy.hidden)
     if shapes not in ({right}, {turned}):
         raise LayerwiseError(
             f"{name} ({type(model).__name__}) has states of the shapes {sorted(shapes)} for "
-            f"{BATCH} prompts of {LENGTH} tokens, where (prompts, tokens, width) = {right} is "
+            f"{batch} prompts of {length} tokens, where (prompts, tokens, width) = {right} is "
             "expected at every layer; such models are not supported."
         )
     has_output = output is not None and tuple(output.shape) == right
@@ -74,26 +95,33 @@ def probe(name: str, model: nn.Module, anatomy: Anatomy, device: torch.device) -
             "for its last norm", name, type(final_norm).__name__,
         )  # fmt: skip
         final_norm = None
-    return replace(
+    found = replace(
         anatomy, time_first=shapes == {turned}, has_output=has_output, final_norm=final_norm
     )
+    return found, length
 
 
 @torch.inference_mode()
-def causal(model: nn.Module, anatomy: Anatomy, device: torch.device) -> bool:
-    """Whether no token's states depend on the tokens after it, as two short prompts show."""
+def causal(
+    model: nn.Module, anatomy: Anatomy, one: Mapping[str, Tensor], other: Mapping[str, Tensor]
+) -> bool:
+    """Whether no token's states depend on the tokens after it.
+
+    Parameters
+    ----------
+    one, other : mapping
+        Inputs that differ in their second half alone; the states of the first third of the tokens
+        are compared.
+    """
     last: list[Tensor] = []
-    known = len(model.get_input_embeddings().weight)  # type: ignore[operator]
-    tokens = torch.arange(1, 1 + 2 * LENGTH, device=device)[None] % known
-    other = tokens.clone()
-    other[:, LENGTH:] = tokens[:, LENGTH:].flip(1)
-    for given in (tokens, other):
+    for given in (one, other):
         with ExitStack() as stack:
             hooks.attach(anatomy, "", (), lambda _, __, states: last.append(states.cpu()), stack)
-            model(input_ids=given, **pass_options(model))
-    one, two = (torch.stack(p) for p in (last[: len(last) // 2], last[len(last) // 2 :]))
-    change = (one - two).float()[:, :, :LENGTH].abs().max()
-    return bool(change <= 64 * torch.finfo(one.dtype).eps * one.float().abs().max())
+            model(**given, **pass_options(model))
+    first, second = (torch.stack(p) for p in (last[: len(last) // 2], last[len(last) // 2 :]))
+    third = first.shape[2] // 3
+    change = (first - second).float()[:, :, :third].abs().max()
+    return bool(change <= 64 * torch.finfo(first.dtype).eps * first.float().abs().max())
 
 
 def _near(one: Tensor, other: Tensor | None) -> bool:
@@ -103,9 +131,12 @@ def _near(one: Tensor, other: Tensor | None) -> bool:
 
 
 def pass_options(model: nn.Module) -> dict[str, Any]:
-    """What every pass is given beside the tokens."""
+    """What every pass is given beside its inputs."""
     config: Any = model.config
-    return {"use_cache": False} if "use_cache" in config.to_dict() else {}
+    return {
+        **({"use_cache": False} if "use_cache" in config.to_dict() else {}),
+        **position_embeddings(model),
+    }
 
 
 def states_out(output: Any) -> Tensor | None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from layerwise.errors import LayerwiseError
-from layerwise.files import is_file, sha256_file
+from layerwise.files import is_file, is_folder, sha256_file
 
 STRETCH = 2**13
 PER_TENSOR = 8
@@ -48,6 +48,22 @@ def of_folder(folder: Path) -> dict[str, str]:
         next(folder.iterdir(), None)
         files = sorted(p for p in folder.rglob("*") if is_file(p) and p.suffix != ".lock")
     return {path.relative_to(folder).as_posix(): sampled(path) for path in files}
+
+
+def listing(folder: Path) -> dict[str, int]:
+    """Sizes of a folder's files by name, where reading them all would take too long.
+
+    Raises
+    ------
+    LayerwiseError
+        If it cannot be read.
+    """
+    if not is_folder(folder):
+        return {}
+    with _readable(folder):
+        next(folder.iterdir(), None)
+        files = sorted(p for p in folder.rglob("*") if is_file(p))
+        return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
 
 
 def sampled(path: Path) -> str:

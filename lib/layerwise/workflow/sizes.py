@@ -174,7 +174,7 @@ class Sizes:
             return None
         choices = len(extract.protocols) * len(extract.tokens) * shape.n_layers * entry.sample.n
         pooled = choices * (1 + entry.views.n) * shape.hidden * 4
-        longest = entry.filters.max_tokens or self.config.models[model].max_length or 0
+        longest = self._longest(corpus) or self.config.models[model].max_length or 0
         spectra = choices * longest * 8 if extract.spectra else 0
         return (pooled + spectra) * (1 + len(extract.sublayers))
 
@@ -229,9 +229,15 @@ class Sizes:
             texts = self.texts(item)
             return None if texts is None else round(texts.characters / CHARACTERS_PER_TOKEN)
         entry = self.config.corpora[item]
-        if entry.sample.n is None or entry.filters.max_tokens is None:
+        longest = self._longest(item)
+        if entry.sample.n is None or longest is None:
             return None
-        return entry.sample.n * (1 + entry.views.n) * entry.filters.max_tokens
+        return entry.sample.n * (1 + entry.views.n) * longest
+
+    def _longest(self, corpus: str) -> int | None:
+        """Most tokens of a prompt; None if that is not known, as of images."""
+        filters = getattr(self.config.corpora[corpus], "filters", None)
+        return None if filters is None else filters.max_tokens
 
     def unknown(self) -> list[str]:
         """What the limits of a job cannot take into account, a sentence each."""

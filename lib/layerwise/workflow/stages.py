@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from layerwise.config import Config
 from layerwise.config.checks import own_texts_of
 from layerwise.config.corpora import KEPT
+from layerwise.config.images import ImageCorpus
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.token_tasks import PairTask
 from layerwise.files import is_folder
@@ -143,7 +144,25 @@ def _corpus_outside(config: Config, corpus: str) -> Any:
         return content.of_file(Path(source.file))
     if hasattr(source, "hub") and is_folder(source.hub):
         return content.of_folder(Path(source.hub))
+    if hasattr(source, "folder"):
+        return content.listing(Path(source.folder))
     return None
+
+
+def _corpus(config: Config, corpus: str) -> Input:
+    """The prompts of a corpus."""
+    return Input(Job("make_images" if _of_images(config, corpus) else "make_corpus", (corpus,)),
+                 "corpus")  # fmt: skip
+
+
+def _views(config: Config, corpus: str) -> Input:
+    """What the views of its prompts are."""
+    stage = "draw_image_views" if _of_images(config, corpus) else "make_views"
+    return Input(Job(stage, (corpus,)), "views")
+
+
+def _of_images(config: Config, corpus: str) -> bool:
+    return isinstance(config.corpora[corpus], ImageCorpus)
 
 
 # Models
@@ -158,7 +177,7 @@ def _nano_files(config: Config, model: str) -> dict[str, str]:
 def _nano_inputs(config: Config, model: str) -> Inputs:
     corpus = config.nano[model].corpus
     if corpus is not None:
-        return {"corpus": [Input(Job("make_corpus", (corpus,)), "corpus")]}
+        return {"corpus": [_corpus(config, corpus)]}
     return {"texts": [Input(Job("unpack_wikipedia"), "texts")]}
 
 
@@ -241,8 +260,8 @@ def _extract_inputs(config: Config, model: str, revision: str, corpus: str) -> I
 def _shard_inputs(config: Config, model: str, revision: str, corpus: str, *_: str) -> Inputs:
     return {
         **_model_inputs(config, model, revision),
-        "corpus": [Input(Job("make_corpus", (corpus,)), "corpus")],
-        "views": [Input(Job("make_views", (corpus,)), "views")],
+        "corpus": [_corpus(config, corpus)],
+        "views": [_views(config, corpus)],
     }
 
 
@@ -524,6 +543,26 @@ STAGES: dict[str, Stage] = {
             lambda config, corpus: config.corpora[corpus].views.keyed(),
             lambda config, corpus: {"corpus": [Input(Job("make_corpus", (corpus,)), "corpus")]},
             libraries=("nlpaug",),
+        ),
+        Stage(
+            "make_images",
+            "The images of a corpus, with ids and labels.",
+            ("corpus",),
+            {"corpus": "images/{corpus}.parquet"},
+            ("layerwise.corpora.images_sources", "layerwise.corpora.images_table:write_images"),
+            _corpus_settings,
+            outside=_corpus_outside,
+            libraries=("datasets", "pillow"),
+        ),
+        Stage(
+            "draw_image_views",
+            "What each view of each image does: crop, flip, jitter, grey, blur.",
+            ("corpus",),
+            {"views": "images/{corpus}.views.parquet"},
+            ("layerwise.corpora.images_views", "layerwise.corpora.images_table:write_views"),
+            lambda config, corpus: config.corpora[corpus].views.keyed(),
+            lambda config, corpus: {"corpus": [_corpus(config, corpus)]},
+            libraries=("kornia", "torch"),
         ),
         Stage(
             "train_nano",
