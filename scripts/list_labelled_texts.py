@@ -11,7 +11,8 @@ def main(run: cli.Run) -> None:
     from layerwise.tasks.texts import write_texts
 
     name = run.names["task"]
-    texts = texts_of(name, run.config.own_tasks[name])
+    images = run.input("corpus") if "corpus" in run.inputs else None
+    texts = texts_of(name, run.config.own_tasks[name], images)
     write_texts(run.files["texts"], texts, key=run.stamp.key, recipe=run.stamp.recipe)
 
 

@@ -190,8 +190,14 @@ class Texts:
         for prompt_type, prompt in before.items():
             log.info("%s: in front of %s: %r", task, prompt_type or "each text", prompt)
         pairs = prompts.pairs(listed, before)
+        if "corpus" in run.inputs:
+            from layerwise.corpora.images_table import read_images
+
+            pictures = {picture.sha256: picture for picture in read_images(run.input("corpus"))[0]}
+            pairs = {key: (prompt, pictures[text]) for key, (prompt, text) in pairs.items()}
         keys = list(pairs)
-        half = run.config.jobs.halves(len(keys))
+        # Half precision goes by texts that every model reads; images are stored whole.
+        half = "corpus" not in run.inputs and run.config.jobs.halves(len(keys))
         if half and self.center is None:
             self.center = self.center_of_probes(readings)
         shape = loaded.anatomy.n_layers, loaded.anatomy.hidden
@@ -238,11 +244,11 @@ class Texts:
 
     def run(
         self,
-        pairs: Sequence[tuple[str, str]],
+        pairs: Sequence[tuple[str, Any]],
         readings: Sequence[Reading],
         write: Callable[..., None],
     ) -> None:
-        """Embed some texts, each with the prompt before it."""
+        """Embed some texts, each with the prompt before it, or images."""
         from layerwise.activations.embed import embed
 
         embed(

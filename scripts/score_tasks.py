@@ -41,6 +41,7 @@ def _own_labels(run: cli.Run, embeddings: Path) -> None:
         model=run.names["model"],
         revision=run.names["revision"],
         threads=run.threads,
+        images=run.input("corpus") if "corpus" in run.inputs else None,
         key=run.stamp.key,
         recipe=run.stamp.recipe,
     )

@@ -1,4 +1,4 @@
-"""Train a small language model for the quickstart and save it at log-spaced revisions."""
+"""Train a small model for the quickstart and save it at log-spaced revisions."""
 
 from __future__ import annotations
 
@@ -8,30 +8,42 @@ from layerwise import cli
 
 
 def main(run: cli.Run) -> None:
-    """Read the paragraphs, train, save the revisions and the table of their losses."""
+    """Read what it is trained on, train, save the revisions and the table of their losses."""
     import torch
 
-    from layerwise.corpora.paragraphs import read_paragraphs
-    from layerwise.corpora.table import read_prompts
     from layerwise.files import replacing
-    from layerwise.models import nano
     from layerwise.workflow import stamps
 
     torch.set_num_threads(run.threads)
     model = run.names["model"]
-    if "corpus" in run.inputs:
-        texts = list(read_prompts(run.input("corpus"))[0].texts)
-    else:
-        texts = [paragraph.text for paragraph in read_paragraphs(run.input("texts"))[0]]
     markers = {r: run.files[f"folder:{r}"] for r in run.config.models[model].revisions}
     folders = {int(r.removeprefix("step")): marker.parent for r, marker in markers.items()}
-    history = nano.train(texts, run.config.nano[model], sorted(folders), folders)
+    settings, steps = run.config.nano[model], sorted(folders)
+    if settings.of_images:
+        from layerwise.corpora.images_table import read_images
+        from layerwise.models import nano_images
+
+        pictures, _, _ = read_images(run.input("corpus"))
+        history = nano_images.train(pictures, settings, steps, folders)
+    else:
+        from layerwise.models import nano
+
+        history = nano.train(_texts(run), settings, steps, folders)
     with replacing(run.files["losses"]) as partial, partial.open("w", newline="") as handle:
         writer = csv.DictWriter(handle, fieldnames=list(history[0]))
         writer.writeheader()
         writer.writerows(history)
     for marker in [*markers.values(), run.files["stamp"]]:
         stamps.write(marker, run.stamp)
+
+
+def _texts(run: cli.Run) -> list[str]:
+    from layerwise.corpora.paragraphs import read_paragraphs
+    from layerwise.corpora.table import read_prompts
+
+    if "corpus" in run.inputs:
+        return list(read_prompts(run.input("corpus"))[0].texts)
+    return [paragraph.text for paragraph in read_paragraphs(run.input("texts"))[0]]
 
 
 if __name__ == "__main__":

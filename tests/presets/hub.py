@@ -19,6 +19,7 @@ import datasets
 import numpy as np
 import pandas as pd
 import tiny
+import tiny_images
 import torch
 import transformers as hf
 from conftest import SHARED
@@ -26,6 +27,7 @@ from datasets.naming import camelcase_to_snakecase
 from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
+from layerwise.config.images import ImageCorpus
 from layerwise.config.token_tasks import HubQuestions
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.models import nano
@@ -46,6 +48,13 @@ FAMILY = {
     r"nomic-ai/nomic-embed": "nomic_bert",
     r"google/gemma-2b": "gemma",
     r"google/gemma-2-": "gemma2",
+    r"google/vit-": "vit",
+    r"microsoft/beit-": "beit",
+    r"facebook/dinov2-with-registers-": "dinov2_with_registers",
+    r"facebook/dinov2-": "dinov2",
+    r"facebook/vit-mae-": "vit_mae",
+    r"apple/aimv2-": "aimv2_vision_model",
+    r"openai/imagegpt-": "imagegpt",
 }
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|{{ message.role }}|>\n{{ message.content }}{{ eos_token }}\n"
@@ -72,7 +81,8 @@ def fill(home: Path, config: Config) -> None:
             add_adapter(home, adapter.hub)
     for corpus in config.corpora.values():
         if hasattr(corpus.source, "hub"):
-            add_texts(home, corpus.source.hub, corpus.source.name, corpus.source.split)
+            add = add_images if isinstance(corpus, ImageCorpus) else add_texts
+            add(home, corpus.source.hub, corpus.source.name, corpus.source.split)
     for task in mteb_tasks(config):
         if task not in config.task_folders and task not in QUICKSTART:
             add_task(home, task)
@@ -134,7 +144,9 @@ def add_model(home: Path, repository: str, revisions: Iterable[str]) -> None:
     names = list(revisions)
     for place, revision in enumerate(names):
         folder, new = snapshot(home, repository, revision)
-        if new:
+        if new and family_of(repository) in tiny_images.FAMILIES:
+            tiny_images.save(family_of(repository), folder, seed=seed_of(repository))
+        elif new:
             network(repository, (place + 1) / len(names)).save_pretrained(folder)
             made = tokenizer()
             # Math models have one too.
@@ -163,7 +175,7 @@ def add_adapter(home: Path, repository: str) -> None:
 
 
 def add_data(
-    home: Path, repository: str, revision: str, tables: Mapping[str, Mapping[str, pd.DataFrame]]
+    home: Path, repository: str, revision: str, tables: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Tables, by configuration and split, as `datasets` keeps a data set that it has loaded."""
     owner, name = repository.split("/")
@@ -176,7 +188,9 @@ def add_data(
         infos = datasets.SplitDict(dataset_name=name)
         features = None
         for split, table in splits.items():
-            data = datasets.Dataset.from_pandas(table, preserve_index=False)
+            data = table
+            if isinstance(table, pd.DataFrame):
+                data = datasets.Dataset.from_pandas(table, preserve_index=False)
             features = data.features
             with datasets.arrow_writer.ArrowWriter(
                 features=features, path=str(folder / f"{name}-{split}.arrow")
@@ -202,6 +216,18 @@ def add_texts(home: Path, repository: str, config: str | None, split: str) -> No
         rows = [COLUMNS[repository](first, second) for first, second in _halves()]
         table = pd.DataFrame([*rows, dict.fromkeys(rows[0])])
     add_data(home, repository, commit(repository), {config or "default": {split: table}})
+
+
+def add_images(home: Path, repository: str, config: str | None, split: str) -> None:
+    """Squares of colours, of four classes that have nothing to do with them."""
+    pictures = tiny_images.pictures(120)
+    labels = [n % 4 for n in range(len(pictures))]
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b", "c", "d"])}
+    )
+    held = [{"bytes": picture.data, "path": None} for picture in pictures]
+    data = datasets.Dataset.from_dict({"image": held, "label": labels}, features=features)
+    add_data(home, repository, commit(repository), {config or "default": {split: data}})
 
 
 def _halves() -> list[tuple[str, str]]:

@@ -31,6 +31,8 @@ from layerwise.tasks import catalog
 PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
 
 PROMPTS, VIEWS, WORDS, QUESTIONS = 24, 4, 60, 10
+# As many as a model can be trained on.
+IMAGES = 80
 # Of models that a preset trains: steps, and what a step is on.
 TRAINING = {"train_steps": 3, "context": 16, "batch": 2, "vocabulary": 400, "hidden": 32,
             "layers": 3, "device": "cpu"}  # fmt: skip
@@ -65,6 +67,8 @@ SIZES: dict[str, dict[str, Any]] = {
         "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
     },
     "mmlu": {},
+    "imagenet": {"models": ["vit-large", "mae-large", "aimv2-large", "imagegpt-medium"]},
+    "vision_objective": {"training": True},
     "objective_or_mixer": {"training": True},
     "objective_or_mixer_small": {"training": True},
     "objective_or_mixer_medium": {"training": True},
@@ -112,9 +116,12 @@ def cut(preset: str) -> dict[str, Any]:
     """A preset in a size that takes minutes."""
     sizes, config = SIZES[preset], copy.deepcopy(read(preset))
     for entry in config.get("corpora", {}).values():
-        entry["sample"] = {**entry["sample"], "n": PROMPTS}
+        entry["sample"] = {**entry.get("sample", {}), "n": PROMPTS}
         views = entry.get("views", {})
         entry["views"] = {**views, "n": min(views.get("n", 2), VIEWS)}
+        if "images" in entry:
+            entry["sample"]["n"] = IMAGES
+            continue
         # A chat is whole or left out.
         most = 8 * WORDS if "chat" in entry["source"] else WORDS
         least = entry["filters"].get("min_tokens", 0)

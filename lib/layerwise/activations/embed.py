@@ -17,7 +17,7 @@ from layerwise.activations.readout import Packed
 from layerwise.errors import LayerwiseError, closest
 from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.failures import not_finite
-from layerwise.models.load import LoadedModel
+from layerwise.models.load import LoadedModel, Prompt
 from layerwise.progress import Progress
 from layerwise.tasks.layout import Reading, first_stored
 
@@ -31,7 +31,7 @@ Writer = Callable[[int, int, Slabs], None]
 
 def embed(
     loaded: LoadedModel,
-    texts: Sequence[str],
+    texts: Sequence[Any],
     write: Writer,
     *,
     readings: Sequence[Reading],
@@ -48,7 +48,7 @@ def embed(
 
     Parameters
     ----------
-    texts : sequence of str
+    texts : sequence of str, or of images
     write : callable
         Called with successive texts' embeddings: for each reading an array of shape
         (layers, n, D), float32, of the layers from `layerwise.tasks.layout.first_stored` on.
@@ -83,10 +83,12 @@ def embed(
     parts = list(batches.windows(len(texts), window))
     before = [""] * len(texts) if prompts is None else prompts
     lengths = {} if include_prompt else {p: prompt_length(loaded, p) for p in set(before)}
-    tokenised = loaded.tokenize_ahead([before[i] + texts[i] for i in part] for part in parts)
+    coming = loaded.prompts_ahead(
+        [before[i] + texts[i] if before[i] else texts[i] for i in part] for part in parts
+    )
     n_empty = n_cut = 0
     with Progress(len(texts), f"{loaded.name} {loaded.revision}", "text") as bar:
-        for part, (ids, cut) in zip(parts, tokenised, strict=True):
+        for part, (ids, cut) in zip(parts, coming, strict=True):
             empty = [i for i, prompt in enumerate(ids) if not prompt]
             for index in empty:
                 ids[index] = [loaded.tokenizer.eos_token_id or loaded.tokenizer.pad_token_id]
@@ -147,7 +149,7 @@ def those_it_has(loaded: LoadedModel, readings: Sequence[Reading]) -> tuple[Read
 
 def _embed_window(
     loaded: LoadedModel,
-    ids: list[list[int]],
+    ids: Sequence[Prompt],
     readings: Sequence[Reading],
     budget: int | None,
     sink_ratio: float,

@@ -10,6 +10,7 @@ from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.corpora import KEPT
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.images import ImageCorpus
 from layerwise.config.own_tasks import TASK_TYPES
 from layerwise.config.studies import Study, corpora_of
 from layerwise.config.study_checks import Known
@@ -194,6 +195,14 @@ def _names(config: Config) -> None:
                 f"is trained with the objective {config.nano[model].objective!r}; write "
                 f"bidirectional: {str(wanted).lower()}."
             )
+    for model, nano in config.nano.items():
+        entry = config.corpora.get(nano.corpus or "")
+        if entry is not None and isinstance(entry, ImageCorpus) != nano.of_images:
+            what = "images" if nano.of_images else "texts"
+            raise LayerwiseError(
+                f"nano.{model}.corpus: {nano.corpus!r} came, but {nano.architecture} is trained "
+                f"on {what}; name a corpus of {what}."
+            )
     for model in config.nano:
         rule = re.sub(r"\W", "_", model)
         if rule in rules:
@@ -228,8 +237,11 @@ def _references(config: Config) -> Iterator[tuple[str, str, list[str]]]:
             yield f"nano.{name}.corpus", nano.corpus, list(config.corpora)
     for name in config.token_tasks:
         yield "token_tasks", name, list(config.tasks)
-    for name in config.own_tasks:
+    of_images = [c for c, entry in config.corpora.items() if isinstance(entry, ImageCorpus)]
+    for name, own in config.own_tasks.items():
         yield "own_tasks", name, list(config.tasks)
+        if own.corpus is not None:
+            yield f"own_tasks.{name}.corpus (of images)", own.corpus, of_images
     for name in config.task_folders:
         pairs = [t.pairs for t in config.token_tasks.values() if isinstance(t, PairTask)]
         yield "task_folders", name, [*config.tasks, *_tasks_of_corpora(config), *pairs]

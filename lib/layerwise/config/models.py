@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, Tag, ValidationInfo, WithJsonSchema, field_validator
+from pydantic import (
+    Field,
+    Tag,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 
 from layerwise.config.base import (
     NAME,
@@ -231,11 +238,26 @@ class Model(Section):
 class Nano(Section):
     """A small model that the workflow trains."""
 
-    architecture: Literal["gpt_neox", "mamba2"] = Field(description="Kind of model.")
+    architecture: Literal["gpt_neox", "mamba2", "imagegpt", "vit_mae"] = Field(
+        description="Kind of model: of texts gpt_neox or mamba2; of images imagegpt, which "
+        "predicts the next pixel, or vit_mae, a masked autoencoder."
+    )
     layers: int = Field(6, ge=1, le=100, description="Number of blocks.")
     hidden: int = Field(128, ge=32, le=8192, multiple_of=32, description="Hidden width.")
-    vocabulary: int = Field(2048, ge=300, le=200_000, description="Size of the BPE vocabulary.")
+    vocabulary: int = Field(
+        2048,
+        ge=300,
+        le=200_000,
+        description="Size of the BPE vocabulary; of imagegpt the most colours.",
+    )
     context: int = Field(128, ge=16, le=16_384, description="Tokens in a training window.")
+    side: int = Field(
+        8,
+        ge=2,
+        le=64,
+        description="Side in pixels that images are scaled to; each pixel is a token.",
+        json_schema_extra=later(8),
+    )
     batch: int = Field(8, ge=1, le=4096, description="Windows in a training step.")
     train_steps: Positive = Field(
         512,
@@ -252,9 +274,23 @@ class Nano(Section):
     corpus: Name | None = Field(
         None,
         description="Corpus of the config that it is trained on; null for all of the quickstart's "
-        "Wikipedia text.",
+        "Wikipedia text. Models of images need one.",
         json_schema_extra=later(None),
     )
     device: Literal["cpu", "cuda"] = Field(
         "cpu", description="Where it is trained.", json_schema_extra=later("cpu")
     )
+
+    @property
+    def of_images(self) -> bool:
+        """Whether it is trained on images."""
+        return self.architecture in ("imagegpt", "vit_mae")
+
+    @model_validator(mode="after")
+    def _images(self) -> Self:
+        if self.of_images and (self.corpus is None or self.objective != "causal"):
+            raise ValueError(
+                f"{self.architecture} needs a corpus of images, and has an objective of its own: "
+                "name the corpus, and leave objective out"
+            )
+        return self

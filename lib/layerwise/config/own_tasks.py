@@ -1,4 +1,4 @@
-"""The section ``own_tasks``: tasks made of one's own labels, in a local file."""
+"""The section ``own_tasks``: tasks made of one's own labels, of texts or of images."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from layerwise.config.base import Distinct, Section, Seed
+from layerwise.config.base import Distinct, Name, Section, Seed
 
 Kind = Literal["classification", "regression", "pairs", "preference"]
 SUFFIXES = (".parquet", ".jsonl", ".csv")
@@ -31,7 +31,14 @@ LABELS = {"classification": "label", "regression": "label", "pairs": "score"}
 class OwnTask(Section):
     """A task made of one's own labels."""
 
-    file: str = Field(description="Local file of labelled texts: .parquet, .jsonl or .csv.")
+    file: str | None = Field(
+        None, description="Local file of labelled texts: .parquet, .jsonl or .csv."
+    )
+    corpus: Name | None = Field(
+        None,
+        description="In place of a file: a corpus of images, each with the label that it has "
+        "there. Of the kind classification.",
+    )
     kind: Kind = Field(
         description="classification: a class for each text; regression: a number for each; pairs: "
         "a number for two texts (how alike they are, or 0 and 1); preference: of two texts the "
@@ -60,13 +67,20 @@ class OwnTask(Section):
 
     @field_validator("file")
     @classmethod
-    def _readable(cls, value: str) -> str:
-        if not value.lower().endswith(SUFFIXES):
+    def _readable(cls, value: str | None) -> str | None:
+        if value is not None and not value.lower().endswith(SUFFIXES):
             raise ValueError(f"accepted are files that end in {', '.join(SUFFIXES)}")
         return value
 
     @model_validator(mode="after")
     def _fitting(self) -> Self:
+        if (self.file is None) == (self.corpus is None):
+            raise ValueError("accepted is one of file and corpus")
+        own = self.kind == "classification" and not (self.texts or self.label or self.group)
+        if self.corpus is not None and not own:
+            raise ValueError(
+                "a corpus of images goes with kind classification, without texts, label or group"
+            )
         wanted = len(TEXTS[self.kind])
         if self.texts is not None and len(self.texts) != wanted:
             raise ValueError(

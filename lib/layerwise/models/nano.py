@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -149,11 +149,7 @@ def train(
     LayerwiseError
         If a step lies beyond ``train_steps`` or there is too little text.
     """
-    if max(steps) > settings.train_steps:
-        raise LayerwiseError(
-            f"Step {max(steps)} is to be saved, but training ends at train_steps = "
-            f"{settings.train_steps}; raise train_steps or drop the step."
-        )
+    check_steps(settings, steps)
     quiet()
     seed, context, batch = settings.seed, settings.context, settings.batch
     masked = settings.objective == "masked"
@@ -166,20 +162,77 @@ def train(
             f"{HELD_OUT + batch}. Give more text or a shorter context."
         )
     torch.manual_seed(seed)
-    generator = torch.Generator().manual_seed(seed)
-    shuffled = usable[torch.randperm(len(usable), generator=generator)]
-    held_out, pool = shuffled[:HELD_OUT], shuffled[HELD_OUT:]
     model = build(
         settings.architecture, layers=settings.layers, hidden=settings.hidden,
         vocabulary=len(tokenizer), context=context,
     )  # fmt: skip
     if masked:
         attend_both_ways(model)
+    hide = Hide(tokenizer, seed) if masked else None
+
+    def held_out_loss(windows: Tensor) -> float:
+        return _held_out_loss(model, windows, batch, Hide(tokenizer, 0) if masked else None)
+
+    return fit(
+        model, usable, settings, steps, folders,
+        loss=lambda model, tokens: _loss(model, tokens, hide), held_out_loss=held_out_loss,
+        save=tokenizer.save_pretrained, unit="nats a token",
+    )  # fmt: skip
+
+
+def check_steps(settings: Nano, steps: Sequence[int]) -> None:
+    """Make sure that training gets as far as the steps that are to be saved.
+
+    Raises
+    ------
+    LayerwiseError
+        If it does not.
+    """
+    if max(steps) > settings.train_steps:
+        raise LayerwiseError(
+            f"Step {max(steps)} is to be saved, but training ends at train_steps = "
+            f"{settings.train_steps}; raise train_steps or drop the step."
+        )
+
+
+def fit(
+    model: Any,
+    data: Tensor,
+    settings: Nano,
+    steps: Sequence[int],
+    folders: Mapping[int, Path],
+    *,
+    loss: Callable[[Any, Tensor], Tensor],
+    held_out_loss: Callable[[Tensor], float],
+    save: Callable[[Path], Any],
+    unit: str,
+) -> list[dict[str, float]]:
+    """Train a model on some of the data, and save it at steps.
+
+    Parameters
+    ----------
+    data : Tensor
+        One example a row; `HELD_OUT` of them are not trained on.
+    loss : function of the model and a batch of the data
+    held_out_loss : function of the held-out data
+    save : function of a folder
+        Writes what is read beside the weights.
+    unit : str
+        Of losses, in nats.
+
+    Returns
+    -------
+    list of dict
+        See `train`.
+    """
+    seed, batch = settings.seed, settings.batch
+    generator = torch.Generator().manual_seed(seed)
+    shuffled = data[torch.randperm(len(data), generator=generator)]
+    held_out, pool = shuffled[:HELD_OUT], shuffled[HELD_OUT:]
     model.to(settings.device)
     # On a GPU products take 10-bit mantissas, several times as fast.
     torch.set_float32_matmul_precision("high" if settings.device == "cuda" else "highest")
     pool, held_out = pool.to(settings.device), held_out.to(settings.device)
-    hide = Hide(tokenizer, seed) if masked else None
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.1
     )
@@ -193,21 +246,22 @@ def train(
                 rate = _rate(step, settings.train_steps) * settings.learning_rate
                 for group in optimizer.param_groups:
                     group["lr"] = rate
-                train_loss = _step(model, optimizer, next(batches), hide)
+                train_loss = _step(model, optimizer, next(batches), loss)
                 bar.update()
             if step in wanted:
-                same = Hide(tokenizer, 0) if masked else None
-                loss = _held_out_loss(model, held_out, batch, same)
+                model.eval()
+                with torch.no_grad():
+                    found = held_out_loss(held_out)
                 entry = {
                     "step": step,
-                    "train_loss": loss if step == 0 else train_loss,
-                    "held_out_loss": loss,
+                    "train_loss": found if step == 0 else train_loss,
+                    "held_out_loss": found,
                 }
                 history.append(entry)
-                log.info("step %d: held-out loss %.3f nats a token", step, loss)
+                log.info("step %d: held-out loss %.3f %s", step, found, unit)
                 folders[step].mkdir(parents=True, exist_ok=True)
                 model.save_pretrained(folders[step])
-                tokenizer.save_pretrained(folders[step])
+                save(folders[step])
     return history
 
 
@@ -262,10 +316,13 @@ def _loss(model: Any, tokens: Tensor, hide: Hide | None) -> Tensor:
 
 
 def _step(
-    model: Any, optimizer: torch.optim.Optimizer, tokens: Tensor, hide: Hide | None
+    model: Any,
+    optimizer: torch.optim.Optimizer,
+    batch: Tensor,
+    loss_of: Callable[[Any, Tensor], Tensor],
 ) -> float:
     model.train()
-    loss = _loss(model, tokens, hide)
+    loss = loss_of(model, batch)
     optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     nn.utils.clip_grad_norm_(model.parameters(), 1.0)

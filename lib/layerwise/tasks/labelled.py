@@ -34,6 +34,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from layerwise import probes, tables
 from layerwise.config.own_tasks import TASK_TYPES, OwnTask
 from layerwise.config.scoring import ScoringSettings
+from layerwise.corpora.images_table import read_images, read_labels
 from layerwise.errors import LayerwiseError, closest, first_line
 from layerwise.files import is_file
 from layerwise.probes import Probe
@@ -91,8 +92,15 @@ class Labelled:
         return list(dict.fromkeys(text for column in self.texts for text in column))
 
 
-def read(task: OwnTask) -> Labelled:
-    """The labelled texts of a file.
+def read(task: OwnTask, images: Path | None = None) -> Labelled:
+    """The labelled texts of a file, or the labelled images of a corpus.
+
+    An image stands there by the SHA-256 of its bytes.
+
+    Parameters
+    ----------
+    images : Path, optional
+        The file of the task's corpus of images, if it has one.
 
     Raises
     ------
@@ -100,7 +108,9 @@ def read(task: OwnTask) -> Labelled:
         If the file is missing, empty or no table, lacks a column, or holds a row without text or
         label; if there are too few rows, or labels of one class or one value alone.
     """
-    path = Path(task.file)
+    if images is not None:
+        return _of_images(task, images)
+    path = Path(str(task.file))
     frame = read_table(path)
     wanted = [*task.text_columns, *filter(None, [task.label_column, task.group])]
     for name in wanted:
@@ -114,6 +124,24 @@ def read(task: OwnTask) -> Labelled:
         return _labelled(task, frame, texts)
     except LayerwiseError as error:
         raise LayerwiseError(f"{path}: {error}") from error
+
+
+def _of_images(task: OwnTask, path: Path) -> Labelled:
+    pictures, _, _ = read_images(path)
+    known = read_labels(path)
+    if len(known) < len(pictures):
+        missing = next(p.name for p in pictures if p.name not in known)
+        raise LayerwiseError(
+            f"{path}: {len(pictures) - len(known)} of {len(pictures)} images have no label (the "
+            f"first is {missing!r}); give the source a label column, or one folder a class."
+        )
+    names = [picture.sha256 for picture in pictures]
+    try:
+        labels = probes.classes([known[picture.name] for picture in pictures])
+        probes.splits(labels, names, task.seed)
+    except LayerwiseError as error:
+        raise LayerwiseError(f"{path}: {error}") from error
+    return Labelled(task.kind, [names], labels, names, task.seed)
 
 
 def _labelled(task: OwnTask, frame: pd.DataFrame, texts: list[list[str]]) -> Labelled:
@@ -181,9 +209,9 @@ def _texts(column: pd.Series[Any], where: str) -> list[str]:
     return found
 
 
-def texts_of(name: str, task: OwnTask) -> TaskTexts:
+def texts_of(name: str, task: OwnTask, images: Path | None = None) -> TaskTexts:
     """What every model has to embed; raises as `read`."""
-    texts = read(task).distinct()
+    texts = read(task, images).distinct()
     return TaskTexts(name, TASK_TYPES[task.kind], texts, [""] * len(texts))
 
 
@@ -242,6 +270,7 @@ def score_labelled(
     model: str | None = None,
     revision: str | None = None,
     threads: int = 1,
+    images: Path | None = None,
     **facts: Any,
 ) -> None:
     """Score all layers and readings of an embeddings file and write both tables.
@@ -256,6 +285,8 @@ def score_labelled(
         Refuse a file about another one.
     threads : int
         Layers that are scored side by side.
+    images : Path, optional
+        See `read`.
     **facts
         More for the tables' metadata: key and recipe of the job.
 
@@ -267,7 +298,7 @@ def score_labelled(
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     settings = settings or ScoringSettings()
-    data = read(task)
+    data = read(task, images)
     with Embeddings(embeddings, model=model, revision=revision, task=name) as file:
         units = joined.units(file, settings.layers)
         alike = joined.first_alike(units, file, file.alike())

@@ -314,6 +314,7 @@ def _embed_inputs(config: Config, model: str, revision: str, task: str) -> Input
     return {
         **_model_inputs(config, model, revision),
         "texts": [_texts_of(config, task)],
+        **_labelled_inputs(config, task),
     }
 
 
@@ -341,11 +342,21 @@ def _score_inputs(config: Config, model: str, revision: str, task: str) -> Input
 
 
 def _labels_inputs(config: Config, model: str, revision: str, task: str) -> Inputs:
-    return {"embeddings": [Input(Job("embed_task", (model, revision, task)), "embeddings")]}
+    embedded = Input(Job("embed_task", (model, revision, task)), "embeddings")
+    return {"embeddings": [embedded], **_labelled_inputs(config, task)}
+
+
+def _labelled_inputs(config: Config, task: str) -> Inputs:
+    """The images of a task, if it has any."""
+    own = config.own_tasks.get(task)
+    if own is None or own.corpus is None:
+        return {}
+    return {"corpus": [_corpus(config, own.corpus)]}
 
 
 def _labels_outside(config: Config, *names: str) -> Any:
-    return content.of_file(Path(config.own_tasks[names[-1]].file))
+    file = config.own_tasks[names[-1]].file
+    return None if file is None else content.of_file(Path(file))
 
 
 def _items_inputs(config: Config, task: str) -> Inputs:
@@ -569,7 +580,7 @@ STAGES: dict[str, Stage] = {
             "A small model that is trained here: a folder for each checkpoint, and the losses.",
             ("model",),
             {"stamp": f"nano/{{model}}/{MARKER}", "losses": "nano/{model}/losses.csv"},
-            ("layerwise.models.nano:train",),
+            ("layerwise.models.nano:train", "layerwise.models.nano_images:train"),
             lambda config, model: config.nano[model].keyed(),
             _nano_inputs,
             libraries=("torch", "transformers"),
@@ -701,7 +712,8 @@ STAGES: dict[str, Stage] = {
             {"texts": "labelled/{task}.parquet"},
             ("layerwise.tasks.labelled:texts_of", "layerwise.tasks.texts:write_texts"),
             lambda config, task: [task, config.own_tasks[task].keyed()],
-            outside=_labels_outside,
+            _labelled_inputs,
+            _labels_outside,
         ),
         Stage(
             "score_labels",

@@ -1,0 +1,113 @@
+"""Labels of images as a task, and small vision models: through the same door as texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_images
+
+from layerwise.config import Config
+from layerwise.config.corpora import Sample
+from layerwise.config.images import FolderImages, PackageImages
+from layerwise.config.models import Nano
+from layerwise.config.own_tasks import OwnTask
+from layerwise.corpora.images_sources import choose, open_images, png
+from layerwise.corpora.images_table import write_images
+from layerwise.errors import LayerwiseError
+from layerwise.models import nano_images
+from layerwise.models.load import load
+from layerwise.tasks import labelled
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Path:
+    chosen = choose(open_images(PackageImages(package="digits")), Sample(n=120), "error", 10**6)
+    write_images(tmp_path / "digits.parquet", "digits", chosen)
+    return tmp_path / "digits.parquet"
+
+
+def test_labels_of_a_corpus_are_a_task(corpus: Path) -> None:
+    task = OwnTask(corpus="digits", kind="classification")
+    data = labelled.read(task, corpus)
+    assert len(data.labels) == 120
+    assert len(set(data.labels)) == 10
+    listed = labelled.texts_of("which", task, corpus)
+    assert listed.texts == data.texts[0]
+    pixels = RNG.normal(size=(120, 4)).astype(np.float32)
+    pixels[:, 0] += 9 * (data.labels == data.labels[0])
+    found = labelled.layer_score(data, [pixels])
+    assert found.probe is not None
+    assert found.score is not None
+    assert found.score > (found.chance or 0)
+
+
+def test_images_without_labels_are_no_task(tmp_path: Path) -> None:
+    for number in range(4):
+        pixels = RNG.integers(0, 256, (4, 4, 3), dtype=np.uint8)
+        (tmp_path / f"{number}.png").write_bytes(png(pixels))
+    chosen = choose(open_images(FolderImages(folder=str(tmp_path))), Sample(), "error", 100)
+    write_images(tmp_path / "c.parquet", "c", chosen)
+    task = OwnTask(corpus="c", kind="classification")
+    with pytest.raises(LayerwiseError, match="4 of 4 images have no label"):
+        labelled.read(task, tmp_path / "c.parquet")
+
+
+BASE = {
+    "studies": {"power_law": {"kind": "power_law"}},
+    "corpora": {
+        "digits": {"images": {"package": "digits"}},
+        "lee": {"source": {"package": "lee"}},
+    },
+    "tasks": ["which"],
+}
+
+
+def test_tasks_name_a_corpus_of_images() -> None:
+    own = {"corpus": "digits", "kind": "classification"}
+    assert Config.of({**BASE, "own_tasks": {"which": own}}).own_tasks["which"].corpus == "digits"
+    for wrong, match in (
+        ({**own, "corpus": "lee"}, r"own_tasks.which.corpus .*'lee'"),
+        ({**own, "kind": "pairs"}, "a corpus of images goes with kind classification"),
+        ({**own, "file": "a.csv"}, "one of file and corpus"),
+        ({"kind": "classification"}, "one of file and corpus"),
+    ):
+        with pytest.raises(LayerwiseError, match=match):
+            Config.of({**BASE, "own_tasks": {"which": wrong}})
+
+
+@pytest.mark.parametrize("architecture", ["imagegpt", "vit_mae"])
+def test_small_vision_models(architecture: str, tmp_path: Path) -> None:
+    digits = open_images(PackageImages(package="digits"))
+    pictures = choose(digits, Sample(n=90), "error", 10**6).pictures
+    settings = Nano(
+        architecture=architecture, layers=2, hidden=32, batch=8, train_steps=60, side=4,
+        corpus="c", learning_rate=0.01, vocabulary=300,
+    )  # fmt: skip
+    folders = {step: tmp_path / str(step) for step in (0, 30)}
+    history = nano_images.train(pictures, settings, [0, 30], folders)
+    assert history[1]["held_out_loss"] < history[0]["held_out_loss"]
+    again = nano_images.train(pictures, settings, [30], {30: tmp_path / "again"})
+    assert again[0]["held_out_loss"] == history[1]["held_out_loss"]
+    loaded = load("m", tiny_images.entry(tmp_path / "30"), "main", device="cpu")
+    assert loaded.anatomy.n_layers == 3
+    assert loaded.anatomy.prefix == 1
+    assert loaded.max_length == (16 if architecture == "imagegpt" else 17)
+    assert loaded.is_causal() == (architecture == "imagegpt")
+    few = settings.model_copy(update={"batch": 40})
+    with pytest.raises(LayerwiseError, match="90 images; training needs at least 104"):
+        nano_images.train(pictures, few, [0], {0: tmp_path / "few"})
+
+
+def test_small_vision_models_want_images() -> None:
+    models = {"m": {"source": {"folder": "x"}, "revisions": ["step0"]}}
+    nano = {"architecture": "imagegpt", "corpus": "lee"}
+    with pytest.raises(LayerwiseError, match=r"nano.m.corpus: 'lee' came.*trained on images"):
+        Config.of({**BASE, "tasks": [], "models": models, "nano": {"m": nano}})
+    with pytest.raises(LayerwiseError, match="imagegpt needs a corpus of images"):
+        Config.of(
+            {**BASE, "tasks": [], "models": models, "nano": {"m": {"architecture": "imagegpt"}}}
+        )
