@@ -51,6 +51,98 @@ def _guarded(do: Callable[[], Any]) -> None:
 
 
 @app.command()
+def choose(
+    model: MODEL,
+    texts: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Texts such as you will embed: .txt (one a line), .jsonl or .parquet.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None,
+        typer.Option(
+            help="Labelled rows instead (.csv, .jsonl, .parquet): columns text and label; first, "
+            "second and score; or chosen and rejected.",
+            show_default=False,
+        ),
+    ] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(
+            help="all, drop_first or drop_sinks (default: drop_first where tokens see those "
+            "before them alone, else all).",
+            show_default=False,
+        ),
+    ] = None,
+    sample: Annotated[
+        int, typer.Option(min=20, max=5000, help="Most texts, or labelled rows, that are read.")
+    ] = 1000,
+    max_length: Annotated[int, typer.Option(min=1, help="Longest text in tokens.")] = 256,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sample, halves and splits.")] = 0,
+    revision: REVISION = "main",
+    device: DEVICE = "auto",
+    dtype: DTYPE = "float32",
+    threads: THREADS = 2,
+) -> None:
+    """Which layer to use of a model: from texts alone, or from labels.
+
+    From texts, it prints what each metric picks, whether random halves of the texts agree, what
+    such picks have lost in other models, and the advice. From labels, every layer's score.
+
+    Example: layerwise choose HuggingFaceTB/SmolLM2-135M texts.txt
+    """
+
+    def do() -> None:
+        import time
+
+        from layerwise.activations.extract import set_threads
+        from layerwise.activations.readout import TOKENS
+        from layerwise.choosing import choose as choosing
+        from layerwise.config.base import parse
+        from layerwise.config.models import Model
+        from layerwise.errors import LayerwiseError, closest
+        from layerwise.metrics.registry import all_metrics
+        from layerwise.models.load import load
+        from layerwise.models.probe import causal
+        from layerwise.models.source import named
+
+        if (texts is None) == (labels is None):
+            raise LayerwiseError("Give either a file of texts, or labelled rows by --labels.")
+        if tokens is not None and tokens not in TOKENS:
+            raise LayerwiseError(
+                f"--tokens {tokens!r} came{closest(tokens, TOKENS)}; accepted are "
+                f"{', '.join(TOKENS)}."
+            )
+        # What is read is checked before the model is loaded, which may take minutes.
+        if texts is not None:
+            given = _texts(texts)
+            drawn = choosing.sample(given, sample, seed)
+        else:
+            assert labels is not None
+            data, n = choosing.read_labels(labels, sample, seed)
+        set_threads(threads)
+        entry = parse(Model, {"source": named(model).plain(), "max_length": max_length})
+        loaded = load(model, entry, revision, device=device, dtype=dtype)
+        started = time.monotonic()
+        after = causal(loaded.model, loaded.anatomy, loaded.device)
+        which = tokens or ("drop_first" if after else "all")
+        if texts is not None:
+            found = choosing.choose(loaded, drawn, tokens=which, threads=threads, seed=seed)
+            used = f"{len(drawn)} of {len(given)} texts"
+            lines = choosing.described(found, {n: m.label for n, m in all_metrics().items()})
+        else:
+            told = choosing.choose_by_labels(loaded, data, tokens=which, threads=threads)
+            used = f"{len(data.labels)} of {n} labelled rows"
+            lines = choosing.described_labels(told)
+        seconds = time.monotonic() - started
+        _say(f"{model}: {used}, {seconds:.0f} s after loading", *lines)
+
+    _guarded(do)
+
+
+@app.command()
 def export(
     model: MODEL,
     out: Annotated[Path, typer.Argument(help="Folder to write; not there yet, or empty.")],

@@ -1,0 +1,167 @@
+"""`layerwise choose`: a layer from texts alone, or from labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from typer.testing import CliRunner
+
+from layerwise.app import app
+from layerwise.association.choice import CONSENSUS
+from layerwise.association.regret import LAST
+from layerwise.choosing import choose as choosing
+from layerwise.errors import LayerwiseError
+from layerwise.models.load import load
+from layerwise.tasks import labelled
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save("llama", tmp_path_factory.mktemp("models") / "llama")
+
+
+def run(caplog: pytest.LogCaptureFixture, *given: object) -> tuple[int, str]:
+    """Exit status, and what it printed or logged as an error."""
+    caplog.clear()
+    result = CliRunner().invoke(app, ["choose", *map(str, given), "--threads", "1"])
+    errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    return result.exit_code, "\n".join([result.output, *errors])
+
+
+def test_from_texts(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "t.txt").write_text("\n".join(tiny.texts(120)))
+    status, said = run(caplog, folder, tmp_path / "t.txt", "--sample", "110")
+    assert status == 0, said
+    assert "110 of 120 texts" in said
+    assert "Advice: the model's own output" in said
+    assert "The evidence for another layer is weak" in said
+    assert "could not be told to lose less than the output" in said
+
+
+def test_the_record_leaves_the_model_out() -> None:
+    known = pd.read_csv(choosing.RECORD, dtype=str, keep_default_na=False)
+    some = known[known["model"] == "minilm-l6"]["weights"].iloc[0]
+    whole = choosing.record_without("0" * 64).set_index("rule")
+    less = choosing.record_without(some + "0" * 52).set_index("rule")
+    assert whole.loc[LAST, "n_models"] == less.loc[LAST, "n_models"] + 1
+    others = known[(known["rule"] == LAST) & (known["model"] != "minilm-l6")]
+    assert less.loc[LAST, "regret"] == pytest.approx(others["regret"].astype(float).mean())
+    # What is printed beside a metric is of such a consensus as is computed here.
+    assert CONSENSUS in whole.index
+
+
+def test_advice_follows_the_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a record of many models in which the consensus wins, and texts that agree, it is it."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {"rule": rule, "n_models": 12, "regret": lost, "low": 0.0, "high": 5.0,
+         f"less_{LAST}": 4.0 - lost, f"corrected_{LAST}": 0.001}
+        for rule, lost in ((LAST, 4.0), (CONSENSUS, 0.5))
+    ]  # fmt: skip
+    record = pd.DataFrame(rows)
+    picks = pd.DataFrame(
+        {"metric": ["a", "b"], "layer": [2, 2], "refused": "", "near": 0.9 + 0.1 * rng.random(2)}
+    )
+    assert choosing._against(picks, 0.9, record, 400) == ""
+    assert "few" in choosing._against(picks, 0.9, record, 50)
+    assert "30% of the metrics" in choosing._against(picks, 0.3, record, 400)
+    assert "10% of random halves" in choosing._against(picks.assign(near=0.1), 0.9, record, 400)
+    weak = record.assign(**{f"corrected_{LAST}": 0.2})
+    assert "in 12 models" in choosing._against(picks, 0.9, weak, 400)
+
+
+def test_from_labels(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is printed is what probes of the same vectors give."""
+    texts = list(dict.fromkeys(tiny.texts(90)))[:80]
+    frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})
+    frame.to_csv(tmp_path / "l.csv", index=False)
+    status, said = run(caplog, folder, "--labels", tmp_path / "l.csv", "--tokens", "all")
+    assert status == 0, said
+    assert "accuracy of a linear probe, 80 rows" in said and "Advice" in said
+    loaded = load("m", tiny.entry(folder), "main", device="cpu")
+    data, n = choosing.read_labels(tmp_path / "l.csv", 1000)
+    found = choosing.choose_by_labels(loaded, data, tokens="all")
+    assert n == 80 and len(found.found) == loaded.anatomy.n_layers
+    import torch
+
+    with torch.no_grad():
+        states = [
+            loaded.model(
+                torch.tensor([loaded.tokenizer(t)["input_ids"]]), output_hidden_states=True
+            ).hidden_states[1][0].mean(0)
+            for t in texts
+        ]  # fmt: skip
+    vectors = torch.stack(states).numpy()
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    assert found.found[1].score == pytest.approx(labelled.layer_score(data, [unit]).score)
+
+
+def test_pairs_are_told_by_their_columns(folder: Path, tmp_path: Path) -> None:
+    texts = tiny.texts(60)
+    pairs = pd.DataFrame({"first": texts[:30], "second": texts[30:], "score": np.arange(30.0)})
+    pairs.to_parquet(tmp_path / "p.parquet")
+    data, _ = choosing.read_labels(tmp_path / "p.parquet", 25)
+    assert data.kind == "pairs" and len(data.labels) == 25
+    numbers = pd.DataFrame({"text": texts, "label": np.arange(60.0)})
+    assert choosing.kind_of(numbers, "x") == "regression"
+    assert choosing.kind_of(numbers.assign(label=[0, 1] * 30), "x") == "classification"
+
+
+def test_a_sample_is_stated_and_the_same_every_time() -> None:
+    texts = [f"text {k}" for k in range(100_000)]
+    drawn = choosing.sample(texts, 1000)
+    assert len(drawn) == 1000 and drawn == choosing.sample(texts, 1000)
+    assert drawn != choosing.sample(texts, 1000, seed=1)
+    assert choosing.sample([*texts[:30], " ", *texts[:30]], 1000) == texts[:30]
+    with pytest.raises(LayerwiseError, match="1 different texts came"):
+        choosing.sample(["one text"] * 50, 1000)
+
+
+BAD = {
+    "binary.txt": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40, "is not UTF-8"),
+    "binary.parquet": (b"\x00\xff" * 99, "no parquet file"),
+    "empty.txt": (b"", "is empty"),
+    "one.txt": (b"only one text\n", "1 different texts came"),
+    "blank.txt": (b" \n\n \n", "no text but blank ones"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_texts(
+    name: str, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content, told = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    status, said = run(caplog, folder, tmp_path / name)
+    assert status == 1 and told in said
+    assert "Traceback" not in said
+
+
+TEXTS = [f"text number {k}" for k in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"text": TEXTS, "label": ["a"] * 40}, "All 40 labels are 'a'"),
+        ({"text": TEXTS, "label": [None, *"ab" * 19, "a"]}, "1 of 40 rows have no label"),
+        ({"text": TEXTS, "label": [np.nan, *range(39)]}, "1 of 40 rows have no label"),
+        ({"text": TEXTS, "lable": ["a", "b"] * 20}, "has the columns text, lable; accepted are"),
+        ({"text": [None, *TEXTS[1:]], "label": ["a", "b"] * 20}, "where a text should be"),
+    ],
+)
+def test_bad_labels(
+    columns: dict[str, list[object]], told: str, folder: Path, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    pd.DataFrame(columns).to_parquet(tmp_path / "l.parquet")
+    status, said = run(caplog, folder, "--labels", tmp_path / "l.parquet")
+    assert status == 1 and told in said
+
+
+def test_one_of_texts_and_labels(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert "Give either a file of texts, or labelled rows" in run(caplog, folder)[1]
