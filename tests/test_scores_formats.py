@@ -110,6 +110,55 @@ def reranking_with_titles(folder: Path) -> None:
     )
 
 
+def retrieval(folder: Path) -> None:
+    corpus = [f"d{i}" for i in range(len(TEXTS))]
+    queries = [f"q{i}" for i in range(0, len(TEXTS), 8)]
+    own = dict(zip(queries, range(0, len(TEXTS), 8), strict=True))
+    save(folder, {"_id": corpus, "title": LABELS, "text": TEXTS}, "corpus/corpus.parquet")
+    asked = [TEXTS[own[q]].upper() for q in queries]
+    save(folder, {"_id": queries, "text": asked}, "queries/queries.parquet")
+    judged = [(q, d) for q in queries for d in corpus if LABELS[own[q]] == LABELS[int(d[1:])]]
+    save(
+        folder,
+        {
+            "query-id": [q for q, _ in judged],
+            "corpus-id": [d for _, d in judged],
+            "score": [1 + (int(d[1:]) % 2) for _, d in judged],
+        },
+        "qrels/test.parquet",
+    )
+    configs(
+        folder,
+        corpus="corpus/corpus.parquet",
+        queries="queries/queries.parquet",
+        default="qrels/test.parquet",
+    )
+
+
+def summaries(folder: Path) -> None:
+    rows = range(0, len(TEXTS) - 5, 5)
+    save(
+        folder,
+        {
+            "text": [TEXTS[i] for i in rows],
+            "human_summaries": [TEXTS[i : i + 2] for i in rows],
+            "machine_summaries": [TEXTS[i + 2 : i + 5] for i in rows],
+            "relevance": [[1.0 + i % 3, 2.5, 4.0 - i % 2] for i in rows],
+        },
+    )
+
+
+def several_labels(folder: Path) -> None:
+    numbers = [sorted(set(LABELS)).index(label) for label in LABELS]
+    labels = [[number, 4 + place % 2] for place, number in enumerate(numbers)]
+    for split in ("train", "validation", "test"):
+        save(folder, {"text": TEXTS, "labels": labels, "label": labels}, f"en/{split}.parquet")
+    text = "---\nconfigs:\n- config_name: en\n  data_files:\n"
+    for split in ("train", "validation", "test"):
+        text += f"  - split: {split}\n    path: en/{split}.parquet\n"
+    (folder / "README.md").write_text(text + "---\n")
+
+
 def scored_pairs(folder: Path) -> None:
     table = paired()
     scores = [4.0 * label + i % 3 / 10 for i, label in enumerate(table["labels"])]
@@ -128,6 +177,9 @@ SHAPES = [
     ("AskUbuntuDupQuestions", reranking_with_titles),
     ("MindSmallReranking", reranking_with_titles),
     ("SICK-R", scored_pairs),
+    ("NFCorpus", retrieval),
+    ("SummEvalSummarization.v2", summaries),
+    ("MultiEURLEXMultilabelClassification", several_labels),
 ]
 
 

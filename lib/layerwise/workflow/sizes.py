@@ -31,7 +31,10 @@ SECONDS = {
     "Classification": (0.2, 0.2),
     "Clustering": (0.1, 0.3),
     "PairClassification": (0.02, 0.01),
+    "MultilabelClassification": (0.5, 0.5),
     "Reranking": (0.05, 0.03),
+    "Retrieval": (0.2, 0.1),
+    "Summarization": (0.1, 0.05),
     "STS": (0.01, 0.005),
 }
 # A row of a table of single prompts' values, and a layer's result in mteb's JSON with its
