@@ -319,16 +319,15 @@ def described(choice: Choice, labels: Mapping[str, str]) -> list[str]:
     ----------
     labels : mapping of metric to what people call it
     """
-    rules = choice.record.set_index("rule")
+    rules: dict[Any, dict[Any, Any]] = choice.record.set_index("rule").to_dict("index")
     lines = [f"{'metric':<36}{'better':<8}{'picks':>6}{'depth':>7}{'halves near':>13}{'loses':>8}"]
-    for row in choice.picks.itertuples():
-        lost = rules["regret"].get(row.metric)
+    for row in choice.picks.to_dict("records"):
+        known = rules.get(row["metric"])
+        lost = "" if known is None else f"{known['regret']:.1f}"
+        refused = f"  no say: {row['refused']}" if row["refused"] else ""
         lines.append(
-            f"{labels.get(str(row.metric), str(row.metric)):<36}{row.better:<8}{row.layer:>6}"
-            f"{100 * float(row.depth):>5.0f} %"  # type: ignore[arg-type]
-            f"{100 * float(row.near):>11.0f} %"  # type: ignore[arg-type]
-            f"{'' if lost is None else f'{lost:.1f}':>8}"
-            + (f"  no say: {row.refused}" if row.refused else "")
+            f"{labels.get(row['metric'], row['metric']):<36}{row['better']:<8}{row['layer']:>6}"
+            f"{100 * row['depth']:>5.0f} %{100 * row['near']:>11.0f} %{lost:>8}{refused}"
         )
     lines += [
         f"consensus: layer {choice.consensus} of {choice.last_layer} (tokens: {choice.tokens}); "
@@ -337,14 +336,14 @@ def described(choice: Choice, labels: Mapping[str, str]) -> list[str]:
         "points of score, on average, in other models:",
     ]
     for rule in (LAST, CONSENSUS, regret.MIDDLE, regret.SIXTY):
-        if rule in rules.index:
-            one = rules.loc[rule]
+        if rule in rules:
+            one = rules[rule]
             lines.append(
                 f"  {rule:<12}{one['regret']:5.1f} [{one['low']:.1f}, {one['high']:.1f}] in "
-                f"{int(one['n_models'])} models"
+                f"{one['n_models']} models"
             )
     if choice.layer is None:
-        one = rules.loc[LAST]
+        one = rules[LAST]
         lines.append(
             f"Advice: the model's own output (layer {choice.last_layer} after its last norm); "
             f"expected loss against the best layer {one['regret']:.1f} points."
@@ -352,7 +351,7 @@ def described(choice: Choice, labels: Mapping[str, str]) -> list[str]:
         lines.append(f"The evidence for another layer is weak: {choice.why}.")
         lines.append("Labelled texts or scored pairs tell more: --labels FILE.")
     else:
-        one = rules.loc[CONSENSUS]
+        one = rules[CONSENSUS]
         lines.append(
             f"Advice: layer {choice.layer}; expected loss against the best layer "
             f"{one['regret']:.1f} points [{one['low']:.1f}, {one['high']:.1f}]."
