@@ -245,7 +245,9 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
         if not np.isfinite(rho[0]):
             why = "the similarities of all pairs are alike"
             return Found(None, None, None, len(data.labels), None, None, why)
-        low, high = rank.fisher_interval(rho, rank.errors(influence), confidence)
+        # Pairs that share a text are not independent.
+        texts = pd.factorize(np.concatenate(data.texts))[0].reshape(2, -1)
+        low, high = rank.fisher_interval(rho, rank.errors(influence, texts), confidence)
         return Found(float(rho[0]), float(low[0]), float(high[0]), len(data.labels), None, None)
     preference = data.kind == "preference"
     features = columns[0]
