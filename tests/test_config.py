@@ -58,7 +58,7 @@ BROKEN: list[tuple[str, Callable[[dict[str, Any]], None], tuple[str, ...]]] = [
     ("study's task", put("studies/a", {"kind": "score_by_depth", "tasks": ["PangLee"]}), ("studies.a.tasks", "did you mean 'PangLeePolarity'")),
     ("study's revision", put("studies/a", {"kind": "metrics_by_depth", "models": ["pythia-nano"], "revisions": ["step3"]}), ("studies.a.revisions", "'step3'", "step32")),
     ("study key", put("studies/a", {"kind": "score_by_depth", "shade": "red"}), ("studies.a", "unknown key 'shade'")),
-    ("corpus without source", put("corpora/c", {}), ("corpora.c", "'source'")),
+    ("corpus without source", put("corpora/c", {}), ("corpora.c", "one of the keys source, images")),
     ("filter typo", put("corpora/wikipedia/filters/min_token", 3), ("wikipedia.filters", "did you mean 'min_tokens'")),
     ("views negative", put("corpora/wikipedia/views/n", -2), ("wikipedia.views.n", "-2")),
     ("metric settings", put("metrics/alphas", [0]), ("metrics.alphas", "0")),
