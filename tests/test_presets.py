@@ -31,6 +31,9 @@ def preset(name: str) -> Config:
 def test_every_model_and_corpus_is_in_a_study(name: str) -> None:
     config = preset(name)
     wanted = {*targets.measured(config), *targets.scored(config)}
+    for study in config.studies:
+        if "paired" in targets.needs(config, study):
+            wanted |= set(targets.made_from(config, study, "paired"))
     assert set(config.models) == {job.names[0] for job in wanted}
     of_metrics = {job.names[2] for job in wanted if job.stage == "compute_metrics"}
     trained_on = {nano.corpus for nano in config.nano.values()} - {None}
