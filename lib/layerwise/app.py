@@ -105,7 +105,6 @@ def choose(
         from layerwise.errors import LayerwiseError, closest
         from layerwise.metrics.registry import all_metrics
         from layerwise.models.load import load
-        from layerwise.models.probe import causal
         from layerwise.models.source import named
 
         if (texts is None) == (labels is None):
@@ -126,7 +125,7 @@ def choose(
         entry = parse(Model, {"source": named(model).plain(), "max_length": max_length})
         loaded = load(model, entry, revision, device=device, dtype=dtype)
         started = time.monotonic()
-        after = causal(loaded.model, loaded.anatomy, loaded.device)
+        after = loaded.is_causal()
         which = tokens or ("drop_first" if after else "all")
         if texts is not None:
             found = choosing.choose(loaded, drawn, tokens=which, threads=threads, seed=seed)
