@@ -38,7 +38,8 @@ def test_every_model_and_corpus_is_in_a_study(name: str) -> None:
     of_metrics = {job.names[2] for job in wanted if job.stage == "compute_metrics"}
     trained_on = {nano.corpus for nano in config.nano.values()} - {None}
     assert set(config.corpora) == of_metrics | trained_on
-    of_scores = {job.names[2] for job in wanted if job.stage in ("score_task", "score_tokens")}
+    scoring = ("score_task", "score_tokens", "score_labels")
+    of_scores = {job.names[2] for job in wanted if job.stage in scoring}
     assert set(config.tasks) == of_scores
 
 
