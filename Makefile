@@ -9,19 +9,22 @@ CORES ?= 2
 TORCH_INDEX ?=
 VENV := .venv
 READY := $(VENV)/.ready
+DOCS := .venv-docs/.ready
+DOCS_PYTHON := NO_MKDOCS_2_WARNING=1 .venv-docs/bin/python
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: demo report plan schema test test-all test-presets test-attacks test-calibration \
+.PHONY: demo report plan schema docs dist test test-all test-presets test-attacks test-calibration \
 	test-slurm test-faults lint bench bench-gpu clean
 
 demo: $(READY)
 	python scripts/run_quickstart.py --cores $(CORES)
 
-# One page of all figures and tables; `make report ARGS="--configfile mine.yaml"` for another config.
+# One page of all figures and tables; `make report ARGS="--config mine.yaml"` for another config,
+# whose page lies in its own results folder.
 report: $(READY)
-	snakemake --cores 1 --report results/report.html $(ARGS)
+	layerwise report $(subst --configfile,--config,$(ARGS))
 
 # What a run would do, why, and what it will cost; `make plan ARGS="--config presets/…"`.
 plan: $(READY)
@@ -30,6 +33,17 @@ plan: $(READY)
 # The config's JSON Schema, from the typed settings in lib/layerwise/config/.
 schema: $(READY)
 	python -m layerwise.config.schema > workflow/schemas/config.schema.yaml
+
+# The documentation site, in build/docs; a link that leads nowhere fails it.
+docs: $(DOCS)
+	$(DOCS_PYTHON) -m mkdocs build
+
+# Source distribution and wheel, in dist; then the wheel alone in an environment of its own.
+dist: $(DOCS)
+	rm -rf dist
+	$(DOCS_PYTHON) -m build --no-isolation
+	$(DOCS_PYTHON) -m twine check --strict dist/*
+	$(PYTHON) scripts/check_wheel.py dist/*.whl
 
 test: $(READY) lint
 	pytest -n $(CORES) --dist loadfile -m "not slow"
@@ -83,5 +97,10 @@ $(READY): envs/requirements.lock pyproject.toml
 	$(PIP) install -q --no-deps -e .
 	touch $@
 
+$(DOCS): envs/docs.lock
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip --disable-pip-version-check install -q -r envs/docs.lock
+	touch $@
+
 clean:
-	rm -rf $(VENV) .snakemake .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-docs build dist .snakemake .pytest_cache .mypy_cache .ruff_cache

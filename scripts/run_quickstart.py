@@ -35,8 +35,9 @@ def summary(results: Path) -> list[str]:
     found = [line[2:] for line in page.splitlines() if line.startswith("- ")]
     plain = [re.sub(r"\*\*|\\", "", line) for line in found]
     return [
-        f"Look at {results}/report.html in a browser: every figure and table on one page; the "
-        f"files are in {results}/figures and {results}/tables.",
+        f"Look at {results}/report.html in a browser: every figure and table on one page; and at "
+        f"{results}/explore.html, which draws any metric and score of any layer. The files are in "
+        f"{results}/figures and {results}/tables.",
         "Each model's best layer, by its mean score over the tasks:",
         *(f"  {line}" for line in plain[:LINES]),
     ]

@@ -113,7 +113,9 @@ def test_a_new_checkpoint_changes_no_other_checkpoint() -> None:
     steps = quickstart()["models"]["pythia-nano"]["revisions"]
     fewer = plan(**{"models__pythia-nano__revisions": [s for s in steps if s != "step64"]})
     touched = changed(fewer, plan())
-    assert stages(touched) <= {"draw_study", "compare_weights", "find_best_layers"}
+    assert stages(touched) <= {
+        "draw_study", "compare_weights", "find_best_layers", "build_explorer",
+    }  # fmt: skip
     assert Job("draw_study", ("metrics_over_checkpoints",)) in touched
 
 

@@ -130,6 +130,7 @@ def test_every_result_is_there_and_whole(project: Project) -> None:
     assert len(scores) == 2 * 2 * 4  # two readouts, two choices of tokens, four layers
     associations = pd.read_parquet(results / "associations" / "both.parquet")
     assert {"dcor", "spearman", "kendall"} <= set(associations["measure"])
+    assert "prompt_entropy" in (results / "explore.html").read_text(encoding="utf-8")
     assert not list(results.rglob("*.partial"))
 
 
@@ -160,7 +161,8 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
             changed(models__second__revisions=["step0", "step1", "step2"]),
             # The study of both models takes the last checkpoint, which is the new one.
             {"run_model": 1, "compute_metrics": 1, "score_tasks": 1,
-             "associate_metrics": 1, "draw_study": 2, "find_best_layers": 1, "compare_weights": 1},
+             "associate_metrics": 1, "draw_study": 2, "find_best_layers": 1, "compare_weights": 1,
+             "build_explorer": 1},
             id="a checkpoint",
         ),
         pytest.param(
@@ -169,24 +171,27 @@ def test_touching_and_reformatting_rerun_nothing(project: Project) -> None:
                 studies__both__models=["first", "second", "third"],
             ),
             {"run_model": 1, "compute_metrics": 1, "score_tasks": 1,
-             "associate_metrics": 1, "draw_study": 1, "find_best_layers": 1},
+             "associate_metrics": 1, "draw_study": 1, "find_best_layers": 1,
+             "build_explorer": 1},
             id="a model",
         ),
         pytest.param(
             changed(tasks=["LeeNewsSimilarity", "PangLeePolarity"]),
             {"list_task_texts": 1, "run_model": 2, "score_tasks": 2, "associate_metrics": 1,
-             "draw_study": 1, "find_best_layers": 1},
+             "draw_study": 1, "find_best_layers": 1, "build_explorer": 1},
             id="a task",
         ),
         pytest.param(
             changed(metrics__metrics=["prompt_entropy", "curvature", "infonce", "lidar"]),
-            {"compute_metrics": 3, "associate_metrics": 1, "draw_study": 2, "compare_weights": 1},
+            {"compute_metrics": 3, "associate_metrics": 1, "draw_study": 2, "compare_weights": 1,
+             "build_explorer": 1},
             id="a metric",
         ),
         pytest.param(
             changed(corpora__mine__views={"n": 3}),
             {"make_views": 1, "run_model": 3, "compute_metrics": 3,
-             "associate_metrics": 1, "draw_study": 2, "compare_weights": 1},
+             "associate_metrics": 1, "draw_study": 2, "compare_weights": 1,
+             "build_explorer": 1},
             id="a view",
         ),
         pytest.param(

@@ -291,6 +291,8 @@ def run(main: Callable[[argparse.Namespace], None], arguments: argparse.Namespac
         handler.setFormatter(Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
     logging.captureWarnings(True)
+    # It tells of every table of a font that goes into a PDF.
+    logging.getLogger("fontTools").setLevel(logging.WARNING)
     if unlogged:
         log.warning("There will be no log file %s: %s", arguments.log, unlogged)
     try:

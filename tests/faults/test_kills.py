@@ -29,7 +29,8 @@ WAITS_S = (1.5, 8.0)
 STAGES = {
     "unpack_wikipedia", "make_corpus", "make_views", "make_tasks", "list_task_texts", "train_nano",
     "run_model", "compute_metrics", "score_tasks", "associate_metrics", "compare_choices",
-    "compare_weights", "find_best_layers", "draw_study", "account_run",
+    "compare_weights", "find_best_layers", "draw_study", "build_explorer",
+    "account_run",
 }  # fmt: skip
 
 

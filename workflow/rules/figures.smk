@@ -36,3 +36,26 @@ rule draw_study:
         "Drawing {wildcards.study}"
     shell:
         RUN
+
+
+rule build_explorer:
+    input:
+        inputs("build_explorer"),
+    output:
+        **outputs("build_explorer"),
+    log:
+        record("logs", "build_explorer"),
+    benchmark:
+        record("benchmarks", "build_explorer")
+    conda:
+        ENVIRONMENT
+    threads: 1
+    resources:
+        mem_mb=grows(4000),
+        runtime=grows(20),
+    params:
+        command=command("build_explorer"),
+    message:
+        "Building the explorer"
+    shell:
+        RUN

@@ -18,6 +18,7 @@ from layerwise.config.corpora import KEPT
 from layerwise.config.images import ImageCorpus
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.token_tasks import PairTask
+from layerwise.explore import PARTS
 from layerwise.files import is_folder
 from layerwise.models.source import locate
 from layerwise.paths import encode
@@ -501,6 +502,37 @@ def _best_inputs(config: Config) -> Inputs:
     return {"scores": [Input(job, "scores") for job in targets.scored(config)]}
 
 
+def _explore_inputs(config: Config) -> Inputs:
+    """Every table that a study of the config draws on, published ones by their name."""
+    found: dict[str, list[Input]] = {
+        role: [Input(job, role) for job in jobs]
+        for role, jobs in (
+            ("metrics", targets.measured(config)),
+            ("scores", targets.scored(config)),
+        )
+    }
+    for name in targets.published(config):
+        job = Job("import_published", (name,))
+        found |= {f"{role}:{name}": [Input(job, role)] for role in ("metrics", "scores")}
+    for study, entry in config.studies.items():
+        for role in ("associations", "choices"):
+            if role in targets.needs(config, study):
+                place = f"{role}:{entry.published}" if entry.published else role
+                found.setdefault(place, []).append(
+                    Input(Job(targets.OF_STUDY[role], (study,)), role)
+                )
+    return found
+
+
+def _explore_settings(config: Config) -> Any:
+    return {
+        **_sources(config),
+        "models": {m: list(entry.revisions) for m, entry in config.models.items()},
+        "directions": dict(config.association.directions),
+        "page": {path.name: content.of_file(path) for path in PARTS},
+    }
+
+
 def _sources(config: Config) -> dict[str, Any]:
     own = dict(config.association.text_sources)
     return {"text_sources": own} if own else {}
@@ -846,6 +878,17 @@ STAGES: dict[str, Stage] = {
             ("layerwise.association.best", "layerwise.figures.first_page"),
             _best_settings,
             _best_inputs,
+        ),
+        Stage(
+            "build_explorer",
+            "One page that draws any metric and score over depth, training and one another; it "
+            "needs no network and no other file.",
+            (),
+            {"stamp": "report/explore.json", "page": "explore.html"},
+            ("layerwise.explore.page:render", "layerwise.explore.gather:gather"),
+            _explore_settings,
+            _explore_inputs,
+            words=True,
         ),
         Stage(
             "fetch_model",

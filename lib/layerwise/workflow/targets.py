@@ -109,6 +109,12 @@ def measured(config: Config) -> list[Job]:
     return _of_own_models(config, "metrics", OF_METRICS)
 
 
+def published(config: Config) -> list[str]:
+    """The published tables that studies draw on, each once."""
+    named = (s.published for s in config.studies.values() if s.published)
+    return list(dict.fromkeys(named))
+
+
 def _of_own_models(config: Config, table: str, of: tuple[str, ...]) -> list[Job]:
     own = (s for s in config.studies if not config.studies[s].published)
     return list(
@@ -169,6 +175,8 @@ def _targets(config: Config) -> Iterator[Job]:
         yield Job("compare_weights")
     if scored(config):
         yield Job("find_best_layers")
+    if measured(config) or scored(config) or published(config):
+        yield Job("build_explorer")
 
 
 def fetched(config: Config) -> list[Job]:

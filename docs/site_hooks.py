@@ -1,0 +1,120 @@
+"""What the documentation site needs beyond the pages in this folder.
+
+The pages are read on their own too, where they lie, so that their links go to files of the
+repository. Here those files become pages or downloads of the site, and links follow them;
+notebooks become pages.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+# Files of the repository that are pages of the site.
+PAGES = {
+    "README.md": "README.md", "FINDINGS.md": "FINDINGS.md", "CHANGELOG.md": "CHANGELOG.md",
+    "SECURITY.md": "SECURITY.md", "results/README.md": "files.md",
+    "benchmarks/README.md": "benchmarks.md",
+}  # fmt: skip
+LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+# Of a page of the site, its place in the repository.
+HOME = {site: repository for repository, site in PAGES.items()}
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add what lies outside this folder, and the notebooks."""
+    for repository, site in PAGES.items():
+        content = (ROOT / repository).read_text(encoding="utf-8")
+        files.append(File.generated(config, site, content=content))
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        page = f"notebooks/{path.stem}.md"
+        files.append(File.generated(config, page, content=_notebook(path)))
+    linked = {
+        target for file in files.documentation_pages()
+        for target in _outside(file.src_uri, file.content_string)
+    }  # fmt: skip
+    for target in sorted(linked):
+        data = (ROOT / target).read_bytes()
+        files.append(File.generated(config, _download(target), content=data))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Links to files of the repository go to where the site has them."""
+    here = page.file.src_uri
+
+    def moved(found: re.Match[str]) -> str:
+        before, target, anchor, after = found.groups()
+        place = _repository(here, target)
+        if place is None:
+            return found[0]
+        path = posixpath.relpath(_site(place), posixpath.dirname(here) or ".")
+        return f"{before}{path}{anchor or ''}{after}"
+
+    parts, end = [], 0
+    for code in FENCE.finditer(markdown):
+        parts += [LINK.sub(moved, markdown[end : code.start()]), code[0]]
+        end = code.end()
+    return "".join([*parts, LINK.sub(moved, markdown[end:])])
+
+
+def _repository(here: str, target: str) -> str | None:
+    """The path in the repository that a link of a page means; None of an address."""
+    if re.match(r"[a-z]+:|/", target):
+        return None
+    folder = posixpath.dirname(HOME.get(here, f"docs/{here}"))
+    place = posixpath.normpath(posixpath.join(folder, target))
+    return f"{place}/README.md" if (ROOT / place).is_dir() else place
+
+
+def _site(place: str) -> str:
+    """Where the site has a file of the repository."""
+    if place in PAGES:
+        return PAGES[place]
+    if place.startswith("docs/") and not place.endswith(".csv"):
+        return re.sub(r"\.ipynb$", ".md", place.removeprefix("docs/"))
+    return _download(place)
+
+
+def _download(place: str) -> str:
+    # mkdocs leaves out files whose names begin with a dot.
+    return "files/" + place.replace("/.", "/dot-")
+
+
+def _outside(here: str, markdown: str) -> set[str]:
+    """The files that a page links to and the site does not have yet."""
+    found = set()
+    for link in LINK.finditer(FENCE.sub("", markdown)):
+        place = _repository(here, link[2])
+        if place and _site(place).startswith("files/") and (ROOT / place).is_file():
+            found.add(place)
+    return found
+
+
+def _notebook(path: Path) -> str:
+    """A notebook as Markdown, with the outputs that it was saved with."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(text)
+            continue
+        parts.append(f"```python\n{text}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                image = "".join(data["image/png"]).replace("\n", "")
+                parts.append(f"![Figure](data:image/png;base64,{image})")
+            else:
+                shown = "".join(output.get("text") or data.get("text/plain", []))
+                parts.append(f"```\n{shown.rstrip()}\n```")
+    parts.append(f"This page is `docs/notebooks/{path.name}`, which runs in the tests.")
+    return "\n\n".join(parts)

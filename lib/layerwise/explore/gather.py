@@ -1,0 +1,306 @@
+"""From a run's tables to what the explorer shows: curves over layers, associations, picks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import pandas as pd
+
+from layerwise.association.curves import BLOCK, RESIDUAL, of_poolings
+from layerwise.association.order import Order, step_of
+from layerwise.figures import labels, style
+from layerwise.figures.frames import mean_scores
+from layerwise.metrics import registry
+
+METRIC_KEYS = (
+    "model", "revision", "corpus", "sublayer", "metric", "protocol", "tokens", "alpha",
+    "normalization", "file",
+)  # fmt: skip
+SCORE_KEYS = ("model", "revision", "tokens", "pooling", "scored", "of", "file")
+ASSOCIATION = (
+    "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
+    "pooling", "task_type", "measure", "value", "low", "high", "chance", "p", "reason",
+    "n_layers", "n_tasks", "n_models", "file",
+)  # fmt: skip
+CHOICE = (
+    "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
+    "pooling", "task_type", "layer", "refused", "score", "regret", "regret_low", "regret_high",
+    "best_layer", "best_is_output", "best_score", "output_score", "file",
+)  # fmt: skip
+
+ALL_TASKS = "all"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Tables of one origin.
+
+    Attributes
+    ----------
+    metrics, scores, associations, choices : list of (frame, path)
+        Tidy tables and the files that they were read from.
+    published : str
+        The name of published tables; empty for the run's own.
+    """
+
+    metrics: Sequence[tuple[pd.DataFrame, Path]] = ()
+    scores: Sequence[tuple[pd.DataFrame, Path]] = ()
+    associations: Sequence[tuple[pd.DataFrame, Path]] = ()
+    choices: Sequence[tuple[pd.DataFrame, Path]] = ()
+    published: str = ""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Curves over layers: a row a curve, and their points one curve after another.
+
+    Attributes
+    ----------
+    index : DataFrame
+        What tells the curves apart; ``length``, their numbers of points; ``last``, the model's L.
+    points : DataFrame
+        ``layer``, ``value`` and what else is known of each.
+    """
+
+    index: pd.DataFrame
+    points: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Explored:
+    """All that the page shows.
+
+    Attributes
+    ----------
+    metrics, scores : Curves
+    associations, choices : DataFrame
+        Columns `ASSOCIATION` and `CHOICE`.
+    models : list of dict
+        Of each model: name, colour, marker, its last layer, checkpoints first to last, and which
+        of them it is at for each stop of the timeline (-1: not yet there).
+    timeline : list of str
+        The stops of the slider.
+    words : mapping
+        Names for people.
+    """
+
+    metrics: Curves
+    scores: Curves
+    associations: pd.DataFrame
+    choices: pd.DataFrame
+    models: list[dict[str, Any]]
+    timeline: list[str]
+    words: Mapping[str, Any] = field(default_factory=dict)
+
+
+def gather(
+    sources: Iterable[Source],
+    order: Order,
+    page: Path,
+    directions: Mapping[str, int] | None = None,
+) -> Explored:
+    """Make the tables of the page.
+
+    Parameters
+    ----------
+    sources : iterable of Source
+    order : Order
+        Of models and checkpoints.
+    page : Path
+        Where the page will be: links count from its folder.
+    directions : mapping of metric to 1 or -1, optional
+        Metrics that pick at another end than the declared one.
+
+    Returns
+    -------
+    Explored
+        Metrics have ``value``, ``stderr``, ``n`` (prompts) and ``n_left_out``. Scores are in
+        [0, 1], over all tasks, each type and each task, with the interval that figures have
+        (`layerwise.figures.frames.mean_scores`), and of single layers alone.
+    """
+    metrics, scores, associations, choices = [], [], [], []
+    for source in sources:
+        metrics += [_located(f, p, page, source) for f, p in source.metrics]
+        scores += list(_scored(source, page))
+        associations += [_located(f, p, page, source) for f, p in source.associations]
+        choices += [_located(f, p, page, source) for f, p in source.choices]
+    measured = _curves(
+        metrics, METRIC_KEYS, ("value", "stderr", "n", "n_left_out"), {"sublayer": BLOCK}
+    )
+    scored = _curves(
+        scores, SCORE_KEYS, ("value", "low", "high", "output_score", "n_tasks", "n_sources"), {}
+    )
+    models, timeline = _models(measured, scored, order)
+    return Explored(
+        metrics=measured,
+        scores=scored,
+        associations=_rows(associations, ASSOCIATION),
+        choices=_rows(choices, CHOICE),
+        models=models,
+        timeline=timeline,
+        words=_words(measured, scored, {**registry.directions(), **(directions or {})}),
+    )
+
+
+def _located(frame: pd.DataFrame, path: Path, page: Path, source: Source) -> pd.DataFrame:
+    """With the link to its file, and models of published tables under names of their own."""
+    frame = frame.assign(file=_link(path, page))
+    if source.published:
+        own = frame["model"] != "all"
+        named = frame["model"].astype(str) + f" ({source.published})"
+        frame["model"] = named.where(own, frame["model"])
+    return frame
+
+
+def _link(path: Path, page: Path) -> str:
+    return quote(Path(os.path.relpath(path, page.parent)).as_posix())
+
+
+def _scored(source: Source, page: Path) -> Iterable[pd.DataFrame]:
+    """Means over all tasks, over those of each type, and each task by itself."""
+    if not source.scores:
+        return
+    together = of_poolings(pd.concat([f for f, _ in source.scores], ignore_index=True))
+    files = pd.concat(
+        [f[["model", "revision", "task"]].drop_duplicates().assign(file=_link(p, page))
+         for f, p in source.scores],
+        ignore_index=True,
+    ).drop_duplicates(["model", "revision", "task"])  # fmt: skip
+    whole = files.assign(file=files["file"].str.rsplit("/", n=1).str[0] + "/")
+    whole = whole.drop_duplicates(["model", "revision"]).drop(columns="task")
+    for scored in (ALL_TASKS, "task_type", "task"):
+        groups = () if scored == ALL_TASKS else (scored,)
+        table = mean_scores(together, groups)
+        table = table.assign(scored=scored, of=table[scored] if groups else ALL_TASKS)
+        keys = ["model", "revision", *(["task"] if scored == "task" else [])]
+        table = table.merge(files if scored == "task" else whole, on=keys, how="left")
+        if source.published:
+            table["model"] += f" ({source.published})"
+        yield table
+
+
+def _curves(
+    frames: Sequence[pd.DataFrame],
+    keys: Sequence[str],
+    values: Sequence[str],
+    default: Mapping[str, str],
+) -> Curves:
+    """Rows of layers, gathered to curves."""
+    if not frames:
+        return Curves(
+            pd.DataFrame(columns=[*keys, "length", "last"]),
+            pd.DataFrame(columns=["layer", *values]),
+        )
+    table = pd.concat(frames, ignore_index=True)
+    for name in keys:
+        if name not in table:
+            table[name] = default.get(name, "")
+        table[name] = _texts(table[name], default.get(name, ""))
+    for name in values:
+        if name not in table:
+            table[name] = np.nan
+    groups = table.groupby(list(keys), sort=False, observed=True).ngroup()
+    table = table.assign(curve=groups).sort_values(["curve", "layer"], kind="stable")
+    first = table.drop_duplicates("curve")
+    lengths = table["curve"].value_counts(sort=False).sort_index().to_numpy()
+    index = first[list(keys)].reset_index(drop=True)
+    index["length"] = lengths
+    deepest = table.groupby("curve")[["layer", "depth"]].max()
+    whole = np.where(deepest["depth"] > 0, deepest["layer"] / deepest["depth"], deepest["layer"])
+    index["last"] = np.round(whole).astype(int)
+    return Curves(index, table[["layer", *values]].reset_index(drop=True))
+
+
+def _texts(column: pd.Series, default: str) -> pd.Series:
+    """As texts; numbers as short as they can be, a missing one as the default."""
+    if pd.api.types.is_numeric_dtype(column):
+        known = {value: f"{value:g}" for value in column.dropna().unique()}
+        return column.map(known).fillna(default).astype(str)
+    return column.astype(object).where(column.notna(), default).astype(str)
+
+
+def _rows(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+    if not frames:
+        return pd.DataFrame(columns=list(columns))
+    table = pd.concat(frames, ignore_index=True).reindex(columns=list(columns))
+    return table.assign(alpha=_texts(table["alpha"], ""))
+
+
+def _models(
+    metrics: Curves, scores: Curves, order: Order
+) -> tuple[list[dict[str, Any]], list[str]]:
+    both = pd.concat([c.index[["model", "revision", "last"]] for c in (metrics, scores)])
+    there = list(dict.fromkeys(both["model"]))
+    names = [n for n in order.models if n in there]
+    names += [n for n in there if n not in names]
+    revisions = {
+        n: order.checkpoints(n, both.loc[both["model"] == n, "revision"].unique()) for n in names
+    }
+    places = {n: _places(found) for n, found in revisions.items()}
+    stops = sorted({place for p in places.values() if len(p) > 1 for place in p})
+    named = {
+        place: revision for n, found in revisions.items() if len(found) > 1
+        for place, revision in zip(places[n], found, strict=True)
+    }  # fmt: skip
+    models = [
+        {
+            "name": n,
+            "colour": style.PALETTE.index(style.colour_of(n, names)),
+            "marker": names.index(n) % len(style.MARKERS),
+            "last": int(both.loc[both["model"] == n, "last"].max()),
+            "revisions": revisions[n],
+            "at": [_reached(places[n], stop) for stop in stops] or [0],
+        }
+        for n in names
+    ]
+    return models, [named[stop] for stop in stops]
+
+
+def _places(revisions: Sequence[str]) -> list[int]:
+    """Where checkpoints are in training: their steps if all have one and they rise."""
+    steps = [step_of(r) for r in revisions]
+    known = [s for s in steps if s is not None]
+    if len(known) == len(steps) and known == sorted(set(known)):
+        return known
+    return list(range(len(revisions)))
+
+
+def _reached(places: Sequence[int], stop: int) -> int:
+    """The last checkpoint up to a stop; a model with a single one is always there."""
+    return 0 if len(places) == 1 else sum(place <= stop for place in places) - 1
+
+
+def _words(metrics: Curves, scores: Curves, directions: Mapping[str, int]) -> dict[str, Any]:
+    """Names for people, of what there is."""
+    names = sorted(metrics.index["metric"].unique())
+    pairs = metrics.index[["metric", "normalization"]].drop_duplicates()
+    units: dict[str, dict[str, str]] = {}
+    for metric, normalization in pairs.itertuples(index=False):
+        unit = labels.metric_unit(metric, normalization or "raw")
+        units.setdefault(metric, {})[normalization] = unit
+    poolings = sorted(scores.index["pooling"].unique())
+    return {
+        "metric": {n: labels.metric_label(n) for n in names},
+        "unit": units,
+        "direction": {n: d for n, d in directions.items() if n in names},
+        "tokens": labels.TOKENS,
+        "pooling": {p: _pooling(p) for p in poolings},
+        "normalization": {"raw": "as it is", **labels.NORMALIZATIONS},
+        "sublayer": labels.SUBLAYERS,
+        "measure": labels.MEASURES,
+        "protocol": {"paper": "as printed (paper)", "reference": "as the authors’ code"},
+        "palette": list(style.PALETTE),
+    }
+
+
+def _pooling(name: str) -> str:
+    how, *readout = name.split(", ")
+    words = {"mean": "mean over tokens", **labels.POOLINGS}
+    said = [labels.READOUTS.get(r, r) for r in readout if r != RESIDUAL]
+    return ", ".join([words.get(how, how), *said])

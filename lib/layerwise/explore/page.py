@@ -1,0 +1,90 @@
+"""The explorer's page: tables packed into one HTML file."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from layerwise.explore import SCRIPT, STYLE, TEMPLATE
+from layerwise.explore.gather import Curves, Explored
+
+CODES = ((2**8, "<u1"), (2**16, "<u2"), (2**32, "<u4"))
+
+
+def render(explored: Explored, title: str) -> str:
+    """The page as HTML, which asks for nothing from anywhere.
+
+    Parameters
+    ----------
+    title : str
+        What stands at its head.
+    """
+    data = {
+        "title": title,
+        "metrics": _curves(explored.metrics),
+        "scores": _curves(explored.scores),
+        "associations": pack(explored.associations),
+        "choices": pack(explored.choices),
+        "models": explored.models,
+        "timeline": explored.timeline,
+        "words": explored.words,
+    }
+    # No text of a name may end the element that holds it.
+    text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    page = TEMPLATE.read_text(encoding="utf-8")
+    for mark, part in (
+        ("/* style */", STYLE.read_text(encoding="utf-8")),
+        ("/* script */", SCRIPT.read_text(encoding="utf-8")),
+        ("/* data */", text.replace("<", "\\u003c")),
+    ):
+        before, found, after = page.partition(mark)
+        assert found, mark
+        page = before + part + after
+    return page
+
+
+def _curves(curves: Curves) -> dict[str, Any]:
+    return {"index": pack(curves.index), "points": pack(curves.points)}
+
+
+def pack(table: pd.DataFrame) -> dict[str, Any]:
+    """A table by columns, small and quick to read in a browser.
+
+    Numbers with a fraction are float32, seven digits, in base64; all else is codes, in base64 too,
+    into a list of the values that there are. A missing text is an empty one.
+
+    Returns
+    -------
+    dict
+        ``rows``, and ``columns``: of each ``type`` and ``data``, of codes ``values`` as well.
+    """
+    return {
+        "rows": len(table),
+        "columns": {str(name): _column(table[name]) for name in table.columns},
+    }
+
+
+def _column(column: pd.Series) -> dict[str, Any]:
+    if pd.api.types.is_float_dtype(column) and not _whole(column):
+        return {"type": "f4", "data": _text(column.to_numpy(dtype="<f4", na_value=np.nan))}
+    if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
+        column = column.astype(object).where(column.notna(), "")
+    codes, values = pd.factorize(column, use_na_sentinel=False)
+    kind = next(name for most, name in CODES if len(values) <= most)
+    plain = [None if pd.isna(v) else v.item() if isinstance(v, np.generic) else v for v in values]
+    plain = [int(v) if isinstance(v, float) else v for v in plain]
+    return {"type": kind[1:], "data": _text(codes.astype(kind)), "values": plain}
+
+
+def _whole(column: pd.Series) -> bool:
+    """Whether all numbers are whole, and few."""
+    known = column.dropna()
+    return bool((known % 1 == 0).all()) and known.nunique() <= CODES[1][0]
+
+
+def _text(array: np.ndarray) -> str:
+    return base64.b64encode(array.tobytes()).decode("ascii")

@@ -1,0 +1,336 @@
+"""The explorer: what its page holds, and what a browser draws of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from association_tables import tidy_metrics, tidy_scores
+from browser import NEEDS_CHROMIUM, asked
+from scipy.stats import spearmanr
+
+from layerwise.association.order import Order
+from layerwise.explore.gather import Source, gather
+from layerwise.explore.page import pack, render
+from layerwise.statistics.tasks import band, within_tasks
+
+LAYERS = 7
+STEPS = ("step0", "step10", "step200")
+rng = np.random.default_rng(0)
+
+
+def metrics_of(model: str, revision: str, tokens: str = "all", layers: int = LAYERS) -> Any:
+    return tidy_metrics(
+        {"prompt_entropy": rng.normal(size=layers), "curvature": rng.normal(size=layers)},
+        model=model, revision=revision, tokens=tokens,
+    )  # fmt: skip
+
+
+def scores_of(model: str, revision: str, tokens: str = "all") -> pd.DataFrame:
+    return tidy_scores(
+        rng.uniform(0.2, 0.9, size=(3, LAYERS)), model=model, revision=revision, tokens=tokens,
+        types=("STS", "Classification"),
+    )  # fmt: skip
+
+
+class Made:
+    """A page of made-up tables, and those tables."""
+
+    def __init__(self, folder: Path) -> None:
+        points = [("swept", step) for step in STEPS] + [("alone", "main")]
+        readings = ("all", "drop_first")
+        self.metrics = {
+            (m, r): pd.concat([metrics_of(m, r, t) for t in readings]) for m, r in points
+        }
+        self.scores = {
+            (m, r): pd.concat([scores_of(m, r, t) for t in readings])
+            for m, r in (points[2], points[3])
+        }
+        self.choices = pd.DataFrame(
+            {
+                "model": ["alone"], "revision": ["main"], "corpus": ["wikipedia"],
+                "metric": ["curvature"], "protocol": ["paper"], "tokens": ["all"],
+                "alpha": [np.nan], "normalization": ["raw"], "pooling": ["mean"],
+                "task_type": ["all"], "layer": [4.0], "refused": ["too few prompts"],
+                "score": [0.5], "regret": [0.1], "regret_low": [0.0], "regret_high": [0.25],
+                "best_layer": [2], "best_is_output": [False], "best_score": [0.6],
+                "output_score": [0.4],
+            }
+        )  # fmt: skip
+        self.associations = self.choices.loc[:, "model":"task_type"].assign(
+            measure="dcor", value=0.625, low=np.nan, high=np.nan, chance=0.875, p=np.nan,
+            reason="one model", n_layers=LAYERS, n_tasks=3, n_models=1,
+        )  # fmt: skip
+        source = Source(
+            metrics=[(t, folder / "metrics" / m / r / "w.parquet")
+                     for (m, r), t in self.metrics.items()],
+            scores=[(t[t["task"] == task], folder / "scores" / m / r / f"{task}.parquet")
+                    for (m, r), t in self.scores.items() for task in ("task0", "task1", "task2")],
+            associations=[(self.associations, folder / "associations" / "x%2Fy.parquet")],
+            choices=[(self.choices, folder / "choices" / "c.parquet")],
+        )  # fmt: skip
+        self.page = folder / "explore.html"
+        self.explored = gather([source], Order(("alone", "swept"), {"swept": STEPS}), self.page)
+        self.page.write_text(render(self.explored, "A run"), encoding="utf-8")
+
+    def of_metric(self, model: str, revision: str, metric: str, tokens: str = "all") -> Any:
+        table = self.metrics[model, revision]
+        return table[(table["metric"] == metric) & (table["tokens"] == tokens)]
+
+    def of_scores(self, model: str, revision: str, tokens: str = "all") -> np.ndarray:
+        """Shape (tasks, layers)."""
+        table = self.scores[model, revision]
+        table = table[table["tokens"] == tokens]
+        return table.pivot(index="task", columns="layer", values="main_score").to_numpy()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    return Made(tmp_path_factory.mktemp("explore"))
+
+
+def unpacked(column: dict[str, Any]) -> list[Any]:
+    array = np.frombuffer(base64.b64decode(column["data"]), dtype=f"<{column['type']}")
+    if "values" not in column:
+        return [None if np.isnan(v) else float(v) for v in array]
+    return [column["values"][int(i)] for i in array]
+
+
+def test_packed_tables_come_back() -> None:
+    table = pd.DataFrame(
+        {
+            "text": ["a", None, "<b>"], "whole": [3, 3, 1], "few": [1.0, np.nan, 2.0],
+            "real": [0.1, np.nan, np.inf], "many": np.arange(3) + 10**6,
+        }
+    )  # fmt: skip
+    packed = pack(table)
+    assert packed["rows"] == 3
+    columns = {name: unpacked(column) for name, column in packed["columns"].items()}
+    assert columns["text"] == ["a", "", "<b>"]
+    assert columns["whole"] == [3, 3, 1]
+    assert columns["few"] == [1, None, 2]
+    assert columns["real"] == [pytest.approx(0.1, rel=1e-7), None, np.inf]
+    assert columns["many"] == [10**6, 10**6 + 1, 10**6 + 2]
+    long = pack(pd.DataFrame({"text": [str(i) for i in range(300)]}))["columns"]["text"]
+    assert long["type"] == "u2"
+    assert unpacked(long) == [str(i) for i in range(300)]
+
+
+def test_timeline_follows_steps(made: Made) -> None:
+    assert made.explored.timeline == list(STEPS)
+    at = {m["name"]: m["at"] for m in made.explored.models}
+    assert at == {"alone": [0, 0, 0], "swept": [0, 1, 2]}
+    assert [m["name"] for m in made.explored.models] == ["alone", "swept"]
+    # Two sweeps of other steps share a timeline; a model has nothing before its first.
+    tables = [(metrics_of(m, r), Path(f"{m}{r}"))
+              for m, r in (("a", "step1"), ("a", "step4"), ("b", "step2"), ("b", "step8"))]  # fmt: skip
+    explored = gather([Source(metrics=tables)], Order(), Path("p.html"))
+    assert explored.timeline == ["step1", "step2", "step4", "step8"]
+    assert {m["name"]: m["at"] for m in explored.models} == {"a": [0, 0, 1, 1], "b": [-1, 0, 0, 1]}
+
+
+def test_published_models_keep_apart_from_own(tmp_path: Path) -> None:
+    own, theirs = metrics_of("m", "main"), metrics_of("m", "main")
+    sources = [Source(metrics=[(own, tmp_path / "o")]),
+               Source(metrics=[(theirs, tmp_path / "t")], published="them")]  # fmt: skip
+    names = [m["name"] for m in gather(sources, Order(("m",)), tmp_path / "p.html").models]
+    assert names == ["m", "m (them)"]
+
+
+def test_no_name_can_end_the_data(tmp_path: Path) -> None:
+    hostile = "</script><script>boom()</script>"
+    source = Source(metrics=[(metrics_of(hostile, "main"), tmp_path / "m.parquet")])
+    page = render(gather([source], Order(), tmp_path / "p.html"), hostile)
+    assert "boom()</script>" not in page
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert data
+    assert json.loads(data[1])["models"][0]["name"] == hostile
+    assert not re.search(r"""(src|href)=["'](https?:)?//""", page)
+
+
+# A browser
+
+
+@NEEDS_CHROMIUM
+def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> None:
+    lines = asked(
+        made.page, tmp_path,
+        """state.tokens = ["all", "drop_first"]; state.metric = "curvature"; draw();
+        const told = (l) => [l.model.name, l.revision, l.tokens, l.file, l.points];
+        return { score: drawnLines("score").full.map(told), metric: drawnLines("metric").full.map(told),
+                 rho: pairsOf(drawnLines("score").full, drawnLines("metric").full).map((p) => p.rho) };""",
+    )  # fmt: skip
+    assert len(lines["metric"]) == 4
+    for model, revision, tokens, file, points in lines["metric"]:
+        table = made.of_metric(model, revision, "curvature", tokens)
+        assert [p["layer"] for p in points] == list(table["layer"])
+        np.testing.assert_allclose([p["value"] for p in points], table["value"], rtol=1e-6)
+        np.testing.assert_allclose(
+            [p["high"] - p["value"] for p in points], 1.959964 * table["stderr"], rtol=1e-5
+        )
+        assert {p["n"] for p in points} == {100}
+        assert file == f"metrics/{model}/{revision}/w.parquet"
+    assert len(lines["score"]) == 4
+    for model, revision, tokens, file, points in lines["score"]:
+        values = made.of_scores(model, revision, tokens)
+        expected = band(within_tasks(values))
+        np.testing.assert_allclose([p["value"] for p in points], 100 * values.mean(0), rtol=1e-6)
+        np.testing.assert_allclose([p["low"] for p in points], 100 * expected.low, rtol=1e-5)
+        assert {p["n"] for p in points} == {3}
+        assert file == f"scores/{model}/{revision}/"
+    for rho, score, metric in zip(lines["rho"], lines["score"], lines["metric"], strict=True):
+        found = spearmanr([p["value"] for p in score[4]], [p["value"] for p in metric[4]])
+        assert rho == pytest.approx(found.statistic, abs=1e-9)
+
+
+@NEEDS_CHROMIUM
+def test_controls_change_what_is_drawn(made: Made, tmp_path: Path) -> None:
+    seen = asked(
+        made.page, tmp_path,
+        """const paths = (id) => [...document.querySelectorAll(`#${id} path.line`)]
+          .map((p) => [p.dataset.model, p.dataset.revision, p.dataset.tokens, p.getAttribute("d")]);
+        const steps = { first: paths("metric") };
+        const slider = document.getElementById("stop");
+        slider.value = 1; slider.dispatchEvent(new Event("input"));
+        steps.earlier = paths("metric"); steps.earlierScore = paths("score");
+        document.getElementById("trail").click();
+        steps.faint = document.querySelectorAll("#metric path.faint").length;
+        document.querySelector("input[value=swept]").click();
+        steps.one = paths("metric");
+        document.querySelector("input[value=drop_first]").click();
+        steps.both = paths("metric");
+        const choose = (name, value) => { const s = document.querySelector(`select[name=${name}]`);
+          s.value = value; s.dispatchEvent(new Event("change")); };
+        choose("metric", "curvature");
+        steps.curvature = paths("metric");
+        steps.alpha = document.getElementById("choose-alpha").hidden;
+        choose("scored", "task\\ntask1");
+        steps.task = drawnLines("score").full[0].points.map((p) => p.value);
+        steps.title = document.querySelector("#score h2").textContent;
+        choose("axis", "layer");
+        steps.label = document.querySelector("#metric svg").textContent;
+        steps.address = JSON.parse(decodeURIComponent(location.hash.slice(1)));
+        return steps;""",
+    )  # fmt: skip
+    assert [line[:3] for line in seen["first"]] == [["alone", "main", "all"], ["swept", "step200", "all"]]  # fmt: skip
+    assert [line[:2] for line in seen["earlier"]] == [["alone", "main"], ["swept", "step10"]]
+    assert seen["earlier"][1][3] != seen["first"][1][3]
+    assert [line[0] for line in seen["earlierScore"]] == ["alone"]  # step10 was not scored
+    assert seen["faint"] == 1
+    assert [line[0] for line in seen["one"]] == ["alone"]
+    assert [line[2] for line in seen["both"]] == ["all", "drop_first"]
+    assert seen["curvature"][0][3] != seen["both"][0][3]
+    assert seen["alpha"] is True
+    np.testing.assert_allclose(seen["task"], 100 * made.of_scores("alone", "main")[1], rtol=1e-6)
+    assert seen["title"] == "Score, task1"
+    assert "Layer" in seen["label"]
+    assert seen["address"]["scored"] == "task\ntask1"
+
+
+@NEEDS_CHROMIUM
+def test_keys_table_and_download(made: Made, tmp_path: Path) -> None:
+    seen = asked(
+        made.page, tmp_path,
+        """state.metric = "curvature"; draw();
+        const svg = document.querySelector("#metric svg");
+        const press = (key) => svg.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+        const detail = document.getElementById("detail"), said = [];
+        for (const key of ["ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"]) { press(key); said.push(detail.textContent); }
+        const link = detail.querySelector("a").getAttribute("href");
+        const box = svg.getBoundingClientRect(), mark = document.querySelector("#metric circle");
+        return { said, link, csv: csv(), rows: document.querySelectorAll("#values tbody tr").length,
+                 cells: [...document.querySelectorAll("#values tbody tr")].map((r) => [...r.children].map((c) => c.textContent)),
+                 sure: document.querySelector("#sure").textContent,
+                 links: [...document.querySelectorAll("#sure a")].map((a) => a.getAttribute("href")),
+                 named: [...document.querySelectorAll("input, select, button")].every((e) => e.labels?.length || e.getAttribute("aria-label") || e.textContent) };""",
+    )  # fmt: skip
+    first = made.of_metric("alone", "main", "curvature").iloc[0]
+    assert (
+        f"Curvature (rad): {first['value']:.4g}".replace("-", "−").rstrip("0") in seen["said"][0]
+    )
+    assert "n = 100 prompts" in seen["said"][0]
+    assert "layer 1 of 6" in seen["said"][1]
+    assert seen["said"][2].startswith("swept, step200: layer 1 of 6")
+    assert seen["said"][3].startswith("swept, step200: layer 0 of 6")
+    assert seen["link"] == "metrics/swept/step200/w.parquet"
+    lines = seen["csv"].splitlines()
+    header, *rows = (line.split(",") for line in lines if '"' not in line)
+    assert len(rows) == seen["rows"]
+    values = [
+        float(row[6]) for row in rows if row[0].startswith("Curvature") and row[1] == "alone"
+    ]
+    expected = made.of_metric("alone", "main", "curvature")["value"]
+    np.testing.assert_allclose(values, expected, rtol=1e-6)
+    assert header[6] == "value"
+    assert "refused: too few prompts" in seen["sure"]
+    assert "0.625 (0.875)" in seen["sure"]
+    assert "10 (0 to 25)" in seen["sure"]
+    # A percent sign of a file's own name is no escape in its link.
+    assert "associations/x%252Fy.parquet" in seen["links"]
+    assert seen["named"]
+
+
+@NEEDS_CHROMIUM
+@pytest.mark.parametrize("dark", [0, 1])
+def test_narrow_and_dark(made: Made, tmp_path: Path, dark: int) -> None:
+    inside = tmp_path / "inside.html"
+    inside.write_text(
+        made.page.read_text().replace(
+            "</body>",
+            "<script>parent.postMessage([document.documentElement.scrollWidth, innerWidth,"
+            " getComputedStyle(document.body).backgroundColor,"
+            " document.querySelectorAll('path.line').length], '*')</script></body>",
+        )
+    )
+    outside = tmp_path / "outside.html"
+    outside.write_text(
+        "<!doctype html><html><head></head><body><iframe width=390 height=844 src=inside.html>"
+        "</iframe><script>addEventListener('message', (e) => { const p = "
+        "document.createElement('pre'); p.id = 'told'; p.textContent = JSON.stringify(e.data);"
+        " document.body.append(p); })</script></body></html>"
+    )
+    from browser import TOLD, shown
+
+    scheme = f"--blink-settings=preferredColorScheme={0 if dark else 1}"
+    found = TOLD.search(shown(outside, tmp_path / "profile", "--virtual-time-budget=5000", scheme))
+    assert found
+    wide, width, ground, lines = json.loads(found[1])
+    assert width == 390
+    assert wide <= 390
+    assert lines > 0
+    assert ground == ("rgb(13, 17, 23)" if dark else "rgb(246, 248, 250)")
+
+
+@NEEDS_CHROMIUM
+def test_a_whole_sweep_is_drawn_at_once(tmp_path: Path) -> None:
+    """154 checkpoints, 25 layers, 20 metrics."""
+    names = [f"metric{i}" for i in range(20)]
+    steps = [f"step{1000 * i}" for i in range(154)]
+    tables = [
+        (tidy_metrics({n: rng.normal(size=25) for n in names}, revision=step), Path(f"{step}.parquet"))
+        for step in steps
+    ]  # fmt: skip
+    scores = [(tidy_scores(rng.uniform(size=(2, 25)), revision=s), Path("s")) for s in steps[-1:]]
+    page = tmp_path / "explore.html"
+    explored = gather([Source(metrics=tables, scores=scores)], Order(), page)
+    page.write_text(render(explored, "A sweep"), encoding="utf-8")
+    assert page.stat().st_size < 2e6
+    found = asked(
+        page, tmp_path,
+        """const first = Number(document.body.dataset.first), changed = [];
+        for (let i = 0; i < 10; i++) { state.stop = 15 * i; draw(); changed.push(Number(document.body.dataset.ms)); }
+        state.stop = 153; state.trail = true; draw();
+        return { first, changed, trail: Number(document.body.dataset.ms),
+                 faint: document.querySelectorAll("#metric path.faint").length };""",
+    )  # fmt: skip
+    assert found["faint"] == 153
+    # Generous, as the machine may be busy: a second is what a reader notices.
+    assert found["first"] < 3000
+    assert np.median(found["changed"]) < 500
+    assert found["trail"] < 2000
