@@ -214,6 +214,7 @@ def test_an_edited_metric_reruns_the_metrics_and_what_follows(project: Project) 
     try:
         assert project.jobs() == {
             "compute_metrics": 3, "associate_metrics": 1, "draw_study": 2, "compare_weights": 1,
+            "build_explorer": 1,
         }  # fmt: skip
         assert "compute_metrics: 3 to do: layerwise.metrics.catalog.curvature changed (3)" in (
             project.snakemake("--dry-run")
