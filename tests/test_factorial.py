@@ -23,6 +23,7 @@ from layerwise.figures.studies import Order, Tables, draw
 from layerwise.models import nano
 from layerwise.models.load import load
 from layerwise.statistics.factorial import two_by_two
+from layerwise.workflow.stages import STAGES
 
 # The objective
 
@@ -179,7 +180,11 @@ def test_tables_of_models_that_ran_elsewhere(tmp_path: Path) -> None:
         "published": {"gpu": {"metrics": str(tmp_path / "metrics.csv")}},
         "studies": {"s": {"kind": "factorial", "published": "gpu", "factors": FACTORS}},
     }
-    study = Config.of(given).studies["s"]
+    config = Config.of(given)
+    study = config.studies["s"]
+    # Without scores there is no table of them to draw in the explorer.
+    assert "metrics:gpu" in STAGES["build_explorer"].inputs(config)
+    assert "scores:gpu" not in STAGES["build_explorer"].inputs(config)
     there = published_metrics(read_table(tmp_path / "metrics.csv"))
     direct = draw(study, Tables(metrics=table()))
     pd.testing.assert_frame_equal(draw(study, Tables(metrics=there)).table, direct.table)

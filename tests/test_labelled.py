@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 from encoding import store
 from scipy import stats
 
-from layerwise import tables
+from layerwise import probes, tables
 from layerwise.config import Config
 from layerwise.config.base import parse
 from layerwise.config.own_tasks import OwnTask
@@ -120,6 +121,40 @@ def test_numbers_and_groups(tmp_path: Path) -> None:
     scores, probed = scored(tmp_path, task, vectors)
     assert scores["main_score"][1] > 0.9 and scores["main_score"][0] < 0.1
     assert scores["chance"].isna().all() and set(probed["n_test"]) == {400}
+
+
+@pytest.mark.parametrize("group", [None, "by"])
+def test_a_text_is_never_on_both_sides(tmp_path: Path, group: str | None) -> None:
+    """All six pairs of four answers to each of 40 prompts; of each pair, one of two authors."""
+    pairs = [
+        (4 * k + a, 4 * k + b) for k in range(40) for a, b in itertools.combinations(range(4), 2)
+    ]
+    frame = pd.DataFrame(
+        {
+            "chosen": [WORDS[a] for a, _ in pairs],
+            "rejected": [WORDS[b] for _, b in pairs],
+            "by": [f"{a // 4} {b % 2}" for a, b in pairs],
+        }
+    )
+    path = write(tmp_path / "d.parquet", frame)
+    data = labelled.read(entry(path, kind="preference", group=group))
+    assert len(set(data.groups)) == 40
+    for split in probes.splits(data.labels, data.groups):
+        train, test = (
+            {column[row] for column in data.texts for row in rows}
+            for rows in (split.fitted, split.test)
+        )
+        assert test and not train & test
+
+
+def test_a_group_links_rows_of_other_texts_and_a_text_rows_of_other_groups(tmp_path: Path) -> None:
+    texts = [f"text {k // 2}" for k in range(200)]
+    frame = pd.DataFrame({"text": texts, "label": ["a", "b"] * 100, "by": np.arange(200) % 200})
+    path = write(tmp_path / "d.parquet", frame)
+    given: dict[str, Any] = {"kind": "classification", "group": "by"}
+    assert len(set(labelled.read(entry(path, **given)).groups)) == 100
+    write(path, frame.assign(by=np.arange(200) // 4))
+    assert len(set(labelled.read(entry(path, **given)).groups)) == 50
 
 
 GOOD = pd.DataFrame({"text": WORDS[:40], "label": ["a", "b"] * 20})

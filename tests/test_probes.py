@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import Ridge
 
@@ -119,6 +120,8 @@ def test_intervals_cover(n: int) -> None:
         (["a"] * 30, "All 30 labels are 'a'"),
         (["a"] * 15 + ["b"] * 14 + [None], "1 of 30 rows have no label (the first is row 29"),
         ([1.0] * 29 + [float("nan")], "no label"),
+        ([1.0] * 29 + [pd.NA], "no label"),
+        (["a"] * 29 + [["b"]], "The label of row 29 (from 0) is a list"),
         (["a", "b"] * 9, "18 labelled rows came"),
         ([*"ab" * 20, "c"], "1 of 3 classes have fewer than 5 rows ('c')"),
         ([], "0 labelled rows came"),

@@ -8,6 +8,7 @@ import pytest
 
 from layerwise.association import regret
 from layerwise.association.regret import Case
+from layerwise.errors import LayerwiseError
 
 
 def case(model: str, score: list[float], output: float | None = None, **picks: int) -> Case:
@@ -41,6 +42,14 @@ def test_regret_is_what_the_best_has_over_the_pick() -> None:
     assert found.set_index("rule").loc[["last", "middle"], "regret"].tolist() == pytest.approx(
         [0, 10]
     )
+
+
+def test_one_model_is_told_nothing_of_and_none_comes_twice() -> None:
+    table = regret.compare(regret.regrets([case("a", [0.1, 0.5, 0.3], 0.4, good=0)]))
+    assert set(table["n_models"]) == {1} and table[f"p_{regret.LAST}"].isna().all()
+    assert "nothing can be told" in regret.verdict(table)
+    with pytest.raises(LayerwiseError, match="a comes twice on tasks of the type all"):
+        regret.regrets([case("a", [0.1, 0.5, 0.3]), case("a", [0.1, 0.5, 0.2])])
 
 
 def test_sixty_percent_is_the_nearest_layer() -> None:

@@ -29,6 +29,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from layerwise.errors import LayerwiseError
 
@@ -104,9 +105,8 @@ def classes(labels: Sequence[object]) -> Array:
         If a label is missing, all are the same, or a class has fewer rows than there are splits.
     """
     _none_missing(labels)
-    names, numbers, counts = np.unique(
-        np.array([str(x) for x in labels]), return_inverse=True, return_counts=True
-    )
+    numbers, names = _factorized(labels)
+    counts = np.bincount(numbers)
     if len(names) < 2:
         raise LayerwiseError(
             f"All {len(labels)} labels are {str(names[0])!r}; a probe needs two classes or more."
@@ -154,13 +154,25 @@ def _is_number(value: Any) -> bool:
     return True
 
 
+def _factorized(values: Sequence[object]) -> tuple[Array, Array]:
+    """Numbers of values in the order of their names, and those names."""
+    # An array of objects: one of strings has the longest one's width in every row.
+    return pd.factorize(np.array([str(x) for x in values], dtype=object), sort=True)
+
+
 def _none_missing(labels: Sequence[object]) -> None:
     if len(labels) < FEWEST:
         raise LayerwiseError(
             f"{len(labels)} labelled rows came; a probe needs {FEWEST} or more to train, choose "
             "and test."
         )
-    missing = [i for i, x in enumerate(labels) if x is None or x != x or x == ""]
+    odd = [i for i, x in enumerate(labels) if not pd.api.types.is_scalar(x)]
+    if odd:
+        raise LayerwiseError(
+            f"The label of row {odd[0]} (from 0) is a {type(labels[odd[0]]).__name__}; a label is "
+            "one string or one number."
+        )
+    missing = [i for i, x in enumerate(labels) if pd.isna(x) or x == ""]  # type: ignore[call-overload]
     if missing:
         raise LayerwiseError(
             f"{len(missing)} of {len(labels)} rows have no label (the first is row {missing[0]}, "
@@ -187,12 +199,12 @@ def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0)
     strata = labels if np.issubdtype(labels.dtype, np.integer) else np.zeros(len(labels), int)
     members = np.arange(len(labels))
     if groups is not None:
-        members = np.unique([str(g) for g in groups], return_inverse=True)[1]
+        members = _factorized(groups)[0]
     n_groups = len(np.unique(members))
     if n_groups < FEWEST:
         raise LayerwiseError(
-            f"The {len(labels)} labelled rows are {n_groups} different ones; a probe needs "
-            f"{FEWEST} or more."
+            f"The {len(labels)} labelled rows are {n_groups} different ones, rows that share "
+            f"a text or a group being one; a probe needs {FEWEST} or more."
         )
     rng = np.random.default_rng(seed)
     rows = np.arange(len(labels))

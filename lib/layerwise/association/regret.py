@@ -23,6 +23,7 @@ how many were tried (Westfall & Young 1993). With n models no p is below ``2^(1 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -180,7 +181,19 @@ def regrets(models: Sequence[Case]) -> pd.DataFrame:
     -------
     DataFrame with the columns model, task_type, rule, layer, depth and regret (points). A rule
     that a model refuses, or whose metric it lacks, has no row there.
+
+    Raises
+    ------
+    LayerwiseError
+        If a model comes twice on the tasks of a type.
     """
+    twice = [k for k, n in Counter((m.model, m.task_type) for m in models).items() if n > 1]
+    if twice:
+        model, task_type = twice[0]
+        raise LayerwiseError(
+            f"{model} comes twice on tasks of the type {task_type}; each model counts once: give "
+            "only one folder of results with it, or another name."
+        )
     rows: list[dict[str, object]] = []
     for task_type in dict.fromkeys(case.task_type for case in models):
         some = [case for case in models if case.task_type == task_type]
@@ -307,6 +320,8 @@ def flipped(differences: Floats, seed: int = 0) -> tuple[Floats, Floats]:
     p, corrected : arrays, shape (rules,)
         Two-sided, the latter over all rules by the largest statistic.
     """
+    if not len(differences):
+        return np.empty(0), np.empty(0)
     n = differences.shape[1]
     if n <= MOST_MODELS:
         # A flip of all is the same for a two-sided test.

@@ -78,7 +78,8 @@ class Labelled:
         As `layerwise.probes` wants them; of preferences 1 where the first of the two that are
         compared was chosen, which a coin decides.
     groups : list
-        Rows of the same are kept together.
+        Rows of the same are kept together: those that share a text, in whatever columns, or the
+        task's `group`, and all that such rows link.
     """
 
     kind: str
@@ -159,10 +160,32 @@ def _labelled(task: OwnTask, frame: pd.DataFrame, texts: list[list[str]]) -> Lab
                 "them out."
             )
         labels = np.random.default_rng(task.seed).permutation(len(frame)) % 2
-    groups = list(frame[task.group]) if task.group else texts[0]
+    groups = _linked(texts, list(frame[task.group]) if task.group else None)
     if task.kind != "pairs":
         probes.splits(labels, groups, task.seed)  # says at once what cannot be split
     return Labelled(task.kind, texts, labels, groups, task.seed)
+
+
+def _linked(texts: list[list[str]], group: list[Any] | None) -> list[str]:
+    """Of each row the first text of those it is linked with by a shared text or group."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n = len(texts[0])
+    values = _codes([text for column in texts for text in column]).reshape(len(texts), n)
+    if group is not None:
+        values = np.vstack([values, values.max() + 1 + _codes([str(g) for g in group])])
+    edges = np.tile(np.arange(n), len(values)), n + values.ravel()
+    size = n + int(values.max()) + 1
+    graph = coo_array((np.ones(values.size, np.int8), edges), shape=(size, size))
+    part = connected_components(graph, directed=False)[1][:n]
+    first = np.unique(part, return_index=True)[1]
+    return [texts[0][first[p]] for p in part]
+
+
+def _codes(values: list[str]) -> Array:
+    # An array of objects: one of strings has the longest one's width in every row.
+    return np.asarray(pd.factorize(np.array(values, dtype=object))[0])
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -246,7 +269,7 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
             why = "the similarities of all pairs are alike"
             return Found(None, None, None, len(data.labels), None, None, why)
         # Pairs that share a text are not independent.
-        texts = pd.factorize(np.concatenate(data.texts))[0].reshape(2, -1)
+        texts = _codes([text for column in data.texts for text in column]).reshape(2, -1)
         low, high = rank.fisher_interval(rho, rank.errors(influence, texts), confidence)
         return Found(float(rho[0]), float(low[0]), float(high[0]), len(data.labels), None, None)
     preference = data.kind == "preference"

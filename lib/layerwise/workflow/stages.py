@@ -513,7 +513,8 @@ def _explore_inputs(config: Config) -> Inputs:
     }
     for name in targets.published(config):
         job = Job("import_published", (name,))
-        found |= {f"{role}:{name}": [Input(job, role)] for role in ("metrics", "scores")}
+        roles = ("metrics", "scores") if config.published[name].scores else ("metrics",)
+        found |= {f"{role}:{name}": [Input(job, role)] for role in roles}
     for study, entry in config.studies.items():
         for role in ("associations", "choices"):
             if role in targets.needs(config, study):
