@@ -116,6 +116,7 @@ UNFIT: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("results at the root", {"results": "/"}, ("results", "'/'")),
     ("results with braces", {"results": "a{b}"}, ("results", "braces")),
     ("a study of nothing published", {"studies/a": {"kind": "score_by_depth", "published": "pythia"}}, ("studies.a.published", "'pythia'")),
+    ("texts of images", {"corpora/digits": {"images": {"package": "digits"}}, "studies/a": {"kind": "prompt_groups", "corpora": ["digits"]}}, ("studies.a", "'prompt_groups'", "texts", "digits holds images")),
 ]  # fmt: skip
 
 

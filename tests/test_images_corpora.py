@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +16,10 @@ from layerwise.config.corpora import Sample
 from layerwise.config.images import FolderImages, HubImages, ImageViews, PackageImages
 from layerwise.corpora import images_table, images_views, prompts
 from layerwise.corpora.images import Picture, UnreadableError, decode
-from layerwise.corpora.images_sources import choose, open_images, png
+from layerwise.corpora.images_sources import SUFFIXES, choose, open_images, png
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_bytes
+from layerwise.workflow import content
 
 RNG = np.random.default_rng(0)
 COLOURS = RNG.integers(0, 256, (6, 9, 3), dtype=np.uint8)
@@ -72,6 +74,8 @@ def test_sixteen_bits_are_scaled() -> None:
     for form in ("PNG", "TIFF"):
         found = shown(saved(Image.fromarray(deep), form))
         np.testing.assert_array_equal(found[0, :, 0], [0, 1, 128, 255])
+    pgm = b"P5 4 1 65535\n" + deep.astype(">u2").tobytes()
+    np.testing.assert_array_equal(shown(pgm)[0, :, 0], [0, 1, 128, 255])
 
 
 def test_values_without_a_white_are_refused() -> None:
@@ -110,6 +114,10 @@ def test_a_huge_image_is_not_decoded() -> None:
     data[16:24] = (60_000).to_bytes(4, "big") * 2
     with pytest.raises(UnreadableError):
         decode(bytes(data), "odd", 1000)
+    data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
+    # Over Pillow's own limit, which has no say.
+    with pytest.raises(UnreadableError, match=r"more than max_pixels \(1,000,000,000\)"):
+        decode(bytes(data), "odd", 10**9)
     with pytest.raises(UnreadableError, match=r"9 x 6 pixels, more than max_pixels \(50\)"):
         decode(png(COLOURS), "odd", 50)
 
@@ -175,8 +183,13 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
 
     images = [Image.fromarray(RNG.integers(0, 256, (8, 8, 3), dtype=np.uint8)) for _ in range(4)]
     names = datasets.ClassLabel(names=["cat", "dog"])
-    features = datasets.Features({"image": datasets.Image(), "label": names})
-    data = datasets.Dataset.from_dict({"image": images, "label": [0, 1, 1, 0]}, features=features)
+    features = datasets.Features(
+        {"image": datasets.Image(), "mask": datasets.Image(), "label": names}
+    )
+    damaged = [{"bytes": b"none", "path": None}] * 4  # a column that nobody asks for
+    data = datasets.Dataset.from_dict(
+        {"image": images, "mask": damaged, "label": [0, 1, 1, 0]}, features=features
+    )
     data.to_parquet(tmp_path / "train.parquet")
     source = open_images(HubImages(hub=str(tmp_path), label="label"))
     assert source.labels == ["cat", "dog", "dog", "cat"]
@@ -186,6 +199,15 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
         open_images(HubImages(hub=str(tmp_path), column="picture"))
     with pytest.raises(LayerwiseError, match=r"no column 'label'.*there are 'image'"):
         open_images(HubImages(hub=str(tmp_path), column="label"))
+
+
+def test_a_listing_is_of_images_alone(folder: Path) -> None:
+    known = content.listing(folder, SUFFIXES)
+    assert len(known) == 6
+    (folder / ".DS_Store").write_bytes(b"x")
+    assert content.listing(folder, SUFFIXES) == known
+    (folder / "cat" / "7.JPG").write_bytes(b"x")
+    assert content.listing(folder, SUFFIXES) == {**known, "cat/7.JPG": 1}
 
 
 VIEWS = ImageViews(n=3, size=32)
@@ -217,7 +239,14 @@ def test_views_do_what_they_are_asked() -> None:
     still = {"crop": 1.0, "flip": 0.0, "jitter": 0.0, "grey": 0.0, "blur": 0.0, "n": 1}
     plain = view(drawn(**still)[0])
     resized = np.asarray(decode(PHOTO, "a").resize((32, 32), Image.Resampling.BILINEAR))
-    assert np.abs(plain.astype(int) - resized).mean() < 25
+    np.testing.assert_array_equal(plain, resized)
+    (cropped,) = drawn(**{**still, "crop": 0.1})
+    corners = np.array(json.loads(cropped)["steps"]["crop"]["src"][0], int)
+    (left, top), (right, bottom) = corners.min(axis=0), corners.max(axis=0) + 1
+    part = decode(PHOTO, "a").crop((left, top, right, bottom))
+    np.testing.assert_array_equal(
+        view(cropped), np.asarray(part.resize((32, 32), Image.Resampling.BILINEAR))
+    )
     flipped = view(drawn(**{**still, "flip": 1.0})[0])
     np.testing.assert_array_equal(flipped, plain[:, ::-1])
     grey = view(drawn(**{**still, "grey": 1.0})[0])

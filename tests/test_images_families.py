@@ -80,6 +80,16 @@ def test_tokens_in_front_of_the_patches(loaded: LoadedModel, family: str) -> Non
     assert loaded.anatomy.has_class == (family not in WITHOUT_CLASS)
 
 
+def test_last_norms(loaded: LoadedModel, family: str) -> None:
+    # BEiT has mean pooling, its configuration's default, and an Identity for a norm.
+    norm = loaded.anatomy.final_norm
+    assert (norm is None) == (family in {"beit", "clip", "clip_vision_model"})
+
+
+def test_preprocessing_is_pillows(loaded: LoadedModel, family: str) -> None:
+    assert type(loaded.images.processor).__name__.endswith("Pil"), family  # type: ignore[union-attr]
+
+
 def test_layers_are_transformers_own_hidden_states(loaded: LoadedModel, family: str) -> None:
     ours = states_of(loaded, budget=64)
     image = PICTURES[2].pixels()

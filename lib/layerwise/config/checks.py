@@ -306,6 +306,14 @@ def _sections(config: Config, name: str) -> None:
                 f"studies.{name}: a study of kind {entry.kind!r} needs {key!r}, and that is "
                 "missing or empty in the config."
             )
+    if {"texts", "surprisals"} & set(tables):
+        corpora = corpora_of(entry, list(config.corpora), own_texts_of(config))
+        images = [c for c in corpora if isinstance(config.corpora.get(c), ImageCorpus)]
+        if images:
+            raise LayerwiseError(
+                f"studies.{name}: a study of kind {entry.kind!r} reads the texts of its prompts, "
+                f"and {', '.join(images)} holds images; name corpora of texts under `corpora`."
+            )
 
 
 def _known(config: Config, study: Study) -> Known:

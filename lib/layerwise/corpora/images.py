@@ -10,7 +10,6 @@ images of more pixels than are allowed.
 from __future__ import annotations
 
 import io
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -123,25 +122,25 @@ def decode(data: bytes, name: str, max_pixels: int | None = None) -> Image.Image
     """
     from PIL import Image, ImageOps
 
+    # The size is checked here, against the config's own limit.
+    Image.MAX_IMAGE_PIXELS = None
     try:
-        with warnings.catch_warnings():
-            # Its size is checked here, against the config's own limit.
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            image: Image.Image = Image.open(io.BytesIO(data))
-            n = image.width * image.height
-            if max_pixels is not None and n > max_pixels:
-                raise UnreadableError(
-                    f"The image {name!r} has {image.width} x {image.height} pixels, more than "
-                    f"max_pixels ({max_pixels:,}); raise that, or set damaged: drop."
-                )
-            if image.mode in NO_WHITE:
-                raise UnreadableError(
-                    f"The image {name!r} holds 32-bit values (Pillow's mode {image.mode!r}), "
-                    "which have no agreed white; convert it to 8 or 16 bits."
-                )
-            image.load()
-            upright = ImageOps.exif_transpose(image)
-            return _rgb(upright)
+        image: Image.Image = Image.open(io.BytesIO(data))
+        n = image.width * image.height
+        if max_pixels is not None and n > max_pixels:
+            raise UnreadableError(
+                f"The image {name!r} has {image.width} x {image.height} pixels, more than "
+                f"max_pixels ({max_pixels:,}); raise that, or set damaged: drop."
+            )
+        # Pillow opens a 16-bit PGM as 32 bits, scaled to 65,535.
+        deep = image.mode in SIXTEEN_BITS or (image.format == "PPM" and image.mode == "I")
+        if image.mode in NO_WHITE and not deep:
+            raise UnreadableError(
+                f"The image {name!r} holds 32-bit values (Pillow's mode {image.mode!r}), "
+                "which have no agreed white; convert it to 8 or 16 bits."
+            )
+        image.load()
+        return _rgb(ImageOps.exif_transpose(image), deep=deep)
     except (LayerwiseError, MemoryError):
         raise
     except Exception as error:  # a damaged file fails in any way in any of Pillow's readers
@@ -151,10 +150,10 @@ def decode(data: bytes, name: str, max_pixels: int | None = None) -> Image.Image
         ) from error
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _rgb(image: Image.Image, *, deep: bool) -> Image.Image:
     from PIL import Image
 
-    if image.mode in SIXTEEN_BITS:
+    if deep:
         values = np.asarray(image).astype(np.uint16)
         image = Image.fromarray(np.round(values / 257).astype(np.uint8))
     if image.mode in ("La", "RGBa"):  # channels multiplied by their transparency

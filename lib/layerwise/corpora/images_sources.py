@@ -169,7 +169,8 @@ def _of_hub(source: HubImages) -> Source:
     if not isinstance(feature, datasets.Image):
         images = [name for name, f in data.features.items() if isinstance(f, datasets.Image)]
         raise no_column(source.column, images, f"The images of {source.hub!r}")
-    # Bytes as they are: decoding is done in one place.
+    # Bytes as they are: decoding is done in one place, and of no other column.
+    data = data.select_columns(columns)
     data = data.cast_column(source.column, datasets.Image(decode=False))
     labels: list[str | None] = [None] * len(data)
     if source.label is not None:

@@ -75,10 +75,15 @@ def carry_out(image: Image.Image, drawn: str) -> Image.Image:
     from PIL import Image
 
     record = json.loads(drawn)
+    side, steps = record["size"], record["steps"]
+    # The box is kornia's; it would scale without antialiasing, and the whole image as floats.
+    ((first, _, last, _),) = steps.pop("crop" if "crop" in steps else "resize")["src"]
+    box = (*first, last[0] + 1, last[1] + 1)
+    image = image.crop(box).resize((side, side), Image.Resampling.BILINEAR)
     values = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None] / 255
     with torch.inference_mode():
-        known = _by_thread(record["size"])
-        for step, given in record["steps"].items():
+        known = _by_thread(side)
+        for step, given in steps.items():
             values = known[step](values, params={k: torch.tensor(v) for k, v in given.items()})
     seen = (values[0].clamp(0, 1) * 255).round().to(torch.uint8)
     return Image.fromarray(seen.permute(1, 2, 0).numpy())

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
 from layerwise.figures import over_prompts, style
@@ -50,6 +51,8 @@ def draw(given: Given) -> Drawn:
                 cmap=style.SEQUENTIAL, vmin=0, vmax=1, interpolation="nearest",
             )  # fmt: skip
             axis.grid(visible=False)
+            for ticks in (axis.xaxis, axis.yaxis):
+                ticks.set_major_locator(MaxNLocator(5, integer=True))
             one, other = _name(pair[:2], several), _name(pair[2:], several)
             if r == 0:
                 notes = [pair[1]] if several and one == other else []

@@ -69,7 +69,9 @@ FINAL_NORM = (
     "ln_out",
 )
 # config.model_type -> the name of its last norm, where that name means something else elsewhere.
-FINAL_NORM_OF = {"lfm2": "embedding_norm", "lfm2_moe": "embedding_norm"}
+FINAL_NORM_OF = {
+    "aimv2_vision_model": "rms_norm", "lfm2": "embedding_norm", "lfm2_moe": "embedding_norm",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -296,7 +298,8 @@ def _final_norm(model: nn.Module, path: str, kind: str) -> nn.Module | None:
         holder = model.get_submodule(".".join(parts))
         for name in names:
             module = getattr(holder, name, None)
-            if isinstance(module, nn.Module):
+            # BEiT with mean pooling has an Identity in the norm's place.
+            if isinstance(module, nn.Module) and not isinstance(module, nn.Identity):
                 return module
         if not parts:
             return None

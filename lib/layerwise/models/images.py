@@ -226,7 +226,10 @@ def processor_of(location: Location, entry: Model, options: Mapping[str, Any]) -
     if own is not None:
         return _processor(own)
     try:
-        return transformers.AutoImageProcessor.from_pretrained(location.name, **options)
+        # Values must not depend on whether torchvision is installed, which scales otherwise.
+        return transformers.AutoImageProcessor.from_pretrained(
+            location.name, backend="pil", **options
+        )
     except OSError as error:
         if "preprocessor_config.json" not in str(error):
             raise

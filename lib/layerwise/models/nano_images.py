@@ -62,7 +62,9 @@ def train(
     model, processor, data, loss = made(images, settings)
 
     def held_out_loss(windows: Tensor) -> float:
-        with torch.random.fork_rng(devices=[]):
+        # manual_seed seeds the GPU too.
+        devices = [torch.cuda.current_device()] if settings.device == "cuda" else []
+        with torch.random.fork_rng(devices=devices):
             torch.manual_seed(0)  # the same patches hidden each time
             return float(loss(model, windows))
 
@@ -79,7 +81,8 @@ def _imagegpt(images: Sequence[Any], settings: Nano) -> tuple[Any, Any, Tensor, 
     side = settings.side
     pixels = np.stack([np.asarray(image) for image in images]).reshape(-1, 3)
     colours = _colours(pixels, settings) / 127.5 - 1
-    processor = Processor(clusters=colours.tolist(), size={"height": side, "width": side})
+    size = {"height": side, "width": side}
+    processor = Processor(clusters=colours.tolist(), size=size, resample=3)
     data = processor(images=list(images), return_tensors="pt")["input_ids"].long()
     start = len(colours)
     model = ImageGPTForCausalImageModeling(

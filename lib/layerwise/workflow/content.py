@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,8 +50,10 @@ def of_folder(folder: Path) -> dict[str, str]:
     return {path.relative_to(folder).as_posix(): sampled(path) for path in files}
 
 
-def listing(folder: Path) -> dict[str, int]:
+def listing(folder: Path, suffixes: Collection[str]) -> dict[str, int]:
     """Sizes of a folder's files by name, where reading them all would take too long.
+
+    Only files that end in one of `suffixes` count, in capitals or not.
 
     Raises
     ------
@@ -62,7 +64,7 @@ def listing(folder: Path) -> dict[str, int]:
         return {}
     with _readable(folder):
         next(folder.iterdir(), None)
-        files = sorted(p for p in folder.rglob("*") if is_file(p))
+        files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in suffixes and is_file(p))
         return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}
 
 

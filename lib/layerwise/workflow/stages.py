@@ -18,6 +18,7 @@ from layerwise.config.corpora import KEPT
 from layerwise.config.images import ImageCorpus
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.token_tasks import PairTask
+from layerwise.corpora.images_sources import SUFFIXES
 from layerwise.explore import PARTS
 from layerwise.files import is_folder
 from layerwise.models.source import locate
@@ -146,7 +147,7 @@ def _corpus_outside(config: Config, corpus: str) -> Any:
     if hasattr(source, "hub") and is_folder(source.hub):
         return content.of_folder(Path(source.hub))
     if hasattr(source, "folder"):
-        return content.listing(Path(source.folder))
+        return content.listing(Path(source.folder), SUFFIXES)
     return None
 
 
