@@ -20,6 +20,7 @@ import pandas as pd
 from layerwise import tables
 from layerwise.association import published
 from layerwise.association.curves import OWN_TEXTS
+from layerwise.association.order import Order
 from layerwise.association.regret import Case, cases, compare, regrets, verdict
 from layerwise.choosing.choose import without_views
 from layerwise.cli import parser, run
@@ -59,14 +60,13 @@ def released(folder: Path, ends: Mapping[str, int]) -> list[Case]:
 
 def weights(folders: list[Path]) -> dict[str, str]:
     """The first digits of the hash of each model's weights, last checkpoint."""
-    found = {}
+    scored: dict[str, dict[str, Path]] = {}
     for folder in folders:
-        for path in folder.glob("picks/*/*/*.parquet"):
+        for path in sorted(folder.glob("scores/*/*/*.parquet")):
             model, revision = path.parts[-3:-1]
-            scored = sorted((folder / "scores" / model / revision).glob("*.parquet"))
-            if scored:
-                found[model] = tables.facts(scored[0]).get("weights_sha256", "")[:12]
-    return found
+            scored.setdefault(model, {})[revision] = path
+    last = {model: of[Order().last(model, of)] for model, of in scored.items()}
+    return {m: tables.facts(path).get("weights_sha256", "")[:12] for m, path in last.items()}
 
 
 def main(given: argparse.Namespace) -> None:

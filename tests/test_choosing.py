@@ -45,11 +45,13 @@ def test_from_texts(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixtu
 def test_the_record_leaves_the_model_out() -> None:
     known = pd.read_csv(choosing.RECORD, dtype=str, keep_default_na=False)
     some = known[known["model"] == "minilm-l6"]["weights"].iloc[0]
-    whole = choosing.record_without("0" * 64).set_index("rule")
-    less = choosing.record_without(some + "0" * 52).set_index("rule")
+    whole = choosing.record_without("0" * 64, "new").set_index("rule")
+    less = choosing.record_without(some + "0" * 52, "new").set_index("rule")
     assert whole.loc[LAST, "n_models"] == less.loc[LAST, "n_models"] + 1
     others = known[(known["rule"] == LAST) & (known["model"] != "minilm-l6")]
     assert less.loc[LAST, "regret"] == pytest.approx(others["regret"].astype(float).mean())
+    named = choosing.record_without("0" * 64, "EleutherAI/pythia-70m").set_index("rule")
+    assert named.loc[LAST, "n_models"] == whole.loc[LAST, "n_models"] - 1
     # What is printed beside a metric is of such a consensus as is computed here.
     assert CONSENSUS in whole.index
 
@@ -109,6 +111,28 @@ def test_pairs_are_told_by_their_columns(folder: Path, tmp_path: Path) -> None:
     numbers = pd.DataFrame({"text": texts, "label": np.arange(60.0)})
     assert choosing.kind_of(numbers, "x") == "regression"
     assert choosing.kind_of(numbers.assign(label=[0, 1] * 30), "x") == "classification"
+
+
+def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"text": [f"text {k}" for k in range(3000)], "label": "common"})
+    frame.loc[:299, "label"] = "other"
+    frame.loc[1000:1004, "label"] = "rare"
+    frame.to_parquet(tmp_path / "l.parquet")
+    for seed in range(5):
+        data, n = choosing.read_labels(tmp_path / "l.parquet", 100, seed)
+        counts = np.bincount(data.labels)
+        assert n == 3000 and counts.sum() == 100 and counts[2] == 5 and 5 <= counts[1] < 25
+    with pytest.raises(LayerwiseError, match="--sample 12 is too few for 3 classes; give 15"):
+        choosing.read_labels(tmp_path / "l.parquet", 12)
+    with pytest.raises(LayerwiseError, match=r"16 of 3000 rows drawn.*20 or more"):
+        choosing.read_labels(tmp_path / "l.parquet", 16)
+
+
+def test_labels_that_tell_nothing() -> None:
+    none = labelled.Found(None, None, None, 30, None, None, "the similarities are alike")
+    choice = choosing.LabelledChoice([none, none], none, 30, "x")
+    with pytest.raises(LayerwiseError, match="No layer has a score on these labels: the simil"):
+        _ = choice.layer
 
 
 def test_a_sample_is_stated_and_the_same_every_time() -> None:

@@ -136,9 +136,23 @@ def test_claims_on_curves_of_which_the_truth_is_known() -> None:
     picks = found[(found["part"] == "rules") & (found["what"] == "lowest prompt_entropy")]
     assert picks["layer"].tolist() == [3, 3]
     assert "own texts" not in set(found["part"])
+    short = scores[~((scores["model"] == "b") & (scores["layer"] == 6))]
+    assert set(claims(with_text_sources(short, {}), metrics)["model"].dropna()) == {"a"}
     with pytest.raises(LayerwiseError, match="one checkpoint and reading"):
         claims(pd.concat([scores, scores.assign(tokens="drop_first")]), metrics)
     with pytest.raises(LayerwiseError, match=r"one corpus, or on each task's own texts.*corpora"):
         claims(scores, pd.concat([metrics, metrics.assign(corpus="other")]))
     with pytest.raises(LayerwiseError, match="No metric has a value at every layer"):
         claims(scores, metrics[(metrics["model"] == "a") | (metrics["layer"] > 0)])
+
+
+def test_a_page_of_one_short_model_has_dashes(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(0.5, 0.1, (8, 4))
+    scores = with_text_sources(tidy_scores(values, model="a"), {})
+    metrics = tidy_metrics({"prompt_entropy": np.array([1.0, 3.0, 2.0, 4.0])}, model="a")
+    found = claims(scores, metrics)
+    found.to_csv(tmp_path / "c.csv", index=False)
+    for read in (found, pd.read_csv(tmp_path / "c.csv")):
+        parts = page_parts(read, {})
+        assert "| – | " in parts["associations"] and "nan" not in "".join(parts.values())
+        assert "Best over all models" not in parts["rules"]

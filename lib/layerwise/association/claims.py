@@ -61,8 +61,9 @@ def claims(
     Raises
     ------
     LayerwiseError
-        If a model has several readings or checkpoints, its metrics are on several corpora, or no
-        metric is there for all models.
+        If a model has several readings or checkpoints, its metrics are on several corpora, no
+        metric is there for all models, or no model has a score at its last layer. A model without
+        one is left out.
     """
     curves = [c for c in score_curves(scores) if c.joined == ONE]
     there = [c.model for c in curves]
@@ -71,6 +72,16 @@ def claims(
             "Claims are looked into for one checkpoint and reading of each model; name one under "
             "`revisions`, `tokens` and `pooling`."
         )
+    for c in curves:
+        if c.layers[-1] != c.last_layer:
+            log.warning(
+                "%s is left out: some task has no score at its last layer (%d), which others are "
+                "held against", c.model, c.last_layer,
+            )  # fmt: skip
+    curves = [c for c in curves if c.layers[-1] == c.last_layer]
+    if not curves:
+        raise LayerwiseError("No model has scores of every task at its last layer.")
+    there = [c.model for c in curves]
     by_model = {c.model: c for c in curves}
     curves = [by_model[m] for m in in_order(there, models)]
     usual = select(metrics, alphas=[1.0], normalizations=["raw"])
@@ -335,6 +346,7 @@ def _listed(layers: npt.NDArray[np.int64]) -> str:
 
 # The page
 
+NONE = "–"
 SAID = {1: "earlier is better", -1: "last is better", 0: "cannot be told"}
 
 
@@ -362,7 +374,7 @@ def page_parts(table: pd.DataFrame, labels: Mapping[str, str]) -> dict[str, str]
 
     gains = [
         f"| {r['model']} | {r['layer']:.0f} of {r['last_layer']:.0f} | {r['apparent']:.1f} | "
-        f"{r['value']:.1f} | {_to(r)} | {r['may_be_best']} | {r['as_good']} | "
+        f"{_number(r['value'])} | {_to(r)} | {r['may_be_best']} | {r['as_good']} | "
         f"{r['k']:.0f} of {r['n']:.0f} | {r['expected']:.1f} (p {r['p']:.2f}) |"
         for r in part("leads")
     ]
@@ -382,14 +394,17 @@ def page_parts(table: pd.DataFrame, labels: Mapping[str, str]) -> dict[str, str]
     ]
     sizes = [
         f"| {r['model']} | {labels.get(r['what'], r['what'])} | {r['n_tasks']:.0f} | "
-        f"{r['dcor']:.2f} | {r['dcor_chance']:.2f} | {r['dcor_others'].replace(' ', ', ')} | "
-        f"{r['spearman']:+.2f} | {r['r']:+.2f} | {r['r_chance']:.2f} | {r['value']:+.2f} "
-        f"({r['low']:.2f} to {r['high']:.2f}) |"
+        f"{_number(r['dcor'], '.2f')} | {_number(r['dcor_chance'], '.2f')} | "
+        f"{', '.join(str(r['dcor_others']).split()) or NONE} | "
+        f"{_number(r['spearman'], '+.2f')} | {_number(r['r'], '+.2f')} | "
+        f"{_number(r['r_chance'], '.2f')} | {_number(r['value'], '+.2f')} "
+        f"({_number(r['low'], '.2f')} to {_number(r['high'], '.2f')}) |"
         for r in part("associations")
     ]
     texts = [
         f"| {r['model']} | {labels.get(r['what'], r['what'])} | {r['n_sources']:.0f} | "
-        f"{r['value']:+.2f} | {r['strangers']:+.2f} | {r['p']:.3f} | {r['p_within']:.3f} |"
+        f"{_number(r['value'], '+.2f')} | {_number(r['strangers'], '+.2f')} | "
+        f"{_number(r['p'], '.3f')} | {_number(r['p_within'], '.3f')} |"
         for r in part("own texts")
     ]
     by_rule: dict[str, list[dict[str, Any]]] = {}
@@ -399,12 +414,19 @@ def page_parts(table: pd.DataFrame, labels: Mapping[str, str]) -> dict[str, str]
         f"| {words(name)} | {', '.join(str(int(r['layer'])) for r in each)} | "
         f"{'; '.join(map(_signed, each))} | "
         + "; ".join(
-            f"{r['regret']:.1f} ({r['regret_low']:.1f} to {r['regret_high']:.1f})" for r in each
+            f"{_number(r['regret'])} ({_number(r['regret_low'])} to {_number(r['regret_high'])})"
+            for r in each
         )
         + " |"
         for name, each in by_rule.items()
     ]
-    best = part("best rule")[0]
+    best = "".join(
+        f"{r['n']:.0f} rules, {r['k']:.0f} of them distinct. Best over all models: "
+        f"{words(r['what'])}, mean regret {r['apparent']:.2f}; of the rule chosen "
+        f"without the model it is judged on: {r['nested']:.2f}; of the last layer: "
+        f"{r['value']:.2f}."
+        for r in part("best rule")  # none for one model
+    )
     return {
         "gains": _markdown(
             ["model", "best layer", "apparent lead", "on a new task", "95 % interval",
@@ -426,11 +448,7 @@ def page_parts(table: pd.DataFrame, labels: Mapping[str, str]) -> dict[str, str]
         ),
         "rules": _markdown(
             ["rule", f"picks in {', '.join(models)}", "lead over the last layer (95 % interval)",
-             "regret (95 % interval)"], picked,
-            f"{best['n']:.0f} rules, {best['k']:.0f} of them distinct. Best over all models: "
-            f"{words(best['what'])}, mean regret {best['apparent']:.2f}; of the rule chosen "
-            f"without the model it is judged on: {best['nested']:.2f}; of the last layer: "
-            f"{best['value']:.2f}.",
+             "regret (95 % interval)"], picked, best,
         ),
     }  # fmt: skip
 
@@ -456,8 +474,12 @@ def _markdown(head: list[str], rows: list[str], below: str = "") -> str:
     return "\n".join(lines + (["", below] if below else []))
 
 
-def _minus(value: float) -> str:
-    text = f"{value:.1f}"
+def _number(value: Any, form: str = ".1f") -> str:
+    return NONE if value == "" else f"{value:{form}}"
+
+
+def _minus(value: Any) -> str:
+    text = _number(value)
     return "0.0" if text == "-0.0" else text
 
 
@@ -466,7 +488,7 @@ def _to(row: Mapping[str, Any]) -> str:
 
 
 def _signed(row: Mapping[str, Any]) -> str:
-    return f"{row['value']:+.1f} ({_to(row)})"
+    return f"{_number(row['value'], '+.1f')} ({_to(row)})"
 
 
 def _verdict(row: Mapping[str, Any]) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from layerwise import probes
 from layerwise.association import regret
 from layerwise.association.choice import CONSENSUS
 from layerwise.association.recommendation import recommend
@@ -134,7 +135,7 @@ def choose(
     picks, chosen = recommend(metrics, wanted, model=loaded.name, tokens=tokens, stability=checked)
     near = checked.set_index("metric")["near"]
     picks["near"] = [float(near.get(metric, np.nan)) for metric in picks["metric"]]
-    table = record_without(loaded.weights)
+    table = record_without(loaded.weights, loaded.name)
     agreement = float(chosen["agreement"])  # type: ignore[arg-type]
     why = _against(picks, agreement, table, len(texts))
     consensus, last = int(chosen["layer"]), int(chosen["last_layer"])  # type: ignore[call-overload]
@@ -152,11 +153,16 @@ def without_views() -> list[str]:
     return [m for m in directions() if known[m].min_views == 0]
 
 
-def record_without(weights: str) -> pd.DataFrame:
-    """How each rule has done on all tasks of the models of known scores, but for this one."""
+def record_without(weights: str, name: str) -> pd.DataFrame:
+    """How each rule has done on all tasks of the models of known scores, but for this one.
+
+    It is told by its weights or, as weights of another dtype have another hash and those behind
+    published scores none that is known, by the last part of its name.
+    """
     found = pd.read_csv(RECORD, dtype={"weights": str}, keep_default_na=False)
     found["regret"] = found["regret"].astype(float)
-    others = found[found["weights"] != weights[:12]]
+    same = found["model"].str.casefold() == Path(name).name.casefold()
+    others = found[~same & (found["weights"] != weights[:12])]
     return regret.compare(others)
 
 
@@ -206,7 +212,15 @@ class LabelledChoice:
 
     @property
     def best(self) -> int:
-        """The layer of the highest score."""
+        """The layer of the highest score.
+
+        Raises
+        ------
+        LayerwiseError
+            If none has a score.
+        """
+        if all(f.score is None for f in self.found):
+            raise LayerwiseError(f"No layer has a score on these labels: {self.found[0].why}.")
         return int(np.nanargmax([np.nan if f.score is None else f.score for f in self.found]))
 
     @property
@@ -253,7 +267,8 @@ def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
     Raises
     ------
     LayerwiseError
-        As `layerwise.tasks.labelled.read`, and for columns of no kind.
+        As `layerwise.tasks.labelled.read`, of the file and of the rows drawn; for columns of no
+        kind, and if a row of each class for every split is more than `most`.
     """
     frame = labelled.read_table(path)
     kind = kind_of(frame, str(path))
@@ -261,24 +276,44 @@ def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
     data, n = labelled.read(task), len(frame)
     if n <= most:
         return data, n
-    rows = np.sort(np.random.default_rng(seed).permutation(n)[:most])
+    rows = _drawn(data, most, seed)
     part = Labelled(
         data.kind, [[column[r] for r in rows] for column in data.texts], data.labels[rows],
         [data.groups[r] for r in rows], seed,
     )  # fmt: skip
+    try:
+        if kind == "regression":
+            probes.numbers(part.labels.tolist())
+        if kind != "pairs":
+            probes.splits(part.labels, part.groups, seed)
+    except LayerwiseError as error:
+        raise LayerwiseError(f"{path}, {most} of {n} rows drawn (--sample): {error}") from error
     return part, n
+
+
+def _drawn(data: Labelled, most: int, seed: int) -> Any:
+    """Rows drawn at random; of each class at least as many groups as there are splits, or all."""
+    order = np.random.default_rng(seed).permutation(len(data.labels))
+    first: list[int] = []
+    if np.issubdtype(data.labels.dtype, np.integer):
+        seen: dict[int, set[Any]] = {int(c): set() for c in np.unique(data.labels)}
+        for row in order:
+            groups = seen[int(data.labels[row])]
+            if len(groups) < probes.FOLDS and data.groups[row] not in groups:
+                groups.add(data.groups[row])
+                first.append(int(row))
+        if len(first) > most:
+            raise LayerwiseError(
+                f"--sample {most} is too few for {len(seen)} classes; give {len(first)} or more."
+            )
+    rest = order[~np.isin(order, first)][: most - len(first)]
+    return np.sort(np.concatenate([first, rest]).astype(int))
 
 
 def choose_by_labels(
     loaded: LoadedModel, data: Labelled, *, tokens: str, threads: int = 1
 ) -> LabelledChoice:
-    """The score of every layer, and of the output, on labelled texts.
-
-    Raises
-    ------
-    LayerwiseError
-        If a class is too rare in the rows that were drawn.
-    """
+    """The score of every layer, and of the output, on labelled texts."""
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     from layerwise.activations.embed import embed
