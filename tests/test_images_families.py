@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tiny
 import tiny_images
 import torch
+from PIL import Image
 
 from layerwise.activations import forward
 from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
 from layerwise.activations.readout import Packed
 from layerwise.config.extraction import ExtractSettings
-from layerwise.config.models import Preprocess
+from layerwise.config.models import Nano, Preprocess
 from layerwise.errors import LayerwiseError
+from layerwise.models import nano_images
 from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import LoadedModel, load
+from layerwise.models.nano import HELD_OUT
 
 PICTURES = tiny_images.pictures(5)
 PATCHES = 16
@@ -252,6 +256,22 @@ def test_dinov2_small(tmp_path: Path, shared: Path) -> None:
         norm = loaded.anatomy.final_norm
         assert norm is not None
         near(norm(torch.from_numpy(last)).numpy(), theirs.numpy(), "class token")
+
+
+@pytest.mark.parametrize("architecture", ["imagegpt", "vit_mae"])
+def test_trained_models_see_images_as_in_training(architecture: Any, tmp_path: Path) -> None:
+    settings = Nano(
+        architecture=architecture, layers=1, hidden=32, vocabulary=300, side=4, batch=1,
+        train_steps=1, corpus="c",
+    )  # fmt: skip
+    shown = tiny_images.pictures(HELD_OUT + 1)
+    nano_images.train(shown, settings, [1], {1: tmp_path})
+    processor = load("m", tiny_images.entry(tmp_path), "main", device="cpu").images.processor  # type: ignore[union-attr]
+    key = "input_ids" if architecture == "imagegpt" else "pixel_values"
+    raw = [picture.pixels() for picture in shown]
+    small = [image.resize((4, 4), Image.Resampling.BICUBIC) for image in raw]
+    found, expected = (processor(images=each, return_tensors="pt")[key] for each in (raw, small))
+    assert torch.equal(found, expected)
 
 
 def test_patches_without_sinks_are_patches(tmp_path: Path) -> None:

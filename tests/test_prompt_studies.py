@@ -408,6 +408,12 @@ def test_groups_are_told_apart_by_what_differs(tables: Tables) -> None:
 
 def test_similar_layers_are_named(tables: Tables) -> None:
     drawn = study("layer_similarity", tables, models=["base-10m"])
+    ticks = [
+        tick
+        for axis in drawn.figure.axes[:-1]
+        for tick in (*axis.get_xticks(), *axis.get_yticks())
+    ]
+    assert all(float(tick).is_integer() for tick in ticks)
     assert drawn.title.startswith("Neighbouring layers are least alike in base-10m at")
     table = layer_similarity.with_intervals(drawn.table)
     own = table[(table["layer"] == table["other_layer"]) & (table["measure"] == "cka")]
