@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.stats import binomtest
 from sklearn.linear_model import Ridge
 
 from layerwise import probes
@@ -94,6 +95,36 @@ def test_copies_of_a_text_are_no_help() -> None:
     apart = probes.probe(x, labels, probes.splits(labels, list(groups)))
     mixed = probes.probe(x, labels, probes.splits(labels))
     assert apart.neighbours < 0.7 and mixed.neighbours > 0.9
+
+
+@pytest.mark.parametrize("kind", [probes._Logistic, probes._Ridge])
+def test_copies_make_no_interval_narrower(kind: type) -> None:
+    """Rows that come three times say no more than once, and are taken for more if not grouped."""
+    rng = np.random.default_rng(5)
+    true = rng.integers(2, size=80).astype(float)
+    said = np.where(rng.random(80) < 0.8, true, 1 - true)
+    alone = kind.interval(said, true, 0.95, np.arange(80))
+    three, thrice = (np.repeat(said, 3), np.repeat(true, 3)), np.repeat(np.arange(80), 3)
+    assert kind.interval(*three, 0.95, thrice) == pytest.approx(alone)
+    free = kind.interval(*three, 0.95, np.arange(240))
+    assert alone[1] - alone[0] > 1.5 * (free[1] - free[0])
+    right = kind.interval(true, true, 0.95, np.arange(80))
+    assert kind.interval(three[1], three[1], 0.95, thrice) == pytest.approx(right)
+    if kind is probes._Logistic:
+        wilson = binomtest(int((said == true).sum()), 80).proportion_ci(0.95, method="wilson")
+        assert alone == pytest.approx((wilson.low, wilson.high))
+
+
+def test_probes_know_their_groups() -> None:
+    rng = np.random.default_rng(6)
+    x, labels = two_classes(80, 1.5)
+    x, labels, groups = (np.repeat(a, 4, axis=0) for a in (x, labels, np.arange(80)))
+    order = rng.permutation(320)
+    x, labels, groups = x[order], labels[order], list(groups[order])
+    (grouped,) = probes.probe_layers([x], labels, groups)
+    alone = probes.probe(x, labels, probes.splits(labels, groups))
+    assert grouped.linear == alone.linear
+    assert grouped.high - grouped.low == pytest.approx(2 * (alone.high - alone.low), rel=0.1)
 
 
 @pytest.mark.slow

@@ -68,8 +68,9 @@ class Probe:
     linear, neighbours, control : float
         Accuracy in [0, 1], or R² up to 1; `control` of the linear probe on shuffled labels.
     low, high, neighbours_low, neighbours_high : float
-        Intervals over test rows, for the training rows as they are: Wilson's for an accuracy, a
-        percentile bootstrap for R².
+        Intervals over the groups of test rows, for the training rows as they are: for an accuracy
+        Wilson's, of as many rows as tell as much if drawn one by one (Kish 1965, design effect);
+        for R² a percentile bootstrap of whole groups.
     chance : float
         Accuracy of always saying the training rows' most frequent class; 0 for numbers.
     penalty : float
@@ -239,6 +240,7 @@ def probe(
     features: Array,
     labels: Array,
     rows: Sequence[Split],
+    groups: Sequence[object] | None = None,
     *,
     seed: int = 0,
     confidence: float = 0.95,
@@ -253,6 +255,8 @@ def probe(
         Of `classes` or `numbers`.
     rows : sequence of Split
         Of `splits`; the same for all layers.
+    groups : sequence, length N, optional
+        As there; rows of the same group are not independent. Without, each row is its own.
     seed : int
         Of the shuffled labels.
     confidence : float
@@ -291,7 +295,11 @@ def probe(
     true = np.concatenate(truth)
     found = {name: np.concatenate(parts) for name, parts in said.items()}
     score = {name: make.score(values, true) for name, values in found.items()}
-    ends = [make.interval(found[name], true, confidence) for name in ("linear", "neighbours")]
+    tested = np.concatenate([split.test for split in rows])
+    if groups is not None:
+        tested = _factorized(groups)[0][tested]
+    members = pd.factorize(tested)[0]
+    ends = [make.interval(found[n], true, confidence, members) for n in ("linear", "neighbours")]
     (low, high), (near_low, near_high) = ends
     return Probe(
         linear=score["linear"], low=low, high=high,
@@ -313,7 +321,9 @@ def probe_layers(
     """The probes of each layer, all on the same rows; parameters as of `splits` and `probe`."""
     rows = splits(labels, groups, seed)
     for features in layers:
-        yield probe(features, labels, rows, seed=seed, confidence=confidence, centred=centred)
+        yield probe(
+            features, labels, rows, groups, seed=seed, confidence=confidence, centred=centred
+        )
 
 
 class _Logistic:
@@ -342,12 +352,23 @@ class _Logistic:
         return float((said == true).mean())
 
     @staticmethod
-    def interval(said: Array, true: Array, confidence: float) -> tuple[float, float]:
-        from scipy.stats import binomtest
+    def interval(
+        said: Array, true: Array, confidence: float, members: Array
+    ) -> tuple[float, float]:
+        from scipy.stats import norm
 
-        right = int((said == true).sum())
-        found = binomtest(right, len(true)).proportion_ci(confidence, method="wilson")
-        return float(found.low), float(found.high)
+        right = said == true
+        p, n = float(right.mean()), float(len(true))
+        sizes = np.bincount(members)
+        if 0 < p < 1:
+            variance = (np.bincount(members, right - p) ** 2).sum()
+            n /= max(float(variance / (n * p * (1 - p))), 1.0)
+        else:  # The rows of a group may all be one answer.
+            n = n**2 / float((sizes**2).sum())
+        z2 = float(norm.isf((1 - confidence) / 2)) ** 2
+        middle = (p + z2 / (2 * n)) / (1 + z2 / n)
+        half = np.sqrt(z2 * (p * (1 - p) / n + z2 / (4 * n**2))) / (1 + z2 / n)
+        return max(float(middle - half), 0.0), min(float(middle + half), 1.0)
 
     @staticmethod
     def guess(known: Array) -> int:
@@ -386,12 +407,15 @@ class _Ridge:
         return float(1 - np.mean((said - true) ** 2) / np.var(true))
 
     @staticmethod
-    def interval(said: Array, true: Array, confidence: float) -> tuple[float, float]:
+    def interval(
+        said: Array, true: Array, confidence: float, members: Array
+    ) -> tuple[float, float]:
         rng = np.random.default_rng(0)
-        n = len(true)
-        squares = np.stack([(said - true) ** 2, true**2, true])
-        means = np.array([squares[:, rng.integers(n, size=n)].mean(axis=1)
-                          for _ in range(RESAMPLES)])  # fmt: skip
+        squares = (said - true) ** 2, true**2, true, np.ones(len(true))
+        sums = np.stack([np.bincount(members, values) for values in squares])
+        n = sums.shape[1]
+        drawn = np.array([sums[:, rng.integers(n, size=n)].sum(axis=1) for _ in range(RESAMPLES)])
+        means = drawn[:, :3] / drawn[:, 3:]
         variance = (means[:, 1] - means[:, 2] ** 2).clip(1e-300)
         tail = (1 - confidence) / 2
         low, high = np.quantile(1 - means[:, 0] / variance, [tail, 1 - tail])

@@ -259,7 +259,7 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
     columns : sequence of arrays, shape (N, D)
         The vectors of `data.texts`, one array for each column.
     confidence : float
-        Of the interval: over test rows for probes, over pairs for similarities.
+        Of the interval: over groups of test rows for probes, over pairs for similarities.
     """
     if data.kind == "pairs":
         first, second = map(normalized, columns)
@@ -279,8 +279,9 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
         features = (columns[0] - columns[1]) * sign[:, None]
     rows = probes.splits(data.labels, data.groups, data.seed)
     found = probes.probe(
-        features, data.labels, rows, seed=data.seed, confidence=confidence, centred=not preference
-    )
+        features, data.labels, rows, data.groups, seed=data.seed, confidence=confidence,
+        centred=not preference,
+    )  # fmt: skip
     chance = 0.5 if preference else found.chance if data.kind == "classification" else None
     return Found(found.linear, found.low, found.high, found.n_test, chance, found)
 
