@@ -1,4 +1,4 @@
-"""Views of an image: crop, flip, jitter, grey and blur, by kornia.
+"""Views of an image: crop, flip, jitter, grey and blur, by kornia; scaled by Pillow.
 
 What a view does is drawn once and kept (`draw`), with every number; it is carried out each time
 the view is read (`carry_out`), so that views take no room. What is drawn depends on the seed, the
