@@ -145,6 +145,27 @@ def test_intervals_cover(n: int) -> None:
     assert narrow < 0.9 * repeats
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("numbers", [False, True])
+def test_intervals_cover_where_rows_are_in_groups(numbers: bool) -> None:
+    """75 groups of four rows that are much alike; without groups too narrow by half."""
+    grouped, alone = [], []
+    groups = np.repeat(np.arange(75), 4)
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        x = rng.normal(size=(75, 3))[groups] + 0.3 * rng.normal(size=(300, 3))
+        labels = (rng.permutation(75) % 2)[groups]
+        x[:, 0] += 1.5 * labels
+        if numbers:
+            labels = x[:, 0] + rng.normal(size=75)[groups] + 0.3 * rng.normal(size=300)
+        rows = probes.splits(labels, list(groups), seed)
+        grouped.append(probes.probe(x, labels, rows, list(groups), seed=seed))
+        alone.append(probes.probe(x, labels, rows, seed=seed))
+    truth = float(np.mean([f.linear for f in grouped]))
+    held = [np.mean([f.low <= truth <= f.high for f in found]) for found in (grouped, alone)]
+    assert held[0] >= 0.8 and held[1] <= 0.7
+
+
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
