@@ -23,6 +23,7 @@ from layerwise.figures.studies import Order, Tables, draw
 from layerwise.models import nano
 from layerwise.models.load import load
 from layerwise.statistics.factorial import two_by_two
+from layerwise.workflow.sources import check_sources
 from layerwise.workflow.stages import STAGES
 
 # The objective
@@ -182,6 +183,7 @@ def test_tables_of_models_that_ran_elsewhere(tmp_path: Path) -> None:
     }
     config = Config.of(given)
     study = config.studies["s"]
+    check_sources(config)
     # Without scores there is no table of them to draw in the explorer.
     assert "metrics:gpu" in STAGES["build_explorer"].inputs(config)
     assert "scores:gpu" not in STAGES["build_explorer"].inputs(config)

@@ -28,6 +28,7 @@ def check_sources(config: Config) -> None:
         f"published.{name}.{table}": getattr(entry, table)
         for name, entry in config.published.items()
         for table in ("scores", "metrics")
+        if getattr(entry, table) is not None
     }
     files |= {
         f"corpora.{name}.source.file": entry.source.file
