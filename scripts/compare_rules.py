@@ -85,8 +85,8 @@ def main(given: argparse.Namespace) -> None:
         [compare(found, task_type).assign(task_type=task_type) for task_type in types]
     )
     found["weights"] = found["model"].map(weights(given.results)).fillna("")
-    found.round(6).to_csv(given.out.with_name(f"{given.out.stem}-models.csv"), index=False)
-    compared.round(6).to_csv(given.out, index=False)
+    tables.write_csv(given.out.with_name(f"{given.out.stem}-models.csv"), found.round(6))
+    tables.write_csv(given.out, compared.round(6))
     for task_type in types:
         part = compared[compared["task_type"] == task_type]
         sys.stdout.write(f"{task_type}: {verdict(part)}\n")

@@ -190,7 +190,7 @@ def run_as_workflow(
     listed, stored = root / f"{task}.texts.parquet", root / f"{task}.h5"
     texts.write_texts(listed, texts.distinct_texts(catalog.load(catalog.get_task(task, folders))))
     run: Any = SimpleNamespace(
-        names={"task": task}, config=config, input={"texts": listed}.get,
+        names={"task": task}, config=config, input={"texts": listed}.get, inputs={"texts": listed},
         files={"embeddings": stored}, stamp=SimpleNamespace(facts=lambda: {"key": "k"}, recipe={}),
         loadable=config.models.get,
     )  # fmt: skip

@@ -21,6 +21,7 @@ BASE: dict[str, Any] = {
         "b": {"source": {"package": "json"}},
         "c": {"source": {"hub": "owner/name"}},
         "small": {"source": {"folder": "results/nano/small/{revision}"}, "revisions": ["step1"]},
+        "seeing": {"source": {"folder": "adapter"}, "preprocess": {"size": 32}},
     },
     "nano": {"small": {"architecture": "gpt_neox"}},
     "published": {"p": {"scores": "scores.csv", "metrics": "metrics.csv"}},
@@ -31,8 +32,15 @@ BASE: dict[str, Any] = {
         "own": {"source": {"task": "LeeNewsSimilarity"}},
         "chats": {"source": {"hub": "owner/chats", "chat": [{"role": "user", "content": "{a}"}]}},
         "odd": {"source": {"package": "lee"}, "views": {"n": 0}, "perturb": {"repetition": 0.5}},
+        "digits": {"images": {"package": "digits"}},
+        "photos": {"images": {"folder": "photos"}},
+        "pictures": {"images": {"hub": "owner/pictures"}},
     },
-    "tasks": ["LeeNewsSimilarity", "asked", "fetched", "made", "matched"],
+    "tasks": ["LeeNewsSimilarity", "asked", "fetched", "made", "matched", "reviews", "which digit"],
+    "own_tasks": {
+        "reviews": {"file": "reviews.csv", "kind": "classification"},
+        "which digit": {"corpus": "digits", "kind": "classification"},
+    },
     "token_tasks": {
         "asked": {"questions": {"file": "questions.jsonl"}},
         "fetched": {"questions": {"hub": "owner/questions"}},
@@ -46,6 +54,8 @@ BASE: dict[str, Any] = {
                   "metrics": ["curvature", {"metric": "prompt_entropy", "alpha": 1}]},
         "depth of p": {"kind": "score_by_depth", "published": "p"},
         "law": {"kind": "power_law"},
+        "digits": {"kind": "metrics_by_depth", "corpora": ["digits"], "models": ["seeing"],
+                   "metrics": ["prompt_entropy"], "tokens": ["all"]},
     },
 }  # fmt: skip
 
@@ -131,11 +141,12 @@ def used(value: Any) -> set[type[Section]]:
 
 def furnish(folder: Path) -> None:
     """Make the folders and files that the base names."""
-    for part in ("models/main", "models/step2", "adapter", "tasks"):
+    for part in ("models/main", "models/step2", "adapter", "tasks", "photos/one"):
         (folder / part).mkdir(parents=True)
     (folder / "tasks" / "test.jsonl").write_text("{}")
-    for name in ("scores.csv", "metrics.csv", "mine.txt"):
+    for name in ("scores.csv", "metrics.csv", "mine.txt", "photos/one/a.png"):
         (folder / name).write_text("x\n")
+    (folder / "reviews.csv").write_text("text,label\na,b\n")
 
 
 @cache
