@@ -196,7 +196,7 @@ def test_strengths_are_ordered_colours_and_the_title_says_what_moved() -> None:
                           "colour": "repetition", "tokens": ["all"]})  # fmt: skip
     labels = {f"rep repetition {p:g}": {"repetition": p} for p in (0.0, 0.1, 1.0)}
     drawn = draw(study, tables, labels=labels)
-    assert "moves prompt entropy at 1 of 9 layers of m (by up to −2 nats at layer 4)" in drawn.title
+    assert "at 1 of 9 layers of m (by up to −2 nats at layer 4)" in drawn.title
     assert sorted(drawn.table["repetition"].unique()) == [0.0, 0.1, 1.0]
     handles = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
     assert handles[:3] == ["repetition 0", "repetition 0.1", "repetition 1"]
