@@ -506,3 +506,13 @@ def test_a_run_within_limits_ends_with_the_same_scores(tmp_path: Path) -> None:
             for p in (project.folder / "results" / n).rglob("*") if p.is_file()]  # fmt: skip
     assert not left
     assert project.jobs() == {}
+
+
+@pytest.mark.parametrize("stage", ["score_task", "score_tokens", "score_labels"])
+def test_what_a_job_that_scores_leaves_is_of_its_layers(
+    monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """Whatever the task's name: it is no corpus."""
+    known = sizes.Sizes(config(), {"shapes": {"n": (2, 64)}})
+    monkeypatch.setattr(known, "shape", lambda _model: sizes.Shape(2, 64))
+    assert known.stays(Job(stage, ("n", "main", "of no corpus"))) > 0

@@ -182,12 +182,12 @@ class Sizes:
         return (pooled + spectra) * (1 + len(extract.sublayers))
 
     def stays(self, job: Job) -> int:
-        """What a job of ``compute_metrics`` or ``score_task`` leaves for good, about."""
+        """What a job of ``compute_metrics``, or one that scores, leaves for good, about."""
         model, _revision, item = job.names
         shape = self.shape(model)
         if shape is None:
             return 0
-        if job.stage == "score_task":
+        if job.stage != "compute_metrics":
             from layerwise.tasks.layout import first_stored
 
             firsts = first_stored(self.readings(model), shape.n_layers)
