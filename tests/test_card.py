@@ -10,16 +10,17 @@ import numpy as np
 import pytest
 
 import layerwise.activations
+from layerwise.activations.card import WARPS, block_of
 
 KERNELS = Path(layerwise.activations.__file__).parent / "symmetric.cu"
 HERE = Path(__file__).parent / "cuda"
 SHARED = "extern __shared__ double shared[];"
 
-pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="there is no g++ here")
-
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("g++") is None:
+        pytest.skip("there is no g++ here")
     folder = tmp_path_factory.mktemp("cuda")
     text = KERNELS.read_text()
     assert text.count(SHARED) == 2
@@ -61,3 +62,17 @@ def test_matrices_that_are_diagonal_indefinite_or_zero(program: Path) -> None:
     found = eigenvalues(program, np.stack([diagonal, off, np.zeros((4, 4))]), True)
     expected = [[-1, 0, 2, 3], [-5, 0, 0, 5], [0, 0, 0, 0]]
     np.testing.assert_allclose(found, expected, atol=1e-14)
+
+
+@pytest.mark.parametrize("room", [48 * 1024, 64 * 1024, 99 * 1024, 163 * 1024, 227 * 1024])
+def test_what_a_block_shares_fits_on_any_card(room: int) -> None:
+    """From 48 KiB up to an H100's 227, whatever the number of tokens."""
+    for rank in (1, 2, 50, 160, 161, 400, 512, 1024, 2048, 4096, 20_000):
+        block = block_of(rank, room)
+        if block is None:
+            assert 5 * rank * 8 > room
+            continue
+        assert 1 <= block.warps <= WARPS
+        matrix = rank * rank if block.in_shared else 0
+        assert (block.warps + 4) * rank * 8 + matrix * 8 == block.shared_bytes <= room
+    assert block_of(160, 227 * 1024).in_shared  # type: ignore[union-attr]

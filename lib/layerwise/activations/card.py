@@ -19,7 +19,7 @@ from torch import Tensor
 from layerwise.errors import LayerwiseError
 
 # Of 64 to 400 rows the best of 4 to 32 warps (32 threads each) and 2 to 8 columns, or near it.
-WARPS = 16  # of each matrix
+WARPS = 16  # of each matrix, at most
 COLUMNS = 2  # that a thread holds at once
 
 
@@ -57,19 +57,46 @@ def eigenvalues(matrices: Tensor) -> Tensor:
     if not values.numel():
         return values
     kernels = _kernels(matrices.device.index)
+    block = block_of(rank, kernels.shared_bytes)
+    if block is None:
+        # A matrix of thousands of rows keeps the GPU busy by itself.
+        found: Tensor = torch.linalg.eigvalsh(matrices)
+        return found
     stream = torch.cuda.current_stream(matrices.device).cuda_stream
-    vectors = (WARPS + 4) * rank * 8
-    whole = vectors + rank * rank * 8
-    fits = whole <= kernels.shared_bytes
     kernels.start(
-        kernels.tridiagonalise, count, WARPS * 32, whole if fits else vectors, stream,
-        matrices, diagonal, off, rank, int(fits),
+        kernels.tridiagonalise, count, block.warps * 32, block.shared_bytes, stream,
+        matrices, diagonal, off, rank, int(block.in_shared),
     )  # fmt: skip
     threads = min(256, -(-rank // 32) * 32)
     kernels.start(
         kernels.bisect, count, threads, 2 * rank * 8, stream, diagonal, off, values, rank
     )
     return values
+
+
+@dataclass(frozen=True)
+class Block:
+    """The threads of one matrix, and what they share."""
+
+    warps: int
+    in_shared: bool  # whether the matrix is in shared memory too
+    shared_bytes: int
+
+
+def block_of(rank: int, room: int) -> Block | None:
+    """How a matrix of so many rows is worked on where a block may share `room` bytes.
+
+    As many warps as there is room for their partial sums, beside four vectors. None where there is
+    none for one.
+    """
+    warps = WARPS
+    while (vectors := (warps + 4) * rank * 8) > room:
+        warps //= 2
+        if not warps:
+            return None
+    whole = vectors + rank * rank * 8
+    in_shared = warps == WARPS and whole <= room
+    return Block(warps, in_shared, whole if in_shared else vectors)
 
 
 @dataclass(frozen=True)
@@ -116,7 +143,8 @@ def _kernels(device: int) -> _Kernels:
     room = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
     most = _check(driver.cuDeviceGetAttribute(room, driver.CUdevice(device)))
     attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    _check(driver.cuFuncSetAttribute(tridiagonalise, attribute, most))
+    for kernel in (tridiagonalise, bisect):
+        _check(driver.cuFuncSetAttribute(kernel, attribute, most))
     return _Kernels(context, tridiagonalise, bisect, most)
 
 
