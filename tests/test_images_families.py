@@ -11,12 +11,12 @@ import pytest
 import tiny
 import tiny_images
 import torch
+from kept_states import Keep, States
 from PIL import Image
 
 from layerwise.activations import forward
 from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
-from layerwise.activations.readout import Packed
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Nano, Preprocess
 from layerwise.errors import LayerwiseError
@@ -31,8 +31,6 @@ WITHOUT_CLASS = {"aimv2_vision_model", "siglip_vision_model", "siglip", "imagegp
 # The mixer and the MLP have outputs that the block scales before it adds them.
 SCALED_PARTS = {"beit", "imagegpt"}
 
-States = dict[tuple[int, str], list[np.ndarray]]
-
 
 @pytest.fixture(scope="module", params=list(tiny_images.FAMILIES))
 def family(request: pytest.FixtureRequest) -> str:
@@ -45,26 +43,11 @@ def loaded(family: str, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel
     return load(family, tiny_images.entry(folder), "main", device="cpu")
 
 
-class Keep:
-    """Keeps every state of a batch."""
-
-    def __init__(self, into: States, rows: list[int]) -> None:
-        self.into, self.rows = into, rows
-
-    def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
-        for place, row in enumerate(self.rows):
-            kept = packed.states[place, : packed.lengths[place]].double().numpy().copy()
-            self.into.setdefault((layer, sublayer), [np.empty(0)] * len(PICTURES))[row] = kept
-
-    def finish(self) -> None:
-        pass
-
-
 def states_of(loaded: LoadedModel, *, budget: int, sublayers: tuple[str, ...] = ()) -> States:
     ((prompts, _),) = loaded.prompts_ahead([PICTURES])
     found: States = {}
     forward.run(
-        loaded, prompts, lambda rows: Keep(found, rows), budget=budget, output=True,
+        loaded, prompts, lambda rows: Keep(found, rows, len(PICTURES)), budget=budget, output=True,
         sublayers=sublayers,
     )  # fmt: skip
     return found

@@ -10,11 +10,11 @@ import pytest
 import tiny
 import torch
 import transformers as hf
+from kept_states import Keep, States
 
 from layerwise.activations import forward
 from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
-from layerwise.activations.readout import Packed
 from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import OUTPUT, SUBLAYERS, dissect
@@ -36,7 +36,6 @@ SCALED_PARTS = {"granite", "falcon_h1"}
 TEXTS = tiny.texts(6, seed=3, longest=14)
 
 # States of each prompt: (layer, sublayer) -> one array of shape (T, D) a prompt
-States = dict[tuple[int, str], list[np.ndarray]]
 
 
 @pytest.fixture(scope="module", params=list(tiny.FAMILIES))
@@ -47,29 +46,14 @@ def loaded(
     return load(request.param, tiny.entry(folder), "main", device="cpu")
 
 
-class Keep:
-    """Keeps every state of a batch."""
-
-    def __init__(self, into: States, rows: list[int]) -> None:
-        self.into, self.rows = into, rows
-
-    def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
-        for place, row in enumerate(self.rows):
-            kept = packed.states[place, : packed.lengths[place]].double().numpy().copy()
-            self.into.setdefault((layer, sublayer), [np.empty(0)] * len(TEXTS))[row] = kept
-
-    def finish(self) -> None:
-        pass
-
-
 def states_of(
     loaded: LoadedModel, *, budget: int, sublayers: tuple[str, ...] = (), output: bool = False
 ) -> States:
     ids, _ = loaded.tokenize(TEXTS)
     found: States = {}
     forward.run(
-        loaded, ids, lambda rows: Keep(found, rows), budget=budget, sublayers=sublayers,
-        output=output,
+        loaded, ids, lambda rows: Keep(found, rows, len(TEXTS)), budget=budget,
+        sublayers=sublayers, output=output,
     )  # fmt: skip
     return found
 
