@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.association.claims import fill, page_parts
+from layerwise.association.claims_page import fill, page_parts
 from layerwise.cli import parser, run
 from layerwise.figures.labels import in_sentence
 from layerwise.files import replacing

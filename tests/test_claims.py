@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from association_tables import tidy_metrics, tidy_scores
 
-from layerwise.association.claims import claims, fill, page_parts
+from layerwise.association.claims import claims
+from layerwise.association.claims_page import fill, page_parts
 from layerwise.association.published import (
     TASK_OF_DATASET,
     published_metrics,
