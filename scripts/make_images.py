@@ -10,12 +10,12 @@ from layerwise import cli
 
 def main(run: cli.Run) -> None:
     """List the source, read the images of the sample, write the corpus."""
-    from layerwise.corpora.images_sources import choose, label_counts, open_images
+    from layerwise.corpora.images_sources import choose, label_counts, of_classes, open_images
     from layerwise.corpora.images_table import write_images
 
     name = run.names["corpus"]
     settings = run.config.corpora[name]
-    source = open_images(settings.images)
+    source = of_classes(open_images(settings.images), settings.classes, settings.sample.seed)
     chosen = choose(source, settings.sample, settings.damaged, settings.max_pixels)
     write_images(
         run.files["corpus"], name, chosen, key=run.stamp.key, recipe=run.stamp.recipe,

@@ -24,9 +24,11 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from layerwise.corpora.images import Picture
     from layerwise.models.load import LoadedModel
     from layerwise.tasks.layout import Known, Reading
     from layerwise.tasks.prompts import Prompts
+    from layerwise.tasks.texts import TaskTexts
     from layerwise.workflow.stamps import Stamp
 
 log = logging.getLogger("layerwise")
@@ -190,14 +192,12 @@ class Texts:
         for prompt_type, prompt in before.items():
             log.info("%s: in front of %s: %r", task, prompt_type or "each text", prompt)
         pairs = prompts.pairs(listed, before)
-        if "corpus" in run.inputs:
-            from layerwise.corpora.images_table import read_images
-
-            pictures = {picture.sha256: picture for picture in read_images(run.input("corpus"))[0]}
+        pictures = pictures_of(run, listed)
+        if pictures:
             pairs = {key: (prompt, pictures[text]) for key, (prompt, text) in pairs.items()}
         keys = list(pairs)
         # Half precision goes by texts that every model reads; images are stored whole.
-        half = "corpus" not in run.inputs and run.config.jobs.halves(len(keys))
+        half = not pictures and run.config.jobs.halves(len(keys))
         if half and self.center is None:
             self.center = self.center_of_probes(readings)
         shape = loaded.anatomy.n_layers, loaded.anatomy.hidden
@@ -267,6 +267,21 @@ class Texts:
         self.run(probes, readings, lambda _start, _stop, slabs: found.append(slabs))
         slabs = [np.concatenate(several, axis=1) for several in zip(*found, strict=True)]
         return layout.center_of(slabs)
+
+
+def pictures_of(run: cli.Run, listed: TaskTexts) -> dict[str, Picture]:
+    """The images of a task by their hash; none of a task of texts."""
+    from layerwise.corpora.images import Picture
+    from layerwise.corpora.images_table import read_images
+
+    if "corpus" in run.inputs:
+        found = read_images(run.input("corpus"))[0]
+    else:
+        found = [
+            Picture(f"{listed.task} {number}", data, None, listed.texts[number])
+            for number, data in enumerate(listed.images)
+        ]
+    return {picture.sha256: picture for picture in found}
 
 
 def same_but_texts(attributes: Mapping[str, Any], stamp: Stamp) -> bool:

@@ -16,7 +16,7 @@ from layerwise.config.corpora import Sample
 from layerwise.config.images import FolderImages, HubImages, ImageViews, PackageImages
 from layerwise.corpora import images_table, images_views, prompts
 from layerwise.corpora.images import Picture, UnreadableError, decode
-from layerwise.corpora.images_sources import SUFFIXES, choose, open_images, png
+from layerwise.corpora.images_sources import SUFFIXES, choose, of_classes, open_images, png
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_bytes
 from layerwise.workflow import content
@@ -263,6 +263,28 @@ def test_drawing_leaves_the_global_generator_alone() -> None:
     torch.manual_seed(3)
     drawn()
     assert torch.equal(torch.rand(2), expected)
+
+
+def test_drawing_seeds_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    def seeded(_seed: int) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded)
+    assert len(images_views.draw("a", "b", (40, 30), VIEWS)) == VIEWS.n
+
+
+def test_classes_are_drawn_whole() -> None:
+    digits = open_images(PackageImages(package="digits"))
+    three = of_classes(digits, 3, 0)
+    assert len(set(three.labels)) == 3
+    assert len(three.ids) == sum(label in set(three.labels) for label in digits.labels)
+    assert [three.fetch(row).name for row in (0, 5)] == [three.ids[row] for row in (0, 5)]
+    assert set(of_classes(digits, 2, 0).labels) < set(three.labels)
+    assert of_classes(digits, None, 0) is digits
+    with pytest.raises(LayerwiseError, match=r"classes: 11 came.*10 classes"):
+        of_classes(digits, 11, 0)
 
 
 def test_tables_there_and_back(folder: Path, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny_images
+from encoding import store
+from transformers import ViTMAEForPreTraining
 
 from layerwise.config import Config
 from layerwise.config.corpora import Sample
@@ -18,7 +20,8 @@ from layerwise.corpora.images_table import write_images
 from layerwise.errors import LayerwiseError
 from layerwise.models import nano_images
 from layerwise.models.load import load
-from layerwise.tasks import labelled
+from layerwise.tasks import joined, labelled
+from layerwise.tasks.layout import Embeddings, Reading
 
 RNG = np.random.default_rng(0)
 
@@ -111,3 +114,43 @@ def test_small_vision_models_want_images() -> None:
         Config.of(
             {**BASE, "tasks": [], "models": models, "nano": {"m": {"architecture": "imagegpt"}}}
         )
+
+
+def test_a_masked_autoencoder_is_told_where_a_pixel_is(tmp_path: Path) -> None:
+    digits = open_images(PackageImages(package="digits"))
+    pictures = choose(digits, Sample(n=80), "error", 10**6).pictures
+    settings = Nano(architecture="vit_mae", layers=1, hidden=32, batch=8, side=4, corpus="c")
+    nano_images.train(pictures, settings, [0], {0: tmp_path})
+    model = ViTMAEForPreTraining.from_pretrained(tmp_path)
+    for positions in (model.vit.embeddings.position_embeddings, model.decoder.decoder_pos_embed):
+        assert len(np.unique(positions[0].detach().numpy().round(4), axis=0)) == 17
+    assert float(model.decoder.mask_token.detach().abs().sum()) > 0
+
+
+def test_the_class_token_goes_beside_the_patches(tmp_path: Path) -> None:
+    readings = [Reading("patches"), Reading("class"), Reading("patches", readout="output")]
+    values = RNG.normal(size=(3, 2, 4, 3)).astype(np.float32)
+    path = store(tmp_path / "e.h5", "t", list("abcd"), values, readings)
+    with Embeddings(path) as file:
+        units = joined.units(file, ["one", "concat class"])
+        beside = [unit for unit in units if unit.layers == "concat class"]
+        # Beside itself the class token is not read, nor where it is not stored.
+        assert [(u.reading.tokens, u.reading.readout, u.layer) for u in beside] == [
+            ("patches", "residual", 0), ("patches", "residual", 1),
+        ]  # fmt: skip
+        for normalize in (False, True):
+            found = joined.Joiner(file, normalize=normalize).read(beside[1])
+            pair = [values[0, 1], values[1, 1]]
+            if normalize:
+                pair = [v / np.linalg.norm(v, axis=1, keepdims=True) for v in pair]
+            np.testing.assert_allclose(found, np.concatenate(pair, axis=1), rtol=1e-5)
+
+
+def test_a_class_token_is_asked_for_where_there_is_one() -> None:
+    entry: dict[str, object] = {"source": {"folder": "x"}, "tokens": ["patches"]}
+    scoring = {"layers": ["one", "concat class"]}
+    given = {**BASE, "tasks": [], "models": {"m": entry}, "scoring": scoring}
+    with pytest.raises(LayerwiseError, match=r"tokens: \[patches, class\]"):
+        Config.of(given)
+    entry["tokens"] = ["patches", "class"]
+    assert Config.of(given).scoring.layers == ("one", "concat class")

@@ -98,7 +98,7 @@ QUICK = ("published", "pythia_sweep", "mmlu")
 
 # All that a preset may be edited in.
 EDITS = re.compile(
-    r"corpora/[^/]+/(sample/n|views/n|filters/max_tokens)"
+    r"corpora/[^/]+/(sample/n|classes|views/n|filters/max_tokens)"
     r"|(corpora|models|token_tasks)/.*(?= gone)|models/[^/]+/revisions"
     r"|tasks|studies/[^/]+/(revisions|models|tasks)|token_tasks/[^/]+/sample"
     r"|(extract|scoring)/threads|extract/device|scoring/bootstrap"
@@ -121,6 +121,8 @@ def cut(preset: str) -> dict[str, Any]:
         entry["views"] = {**views, "n": min(views.get("n", 2), VIEWS)}
         if "images" in entry:
             entry["sample"]["n"] = IMAGES
+            if "classes" in entry:
+                entry["classes"] = 4
             continue
         # A chat is whole or left out.
         most = 8 * WORDS if "chat" in entry["source"] else WORDS

@@ -140,6 +140,14 @@ def _layers(config: Config) -> None:
                 f"scoring.layers: 'concat last' needs the readout output, and {model} is scored "
                 f"with {', '.join(readouts)}; add output to its readouts."
             )
+    if "concat class" in layers:
+        tokens = {model: config.extraction(model).tokens for model in config.models}
+        if not any("class" in of and len(of) > 1 for of in tokens.values()):
+            raise LayerwiseError(
+                "scoring.layers: 'concat class' puts other tokens beside the class token, and no "
+                "model is read by both; say tokens: [patches, class] in the entry of a vision "
+                "model that has one."
+            )
 
 
 def _results(config: Config) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field, Tag
 
-from layerwise.config.base import Positive, Section, Seed, one_of
+from layerwise.config.base import Positive, Section, Seed, later, one_of
 from layerwise.config.corpora import Kept, Sample
 from layerwise.vocabulary import Damaged, ImagePackage
 
@@ -100,6 +100,13 @@ class ImageCorpus(Kept):
         description="Where the images come from; exactly one of hub, folder, package."
     )
     sample: Sample = Field(default=Sample(), description="Which of the images are taken.")
+    classes: int | None = Field(
+        None,
+        ge=2,
+        description="Images of so many classes alone, which the sample's seed draws, so that a "
+        "sample has enough of each for a probe; null for all.",
+        json_schema_extra=later(None),
+    )
     damaged: Damaged = Field(
         "error",
         description="An image that cannot be read stops the run, or is left out with its name in "

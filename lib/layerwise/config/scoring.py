@@ -10,12 +10,14 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 from layerwise.config.base import Positive, Section, Seed, Share, SomeOf, later
 from layerwise.vocabulary import ONE, Pooling, Readout
 
-LAYERS = r"^(one|mean (all|[2-9]|[1-9][0-9][0-9]?)|concat (last|[0-9]|[1-9][0-9][0-9]?))$"
+LAYERS = r"^(one|mean (all|[2-9]|[1-9][0-9][0-9]?)|concat (last|class|[0-9]|[1-9][0-9][0-9]?))$"
 
 
 def _layers(value: str) -> str:
     if not re.fullmatch(LAYERS, value):
-        raise ValueError("accepted are one, mean K (K from 2 on), mean all, concat last, concat N")
+        raise ValueError(
+            "accepted are one, mean K (K from 2 on), mean all, concat last, concat N, concat class"
+        )
     return value
 
 
@@ -43,7 +45,8 @@ class ScoringSettings(Section):
         default=(ONE,),
         description="Which layers are read together at layer l, side by side: one, the layer "
         "itself; mean K, the mean of the last K up to it; mean all, of all up to it; concat last, "
-        "the layer beside the model's output; concat N, beside layer N. All come from the stored "
+        "the layer beside the model's output; concat N, beside layer N; concat class, the mean of "
+        "the tokens asked for beside the class token at the same layer. All come from the stored "
         "embeddings; one must be there.",
         json_schema_extra=later([ONE]),
     )

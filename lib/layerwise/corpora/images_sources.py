@@ -83,6 +83,34 @@ def open_images(source: ImageSource) -> Source:
     return _digits()
 
 
+def of_classes(source: Source, n: int | None, seed: int) -> Source:
+    """The images of some classes, which are drawn as `choose` draws images.
+
+    Raises
+    ------
+    LayerwiseError
+        If there are fewer classes.
+    """
+    if n is None:
+        return source
+    known = sorted({label for label in source.labels if label is not None})
+    if n > len(known):
+        raise LayerwiseError(
+            f"classes: {n} came, and the images have labels of {len(known)} classes; ask for at "
+            "most so many, or name the column of labels."
+        )
+    taken = {known[place] for place in in_drawn_order(known, seed)[:n]}
+    rows = [row for row, label in enumerate(source.labels) if label in taken]
+
+    def fetch(index: int) -> Picture:
+        return source.fetch(rows[index])
+
+    return Source(
+        [source.ids[row] for row in rows], [source.labels[row] for row in rows], fetch,
+        source.facts,
+    )  # fmt: skip
+
+
 def choose(source: Source, sample: Sample, damaged: Damaged, max_pixels: int) -> Chosen:
     """Take the images of a sample, each looked at whole.
 

@@ -49,7 +49,8 @@ def draw(name: str, sha256: str, size: tuple[int, int], settings: ImageViews) ->
     with torch.random.fork_rng(devices=[]):
         for number in range(1, settings.n + 1):
             key = sha256_text("view", str(settings.seed), name, sha256, str(number))
-            torch.manual_seed(int(key[:15], 16))  # kornia draws from the global generator
+            # kornia draws from the global generator of the CPU; torch.manual_seed seeds GPUs too.
+            torch.default_generator.manual_seed(int(key[:15], 16))
             drawn = {}
             for step, does in _steps_of(settings).items():
                 if step == ("resize" if settings.crop < 1 else "crop"):

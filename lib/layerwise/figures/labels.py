@@ -175,7 +175,8 @@ def layers_label(name: str) -> str:
     if how == "mean":
         return f"mean of {'all layers' if which == 'all' else f'the last {which} layers'} up to it"
     if how == "concat":
-        return f"pair with {'the output' if which == 'last' else f'layer {which}'}"
+        known = {"last": "the output", "class": "the class token"}
+        return f"pair with {known.get(which, f'layer {which}')}"
     return "one layer"
 
 

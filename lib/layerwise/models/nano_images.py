@@ -140,9 +140,33 @@ def _mae(images: Sequence[Any], settings: Nano) -> tuple[Any, Any, Tensor, Any]:
             mask_ratio=HIDDEN,
         )
     )
+    _start(model, side)
 
     def loss(model: Any, batch: Tensor) -> Tensor:
         found: Tensor = model(pixel_values=batch).loss
         return found
 
     return model, processor, data, loss
+
+
+def _start(model: Any, side: int) -> None:
+    """Give a masked autoencoder the weights that its paper starts from.
+
+    transformers (5.23) makes a new model with positions of zero, which are not trained, so that it
+    could not tell one pixel from another; and with weights of 0.02 where the paper has Xavier's,
+    under which a pixel hardly shows beside its position.
+    """
+    from transformers.models.vit_mae.modeling_vit_mae import (
+        build_2d_sinusoidal_position_embedding as sinusoids,
+    )
+
+    encoder, decoder, config = model.vit.embeddings, model.decoder, model.config
+    linear = [m.weight for m in model.modules() if isinstance(m, nn.Linear)]
+    with torch.no_grad():
+        for weight in (*linear, encoder.patch_embeddings.projection.weight.flatten(1)):
+            nn.init.xavier_uniform_(weight)
+        for positions in (encoder.position_embeddings, decoder.decoder_pos_embed):
+            wide = positions.shape[-1]
+            positions.copy_(sinusoids(height=side, width=side, embed_dim=wide, cls_token=True))
+        for token in (encoder.cls_token, decoder.mask_token):
+            token.normal_(std=config.initializer_range)

@@ -11,7 +11,7 @@ from typing import Any
 
 from layerwise.errors import LayerwiseError, closest, first_line
 from layerwise.files import sha256_file
-from layerwise.tasks.names import QUICKSTART, TYPES
+from layerwise.tasks.names import IMAGE_TYPES, QUICKSTART, TYPES
 
 log = logging.getLogger(__name__)
 
@@ -38,11 +38,13 @@ def get_task(name: str, folders: Folders | None = None) -> Any:
     """
     task = _named(name)
     metadata = task.metadata
-    if task.is_aggregate or metadata.type not in TYPES or metadata.modalities != ["text"]:
+    types = {"text": TYPES, "image": IMAGE_TYPES}.get("/".join(metadata.modalities), ())
+    if task.is_aggregate or metadata.type not in types:
         raise LayerwiseError(
             f"tasks: {name} is {'a group of tasks' if task.is_aggregate else 'a task'} of type "
-            f"{metadata.type} over {'/'.join(metadata.modalities)}; accepted are single text "
-            f"tasks of the types {', '.join(TYPES)}."
+            f"{metadata.type} over {'/'.join(metadata.modalities)}; accepted are single tasks, "
+            f"of text of the types {', '.join(TYPES)}; of image of the types "
+            f"{', '.join(IMAGE_TYPES)}."
         )
     english = [
         s for s, langs in metadata.hf_subsets_to_langscripts.items() if set(langs) == {"eng-Latn"}

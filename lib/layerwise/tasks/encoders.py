@@ -1,11 +1,13 @@
-"""Two encoders for mteb's evaluators: one records the texts they ask for, one looks them up.
+"""Two encoders for mteb's evaluators: one records what they ask for, one looks it up.
+
+A text stands there as it is, an image by the SHA-256 of its file's bytes.
 
 Importing this imports mteb, which takes seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,9 @@ import numpy.typing as npt
 from mteb.models.abs_encoder import AbsEncoder
 from mteb.models.model_meta import ModelMeta, ScoringFunction
 
+from layerwise.corpora.images import read_file
 from layerwise.errors import LayerwiseError
+from layerwise.files import sha256_bytes
 from layerwise.tasks.prompts import key_of
 
 Array = npt.NDArray[Any]
@@ -27,14 +31,16 @@ def model_meta(
     revision: str,
     experiment: Mapping[str, Any] | None = None,
     hidden: int | None = None,
+    modality: str = "text",
 ) -> ModelMeta:
-    """What mteb's results say of the model: cosine similarity, and how it was read."""
+    """What mteb's results say of the model: cosine similarity, what it takes, how it was read."""
     return ModelMeta.create_empty(
         {
             "name": model if "/" in model else f"{ORGANIZATION}/{model}",
             "revision": revision,
             "similarity_fn_name": ScoringFunction.COSINE,
             "embed_dim": hidden,
+            "modalities": [modality],
             "experiment_kwargs": dict(experiment) if experiment else None,
         }
     )
@@ -54,14 +60,49 @@ def texts_of(inputs: Any) -> list[str]:
     return [text for batch in inputs for text in batch["text"]]
 
 
+def of_images(task_metadata: Any) -> bool:
+    """Whether a task's evaluators ask for images."""
+    return "image" in task_metadata.modalities
+
+
+def images_of(inputs: Any, task: str) -> Iterator[bytes]:
+    """The images of one of mteb's data loaders, in order: the bytes of their files.
+
+    Raises
+    ------
+    LayerwiseError
+        If the task's data hold them as something else, or one is missing.
+    """
+    from datasets import Dataset, Image
+
+    data = inputs.dataset
+    feature = data.features.get("image") if isinstance(data, Dataset) else None
+    if not isinstance(feature, Image):
+        raise LayerwiseError(
+            f"The images of {task} come as {type(feature or data).__name__}; accepted are "
+            "data sets whose column of images has the feature Image."
+        )
+    held = data.select_columns(["image"]).cast_column("image", Image(decode=False))
+    for place, row in enumerate(held):
+        found = row["image"] or {}
+        if found.get("bytes"):
+            yield found["bytes"]
+        elif found.get("path"):
+            yield read_file(found["path"], f"{task} {place}")
+        else:
+            raise LayerwiseError(f"The data of {task} have no image in row {place} (from 0).")
+
+
 class TextRecorder(AbsEncoder):
-    """Records the texts that it is asked to encode, and returns noise of two dimensions.
+    """Records what it is asked to encode, and returns noise of two dimensions.
 
     Attributes
     ----------
     texts : dict
         The distinct pairs of prompt type (empty for none) and text, in the order in which they
         were asked for first.
+    images : dict
+        The bytes of the images among them, by their hash.
     instructions : dict
         mteb's instruction for each prompt type that came.
     """
@@ -69,14 +110,22 @@ class TextRecorder(AbsEncoder):
     def __init__(self) -> None:
         self.mteb_model_meta = model_meta("recorder", "none")
         self.texts: dict[tuple[str, str], None] = {}
+        self.images: dict[str, bytes] = {}
         self.instructions: dict[str, str] = {}
         self._noise = np.random.default_rng(0)
 
     def encode(
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Array:
-        """Record the texts; returns noise of shape (N, 2)."""
-        texts, name = texts_of(inputs), type_name(prompt_type)
+        """Record what came; returns noise of shape (N, 2)."""
+        name = type_name(prompt_type)
+        if of_images(task_metadata):
+            texts = []
+            for data in images_of(inputs, task_metadata.name):
+                texts.append(sha256_bytes(data))
+                self.images.setdefault(texts[-1], data)
+        else:
+            texts = texts_of(inputs)
         self.texts.update(dict.fromkeys((name, text) for text in texts))
         if name not in self.instructions:
             # mteb returns all of a task's instructions for a text without a prompt type.
@@ -121,8 +170,10 @@ class StoredEncoder(AbsEncoder):
         """Take the embeddings of shape (N, D) of the layer that is scored next."""
         self._embeddings = embeddings
 
-    def encode(self, inputs: Any, *, prompt_type: Any = None, **_: Any) -> Array:
-        """Look the texts up; shape (N, D), float32.
+    def encode(
+        self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
+    ) -> Array:
+        """Look up what came; shape (N, D), float32.
 
         Raises
         ------
@@ -131,7 +182,12 @@ class StoredEncoder(AbsEncoder):
         """
         assert self._embeddings is not None
         prompt = self._prompts.get(type_name(prompt_type), "")
-        asked = [(prompt, text) for text in texts_of(inputs)]
+        if of_images(task_metadata):
+            asked = [
+                (prompt, sha256_bytes(data)) for data in images_of(inputs, task_metadata.name)
+            ]
+        else:
+            asked = [(prompt, text) for text in texts_of(inputs)]
         self._learn(asked)
         return self._embeddings[[self._known[pair] for pair in asked]]
 

@@ -8,6 +8,7 @@ mean K        mean of the last K layers up to l, or of as many as there are
 mean all      mean of all layers up to l, the embedding output included
 concat last   layer l beside the last layer as the model hands it out (``output``)
 concat N      layer l beside layer N
+concat class  the other tokens at layer l beside the class token there
 ============= ======================================================================
 
 Where embeddings are scaled to unit length before they are scored, so is each layer before it is
@@ -17,6 +18,7 @@ Nothing but a running sum and the layer being read is in memory.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -26,7 +28,9 @@ from layerwise.errors import LayerwiseError
 from layerwise.tasks.layout import ROWS, Array, Embeddings, Reading
 from layerwise.vocabulary import ONE
 
-OUTPUT = "output"
+log = logging.getLogger(__name__)
+
+OUTPUT, CLASS = "output", "class"
 
 
 class Unit(NamedTuple):
@@ -55,6 +59,8 @@ def parts(unit: Unit, file: Embeddings) -> list[Part]:
     if how == "mean":
         first = 0 if which == "all" else max(0, layer - int(which) + 1)
         return [(reading, at) for at in range(first, layer + 1)]
+    if which == CLASS:
+        return [(reading, layer), (reading._replace(tokens=CLASS), layer)]
     last = file.n_layers - 1
     output = reading._replace(readout=OUTPUT), last
     other = output if which == "last" else (reading, int(which))
@@ -71,11 +77,22 @@ def units(file: Embeddings, layers: Iterable[str]) -> list[Unit]:
     """All that is scored of a file.
 
     Single layers come layer by layer; those with others reading by reading, so that a running sum
-    can go on.
+    can go on. Those beside a class token are left out of a file without one, which the log says.
     """
     found = []
     for way in layers:
-        if way == ONE:
+        if way == f"concat {CLASS}":
+            beside = [
+                r for r in file.readings
+                if r.tokens != CLASS and r._replace(tokens=CLASS) in file.readings
+            ]  # fmt: skip
+            found += [Unit(r, at, way) for r in beside for at in range(file.n_layers)]
+            if not beside:
+                log.warning(
+                    "%s has no class token beside other tokens in %s; it has no scores of %r",
+                    file.model, file.path, way,
+                )  # fmt: skip
+        elif way == ONE:
             found += [Unit(r, at) for at in range(file.n_layers) for r in file.readings]
         else:
             found += [Unit(r, at, way) for r in file.readings for at in range(file.n_layers)]

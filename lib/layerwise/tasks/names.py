@@ -8,9 +8,14 @@ TYPES = (
     "Classification", "Clustering", "MultilabelClassification", "PairClassification", "Reranking",
     "Retrieval", "STS", "Summarization",
 )  # fmt: skip
+# The same of images alone; those of image and text need a model that embeds both.
+IMAGE_TYPES = (
+    "Any2AnyRetrieval", "ImageClassification", "ImageClustering", "VisualSTS(eng)",
+    "VisualSTS(multi)",
+)  # fmt: skip
 
 # Those whose scores are of similarities of pairs.
-PAIRWISE = ("PairClassification", "STS")
+PAIRWISE = ("PairClassification", "STS", "VisualSTS(eng)", "VisualSTS(multi)")
 
 # The tasks made from data packages (`layerwise.tasks.quickstart`), with their types.
 QUICKSTART = {

@@ -110,7 +110,8 @@ class Worker:
         file = self._file
         embeddings = self._joiner.read(unit)
         about = results.experiment(unit, self._settings)
-        meta = model_meta(file.model, file.revision, about, embeddings.shape[1])
+        (modality,) = self._task.metadata.modalities
+        meta = model_meta(file.model, file.revision, about, embeddings.shape[1], modality)
         path = results.result_path(self._layers, meta, file.task)
         key = self._key(embeddings)
         known = results.read_result(path, key)

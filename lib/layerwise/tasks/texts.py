@@ -3,7 +3,8 @@
 ``results/tasks/{task}.texts.parquet``: columns ``text`` and ``prompt_type`` (``query``,
 ``document``, or empty, as mteb's evaluators say it of a text); each pair of them once. In its
 metadata are the task's type and mteb's instruction for each prompt type, so that whoever embeds
-the texts knows which prompt goes in front, without mteb.
+the texts knows which prompt goes in front, without mteb. Of a task of images ``text`` is the
+SHA-256 of an image's file, and a column ``image`` has its bytes.
 
 The list comes from a run of mteb's own evaluation with an encoder that notes what it is asked for
 (`layerwise.tasks.encoders.TextRecorder`). So it is exactly what the evaluators will ask for: the
@@ -16,7 +17,7 @@ from __future__ import annotations
 import json
 import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,8 @@ class TaskTexts:
     prompt_types : list of str
         ``query``, ``document`` or empty, of each.
     instructions : mapping from prompt type to mteb's instruction for the task
+    images : list of bytes
+        The file of each image, where the texts are hashes of images; else empty.
     """
 
     task: str
@@ -49,6 +52,7 @@ class TaskTexts:
     texts: list[str]
     prompt_types: list[str]
     instructions: Mapping[str, str] = field(default_factory=dict)
+    images: Sequence[bytes] = ()
 
 
 def distinct_texts(task: Any) -> TaskTexts:
@@ -73,7 +77,7 @@ def distinct_texts(task: Any) -> TaskTexts:
         except Exception as error:  # of mteb's code, on data that may hold anything
             raise catalog.unusable(task, error) from error
     if not recorder.texts:
-        raise LayerwiseError(f"{task.metadata.name} has no text to encode; check its data.")
+        raise LayerwiseError(f"{task.metadata.name} has nothing to encode; check its data.")
     for _, text in recorder.texts:
         if not isinstance(text, str):
             raise LayerwiseError(
@@ -86,6 +90,7 @@ def distinct_texts(task: Any) -> TaskTexts:
         texts=[text for _, text in recorder.texts],
         prompt_types=[prompt_type for prompt_type, _ in recorder.texts],
         instructions=recorder.instructions,
+        images=[recorder.images[text] for _, text in recorder.texts] if recorder.images else (),
     )
 
 
@@ -101,6 +106,8 @@ def write_texts(path: Path, asked: TaskTexts, **facts: Any) -> None:
 
     frame = pd.DataFrame({"text": asked.texts, "prompt_type": asked.prompt_types})
     facts |= {"task_type": asked.task_type, "instructions": dict(asked.instructions)}
+    if asked.images:
+        frame["image"] = asked.images
     tables.write(path, frame, kind=TEXTS, task=asked.task, **facts)
 
 
@@ -112,7 +119,7 @@ def read_texts(path: Path, task: str | None = None) -> TaskTexts:
     LayerwiseError
         If the file is missing, damaged, no such list, or about another task.
     """
-    frame = tables.read(path, "texts", ["text", "prompt_type"], kind=TEXTS)
+    frame = tables.read(path, "texts", kind=TEXTS)
     facts = tables.facts(path)
     found = facts["task"]
     if task is not None and found != task:
@@ -123,4 +130,5 @@ def read_texts(path: Path, task: str | None = None) -> TaskTexts:
         texts=frame["text"].to_list(),
         prompt_types=frame["prompt_type"].to_list(),
         instructions=json.loads(facts["instructions"]),
+        images=frame["image"].to_list() if "image" in frame else (),
     )

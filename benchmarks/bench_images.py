@@ -1,0 +1,158 @@
+"""What pooled features of images cost at all layers, beside the bare forward pass.
+
+The bare pass runs the same images, decoded and preprocessed beforehand, in the same batches
+through the same model and throws everything away. Ours starts from the JPEG files' bytes:
+decoding, scaling and normalising, in threads of their own while the batch before is in the pass,
+all layers' pooled vectors, and for `extract` the file. Runs take turns in one process, and the
+fastest of each counts; with --cpu-clock and one thread another program's load touches neither, and
+nothing is hidden by overlap. The images are crops of the two photographs in scikit-learn.
+
+python benchmarks/bench_images.py --model dinov2-small ../shared/models/dinov2-small --cpu-clock
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+# Before torch: it sets what the scripts set.
+import layerwise.cli  # isort: skip  # noqa: F401
+import numpy as np
+import torch
+from PIL import Image
+
+from layerwise.activations import batches
+from layerwise.activations.embed import embed
+from layerwise.activations.extract import extract
+from layerwise.config.base import parse
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.models import Model
+from layerwise.corpora.images import Picture
+from layerwise.files import sha256_bytes
+from layerwise.models.load import LoadedModel, load
+from layerwise.models.probe import pass_options
+from layerwise.tasks.layout import Reading
+
+CROP = (500, 375)
+READINGS = {
+    "pooled, patches": [Reading("patches")],
+    "pooled, patches and class": [Reading("patches"), Reading("class")],
+}
+
+clock: Callable[[], float] = time.perf_counter
+
+
+def photographs(n: int) -> list[Picture]:
+    """Crops of scikit-learn's photographs, as JPEG files of ImageNet's usual size."""
+    from sklearn.datasets import load_sample_images
+
+    whole = load_sample_images().images
+    rng = np.random.default_rng(0)
+    made = []
+    for number in range(n):
+        values = whole[number % len(whole)]
+        high, wide = values.shape[:2]
+        left, top = int(rng.integers(1 + wide - CROP[0])), int(rng.integers(1 + high - CROP[1]))
+        file = io.BytesIO()
+        crop = values[top : top + CROP[1], left : left + CROP[0]]
+        Image.fromarray(crop).save(file, "JPEG", quality=90)
+        made.append(
+            Picture(f"photo {number}", file.getvalue(), None, sha256_bytes(file.getvalue()))
+        )
+    return made
+
+
+@torch.inference_mode()
+def bare(loaded: LoadedModel, pixels: torch.Tensor, cut: list[list[int]]) -> float:
+    """Seconds of the model alone."""
+    start = clock()
+    for batch in cut:
+        given = loaded.images.named(pixels[batch], [str(i) for i in batch])  # type: ignore[union-attr]
+        inputs = {name: tensor.to(loaded.device) for name, tensor in given.items()}
+        loaded.model(**inputs, **pass_options(loaded.model))
+    if loaded.device.type == "cuda":
+        torch.cuda.synchronize()
+    return clock() - start
+
+
+def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str, Any]:
+    """Ratios to the bare pass."""
+    pictures, images = photographs(n), loaded.images
+    assert images is not None
+    budget = batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
+    cut = list(batches.cut([images.n_tokens] * n, budget))
+    pixels = torch.stack([images.read(picture) for picture in pictures])
+
+    def reading() -> float:
+        start = clock()
+        for picture in pictures:
+            images.read(picture)
+        return clock() - start
+
+    def pooled(readings: list[Reading]) -> float:
+        start = clock()
+        embed(loaded, pictures, lambda *_: None, readings=readings)
+        return clock() - start
+
+    def extracted() -> float:
+        start = clock()
+        extract(
+            loaded, corpus="bench", prompts=[p.name for p in pictures], views=[pictures],
+            settings=ExtractSettings(spectra=False, tokens=("patches",)),
+            target=folder / "e.h5", attributes={},
+        )  # fmt: skip
+        return clock() - start
+
+    jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, pixels, cut)}
+    jobs["decoding and preprocessing alone"] = reading
+    jobs |= {name: lambda r=r: pooled(r) for name, r in READINGS.items()}
+    jobs["extract: pooled and curvature"] = extracted
+    bare(loaded, pixels, cut[:1])
+    best = dict.fromkeys(jobs, float("inf"))
+    for _ in range(repeats):
+        for name, job in jobs.items():
+            best[name] = min(best[name], job())
+    return {
+        "model": loaded.name, "images": n, "tokens": images.n_tokens, "batch": len(cut[0]),
+        "threads": torch.get_num_threads(),
+        "clock": "processor" if clock is time.process_time else "wall",
+        "bare_milliseconds_an_image": round(1000 * best["bare"] / n, 1),
+        **{name: round(s / best["bare"], 3) for name, s in best.items() if name != "bare"},
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Measure what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--model", nargs=2, required=True, metavar=("NAME", "FOLDER"))
+    parser.add_argument("--size", type=int, default=224, help="side in pixels after scaling")
+    parser.add_argument("--images", type=int, default=24)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--cpu-clock", action="store_true", help="CPU time of this process")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    if given.cpu_clock:
+        global clock
+        clock = time.process_time
+    name, folder = given.model
+    preprocess = {"size": given.size, "resize": given.size * 8 // 7}
+    spec = parse(Model, {"source": {"folder": folder}, "preprocess": preprocess})
+    loaded = load(name, spec, "main", device=given.device)
+    with tempfile.TemporaryDirectory() as temporary:
+        row = measure(loaded, given.images, given.repeats, Path(temporary))
+    sys.stdout.write(json.dumps(row) + "\n")
+
+
+if __name__ == "__main__":
+    main()
