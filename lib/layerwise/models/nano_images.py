@@ -91,7 +91,7 @@ def _imagegpt(images: Sequence[Any], settings: Nano) -> tuple[Any, Any, Tensor, 
             n_positions=side * side,
             n_embd=settings.hidden,
             n_layer=settings.layers,
-            n_head=max(1, settings.hidden // 32),
+            n_head=settings.hidden // 16,
             resid_pdrop=0.0,
             embd_pdrop=0.0,
             attn_pdrop=0.0,
@@ -122,7 +122,7 @@ def _mae(images: Sequence[Any], settings: Nano) -> tuple[Any, Any, Tensor, Any]:
     from transformers import ViTImageProcessorPil, ViTMAEConfig, ViTMAEForPreTraining
 
     side, hidden = settings.side, settings.hidden
-    heads = max(1, hidden // 32)
+    heads = hidden // 16
     processor = ViTImageProcessorPil(size={"height": side, "width": side}, resample=3)
     data = processor(images=list(images), return_tensors="pt")["pixel_values"]
     model = ViTMAEForPreTraining(
@@ -167,6 +167,11 @@ def _start(model: Any, side: int) -> None:
             nn.init.xavier_uniform_(weight)
         for positions in (encoder.position_embeddings, decoder.decoder_pos_embed):
             wide = positions.shape[-1]
-            positions.copy_(sinusoids(height=side, width=side, embed_dim=wide, cls_token=True))
+            # Waves as long as the image at most, in place of 10,000, which few frequencies show.
+            positions.copy_(
+                sinusoids(
+                    height=side, width=side, embed_dim=wide, cls_token=True, temperature=side
+                )
+            )
         for token in (encoder.cls_token, decoder.mask_token):
             token.normal_(std=config.initializer_range)
