@@ -370,6 +370,23 @@ def of_models(n: int, rng: np.random.Generator, *, knows: bool) -> tuple[pd.Data
     return pd.concat(metrics), pd.concat(scores)
 
 
+def test_the_slope_over_models_allows_for_the_metrics_error(rng: np.random.Generator) -> None:
+    metrics, scores = of_models(4, rng, knows=True)
+    exact, rough, noise = (
+        one(
+            associate(metrics.assign(stderr=error), scores),
+            model="all", metric="curvature", measure="slope",
+        )
+        for error in (0.0, 0.05, 5.0)
+    )  # fmt: skip
+    assert exact["reliability"] == 1
+    assert exact["without_error"] == exact["value"] == rough["value"]
+    assert rough["without_error"] == pytest.approx(rough["value"] / rough["reliability"])
+    assert abs(rough["without_error"]) > 1.01 * abs(rough["value"])
+    assert noise["p"] == exact["p"], "a test of no slope is not moved by it"
+    assert pd.isna(noise["without_error"])
+
+
 def test_metrics_are_matched_across_models(rng: np.random.Generator) -> None:
     table = associate(*of_models(7, rng, knows=True))
     knows = one(table, model="all", metric="curvature", measure="match")

@@ -131,7 +131,7 @@ def test_the_interval_of_a_regret_says_whether_tasks_agree() -> None:
     row = pick(choose_layers(metrics, tidy_scores(unlike), DOWN_UP), "lidar")
     assert (row["best_layer"], row["regret"]) == (1, pytest.approx(0.05))
     assert row["regret_low"] == 0 < row["regret"] < row["regret_high"]
-    expected = over_tasks.regret(unlike, 0)
+    expected = over_tasks.regret(unlike, 0, top=1.0)
     assert row["regret_high"] == expected.high
     leads = unlike[:, 0] - unlike[:, 2]
     half = 3.182446 * leads.std(ddof=1) / 2  # Student's t with three degrees of freedom

@@ -125,6 +125,14 @@ def test_regret_is_not_below_zero_and_none_for_the_best(rng):
     assert worse.low > 2.5 < worse.value < worse.high
 
 
+def test_a_regret_ends_where_the_scores_do(rng):
+    scores = np.clip(rng.uniform(0.2, 0.9, size=(4, 1)) + 0.5 * rng.normal(size=(4, 20)), 0, 1)
+    free, held = (tasks.regret(scores, 3, top=top) for top in (np.inf, 1.0))
+    assert free.high > 1, "leads this noisy reach beyond the scores"
+    assert held.value == free.value <= held.high
+    assert held.high == pytest.approx(1 - tasks.interval(scores[:, 3]).low)
+
+
 def test_equivalence(rng):
     lead = np.column_stack([rng.normal(0, 0.1, 20), rng.normal(2, 0.1, 20)])
     p = tasks.equivalent(lead, 0.5)
@@ -395,6 +403,22 @@ def test_slope_over_models_is_blind_to_what_they_share(rng):
     assert told.p < 0.01
     with pytest.raises(LayerwiseError, match="four of them"):
         mixed.beyond_depth_over_models(own[:3], [step[None]] * 3)
+
+
+def test_a_metrics_error_flattens_the_slope_over_models_by_its_reliability(rng):
+    own = [np.cumsum(rng.normal(size=25)) for _ in range(200)]
+    own = [m / m.std() for m in own]
+    y = [2 * m + 0.1 * rng.normal(size=(4, 25)) for m in own]
+    errors = [np.full(25, 0.6)] * 200
+    seen = [m + 0.6 * rng.normal(size=25) for m in own]
+    flat = mixed.beyond_depth_over_models(seen, y).value
+    # What is left is per standard deviation of the metric as measured, sqrt(1 + 0.6²) of its own.
+    true = 2 * np.mean([m.std() for m in seen])
+    known = mixed.reliability_over_models(seen, errors)
+    assert flat < 0.85 * true
+    assert flat / known == pytest.approx(true, rel=0.03)
+    assert mixed.reliability_over_models(seen, [np.zeros(25)] * 200) == 1
+    assert np.isnan(mixed.reliability_over_models(seen, [np.full(25, np.nan)] * 200))
 
 
 def test_left_out_groups_of_tasks(rng):

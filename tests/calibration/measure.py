@@ -202,6 +202,33 @@ def models_and_tasks(kind: str, n: int, layers: int, rng: np.random.Generator) -
     return None, bool(mixed.beyond_depth_over_models(x, y).p <= 0.05)
 
 
+def noisy_metric(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
+    """Coverage: slope over n models of a metric with error (before: as if it had none)."""
+    own = 2 * np.linspace(-1, 1, layers) + curves(kind, n, layers, rng)
+    error = 0.5 * (own - own.mean(axis=0)).std()  # a fifth of what is regressed on
+    seen = own + error * rng.normal(size=own.shape)
+    # Each model's own slope per standard deviation of its metric as measured.
+    slopes = 1 + 0.2 * rng.normal(size=n)
+    y = [
+        slope * m / s.std() + rng.normal(size=(10, 1)) + 0.3 * curves("iid", 10, layers, rng)
+        for slope, m, s in zip(slopes, own, seen, strict=True)
+    ]
+    found = mixed.beyond_depth_over_models(list(seen), y)
+    known = mixed.reliability_over_models(list(seen), [np.full(layers, error)] * n)
+    return found.low <= 1 <= found.high, found.low <= known <= found.high
+
+
+def noisy_regret(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
+    """Coverage: regret where scores near 1 and few tasks would let it reach beyond 1
+    (before: it might)."""
+    many = _close_to_1(kind, layers)
+    drawn, mean = many[rng.integers(len(many), size=n)], many.mean(axis=0)
+    pick = layers // 3
+    true, seed = mean.max() - mean[pick], int(rng.integers(1 << 30))
+    free, held = (tasks.regret(drawn, pick, seed=seed, top=top) for top in (np.inf, 1.0))
+    return free.low <= true <= free.high, held.low <= true <= held.high
+
+
 def count_headline(kind: str, n: int, layers: int, rng: np.random.Generator) -> Outcome:
     """False positive: a headline of earlier layers in more than half of 4 models, equal layers."""
     said = []
@@ -301,6 +328,8 @@ CHECKS: dict[str, tuple[Check, tuple[int, ...], tuple[int, ...], str, float]] = 
     "several models, one metric": (many_models, MODELS, LAYERS, "0.05", 1),
     "several models, any of ten metrics": (many_metrics, MODELS, LAYERS, "0.05", 0.5),
     "several models, slope over tasks": (models_and_tasks, (4, 8), LAYERS, "at most 0.05", 3),
+    "several models, metric with error": (noisy_metric, (4, 8), LAYERS, "0.95", 1),
+    "regret of scores near 1": (noisy_regret, (5, 32), (7, 31), "at least 0.95", 1),
     "power at r = .5": (power, MODELS, LAYERS, "", 0.75),
     "headline by count, all equal": (count_headline, (5,), (7, 31), "at most 0.05", 0.45),
     "headline of the best rule": (rule_headline, (4, 8), (7, 31), "at most 0.05", 0.625),

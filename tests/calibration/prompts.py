@@ -17,10 +17,14 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from layerwise import similarity
-from layerwise.figures.alpha_robustness import _rank_correlations
+from layerwise.figures.alpha_robustness import _rank_correlations, _reversals
+from layerwise.figures.block_parts import _lowering, _steps
+from layerwise.figures.findings import _change, _extremes
 from layerwise.figures.training_course import paths
+from layerwise.figures.value_distribution import _summary
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.groups import dip_p, effect
 from layerwise.statistics.prompts import largest, means, resampled
@@ -205,6 +209,102 @@ def rank_correlation(n: int, layers: int, rng: Rng) -> bool:
     return bool(low - 1e-9 <= true <= high + 1e-9)
 
 
+def _curve(values: Floats) -> pd.DataFrame:
+    """Mean and error by layer, as the tables of metrics have them."""
+    n, layers = values.shape
+    return pd.DataFrame(
+        {"layer": range(layers), "value": values.mean(axis=0), "n": n,
+         "stderr": values.std(axis=0, ddof=1) / np.sqrt(n)}
+    )  # fmt: skip
+
+
+def perturbed(shared: float) -> Check:
+    """No perturbation changes a metric on average; so much of a prompt's departure stays."""
+
+    def check(n: int, layers: int, rng: Rng) -> bool:
+        told = []
+        for _ in range(2):  # models of a title
+            own = hill(layers) + np.sqrt(shared) * noise(n, layers, rng)
+            pair = [_curve(own + np.sqrt(1 - shared) * noise(n, layers, rng)) for _ in range(2)]
+            told += _change("m", *pair, comparisons=2)["told"]
+        return bool(told)
+
+    check.__doc__ = "False positive: the title of perturbed prompts names a layer."
+    return check
+
+
+def part_of_blocks(count: int) -> Check:
+    def check(n: int, layers: int, rng: Rng) -> bool:
+        parts = {str(i): _curve(noise(n, layers, rng)) for i in range(count)}
+        means = {k: float(p["value"].mean()) for k, p in parts.items()}
+        errors = {k: float(p["stderr"].mean()) for k, p in parts.items()}
+        return any(_extremes(means, errors)[1].values())
+
+    check.__doc__ = f"False positive: the title calls one of {count} parts of blocks the lowest."
+    return check
+
+
+def _stream(n: int, layers: int, rng: Rng, mixer: Floats) -> dict[str, object]:
+    """What is found of blocks whose mixer changes the stream by so much at each layer and whose
+    MLP changes nothing on average."""
+    steps = np.diff(noise(n, 2 * layers - 1, rng), axis=1)
+    steps[:, ::2] += mixer
+    whole = np.concatenate([np.zeros((n, 1)), np.cumsum(steps, axis=1)], axis=1)
+    whole += rng.normal(size=(n, 1))
+    parts = {"block": whole[:, ::2], "mixer_residual": whole[:, 1::2]}
+    rows = []
+    for name, values in parts.items():
+        prompt, layer = np.indices(values.shape)
+        rows.append(
+            pd.DataFrame(
+                {"prompt_id": prompt.ravel(), "layer": layer.ravel() + (name != "block"),
+                 "sublayer": name, "value": values.ravel()}
+            )
+        )  # fmt: skip
+    return _steps(pd.concat(rows), {"model": "m"})[1]
+
+
+def step_of_none(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: the title names a step that makes the stream fall, where nothing does."""
+    found = _stream(n, layers, rng, np.zeros(layers - 1))
+    return found["fall"]["low"] > 0 and bool(_lowering(found, 1))
+
+
+def step_of_other(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: the title names the MLP, where the mixer alone lowers the stream."""
+    found = _stream(n, layers, rng, np.diff(hill(layers)))
+    return found["fall"]["low"] > 0 and "what the MLP adds" in _lowering(found, 1)
+
+
+def humps_by_checkpoint(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: two humps at some layer of some of 11 checkpoints, all having one."""
+    ps: list[float] = []
+    drift, own = noise(n, layers, rng), noise(n, layers, rng)
+    names = dict.fromkeys(("model", "revision", "corpus", "reading", "sublayer", "metric",
+                           "protocol"), "")  # fmt: skip
+    for step in np.linspace(0, 1, 11):
+        values = own + step * drift + 0.1 * noise(n, layers, rng)
+        layer = np.indices(values.shape)[1]
+        table = pd.DataFrame(
+            {**names, "layer": layer.ravel(), "depth": layer.ravel() / (layers - 1),
+             "value": values.ravel()},
+        )  # fmt: skip
+        ps += list(_summary(table)["p"])
+    return bool((holm(ps) < 0.05).any())
+
+
+def change_of_places(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: two models change places, that differ at one order and at no other."""
+    curves = {}
+    for model in ("a", "b"):
+        own = noise(n, layers, rng)
+        for alpha in (0.5, 1.0, 2.0, np.inf):
+            lead = 0.5 * (model == "a" and alpha == 0.5)
+            values = own + lead + 0.3 * noise(n, layers, rng)
+            curves["m" + model, "main", "all", alpha] = pd.DataFrame(values)
+    return bool(_reversals(curves))
+
+
 CHECKS: dict[str, tuple[Check, str]] = {
     "difference at a layer": (difference, "0.95"),
     "any layer differs, none does": (any_layer, "at most 0.05"),
@@ -226,13 +326,23 @@ CHECKS: dict[str, tuple[Check, str]] = {
     "RSA": (similar("rsa"), "0.95"),
     "CKA above 0, unrelated": (unrelated, "at most 0.025"),
     "rank correlation of curves": (rank_correlation, "0.95"),
+    "title: other prompts' tokens, alike": (perturbed(0.0), "at most 0.05"),
+    "title: perturbed prompts, alike": (perturbed(0.8), "at most 0.05"),
+    "title: one of two parts of blocks, alike": (part_of_blocks(2), "at most 0.05"),
+    "title: one of six parts of blocks, alike": (part_of_blocks(6), "at most 0.05"),
+    "title: what makes the fall, nothing": (step_of_none, "at most 0.05"),
+    "title: what makes the fall, the other": (step_of_other, "at most 0.05"),
+    "title: two humps at 11 checkpoints, one": (humps_by_checkpoint, "at most 0.05"),
+    "title: models change places, they do not": (change_of_places, "at most 0.05"),
 }
 NUMBERS, LAYERS = (40, 96), (7, 31)
 
 
-def rows(repeats: int) -> Iterator[dict[str, object]]:
+def rows(repeats: int, only: str = "") -> Iterator[dict[str, object]]:
     """A row a check and size."""
     for name, (check, wanted) in CHECKS.items():
+        if only not in name:
+            continue
         for n in NUMBERS:
             for layers in LAYERS:
                 rng = np.random.default_rng(zlib.crc32(f"{name} {n} {layers}".encode()))
@@ -244,10 +354,11 @@ def rows(repeats: int) -> Iterator[dict[str, object]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=400)
+    parser.add_argument("--only", default="", help="checks whose name holds this")
     parser.add_argument("table", type=Path)
     given = parser.parse_args()
     found = []
-    for row in rows(given.repeats):
+    for row in rows(given.repeats, given.only):
         sys.stderr.write("\t".join(map(str, row.values())) + "\n")
         found.append(row)
     with given.table.open("w", newline="") as file:

@@ -400,7 +400,7 @@ def _against_scores(
             over = over_tasks.interval(values[:, at] - output, sources)
             gain = (over.low, over.high)
         if several and at not in regrets:
-            lost = over_tasks.regret(values, at, sources, seed=seed)
+            lost = over_tasks.regret(values, at, sources, seed=seed, top=1.0)
             regrets[at] = (lost.low, lost.high)
         regret = regrets.get(at, (np.nan, np.nan))
         rows.append(

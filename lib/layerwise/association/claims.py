@@ -298,7 +298,7 @@ def rules(
         for pick, c in zip(at, curves, strict=True):
             s, sources = _points(c), list(c.sources)
             lead = tasks.interval(s[:, pick] - s[:, -1], sources)
-            lost = tasks.regret(s, pick, sources)
+            lost = tasks.regret(s, pick, sources, top=100.0)
             rows.append(
                 {
                     "part": "rules", "model": c.model, "what": name, "layer": int(c.layers[pick]),

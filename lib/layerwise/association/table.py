@@ -14,9 +14,10 @@ value                the measure between the metric's curve and the mean score o
 sign                 direction: that of Spearman's rho for distance correlations, which have none
 low, high            95 % interval over tasks (of ``all``: over models); slopes alone have one
 chance               what 95 % of pairs of unrelated smooth curves of so many layers stay below
-without_error        r and slope as they would be without the metric's and the score's errors;
-                     null where more than 70 % of a curve beyond depth is error
-reliability          share of the metric's curve beyond depth that is not error over prompts
+without_error        r as it would be without the metric's and the score's errors, slope without
+                     the metric's; null where more than 70 % of a curve beyond depth is error
+reliability          share of the metric's curve beyond depth (of ``all``: beyond the mean of the
+                     models) that is not error over prompts
 strangers            of ``match``: the same with the scores of other models
 p, p_all             of ``all``; p_all is corrected for all metrics and readings of the task type
 reason               why there is no p
@@ -284,10 +285,11 @@ def _error_of_mean(x: Floats, errors: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class _Matched:
-    """One metric of one reading over models, at common depths: (m, p) and (m, t, p)."""
+    """One metric of one reading over models, at common depths: (m, p), its errors, (m, t, p)."""
 
     head: Mapping[Any, Any]
     metric: Floats
+    errors: Floats
     scores: Floats
     sources: tuple[str, ...]
 
@@ -328,10 +330,13 @@ def _over_models(
             slope["reason"] = "tasks of one text source: a slope over models takes two"
         else:
             over = mixed.beyond_depth_over_models(list(c.metric), list(100 * c.scores), c.sources)
+            known = mixed.reliability_over_models(list(c.metric), list(c.errors))
             slope |= {
                 "value": over.value, "low": over.low, "high": over.high, "p": over.p,
-                "sign": int(np.sign(over.value)), "reason": "",
+                "sign": int(np.sign(over.value)), "reason": "", "reliability": known,
             }  # fmt: skip
+            if known >= LEAST:
+                slope["without_error"] = over.value / known
         slopes.append(slope)
     if "slope" not in settings.measures:
         return rows
@@ -348,7 +353,7 @@ def _at_common_depths(blocks: Sequence[_Model], group: str) -> Iterator[_Matched
         return
     order = [[b.scores.tasks.index(t) for t in tasks] for b in blocks]
     sources = blocks[0].scores.sources_of(order[0])
-    variants, metrics = _in_common(blocks)
+    variants, metrics, errors = _in_common(blocks)
     head = blocks[0].scores
     points = min(len(b.scores.layers) for b in blocks)
     at = np.linspace(0.0, 1.0, points)
@@ -359,18 +364,22 @@ def _at_common_depths(blocks: Sequence[_Model], group: str) -> Iterator[_Matched
         which: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in found])
         if not which.any() or any(w.sum() < MIN_LAYERS for _, w in found):
             continue
-        x, y = [], []
-        for block, metric, o, (_, layers) in zip(blocks, metrics, order, found, strict=True):
+        x, y, noise = [], [], []
+        for block, metric, error, o, (_, layers) in zip(
+            blocks, metrics, errors, order, found, strict=True
+        ):
             deep = block.scores.layers / max(block.scores.last_layer, 1)
-            curve = metric[k][o][which][:, layers].mean(axis=0)
-            x.append(np.interp(at, deep[layers], curve))
+            curves = metric[k][o][which][:, layers]
+            x.append(np.interp(at, deep[layers], curves.mean(axis=0)))
+            own = _error_of_mean(curves, error[k][o][which][:, layers])
+            noise.append(np.interp(at, deep[layers], own))
             scores = block.scores.values[o][which]
             y.append(np.stack([np.interp(at, deep, task) for task in scores]))
         if any(np.ptp(c) == 0 for c in x):
             continue
         reading: dict[Any, Any] = {"tokens": head.tokens, "pooling": head.pooling}
         kept = tuple(s for s, w in zip(sources, which, strict=True) if w)
-        yield _Matched({**variant, **reading}, np.stack(x), np.stack(y), kept)
+        yield _Matched({**variant, **reading}, np.stack(x), np.stack(noise), np.stack(y), kept)
 
 
 def _keys(block: _Model) -> list[tuple[object, ...]]:
@@ -396,13 +405,12 @@ def _say_what_some_lack(blocks: Sequence[_Model]) -> None:
             )  # fmt: skip
 
 
-def _in_common(blocks: Sequence[_Model]) -> tuple[pd.DataFrame, list[Floats]]:
-    """The metrics that all blocks have, in one order."""
-    if len(blocks) == 1:
-        return blocks[0].variants, [blocks[0].values]
+def _in_common(blocks: Sequence[_Model]) -> tuple[pd.DataFrame, list[Floats], list[Floats]]:
+    """The metrics that all blocks have, in one order, and their errors."""
     keys = [_keys(b) for b in blocks]
     everywhere = set(keys[0]).intersection(*keys[1:])
     common = [k for k in keys[0] if k in everywhere]
     index = [[k.index(c) for c in common] for k in keys]
     first = blocks[0].variants.iloc[index[0]].reset_index(drop=True)
-    return first, [b.values[i] for b, i in zip(blocks, index, strict=True)]
+    picked = list(zip(blocks, index, strict=True))
+    return first, [b.values[i] for b, i in picked], [b.errors[i] for b, i in picked]

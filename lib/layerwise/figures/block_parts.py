@@ -200,18 +200,22 @@ def _title(facts: list[dict[str, Any]], rows: Rows) -> str:
         if f["fall"]["low"] <= 0:
             told.append(f"in {f['model']} nothing, it does not")
             continue
-        steps = {n.removeprefix("stream: "): v for n, v in f.items() if n.startswith("stream: ")}
-        # Bonferroni over the steps of all panels in the title.
-        passing = {
-            n: v for n, v in steps.items()
-            if v["value"] < 0 and v["p"] * len(steps) * models <= ALPHA
-        }  # fmt: skip
+        passing = _lowering(f, models)
         if not passing:
             told.append(f"in {f['model']} neither step for certain")
             continue
         parts = [f"{n} (−{-v['value']:.2f})" for n, v in passing.items()]
         told.append(f"in {f['model']} {listing(parts)}, of a fall of {f['fall']['value']:.2f}")
     return f"What makes {label} fall: {'; '.join(told)}"
+
+
+def _lowering(found: dict[str, Any], models: int) -> dict[str, Any]:
+    """The steps that lower the stream, by Bonferroni over the steps of all panels in the title."""
+    steps = {n.removeprefix("stream: "): v for n, v in found.items() if n.startswith("stream: ")}
+    return {
+        n: v for n, v in steps.items()
+        if v["value"] < 0 and v["p"] * len(steps) * models <= ALPHA
+    }  # fmt: skip
 
 
 def _told(facts: list[dict[str, Any]]) -> str:

@@ -539,17 +539,7 @@ def parts_of_blocks(rows: Rows) -> Finding:
     means = {str(k): float(v) for k, v in parts["value"].mean().items()}
     # Errors of one prompt's layers may go together; that of their mean is at most their mean.
     errors = {str(k): float(v) for k, v in parts["stderr"].mean().items()}
-    said = {
-        "lowest": min(means, key=means.__getitem__), "highest": max(means, key=means.__getitem__)
-    }  # fmt: skip
-    told = {
-        end: all(
-            abs(means[part] - means[other]) > style.Z95 * np.hypot(errors[part], errors[other])
-            for other in means
-            if other != part
-        )
-        for end, part in said.items()
-    }
+    said, told = _extremes(means, errors)
     name, of = metric_label(rows.metrics[0].metric), listing(rows.values("model"))
     ends = [f"{end} at “{SUBLAYERS[p]}” ({means[p]:.2f})" for end, p in said.items() if told[end]]
     title = f"{name}, averaged over the layers of {of}, is {listing(ends)}"
@@ -569,6 +559,25 @@ def parts_of_blocks(rows: Rows) -> Finding:
     )
     facts = {"mean_over_layers": means, "told_apart": told}
     return title, f"Parts of each block. {subtitle}", caption, facts
+
+
+def _extremes(
+    means: Mapping[str, float], errors: Mapping[str, float]
+) -> tuple[dict[str, str], dict[str, bool]]:
+    """The parts with the lowest and the highest mean, and whether each differs from all others."""
+    said = {
+        "lowest": min(means, key=means.__getitem__),
+        "highest": max(means, key=means.__getitem__),
+    }
+    told = {
+        end: all(
+            abs(means[part] - means[other]) > style.Z95 * np.hypot(errors[part], errors[other])
+            for other in means
+            if other != part
+        )
+        for end, part in said.items()
+    }  # fmt: skip
+    return said, told
 
 
 def training(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG001

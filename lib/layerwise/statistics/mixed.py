@@ -167,6 +167,37 @@ def beyond_depth_over_models(
     return pool(slopes[:, 0], errors[:, 0], level, lost=2)
 
 
+def reliability_over_models(
+    metrics: Sequence[npt.ArrayLike], errors: Sequence[npt.ArrayLike]
+) -> float:
+    """Share of what `beyond_depth_over_models` regresses on that is not error of measurement.
+
+    Errors in a metric flatten its slope by this share, and leave the test of a slope of 0 as it
+    is: the slope divided by it is that of a metric known without error (Fuller 1987, section 1.1).
+
+    Parameters
+    ----------
+    metrics, errors : sequences of M arrays, shape (L_m,)
+        Curves and their standard errors, as independent from layer to layer. Those of the same
+        prompts go together, and what they share over depth drops out of the slope: the share then
+        comes out too low.
+
+    Returns
+    -------
+    float
+        In [0, 1]; NaN where an error is unknown.
+    """
+    points = min(np.shape(m)[-1] for m in metrics)
+    x = _apart(on_common_depths([_standardised(m) for m in metrics], points))
+    scales = [max(float(np.asarray(m, dtype=np.float64).std()), 1e-300) for m in metrics]
+    scaled = [np.asarray(e) / s for e, s in zip(errors, scales, strict=True)]
+    # Each model's own level and the mean over models take their share of the noise with them.
+    noise = float(np.square(on_common_depths(scaled, points)).sum(axis=-1).mean())
+    noise *= (1 - 1 / points) * (1 - 1 / len(metrics))
+    total = float(np.square(x).sum(axis=-1).mean())
+    return float(np.clip(1 - noise / max(total, 1e-300), 0.0, 1.0))
+
+
 def leave_out_models(metrics: Sequence[npt.ArrayLike], scores: Sequence[npt.ArrayLike]) -> LeftOut:
     """Predict the curve of a model's mean score from the other models, without and with a metric.
 

@@ -275,6 +275,7 @@ def regret(
     sources: Sequence[object] | None = None,
     level: float = 0.95,
     seed: int = 0,
+    top: float = np.inf,
 ) -> Interval:
     """How far the picked layer lies below the best one, on the population of tasks.
 
@@ -285,20 +286,25 @@ def regret(
     lost on a new task by not choosing on labelled ones is `gain_new_task` with the pick as the
     reference.
 
+    No layer can lead by more than the pick lies below the highest score there is, so the upper end
+    is at most `top` less the lower end of the pick's own mean.
+
     Parameters
     ----------
     scores : array, shape (T, L)
     pick : int
         A layer that was chosen without these scores.
+    top : float
+        The highest score that a task can have.
     """
     values = _matrix(scores)
     leads = values - values[:, [pick]]
     found = band(leads, sources, level, seed)
-    low = max(0.0, float(found.band_low.max()))
+    value, room = float(found.value.max()), top - interval(values[:, pick], sources, level).low
     return Interval(
-        value=float(found.value.max()),
-        low=low,
-        high=float(max(found.band_high.max(), 0.0)),
+        value=value,
+        low=max(0.0, float(found.band_low.max())),
+        high=max(min(float(found.band_high.max()), room), value),
         p=float("nan"),
     )
 
