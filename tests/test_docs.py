@@ -127,7 +127,14 @@ def test_examples_of_kinds_are_valid() -> None:
 
     assert kinds == set(KINDS)
     # These read what the small config does not extract or have, and say so in a sentence.
-    apart = {"factorial", "along_sequence", "paired_by_depth", "block_parts", "layers_together"}
+    apart = {
+        "factorial",
+        "along_sequence",
+        "paired_by_depth",
+        "block_parts",
+        "layers_together",
+        "probes_by_depth",
+    }
     for block in blocks:
         if next(iter(block.values()))["kind"] not in apart:
             Config.of({**config, "studies": block})

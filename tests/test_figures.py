@@ -229,7 +229,9 @@ def fed(kind: str, tables: Tables) -> Tables:
 
 ONE_MODEL = {"model_overview": {"models": ["a decoder of thirty blocks"]}}
 # Those of tables of their own are in tests of their own.
-PLAIN = [k for k in KINDS if k not in ("paired_by_depth", "factorial", "claims")]
+PLAIN = [
+    k for k in KINDS if k not in ("paired_by_depth", "probes_by_depth", "factorial", "claims")
+]
 OF_CHOICES = ("token_choice", "sink_valley")  # they compare choices of tokens
 OF_TRAINING = [k for k, kind in KINDS.items() if kind.checkpoints]
 

@@ -88,7 +88,7 @@ def study(tables: Tables, order: Order | None = None, **settings: Any) -> Drawn:
 
 APART = [k for k, kind in KINDS.items() if kind.over is not None]
 # Those that need factors, or tables of their own, are in tests of their own.
-OWN = ("paired_by_depth", "factorial")
+OWN = ("paired_by_depth", "probes_by_depth", "factorial")
 REFUSE = [k for k, kind in KINDS.items() if kind.over is None and kind.needs and k not in OWN]
 
 

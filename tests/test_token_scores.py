@@ -342,14 +342,14 @@ def test_matching_is_bert_scores(tmp_path: Path) -> None:
 
 
 def test_sinks_count_as_the_readout_has_it() -> None:
-    from layerwise.activations.readout import choose, pack
+    from layerwise.activations.readout import choose, counted, pack
 
     torch.manual_seed(0)
     states = torch.randn(4, 9, 5)
     states[:, 2] *= 100
     packed = pack(states, torch.tensor([9, 7, 5, 3]))
     for tokens in ("all", "drop_first", "drop_sinks"):
-        counts = matching.counted(packed, tokens)
+        counts = counted(packed, tokens)
         chosen = choose(packed, tokens)
         for row in range(4):
             mine = packed.states[row][counts[row]]

@@ -7,17 +7,19 @@ linear         on standardised features: multinomial logistic regression for cla
 neighbours     the vote, or mean, of the 20 training rows of largest cosine, weighted
                by ``exp(cosine / 0.07)`` (Wu et al. 2018, arXiv 1805.01978)
 control        the linear probe again, trained on shuffled labels, the mean over five
-               shuffles: what it scores by fitting anything (after Hewitt & Liang 2019,
-               arXiv 1909.03368)
+               shuffles: what it scores by fitting anything. Of rows that have types (words),
+               each type has a label at random, for training and test rows alike, drawn as often
+               as it is among the rows: what it scores by knowing types by heart (Hewitt & Liang
+               2019, arXiv 1909.03368)
 selectivity    linear less control
 ============== =====================================================================
 
 Classes are scored by accuracy, numbers by R², the share of the test rows' variance that is
 foretold (below 0 where their mean would have done better).
 
-Rows that belong together (the same text, answers to one prompt) are never on both sides of a
-split. Up to `FEW` rows, each row is tested once, over five splits; beyond that there is one split
-of 64 % to train on, 16 % to choose the penalty on and 20 % to test on.
+Rows that belong together (the same text, answers to one prompt, words of one sentence) are never
+on both sides of a split. Up to `FEW` rows, each row is tested once, over five splits; beyond that
+there is one split of 64 % to train on, 16 % to choose the penalty on and 20 % to test on.
 """
 
 from __future__ import annotations
@@ -227,9 +229,10 @@ def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0)
 
 def _parts(strata: Array, members: Array, rng: np.random.Generator) -> list[Array]:
     """Five parts of about the same size, classes shared out evenly and groups whole."""
-    first = np.unique(members, return_index=True)[1]
+    # A group counts for the class of its row whose class is the rarest.
+    rarest = np.argsort(np.bincount(strata)[strata], kind="stable")
+    first = rarest[np.unique(members[rarest], return_index=True)[1]]
     first = first[rng.permutation(len(first))]
-    # A group counts for the class of its first row.
     order = first[np.argsort(strata[first], kind="stable")]
     part_of = np.empty(members.max() + 1, int)
     part_of[members[order]] = np.arange(len(order)) % FOLDS
@@ -245,6 +248,7 @@ def probe(
     seed: int = 0,
     confidence: float = 0.95,
     centred: bool = True,
+    types: Sequence[object] | None = None,
 ) -> Probe:
     """The probes of one layer.
 
@@ -264,6 +268,8 @@ def probe(
     centred : bool
         Whether features are centred and the linear probe has an intercept. False for differences
         of two vectors, whose sign is the label.
+    types : sequence, length N, optional
+        Of classes: what each row is of (the word), for the control.
 
     Raises
     ------
@@ -284,9 +290,12 @@ def probe(
         model = make(scaled[fitted], labels[fitted], centred)
         said["linear"].append(model.fit(penalty).predict(scaled[test]))
         for _ in range(SHUFFLES // len(rows)):
-            model = make(scaled[fitted], rng.permutation(labels[fitted]), centred)
-            shuffled = model.fit(penalty).predict(scaled[test])
-            controls.append(make.score(shuffled, labels[test]))
+            known, wanted = _control_labels(labels, split, types, rng)
+            if len(np.unique(known)) == 1:  # of types that all drew the same
+                controls.append(make.score(known[:1], wanted))
+                continue
+            model = make(scaled[fitted], known, centred)
+            controls.append(make.score(model.fit(penalty).predict(scaled[test]), wanted))
         near, weights = _nearest(features, fitted, test)
         said["neighbours"].append(make.vote(labels[fitted][near], weights))
         said["chance"].append(np.full(len(test), make.guess(labels[fitted])))
@@ -307,6 +316,17 @@ def probe(
         control=float(np.mean(controls)), chance=score["chance"],
         penalty=float(np.median(penalties)), n_train=len(rows[0].fitted), n_test=len(true),
     )  # fmt: skip
+
+
+def _control_labels(
+    labels: Array, split: Split, types: Sequence[object] | None, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """What the control is trained on, and what it is scored against."""
+    if types is None:
+        return rng.permutation(labels[split.fitted]), labels[split.test]
+    codes = _factorized(types)[0]
+    given = rng.choice(labels, size=codes.max() + 1)[codes]
+    return given[split.fitted], given[split.test]
 
 
 def probe_layers(

@@ -1,4 +1,5 @@
-"""Embed texts: every text once, all layers and all token choices from one pass."""
+"""Embed texts, or words in their sentences: every text once, all layers and all token choices from
+one pass."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from layerwise.activations import batches, forward, readout
 from layerwise.activations.pooling import POOLINGS, pool
 from layerwise.activations.readout import Packed
+from layerwise.activations.words import Span, Word, spans
 from layerwise.errors import LayerwiseError, closest
 from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.failures import not_finite
@@ -46,9 +48,13 @@ def embed(
     the end-of-text token, and counted in the log. A text of which no token counts (one token
     under ``drop_first``) has the zero vector.
 
+    A word's vector is pooled from its tokens alone; the model reads the whole sentence, which is
+    run once for all its words that follow one another. Which tokens count is decided over the
+    sentence: ``drop_first`` leaves out the sentence's first token.
+
     Parameters
     ----------
-    texts : sequence of str, or of images
+    texts : sequence of str, of images, or of `layerwise.activations.words.Word`
     write : callable
         Called with successive texts' embeddings: for each reading an array of shape
         (layers, n, D), float32, of the layers from `layerwise.tasks.layout.first_stored` on.
@@ -82,13 +88,20 @@ def embed(
     window = max(32, batches.WINDOW_BYTES[loaded.device.type] // per_text)
     parts = list(batches.windows(len(texts), window))
     before = [""] * len(texts) if prompts is None else prompts
-    lengths = {} if include_prompt else {p: prompt_length(loaded, p) for p in set(before)}
-    coming = loaded.prompts_ahead(
-        [before[i] + texts[i] if before[i] else texts[i] for i in part] for part in parts
-    )
-    n_empty = n_cut = 0
-    with Progress(len(texts), f"{loaded.name} {loaded.revision}", "text") as bar:
-        for part, (ids, cut) in zip(parts, coming, strict=True):
+    of_words = len(texts) > 0 and isinstance(texts[0], Word)
+    in_front = not (include_prompt or of_words)
+    lengths = {p: prompt_length(loaded, p) for p in set(before)} if in_front else {}
+    what = "word" if of_words else "text"
+    n_empty = n_cut = n_without = 0
+    if of_words:
+        placed = [spans(loaded, [texts[i].behind(before[i]) for i in part]) for part in parts]
+        coming = loaded.prompts_ahead(sentences for sentences, _ in placed)
+    else:
+        coming = loaded.prompts_ahead(
+            [before[i] + texts[i] if before[i] else texts[i] for i in part] for part in parts
+        )
+    with Progress(len(texts), f"{loaded.name} {loaded.revision}", what) as bar:
+        for number, (part, (ids, cut)) in enumerate(zip(parts, coming, strict=True)):
             empty = [i for i, prompt in enumerate(ids) if not prompt]
             for index in empty:
                 ids[index] = [loaded.tokenizer.eos_token_id or loaded.tokenizer.pad_token_id]
@@ -96,7 +109,9 @@ def embed(
             n_cut += sum(c > 0 for c in cut)
             # In a function of its own, so that two slabs are never in memory.
             own = [lengths[before[i]] for i in part] if any(lengths.values()) else None
-            slabs = _embed_window(loaded, ids, readings, budget, sink_ratio, own)
+            words = placed[number][1] if of_words else None
+            n_without += sum(span.start == span.stop for span in words or ())
+            slabs = _embed_window(loaded, ids, readings, budget, sink_ratio, own, words)
             _check(loaded, slabs, [texts[i] for i in part])
             write(part.start, part.stop, slabs)
             del slabs
@@ -107,6 +122,12 @@ def embed(
         log.warning(
             "%d of %d texts are longer than %d tokens and were cut",
             n_cut, len(texts), loaded.max_length,
+        )  # fmt: skip
+    if n_without:
+        log.warning(
+            "%d of %d words have no token, as their sentences are cut at %d tokens or the "
+            "tokenizer drops them: their vectors are zero",
+            n_without, len(texts), loaded.max_length,
         )  # fmt: skip
 
 
@@ -154,23 +175,34 @@ def _embed_window(
     budget: int | None,
     sink_ratio: float,
     prompts: list[int] | None = None,
+    words: Sequence[Span] | None = None,
 ) -> Slabs:
-    """Embeddings of some texts: of each reading, shape (layers, n, D), float32.
+    """Embeddings of some texts, or words: of each reading, shape (layers, n, D), float32.
 
     Parameters
     ----------
     prompts : list of int, optional
         How many of each text's first tokens don't count.
+    words : sequence of Span, optional
+        The words to embed in place of whole texts.
     """
     n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
     slabs = [
-        np.empty((n_layers - first, len(ids), hidden), np.float32)
+        np.empty((n_layers - first, len(ids if words is None else words), hidden), np.float32)
         for first in first_stored(readings, n_layers)
     ]
+
+    def start(rows: list[int]) -> _Batch:
+        if words is None:
+            return _Batch(loaded, readings, slabs, rows, sink_ratio, prompts)
+        place = {row: k for k, row in enumerate(rows)}
+        mine = [k for k, span in enumerate(words) if span.prompt in place]
+        own = torch.tensor([(place[words[k].prompt], *words[k][1:]) for k in mine])
+        return _Batch(loaded, readings, slabs, mine, sink_ratio, None, own)
+
     forward.run(
-        loaded, ids, lambda rows: _Batch(loaded, readings, slabs, rows, sink_ratio, prompts),
-        output=any(r.readout == OUTPUT for r in readings), budget=budget,
-    )  # fmt: skip
+        loaded, ids, start, output=any(r.readout == OUTPUT for r in readings), budget=budget
+    )
     return slabs
 
 
@@ -185,9 +217,11 @@ class _Batch:
         rows: list[int],
         sink_ratio: float,
         prompts: list[int] | None,
+        words: Tensor | None = None,
     ) -> None:
         self.loaded, self.readings, self.slabs, self.rows = loaded, readings, slabs, rows
         self.prompts = None if prompts is None else torch.tensor([prompts[i] for i in rows])
+        self.words = words
         self.sink_ratio = sink_ratio
         self.first = first_stored(readings, loaded.anatomy.n_layers)
         self.values: dict[tuple[int, int], Tensor] = {}
@@ -202,6 +236,10 @@ class _Batch:
                 self.values[place, layer] = self._pooled(read, reading)
 
     def _pooled(self, read: Packed, reading: Reading) -> Tensor:
+        if self.words is not None:
+            counts = readout.counted(read, reading.tokens, self.sink_ratio)
+            spans = self.words.to(read.lengths.device).T
+            return pool(readout.inside(read, counts, *spans), reading.pooling)
         if self.prompts is None:
             return pool(self._chosen(read, reading), reading.pooling)
         prompts = self.prompts.to(read.lengths.device)
@@ -220,7 +258,7 @@ class _Batch:
             self.slabs[place][layer - self.first[place], self.rows] = values.cpu().numpy()
 
 
-def _check(loaded: LoadedModel, slabs: Slabs, texts: Sequence[str]) -> None:
+def _check(loaded: LoadedModel, slabs: Slabs, texts: Sequence[Any]) -> None:
     for slab in slabs:
         bad = np.argwhere(~np.isfinite(slab).all(axis=2))
         if not bad.size:
@@ -230,6 +268,6 @@ def _check(loaded: LoadedModel, slabs: Slabs, texts: Sequence[str]) -> None:
         raise LayerwiseError(
             not_finite(
                 loaded.name, loaded.revision, loaded.dtype,
-                f"layer {layer} for the text {texts[text][:60]!r}",
+                f"layer {layer} for the text {str(texts[text])[:60]!r}",
             )
         )  # fmt: skip

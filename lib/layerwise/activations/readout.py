@@ -109,6 +109,35 @@ def small(packed: Packed, ratio: float = SINK_RATIO) -> Tensor:
     return inside & (norms <= ratio * median[:, None])
 
 
+def counted(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Tensor:
+    """True where a text's token counts under a choice of `choose`, shape (B, T)."""
+    inside = packed.mask
+    if tokens == "drop_first":
+        return inside & (torch.arange(inside.shape[1], device=inside.device) > 0)
+    if tokens == "drop_sinks":
+        return small(packed, ratio)
+    return inside
+
+
+def inside(packed: Packed, counts: Tensor, rows: Tensor, starts: Tensor, stops: Tensor) -> Packed:
+    """The tokens of spans that count, a row each.
+
+    Parameters
+    ----------
+    counts : Tensor of bool, shape (B, T)
+        Of `counted`.
+    rows, starts, stops : Tensor, shape (W,)
+        The row of `packed` that a span is of, its first token, and the one behind its last.
+    """
+    longest = max(1, int((stops - starts).max()))
+    places = starts[:, None] + torch.arange(longest, device=starts.device)
+    own = places < stops[:, None]
+    places = places.clamp(max=packed.states.shape[1] - 1)
+    keep = own & counts[rows[:, None], places]
+    order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
+    return pack(packed.states[rows[:, None], places.gather(1, order)], keep.sum(dim=1))
+
+
 def after(packed: Packed, n: Tensor) -> Packed:
     """Leave out the first tokens of each row, `n` of shape (B,), or all where there are fewer."""
     left = (packed.lengths - n).clamp(min=0)

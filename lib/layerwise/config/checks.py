@@ -304,7 +304,7 @@ def _sections(config: Config, name: str) -> None:
         "scores": ("tasks",),
         "associations": ("corpora", "tasks"), "choices": ("corpora", "tasks"),
         "similarities": ("corpora",), "texts": ("corpora",), "surprisals": ("corpora",),
-        "paired": ("token_tasks",),
+        "paired": ("token_tasks",), "probes": ("own_tasks",),
     }  # fmt: skip
     tables = needs(entry)
     wanted = ["models", *(key for table in tables for key in needed[table])] if tables else []
@@ -313,6 +313,15 @@ def _sections(config: Config, name: str) -> None:
             raise LayerwiseError(
                 f"studies.{name}: a study of kind {entry.kind!r} needs {key!r}, and that is "
                 "missing or empty in the config."
+            )
+    if "probes" in tables:
+        named = entry.tasks or config.tasks
+        own = [config.own_tasks[task].kind for task in named if task in config.own_tasks]
+        if not set(own) - {"pairs"}:
+            raise LayerwiseError(
+                f"studies.{name}: a study of kind {entry.kind!r} draws probes of own_tasks, and "
+                f"{'pairs have none' if own else 'it has no such task'}; name one of another kind "
+                "under `tasks`."
             )
     if {"texts", "surprisals"} & set(tables):
         corpora = corpora_of(entry, list(config.corpora), own_texts_of(config))

@@ -17,19 +17,21 @@ DOCS = ROOT / "docs"
 PICTURES = {
     "score_by_depth": "score_by_depth.png", "model_overview": "studies/overview_smollm2.png",
     "task_heatmap": "studies/tasks_by_layer.png", "sink_valley": "studies/sinks.png",
-    "paired_by_depth": "studies/token_matching.png",
+    "paired_by_depth": "studies/token_matching.png", "probes_by_depth": "studies/probes.png",
 }  # fmt: skip
 DETAILS = {
     "sink_valley": "studies/sinks.md",
     "paired_by_depth": "studies/token_matching.md",
     "factorial": "studies/objective_or_mixer.md",
     "layers_together": "your-tasks.md",
+    "probes_by_depth": "your-tasks.md",
 }
 READS = {
     "metrics": "metrics of corpora", "scores": "scores of tasks", "prompts": "each prompt's own metrics",
     "surprisals": "each model's surprisal at the prompts", "positions": "metrics along the sequence (`extract.prefixes`)", "texts": "the corpus' texts",
     "associations": "their associations", "choices": "the layers that metrics pick",
     "similarities": "CKA and RSA of stored embeddings", "paired": "token tasks with what they are paired with",
+    "probes": "probes of own tasks",
 }  # fmt: skip
 # What a study of the kind cannot do without, beside the kind.
 EXAMPLES = {
@@ -52,6 +54,7 @@ OPTIONS = {
 # What the rest of the config must hold for it.
 WANTS = {
     "layers_together": "`scoring: {layers: [one, mean all]}`", "paired_by_depth": "`token_tasks`",
+    "probes_by_depth": "`own_tasks` of another kind than pairs",
     "along_sequence": "`extract: {prefixes: true}`", "block_parts": "`extract: {sublayers: [mixer, mlp]}`",
     "factorial": "three models or more a cell", "size_scaling": "a model of each size",
     "model_difference": "two models or checkpoints with the same tokens",

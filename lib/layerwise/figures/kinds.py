@@ -55,7 +55,7 @@ class Kind:
         `layerwise.figures.given.Given`.
     needs : tuple of str
         The tables it reads, of metrics, prompts, positions, scores, associations, choices,
-        similarities, paired, surprisals, and texts of a corpus.
+        similarities, paired, probes, surprisals, and texts of a corpus.
     published : tuple of str
         The tables it reads of published results, if others.
     roles : mapping of role to dimensions
@@ -199,6 +199,13 @@ KINDS: Mapping[str, Kind] = {
         "paired.draw",
         ("paired",),
         {"row": ("model",), "column": ("task", "tokens"), "colour": ("pooling",)},
+        takes=(), metrics=(),
+    ),
+    "probes_by_depth": Kind(
+        "linear probes of one's own labels by depth, beside their control and selectivity",
+        "probed.draw",
+        ("probes",),
+        {"row": ("model", "reading"), "column": ("task",)},
         takes=(), metrics=(),
     ),
     "factorial": Kind(

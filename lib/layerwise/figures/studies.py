@@ -34,6 +34,7 @@ class Tables:
     texts: pd.DataFrame | None = None
     surprisals: pd.DataFrame | None = None
     paired: pd.DataFrame | None = None
+    probes: pd.DataFrame | None = None
 
 
 def draw(

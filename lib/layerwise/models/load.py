@@ -184,6 +184,27 @@ class LoadedModel:
             n_cut += [len(a) - len(b) for a, b in zip(full, kept, strict=True)]
         return ids, n_cut
 
+    def offsets(self, texts: list[str]) -> list[list[tuple[int, int]]]:
+        """The characters that each token of `tokenize` stands for, as (first, behind the last);
+        (0, 0) for special tokens.
+
+        Raises
+        ------
+        LayerwiseError
+            If the tokenizer does not know, or as `tokenize`.
+        """
+        if not self.tokenizer.is_fast:
+            raise LayerwiseError(
+                f"The tokenizer of {self.name!r} ({type(self.tokenizer).__name__}) does not say "
+                "which characters a token stands for, so that words cannot be told apart; take a "
+                "model with a tokenizer.json, or leave tasks of the kind tags out of its studies."
+            )
+        longest: dict[str, Any] = {}
+        if self.max_length < 10**9:
+            longest = {"truncation": True, "max_length": self.max_length}
+        found = self._tokenized(texts, return_offsets_mapping=True, **longest)
+        return [list(map(tuple, offsets)) for offsets in found["offset_mapping"]]
+
     def tokenize_ahead(
         self, parts: Iterable[Sequence[str]]
     ) -> Iterator[tuple[list[list[int]], list[int]]]:
@@ -203,11 +224,15 @@ class LoadedModel:
             pool.shutdown(wait=False)
 
     def _token_ids(self, texts: list[str], **options: Any) -> list[list[int]]:
+        ids: list[list[int]] = self._tokenized(texts, **options)["input_ids"]
+        return ids
+
+    def _tokenized(self, texts: list[str], **options: Any) -> Any:
         try:
-            ids: list[list[int]] = self.tokenizer(
+            return self.tokenizer(
                 texts, add_special_tokens=self.special_tokens, return_attention_mask=False,
                 return_token_type_ids=False, **options,
-            )["input_ids"]  # fmt: skip
+            )  # fmt: skip
         except BaseException as error:
             # Tokenizers are Rust, whose panics are no Exception and have no type to be named by.
             if type(error).__name__ != "PanicException":
@@ -216,7 +241,6 @@ class LoadedModel:
                 f"The tokenizer of {self.name!r} at {self.revision!r} broke down on a text "
                 f"({' '.join(str(error).split())[:200]}); fetch or copy its files again."
             ) from error
-        return ids
 
 
 Prompt = Pixels | Sequence[int]

@@ -1,4 +1,4 @@
-"""Tasks of one's own labels: the texts of a file, and the score of every layer.
+"""Tasks of one's own labels: the texts or words of a file, and the score of every layer.
 
 ============== ============== ==================================================================
 kind           task type      score
@@ -9,6 +9,8 @@ pairs          STS            Spearman's correlation of cosine and label; nothin
 preference     Preference     accuracy of a linear probe on the difference between chosen and
                               rejected, likewise: the reward model that is linear in the layer
                               (Bradley & Terry 1952)
+tags           Tagging        accuracy of a linear probe on words of sentences it was not trained
+                              on; its control gives each word type a tag at random
 ============== ============== ==================================================================
 
 Two tables. The first has the columns of all scores (`layerwise.tasks.results`) and ``chance``,
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -32,7 +35,8 @@ import pandas as pd
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from layerwise import probes, tables
-from layerwise.config.own_tasks import TASK_TYPES, OwnTask
+from layerwise.activations.words import words_of
+from layerwise.config.own_tasks import TASK_TYPES, WORDS, OwnTask
 from layerwise.config.scoring import ScoringSettings
 from layerwise.corpora.images_table import read_images, read_labels
 from layerwise.errors import LayerwiseError, closest, first_line
@@ -41,7 +45,7 @@ from layerwise.probes import Probe
 from layerwise.progress import Progress
 from layerwise.statistics import rank
 from layerwise.tables import Kind
-from layerwise.tasks import joined, results
+from layerwise.tasks import conll, joined, results
 from layerwise.tasks.joined import Joiner, Unit, normalized
 from layerwise.tasks.layout import Embeddings
 from layerwise.tasks.prompts import key_of
@@ -72,23 +76,26 @@ class Labelled:
     ----------
     kind : str
         As in `layerwise.config.own_tasks`.
-    texts : list of lists of str
+    texts : list of lists of str, or of Word
         One list for each column of texts, all of the same length.
     labels : array, shape (N,)
         As `layerwise.probes` wants them; of preferences 1 where the first of the two that are
         compared was chosen, which a coin decides.
     groups : list
         Rows of the same are kept together: those that share a text, in whatever columns, or the
-        task's `group`, and all that such rows link.
+        task's `group`, and all that such rows link. Of words their sentence.
+    types : list of str, optional
+        Of words: which word each row is, whatever its sentence.
     """
 
     kind: str
-    texts: list[list[str]]
+    texts: list[list[Any]]
     labels: Array
     groups: list[Any]
     seed: int = 0
+    types: list[str] | None = None
 
-    def distinct(self) -> list[str]:
+    def distinct(self) -> list[Any]:
         """Every text once, in order of first use."""
         return list(dict.fromkeys(text for column in self.texts for text in column))
 
@@ -111,6 +118,8 @@ def read(task: OwnTask, images: Path | None = None) -> Labelled:
     """
     if images is not None:
         return _of_images(task, images)
+    if task.kind == "tags":
+        return _of_words(task)
     path = Path(str(task.file))
     frame = read_table(path)
     wanted = [*task.text_columns, *filter(None, [task.label_column, task.group])]
@@ -143,6 +152,56 @@ def _of_images(task: OwnTask, path: Path) -> Labelled:
     except LayerwiseError as error:
         raise LayerwiseError(f"{path}: {error}") from error
     return Labelled(task.kind, [names], labels, names, task.seed)
+
+
+def _of_words(task: OwnTask) -> Labelled:
+    """The words of sentences drawn until there are as many as the task takes.
+
+    Words whose tag is in too few of the sentences to be on both sides of every split are left out
+    and named in the log.
+    """
+    path = Path(str(task.file))
+    sentences = list(dict.fromkeys(conll.read(path, task.word, task.tag)))
+    n_words = sum(len(s.words) for s in sentences)
+    most = task.sample or WORDS
+    drawn: list[conll.Sentence] = []
+    n = 0
+    for place in np.random.default_rng(task.seed).permutation(len(sentences)):
+        n += len(sentences[place].words)
+        if n > most and drawn:
+            break
+        drawn.append(sentences[place])
+    words = [word for s in drawn for word in words_of(s.words)]
+    tags = [tag for s in drawn for tag in s.tags]
+    within = Counter(tag for s in drawn for tag in set(s.tags))
+    rare = sorted(tag for tag, count in within.items() if count < probes.FOLDS)
+    kept = [row for row, tag in enumerate(tags) if within[tag] >= probes.FOLDS]
+    log.info(
+        "%s: %d of %d words, of %d of %d sentences", path, len(kept), n_words, len(drawn),
+        len(sentences),
+    )  # fmt: skip
+    if rare:
+        log.warning(
+            "%s: %d words are left out, as their tags (%s%s) are in fewer than %d of the "
+            "sentences", path, len(tags) - len(kept), ", ".join(rare[:5]),
+            ", …" * (len(rare) > 5), probes.FOLDS,
+        )  # fmt: skip
+    if len(within) == 1:
+        raise LayerwiseError(f"{path}: all {len(tags)} tags are {tags[0]!r}; a probe needs two.")
+    if len(within) - len(rare) < 2:
+        raise LayerwiseError(
+            f"{path}: {len(within) - len(rare)} of {len(within)} tags are in {probes.FOLDS} or "
+            f"more of {len(drawn)} sentences, and a probe needs two such; take more sentences "
+            "(sample), or other tags."
+        )
+    words = [words[row] for row in kept]
+    groups = [word.sentence for word in words]
+    try:
+        labels = probes.classes([tags[row] for row in kept])
+        probes.splits(labels, groups, task.seed)
+    except LayerwiseError as error:
+        raise LayerwiseError(f"{path}: {error}") from error
+    return Labelled(task.kind, [words], labels, groups, task.seed, [str(word) for word in words])
 
 
 def _labelled(task: OwnTask, frame: pd.DataFrame, texts: list[list[str]]) -> Labelled:
@@ -280,9 +339,9 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
     rows = probes.splits(data.labels, data.groups, data.seed)
     found = probes.probe(
         features, data.labels, rows, data.groups, seed=data.seed, confidence=confidence,
-        centred=not preference,
+        centred=not preference, types=data.types,
     )  # fmt: skip
-    chance = 0.5 if preference else found.chance if data.kind == "classification" else None
+    chance = 0.5 if preference else None if data.kind == "regression" else found.chance
     return Found(found.linear, found.low, found.high, found.n_test, chance, found)
 
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import batches, forward
-from layerwise.activations.readout import Packed, small
+from layerwise.activations.readout import Packed, counted
 from layerwise.config.token_tasks import MATCHES
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK, OUTPUT
@@ -129,16 +129,6 @@ def document_frequencies(loaded: LoadedModel, references: Sequence[str]) -> Tens
         idf[token] = math.log((len(references) + 1) / (count + 1))
     idf[[i for i in loaded.tokenizer.all_special_ids if i < n]] = 0
     return idf
-
-
-def counted(packed: Packed, tokens: str) -> Tensor:
-    """True where a token counts, shape (B, T), as `layerwise.activations.readout.choose` keeps."""
-    inside = packed.mask
-    if tokens == "drop_first":
-        return inside & (torch.arange(inside.shape[1], device=inside.device) > 0)
-    if tokens == "drop_sinks":
-        return small(packed)
-    return inside
 
 
 class _Batch:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from layerwise.activations.words import Word
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text
 from layerwise.models.source import Location, locate
@@ -153,19 +154,22 @@ def _read(location: Location, name: str) -> Any:
         raise LayerwiseError(f"{found} is no JSON ({error}); mend or fetch it again.") from error
 
 
-def key_of(prompt: str, text: str) -> str:
-    """What a text behind a prompt is known by: a hash, of the text alone where there is none."""
+def key_of(prompt: str, text: str | Word) -> str:
+    """What a text behind a prompt is known by: a hash, of the text alone where there is none; a
+    word by its sentence and its place in it."""
+    if isinstance(text, Word):
+        return sha256_text(json.dumps([prompt, *text]))
     return sha256_text(json.dumps([prompt, text]) if prompt else text)
 
 
-def pairs(asked: TaskTexts, before: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def pairs(asked: TaskTexts, before: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
     """The distinct pairs of prompt and text of a task by key, in the order of first use.
 
     Parameters
     ----------
     before : mapping from prompt type to prompt, as `Prompts.of` gives it
     """
-    found: dict[str, tuple[str, str]] = {}
+    found: dict[str, tuple[str, Any]] = {}
     for prompt_type, text in zip(asked.prompt_types, asked.texts, strict=True):
         prompt = before.get(prompt_type, "")
         found.setdefault(key_of(prompt, text), (prompt, text))

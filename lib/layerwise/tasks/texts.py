@@ -4,7 +4,8 @@
 ``document``, or empty, as mteb's evaluators say it of a text); each pair of them once. In its
 metadata are the task's type and mteb's instruction for each prompt type, so that whoever embeds
 the texts knows which prompt goes in front, without mteb. Of a task of images ``text`` is the
-SHA-256 of an image's file, and a column ``image`` has its bytes.
+SHA-256 of an image's file, and a column ``image`` has its bytes. Of a task of words each row is a
+word: ``text`` its sentence, and ``start`` and ``stop`` the characters of it.
 
 The list comes from a run of mteb's own evaluation with an encoder that notes what it is asked for
 (`layerwise.tasks.encoders.TextRecorder`). So it is exactly what the evaluators will ask for: the
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise import tables
+from layerwise.activations.words import Word
 from layerwise.errors import LayerwiseError
 from layerwise.tables import Kind
 from layerwise.tasks import catalog
@@ -30,6 +32,7 @@ from layerwise.tasks import catalog
 log = logging.getLogger(__name__)
 
 TEXTS = Kind("layerwise.task_texts", 4)
+WORDS = ("text", "start", "stop")
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class TaskTexts:
 
     Attributes
     ----------
-    texts : list of str
+    texts : list of str, or of Word
         In the order of first use. A text that is query and document stands there twice.
     prompt_types : list of str
         ``query``, ``document`` or empty, of each.
@@ -49,7 +52,7 @@ class TaskTexts:
 
     task: str
     task_type: str
-    texts: list[str]
+    texts: list[Any]
     prompt_types: list[str]
     instructions: Mapping[str, str] = field(default_factory=dict)
     images: Sequence[bytes] = ()
@@ -104,7 +107,10 @@ def write_texts(path: Path, asked: TaskTexts, **facts: Any) -> None:
     """
     import pandas as pd
 
-    frame = pd.DataFrame({"text": asked.texts, "prompt_type": asked.prompt_types})
+    columns: dict[str, list[Any]] = {"text": asked.texts}
+    if asked.texts and isinstance(asked.texts[0], Word):
+        columns = dict(zip(WORDS, map(list, zip(*asked.texts, strict=True)), strict=True))
+    frame = pd.DataFrame({**columns, "prompt_type": asked.prompt_types})
     facts |= {"task_type": asked.task_type, "instructions": dict(asked.instructions)}
     if asked.images:
         frame["image"] = asked.images
@@ -120,6 +126,9 @@ def read_texts(path: Path, task: str | None = None) -> TaskTexts:
         If the file is missing, damaged, no such list, or about another task.
     """
     frame = tables.read(path, "texts", kind=TEXTS)
+    texts: list[Any] = frame["text"].to_list()
+    if set(WORDS) <= set(frame):
+        texts = [Word(*row) for row in frame[list(WORDS)].itertuples(index=False)]
     facts = tables.facts(path)
     found = facts["task"]
     if task is not None and found != task:
@@ -127,7 +136,7 @@ def read_texts(path: Path, task: str | None = None) -> TaskTexts:
     return TaskTexts(
         task=found,
         task_type=facts["task_type"],
-        texts=frame["text"].to_list(),
+        texts=texts,
         prompt_types=frame["prompt_type"].to_list(),
         instructions=json.loads(facts["instructions"]),
         images=frame["image"].to_list() if "image" in frame else (),

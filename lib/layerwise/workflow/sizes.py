@@ -139,12 +139,15 @@ class Sizes:
         import pyarrow.parquet as pq
 
         try:
-            column = pq.read_table(path, columns=["text"])["text"]
+            table = pq.read_table(path)
         except Exception:  # of a damaged file; the job that reads it says so
             return told
-        characters = sum(len(text) for text in column.to_pylist())
-        rows = max(told.rows if told else 0, len(column))
-        return Texts(len(column), rows, characters, told.kind if told else "")
+        texts = table["text"].to_pylist()
+        if "start" in table.column_names:  # words, whose sentences are read once
+            texts = list(dict.fromkeys(texts))
+        characters = sum(map(len, texts))
+        rows = max(told.rows if told else 0, len(table))
+        return Texts(len(table), rows, characters, told.kind if told else "")
 
     def readings(self, model: str) -> list[Any]:
         """The ways in which tasks' texts are read from a model's layers."""

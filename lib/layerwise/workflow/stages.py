@@ -412,7 +412,7 @@ def _tables(config: Config, study: str, wanted: tuple[str, ...]) -> Inputs:
     roles = {
         "metrics": "metrics", "prompts": "prompts", "positions": "positions", "scores": "scores",
         "associations": "associations", "choices": "choices", "similarities": "similarities",
-        "paired": "paired", "texts": "corpus", "surprisals": "surprisals",
+        "paired": "paired", "probes": "probes", "texts": "corpus", "surprisals": "surprisals",
     }  # fmt: skip
     return {
         table: [Input(job, roles[table]) for job in targets.made_from(config, study, table)]

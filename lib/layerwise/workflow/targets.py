@@ -50,9 +50,13 @@ def corpora(config: Config, study: str) -> tuple[str, ...]:
 def tasks(config: Config, study: str) -> tuple[str, ...]:
     """The tasks of a study."""
     named = config.studies[study].tasks or tuple(config.tasks)
-    if "paired" not in needs(config, study):
-        return named
-    return tuple(task for task in named if task in config.token_tasks)
+    tables = needs(config, study)
+    if "paired" in tables:
+        return tuple(task for task in named if task in config.token_tasks)
+    if "probes" in tables:
+        own = config.own_tasks
+        return tuple(task for task in named if task in own and own[task].kind != "pairs")
+    return named
 
 
 def revisions(config: Config, study: str, model: str) -> tuple[str, ...]:
@@ -81,7 +85,7 @@ def made_from(config: Config, study: str, table: str) -> list[Job]:
             Job("measure_surprisal", (m, r, c)) for m, r in points(config, study)
             for c in corpora(config, study)
         ]  # fmt: skip
-    if table in ("scores", "paired"):
+    if table in ("scores", "paired", "probes"):
         return [
             Job(scored_by(config, t), (m, r, t))
             for m, r in points(config, study) for t in tasks(config, study)
