@@ -312,5 +312,5 @@ def test_scores_go_through_the_commands_tables(encoder: Any, tmp_path: Path) -> 
     (vectors,) = embedded(loaded, asked.texts, [Reading()])
     data = labelled.read(task)
     found = [labelled.layer_score(data, [layer]) for layer in vectors[[0, -1]]]
-    assert all(one.score is not None and one.score > 0.9 for one in found)
+    assert all(one.score is not None and one.score > 0.6 for one in found)
     assert all(one.n == 125 and one.low < one.score <= one.high for one in found)

@@ -36,9 +36,11 @@ BASE: dict[str, Any] = {
         "photos": {"images": {"folder": "photos"}},
         "pictures": {"images": {"hub": "owner/pictures"}},
     },
-    "tasks": ["LeeNewsSimilarity", "asked", "fetched", "made", "matched", "reviews", "which digit"],
+    "tasks": ["LeeNewsSimilarity", "asked", "fetched", "made", "matched", "reviews", "parts of speech",
+              "which digit"],
     "own_tasks": {
         "reviews": {"file": "reviews.csv", "kind": "classification"},
+        "parts of speech": {"file": "tagged.conll", "kind": "tags", "word": 1, "sample": 50},
         "which digit": {"corpus": "digits", "kind": "classification"},
     },
     "token_tasks": {
@@ -147,6 +149,7 @@ def furnish(folder: Path) -> None:
     for name in ("scores.csv", "metrics.csv", "mine.txt", "photos/one/a.png"):
         (folder / name).write_text("x\n")
     (folder / "reviews.csv").write_text("text,label\na,b\n")
+    (folder / "tagged.conll").write_text("a DT\nb NN\n")
 
 
 @cache

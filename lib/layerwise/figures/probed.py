@@ -58,30 +58,34 @@ def draw(given: Given) -> Drawn:
         If the table holds none of what the study asks for.
     """
     table = _tested(_picked(given))
-    rows = list(table[["model", "reading"]].drop_duplicates().itertuples(index=False))
     models = in_order(table["model"].unique(), given.study.models or given.order.models)
-    rows.sort(key=lambda row: models.index(row.model))
+    there = set(zip(table["model"], table["reading"], strict=True))
+    rows = sorted(there, key=lambda row: (models.index(row[0]), row[1]))
     tasks = list(table["task"].unique())
+    parts: dict[Any, pd.DataFrame] = dict(iter(table.groupby(CURVE)))
     figure, axes = style.grid(len(rows), len(tasks), panel_height=2.1)
-    for r, row in enumerate(rows):
+    for r, (model, how) in enumerate(rows):
         for c, task in enumerate(tasks):
             axis = axes[r, c]
-            mine = (table["model"] == row.model) & (table["reading"] == row.reading)
-            _panel(axis, table[mine & (table["task"] == task)])
-            style.depth_axis(axis, label=r == len(rows) - 1)
+            part = parts.get((model, how, task))
+            axis.set_visible(part is not None)
+            if part is not None:
+                _panel(axis, part)
+                below = [(*row, task) for row in rows[r + 1 :]]
+                style.depth_axis(axis, label=not set(below) & set(parts))
             if r == 0:
                 marks.panel_title(axis, task, [])
             if c == 0:
-                more = [] if len(rows) == len(models) else [reading_label(row.reading)]
-                label = ", ".join([row.model, *more])
-                marks.row_label(axis, label, style.colour_of(row.model, given.order.models))
+                more = [] if len(rows) == len(models) else [reading_label(how)]
+                colour = style.colour_of(model, given.order.models)
+                marks.row_label(axis, ", ".join([model, *more]), colour)
     marks.legend(figure, _handles(table))
     facts = _facts(table)
     title = _title(facts["curves"])
     style.header(
         figure, title,
-        f"{span(table['n_test'].tolist())} test rows. Band: 95 % interval of the probe, a layer at "
-        "a time. Filled points: above the control beyond noise, corrected over layers (Holm).",
+        f"{span(table['n_test'].tolist())} test rows. Band: 95 % interval of the probe, a layer "
+        "at a time. Filled points: above the control beyond noise, corrected over layers (Holm).",
     )  # fmt: skip
     return Drawn(figure, table, title, _caption(table, facts["curves"]), facts)
 
@@ -139,9 +143,6 @@ def _tested(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _panel(axis: Axes, part: pd.DataFrame) -> None:
-    if part.empty:
-        axis.axis("off")
-        return
     several_readouts = part["readout"].nunique() > 1
     output = part[part["readout"] == "output"] if several_readouts else part.iloc[:0]
     curve = part.drop(output.index).sort_values("depth")
