@@ -95,7 +95,7 @@ class OwnTask(Section):
         accepted = TAGGED if self.kind == "tags" else SUFFIXES
         if self.file is not None and not self.file.lower().endswith(accepted):
             raise ValueError(
-                f"file: {self.file} came; accepted of kind {self.kind} are files that end in "
+                f"file: {self.file} came; of kind {self.kind} accepted are files that end in "
                 f"{', '.join(accepted)}"
             )
         self._of_tags()
