@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from layerwise.app import app
 from layerwise.association.choice import CONSENSUS
 from layerwise.association.regret import LAST
+from layerwise.choosing import by_labels
 from layerwise.choosing import choose as choosing
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
@@ -85,8 +86,8 @@ def test_from_labels(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert status == 0, said
     assert "accuracy of a linear probe, 80 rows" in said and "Advice" in said
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
-    data, n = choosing.read_labels(tmp_path / "l.csv", 1000)
-    found = choosing.choose_by_labels(loaded, data, tokens="all")
+    data, n = by_labels.read_labels(tmp_path / "l.csv", 1000)
+    found = by_labels.choose_by_labels(loaded, data, tokens="all")
     assert n == 80 and len(found.found) == loaded.anatomy.n_layers
     import torch
 
@@ -106,11 +107,11 @@ def test_pairs_are_told_by_their_columns(folder: Path, tmp_path: Path) -> None:
     texts = tiny.texts(60)
     pairs = pd.DataFrame({"first": texts[:30], "second": texts[30:], "score": np.arange(30.0)})
     pairs.to_parquet(tmp_path / "p.parquet")
-    data, _ = choosing.read_labels(tmp_path / "p.parquet", 25)
+    data, _ = by_labels.read_labels(tmp_path / "p.parquet", 25)
     assert data.kind == "pairs" and len(data.labels) == 25
     numbers = pd.DataFrame({"text": texts, "label": np.arange(60.0)})
-    assert choosing.kind_of(numbers, "x") == "regression"
-    assert choosing.kind_of(numbers.assign(label=[0, 1] * 30), "x") == "classification"
+    assert by_labels.kind_of(numbers, "x") == "regression"
+    assert by_labels.kind_of(numbers.assign(label=[0, 1] * 30), "x") == "classification"
 
 
 def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
@@ -119,18 +120,18 @@ def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
     frame.loc[1000:1004, "label"] = "rare"
     frame.to_parquet(tmp_path / "l.parquet")
     for seed in range(5):
-        data, n = choosing.read_labels(tmp_path / "l.parquet", 100, seed)
+        data, n = by_labels.read_labels(tmp_path / "l.parquet", 100, seed)
         counts = np.bincount(data.labels)
         assert n == 3000 and counts.sum() == 100 and counts[2] == 5 and 5 <= counts[1] < 25
     with pytest.raises(LayerwiseError, match="--sample 12 is too few for 3 classes; give 15"):
-        choosing.read_labels(tmp_path / "l.parquet", 12)
+        by_labels.read_labels(tmp_path / "l.parquet", 12)
     with pytest.raises(LayerwiseError, match=r"16 of 3000 rows drawn.*20 or more"):
-        choosing.read_labels(tmp_path / "l.parquet", 16)
+        by_labels.read_labels(tmp_path / "l.parquet", 16)
 
 
 def test_labels_that_tell_nothing() -> None:
     none = labelled.Found(None, None, None, 30, None, None, "the similarities are alike")
-    choice = choosing.LabelledChoice([none, none], none, 30, "x")
+    choice = by_labels.LabelledChoice([none, none], none, 30, "x")
     with pytest.raises(LayerwiseError, match="No layer has a score on these labels: the simil"):
         _ = choice.layer
 

@@ -64,7 +64,7 @@ def choose(
         Path | None,
         typer.Option(
             help="Labelled rows instead (.csv, .jsonl, .parquet): columns text and label; first, "
-            "second and score; or chosen and rejected.",
+            "second and score; or chosen and rejected. Or words and tags (.conll, .conllu).",
             show_default=False,
         ),
     ] = None,
@@ -77,7 +77,8 @@ def choose(
         ),
     ] = None,
     sample: Annotated[
-        int, typer.Option(min=20, max=5000, help="Most texts, or labelled rows, that are read.")
+        int,
+        typer.Option(min=20, max=5000, help="Most texts, labelled rows or words, that are read."),
     ] = 1000,
     max_length: Annotated[int, typer.Option(min=1, help="Longest text in tokens.")] = 256,
     seed: Annotated[int, typer.Option(min=0, help="Of the sample, halves and splits.")] = 0,
@@ -99,6 +100,7 @@ def choose(
 
         from layerwise.activations.extract import set_threads
         from layerwise.activations.readout import TOKENS
+        from layerwise.choosing import by_labels, described
         from layerwise.choosing import choose as choosing
         from layerwise.config.base import parse
         from layerwise.config.models import Model
@@ -120,7 +122,7 @@ def choose(
             drawn = choosing.sample(given, sample, seed)
         else:
             assert labels is not None
-            data, n = choosing.read_labels(labels, sample, seed)
+            data, n = by_labels.read_labels(labels, sample, seed)
         set_threads(threads)
         entry = parse(Model, {"source": named(model).plain(), "max_length": max_length})
         loaded = load(model, entry, revision, device=device, dtype=dtype)
@@ -130,11 +132,11 @@ def choose(
         if texts is not None:
             found = choosing.choose(loaded, drawn, tokens=which, threads=threads, seed=seed)
             used = f"{len(drawn)} of {len(given)} texts"
-            lines = choosing.described(found, {n: m.label for n, m in all_metrics().items()})
+            lines = described.described(found, {n: m.label for n, m in all_metrics().items()})
         else:
-            told = choosing.choose_by_labels(loaded, data, tokens=which, threads=threads)
+            told = by_labels.choose_by_labels(loaded, data, tokens=which, threads=threads)
             used = f"{len(data.labels)} of {n} labelled rows"
-            lines = choosing.described_labels(told)
+            lines = described.described_labels(told)
         seconds = time.monotonic() - started
         _say(f"{model}: {used}, {seconds:.0f} s after loading", *lines)
 
