@@ -10,7 +10,9 @@ def main(run: cli.Run) -> None:
     from layerwise import tables
     from layerwise.association.sources import with_text_sources
     from layerwise.association.table import associate
+    from layerwise.models.checkpoints import check_weights
 
+    check_weights(path for role in ("metrics", "scores") for path in run.inputs.get(role, []))
     metrics = tables.read(run.inputs["metrics"], "metrics")
     scores = tables.read(run.inputs["scores"], "scores")
     settings = run.config.association.model_copy(update={"own_texts": run.own_texts()})

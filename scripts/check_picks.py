@@ -32,6 +32,7 @@ def main(run: cli.Run) -> None:
             seed=settings.seed,
         )
     tables.write(run.files["picks"], found, key=run.stamp.key, recipe=run.stamp.recipe)
+    run.release_activations()
     for row in found.to_dict("records"):
         log.info(
             "%s (%s, %s): layer %d, near it %.0f %% of halves, change from half %.0f %%%s",

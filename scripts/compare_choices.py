@@ -11,9 +11,11 @@ def main(run: cli.Run) -> None:
     from layerwise.association.choice import choose_layers, summarize
     from layerwise.association.sources import with_text_sources
     from layerwise.metrics.registry import directions
+    from layerwise.models.checkpoints import check_weights
 
     settings = run.config.association
     checked = run.inputs.get("picks")
+    check_weights(path for role in ("metrics", "scores") for path in run.inputs.get(role, []))
     scores = tables.read(run.inputs["scores"], "scores")
     choices = choose_layers(
         tables.read(run.inputs["metrics"], "metrics"),

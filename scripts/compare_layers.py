@@ -17,6 +17,7 @@ def main(run: cli.Run) -> None:
         files = [stack.enter_context(Activations(path)) for path in run.inputs["activations"]]
         found = similarity.table(files, tokens)
     tables.write(run.files["similarities"], found, key=run.stamp.key, recipe=run.stamp.recipe)
+    run.release_activations()
 
 
 if __name__ == "__main__":

@@ -25,8 +25,7 @@ def compute(run: cli.Run) -> None:
     from layerwise.activations.layout import Activations
     from layerwise.metrics import sequence, table
 
-    source = run.input("activations")
-    with Activations(source, **run.names) as activations:
+    with Activations(run.input("activations"), **run.names) as activations:
         metrics, prompts = table.compute(activations, run.config.metrics, run.threads)
         positions = sequence.compute(activations, run.config.metrics)
         made_from = {
@@ -46,8 +45,7 @@ def compute(run: cli.Run) -> None:
         "%s: %d values of %d metrics, %d values of single prompts", " ".join(run.names.values()),
         len(metrics), metrics["metric"].nunique(), len(prompts),
     )  # fmt: skip
-    if not run.config.jobs.keep_activations:
-        source.unlink()
+    run.release_activations()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ def main(run: cli.Run) -> None:
     torch.set_num_threads(run.threads)
     source = run.config.models[run.names["model"]].source
     marker = run.files["folder"]
+    marker.unlink(missing_ok=True)  # what is half overwritten must not pass for whole
     convert(locate(source, run.names["revision"]), marker.parent)
     stamps.write(marker, run.stamp)
 

@@ -20,8 +20,10 @@ def main(run: cli.Run) -> None:
     from layerwise.figures import style
     from layerwise.figures.studies import Tables, draw
     from layerwise.files import replacing
+    from layerwise.models.checkpoints import check_weights
 
     name = run.names["study"]
+    check_weights(path for role in ("metrics", "scores") for path in run.inputs.get(role, []))
     read = {kind: tables.read(paths, kind) for kind, paths in run.inputs.items()}
     if "scores" in read:
         own = run.config.association.text_sources

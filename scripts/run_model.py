@@ -47,29 +47,30 @@ def main(runs: list[cli.Run]) -> None:
     def checkpoint(run: cli.Run) -> tuple[str, str]:
         return run.names["model"], run.names["revision"]
 
-    clock = Clock()
+    clock, failures = Clock(), cli.Failures()
     for (model, revision), group in itertools.groupby(runs, checkpoint):
         several = list(group)
         settings = several[0].config.extraction(model)
         in_shards = [run for run in several if "shards" in run.inputs]
-        cli.each(in_shards, join)
+        for run in in_shards:
+            with failures.of([run]):
+                join(run)
         others = [run for run in several if run not in in_shards]
         if not others:
             continue
-        loaded = load(
-            model, several[0].loadable(model), revision,
-            device=settings.device, dtype=settings.dtype,
-        )  # fmt: skip
-        clock.note("start")
-        texts = Texts(loaded, several[0])
-        cli.each(
-            others,
-            lambda run, loaded=loaded, texts=texts: (
-                extract(run, loaded) if "corpus" in run.names else texts.embed(run)
-            ),
-        )
-        clock.note("passes")
-        clock.tell(model, revision)
+        with failures.of(others):
+            loaded = load(
+                model, several[0].loadable(model), revision,
+                device=settings.device, dtype=settings.dtype,
+            )  # fmt: skip
+            clock.note("start")
+            texts = Texts(loaded, several[0])
+            for run in others:
+                with failures.of([run]):
+                    extract(run, loaded) if "corpus" in run.names else texts.embed(run)
+            clock.note("passes")
+            clock.tell(model, revision)
+    failures.tell(len(runs))
 
 
 class Clock:
@@ -108,7 +109,7 @@ def check_room(runs: list[cli.Run]) -> None:
     if not runs:
         return
     known = [size for run in runs if (size := sizes.bytes_of(run.job)) is not None]
-    need = sum(known)
+    need = sum(known) - sum(map(written_already, runs))
     folder = next(p for p in runs[0].files.values()).absolute()
     while not folder.is_dir():
         folder = folder.parent
@@ -123,6 +124,17 @@ def check_room(runs: list[cli.Run]) -> None:
             f"has {free / 1e9:.1f} GB free; free some space, or give jobs.gigabytes and jobs.disk "
             "in the config smaller values."
         )
+
+
+def written_already(run: cli.Run) -> int:
+    """Bytes of the parts of a task's embeddings that an earlier try of the job has left."""
+    from layerwise.tasks.layout import parts_in
+    from layerwise.workflow import stamps
+
+    if "embeddings" not in run.files:
+        return 0
+    there = [(path, stamps.read(path)) for path in parts_in(run.files["embeddings"])]
+    return sum(p.stat().st_size for p, stamp in there if stamp and stamp.key == run.stamp.key)
 
 
 def join(run: cli.Run) -> None:

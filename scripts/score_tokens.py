@@ -16,14 +16,19 @@ def main(runs: list[cli.Run]) -> None:
     from layerwise.models.load import load
 
     set_threads(runs[0].threads)
+    failures = cli.Failures()
     for (model, revision), group in itertools.groupby(runs, lambda run: run.job.names[:2]):
         several = list(group)
         settings = several[0].config.extraction(model)
-        loaded = load(
-            model, several[0].loadable(model), revision,
-            device=settings.device, dtype=settings.dtype,
-        )  # fmt: skip
-        cli.each(several, lambda run, loaded=loaded: score(run, loaded))
+        with failures.of(several):
+            loaded = load(
+                model, several[0].loadable(model), revision,
+                device=settings.device, dtype=settings.dtype,
+            )  # fmt: skip
+            for run in several:
+                with failures.of([run]):
+                    score(run, loaded)
+    failures.tell(len(runs))
 
 
 def score(run: cli.Run, loaded: object) -> None:

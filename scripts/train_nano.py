@@ -18,6 +18,9 @@ def main(run: cli.Run) -> None:
     model = run.names["model"]
     markers = {r: run.files[f"folder:{r}"] for r in run.config.models[model].revisions}
     folders = {int(r.removeprefix("step")): marker.parent for r, marker in markers.items()}
+    # What is half overwritten must not pass for whole.
+    for marker in [*markers.values(), run.files["stamp"]]:
+        marker.unlink(missing_ok=True)
     settings, steps = run.config.nano[model], sorted(folders)
     if settings.of_images:
         from layerwise.corpora.images_table import read_images

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from same_values import assert_same
 from test_workflow import Project, changed
 
+from layerwise.activations.reduce import prefix_sizes
 from layerwise.cli import Run
 from layerwise.config import Config
 from layerwise.errors import LayerwiseError
@@ -250,7 +251,12 @@ def test_a_job_that_scores_pairs_asks_for_the_memory_that_one_was_seen_to_take()
     ("told", "shape"),
     [
         ('{"num_hidden_layers": 24, "hidden_size": 1024}', Shape(25, 1024)),
-        ('{"n_layer": 12, "n_embd": 768}', Shape(13, 768)),
+        ('{"n_layer": 12, "n_embd": 768, "n_positions": 1024}', Shape(13, 768, 1024)),
+        (
+            '{"num_hidden_layers": 12, "hidden_size": 384, "image_size": 224, "patch_size": 16, '
+            '"max_position_embeddings": 512}',
+            Shape(13, 384, 14 * 14 + 1),
+        ),
         ('{"text_config": {"num_hidden_layers": 2, "hidden_size": 8}}', Shape(3, 8)),
         ('{"hidden_size": 8}', None),
         ("[]", None),
@@ -262,6 +268,30 @@ def test_shapes_are_read_off_configurations(
 ) -> None:
     (tmp_path / "config.json").write_text(told)
     assert sizes._shape_in(tmp_path) == shape
+
+
+def test_what_is_kept_of_tokens_needs_the_length_of_prompts() -> None:
+    def told(longest: int | None, **corpus: Any) -> int | None:
+        given = {"models": {"m": {"source": {"hub": "owner/m"}}},
+                 "corpora": {"c": {"source": {"hub": "owner/c"}, "sample": {"n": 1000},
+                                   "views": {"n": 0}, **corpus}},
+                 "metrics": {"metrics": ["prompt_entropy"]},
+                 "studies": {"s": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"]}},
+                 }  # fmt: skip
+        known = sizes.Sizes(Config.of(given), {"shapes": {"m": (25, 1024, longest)}})
+        return known.bytes_of(Job("extract_activations", ("m", "main", "c")))
+
+    pooled = 2 * 2 * 25 * 1000 * 1024 * 4
+    a_token = 25 * 1000 * (4 * 8 + 4)
+    assert told(None) is None
+    assert told(2048) == pooled + 2048 * a_token
+    assert told(2048, filters={"max_tokens": 60}) == pooled + 120 * a_token
+    assert told(100, filters={"max_tokens": 60}) == pooled + 100 * a_token
+
+
+def test_prefixes_take_at_most_what_is_told() -> None:
+    for longest in range(1, 3000, 7):
+        assert sum(prefix_sizes(longest)) <= sizes.PREFIXES * longest
 
 
 @pytest.mark.parametrize("half", [False, True])
@@ -404,6 +434,14 @@ def test_a_job_that_the_disk_has_no_room_for_says_so_before_it_starts(
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=need - 1))
     with pytest.raises(LayerwiseError, match=r"This job will write 0\.0 GB.* has 0\.0 GB free"):
         run_model.check_room(runs)
+    # Parts that lie there of the same job need no room; of another one, they do.
+    values = np.zeros((2, L, N, D), dtype=np.float32)
+    for key in ("another", runs[0].stamp.key):
+        part = layout.part(runs[0].files["embeddings"], 1)
+        write(part, values, KEYS, key=key, parts="2")
+        there = part.stat().st_size if key == runs[0].stamp.key else 0
+        assert run_model.written_already(runs[0]) == there
+    run_model.check_room(runs)
 
 
 # The real thing

@@ -142,6 +142,21 @@ def test_a_file_without_a_hash_is_refused(tmp_path: Path) -> None:
         checkpoints.checkpoint_of(path)
 
 
+def test_tables_of_other_weights_are_not_joined(tmp_path: Path) -> None:
+    def made(name: str, **facts: str) -> Path:
+        tables.write(tmp_path / name, pd.DataFrame({"a": [1]}), **facts)
+        return tmp_path / name
+
+    about = {"model": "m", "revision": "main", "dtype": "float32"}
+    metrics = made("metrics.parquet", **about, weights_sha256="x")
+    scores = made("scores.parquet", **about, weights_sha256="y")
+    later = made("later.parquet", **{**about, "revision": "step1"}, weights_sha256="y")
+    published = made("published.parquet")
+    checkpoints.check_weights([metrics, later, published, metrics])
+    with pytest.raises(LayerwiseError, match=r"metrics\.parquet and .*scores.*of m at main"):
+        checkpoints.check_weights([metrics, later, scores])
+
+
 def test_the_hash_sees_one_changed_bit(llama: Path) -> None:
     model = loaded(llama).model
     before = weights.weights_hash(model)

@@ -192,6 +192,22 @@ def test_a_setting_that_came_later_is_in_no_key_while_it_rests() -> None:
     assert After().plain() == {"n": 1, "more": None}
 
 
+def test_names_and_order_of_models_are_in_the_keys_of_what_shows_them() -> None:
+    folders = {"a": {"source": {"hub": "owner/one"}}, "b": {"source": {"hub": "owner/two"}}}
+    swapped = {"a": folders["b"], "b": folders["a"]}
+    turned = dict(reversed(folders.items()))
+
+    def keys(models: dict[str, Any]) -> list[str]:
+        p = Plan(Config.of({
+            "models": models, "tasks": ["STS12"],
+            "studies": {"s": {"kind": "score_by_depth"}},
+        }))  # fmt: skip
+        return [p.key(Job(stage)) for stage in ("find_best_layers", "build_explorer")]
+
+    for other in (swapped, turned):
+        assert not set(keys(folders)) & set(keys(other))
+
+
 # What is due
 
 
@@ -321,6 +337,40 @@ def test_a_snapshot_plans_the_same_keys(corpus: Job, tmp_path: Path) -> None:
     assert again.config == p.config
 
 
+def test_a_job_sees_that_the_code_was_edited_since_its_run_began(
+    corpus: Job, tmp_path: Path
+) -> None:
+    p = plan()
+    snapshot = tmp_path / "config.json"
+    p.save(snapshot, "config.yaml")
+    document = json.loads(snapshot.read_text())
+    document["code"]["make_corpus"]["layerwise.corpora.filters"] = "0" * 16
+    snapshot.write_text(json.dumps(document))
+    assert Plan.open(snapshot).key(corpus) != p.key(corpus)  # as it was told
+    document["files"] = "of another time"
+    snapshot.write_text(json.dumps(document))
+    assert Plan.open(snapshot).key(corpus) == p.key(corpus)  # read anew
+    snapshot.write_text("{")
+    with pytest.raises(LayerwiseError, match="is no whole JSON"):
+        Plan.open(snapshot)
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_activations_go_when_their_last_reader_has_read_them(corpus: Job, shards: int) -> None:
+    p = plan(jobs__keep_activations=False, extract__shards=shards)
+    extraction = Job("extract_activations", ("minilm-l6", "main", "wikipedia"))
+    readers = p.wanted[extraction]
+    assert {job.stage for job in readers} >= {"compute_metrics", "check_picks"}
+    for reader in readers:
+        assert p.read_by_all(readers[0], "activations") == []
+        stamp = p.stamp(reader)
+        for path in p.paths(reader).values():
+            tables.write(Path(path), pd.DataFrame({"a": [1]}), key=stamp.key, recipe=stamp.recipe)
+    found = p.read_by_all(readers[0], "activations")
+    assert found[0] == p.stamped(extraction)
+    assert len(found[1:]) == (shards if shards > 1 else 0)
+
+
 @pytest.mark.parametrize("name", ["a.json", "a.parquet", "a.h5", "a.png"])
 def test_files_of_all_kinds_carry_stamps(tmp_path: Path, name: str) -> None:
     import h5py
@@ -402,6 +452,9 @@ def test_every_stage_has_its_script_and_its_rule() -> None:
         rule = stage.rule or name
         assert (ROOT / "scripts" / f"{rule}.py").is_file(), rule
         assert f'command("{rule}"' in rules, rule
+        # Without these Snakemake would never make an old file again.
+        waits = "bundle_inputs" if stage.rule else "inputs"
+        assert re.search(rf'\b{waits}\("{rule}"[,)]', rules), rule
 
 
 def test_every_file_of_a_stage_is_in_the_docs() -> None:

@@ -450,3 +450,23 @@ def test_one_failure_stops_no_other_job_but_a_full_disk_stops_all() -> None:
         with pytest.raises(LayerwiseError, match=r"no (text|room)"):
             cli.each([Faked(), Faked(), Faked()], fail)  # type: ignore[list-item]
         assert len(seen) == begun
+
+
+def test_a_model_that_does_not_load_fails_its_jobs_and_no_others() -> None:
+    class Faked:
+        job = Job("embed_task", ("m", "main", "t"))
+
+    failures, done = cli.Failures(), []
+    for loads in (False, True):
+        with failures.of([Faked(), Faked()]):  # type: ignore[list-item]
+            if not loads:
+                raise LayerwiseError("There is no model.")
+            for fails in (True, False):
+                with failures.of([Faked()]):  # type: ignore[list-item]
+                    if fails:
+                        raise LayerwiseError("There is no text.")
+                    done.append(loads)
+    assert done == [True]
+    with pytest.raises(LayerwiseError, match=r"^There is no model\. \(3 of 4 jobs failed\)$"):
+        failures.tell(4)
+    cli.Failures().tell(4)

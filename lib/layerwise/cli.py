@@ -7,7 +7,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +81,13 @@ class Run:
         """The one file of a role."""
         (path,) = self.inputs[role]
         return path
+
+    def release_activations(self) -> None:
+        """Remove the activations that were read, unless they are kept or others have still to
+        read them: to be called when the job's own files are there."""
+        if not self.config.jobs.keep_activations:
+            for path in self.plan.read_by_all(self.job, "activations"):
+                path.unlink(missing_ok=True)
 
     def loadable(self, model: str) -> Model:
         """A model's entry with the source that it is loaded from."""
@@ -238,18 +246,43 @@ def each(runs: Iterable[Run], do: Callable[[Run], None]) -> None:
         At the end, if any failed: the first sentence.
     """
     runs = list(runs)
-    failed: list[str] = []
+    failures = Failures()
     for one in runs:
-        try:
+        with failures.of([one]):
             do(one)
+    failures.tell(len(runs))
+
+
+class Failures:
+    """Which of several jobs have failed; one that fails does not stop the others."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    @contextmanager
+    def of(self, runs: Sequence[Run]) -> Iterator[None]:
+        """Note a `LayerwiseError` as a failure of some jobs. A full disk is one of all jobs, and
+        not held back."""
+        try:
+            yield
         except DiskError:
             raise
         except LayerwiseError as error:
-            log.error("%s: %s", " ".join(one.job.names), error)
-            failed.append(str(error))
-    if failed:
-        more = f" ({len(failed)} of {len(runs)} jobs failed)" if len(runs) > 1 else ""
-        raise LayerwiseError(f"{failed[0]}{more}")
+            for one in runs:
+                log.error("%s: %s", " ".join(one.job.names), error)
+            self.told += [str(error)] * len(runs)
+
+    def tell(self, n_jobs: int) -> None:
+        """Raise the first failure, if there was any.
+
+        Raises
+        ------
+        LayerwiseError
+            Its sentence, and how many of the jobs failed.
+        """
+        if self.told:
+            more = f" ({len(self.told)} of {n_jobs} jobs failed)" if n_jobs > 1 else ""
+            raise LayerwiseError(f"{self.told[0]}{more}")
 
 
 def _of_a_plan(description: str | None) -> argparse.ArgumentParser:

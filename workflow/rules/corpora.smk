@@ -2,6 +2,8 @@
 
 
 rule unpack_wikipedia:
+    input:
+        inputs("unpack_wikipedia"),
     output:
         **outputs("unpack_wikipedia"),
     log:

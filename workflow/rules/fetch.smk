@@ -10,6 +10,8 @@ localrules:
 
 
 rule fetch_model:
+    input:
+        inputs("fetch_model"),
     output:
         **outputs("fetch_model"),
     log:
@@ -29,6 +31,8 @@ rule fetch_model:
 
 
 rule fetch_corpus:
+    input:
+        inputs("fetch_corpus"),
     output:
         **outputs("fetch_corpus"),
     log:
@@ -48,6 +52,8 @@ rule fetch_corpus:
 
 
 rule fetch_task:
+    input:
+        inputs("fetch_task"),
     output:
         **outputs("fetch_task"),
     log:

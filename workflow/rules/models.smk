@@ -32,6 +32,8 @@ for NANO in CONFIG.nano:
 
 
 rule convert_gguf:
+    input:
+        inputs("convert_gguf"),
     output:
         **outputs("convert_gguf"),
     log:

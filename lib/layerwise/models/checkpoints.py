@@ -47,6 +47,37 @@ def checkpoint_of(path: Path) -> Checkpoint:
         ) from error
 
 
+def check_weights(tables: Iterable[Path]) -> None:
+    """Make sure that tables which are joined are of the same weights, model by model.
+
+    A branch of the hub may move between the making of one and of the other.
+
+    Parameters
+    ----------
+    tables : iterable of paths
+        Of metrics and scores, published ones too, which name no weights.
+
+    Raises
+    ------
+    LayerwiseError
+        Naming two files that differ.
+    """
+    from layerwise.tables import facts
+
+    seen: dict[tuple[str, ...], tuple[str, Path]] = {}
+    for path in tables:
+        told = facts(path)
+        if "weights_sha256" in told:
+            one = tuple(told.get(name, "") for name in ("model", "revision", "dtype"))
+            weights, first = seen.setdefault(one, (told["weights_sha256"], path))
+            if weights != told["weights_sha256"]:
+                raise LayerwiseError(
+                    f"{first} and {path} were made with different weights of {one[0]} at "
+                    f"{one[1]}: the model has changed in between. Delete the older one, and what "
+                    "it was made from, and run snakemake again."
+                )
+
+
 def same_weights(checkpoints: Iterable[Checkpoint]) -> list[Sequence[Checkpoint]]:
     """Groups of two or more different revisions of one model whose weights are equal.
 

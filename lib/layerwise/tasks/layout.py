@@ -194,6 +194,11 @@ def part(path: Path, number: int) -> Path:
     return path.with_suffix("") / f"{number}.h5" if number else path
 
 
+def parts_in(path: Path) -> list[Path]:
+    """The files of a task's parts that are there."""
+    return [*path.with_suffix("").glob("[0-9]*.h5"), *([path] if path.is_file() else [])]
+
+
 def is_part(path: Path, attributes: Mapping[str, Any], keys: Sequence[str]) -> bool:
     """Whether a part is there, whole, of this job and these texts, from before it was killed."""
     same = {k: attributes[k] for k in ("model", "revision", "task", "key", "parts")}
@@ -208,12 +213,10 @@ def is_part(path: Path, attributes: Mapping[str, Any], keys: Sequence[str]) -> b
 
 def remove(path: Path) -> None:
     """Remove a task's embeddings, all parts of them."""
-    folder = path.with_suffix("")
-    for file in folder.glob("[0-9]*.h5"):
+    for file in parts_in(path):
         file.unlink()
     with suppress(OSError):  # not there, or someone else's files in it
-        folder.rmdir()
-    path.unlink(missing_ok=True)
+        path.with_suffix("").rmdir()
 
 
 def center_of(slabs: Sequence[Array]) -> Array:

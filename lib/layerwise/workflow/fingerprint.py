@@ -98,6 +98,15 @@ def fingerprint(*entries: str, words: bool = False) -> str:
     return _hash(f"{m} {digest}" for m, digest in versions(*entries, words=words).items())
 
 
+def state_of_files() -> str:
+    """Hash of the names, sizes and times of all files that versions are read from: while it is
+    the same, so are they. 16 hex digits."""
+    found = ((path, path.stat()) for path in sorted(ROOT.rglob("*.py")))
+    return _hash(
+        f"{path.relative_to(ROOT)} {state.st_size} {state.st_mtime_ns}" for path, state in found
+    )
+
+
 def reachable(*entries: str, words: bool = False) -> dict[str, list[str]]:
     """The names of the definitions that can be reached, module by module.
 

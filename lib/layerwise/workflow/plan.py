@@ -27,7 +27,7 @@ from layerwise.errors import LayerwiseError, closest
 from layerwise.files import replacing
 from layerwise.paths import decode, encode
 from layerwise.workflow import stamps, targets
-from layerwise.workflow.fingerprint import versions
+from layerwise.workflow.fingerprint import state_of_files, versions
 from layerwise.workflow.sizes import Sizes
 from layerwise.workflow.stages import STAGES, Stage
 from layerwise.workflow.stamps import Stamp
@@ -367,10 +367,13 @@ class Plan:
         """Hash of all that the job's files depend on, 16 hexadecimal digits."""
         if job not in self._keys:
             stage = self._stage(job)
-            before = {i.job: self.key(i.job) for i in self._reads(job)}
+            # By their names too: a table of several models says which is which.
+            before = {
+                (i.job.stage, *i.job.names, i.role): self.key(i.job) for i in self._reads(job)
+            }
             self._keys[job] = _digest(
                 job.stage, self.code(job.stage), self._settings(job), self._hashes(job),
-                sorted(before.values()), list(stage.names),
+                sorted(before.items()), list(stage.names),
             )  # fmt: skip
         return self._keys[job]
 
@@ -452,6 +455,16 @@ class Plan:
             visit(job)
         return found
 
+    def read_by_all(self, job: Job, role: str) -> list[Path]:
+        """The files that a job read in a role, and their shards, that nobody has still to read."""
+        found: list[Path] = []
+        for needed in self._stage(job).inputs(self.config, *job.names)[role]:
+            # As it is now, and not as it was when this job began.
+            if all(self._reason(reader) is None for reader in self.wanted.get(needed.job, [])):
+                shards = self.inputs(needed.job).get("shards", [])
+                found += map(Path, [self.paths(needed.job)[needed.role], *shards])
+        return found
+
     def stale(self, jobs: Mapping[Job, str]) -> list[Job]:
         """Those of some due jobs whose files are there, made otherwise."""
         return [job for job, reason in jobs.items() if reason != MISSING]
@@ -468,8 +481,8 @@ class Plan:
         """
         code = {stage: dict(self.code(stage)) for stage in STAGES}
         document = {
-            "source": source, "code": code, "sizes": self.sizes.plain(),
-            "config": self.config.plain(),
+            "source": source, "code": code, "files": state_of_files(),
+            "sizes": self.sizes.plain(), "config": self.config.plain(),
         }  # fmt: skip
         with replacing(path) as partial:
             partial.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -478,16 +491,24 @@ class Plan:
     def open(cls, path: Path) -> Plan:
         """The plan of a config, or of one that `save` wrote.
 
+        The versions of the code are taken from there while none of its files was touched since.
+
         Raises
         ------
         LayerwiseError
             If the file is missing or wrong.
         """
         if path.suffix == ".json" and path.is_file():
-            document = json.loads(path.read_text(encoding="utf-8"))
+            try:
+                document = json.loads(path.read_text(encoding="utf-8"))
+            except ValueError as error:
+                raise LayerwiseError(
+                    f"{path} is no whole JSON ({error}); start the run again, which writes it."
+                ) from error
             if "code" in document:
                 config = Config.of(document["config"], checked=True)
-                return cls(config, document["code"], document.get("sizes"))
+                code = document["code"] if document.get("files") == state_of_files() else None
+                return cls(config, code, document.get("sizes"))
         return cls(read_config([path]))
 
     def _stage(self, job: Job) -> Stage:

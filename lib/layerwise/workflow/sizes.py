@@ -24,6 +24,7 @@ from layerwise.workflow.targets import Job
 # As transformers' configurations name them.
 DEPTHS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 WIDTHS = ("hidden_size", "n_embd", "d_model", "dim")
+LONGEST = ("max_position_embeddings", "n_positions")
 
 # A layer's score takes so many seconds, and so many for each thousand rows of a width of 1,000, by
 # type of task, on one core. Rough: set by hand, to tell large tasks from small ones.
@@ -44,6 +45,10 @@ ROW_BYTES, RESULT_BYTES = 10, 8192
 PROCESS_BYTES = 10**9
 # Texts of mteb's statistics are in characters; English has about so many in a token.
 CHARACTERS_PER_TOKEN = 4.0
+# A corpus counts words; few texts have more tokens than so many a word.
+TOKENS_PER_WORD = 2
+# Prefixes grow by √2, so that their lengths sum to at most so many times the longest.
+PREFIXES = 3.5
 
 
 # What mteb's statistics call the columns of texts, with or without documents_ or queries_.
@@ -51,10 +56,12 @@ COLUMNS = ("text_statistics", "text1_statistics", "text2_statistics")
 
 
 class Shape(NamedTuple):
-    """Layers, the embedding output included, and width."""
+    """Layers, the embedding output included, width, and the most tokens that the model takes:
+    None if there is no limit, or none is told."""
 
     n_layers: int
     hidden: int
+    longest: int | None = None
 
 
 class Texts(NamedTuple):
@@ -112,7 +119,8 @@ class Sizes:
     def _shape(self, model: str) -> Shape | None:
         if model in self.config.nano:
             nano = self.config.nano[model]
-            return Shape(nano.layers + 1, nano.hidden)
+            longest = (nano.side**2 + 1) if nano.of_images else None
+            return Shape(nano.layers + 1, nano.hidden, longest)
         entry = self.config.models[model]
         folders = [Path(f"{self.config.results}/converted/{encode(model)}/{entry.revisions[-1]}")]
         if hasattr(entry.source, "hub"):
@@ -170,19 +178,31 @@ class Sizes:
             if texts is None:
                 return None
             half = self.config.jobs.halves(texts.distinct)
-            return texts.distinct * bytes_per_text(self.readings(model), *shape, half=half)
+            return texts.distinct * bytes_per_text(self.readings(model), *shape[:2], half=half)
         return self._activations(model, item, shape)
 
     def _activations(self, model: str, corpus: str, shape: Shape) -> int | None:
-        """Pooled states of all views and, at most, spectra of the longest prompts."""
+        """Pooled states of all views and, at most, what is kept of the longest prompts' tokens:
+        spectra, norms and states."""
         extract, entry = self.config.extraction(model, corpus), self.config.corpora[corpus]
         if entry.sample.n is None:
             return None
-        choices = len(extract.protocols) * len(extract.tokens) * shape.n_layers * entry.sample.n
+        prompts = shape.n_layers * entry.sample.n
+        choices = len(extract.protocols) * len(extract.tokens) * prompts
         pooled = choices * (1 + entry.views.n) * shape.hidden * 4
-        longest = self._longest(corpus) or self.config.models[model].max_length or 0
-        spectra = choices * longest * 8 if extract.spectra else 0
-        return (pooled + spectra) * (1 + len(extract.sublayers))
+        of_tokens = extract.spectra or extract.prefixes or extract.keep_states
+        longest = self._longest(model, corpus) if of_tokens else 0
+        if longest is None:
+            return None
+        spectra = (choices * 8 + prompts * 4) * longest if extract.spectra else 0
+        prefixes = len(extract.tokens) * prompts * round(PREFIXES * longest) * 8
+        kept = min(extract.keep_states, entry.sample.n)
+        states = shape.n_layers * kept * longest * shape.hidden * 4
+        return (
+            (pooled + spectra) * (1 + len(extract.sublayers))
+            + (prefixes if extract.prefixes else 0)
+            + states
+        )
 
     def stays(self, job: Job) -> int:
         """What a job of ``compute_metrics``, or one that scores, leaves for good, about."""
@@ -235,15 +255,22 @@ class Sizes:
             texts = self.texts(item)
             return None if texts is None else round(texts.characters / CHARACTERS_PER_TOKEN)
         entry = self.config.corpora[item]
-        longest = self._longest(item)
+        longest = self._longest(job.names[0], item)
         if entry.sample.n is None or longest is None:
             return None
         return entry.sample.n * (1 + entry.views.n) * longest
 
-    def _longest(self, corpus: str) -> int | None:
-        """Most tokens of a prompt; None if that is not known, as of images."""
-        filters = getattr(self.config.corpora[corpus], "filters", None)
-        return None if filters is None else filters.max_tokens
+    def _longest(self, model: str, corpus: str) -> int | None:
+        """Most tokens of a prompt, about: by its words, or by what the model takes; None if
+        neither is known."""
+        filters, shape = self.config.corpora[corpus].filters, self.shape(model)
+        words = filters.max_tokens if filters is not None else None
+        known = [
+            self.config.models[model].max_length,
+            shape.longest if shape else None,
+            words * TOKENS_PER_WORD if words else None,
+        ]
+        return min(filter(None, known), default=None)
 
     def unknown(self) -> list[str]:
         """What the limits of a job cannot take into account, a sentence each."""
@@ -272,7 +299,11 @@ def _shape_in(folder: Path) -> Shape | None:
         found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         found = {**found, **(found.get("text_config") or {})}
         depth = next(int(found[name]) for name in DEPTHS if name in found)
-        return Shape(depth + 1, next(int(found[name]) for name in WIDTHS if name in found))
+        width = next(int(found[name]) for name in WIDTHS if name in found)
+        longest = next((int(found[name]) for name in LONGEST if name in found), None)
+        if "patch_size" in found and "image_size" in found:
+            longest = (int(found["image_size"]) // int(found["patch_size"])) ** 2 + 1
+        return Shape(depth + 1, width, longest)
     except (OSError, ValueError, TypeError, AttributeError, StopIteration):
         return None
 

@@ -529,10 +529,16 @@ def _explore_inputs(config: Config) -> Inputs:
 def _explore_settings(config: Config) -> Any:
     return {
         **_sources(config),
-        "models": {m: list(entry.revisions) for m, entry in config.models.items()},
+        "models": _all_in_order(config),
         "directions": dict(config.association.directions),
         "page": {path.name: content.of_file(path) for path in PARTS},
     }
+
+
+def _all_in_order(config: Config) -> list[Any]:
+    """Models and checkpoints as `cli.Run.order` has them. Pairs: keys of a mapping have no order
+    in a hash."""
+    return [[model, list(entry.revisions)] for model, entry in config.models.items()]
 
 
 def _sources(config: Config) -> dict[str, Any]:
@@ -543,7 +549,7 @@ def _sources(config: Config) -> dict[str, Any]:
 def _best_settings(config: Config) -> Any:
     return {
         **_sources(config),
-        "models": {m: list(entry.revisions) for m, entry in config.models.items()},
+        "models": _all_in_order(config),
         "seed": config.association.seed,
     }
 
