@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import warnings
@@ -321,6 +322,34 @@ def test_matching_in_double_precision(family: str, tmp_path: Path) -> None:
                 np.testing.assert_allclose(got, [cosine, *wanted], atol=2e-5)
 
 
+def test_each_text_runs_once(tmp_path: Path) -> None:
+    """All pairs of seven texts: the values of each pair alone, and no text twice."""
+    loaded = load("m", tiny.entry(tiny.save("llama", tmp_path)), "main", device="cpu")
+    texts_ = tiny.texts(7, 1)
+    firsts, seconds = zip(*itertools.combinations(texts_, 2), strict=True)
+    ran: list[int] = []
+    loaded.model.register_forward_pre_hook(
+        lambda _, __, given: ran.append(len(given["input_ids"])), with_kwargs=True
+    )
+    asked: dict[str, Any] = {"tokens": ("all", "drop_first"), "readouts": ("residual",)}
+    found = matching.similarities(loaded, firsts, seconds, **asked)[:, :, [0, 1, 2, 3]]
+    assert sum(ran) == len(texts_)
+    for budget in (20, 60):
+        again = matching.similarities(loaded, firsts, seconds, **asked, budget=budget)
+        np.testing.assert_allclose(again[:, :, :4], found, atol=1e-5)
+    for k in (0, 9, 20):
+        alone = matching.similarities(loaded, firsts[k : k + 1], seconds[k : k + 1], **asked)
+        np.testing.assert_allclose(alone[:, :, :4, :, 0], found[..., k], atol=1e-5)
+
+
+def test_pairs_that_share_texts_go_together() -> None:
+    pairs = [(0, 1), (2, 3), (1, 4), (5, 5), (4, 0)]
+    lengths = [5, 5, 9, 9, 5, 2]
+    found = matching.batches_of(pairs, lengths, 18)
+    assert sorted(map(sorted, found)) == [[0, 2, 4], [1], [3]]
+    assert sorted(itertools.chain(*matching.batches_of(pairs, lengths, 1))) == [0, 1, 2, 3, 4]
+
+
 def test_matching_is_bert_scores(tmp_path: Path) -> None:
     """The authors' package, on the last layer of a tiny BERT."""
     bert_score = pytest.importorskip("bert_score.utils", reason="package bert-score")
@@ -505,7 +534,11 @@ def test_both_tables_of_questions(tmp_path: Path) -> None:
 def test_the_pooled_cosine_is_mtebs(shared: Path, tmp_path: Path) -> None:
     """On a real task, the reading `mean` is what the ordinary scoring of the task gives."""
     folders = {"BIOSSES": str(shared / "tasks" / "BIOSSES")}
+    some = PairTask(pairs="BIOSSES", sample=9)
+    items.write_items(tmp_path / "i.parquet", some, folders=folders)
+    drawn = items.read_pairs(tmp_path / "i.parquet")
     items.write_items(tmp_path / "i.parquet", PairTask(pairs="BIOSSES"), folders=folders)
+    assert len(drawn.merge(items.read_pairs(tmp_path / "i.parquet"))) == len(drawn) == 9
     loaded = load("m", tiny.entry(tiny.save("bert", tmp_path / "m")), "main", device="cpu")
     targets = {name: tmp_path / f"{name}.parquet" for name in ("scores", "paired")}
     token_scores.score_tokens(

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, Tag, field_validator
 
-from layerwise.config.base import Name, Positive, Section, Seed, SomeOf, one_of
+from layerwise.config.base import Name, Positive, Section, Seed, SomeOf, later, one_of
 
 Form = Literal["letter", "answer", "answer_per_character"]
 SUFFIXES = (".parquet", ".jsonl", ".csv")
@@ -99,6 +99,12 @@ class PairTask(Section):
         description="MTEB task of the type STS whose sentence pairs are taken; the first sentence "
         "of each counts as the reference."
     )
+    sample: Positive | None = Field(
+        None,
+        description="Pairs drawn at random; null for all there are.",
+        json_schema_extra=later(None),
+    )
+    seed: Seed = Field(0, description="Seed of that draw.", json_schema_extra=later(0))
 
 
 TokenTask = Annotated[

@@ -71,17 +71,22 @@ def write_items(
         If the data cannot be had or are none of their kind.
     """
     if isinstance(task, PairTask):
-        tables.write(path, _pairs(task.pairs, folders), kind=PAIRS, **facts)
+        pairs = _pairs(task.pairs, folders)
+        tables.write(path, pairs.iloc[_drawn(task, len(pairs))], kind=PAIRS, **facts)
         return
     questions, examples = _questions(task, paragraphs)
-    if task.sample is not None and task.sample < len(questions):
-        drawn = np.random.default_rng(task.seed).permutation(len(questions))[: task.sample]
-        questions = [questions[place] for place in sorted(drawn)]
+    questions = [questions[place] for place in _drawn(task, len(questions))]
     if task.shots:
         _enough(task, questions, examples)
     rows = [("question", *q) for q in questions] + [("example", *q) for q in examples]
     frame = pd.DataFrame(rows, columns=["role", *Question._fields])
     tables.write(path, frame, kind=QUESTIONS, **facts)
+
+
+def _drawn(task: ChoiceTask | PairTask, n: int) -> list[int]:
+    """Which of n items are taken, in their order."""
+    size = n if task.sample is None else task.sample
+    return sorted(np.random.default_rng(task.seed).permutation(n)[:size])
 
 
 def read_questions(path: Path) -> tuple[list[Question], list[Question]]:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from layerwise.activations import batches, forward
@@ -33,7 +35,6 @@ log = logging.getLogger(__name__)
 Floats = npt.NDArray[np.float64]
 
 MEASURES = ("mean", *MATCHES)
-WINDOW = 512  # pairs whose tokens are in memory
 
 
 def similarities(
@@ -46,6 +47,8 @@ def similarities(
     budget: int | None = None,
 ) -> Floats:
     """Similarity of each pair at each layer, all layers and readings from one pass.
+
+    Pairs that share texts run each of them once, as far as one batch holds them.
 
     Parameters
     ----------
@@ -67,62 +70,99 @@ def similarities(
     """
     for readout in readouts:
         forward.check_readout(loaded, readout)
-    idf = document_frequencies(loaded, references)
-    shape = (len(tokens), len(readouts), len(MEASURES), loaded.anatomy.n_layers, len(references))
+    texts = list(dict.fromkeys([*references, *candidates]))
+    place = {text: i for i, text in enumerate(texts)}
+    pairs = [(place[a], place[b]) for a, b in zip(references, candidates, strict=True)]
+    ids, cut = loaded.tokenize(texts)
+    idf = _document_frequencies(loaded, [ids[one] for one, _ in pairs])
+    end = loaded.tokenizer.eos_token_id or loaded.tokenizer.pad_token_id
+    ids = [own or [end] for own in ids]
+    shape = (len(tokens), len(readouts), len(MEASURES), loaded.anatomy.n_layers, len(pairs))
     found = np.zeros(shape)
     limit = budget or batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
-    n_cut = 0
-    with Progress(len(references), f"{loaded.name} {loaded.revision}", "pair") as bar:
-        for part in batches.windows(len(references), WINDOW):
-            firsts, cut = loaded.tokenize([references[i] for i in part])
-            seconds, cut_too = loaded.tokenize([candidates[i] for i in part])
-            n_cut += sum(a + b > 0 for a, b in zip(cut, cut_too, strict=True))
-            end = loaded.tokenizer.eos_token_id or loaded.tokenizer.pad_token_id
-            firsts, seconds = ([ids or [end] for ids in side] for side in (firsts, seconds))
-            lengths = [max(len(a), len(b)) for a, b in zip(firsts, seconds, strict=True)]
-            queue = list(batches.cut(lengths, max(1, limit // 2)))
-            while queue:
-                rows = queue.pop()
-                ids = [firsts[i] for i in rows] + [seconds[i] for i in rows]
-                batch = _Batch(loaded, ids, idf, tokens, readouts)
-                too_large = False
-                try:
-                    forward.run_batch(loaded, ids, batch, output=OUTPUT in readouts)
-                except (MemoryError, RuntimeError) as error:
-                    if not forward.out_of_memory(error):
-                        raise
-                    too_large = True
-                if not too_large:
-                    found[..., [part.start + i for i in rows]] = batch.values
-                    continue
-                # Only here, after the exception and what it holds are gone, is the memory free.
-                del batch
-                if len(rows) == 1:
-                    raise LayerwiseError(
-                        f"{loaded.name} does not fit a pair of {len(ids[0])} and {len(ids[1])} "
-                        f"tokens into the memory of {loaded.device}; shorten max_length, or use "
-                        "a larger device."
-                    )
-                queue += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
-                if loaded.device.type == "cuda":
-                    torch.cuda.empty_cache()
-            bar.update(len(part))
+    queue = batches_of(pairs, list(map(len, ids)), limit)
+    with Progress(len(pairs), f"{loaded.name} {loaded.revision}", "pair") as bar:
+        while queue:
+            rows = queue.pop()
+            here = list(dict.fromkeys(text for row in rows for text in pairs[row]))
+            at = {text: i for i, text in enumerate(here)}
+            own = torch.tensor([[at[text] for text in pairs[row]] for row in rows])
+            batch = _Batch(loaded, [ids[text] for text in here], own, idf, tokens, readouts, limit)
+            too_large = False
+            try:
+                forward.run_batch(
+                    loaded, [ids[text] for text in here], batch, output=OUTPUT in readouts
+                )
+            except (MemoryError, RuntimeError) as error:
+                if not forward.out_of_memory(error):
+                    raise
+                too_large = True
+            if not too_large:
+                found[..., rows] = batch.values
+                bar.update(len(rows))
+                continue
+            # Only here, after the exception and what it holds are gone, is the memory free.
+            del batch
+            if len(rows) == 1:
+                lengths = " and ".join(str(len(ids[text])) for text in pairs[rows[0]])
+                raise LayerwiseError(
+                    f"{loaded.name} does not fit a pair of {lengths} tokens into the memory of "
+                    f"{loaded.device}; shorten max_length, or use a larger device."
+                )
+            queue += [rows[len(rows) // 2 :], rows[: len(rows) // 2]]
+            if loaded.device.type == "cuda":
+                torch.cuda.empty_cache()
     if not np.isfinite(found).all():
         layer = int(np.argwhere(~np.isfinite(found))[0][3])
         raise LayerwiseError(
             not_finite(loaded.name, loaded.revision, loaded.dtype, f"layer {layer} for a pair")
         )
+    n_cut = sum(cut[one] + cut[other] > 0 for one, other in pairs)
     if n_cut:
-        log.warning("%d of %d pairs have a text that was cut", n_cut, len(references))
+        log.warning("%d of %d pairs have a text that was cut", n_cut, len(pairs))
     return found
 
 
-def document_frequencies(loaded: LoadedModel, references: Sequence[str]) -> Tensor:
+def batches_of(
+    pairs: Sequence[tuple[int, int]], lengths: Sequence[int], budget: int
+) -> list[list[int]]:
+    """Pairs that go through the model together, so that each of their texts is run once.
+
+    Pairs that share texts, directly or by way of others, are put together; a text is run again
+    only where they are more than a batch.
+
+    Parameters
+    ----------
+    pairs : sequence of pairs of places of texts
+    lengths : sequence of int
+        Tokens of each text.
+    budget : int
+        The most tokens in a batch, pads included; a longer pair goes alone.
+    """
+    n = len(lengths)
+    edges = coo_array((np.ones(len(pairs)), tuple(np.array(pairs).reshape(-1, 2).T)), shape=(n, n))
+    group = connected_components(edges, directed=False)[1]
+    longest = np.zeros(n, dtype=int)
+    np.maximum.at(longest, group, lengths)
+    order = sorted(
+        range(len(pairs)),
+        key=lambda row: (-longest[group[pairs[row][0]]], group[pairs[row][0]], pairs[row]),
+    )
+    found: list[list[int]] = []
+    texts: set[int] = set()
+    for row in order:
+        together = texts | set(pairs[row])
+        if not found or len(together) * max(lengths[text] for text in together) > budget:
+            found.append([])
+            together = set(pairs[row])
+        found[-1].append(row)
+        texts = together
+    return found
+
+
+def _document_frequencies(loaded: LoadedModel, references: Sequence[Sequence[int]]) -> Tensor:
     """Inverse document frequency of each token, shape (vocabulary,); special tokens have 0."""
-    counts: Counter[int] = Counter()
-    for part in batches.windows(len(references), WINDOW):
-        for ids in loaded.tokenize([references[i] for i in part])[0]:
-            counts.update(set(ids))
+    counts = Counter(token for ids in references for token in set(ids))
     n = len(loaded.model.get_input_embeddings().weight)  # type: ignore[operator]
     idf = torch.full((n,), math.log(len(references) + 1))
     for token, count in counts.items():
@@ -132,15 +172,17 @@ def document_frequencies(loaded: LoadedModel, references: Sequence[str]) -> Tens
 
 
 class _Batch:
-    """One batch: the references, and after them the candidates."""
+    """One batch: some texts, and the places (n, 2) of the references and candidates in it."""
 
     def __init__(
         self,
         loaded: LoadedModel,
         ids: list[list[int]],
+        pairs: Tensor,
         idf: Tensor,
         tokens: Sequence[str],
         readouts: Sequence[str],
+        budget: int,
     ) -> None:
         self.loaded, self.tokens, self.readouts = loaded, tokens, readouts
         longest = max(map(len, ids))
@@ -152,8 +194,9 @@ class _Batch:
             )
             weights[1, row, : len(prompt)] = idf[torch.tensor(prompt)]
         self.weights = weights
-        shape = (len(tokens), len(readouts), len(MEASURES), loaded.anatomy.n_layers, len(ids) // 2)
+        shape = (len(tokens), len(readouts), len(MEASURES), loaded.anatomy.n_layers, len(pairs))
         self.values = np.zeros(shape)
+        self.pairs = pairs.split(max(1, budget // (2 * longest)))  # compared together
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Compare the pairs at one layer, under every reading that it is of."""
@@ -168,7 +211,11 @@ class _Batch:
             for k, tokens in enumerate(self.tokens):
                 counts = counted(read, tokens)
                 weights = self.weights.to(counts.device) * counts
-                self.values[k, place, :, layer] = compare(read.states, counts, weights).cpu()
+                alike = [
+                    compare(read.states[rows], counts[rows], weights[:, rows])
+                    for rows in (part.T.flatten().to(counts.device) for part in self.pairs)
+                ]
+                self.values[k, place, :, layer] = torch.cat(alike, dim=1).cpu()
 
     def finish(self) -> None:
         """Below the last layer, what the model hands out is the residual stream."""
