@@ -15,7 +15,7 @@ from layerwise.config.own_tasks import TASK_TYPES
 from layerwise.config.studies import Study, corpora_of
 from layerwise.config.study_checks import Known
 from layerwise.config.study_checks import check as check_study
-from layerwise.config.token_tasks import PairTask, poolings_of, type_of
+from layerwise.config.token_tasks import ChoiceTask, PairTask, poolings_of, type_of
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.kinds import needs
 from layerwise.metrics.registry import all_metrics
@@ -56,6 +56,7 @@ def check(config: Config) -> None:
     for name, study in config.studies.items():
         try:
             check_study(study, _known(config, study))
+            _looks_back(config, study)
         except LayerwiseError as error:
             raise LayerwiseError(f"studies.{name}: {error}") from error
 
@@ -331,6 +332,26 @@ def _sections(config: Config, name: str) -> None:
                 f"studies.{name}: a study of kind {entry.kind!r} reads the texts of its prompts, "
                 f"and {', '.join(images)} holds images; name corpora of texts under `corpora`."
             )
+
+
+def _looks_back(config: Config, study: Study) -> None:
+    """Refuse models that the config lets see later tokens where nothing can be read of such."""
+    both_ways = [m for m in study.models or config.models if config.models[m].bidirectional]
+    if study.models is None and len(both_ways) < len(config.models):
+        return  # they are left out, and the figure says so
+    tasks = [config.token_tasks.get(task) for task in study.tasks or config.tasks]
+    lacking = (
+        "prefixes"
+        if any(curve.metric == "prefix_entropy" for curve in study.curves or ())
+        else "next token to be predicted"
+        if "paired" in needs(study) and all(isinstance(task, ChoiceTask) for task in tasks)
+        else None
+    )
+    if both_ways and lacking:
+        raise LayerwiseError(
+            f"The tokens of {' and '.join(both_ways)} see later ones (bidirectional: true), which "
+            f"leaves no {lacking}; take it out of this study's `models`."
+        )
 
 
 def _known(config: Config, study: Study) -> Known:

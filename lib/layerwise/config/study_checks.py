@@ -91,6 +91,8 @@ def check(study: Study, known: Known) -> None:
     if of_scores:
         _something("tasks", known.tasks, study)
         _of_scores(study, known)
+    if "paired" in tables and study.pooling != "mean" and known.poolings is not None:
+        _among("pooling", study.pooling, dict.fromkeys(p.split(",")[0] for p in known.poolings))
     _of_the_kind(study, known, kind)
     roles = roles_of(study, several="revision" in counts)
     if "sublayer" not in {d for v in roles.values() for d in v} and not study.sublayers:
@@ -265,6 +267,18 @@ def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
                     f"The name {model!r} tells no number of parameters (as pythia-410m does), and "
                     "a study of kind size_scaling needs one; give it under `sizes`."
                 )
+    if study.kind == "block_parts" and known.sublayers is not None and len(known.sublayers) < 2:
+        raise LayerwiseError(
+            "A study of kind block_parts needs the states inside blocks, and none are kept of its "
+            "corpora; name them under extract.sublayers (or corpora.….sublayers)."
+        )
+    if study.kind in ("sink_valley", "token_choice"):
+        tokens = study.tokens or known.tokens or ("all", "drop_first")
+        if "all" not in tokens or len(tokens) < 2:
+            raise LayerwiseError(
+                f"A study of kind {study.kind} compares all tokens with another choice, and this "
+                f"one has {_listed(tokens)}; name all and others under extract.tokens."
+            )
     metrics = study.curves or ()
     if "y" in kind.one and len(metrics) > 1:
         raise LayerwiseError(

@@ -196,7 +196,7 @@ class _Batch:
         self.weights = weights
         shape = (len(tokens), len(readouts), len(MEASURES), loaded.anatomy.n_layers, len(pairs))
         self.values = np.zeros(shape)
-        self.pairs = pairs.split(max(1, budget // (2 * longest)))  # compared together
+        self.pairs = torch.split(pairs, max(1, budget // (2 * longest)))  # compared together
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Compare the pairs at one layer, under every reading that it is of."""
