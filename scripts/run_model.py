@@ -252,7 +252,7 @@ class Texts:
                         file, new[start:stop], slabs
                     ),
                 )  # fmt: skip
-            self.known.update((keys[some][row], (path, row)) for row in new)
+            self.known.update(dict.fromkeys((keys[some][row] for row in new), path))
 
     def run(
         self,

@@ -210,6 +210,26 @@ def test_what_is_less_exact_or_gone_is_not_copied(tmp_path: Path, values: np.nda
     assert copied(folder, target, middle, gone=True) == everything
 
 
+@pytest.mark.parametrize("kept", [slice(0, N - 1), slice(N - 1, 0, -1), slice(5, 3, -1)])
+def test_texts_are_looked_up_in_the_file_that_is_there_by_now(
+    tmp_path: Path, values: np.ndarray, kept: slice
+) -> None:
+    """A task is embedded anew while the files of others are read."""
+    folder = tmp_path / "there"
+    write(folder / "a.h5", values, KEYS)
+    known, _ = layout.known_in(folder, lambda attributes: True)
+    write(folder / "a.h5", values[:, :, kept], KEYS[kept])
+    with layout.create(
+        tmp_path / "new.h5", readings=BOTH, n_layers=L, texts_keys=KEYS, hidden=D,
+        attributes={"model": "m", "revision": "r", "task": "t"},
+    ) as file:  # fmt: skip
+        new = layout.copy_known(file, KEYS, known)
+        assert new == sorted(set(range(N)) - set(range(N)[kept]))
+        some = values[:, :, new]
+        layout.fill(file, new, [some[0], some[1, -1:]])
+    np.testing.assert_array_equal(layers(tmp_path / "new.h5"), values)
+
+
 # Sizes
 
 

@@ -252,8 +252,11 @@ def halved(values: Array, center: Array) -> tuple[Array, Array]:
     return rows, np.where(values.any(axis=2), scale, np.float32(0))
 
 
-Known = dict[str, tuple[Path, int]]
-"""The file and the row that hold a text's embedding, by the text's key."""
+Known = dict[str, Path]
+"""The file that held a text's embedding when it was seen, by the text's key.
+
+In which row, the file alone says: it may have been replaced since, by one of other texts.
+"""
 
 
 def known_in(
@@ -277,8 +280,7 @@ def known_in(
                 if center is None and "center" in file:
                     center = file["center"][:]
                 found = halved if "center" in file else exact
-                keys = file["text"].asstr()[:]
-                found.update((key, (path, row)) for row, key in enumerate(keys))
+                found.update(dict.fromkeys(file["text"].asstr()[:], path))
     return halved | exact, center
 
 
@@ -291,26 +293,27 @@ def copy_known(file: h5py.File, keys: Sequence[str], known: Known) -> list[int]:
         The places of the other texts. A file that was removed meanwhile has none, nor has one in
         half precision if this one is not, or has another center.
     """
-    by_file: dict[Path, list[tuple[int, int]]] = {}
+    by_file: dict[Path | None, list[int]] = {}
     for place, key in enumerate(keys):
-        if key in known:
-            path, row = known[key]
-            by_file.setdefault(path, []).append((row, place))
-    missing = [place for place, key in enumerate(keys) if key not in known]
-    for path, pairs in by_file.items():
-        rows, places = (list(column) for column in zip(*pairs, strict=True))
+        by_file.setdefault(known.get(key), []).append(place)
+    missing = by_file.pop(None, [])
+    for path, wanted in by_file.items():
         try:
             other = h5py.File(path, "r")
         except FileNotFoundError:
-            missing += places
+            missing += wanted
             continue
         with other:
             if "center" in other and not (
                 "center" in file
                 and np.array_equal(other["center"][:], file["center"][:], equal_nan=True)
             ):
-                missing += places
+                missing += wanted
                 continue
+            row_of = {key: row for row, key in enumerate(other["text"].asstr()[:])}
+            places = [place for place in wanted if keys[place] in row_of]
+            rows = [row_of[keys[place]] for place in places]
+            missing += set(wanted) - set(places)
             # A layer at a time: less memory than all, and HDF5 is slow to pick rows.
             for at in _stored(file):
                 values = {"embedding": hdf5.read(other["embedding"], at)[rows]}
