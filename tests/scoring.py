@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,16 @@ class Case:
         path = self.root / "embeddings.h5"
         return store(path, self.name, listed or self.texts, values, readings)
 
-    def score(self, settings: ScoringSettings | None = None, threads: int = 1) -> pd.DataFrame:
+    def score(
+        self,
+        settings: ScoringSettings | None = None,
+        threads: int = 1,
+        code: Mapping[str, str] | None = None,
+    ) -> pd.DataFrame:
         output = self.root / "table.parquet"
         score_task(
             self.embeddings, self.name, output, self.root / "layers", settings,
-            folders=self.folders, threads=threads,
+            folders=self.folders, threads=threads, recipe={"code": code or {}},
         )  # fmt: skip
         return pq.read_table(output).to_pandas()
 

@@ -221,6 +221,17 @@ def test_changed_task_data_are_scored_anew(similarity: Case, tmp_path: Path) -> 
     assert (first["main_score"] - second["main_score"]).abs().min() > 1e-4
 
 
+def test_layers_are_scored_anew_by_changed_code(similarity: Case) -> None:
+    """A table that says that it was made by this code holds no numbers of other code's."""
+    similarity.score(code={"evaluation": "one"})
+    before = times(similarity)
+    similarity.score(code={"evaluation": "one"})
+    assert times(similarity) == before
+    similarity.score(code={"evaluation": "two"})
+    after = times(similarity)
+    assert not any(after[layer] == before[layer] for layer in before)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_job_that_stopped_goes_on_where_it_was(similarity: Case, threads: int) -> None:
     similarity.score()

@@ -63,6 +63,8 @@ class Worker:
     folders : mapping
         Task name to the local folder of its data.
     settings : ScoringSettings
+    code : mapping
+        Version of each module that scores, as in a job's recipe.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Worker:
         layers: Path,
         folders: Mapping[str, str],
         settings: ScoringSettings,
+        code: Mapping[str, str],
     ) -> None:
         from layerwise.tasks import catalog, encoders
 
@@ -83,6 +86,7 @@ class Worker:
         self._seeds: Any = None
         self._common = [
             str(SCORES.version),
+            json.dumps(code, sort_keys=True),
             *(f"{library} {version(library)}" for library in LIBRARIES),
             task,
             self._data,
@@ -180,6 +184,7 @@ def score_task(
     model: str | None = None,
     revision: str | None = None,
     threads: int = 1,
+    recipe: Mapping[str, Any] | None = None,
     **facts: Any,
 ) -> None:
     """Score all layers and readings of an embeddings file, and joined ones as `settings.layers`
@@ -206,8 +211,11 @@ def score_task(
     threads : int
         Most processes to use, each with one thread; fewer where starting them would take longer
         than they save.
+    recipe : mapping
+        What the job's key was made of (`layerwise.workflow.stamps`). A layer's result is kept for
+        as long as its ``code`` is the same.
     **facts
-        More for the table's metadata: key and recipe of the job.
+        More for the table's metadata: the job's key.
 
     Raises
     ------
@@ -228,7 +236,8 @@ def score_task(
         }  # fmt: skip
         last = max(file.n_layers - 1, 1)
         n_texts = len(file.keys)
-    start = partial(Worker, embeddings, task, layers, folders, settings)
+    code = (recipe or {}).get("code", {})
+    start = partial(Worker, embeddings, task, layers, folders, settings, code)
     documents: dict[Unit, dict[str, Any]] = {}
     kept = 0
     with Progress(len(distinct), f"scoring {task}", "layer") as bar:
@@ -249,7 +258,9 @@ def score_task(
         read = {**unit.reading._asdict(), "layers": unit.layers}
         own = {**about, **read, "layer": unit.layer, "depth": unit.layer / last}
         rows += results.rows(documents[alike[unit]], own, settings)
-    facts |= {"task": task, **about, **made_with, "settings": settings.plain()}
+    facts |= {
+        "recipe": recipe, "task": task, **about, **made_with, "settings": settings.plain()
+    }  # fmt: skip
     table = pa.Table.from_pylist(rows, schema=results.schema())
     tables.write(output, table, kind=SCORES, **facts)
 
