@@ -83,6 +83,8 @@ def eigenvalues(stacks: Sequence[Tensor]) -> list[Tensor]:
         alike.setdefault((stack.shape[-1], stack.device), []).append(k)
     results: dict[int, Tensor] = {}
     for (_, device), places in alike.items():
+        for k in places:
+            record(stacks[k])
         together = torch.cat([stacks[k] for k in places])
         values = _on_card(together) if _has_kernels(device) else on_cores(together)
         parts: Sequence[Tensor] = torch.split(  # type: ignore[no-untyped-call]
@@ -123,7 +125,8 @@ def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
     Parameters
     ----------
     work : callable
-        Must hold on to the tensors that it reads. Done in the order of the calls.
+        Must hold on to the tensors that it reads until the device has read them, or `record` them.
+        Done in the order of the calls.
 
     Returns
     -------
@@ -145,6 +148,13 @@ def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
             stream.synchronize()
 
     return _one_by_one().submit(beside)
+
+
+def record(tensor: Tensor) -> None:
+    """Keep a tensor's memory from being given away until what the current stream was told to do so
+    far is done: for one that another stream made, and whose last reference goes before that."""
+    if tensor.is_cuda:
+        tensor.record_stream(torch.cuda.current_stream(tensor.device))
 
 
 @cache
