@@ -78,6 +78,27 @@ def test_a_prompt_shorter_than_t_has_none() -> None:
     assert found[0, 1, :5].gt(0).all()
 
 
+@pytest.mark.parametrize("readout", ["residual", "output"])
+def test_norms_and_prefixes_are_of_the_readout_whatever_the_protocols(
+    tmp_path: Path, readout: str
+) -> None:
+    def kept(*protocols: str) -> list[np.ndarray]:
+        path = extracted(
+            tmp_path, "llama", tiny.texts(4), protocols=protocols, readout=readout
+        )  # fmt: skip
+        with Activations(path) as file:
+            states = file.states(file.n_layers - 1)[0].astype(float)
+            norms = file.norms(file.n_layers - 1)[0][: len(states)]
+            assert norms == pytest.approx(np.linalg.norm(states, axis=1), rel=1e-5)
+            found = [file.norms(layer) for layer in file.layers]
+            return found + [p for i in file.layers for p in file.prefixes("all", i).values()]
+
+    alone = kept("paper")
+    for protocols in (("paper", "reference"), ("reference", "paper"), ("reference",)):
+        for ours, theirs in zip(kept(*protocols), alone, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+
+
 @pytest.mark.parametrize("family", ["gpt_neox", "mamba", "recurrent_gemma", "rwkv"])
 def test_causal_models_have_prefixes(tmp_path: Path, family: str) -> None:
     with Activations(extracted(tmp_path, family, tiny.texts(4))) as file:

@@ -74,7 +74,7 @@ def extract(
     prefixes = settings.prefixes and _causal(loaded)
     needs = Needs(
         settings.protocols, settings.tokens, settings.spectra, settings.curvature, prefixes,
-        settings.sink_ratio,
+        settings.sink_ratio, norms=settings.spectra,
     )  # fmt: skip
     inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden

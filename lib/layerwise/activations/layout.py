@@ -53,10 +53,11 @@ those of the sublayer ``block``.
 What ``layer`` L holds follows from the readout: the stream after the last block
 (``residual``), its last norm applied as to every layer (``final_norm``), or what the model hands
 its users (``output``). The attribute ``readouts`` (JSON) says what each protocol reads: ``paper``
-what the attribute ``readout`` says, as the states that are kept; ``reference`` the model's output,
-as the authors' code does. So at layer L ``n_tokens`` of ``drop_sinks`` may differ by protocol. In
-files of version 3, which are not read any more, both read the same and ``n_tokens`` has no
-protocol.
+what the attribute ``readout`` says; ``reference`` the model's output, as the authors' code does.
+What has no protocol (``norm``, ``prefix_spectrum``, ``states``) is of what ``readout`` says, also
+where ``paper`` was not asked for. So at layer L ``n_tokens`` of ``drop_sinks`` may differ by
+protocol. In files of version 3, which are not read any more, both read the same and ``n_tokens``
+has no protocol.
 """
 
 from __future__ import annotations

@@ -25,10 +25,10 @@ class Needs:
     ----------
     protocols : of `layerwise.activations.readout.PROTOCOLS`
     tokens : choices of which tokens count, of `layerwise.activations.readout.TOKENS`
-    spectra, curvature : whether each prompt's spectrum (and the norms of its tokens) and curvature
-        are
+    spectra, curvature : whether each prompt's spectrum and curvature are, by each protocol
     prefixes : whether the spectra of its first t tokens are, see `grid`
     sink_ratio : for the choice ``drop_sinks``
+    norms : whether the norms of its tokens are
     """
 
     protocols: tuple[str, ...] = PROTOCOLS
@@ -37,6 +37,7 @@ class Needs:
     curvature: bool = True
     prefixes: bool = False
     sink_ratio: float = readout.SINK_RATIO
+    norms: bool = True
 
     @property
     def prefix_tokens(self) -> tuple[str, ...]:
@@ -124,7 +125,7 @@ def reduce(packed: Packed, needs: Needs) -> Reduced:
                     alone = twins[tokens] < 0
                     of_its_own = Packed(chosen.states[alone], chosen.lengths[alone])
                 matrices.append(_matrix(of_its_own, tokens, paper, width, grams))
-    if needs.curvature:
+    if turns:
         found = dict(zip(turns, readout.angles(list(turns.values())), strict=True))
         for key in itertools.product(needs.protocols, needs.tokens):
             if key not in found:
@@ -139,7 +140,7 @@ def reduce(packed: Packed, needs: Needs) -> Reduced:
         for name, values in kept.items()
     }
     arrays["n_tokens"] = torch.stack([chosen.lengths for chosen in choices.values()])
-    if needs.spectra:
+    if needs.norms:
         arrays["norm"] = packed.norms * packed.mask
     prefixes = {
         (tokens, t): gram[:, :size, :size]
@@ -172,10 +173,10 @@ def decompose(many: Sequence[Reduced]) -> None:
     """Add the spectra: of several layers at once, which is faster than one after the other."""
     found = iter(eigen.eigenvalues([m for r in many for m in (*r.matrices, *r.prefixes.values())]))
     for reduced in many:
-        if not reduced.matrices:
-            continue
         own = [next(found) for _ in reduced.matrices]
         _add_prefixes(reduced, found)
+        if not own:
+            continue
         choices, batch = reduced.arrays["n_tokens"].shape
         width = max(matrix.shape[-1] for matrix in reduced.matrices)
         spectra = []

@@ -24,7 +24,7 @@ from layerwise.models.load import LoadedModel
 
 Array = npt.NDArray[Any]
 
-# Arrays that there are once, not for each protocol, and their axis of layers.
+# Arrays that there are once, of the readout that is kept, and their axis of layers.
 ONCE = {"norm": 0, "prefix_spectrum": 1}
 
 # Matrices that wait for their eigenvalues: many at once keep all cores busy to the end.
@@ -43,7 +43,7 @@ class Slab:
     readouts : mapping
         What each protocol reads.
     kept_readout : str
-        What is read of the states that are kept.
+        What is read of the states that are kept, and of what is in `ONCE`.
     """
 
     def __init__(
@@ -64,9 +64,10 @@ class Slab:
         self.prompts, self.state_lengths = prompts, state_lengths
         deep = view == 0
         self.needs = needs if deep else replace(
-            needs, spectra=False, curvature=False, prefixes=False
+            needs, spectra=False, norms=False, curvature=False, prefixes=False
         )  # fmt: skip
         self.inner = replace(self.needs, prefixes=False)
+        self.with_once = self.needs.norms or self.needs.prefixes
         n_layers, hidden = loaded.anatomy.n_layers, loaded.anatomy.hidden
         self.arrays: dict[str, dict[str, Array]] = {}
         for sublayer in (BLOCK, *sublayers):
@@ -77,6 +78,7 @@ class Slab:
             }
             if self.needs.spectra:
                 made["spectrum"] = np.zeros((*shape, rank))
+            if self.needs.norms:
                 made["norm"] = np.zeros((n_layers, len(part), rank), np.float32)
             if self.needs.prefixes and sublayer == BLOCK:
                 kinds = len(needs.prefix_tokens)
@@ -84,10 +86,10 @@ class Slab:
             if self.needs.curvature:
                 made["curvature"] = np.full(shape, np.nan)
                 made["curvature_angles"] = np.zeros(shape, np.int32)
-            if sublayer != BLOCK and "spectrum" in made:
+            if sublayer != BLOCK:
                 # A sublayer is of a block: the embedding output has none.
-                made["spectrum"][:, :, 0] = np.nan
-                made["norm"][0] = np.nan
+                for name in made.keys() & {"spectrum", "norm"}:
+                    made[name][(slice(None),) * ONCE.get(name, 2) + (0,)] = np.nan
             self.arrays[sublayer] = made
         self.states: dict[tuple[int, int], Array] = {}
         self.behind: Future[None] | None = None
@@ -117,17 +119,16 @@ class Slab:
             The stream after the layer, or what the model hands its users.
         """
         found: dict[str, list[str]] = {}
-        last = layer == self.loaded.anatomy.n_layers - 1
-
-        def at(readout: str) -> str:
-            # Below the last layer `output` is the stream as it is.
-            return "residual" if readout == OUTPUT and not last else readout
-
-        if self.view == 0 and self.state_lengths:
-            found[at(self.kept_readout)] = []
+        if self.with_once or (self.view == 0 and self.state_lengths):
+            found[self.read_at(layer, self.kept_readout)] = []
         for protocol in self.needs.protocols:
-            found.setdefault(at(self.readouts[protocol]), []).append(protocol)
+            found.setdefault(self.read_at(layer, self.readouts[protocol]), []).append(protocol)
         return {r: p for r, p in found.items() if (r == OUTPUT) == (handed == OUTPUT)}
+
+    def read_at(self, layer: int, readout: str) -> str:
+        """What a readout reads at a layer: below the last one `output` is the stream as it is."""
+        last = layer == self.loaded.anatomy.n_layers - 1
+        return "residual" if readout == OUTPUT and not last else readout
 
     def start(self, rows: list[int]) -> Batch:
         """The taker of a batch; `rows` are indices into the window."""
@@ -164,19 +165,21 @@ class Batch:
         slab = self.slab
         if sublayer not in (BLOCK, OUTPUT):
             self._measure(layer, sublayer, packed)
-            self._reduce(layer, sublayer, packed, slab.needs.protocols)
+            self._reduce(layer, sublayer, packed, slab.inner)
             return
         for readout, protocols in slab.due(layer, sublayer).items():
             read = forward.read(slab.loaded, packed, readout)
             self._measure(layer, sublayer, read)
-            if protocols:
-                self._reduce(layer, BLOCK, read, protocols)
-            if readout == slab.kept_readout or slab.kept_readout == OUTPUT:
+            needs = replace(slab.needs, protocols=tuple(protocols))
+            if readout == slab.read_at(layer, slab.kept_readout):
                 self._keep(layer, read)
+                if protocols or slab.with_once:
+                    self._reduce(layer, BLOCK, read, needs)
+            else:
+                self._reduce(layer, BLOCK, read, replace(needs, norms=False, prefixes=False))
 
-    def _reduce(self, layer: int, sublayer: str, packed: Packed, protocols: Sequence[str]) -> None:
-        needs = self.slab.needs if sublayer == BLOCK else self.slab.inner
-        reduced = reduce(packed, replace(needs, protocols=tuple(protocols)))
+    def _reduce(self, layer: int, sublayer: str, packed: Packed, needs: Needs) -> None:
+        reduced = reduce(packed, needs)
         self.reduced.append((sublayer, layer, reduced))
         self.waiting.append(reduced)
         if sum(r.waiting_bytes for r in self.waiting) > WAITING_BYTES[packed.states.device.type]:
@@ -205,9 +208,8 @@ class Batch:
             for name, values in reduced.arrays.items():
                 found = values.cpu().numpy()
                 if name in ONCE:
-                    if self.slab.needs.protocols[0] in reduced.protocols:
-                        at: tuple[Any, ...] = (*(slice(None),) * ONCE[name], layer, self.rows)
-                        arrays[name][(*at, slice(found.shape[-1]))] = found
+                    at: tuple[Any, ...] = (*(slice(None),) * ONCE[name], layer, self.rows)
+                    arrays[name][(*at, slice(found.shape[-1]))] = found
                     continue
                 for k, protocol in enumerate(reduced.protocols):
                     into = arrays[name][places[protocol]]
