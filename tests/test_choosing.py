@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from layerwise.choosing import by_labels
 from layerwise.choosing import choose as choosing
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
+from layerwise.models.weights import likeness, sample_of
 from layerwise.tasks import labelled
 
 
@@ -55,6 +57,32 @@ def test_the_record_leaves_the_model_out() -> None:
     assert named.loc[LAST, "n_models"] == whole.loc[LAST, "n_models"] - 1
     # What is printed beside a metric is of such a consensus as is computed here.
     assert CONSENSUS in whole.index
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_a_model_is_known_in_another_dtype(folder: Path, tmp_path: Path, dtype: str) -> None:
+    one = load("m", tiny.entry(folder), "main", device="cpu")
+    same = load("m", tiny.entry(folder), "main", device="cpu", dtype=dtype)
+    other = load("m", tiny.entry(tiny.save("llama", tmp_path / "o", seed=1)), "main", device="cpu")
+    assert one.weights != same.weights
+    samples = [sample_of(loaded.model) for loaded in (one, same, other)]
+    assert likeness(samples[0], samples[1]) > 0.99 > choosing.ALIKE > 0.5
+    assert abs(likeness(samples[0], samples[2])) < 0.5
+    assert likeness(samples[0], []) == 0 and likeness([0.0], [1.0]) == 0
+
+
+def test_a_models_relatives_are_left_out_of_the_record() -> None:
+    """Weights of another hash and name, and embeddings that rounding or tuning moved a little."""
+    known = json.loads(choosing.SAMPLES.read_text())
+    models = set(pd.read_csv(choosing.RECORD)["model"])
+    assert set(known) <= models
+    sample = np.array(known["minilm-l6"])
+    moved = sample * (1 + 0.05 * np.random.default_rng(0).normal(size=len(sample)))
+    whole, less = (
+        choosing.record_without("0" * 64, "x", s).set_index("rule").loc[LAST, "n_models"]
+        for s in ((), moved.tolist())
+    )
+    assert less == whole - 1
 
 
 def test_advice_follows_the_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,3 +241,36 @@ def test_a_json_config_names_the_section() -> None:
         LayerwiseError, match=r"own_tasks\.mine: unknown key 'knd' \(did you mean 'kind'"
     ):
         Config.of(broken)
+
+
+def test_tasks_may_be_a_mapping() -> None:
+    own = CONFIG["own_tasks"]["mine"]
+    others = {key: value for key, value in CONFIG.items() if key != "own_tasks"}
+    asked = {"pairs": "LeeNewsSimilarity"}
+    given = {"mine": own, "matched": asked, "LeeNewsSimilarity": {"folder": "x"}, "BIOSSES": None}
+    found = Config.of(others | {"tasks": given})
+    apart = {
+        "tasks": list(given), "own_tasks": {"mine": own}, "token_tasks": {"matched": asked},
+        "task_folders": {"LeeNewsSimilarity": "x"},
+    }  # fmt: skip
+    assert found == Config.of(others | apart)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ({"mine": 3}, r"tasks\.mine: 3 came; accepted is a mapping"),
+        ({"mine": {"fil": "d.csv"}}, r"tasks\.mine: .*one of the keys corpus, file, kind"),
+        ({"mine": {"file": "d.csv", "knd": 1}}, r"own_tasks\.mine: unknown key 'knd'"),
+        ({"mine": {"folder": 3}}, "task_folders"),
+    ],
+)
+def test_mappings_that_say_nothing(tasks: dict[str, Any], said: str) -> None:
+    others = {key: value for key, value in CONFIG.items() if key != "own_tasks"}
+    with pytest.raises(LayerwiseError, match=said):
+        Config.of(others | {"tasks": tasks})
+
+
+def test_a_task_is_said_in_one_place() -> None:
+    with pytest.raises(LayerwiseError, match=r"tasks\.mine: own_tasks names it as well"):
+        Config.of({**CONFIG, "tasks": {"mine": CONFIG["own_tasks"]["mine"]}})

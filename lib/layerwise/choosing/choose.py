@@ -9,6 +9,7 @@ than the output in other models.
 
 from __future__ import annotations
 
+import json
 import logging
 import tempfile
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from layerwise.association.recommendation import recommend
 from layerwise.association.regret import LAST
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
+from layerwise.models.weights import likeness, sample_of
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +34,10 @@ FEWEST, FEW = 20, 100
 STEADY = 0.8
 """Share of random halves that have to pick near the layer for the texts to agree on it."""
 RECORD = Path(__file__).with_name("record.csv")
+SAMPLES = Path(__file__).with_name("samples.json")
+"""Some token embeddings of the record's models, of `layerwise.models.weights.sample_of`."""
+ALIKE = 0.9
+"""Likeness of two such samples beyond which two models count as one."""
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ def choose(
     picks, chosen = recommend(metrics, wanted, model=loaded.name, tokens=tokens, stability=checked)
     near = checked.set_index("metric")["near"]
     picks["near"] = [float(near.get(metric, np.nan)) for metric in picks["metric"]]
-    table = record_without(loaded.weights, loaded.name)
+    table = record_without(loaded.weights, loaded.name, sample_of(loaded.model))
     agreement = float(chosen["agreement"])  # type: ignore[arg-type]
     why = _against(picks, agreement, table, len(texts))
     consensus, last = int(chosen["layer"]), int(chosen["last_layer"])  # type: ignore[call-overload]
@@ -145,17 +151,29 @@ def without_views() -> list[str]:
     return [m for m in directions() if known[m].min_views == 0]
 
 
-def record_without(weights: str, name: str) -> pd.DataFrame:
+def record_without(weights: str, name: str, sample: Sequence[float] = ()) -> pd.DataFrame:
     """How each rule has done on all tasks of the models of known scores, but for this one.
 
-    It is told by its weights or, as weights of another dtype have another hash and those behind
-    published scores none that is known, by the last part of its name.
+    It is told by its weights; by a sample of them, as the same model in another dtype or file, or
+    tuned further, has another hash; or, as the weights behind published scores are not known, by
+    the last part of its name.
+
+    Parameters
+    ----------
+    weights : str
+        Of `layerwise.models.weights.weights_hash`.
+    sample : sequence of float
+        Of `layerwise.models.weights.sample_of`.
     """
     found = pd.read_csv(RECORD, dtype={"weights": str}, keep_default_na=False)
     found["regret"] = found["regret"].astype(float)
     same = found["model"].str.casefold() == Path(name).name.casefold()
-    others = found[~same & (found["weights"] != weights[:12])]
-    return regret.compare(others)
+    same |= found["weights"] == weights[:12]
+    samples: dict[str, list[float]] = json.loads(SAMPLES.read_text(encoding="utf-8"))
+    same |= found["model"].isin(
+        [model for model, known in samples.items() if likeness(sample, known) > ALIKE]
+    )
+    return regret.compare(found[~same])
 
 
 def _against(picks: pd.DataFrame, agreement: float, record: pd.DataFrame, n_texts: int) -> str:

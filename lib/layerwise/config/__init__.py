@@ -25,6 +25,7 @@ from layerwise.config.published import Published
 from layerwise.config.reading import plain, read_yaml
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.studies import Study
+from layerwise.config.tasks import listed
 from layerwise.config.token_tasks import TokenTask
 from layerwise.errors import LayerwiseError
 
@@ -68,7 +69,9 @@ class Config(Section):
         {}, description="The corpora, by name: of texts (source) or of images (images)."
     )
     tasks: Distinct[Name] = Field(
-        (), description="MTEB tasks by name, the quickstart's own included."
+        (),
+        description="MTEB tasks by name, the quickstart's own included; or a mapping from names "
+        "to what they are: nothing, {folder: …}, or an entry of own_tasks or token_tasks.",
     )
     task_folders: dict[str, str] = Field(
         {},
@@ -126,7 +129,9 @@ class Config(Section):
         """
         from layerwise.config.checks import check
 
-        config = parse(cls, plain(given, "The config") if isinstance(given, Mapping) else given)
+        if isinstance(given, Mapping):
+            given = listed(plain(given, "The config"))
+        config = parse(cls, given)
         config = config._spread()
         if not checked:
             check(config)

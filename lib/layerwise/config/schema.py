@@ -18,7 +18,21 @@ HEAD = "# Made by `python -m layerwise.config.schema` from lib/layerwise/config/
 def schema() -> dict[str, Any]:
     """The schema: every key with its description, default and bounds."""
     found = Config.model_json_schema(mode="validation")
+    found["properties"]["tasks"] = _or_mapping(found["properties"])
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **_untitled(found)}
+
+
+def _or_mapping(properties: dict[str, Any]) -> dict[str, Any]:
+    """`tasks` as a list, or as the mapping that `layerwise.config.tasks` takes apart."""
+    tasks = dict(properties["tasks"])
+    own, tokens = (properties[s]["patternProperties"] for s in ("own_tasks", "token_tasks"))
+    ((pattern, entry),) = own.items()
+    folder = {"type": "object", "properties": {"folder": {"type": "string"}},
+              "required": ["folder"], "additionalProperties": False}  # fmt: skip
+    entries = [{"type": "null"}, folder, entry, *tokens.values()]
+    mapping = {"type": "object", "patternProperties": {pattern: {"anyOf": entries}}}
+    said = {key: tasks.pop(key) for key in ("description", "default") if key in tasks}
+    return {**said, "anyOf": [tasks, mapping]}
 
 
 def _untitled(value: Any) -> Any:
