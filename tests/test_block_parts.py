@@ -115,7 +115,7 @@ def test_the_valley_that_is_the_first_token() -> None:
     assert not found.loc["n", "valley"].any()
     assert found.loc["n", "gone"].isna().all()
     assert drawn.title.startswith("Of the valley of prompt entropy, what goes without the first")
-    assert drawn.title.endswith("% in m; no valley in n")
+    assert drawn.title.endswith("% in m; no valley of 10 % of the curve's height in n")
 
 
 def test_the_valley_by_checkpoint() -> None:
@@ -131,7 +131,7 @@ def test_the_valley_by_checkpoint() -> None:
     assert list(whole["valley"]) == [False, True, True]
     assert whole["depth"].to_numpy() == pytest.approx([0, 1, 2], abs=0.2)
     assert "in m at step64" in drawn.title
-    assert "No valley of a tenth of the highest value or more: m at step0." in drawn.caption
+    assert "No valley of 10 % of the highest value or more: m at step0." in drawn.caption
 
 
 def test_one_choice_of_tokens_has_nothing_to_compare() -> None:

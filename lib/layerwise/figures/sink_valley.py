@@ -165,7 +165,7 @@ def _by_checkpoint(
 def _note(own: pd.DataFrame) -> str:
     rows = _records(own)
     if not any(r["valley"] for r in rows):
-        return "no valley to speak of"
+        return f"no valley of {100 * LEAST:.0f} % of its height"
     told = [r for r in rows if r["tokens"] != "all"]
     return ", ".join(f"{100 * r['gone']:.0f} % gone {TOKENS[r['tokens']]}" for r in told)
 
@@ -203,8 +203,12 @@ def _said(table: pd.DataFrame, rows: Rows) -> tuple[str, str]:
                 )
     if without:
         names = listing([name for name, _ in without])
-        sentences.append(f"No valley of a tenth of the highest value or more: {names}.")
+        sentences.append(
+            f"No valley of {100 * LEAST:.0f} % of the highest value or more: {names}."
+        )
     none = [name for name, last in without if last]
     what = f"Of the valley of {label}, what goes {TOKENS[first]}: {listing(told)}"
     what = what if told else f"No valley of {label} that could go {TOKENS[first]}"
-    return f"{what}; no valley in {listing(none)}" if told and none else what, " ".join(sentences)
+    if told and none:
+        what = f"{what}; no valley of {100 * LEAST:.0f} % of the curve's height in {listing(none)}"
+    return what, " ".join(sentences)
