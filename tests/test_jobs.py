@@ -252,7 +252,7 @@ def test_the_papers_tasks_have_as_many_texts_as_mteb_counted() -> None:
 
     found = {task: sizes.statistics(task) for task in PAPER}
     assert sum(texts.distinct for texts in found.values() if texts) == 1_392_829
-    assert found["ArxivClusteringS2S"] == (628_078, 732_723, 46_494_679, "Clustering")
+    assert found["ArxivClusteringS2S"] == (628_078, 732_723, 46_494_679, "Clustering", 0)
     # English alone of those that are in many languages.
     assert found["STS17"].distinct == 500  # type: ignore[union-attr]
     assert found["MassiveIntentClassification"].rows == 2974  # type: ignore[union-attr]
@@ -265,6 +265,16 @@ def test_a_job_that_scores_pairs_asks_for_the_memory_that_one_was_seen_to_take()
     asked = known.score_memory("n", "STS12")
     assert asked is not None
     assert 2.32e9 < asked < 1.3 * 2.32e9
+
+
+def test_a_job_that_scores_a_retrieval_asks_for_the_memory_that_one_was_seen_to_take() -> None:
+    """1.51 GB: 60,000 documents and 2,000 queries, 512 wide, the process' high-water mark."""
+    texts = (62_000, 62_000, 0, "Retrieval", 2_000)
+    known = sizes.Sizes(config(), {"shapes": {"n": (1, 512)}, "texts": {"NFCorpus": texts}})
+    asked = known.score_memory("n", "NFCorpus")
+    assert asked is not None
+    assert 1.51e9 < asked < 1.3 * 1.51e9
+    assert sizes.statistics("NFCorpus").queries == 323  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

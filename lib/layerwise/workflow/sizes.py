@@ -43,6 +43,8 @@ SECONDS = {
 ROW_BYTES, RESULT_BYTES = 10, 8192
 # A process with mteb, torch and scikit-learn in it.
 PROCESS_BYTES = 10**9
+# Documents of a retrieval task whose similarities with all queries mteb computes at one time.
+RETRIEVED = 50_000
 # Texts of mteb's statistics are in characters; English has about so many in a token.
 CHARACTERS_PER_TOKEN = 4.0
 # A corpus counts words; few texts have more tokens than so many a word.
@@ -77,12 +79,15 @@ class Texts(NamedTuple):
         Of the distinct texts.
     kind : str
         mteb's type of the task; empty if it is not known.
+    queries : int
+        Of the distinct texts of a retrieval task, those that are asked for; 0 of other tasks.
     """
 
     distinct: int
     rows: int
     characters: int
     kind: str
+    queries: int = 0
 
 
 class Sizes:
@@ -155,7 +160,7 @@ class Sizes:
             texts = list(dict.fromkeys(texts))
         characters = sum(map(len, texts))
         rows = max(told.rows if told else 0, len(table))
-        return Texts(len(table), rows, characters, told.kind if told else "")
+        return Texts(len(table), rows, characters, *(told[3:] if told else [""]))
 
     def readings(self, model: str) -> list[Any]:
         """The ways in which tasks' texts are read from a model's layers."""
@@ -234,10 +239,19 @@ class Sizes:
 
     def score_memory(self, model: str, task: str) -> float | None:
         """Bytes of a process that scores a task: a layer's embeddings as they are and normalised,
-        and those that an evaluator asks for at one time, at most all rows."""
+        and those that an evaluator asks for at one time, at most all rows.
+
+        A retrieval's documents are asked for `RETRIEVED` at a time, and scaled to unit length
+        beside the similarities of each with each query.
+        """
         shape, texts = self.shape(model), self.texts(task)
         if shape is None or texts is None:
             return None
+        if texts.kind == "Retrieval":
+            queries = texts.queries
+            some = min(texts.distinct - queries, RETRIEVED)
+            rows = 2 * (texts.distinct + queries + some)
+            return PROCESS_BYTES + 4 * (rows * shape.hidden + queries * some)
         # A clustering asks set by set, each of distinct texts; similarities of pairs take both
         # sides again, scaled to unit length, and their difference.
         asked = texts.distinct if texts.kind == "Clustering" else texts.rows
@@ -342,13 +356,16 @@ def statistics(task: str) -> Texts | None:
         subsets = split.get("hf_subset_descriptive_stats") or {}
         english = [s for name, s in subsets.items() if _english(name)]
         parts += english or [split]
-    distinct = rows = characters = 0
+    distinct = rows = characters = queries = 0
     for one in parts:
         columns = [s for name, s in one.items() if name.endswith(COLUMNS) and s]
         distinct += sum(s["unique_texts"] for s in columns)
         characters += sum(int(s["unique_texts"] * s["average_text_length"]) for s in columns)
         rows += one["num_samples"] * (2 if "text2_statistics" in one else 1)
-    return Texts(distinct, rows, characters, path.parent.name)
+        asked = one.get("queries_text_statistics") or {}
+        queries += asked.get("unique_texts", 0)
+    kind = path.parent.name
+    return Texts(distinct, rows, characters, kind, queries if kind == "Retrieval" else 0)
 
 
 def _english(subset: str) -> bool:
