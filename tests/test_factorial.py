@@ -18,7 +18,7 @@ from layerwise.config import Config
 from layerwise.config.models import Nano
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.figures.factorial import dip
+from layerwise.figures.factorial import depth
 from layerwise.figures.studies import Order, Tables, draw
 from layerwise.models import nano
 from layerwise.models.load import load
@@ -129,10 +129,10 @@ def test_too_few_seeds_are_refused() -> None:
 
 
 def test_the_valley_of_a_curve() -> None:
-    assert dip(pd.Series([3.0, 1.0, 2.0, 5.0])) == 3.0
-    assert dip(pd.Series([1.0, 4.0, 2.0])) == -2.5
+    assert depth(pd.Series([3.0, 1.0, 2.0, 5.0])) == 2.0
+    assert depth(pd.Series([1.0, 4.0, 2.0])) == -3.0
     with pytest.raises(LayerwiseError, match="three or more layers"):
-        dip(pd.Series([1.0, np.nan, 2.0]))
+        depth(pd.Series([1.0, np.nan, 2.0]))
 
 
 FACTORS = {

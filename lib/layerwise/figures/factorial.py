@@ -25,6 +25,7 @@ from layerwise.figures.labels import (
 )
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.factorial import CONTRASTS, Effect, two_by_two
+from layerwise.statistics.valleys import dips
 
 LEVEL = 0.05
 INTERACTION = "interaction"
@@ -32,11 +33,10 @@ INTERACTION = "interaction"
 Factors = Mapping[str, Mapping[str, tuple[str, ...]]]
 
 
-def dip(values: pd.Series[float]) -> float:
-    """How far a curve's interior goes below its ends: their mean less the interior's minimum.
+def depth(values: pd.Series[float]) -> float:
+    """How deep a curve's valley is (`layerwise.statistics.valleys.dips`), in the curve's unit.
 
-    In the curve's unit; negative where the whole interior lies above. A single deep layer counts
-    as much as a wide valley.
+    Negative for a curve without one.
 
     Raises
     ------
@@ -49,7 +49,7 @@ def dip(values: pd.Series[float]) -> float:
             "A valley needs a value at three or more layers, all of them; a model of this study "
             "has fewer."
         )
-    return float((v[0] + v[-1]) / 2 - v[1:-1].min())
+    return float(dips(v).max())
 
 
 def draw(given: Given) -> Drawn:
@@ -80,9 +80,9 @@ def draw(given: Given) -> Drawn:
     title = _title(effects)
     n = models.groupby(["y", "reading", *factors]).size()
     subtitle = (
-        "Valley: mean of both ends of the curve over depth less its lowest point between. "
-        f"{span(n.tolist())} models (seeds) a cell. Right: effects with 95 % intervals over "
-        "seeds; filled: p < .05, corrected (Holm)."
+        "Valley: how far the curve over depth dips below the lower of its shoulders (below 0: it "
+        f"has none). {span(n.tolist())} models (seeds) a cell. Right: effects with 95 % "
+        "intervals over seeds; filled: p < .05, corrected (Holm)."
     )
     style.header(figure, title, subtitle)
     table = pd.concat(
@@ -101,7 +101,7 @@ def _tables(rows: Rows, factors: Factors) -> tuple[pd.DataFrame, pd.DataFrame]:
     for keys, curve in rows.table.groupby(["y", "reading", "model"], sort=False):
         y, reading, model = keys
         own = {name: level_of[name][str(model)] for name in factors}
-        value = dip(curve.sort_values("layer")["value"])
+        value = depth(curve.sort_values("layer")["value"])
         found.append({"y": y, "reading": reading, "model": model, **own, "valley": value})
     models = pd.DataFrame(found)
     first, second = factors
@@ -184,11 +184,12 @@ def _caption(rows: Rows, factors: Factors, models: pd.DataFrame, effects: pd.Dat
         )
     some = int((models["valley"] > 0).sum())
     return (
-        "The valley of each model's curve over depth, the mean of both ends less the lowest point "
-        f"between them, by {listing(list(factors))}. Points are models of one cell, which differ "
+        "The valley of each model's curve over depth: how far its lowest layer inside lies below "
+        "the lower of the highest layers before and after it (below 0: it has none), by "
+        f"{listing(list(factors))}. Points are models of one cell, which differ "
         "by their seed alone; lines join means of cells. Effects are contrasts of the four means "
         "with 95 % intervals (Satterthwaite's degrees of freedom), an interaction the first "
         "factor's effect at the second's second level less that at its first; p corrected over "
         f"all effects shown (Holm). They speak of other seeds, not of other sizes or data. {some} "
-        f"of {len(models)} curves go below the mean of their ends. {'; '.join(told)}."
+        f"of {len(models)} curves have one. {'; '.join(told)}."
     )
