@@ -345,9 +345,11 @@ def test_each_text_runs_once(tmp_path: Path) -> None:
 def test_pairs_that_share_texts_go_together() -> None:
     pairs = [(0, 1), (2, 3), (1, 4), (5, 5), (4, 0)]
     lengths = [5, 5, 9, 9, 5, 2]
-    found = matching.batches_of(pairs, lengths, 18)
+    found = matching.batches_of(pairs, lengths, 18, 18)
     assert sorted(map(sorted, found)) == [[0, 2, 4], [1], [3]]
-    assert sorted(itertools.chain(*matching.batches_of(pairs, lengths, 1))) == [0, 1, 2, 3, 4]
+    assert sorted(itertools.chain(*matching.batches_of(pairs, lengths, 1, 1))) == [0, 1, 2, 3, 4]
+    found = matching.batches_of(pairs, lengths, 6, 15)
+    assert sorted(map(sorted, found)) == [[0, 2, 4], [1], [3]]
 
 
 def test_matching_is_bert_scores(tmp_path: Path) -> None:

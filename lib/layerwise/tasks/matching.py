@@ -36,6 +36,10 @@ Floats = npt.NDArray[np.float64]
 
 MEASURES = ("mean", *MATCHES)
 
+# Tokens of a batch of pairs that share texts, where the config names no number: more than is
+# quickest for a batch, since each text that fits is a text that is not run again.
+TOGETHER = 16_384
+
 
 def similarities(
     loaded: LoadedModel,
@@ -80,7 +84,7 @@ def similarities(
     shape = (len(tokens), len(readouts), len(MEASURES), loaded.anatomy.n_layers, len(pairs))
     found = np.zeros(shape)
     limit = budget or batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
-    queue = batches_of(pairs, list(map(len, ids)), limit)
+    queue = batches_of(pairs, list(map(len, ids)), limit, budget or max(limit, TOGETHER))
     with Progress(len(pairs), f"{loaded.name} {loaded.revision}", "pair") as bar:
         while queue:
             rows = queue.pop()
@@ -124,7 +128,7 @@ def similarities(
 
 
 def batches_of(
-    pairs: Sequence[tuple[int, int]], lengths: Sequence[int], budget: int
+    pairs: Sequence[tuple[int, int]], lengths: Sequence[int], budget: int, together: int
 ) -> list[list[int]]:
     """Pairs that go through the model together, so that each of their texts is run once.
 
@@ -136,8 +140,9 @@ def batches_of(
     pairs : sequence of pairs of places of texts
     lengths : sequence of int
         Tokens of each text.
-    budget : int
-        The most tokens in a batch, pads included; a longer pair goes alone.
+    budget, together : int
+        The most tokens in a batch, pads included, of pairs that share nothing, and of pairs that
+        do; a longer pair goes alone.
     """
     n = len(lengths)
     edges = coo_array((np.ones(len(pairs)), tuple(np.array(pairs).reshape(-1, 2).T)), shape=(n, n))
@@ -151,12 +156,13 @@ def batches_of(
     found: list[list[int]] = []
     texts: set[int] = set()
     for row in order:
-        together = texts | set(pairs[row])
-        if not found or len(together) * max(lengths[text] for text in together) > budget:
+        own = set(pairs[row])
+        most = together if texts & own else budget
+        if not found or len(texts | own) * max(lengths[text] for text in texts | own) > most:
             found.append([])
-            together = set(pairs[row])
+            texts = set()
         found[-1].append(row)
-        texts = together
+        texts |= own
     return found
 
 
