@@ -487,7 +487,7 @@ function drawSure(pairs) {
   const table = tableOf(box, ["", `Picked by ${words.metric[state.metric] ?? state.metric}`, "its score", "behind the best (95 %)", "best"], picked);
   table.setAttribute("aria-label", "Layers picked");
   const links = element(box, "p", { class: "note" });
-  for (const reason of reasons) links.append(`${reason}. `);
+  for (const reason of reasons) links.append(`${reason[0].toUpperCase()}${reason.slice(1)}. `);
   for (const file of files) { element(links, "a", { href: file }, decodeURI(file)); links.append(" "); }
 }
 
