@@ -399,7 +399,7 @@ def test_the_first_page_counts_against_chance() -> None:
     )
     assert "**a**: layer 1 of 2 (all tokens)" in page
     page = first_page(best_layers(scores[2]), Order(["c"]))
-    assert page.startswith("No evidence: ")
+    assert page.startswith("No evidence that a layer inside leads the output on new tasks, ")
     assert "no evidence of a lead" in page or "its own output" in page
 
 

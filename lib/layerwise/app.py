@@ -236,7 +236,11 @@ def new(
             prompts = Path(answer) if answer else None
             tasks = typer.prompt("MTEB tasks, with spaces between them", default="").split()
         path = starter.write(folder, models, prompts, tasks)
-        _say(f"{path} is there and valid.", f"Run it with: cd {folder} && layerwise run")
+        _say(
+            f"{path} is there and valid.",
+            f"Run it with: cd {folder} && layerwise run",
+            "Then open results/explore.html; `layerwise report` makes one page of all figures.",
+        )
 
     _guarded(do)
 

@@ -43,7 +43,10 @@ def write(folder: Path, models: Sequence[str], prompts: Path | None, tasks: Sequ
     Config.of(document)
     folder.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(document, sort_keys=False, width=99, allow_unicode=True)
-    path.write_text("# Every key is described in docs/, with its default.\n\n" + text)
+    path.write_text(
+        "# Every key, with its default: workflow/schemas/config.schema.yaml of layerwise.\n\n"
+        + text
+    )
     return path
 
 
@@ -58,7 +61,7 @@ def _document(models: Sequence[str], prompts: Path | None, tasks: Sequence[str])
         for kind in ("task_heatmap",):
             studies[kind] |= {"models": [_name(models[0])]}
     document: dict[str, Any] = {
-        "models": {_name(model): {"source": named(model).plain()} for model in models},
+        "models": {_name(model): {"source": _given(model)} for model in models},
         "corpora": {
             "prompts": {
                 "source": source,
@@ -73,8 +76,14 @@ def _document(models: Sequence[str], prompts: Path | None, tasks: Sequence[str])
     return document | {"extract": {"tokens": ["all", "drop_first"]}, "studies": studies}
 
 
+def _given(model: str) -> dict[str, Any]:
+    return {key: value for key, value in named(model).plain().items() if value is not None}
+
+
 def _name(model: str) -> str:
-    """A name for figures and paths: the last part of what was given, odd characters replaced."""
-    last = model.rstrip("/").split("#")[0].split("/")[-1].removeprefix("package:")
+    """A name for figures and paths: the package, or the last part of what was given, odd
+    characters replaced."""
+    parts = model.rstrip("/").split("#")[0].split("/")
+    last = parts[0].removeprefix("package:") if model.startswith("package:") else parts[-1]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "model"
     return name if re.fullmatch(NAME, name) else f"model-{name}"

@@ -46,7 +46,7 @@ def page_parts(table: pd.DataFrame, labels: Mapping[str, str]) -> dict[str, str]
     ]
     (apart,) = part("leads told apart")
     count = headlines.Count(int(apart["k"]), int(apart["n"]), apart["expected"], apart["p"])
-    said = count.text("A lead over the last layer that can be told from 0", "models")
+    said = count.text("A lead over the last layer can be told from 0", "models")
     types = [
         f"| {r['model']} | {r['what']} | {r['n_tasks']:.0f} ({r['n_sources']:.0f}) | "
         f"{_minus(r['value'])} | {_to(r)} | {_verdict(r)} |"

@@ -51,11 +51,13 @@ class Count:
         """One sentence for a title, with the chance expectation in it.
 
         >>> Count(2, 4, 3.7, 0.99).text("An earlier layer beats the last", "models")
-        'No evidence: An earlier layer beats the last in 2 of 4 models, by chance in 3.7'
+        'No evidence that an earlier layer beats the last: in 2 of 4 models, by chance in 3.7'
         """
         expected = f"{self.expected:.1f}".removesuffix(".0")
-        said = f"{what} in {self.k} of {self.n} {unit}, by chance in {expected}"
-        return said if self.stands else f"{NO_EVIDENCE.capitalize()}: {said}"
+        said = f"in {self.k} of {self.n} {unit}, by chance in {expected}"
+        if self.stands:
+            return f"{what} {said}"
+        return f"{NO_EVIDENCE.capitalize()} that {what[0].lower()}{what[1:]}: {said}"
 
 
 @dataclass(frozen=True)
