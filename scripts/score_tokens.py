@@ -48,6 +48,7 @@ def score(run: cli.Run, loaded: object) -> None:
         readouts=scoring.readouts,
         confidence=scoring.confidence,
         budget=extract.batch_tokens,
+        sink_ratio=extract.sink_ratio,
         key=run.stamp.key,
         recipe=run.stamp.recipe,
     )

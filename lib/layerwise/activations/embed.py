@@ -104,7 +104,7 @@ def embed(
         for number, (part, (ids, cut)) in enumerate(zip(parts, coming, strict=True)):
             empty = [i for i, prompt in enumerate(ids) if not prompt]
             for index in empty:
-                ids[index] = [loaded.tokenizer.eos_token_id or loaded.tokenizer.pad_token_id]
+                ids[index] = [loaded.stand_in]
             n_empty += len(empty)
             n_cut += sum(c > 0 for c in cut)
             # In a function of its own, so that two slabs are never in memory.

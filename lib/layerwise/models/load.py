@@ -90,6 +90,12 @@ class LoadedModel:
             self._check_kind(part)
             yield [Pixels(picture, self.images) for picture in part], [0] * len(part)
 
+    @property
+    def stand_in(self) -> int:
+        """The token that is read of a text that has none: the end of a text, or else the pad."""
+        end = self.tokenizer.eos_token_id
+        return int(self.tokenizer.pad_token_id if end is None else end)
+
     def begin(self, prompts: Sequence[Prompt]) -> None:
         """Begin to read the prompts of a batch to come, where that takes time."""
         for prompt in prompts:

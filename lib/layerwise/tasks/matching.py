@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from layerwise.activations import batches, forward
-from layerwise.activations.readout import Packed, counted
+from layerwise.activations.readout import SINK_RATIO, Packed, counted
 from layerwise.config.token_tasks import MATCHES
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK, OUTPUT
@@ -49,6 +49,7 @@ def similarities(
     tokens: Sequence[str],
     readouts: Sequence[str],
     budget: int | None = None,
+    sink_ratio: float = SINK_RATIO,
 ) -> Floats:
     """Similarity of each pair at each layer, all layers and readings from one pass.
 
@@ -61,6 +62,8 @@ def similarities(
         Which tokens count: as `layerwise.activations.readout.choose` has them.
     readouts : sequence of str
         Those of `loaded.anatomy.readouts` to read.
+    sink_ratio : float
+        See `layerwise.activations.readout.choose`.
 
     Returns
     -------
@@ -70,8 +73,10 @@ def similarities(
     Raises
     ------
     LayerwiseError
-        If memory does not hold one pair, or a state is not finite.
+        If memory does not hold one pair, a state is not finite, or the model lacks a readout or
+        has no such tokens.
     """
+    loaded.check_tokens(tokens)
     for readout in readouts:
         forward.check_readout(loaded, readout)
     texts = list(dict.fromkeys([*references, *candidates]))
@@ -79,8 +84,7 @@ def similarities(
     pairs = [(place[a], place[b]) for a, b in zip(references, candidates, strict=True)]
     ids, cut = loaded.tokenize(texts)
     idf = _document_frequencies(loaded, [ids[one] for one, _ in pairs])
-    end = loaded.tokenizer.eos_token_id or loaded.tokenizer.pad_token_id
-    ids = [own or [end] for own in ids]
+    ids = [own or [loaded.stand_in] for own in ids]
     shape = (len(tokens), len(readouts), len(MEASURES), loaded.anatomy.n_layers, len(pairs))
     found = np.zeros(shape)
     limit = budget or batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
@@ -91,7 +95,9 @@ def similarities(
             here = list(dict.fromkeys(text for row in rows for text in pairs[row]))
             at = {text: i for i, text in enumerate(here)}
             own = torch.tensor([[at[text] for text in pairs[row]] for row in rows])
-            batch = _Batch(loaded, [ids[text] for text in here], own, idf, tokens, readouts, limit)
+            batch = _Batch(
+                loaded, [ids[text] for text in here], own, idf, tokens, readouts, limit, sink_ratio
+            )  # fmt: skip
             too_large = False
             try:
                 forward.run_batch(
@@ -189,8 +195,10 @@ class _Batch:
         tokens: Sequence[str],
         readouts: Sequence[str],
         budget: int,
+        sink_ratio: float,
     ) -> None:
         self.loaded, self.tokens, self.readouts = loaded, tokens, readouts
+        self.sink_ratio = sink_ratio
         longest = max(map(len, ids))
         special = set(loaded.tokenizer.all_special_ids)
         weights = torch.zeros(2, len(ids), longest)
@@ -215,7 +223,7 @@ class _Batch:
                 continue  # the same; see `finish`
             read = forward.read(self.loaded, packed, readout)
             for k, tokens in enumerate(self.tokens):
-                counts = counted(read, tokens)
+                counts = counted(read, tokens, self.sink_ratio)
                 weights = self.weights.to(counts.device) * counts
                 alike = [
                     compare(read.states[rows], counts[rows], weights[:, rows])

@@ -26,6 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from layerwise import tables
+from layerwise.activations.readout import SINK_RATIO
 from layerwise.config.models import Model
 from layerwise.config.token_tasks import ChoiceTask, PairTask, type_of
 from layerwise.errors import LayerwiseError
@@ -63,6 +64,7 @@ def score_tokens(
     readouts: Sequence[str],
     confidence: float,
     budget: int | None = None,
+    sink_ratio: float = SINK_RATIO,
     **facts: Any,
 ) -> None:
     """Score all layers on a task and write both tables.
@@ -79,6 +81,8 @@ def score_tokens(
         For sentence pairs: which tokens count, and which states are read.
     confidence : float
         Of the intervals.
+    sink_ratio : float
+        For sentence pairs: see `layerwise.activations.readout.choose`.
     **facts
         More for the tables' metadata: key and recipe of the job.
 
@@ -101,7 +105,9 @@ def score_tokens(
                 f"{loaded.name} has no readout {' and no '.join(readouts)}; it has "
                 f"{', '.join(loaded.anatomy.readouts)}: add one of them to readouts."
             )
-        scores, paired = _pairs(loaded, source, common, tokens, there, confidence, budget)
+        scores, paired = _pairs(
+            loaded, source, common, tokens, there, confidence, budget, sink_ratio
+        )  # fmt: skip
     facts |= {**about, "dtype": loaded.dtype, "weights_sha256": loaded.weights}
     fields = [(n, pa.type_for_alias(kind)) for n, kind in PAIRED_COLUMNS.items()]
     table = pa.Table.from_pylist(paired, schema=pa.schema(fields))
@@ -166,6 +172,7 @@ def _pairs(
     readouts: Sequence[str],
     confidence: float,
     budget: int | None,
+    sink_ratio: float,
 ) -> tuple[Rows, Rows]:
     import pandas as pd
 
@@ -175,7 +182,7 @@ def _pairs(
     for (split, subset), part in frame.groupby(["split", "subset"], sort=False):
         found = matching.similarities(
             loaded, part["first"].to_list(), part["second"].to_list(), tokens=tokens,
-            readouts=readouts, budget=budget,
+            readouts=readouts, budget=budget, sink_ratio=sink_ratio,
         )  # fmt: skip
         judged = part["judged"].to_numpy(dtype=float)
         texts = pd.factorize(pd.concat([part["first"], part["second"]]))[0].reshape(2, -1)

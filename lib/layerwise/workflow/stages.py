@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from layerwise.config import Config
 from layerwise.config.checks import own_texts_of
 from layerwise.config.corpora import KEPT
+from layerwise.config.extraction import ExtractSettings
 from layerwise.config.images import ImageCorpus
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.token_tasks import PairTask
@@ -327,13 +328,13 @@ def _embed_settings(config: Config, model: str, revision: str, task: str) -> Any
         **{key: entry[key] for key in PROMPTS if key in entry},
         "model": _model_settings(config, model),
         "revision": revision,
-        "extract": {
-            "dtype": extract.dtype,
-            "tokens": list(extract.tokens),
-            **{k: v for k, v in extract.keyed().items() if k == "sink_ratio"},
-        },
+        "extract": {"dtype": extract.dtype, "tokens": list(extract.tokens), **_sinks(extract)},
         "scoring": {"poolings": list(scoring.poolings), "readouts": list(scoring.readouts)},
     }
+
+
+def _sinks(extract: ExtractSettings) -> dict[str, Any]:
+    return {k: v for k, v in extract.keyed().items() if k == "sink_ratio"}
 
 
 def _score_inputs(config: Config, model: str, revision: str, task: str) -> Inputs:
@@ -385,14 +386,15 @@ def _items_outside(config: Config, task: str) -> Any:
 
 def _tokens_settings(config: Config, model: str, revision: str, task: str) -> Any:
     scoring, entry = config.scoring_of(model), config.token_tasks[task]
-    read = {"confidence": scoring.confidence}
+    extract = config.extraction(model)
+    read: dict[str, Any] = {"confidence": scoring.confidence}
     if isinstance(entry, PairTask):
-        read["readouts"] = list(scoring.readouts)  # type: ignore[assignment]
-        read["tokens"] = list(config.extraction(model).tokens)  # type: ignore[assignment]
+        read |= {"readouts": list(scoring.readouts), "tokens": list(extract.tokens)}
+        read |= _sinks(extract)
     return {
         "model": _model_settings(config, model),
         "revision": revision,
-        "extract": {"dtype": config.extraction(model).dtype},
+        "extract": {"dtype": extract.dtype},
         "scoring": read,
         "task": entry.keyed(),
     }
