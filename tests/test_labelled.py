@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -274,3 +276,14 @@ def test_mappings_that_say_nothing(tasks: dict[str, Any], said: str) -> None:
 def test_a_task_is_said_in_one_place() -> None:
     with pytest.raises(LayerwiseError, match=r"tasks\.mine: own_tasks names it as well"):
         Config.of({**CONFIG, "tasks": {"mine": CONFIG["own_tasks"]["mine"]}})
+
+
+def test_a_process_that_is_killed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the other tasks of the job go on."""
+    task = entry(write(tmp_path / "d.parquet", GOOD), kind="classification")
+    texts = labelled.texts_of("mine", task).texts
+    values = np.random.default_rng(0).normal(size=(1, 2, len(texts), 4)).astype(np.float32)
+    path = store(tmp_path / "e.h5", "mine", texts, values, [Reading()])
+    monkeypatch.setattr(labelled, "_score", lambda *_: os.kill(os.getpid(), signal.SIGKILL))
+    with pytest.raises(LayerwiseError, match=r"A process that scored mine was killed, most"):
+        labelled.score_labelled(path, "mine", task, {}, threads=2)

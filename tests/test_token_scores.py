@@ -20,6 +20,7 @@ from encoding import store
 from scipy import stats
 
 from layerwise import tables
+from layerwise.activations.embed import embed
 from layerwise.activations.extract import token_ids
 from layerwise.config.studies import Study
 from layerwise.config.token_tasks import ChoiceTask, FileQuestions, PackageQuestions, PairTask
@@ -30,6 +31,7 @@ from layerwise.models.load import LoadedModel, load
 from layerwise.statistics import rank
 from layerwise.tasks import catalog, items, lens, matching, texts, token_scores
 from layerwise.tasks.items import Question
+from layerwise.tasks.layout import Reading
 from layerwise.tasks.score import score_task
 from layerwise.tasks.surprisal import surprisals
 
@@ -385,6 +387,69 @@ def test_sinks_count_as_the_readout_has_it() -> None:
         for row in range(4):
             mine = packed.states[row][counts[row]]
             assert torch.equal(mine, chosen.states[row, : chosen.lengths[row]])
+
+
+def test_matching_drops_sinks_as_the_config_says(tmp_path: Path) -> None:
+    loaded = load("m", tiny.entry(tiny.save("llama", tmp_path)), "main", device="cpu")
+
+    def found(tokens: str, **more: Any) -> np.ndarray:
+        return matching.similarities(
+            loaded, tiny.texts(5, 1), tiny.texts(5, 2), tokens=(tokens,), readouts=("residual",),
+            **more,
+        )  # fmt: skip
+
+    np.testing.assert_array_equal(found("drop_sinks", sink_ratio=1e6), found("all"))
+    assert not np.allclose(found("drop_sinks", sink_ratio=1.0), found("all"), atol=1e-3)
+    for tokens in ("class", "patches"):
+        with pytest.raises(LayerwiseError, match=f"tokens: '{tokens}' came, but m .* takes texts"):
+            found(tokens)
+
+
+def test_what_sinks_are_is_in_the_key_of_pairs_alone() -> None:
+    given = {
+        "models": {"m": {"source": {"hub": "a/b"}, "revisions": ["main"]}},
+        "token_tasks": {"pairs": {"pairs": "BIOSSES"},
+                        "mmlu": {"questions": {"package": "wikipedia"}}},
+        "studies": {"s": {"kind": "scores_over_checkpoints"}},
+    }  # fmt: skip
+    from layerwise.config import Config
+    from layerwise.workflow.stages import STAGES
+
+    def settings(task: str, **extract: Any) -> Any:
+        config = Config.of({**given, "extract": extract}, checked=True)
+        return STAGES["score_tokens"].settings(config, "m", "main", task)
+
+    assert settings("pairs", sink_ratio=3.0) != settings("pairs")
+    assert settings("mmlu", sink_ratio=3.0) == settings("mmlu")
+
+
+def test_a_text_without_tokens_is_read_as_the_end_of_one(tmp_path: Path) -> None:
+    """Also where that has the id 0 and pads are others."""
+    loaded = load("m", tiny.entry(tiny.save("llama", tmp_path)), "main", device="cpu")
+    loaded.tokenizer.pad_token = loaded.tokenizer.convert_ids_to_tokens(5)
+    end = loaded.tokenizer.eos_token
+    assert loaded.tokenizer(["", end])["input_ids"] == [[], [0]]
+    found = matching.similarities(
+        loaded, [""], [end], tokens=("all",), readouts=("residual",)
+    )  # fmt: skip
+    assert found[0, 0, 0] == pytest.approx(1)
+    slabs: list[Any] = []
+    embed(loaded, ["", end], lambda _start, _stop, made: slabs.append(made), readings=[Reading()])
+    np.testing.assert_array_equal(*slabs[0][0].transpose(1, 0, 2))
+
+
+def test_empty_fields_and_those_that_read_like_none(tmp_path: Path) -> None:
+    path = tmp_path / "q.csv"
+    path.write_text(
+        "question,choices,answer,subject\n"
+        'Which?,"[""x"", ""NA""]",1,\n'
+        'None,"[""x"", ""y""]",0,NA\n'
+    )
+    source = FileQuestions(file=str(path), subject="subject")
+    asked = ChoiceTask(questions=source, shots=0)
+    items.write_items(tmp_path / "i.parquet", asked)
+    found, _ = items.read_questions(tmp_path / "i.parquet")
+    assert found == [Question("", "Which?", ("x", "NA"), 1), Question("NA", "None", ("x", "y"), 0)]
 
 
 # Statistics and tables

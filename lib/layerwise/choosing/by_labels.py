@@ -17,6 +17,7 @@ from layerwise.models.load import LoadedModel
 from layerwise.tasks import conll, labelled
 from layerwise.tasks.labelled import Found, Labelled
 from layerwise.tasks.layout import Reading
+from layerwise.tasks.own_rows import read_rows
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
         task = OwnTask(file=str(path), kind="tags", seed=seed, sample=most)
         n = sum(len(sentence.words) for sentence in conll.read(path))
         return labelled.read(task), n
-    frame = labelled.read_table(path)
+    frame = read_rows(path)
     kind = kind_of(frame, str(path))
     task = OwnTask(file=str(path), kind=kind, seed=seed)  # type: ignore[arg-type]
     data, n = labelled.read(task), len(frame)

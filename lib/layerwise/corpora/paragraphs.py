@@ -6,6 +6,7 @@ article) and ``text``, one row a paragraph.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,10 @@ from layerwise.tables import Kind
 PARAGRAPHS = Kind("layerwise.paragraphs", 2)
 COLUMNS = ("article_id", "title", "paragraph", "text")
 
+# A full stop ends a sentence after a word of two or more small letters or digits ("Dr.", "e.g."
+# and initials do not), before a capital.
+_SENTENCE_END = re.compile(r"(?<=[a-z0-9)\"”][a-z0-9)\"”][.!?])\s+(?=[A-Z\"“])")
+
 
 class Paragraph(NamedTuple):
     """A paragraph and where it stands."""
@@ -24,6 +29,11 @@ class Paragraph(NamedTuple):
     title: str
     number: int
     text: str
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a paragraph's text."""
+    return _SENTENCE_END.split(text.strip())
 
 
 def write_paragraphs(

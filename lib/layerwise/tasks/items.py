@@ -24,10 +24,11 @@ from layerwise.config.token_tasks import (
     HubQuestions,
     PairTask,
 )
-from layerwise.corpora.paragraphs import Paragraph
+from layerwise.corpora.paragraphs import Paragraph, sentences_of
 from layerwise.errors import LayerwiseError, closest, first_line
-from layerwise.files import is_file, sha256_text
+from layerwise.files import sha256_text
 from layerwise.tables import Kind
+from layerwise.tasks.own_rows import read_rows
 
 log = logging.getLogger(__name__)
 
@@ -163,7 +164,7 @@ def _questions(
                 "name a file of them under `examples`, or say shots: 0."
             )
         read = [source.file, *([str(source.examples)] if task.shots else [])]
-        found = [_columns(_of_file(Path(file)), source, file) for file in read]
+        found = [_columns(read_rows(Path(file)), source, file) for file in read]
     else:
         return cloze(paragraphs)
     return found[0], found[1] if len(found) > 1 else []
@@ -193,24 +194,6 @@ def of_hub(source: HubQuestions, split: str) -> pd.DataFrame:
         ) from error
     frame: pd.DataFrame = data.to_pandas()
     return frame
-
-
-def _of_file(path: Path) -> pd.DataFrame:
-    if not is_file(path):
-        near = closest(path.name, [p.name for p in path.parent.glob("*")])
-        raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
-    try:
-        if path.suffix.lower() == ".parquet":
-            return pd.read_parquet(path)
-        if path.suffix.lower() == ".jsonl":
-            return pd.read_json(path, lines=True, dtype=False)
-        return pd.read_csv(path)
-    except MemoryError:
-        raise
-    except Exception as error:  # pandas and pyarrow say what is wrong in many ways
-        raise LayerwiseError(
-            f"The questions {path} cannot be read: {first_line(error)}."
-        ) from error
 
 
 def _columns(
@@ -252,7 +235,8 @@ def _question(where: str, text: Any, choices: Any, answer: Any, subject: Any = "
             "and the right one's place from 0 (or its letter); "
             f"{text!r:.40}, {listed!r:.60} and {answer!r:.20} came."
         )
-    return Question(str(subject or "").replace("_", " "), text, tuple(listed), int(answer))
+    subject = "" if pd.isna(subject) else str(subject)
+    return Question(subject.replace("_", " "), text, tuple(listed), int(answer))
 
 
 def _enough(task: ChoiceTask, questions: Iterable[Question], examples: Sequence[Question]) -> None:
@@ -267,7 +251,6 @@ def _enough(task: ChoiceTask, questions: Iterable[Question], examples: Sequence[
 
 # Questions made of Wikipedia
 
-SENTENCE = re.compile(r"(?<=[a-z0-9)\"”][a-z0-9)\"”][.!?])\s+(?=[A-Z\"“])")
 WORD = re.compile(r"[a-z]{5,}")
 WORDS = (12, 30)
 PER_ARTICLE, EXAMPLES, ANSWERS = 8, 10, 4
@@ -289,7 +272,7 @@ def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Questio
     """
     articles: dict[str, list[str]] = {}
     for paragraph in paragraphs:
-        articles.setdefault(paragraph.title, []).extend(SENTENCE.split(paragraph.text.strip()))
+        articles.setdefault(paragraph.title, []).extend(sentences_of(paragraph.text))
     found: list[Question] = []
     for title, sentences in articles.items():
         vocabulary = {word for s in sentences for word in WORD.findall(s)}

@@ -24,8 +24,8 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +39,7 @@ from layerwise.activations.words import words_of
 from layerwise.config.own_tasks import TASK_TYPES, WORDS, OwnTask
 from layerwise.config.scoring import ScoringSettings
 from layerwise.corpora.images_table import read_images, read_labels
-from layerwise.errors import LayerwiseError, closest, first_line
-from layerwise.files import is_file
+from layerwise.errors import LayerwiseError, closest
 from layerwise.probes import Probe
 from layerwise.progress import Progress
 from layerwise.statistics import rank
@@ -48,6 +47,7 @@ from layerwise.tables import Kind
 from layerwise.tasks import conll, joined, results
 from layerwise.tasks.joined import Joiner, Unit, normalized
 from layerwise.tasks.layout import Embeddings
+from layerwise.tasks.own_rows import read_rows
 from layerwise.tasks.prompts import key_of
 from layerwise.tasks.texts import TaskTexts
 
@@ -121,7 +121,7 @@ def read(task: OwnTask, images: Path | None = None) -> Labelled:
     if task.kind == "tags":
         return _of_words(task)
     path = Path(str(task.file))
-    frame = read_table(path)
+    frame = read_rows(path)
     wanted = [*task.text_columns, *filter(None, [task.label_column, task.group])]
     for name in wanted:
         if name not in frame:
@@ -247,39 +247,6 @@ def _codes(values: list[str]) -> Array:
     return np.asarray(pd.factorize(np.array(values, dtype=object))[0])
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """The rows of a .parquet, .jsonl or .csv file.
-
-    Raises
-    ------
-    LayerwiseError
-        If it is missing, empty, damaged, or of another kind.
-    """
-    if not is_file(path):
-        near = closest(path.name, [p.name for p in path.parent.glob("*")])
-        raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
-    readers = {
-        ".parquet": pd.read_parquet,
-        ".jsonl": partial(pd.read_json, lines=True, dtype=False),
-        # "NA" and the like are texts; an empty field is none.
-        ".csv": partial(pd.read_csv, keep_default_na=False, na_values=[""]),
-    }
-    reader: Any = readers.get(path.suffix.lower())
-    if reader is None:
-        raise LayerwiseError(
-            f"{path} is of no kind that is read here; accepted are {', '.join(readers)}."
-        )
-    try:
-        frame: pd.DataFrame = reader(path) if path.stat().st_size else pd.DataFrame()
-    except MemoryError:
-        raise
-    except Exception as error:  # pandas and pyarrow say what is wrong in many ways
-        raise LayerwiseError(f"{path} cannot be read: {first_line(error)}.") from error
-    if frame.empty:
-        raise LayerwiseError(f"{path} is empty; a row for each labelled text is needed.")
-    return frame
-
-
 def _texts(column: pd.Series[Any], where: str) -> list[str]:
     found = column.tolist()
     for place, text in enumerate(found):
@@ -378,7 +345,7 @@ def score_labelled(
     Raises
     ------
     LayerwiseError
-        If a file is not what it should be, or a text has no embedding.
+        If a file is not what it should be, a text has no embedding, or a process is killed.
     """
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
@@ -398,9 +365,15 @@ def score_labelled(
     with Progress(len(distinct), f"scoring {name}", "layer") as bar:
         found: dict[Unit, Found] = {}
         done: Iterator[Found] = Parallel(n_jobs=threads, return_as="generator")(work)
-        for unit, one in zip(distinct, done, strict=True):
-            found[unit] = one
-            bar.update()
+        try:
+            for unit, one in zip(distinct, done, strict=True):
+                found[unit] = one
+                bar.update()
+        except BrokenProcessPool as error:
+            raise LayerwiseError(
+                f"A process that scored {name} was killed, most likely because memory ran out; "
+                "lower scoring.threads."
+            ) from error
     about["task_type"] = TASK_TYPES[task.kind]
     scores: list[dict[str, Any]] = []
     probed: list[dict[str, Any]] = []

@@ -10,13 +10,12 @@ same tasks on every machine, and one paragraph more or less changes little.
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
-from layerwise.corpora.paragraphs import Paragraph
+from layerwise.corpora.paragraphs import Paragraph, sentences_of
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text
 
@@ -31,10 +30,6 @@ POSITIVES_PER_PASSAGE = 2
 NEGATIVES_PER_POSITIVE = 2
 CANDIDATES = 20
 POSITIVE_CANDIDATES = 3
-
-# A full stop ends a sentence after a word of two or more small letters or digits ("Dr.", "e.g."
-# and initials do not), before a capital.
-_SENTENCE_END = re.compile(r"(?<=[a-z0-9)\"”][a-z0-9)\"”][.!?])\s+(?=[A-Z\"“])")
 
 
 class Passage(NamedTuple):
@@ -51,7 +46,7 @@ def opening(paragraph: str, words: tuple[int, int] = WORDS) -> str | None:
     None if the first is too long, or all together are too short.
     """
     taken: list[str] = []
-    for sentence in _SENTENCE_END.split(paragraph.strip()):
+    for sentence in sentences_of(paragraph):
         if len(" ".join([*taken, sentence]).split()) > words[1]:
             break
         taken.append(sentence)
