@@ -11,7 +11,7 @@ import pytest
 import tiny
 from typer.testing import CliRunner
 
-from layerwise.app import app
+from layerwise.app import _texts, app
 from layerwise.association.choice import CONSENSUS
 from layerwise.association.regret import LAST
 from layerwise.choosing import by_labels
@@ -164,7 +164,7 @@ def test_labels_that_tell_nothing() -> None:
         _ = choice.layer
 
 
-def test_a_sample_is_stated_and_the_same_every_time() -> None:
+def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
     texts = [f"text {k}" for k in range(100_000)]
     drawn = choosing.sample(texts, 1000)
     assert len(drawn) == 1000 and drawn == choosing.sample(texts, 1000)
@@ -172,6 +172,8 @@ def test_a_sample_is_stated_and_the_same_every_time() -> None:
     assert choosing.sample([*texts[:30], " ", *texts[:30]], 1000) == texts[:30]
     with pytest.raises(LayerwiseError, match="1 different texts came"):
         choosing.sample(["one text"] * 50, 1000)
+    (tmp_path / "many.txt").write_text("\n".join(texts))
+    assert _texts(tmp_path / "many.txt") == texts
 
 
 BAD = {
