@@ -168,8 +168,11 @@ def _handles(table: pd.DataFrame) -> list[Line2D]:
                label="above its control beyond noise"),
         Line2D([], [], color=style.GREY, linestyle="dashed", label="control: random labels"),
         Line2D([], [], color=SELECTIVITY, label="selectivity: probe less control"),
-        Line2D([], [], color=style.GREY, linestyle="dotted", label="most frequent class"),
     ]  # fmt: skip
+    if table["chance"].notna().any():
+        handles.append(
+            Line2D([], [], color=style.GREY, linestyle="dotted", label="most frequent class")
+        )
     if (table["readout"] == "output").any():
         handles.append(Line2D([], [], label="the model's output", **marks.last_mark(LINEAR)))
     return handles
@@ -221,10 +224,10 @@ def _caption(table: pd.DataFrame, curves: Sequence[dict[str, Any]]) -> str:
         if (table["task_type"] == "Tagging").any()
         else "The control is trained on shuffled labels."
     )
-    scores = listing([TYPES.get(t, t) for t in table["task_type"].unique()])
+    scored = listing(list(dict.fromkeys(TYPES.get(t, t) for t in table["task_type"].unique())))
     return (
-        f"Linear probes on one's own labels by depth in per cent of the layers; {scores} on rows "
-        f"that were not trained on ({span(table['n_test'].tolist())} of them; of a text, a group "
+        f"{scored} of linear probes on one's own labels, by depth in per cent of the layers, on rows "
+        f"that they were not trained on ({span(table['n_test'].tolist())}; of a text, a group "
         "or a sentence all rows are on one side). Bands: 95 % intervals over groups of test rows, "
         f"for the training rows as they are. {of_words} Filled points: p < .05 of no difference "
         "from the control, one-sided, whose noise is taken to be as large as the probe's, after "
