@@ -226,7 +226,7 @@ def _caption(table: pd.DataFrame, curves: Sequence[dict[str, Any]]) -> str:
     )
     scored = listing(list(dict.fromkeys(TYPES.get(t, t) for t in table["task_type"].unique())))
     return (
-        f"{scored} of linear probes on one's own labels, by depth in per cent of the layers, on rows "
+        f"{scored} of linear probes on one's own labels, by depth in per cent of layers, on rows "
         f"that they were not trained on ({span(table['n_test'].tolist())}; of a text, a group "
         "or a sentence all rows are on one side). Bands: 95 % intervals over groups of test rows, "
         f"for the training rows as they are. {of_words} Filled points: p < .05 of no difference "
