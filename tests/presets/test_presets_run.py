@@ -67,7 +67,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
     },
     "mmlu": {},
-    "imagenet": {"models": ["vit-large", "mae-large", "aimv2-large", "imagegpt-medium"]},
+    "imagenet": {"models": ["vit-large", "aimv2-large", "imagegpt-medium"]},
     "vision_objective": {"training": True},
     "objective_or_mixer": {"training": True},
     "objective_or_mixer_small": {"training": True},
