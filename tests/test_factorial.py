@@ -22,7 +22,7 @@ from layerwise.figures.factorial import depth
 from layerwise.figures.studies import Order, Tables, draw
 from layerwise.models import nano
 from layerwise.models.load import load
-from layerwise.statistics.factorial import two_by_two
+from layerwise.statistics.factorial import over_replicates, two_by_two
 from layerwise.workflow.sources import check_sources
 from layerwise.workflow.stages import STAGES
 
@@ -171,6 +171,39 @@ def test_the_study_finds_the_effect_that_is_there() -> None:
     assert (effects.loc["drop_first", "p_holm"] > 0.05).all()
     assert drawn.title.endswith("objective: masked − causal")
     assert len(drawn.table[drawn.table["what"] == "model"]) == 24
+    # The curves that the valleys are read from stand in front, a line a cell.
+    curves = drawn.figure.axes[0]
+    assert {len(line.get_ydata()) for line in curves.lines} == {5}
+    labels = curves.get_legend_handles_labels()[1]
+    assert labels == [f"{a}, {b}" for a in FACTORS["objective"] for b in FACTORS["mixer"]]
+    cell = table().query("tokens == 'all' and model in ['c0', 'c1', 'c2']")
+    np.testing.assert_allclose(
+        curves.lines[0].get_ydata(), cell.groupby("layer")["value"].mean(), atol=1e-12
+    )
+
+
+def test_curves_of_other_depths_have_no_mean() -> None:
+    study = Study.model_validate_json(
+        __import__("json").dumps({"kind": "factorial", "factors": FACTORS})
+    )
+    metrics = table().query("tokens == 'all'")
+    short = metrics["model"].eq("c0")
+    metrics = pd.concat(
+        [metrics[~short], metrics[short & metrics["layer"].lt(4)].assign(
+            depth=lambda rows: rows["layer"] / 3
+        )]
+    )  # fmt: skip
+    curves = draw(study, Tables(metrics=metrics), Order()).figure.axes[0]
+    assert len(curves.lines) == 3 + 3
+
+
+def test_an_interval_over_replicates_is_students() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 4))
+    mean, low, high = over_replicates(values)
+    for place in range(4):
+        wanted = stats.ttest_1samp(values[:, place], 0).confidence_interval(0.95)
+        assert (low[place], high[place]) == pytest.approx((wanted.low, wanted.high))
+    np.testing.assert_allclose(mean, values.mean(axis=0))
 
 
 def test_tables_of_models_that_ran_elsewhere(tmp_path: Path) -> None:

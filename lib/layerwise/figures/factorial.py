@@ -24,7 +24,7 @@ from layerwise.figures.labels import (
     span,
 )
 from layerwise.statistics.corrections import holm
-from layerwise.statistics.factorial import CONTRASTS, Effect, two_by_two
+from layerwise.statistics.factorial import CONTRASTS, Effect, over_replicates, two_by_two
 from layerwise.statistics.valleys import dips
 
 LEVEL = 0.05
@@ -53,7 +53,7 @@ def depth(values: pd.Series[float]) -> float:
 
 
 def draw(given: Given) -> Drawn:
-    """Draw a row a metric and reading: each model's valley by cell, and the three effects.
+    """Draw a row a metric and reading: the curves of each cell, valleys by cell, three effects.
 
     Returns
     -------
@@ -65,24 +65,27 @@ def draw(given: Given) -> Drawn:
     assert factors is not None
     models, effects = _tables(rows, factors)
     pairs = list(models[["y", "reading"]].drop_duplicates().itertuples(index=False))
-    figure, axes = style.grid(len(pairs), 2, panel_height=2.1, panel_width=3.4)
+    figure, axes = style.grid(len(pairs), 3, panel_height=2.3, panel_width=3.1)
     for line, pair in zip(axes, pairs, strict=True):
         own = at(models, ("y", "reading"), tuple(map(str, pair)))
         mine = at(effects, ("y", "reading"), tuple(map(str, pair)))
         metric = rows.metric(pair.y)
         assert metric is not None
         unit = metric_unit(metric.metric, str(metric.normalization or "raw"))
-        _cells(line[0], own, factors)
-        line[0].set_ylabel(f"Valley{f' ({unit})' if unit else ''}")
-        line[0].set_title(f"{metric_label(metric.metric)},\n{reading_label(str(pair.reading))}")
-        _effects(line[1], mine)
-        line[1].set_xlabel(f"Effect on the valley{f' ({unit})' if unit else ''}")
+        behind = f" ({unit})" if unit else ""
+        _curves(line[0], at(rows.table, ("y", "reading"), tuple(map(str, pair))), own, factors)
+        line[0].set_ylabel(f"{metric_label(metric.metric)}{behind}")
+        line[0].set_title(reading_label(str(pair.reading)))
+        _cells(line[1], own, factors)
+        line[1].set_ylabel(f"Valley{behind}")
+        _effects(line[2], mine)
+        line[2].set_xlabel(f"Effect on the valley{behind}")
     title = _title(effects)
     n = models.groupby(["y", "reading", *factors]).size()
     subtitle = (
-        "Valley: how far the curve over depth dips below the lower of its shoulders (below 0: it "
-        f"has none). {span(n.tolist())} models (seeds) a cell. Right: effects with 95 % "
-        "intervals over seeds; filled: p < .05, corrected (Holm)."
+        f"Left: means of {span(n.tolist())} models (seeds) a cell with 95 % intervals over seeds. "
+        "Valley: how far a curve dips below the lower of its shoulders (below 0: it has none). "
+        "Right: effects with 95 % intervals over seeds; filled: p < .05, corrected (Holm)."
     )
     style.header(figure, title, subtitle)
     table = pd.concat(
@@ -130,6 +133,27 @@ def _named(contrast: str, factors: Factors) -> str:
     name = list(factors)[list(CONTRASTS).index(contrast)]
     one, other = factors[name]
     return f"{name}: {other} − {one}"
+
+
+def _curves(axis: Axes, table: pd.DataFrame, own: pd.DataFrame, factors: Factors) -> None:
+    """Mean curve of each cell with its interval; single curves where depths differ."""
+    first, second = factors
+    for k, a in enumerate(factors[first]):
+        for b, dashes in zip(factors[second], ("--", "-"), strict=True):
+            models = own.loc[(own[first] == a) & (own[second] == b), "model"]
+            curves = table[table["model"].isin(models)].pivot_table(
+                index="depth", columns="model", values="value"
+            )
+            look = {"color": style.PALETTE[k], "linestyle": dashes, "linewidth": 1.2}
+            if curves.isna().to_numpy().any():
+                axis.plot(curves.index, curves.interpolate(limit_area="inside"), **look)
+                continue
+            mean, low, high = over_replicates(curves.to_numpy().T)
+            axis.plot(curves.index, mean, label=f"{a}, {b}", **look)
+            axis.fill_between(curves.index, low, high, color=style.PALETTE[k], alpha=0.15, lw=0)
+    axis.set_xlabel("Depth")
+    if axis.get_legend_handles_labels()[0]:
+        axis.legend(fontsize=6, loc="best")
 
 
 def _cells(axis: Axes, own: pd.DataFrame, factors: Factors) -> None:
@@ -184,10 +208,11 @@ def _caption(rows: Rows, factors: Factors, models: pd.DataFrame, effects: pd.Dat
         )
     some = int((models["valley"] > 0).sum())
     return (
-        "The valley of each model's curve over depth: how far its lowest layer inside lies below "
-        "the lower of the highest layers before and after it (below 0: it has none), by "
-        f"{listing(list(factors))}. Points are models of one cell, which differ "
-        "by their seed alone; lines join means of cells. Effects are contrasts of the four means "
+        "Left, the mean curve of each cell with Student's 95 % interval over its models, at each "
+        "layer by itself. Then the valley of each model's curve over depth: how far its lowest "
+        "layer inside lies below the lower of the highest layers before and after it (below 0: it "
+        f"has none), by {listing(list(factors))}. Points are models of one cell, which differ by "
+        "their seed alone; lines join means of cells. Effects are contrasts of the four means "
         "with 95 % intervals (Satterthwaite's degrees of freedom), an interaction the first "
         "factor's effect at the second's second level less that at its first; p corrected over "
         f"all effects shown (Holm). They speak of other seeds, not of other sizes or data. {some} "

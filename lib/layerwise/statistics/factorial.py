@@ -91,3 +91,25 @@ def two_by_two(cells: Sequence[npt.ArrayLike], level: float = 0.95) -> dict[str,
         p = float(2 * t.sf(abs(value) / error, df)) if error > 0 else (1.0 if value == 0 else 0.0)
         found[name] = Effect(value, value - margin, value + margin, p, df)
     return found
+
+
+def over_replicates(
+    curves: npt.ArrayLike, level: float = 0.95
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Mean of some curves and its interval at each place by itself (Student's).
+
+    Parameters
+    ----------
+    curves : array, shape (R, L)
+        One replicate a row; two or more.
+
+    Returns
+    -------
+    mean, low, high : arrays, shape (L,)
+    """
+    from scipy.stats import t
+
+    values = np.asarray(curves, dtype=np.float64)
+    mean, n = values.mean(axis=0), len(values)
+    margin = t.isf((1 - level) / 2, n - 1) * values.std(axis=0, ddof=1) / np.sqrt(n)
+    return mean, mean - margin, mean + margin
