@@ -100,3 +100,9 @@ def test_models_that_see_later_tokens_are_left_out_beside_others() -> None:
     Config.of(
         {**given, **PAIRS, "studies": {"s": {"kind": "paired_by_depth", "models": ["b-2m"]}}}
     )
+
+
+def test_models_of_published_tables_are_not_the_configs() -> None:
+    tables = {"theirs": {"metrics": "metrics.csv"}}
+    along = {"kind": "metrics_by_depth", "published": "theirs", "models": ["Pythia-14m"]}
+    Config.of({"published": tables, "studies": {"s": along}})

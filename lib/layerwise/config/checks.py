@@ -336,6 +336,8 @@ def _sections(config: Config, name: str) -> None:
 
 def _looks_back(config: Config, study: Study) -> None:
     """Refuse models that the config lets see later tokens where nothing can be read of such."""
+    if study.published:
+        return
     both_ways = [m for m in study.models or config.models if config.models[m].bidirectional]
     if study.models is None and len(both_ways) < len(config.models):
         return  # they are left out, and the figure says so
