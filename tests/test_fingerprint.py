@@ -372,8 +372,8 @@ def test_a_word_of_ours_changes_no_key(copied: Path, file: str, old: str, new: s
         ("metrics/catalog/lidar.py", "        1e-4,\n", "        1e-3,\n", True, False),
         (
             "metrics/catalog/lidar.py",
-            "CONTRASTS_FOR_ERROR = 4",
-            "CONTRASTS_FOR_ERROR = 5",
+            "AT_ONCE = 4",
+            "AT_ONCE = 5",
             True,
             False,
         ),

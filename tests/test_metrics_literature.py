@@ -321,7 +321,7 @@ def test_order_of_prompts_changes_no_metric(name: str, protocol: str) -> None:
 
 
 # Those that come from random groups or halves are held to fresh draws instead.
-RANDOM = {"alpha_req", "dime", "infonce", "infonce_mi_bound", "two_nn"}
+RANDOM = {"alpha_req", "dime", "infonce", "infonce_mi_bound", "lidar", "two_nn"}
 JACKKNIFED = sorted(set(all_metrics()) - RANDOM - {"prompt_entropy", "effective_rank"})
 
 
@@ -411,21 +411,32 @@ def test_reference_dataset_entropy_clamps_the_smaller_product(n: int, d: int) ->
     assert largest.value == pytest.approx(-math.log(p.max()), abs=1e-10)
 
 
-@pytest.mark.parametrize(("n", "d", "v"), [(80, 10, 6), (120, 10, 3)])
-def test_the_error_of_lidar_knows_which_prompts_scatter(n: int, d: int, v: int) -> None:
-    """Where augmentation moves a quarter of the prompts ten times as far as the others.
-
-    Without the part of the scatter within classes, a third of the error would be missing.
-    """
+@pytest.mark.parametrize("protocol", ["paper", "reference"])
+def test_the_error_of_lidar_is_that_of_prompts_left_out(protocol: str) -> None:
+    """The scatter less a group's is that of the prompts that are left."""
+    n, d, v = 40, 10, 6
     rng = np.random.default_rng(0)
     noise = np.where(np.arange(n) % 4 == 0, 0.5, 0.05)[None, :, None]
     base = rng.normal(size=(1, n, d)) * np.arange(1, d + 1) ** -0.7
     views = np.concatenate([base, base + noise * rng.normal(size=(v, n, d))])
-    errors = values_and_errors(layer_of(views), "lidar")[:, 1]
-    rows = np.arange(n)
-    left_out = [values_and_errors(layer_of(views, rows=np.delete(rows, i)), "lidar") for i in rows]
-    jackknife = uncertainty.from_leave_one_out(np.asarray(left_out)[:, 0, 0])
-    assert errors[0] == pytest.approx(jackknife, rel=0.2)
+    errors = values_and_errors(layer_of(views, protocol), "lidar")[:, 1]
+    group = uncertainty.groups_of(n, 10, seed=0)
+    left_out = [
+        values_and_errors(layer_of(views, protocol, np.flatnonzero(group != g)), "lidar")[:, 0]
+        for g in range(10)
+    ]
+    expected = np.sqrt(0.9 * np.square(left_out - np.mean(left_out, axis=0)).sum(axis=0))
+    assert errors == pytest.approx(expected, rel=1e-6)
+
+
+def test_lidar_has_no_error_where_views_reach_too_few_directions() -> None:
+    """4 of 40 prompts are left out at a time; 36 with 3 views reach 72 directions."""
+    rng = np.random.default_rng(0)
+    for d, known in ((72, True), (73, False)):
+        views = rng.normal(size=(1, 40, d)) + 0.3 * rng.normal(size=(4, 40, d))
+        value, error = values_and_errors(layer_of(views), "lidar")[0]
+        assert value > 1
+        assert np.isfinite(error) == known
 
 
 @pytest.mark.parametrize(("n", "d"), [(60, 12), (12, 60)])

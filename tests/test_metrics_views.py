@@ -7,7 +7,6 @@ import math
 
 import numpy as np
 import pytest
-import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +15,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.metrics.catalog import infonce as infonce_module
 from layerwise.metrics.catalog.dime import difference_of_entropies, dime, permutations_of
 from layerwise.metrics.catalog.infonce import infonce, infonce_losses
-from layerwise.metrics.catalog.lidar import discriminants, lidar, whiten
+from layerwise.metrics.catalog.lidar import eigenvalues, lidar, whiten
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
 from layerwise.metrics.layer import Arrays, Layer
@@ -217,10 +216,9 @@ def test_the_two_ways_to_whiten_agree() -> None:
     rng = np.random.default_rng(5)
     for n in (10, 11, 20):
         views = rng.normal(size=(1, n, 20)) + 0.5 * rng.normal(size=(3, n, 20))
-        whitened = whiten(views, 1e-2)
         between, within = scatters(views, 1e-2)
         expected = np.sort(np.linalg.eigvals(np.linalg.solve(within, between)).real)[::-1]
-        found = discriminants(whitened.classes)[0]
+        found = eigenvalues(whiten(views, 1e-2))[::-1]
         assert np.allclose(found, expected[: len(found)], atol=1e-8 * expected[0])
 
 
@@ -248,7 +246,7 @@ def test_whitening_keeps_what_lies_far_below_the_largest_scatter() -> None:
         factor = mpmath.cholesky(within) ** -1
         values = mpmath.eigsy(factor * between * factor.T, eigvals_only=True)
         expected = np.sort([float(value) for value in values])[::-1][: n - 1]
-    found = discriminants(whiten(views, 1e-6).classes)[0]
+    found = eigenvalues(whiten(views, 1e-6))[::-1]
     assert np.allclose(found[: n - 1], expected, rtol=1e-6)
 
 
@@ -268,26 +266,6 @@ def test_a_value_is_the_same_without_its_error(name: str, protocol: str) -> None
             assert np.allclose(*given, rtol=1e-9)
             if name in ("dime", "lidar", "two_nn"):
                 assert math.isnan(other.stderr)
-
-
-@pytest.mark.parametrize(("v", "n", "d"), [(4, 12, 10), (4, 5, 40), (2, 30, 10), (2, 5, 40)])
-def test_each_prompts_part_of_the_scatter_is_that_of_its_residuals(v: int, n: int, d: int) -> None:
-    """Along generalised eigenvectors from elsewhere, on both sides of the switch."""
-    rng = np.random.default_rng(2)
-    views = rng.normal(size=(1, n, d)) + 0.5 * rng.normal(size=(v, n, d))
-    between, within = scatters(views, 0.1)
-    values, vectors = scipy.linalg.eigh(between, within)
-    rank = min(n - 1, d)
-    vectors = vectors[:, ::-1][:, :rank]
-    residuals = views - views.mean(axis=0)
-    expected = np.square(residuals @ vectors).sum(axis=0) / (n * v)
-    whitened = whiten(views, 0.1)
-    found, directions, energy = discriminants(whitened.classes)
-    assert np.allclose(whitened.scatter_along(directions)[:, :rank], expected, atol=1e-8)
-    means = views.mean(axis=0)
-    expected = np.square((means - means.mean(axis=0)) @ vectors) / n
-    assert np.allclose(energy[:, :rank], expected, atol=1e-8)
-    assert np.allclose(found[:rank], values[::-1][:rank], atol=1e-8)
 
 
 def test_reference_lidar_is_the_entropy_and_has_the_shortcut() -> None:

@@ -7,19 +7,32 @@ its pick then says nothing of the model. What is looked at, and the bounds, are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from layerwise.activations.layout import Activations
 from layerwise.config.metrics import MetricsSettings
+from layerwise.errors import LayerwiseError
+from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.sample_size import against_n_by_layer
+from layerwise.metrics.table import compute_layer, wanted
+from layerwise.progress import Progress
 from layerwise.statistics import samples
+
+Floats = npt.NDArray[np.float64]
 
 COLUMNS = (
     "model", "revision", "corpus", "tokens", "protocol", "metric", "n", "pick", "same", "near",
     "change_from_half", "share_of_delta", "refused",
+)  # fmt: skip
+
+AGREEMENT = (
+    "model", "tokens", "protocol", "metric", "n", "views", "pick_of_all", "same", "near",
+    "near_all", "change",
 )  # fmt: skip
 
 Reasons = Mapping[tuple[object, object, object], str]
@@ -116,3 +129,112 @@ def reasons_of(
     mine = table[at & (table["tokens"] == tokens) & (table["refused"] != "")]
     keys = mine[["corpus", "metric", "protocol"]].itertuples(index=False, name=None)
     return dict(zip(keys, mine["refused"].astype(str), strict=True))
+
+
+def agreement(
+    activations: Activations,
+    settings: MetricsSettings,
+    directions: Mapping[str, int],
+    *,
+    prompts: Sequence[int],
+    views: Sequence[int],
+    repeats: int = 2,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """How often two samples of other prompts lead a metric to the same layer, by N and V.
+
+    Random orders of the prompts are cut into samples of N that share none, so that the picks of
+    two of them agree as far as those of fresh prompts would.
+
+    Parameters
+    ----------
+    activations, settings, directions
+        As for `stability`.
+    prompts : sequence of int
+        Numbers N, each at most half of the prompts there are.
+    views : sequence of int
+        Numbers V of augmented views that metrics of all views take; others need two.
+    repeats : int
+        Random orders.
+
+    Returns
+    -------
+    DataFrame with the columns of `AGREEMENT`: a row for each choice of tokens, protocol, metric,
+    N and V (null where the metric does not take all views). `same` and `near` are shares of pairs
+    of samples with the same pick, and with picks within a tenth of the depth; `near_all` is the
+    share of samples whose pick is that near the one of all prompts and views; `change` is the
+    median over layers of how far the mean over samples lies from the value of all, relative to it.
+
+    Raises
+    ------
+    LayerwiseError
+        If there are too few prompts or views.
+    """
+    total, most = len(activations.prompts), activations.n_views - 1
+    if max(prompts) > total // 2 or max(views) > most:
+        raise LayerwiseError(
+            f"{activations.path} has {total} prompts with {most} augmented views; two samples of "
+            f"{max(prompts)} prompts with {max(views)} views were asked for."
+        )
+    names = [m for m in settings.metrics or tuple(directions) if m in directions]
+    some = settings.model_copy(update={"metrics": tuple(names), "alphas": (1.0,)})
+    metrics = wanted(some)
+    of_views = [m for m in metrics if "views" in m.inputs]
+    orders = np.random.default_rng(seed).permuted(np.tile(np.arange(total), (repeats, 1)), axis=1)
+    samples_of = {n: _cut(orders, n) for n in prompts} | {total: [np.arange(total)]}
+    curves: dict[tuple[str, str, str, int, int], Floats] = {}
+    choices = list(
+        itertools.product(
+            settings.protocols or activations.protocols, settings.tokens or activations.tokens
+        )
+    )
+    with Progress(activations.n_layers * len(choices), activations.model, "layer") as bar:
+        for (protocol, tokens), layer in itertools.product(choices, range(activations.n_layers)):
+            whole = Arrays.of(activations, protocol, tokens, layer)
+            for n, v in itertools.product(samples_of, sorted({*views, most})):
+                if n == total and v < most:
+                    continue
+                for place, part in enumerate(samples_of[n]):
+                    at = Layer(
+                        whole.subset(np.sort(part), v), some, protocol, tokens, errors=False
+                    )
+                    for row in compute_layer(at, metrics if v == most else of_views).values:
+                        if row["normalization"] == "raw":
+                            key = (tokens, protocol, row["metric"], n, v)
+                            empty = np.full((len(samples_of[n]), activations.n_layers), np.nan)
+                            curves.setdefault(key, empty)[place, layer] = row["value"]
+            bar.update()
+    varying = {m.name for m in of_views}
+    rows = []
+    for (tokens, protocol, metric, n, v), values in curves.items():
+        if n == total or (metric in varying and v not in views):
+            continue
+        end = directions[metric]
+        full = curves[tokens, protocol, metric, total, most][0]
+        picks, pick = np.nanargmax(end * values, axis=1), int(np.nanargmax(end * full))
+        gaps = _gaps(picks, total // n)
+        tenth = 0.1 * (activations.n_layers - 1)
+        change = np.abs(values.mean(axis=0) / np.where(full == 0, np.nan, full) - 1)
+        rows.append(
+            {
+                "model": activations.model, "tokens": tokens, "protocol": protocol,
+                "metric": metric, "n": n, "views": v if metric in varying else None,
+                "pick_of_all": pick, "same": float((gaps == 0).mean()),
+                "near": float((gaps <= tenth).mean()),
+                "near_all": float((np.abs(picks - pick) <= tenth).mean()),
+                "change": float(np.nanmedian(change)),
+            }
+        )  # fmt: skip
+    return pd.DataFrame(rows).reindex(columns=list(AGREEMENT))
+
+
+def _cut(orders: npt.NDArray[np.intp], n: int) -> list[npt.NDArray[np.intp]]:
+    """Samples of n of each order, without overlap."""
+    return [order[k * n : (k + 1) * n] for order in orders for k in range(len(order) // n)]
+
+
+def _gaps(picks: npt.NDArray[np.intp], together: int) -> npt.NDArray[np.intp]:
+    """Distances of the picks of each two samples of one order."""
+    one, other = np.triu_indices(together, 1)
+    each = picks.reshape(-1, together)
+    return np.asarray(np.abs(each[:, one] - each[:, other]).ravel())

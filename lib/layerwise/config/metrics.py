@@ -80,8 +80,8 @@ class Shared(Section):
         10,
         ge=2,
         le=1000,
-        description="Groups of prompts behind the standard errors of DiME, InfoNCE and α-ReQ, and "
-        "random halves behind that of TwoNN; the other metrics need none.",
+        description="Groups of prompts behind the standard errors of DiME, InfoNCE, LiDAR and "
+        "α-ReQ, and random halves behind that of TwoNN; the other metrics need none.",
     )
     seed: Seed = Field(
         0,

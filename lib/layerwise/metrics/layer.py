@@ -92,15 +92,15 @@ class Arrays:
             prompts=reader.prompts,
         )
 
-    def subset(self, prompts: npt.ArrayLike) -> Arrays:
-        """The arrays of some prompts (indices)."""
-        rows = np.asarray(prompts)
+    def subset(self, prompts: npt.ArrayLike, views: int | None = None) -> Arrays:
+        """The arrays of some prompts (indices), and of the first augmented views, if not all."""
+        rows, kept = np.asarray(prompts), slice(None if views is None else views + 1)
         return Arrays(
-            self._views[:, rows],
+            self._views[kept, rows],
             spectra=self.spectrum()[rows] if self.has_spectra else None,
             norms=self.norms()[rows] if self.has_norms else None,
             curvature=self.curvature()[rows] if self.has_curvature else None,
-            n_tokens=self._counts[:, rows],
+            n_tokens=self._counts[kept, rows],
             ends=None if self._ends is None else [as_numpy(end)[rows] for end in self._ends],
             prompts=[self.prompts[row] for row in rows],
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -122,17 +123,20 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """Exponent of the power law through the covariance's eigenvalues."""
-    value, _ = decay(layer.covariance_spectrum.values, settings.ranks)
+    spectrum = layer.covariance_spectrum
+    value, gradient = decay(spectrum.values, settings.ranks)
     pooled, shared = layer.pooled, layer.settings
 
     def without(kept: Mask) -> float:
         return decay(SampleSpectrum.of(centred(pooled[kept])).values, settings.ranks)[0]
 
-    try:
-        # The tail of the spectrum is not linear in the prompts' weights, as its derivative has it.
-        stderr = uncertainty.delete_a_group(
-            without, len(pooled), shared.stderr_groups, shared.seed
+    stderr = float("nan")
+    # Fewer prompts may have too few ranks.
+    with contextlib.suppress(UndefinedMetricError):
+        # Both are too large rather than too small: eigenvalues keep their distance, which neither
+        # prompts left out nor prompts weighed otherwise know (Efron & Stein 1981 for the former).
+        stderr = min(
+            uncertainty.delete_a_group(without, len(pooled), shared.stderr_groups, shared.seed),
+            uncertainty.from_weights(spectrum.pull(gradient)),
         )
-    except UndefinedMetricError:  # fewer prompts have too few ranks
-        stderr = float("nan")
     yield Overall(value, stderr, len(pooled))

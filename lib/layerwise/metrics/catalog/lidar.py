@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +12,8 @@ from pydantic import Field
 from layerwise.config.base import Section
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.formulas import uncertainty
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, as_numpy
-from layerwise.metrics.formulas.entropy import (
-    entropy_from_eigenvalues,
-    entropy_gradient,
-    reference_entropy,
-    reference_gradient,
-)
+from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, as_numpy
+from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues, reference_entropy
 from layerwise.metrics.formulas.spectra import centred, significant
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
@@ -28,9 +22,6 @@ Views = npt.NDArray[np.floating]
 
 # Contrasts multiplied at once: longer products run nearer to the machine's rate.
 AT_ONCE = 4
-# The standard error needs each prompt's part of the within-class scatter, summed over all
-# directions: over so many terms, a few of its contrasts suffice.
-CONTRASTS_FOR_ERROR = 4
 
 
 class Settings(Section):
@@ -43,24 +34,6 @@ class Settings(Section):
         description="δ, added to the diagonal of the within-class scatter, in squared units of "
         "activation.",
     )
-
-
-@dataclass(frozen=True)
-class Whitened:
-    """Classes in coordinates in which the within-class scatter is the identity.
-
-    Attributes
-    ----------
-    classes : array, shape (D', N)
-        ``Σ_w^{-1/2} (μ_n - μ) / √N``. Its squared singular values are the eigenvalues of
-        ``Σ_w^{-1/2} Σ_b Σ_w^{-1/2}``.
-    scatter_along : callable
-        From directions w_i, shape (D', R), to ``w_iᵀ S_n w_i`` for each prompt, S_n its part of
-        the whitened within-class scatter, shape (N, R).
-    """
-
-    classes: Array
-    scatter_along: Callable[[Array], Array]
 
 
 def contrasts(views: Views, total: Array, at_once: int = AT_ONCE) -> Iterator[Array]:
@@ -99,44 +72,51 @@ def contrasts(views: Views, total: Array, at_once: int = AT_ONCE) -> Iterator[Ar
             filled = 0
 
 
-def whiten(views: Views, delta: float) -> Whitened:
-    """Whiten class means by the within-class scatter.
+def whiten(views: Views, delta: float) -> Array:
+    """Class means in coordinates in which the within-class scatter is the identity.
 
-    Any square root of ``Σ_w = Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ / (N V) + δ I`` gives the same
-    eigenvalues, so the Cholesky factor serves. Where there are fewer contrasts than dimensions
-    (N (V - 1) < D), Σ_w is δ outside their span: QR decompositions then take the place of the
-    D x D matrix, and as no scatter is squared, nothing is lost between δ and the largest
-    eigenvalue.
+    ``Σ_w^{-1/2} (μ_n - μ) / √N``, of which the squared singular values are the eigenvalues of
+    ``Σ_w^{-1/2} Σ_b Σ_w^{-1/2}``. Any square root of
+    ``Σ_w = Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ / (N V) + δ I`` gives the same ones, so the Cholesky
+    factor serves. Where there are fewer contrasts than dimensions (N (V - 1) < D), Σ_w is δ
+    outside their span: QR decompositions then take the place of the D x D matrix, and as no
+    scatter is squared, nothing is lost between δ and the largest eigenvalue.
 
     Parameters
     ----------
     views : array, shape (V, N, D)
         Any float type; computed in float64.
     delta : float
+
+    Returns
+    -------
+    array, shape (D', N)
     """
     v, n, d = views.shape
-    if n * (v - 1) < d:
-        return _whiten_by_qr(views, delta)
-    # Scipy takes as long to import as all metrics together, and only this one needs it.
-    from scipy import linalg
+    return (
+        _whiten_by_qr(views, delta) if n * (v - 1) < d else _by_scatter(*scatter(views), v, delta)
+    )
 
+
+def scatter(views: Views) -> tuple[Array, Array]:
+    """Sum over views, shape (N, D), and ``Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ``, shape (D, D)."""
+    _, n, d = views.shape
     total, within = np.empty((n, d)), np.zeros((d, d))
     for contrast in contrasts(views, total):
         within += contrast.T @ contrast
-    within /= n * v
-    within[np.diag_indices(d)] += delta
-    factor = np.linalg.cholesky(within)
+    return total, within
 
-    def scatter_along(directions: Array) -> Array:
-        axes = linalg.solve_triangular(factor, directions, lower=True, trans="T")
-        along: Array = np.zeros((n, directions.shape[1]))
-        used = min(v - 1, CONTRASTS_FOR_ERROR)
-        for contrast in contrasts(views[: used + 1], np.empty((n, d)), at_once=1):
-            along += np.square(contrast @ axes)
-        return np.asarray(along * ((v - 1) / (n * v * used)))
 
-    classes = linalg.solve_triangular(factor, _between(total / v), lower=True, check_finite=False)
-    return Whitened(np.asarray(classes), scatter_along)
+def _by_scatter(total: Array, within: Array, views: int, delta: float) -> Array:
+    # Scipy takes as long to import as all metrics together, and only this one needs it.
+    from scipy import linalg
+
+    matrix = within / (len(total) * views)
+    matrix[np.diag_indices(len(matrix))] += delta
+    factor = np.linalg.cholesky(matrix)
+    classes = _between(total / views)
+    found = linalg.solve_triangular(factor, classes, lower=True, check_finite=False)
+    return np.asarray(found)
 
 
 def _between(means: Array) -> Array:
@@ -144,7 +124,7 @@ def _between(means: Array) -> Array:
     return np.asarray(centred(means).T / math.sqrt(len(means)))
 
 
-def _whiten_by_qr(views: Views, delta: float) -> Whitened:
+def _whiten_by_qr(views: Views, delta: float) -> Array:
     """Whiten where the contrasts H span less than all dimensions.
 
     With ``[Hᵀ/√(N V) | B] = Q [R S; 0 U]``, Σ_w is ``R Rᵀ + δ I`` in the part of the basis Q that
@@ -166,43 +146,8 @@ def _whiten_by_qr(views: Views, delta: float) -> Whitened:
     )
     ridge = math.sqrt(delta) * np.eye(rank)
     factor = np.linalg.qr(np.concatenate([within.T, ridge]), mode="r")
-
-    def solve(right: Array) -> Array:
-        found = linalg.solve_triangular(factor, right, trans="T", check_finite=False)
-        return np.asarray(found)
-
-    def scatter_along(directions: Array) -> Array:
-        along = np.square(solve(within).T @ directions[:rank])
-        return np.asarray(along.reshape(v - 1, n, -1).sum(axis=0))
-
-    return Whitened(np.concatenate([solve(inside), outside / math.sqrt(delta)]), scatter_along)
-
-
-def discriminants(classes: Array) -> tuple[Array, Array, Array]:
-    """Eigenvalues and eigenvectors of ``C Cᵀ`` from the smaller of it and ``Cᵀ C``.
-
-    Parameters
-    ----------
-    classes : array C, shape (D', N)
-
-    Returns
-    -------
-    values : array, shape (R,), R = min(D', N)
-        Descending, insignificant ones 0.
-    directions : array, shape (D', R)
-        Eigenvectors; 0 where the eigenvalue is.
-    energy : array, shape (N, R)
-        ``(w_iᵀ c_n)²``.
-    """
-    rows, columns = classes.shape
-    if rows <= columns:
-        values, vectors = np.linalg.eigh(classes @ classes.T)
-        values, directions = significant(values[::-1]), vectors[:, ::-1]
-        return values, directions, np.square(classes.T @ directions)
-    values, vectors = np.linalg.eigh(classes.T @ classes)
-    values, vectors = significant(values[::-1]), vectors[:, ::-1]
-    inverse = np.divide(1.0, np.sqrt(values), out=np.zeros_like(values), where=values > 0)
-    return values, classes @ (vectors * inverse), np.square(vectors) * values
+    solved = linalg.solve_triangular(factor, inside, trans="T", check_finite=False)
+    return np.concatenate([solved, outside / math.sqrt(delta)])
 
 
 def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
@@ -249,12 +194,13 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
     if not finite.all():
         row = int(np.argmin(finite))
         raise LayerwiseError(f"NaN or infinity in a view of row {row}; leave the row out.")
-    values = _eigenvalues(whiten(array, delta).classes)
+    values = eigenvalues(whiten(array, delta))
     _check_spread(values)
     return float(np.exp(entropy_from_eigenvalues(values)))
 
 
-def _eigenvalues(classes: Array) -> Array:
+def eigenvalues(classes: Array) -> Array:
+    """Eigenvalues of ``C Cᵀ``, from the smaller of it and ``Cᵀ C``; insignificant ones 0."""
     gram = classes @ classes.T if len(classes) <= classes.shape[1] else classes.T @ classes
     return significant(np.asarray(np.linalg.eigvalsh(gram)))
 
@@ -288,31 +234,42 @@ def _check_spread(values: Array) -> None:
     note="Under ``reference`` the entropy itself, in nats, of any order.",
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
-    """Effective number of discriminant directions, over all augmented views."""
+    """Effective number of discriminant directions, over all augmented views.
+
+    The standard error is a delete-a-group jackknife: the derivative by a prompt's weight takes a
+    prompt that counts twice for one direction, where another prompt brings another, and came out
+    up to four times too large. Without a group the scatter within classes is that of all less the
+    group's. There is none where the contrasts that are left span less than all dimensions: LiDAR
+    is set by δ then.
+    """
     views = layer.views
     _check(views)
-    n, hidden = views.shape[1:]
-    whitened = whiten(views, settings.delta)
-    moves: Array | None = None
-    if layer.errors:
-        values, directions, energy = discriminants(whitened.classes)
-        # dλ_i = u_iᵀ (dΣ_b - λ_i dΣ_w) u_i by each prompt's weight, u_i the generalised
-        # eigenvectors.
-        moves = energy - whitened.scatter_along(directions) * values
-    else:
-        values = _eigenvalues(whitened.classes)
-    _check_spread(values)
+    v, n, hidden = views.shape
+    shared, delta = layer.settings, settings.delta
+    paper = layer.protocol == "paper"
 
-    def stderr(gradient: Array) -> float:
-        if moves is None:
-            return math.nan
-        return uncertainty.from_weights(moves @ gradient)
+    def read(values: Array) -> Array:
+        if paper:
+            return np.exp([entropy_from_eigenvalues(values)])
+        return np.array([reference_entropy(values, a, float(hidden)) for a in shared.alphas])
 
-    if layer.protocol == "paper":
-        value = float(np.exp(entropy_from_eigenvalues(values)))
-        yield Overall(value, stderr(value * entropy_gradient(values, 1.0)), n)
+    group = -(-n // min(shared.stderr_groups, n))  # the largest
+    known = layer.errors and (n - group) * (v - 1) >= hidden
+    total, within = scatter(views) if known else (np.empty(0), np.empty(0))
+    classes = _by_scatter(total, within, v, delta) if known else whiten(views, delta)
+    spectrum = eigenvalues(classes)
+    _check_spread(spectrum)
+    found = read(spectrum)
+
+    def without(kept: Mask) -> Array:
+        _, apart = scatter(views[:, ~kept])
+        return read(eigenvalues(_by_scatter(total[kept], within - apart, v, delta)))
+
+    errors: Array = np.full(len(found), math.nan)
+    if known:
+        errors = uncertainty.each_without_a_group(without, n, shared.stderr_groups, shared.seed)
+    if paper:
+        yield Overall(float(found[0]), float(errors[0]), n)
         return
-    for alpha in layer.settings.alphas:
-        value = float(reference_entropy(values, alpha, float(hidden)))
-        error = stderr(reference_gradient(values, alpha))
-        yield Overall(value, error, n, size=n, alpha=alpha)
+    for alpha, value, error in zip(shared.alphas, found, errors, strict=True):
+        yield Overall(float(value), float(error), n, size=n, alpha=alpha)

@@ -5,7 +5,8 @@ By what a metric is:
 - a mean over prompts: standard deviation over the root of n;
 - a smooth function of a spectrum: the infinitesimal jackknife (Jaeckel 1972; Efron 1982). The
   derivative of the value by each prompt's weight follows from the eigenvectors, so that one
-  decomposition gives the value and its error, where the jackknife would take N of them;
+  decomposition gives the value and its error, where the jackknife would take N of them. Not where
+  each prompt is a direction of its own: one that counts twice is not two prompts;
 - where a prompt can be taken out of the decomposition in closed form: the plain jackknife;
 - anything else: the delete-a-group jackknife (Kott 2001), G recomputations; where that is not
   smooth in the prompts, as nearest neighbours are not, the spread over random halves.
