@@ -1,11 +1,9 @@
 """How many prompts and views does each metric's pick of a layer need?
 
-    python scripts/measure_picks.py --output docs/pick-stability.csv \\
-        results/activations/minilm-l6/main/wikipedia.h5
+    python scripts/measure_picks.py --output picks.csv results/activations/*/main/wikipedia.h5
 
 Cuts the prompts into samples that share none, lets every metric pick a layer on each, and writes
-how often two samples agree, by number of prompts and of views; a table (Markdown) goes to the
-output.
+how often two samples agree, by number of prompts and of views; also prints that as a table.
 """
 
 from __future__ import annotations
@@ -55,13 +53,17 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def lines(table: pd.DataFrame) -> list[str]:
-    """Markdown: a row a metric (and number of views), a column a model and number of prompts."""
+    """Markdown: a row a metric (and number of views), a column a model and number of prompts.
+
+    Each cell: `near`, `near_all` and `change`, as `layerwise.association.stability.agreement` has
+    them.
+    """
     import pandas as pd
 
     models, sizes = list(dict.fromkeys(table["model"])), sorted(table["n"].unique())
     heads = [f"{model}, {n} prompts" for model in models for n in sizes]
     made = [f"| metric | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
-    for (metric, views), part in table.groupby(["metric", "views"], dropna=False, sort=False):
+    for (metric, views), part in table.groupby(["metric", "views"], dropna=False):
         name = metric if pd.isna(views) else f"{metric}, {views:.0f} views"
         cells = []
         for model in models:
@@ -81,9 +83,9 @@ if __name__ == "__main__":
     parser = cli.parser(__doc__)
     parser.add_argument("activations", type=Path, nargs="+", help="activations (HDF5)")
     parser.add_argument("--output", type=Path, required=True, help="table (CSV)")
-    parser.add_argument("--prompts", type=int, nargs="+", default=[24, 48, 96])
-    parser.add_argument("--views", type=int, nargs="+", default=[2, 4, 8])
-    parser.add_argument("--repeats", type=int, default=2, help="random orders of the prompts")
+    parser.add_argument("--prompts", type=int, nargs="+", default=[12, 24, 48])
+    parser.add_argument("--views", type=int, nargs="+", default=[2, 4, 7])
+    parser.add_argument("--repeats", type=int, default=6, help="random orders of the prompts")
     parser.add_argument(
         "--config", type=Path, default=Path("config.yaml"),
         help="the config whose metrics are computed (default: config.yaml)",

@@ -23,6 +23,7 @@ from pydantic import Field
 
 from layerwise import metrics
 from layerwise.activations import layout
+from layerwise.association.stability import agreement
 from layerwise.config import metrics as config
 from layerwise.config.base import Section, parse
 from layerwise.config.metrics import MetricsSettings
@@ -804,6 +805,33 @@ def test_the_tool_for_sample_sizes_takes_its_settings_from_the_config(
     assert done.returncode == 1
     assert "did you mean 'rankme'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_picks_are_compared_between_prompts_that_share_none(activations_file: Path) -> None:
+    settings = MetricsSettings(metrics=("rankme", "lidar"), protocols=("paper",), tokens=("all",))
+    with layout.Activations(activations_file) as activations:
+        ends, views = {"rankme": 1, "lidar": 1}, activations.n_views - 1
+        found = agreement(
+            activations, settings, ends, prompts=(6, 12), views=(2, views), repeats=3
+        )
+        with pytest.raises(LayerwiseError, match="two samples of 13"):
+            agreement(activations, settings, ends, prompts=(13,), views=(2,))
+        orders = np.random.default_rng(0).permuted(np.tile(np.arange(24), (3, 1)), axis=1)
+        each = [activations.pooled("paper", "all", at) for at in range(activations.n_layers)]
+    whole = int(np.argmax([metrics.rankme(x) for x in each]))
+    picks = np.array(
+        [
+            [np.argmax([metrics.rankme(x[rows]) for x in each]) for rows in (o[:12], o[12:])]
+            for o in orders
+        ]
+    )
+    row = pick(found, metric="rankme", n=12).iloc[0]
+    assert row["pick_of_all"] == whole
+    assert row["same"] == pytest.approx((picks[:, 0] == picks[:, 1]).mean())
+    tenth = 0.1 * (len(each) - 1)
+    assert row["near_all"] == pytest.approx((np.abs(picks - whole) <= tenth).mean())
+    assert len(pick(found, metric="lidar")) == 2 * len({2, views}), "one for each number of views"
+    assert found.loc[found["metric"] == "rankme", "views"].isna().all()
 
 
 def test_sizes_halve_down_to_sixteen() -> None:
