@@ -30,7 +30,8 @@ def main(arguments: argparse.Namespace) -> None:
     if table.empty:
         sys.stdout.write("Nothing to be done.\n")
     else:
-        sys.stdout.write(table.to_string(index=False, float_format="{:.3g}".format) + "\n")
+        told = table.to_string(index=False, float_format="{:.3g}".format, na_rep="–")
+        sys.stdout.write(f"{told}\n")
         for line in on_disk(start.plan):
             sys.stdout.write(f"{line}\n")
     if arguments.output:

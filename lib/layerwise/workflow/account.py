@@ -153,9 +153,10 @@ def account(past: pd.DataFrame) -> pd.DataFrame:
 def _summary(group: pd.DataFrame) -> tuple[float, ...]:
     return (
         len(group),
-        group["wall_s"].sum() / 3600,
-        group["cpu_s"].sum() / 3600,
-        group["gpu_s"].sum() / 3600,
+        # NaN, not 0, where no job's hours are known.
+        group["wall_s"].sum(min_count=1) / 3600,
+        group["cpu_s"].sum(min_count=1) / 3600,
+        group["gpu_s"].sum(min_count=1) / 3600,
         group["wall_s"].max() / 60,
         group["peak_mb"].max() / 1000,
         group["bytes"].sum() / 1e9,
