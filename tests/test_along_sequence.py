@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,9 @@ import torch
 from layerwise import metrics as flat
 from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
+from layerwise.activations.places import grid
 from layerwise.activations.readout import pack
-from layerwise.activations.reduce import Needs, decompose, grid, reduce
+from layerwise.activations.reduce import Needs, decompose, reduce
 from layerwise.config import Config
 from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
@@ -116,6 +119,22 @@ def test_others_leave_them_out_and_say_so(
         with pytest.raises(LayerwiseError, match="without prefix_spectrum"):
             file.prefixes("all", 1)
         assert set(sequence.compute(file, MetricsSettings())["metric"]) == {"token_norm"}
+
+
+def test_metrics_of_a_file_need_no_torch(tmp_path: Path) -> None:
+    """Its import is a fifth of a small file's job."""
+    path = extracted(tmp_path, "gpt_neox", tiny.texts(6, seed=0, shortest=4))
+    code = f"""
+import sys
+sys.modules["torch"] = None  # cannot be imported any more
+from layerwise.activations.layout import Activations
+from layerwise.config.metrics import MetricsSettings
+from layerwise.metrics import sequence, table
+with Activations({str(path)!r}) as file:
+    settings = MetricsSettings(metrics=("prompt_entropy", "curvature"))
+    assert len(table.compute(file, settings, 1)[0]) and len(sequence.compute(file, settings))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_table_is_that_of_the_functions(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from layerwise.activations import batches, forward, layout
-from layerwise.activations.reduce import Needs, prefix_sizes
+from layerwise.activations.places import prefix_sizes
+from layerwise.activations.reduce import Needs
 from layerwise.activations.slabs import Slab
 from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings

@@ -11,7 +11,7 @@ layer      0 (embedding output) to L (last block)
 view       0 (the prompt itself), 1 … V (its augmented copies)
 prompt     the prompt's id in the corpus
 hidden     0 … D-1
-prefix     t, t times each: numbers of first tokens, see `reduce.grid`
+prefix     t, t times each: numbers of first tokens, see `places.grid`
 rank       0 … R-1, R the largest token count of any prompt
 state      0 … S-1, the tokens of the first K prompts one after another
 ========== ========================================================================

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import eigen, readout
+from layerwise.activations.places import prefix_sizes
 from layerwise.activations.readout import PROTOCOLS, Packed
 
 
@@ -44,21 +45,6 @@ class Needs:
         """The choices of tokens of which prefixes are taken; the others are of whole prompts."""
         there = ("all", "drop_first") if self.prefixes else ()
         return tuple(t for t in self.tokens if t in there)
-
-
-def grid(longest: int) -> list[int]:
-    """Places along a prompt, from 1 to at most `longest` tokens: powers of √2, rounded.
-
-    1, 2, 3, 4, 6, 8, 11, 16, …: their cubes sum to 0.5 to 1.6 times T³, and an eigenvalue problem
-    costs about the cube of its size.
-    """
-    places = range(2 * int(longest).bit_length() + 1)
-    return [t for t in dict.fromkeys(round(2 ** (k / 2)) for k in places) if t <= longest]
-
-
-def prefix_sizes(longest: int) -> list[int]:
-    """The numbers of tokens of prefixes: `grid` without a single token, whose entropy is 0."""
-    return grid(longest)[1:]
 
 
 @dataclass

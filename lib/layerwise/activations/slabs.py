@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import eigen, forward, layout
+from layerwise.activations.places import prefix_sizes
 from layerwise.activations.readout import Packed
-from layerwise.activations.reduce import Needs, Reduced, decompose, prefix_sizes, reduce
+from layerwise.activations.reduce import Needs, Reduced, decompose, reduce
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.failures import not_finite

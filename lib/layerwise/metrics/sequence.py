@@ -1,7 +1,7 @@
 """Quantities along the sequence: of the first t tokens of a prompt, and of its t-th token.
 
 They have a place more than metrics do, so they are a table of their own: a row for each layer and
-place on the grid of `layerwise.activations.reduce.grid`.
+place on the grid of `layerwise.activations.places.grid`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
     DataFrame
         Columns `COLUMNS`: mean over prompts with its standard error, and quartiles.
     """
-    from layerwise.activations.reduce import grid
+    from layerwise.activations.places import grid
 
     rows: list[dict[str, Any]] = []
     choices = settings.tokens or activations.tokens
