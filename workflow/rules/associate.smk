@@ -24,29 +24,6 @@ rule associate_metrics:
         RUN
 
 
-rule check_picks:
-    input:
-        inputs("check_picks"),
-    output:
-        **outputs("check_picks"),
-    log:
-        record("logs", "check_picks"),
-    benchmark:
-        record("benchmarks", "check_picks")
-    conda:
-        ENVIRONMENT
-    threads: 1
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(60),
-    params:
-        command=command("check_picks"),
-    message:
-        "Asking whether {wildcards.corpus} is enough to choose a layer of {wildcards.model} by"
-    shell:
-        RUN
-
-
 rule compare_choices:
     input:
         inputs("compare_choices"),

@@ -826,6 +826,7 @@ STAGES: dict[str, Stage] = {
                 ]
             },
             libraries=("numpy", "scipy"),
+            rule="compute_metrics",
         ),
         Stage(
             "compare_choices",
