@@ -408,12 +408,14 @@ def bundled(**jobs: Any) -> dict[str, list[list[Job]]]:
 @pytest.mark.parametrize(
     ("jobs", "sizes"),
     [
-        # Four models, two of them at 11 checkpoints; scores of the last alone, five tasks.
-        ({}, {"run_model": [1] * 20 + [6] * 4, "compute_metrics": [1] * 24,
+        # Four models, two of them at 11 checkpoints; scores of the last alone, five tasks, and
+        # whether its prompts are enough.
+        ({}, {"run_model": [1] * 20 + [6] * 4, "compute_metrics": [1] * 20 + [2] * 4,
               "score_tasks": [5] * 4}),
-        ({"checkpoints": 11}, {"run_model": [6, 6, 16, 16], "compute_metrics": [1, 1, 11, 11],
+        ({"checkpoints": 11}, {"run_model": [6, 6, 16, 16], "compute_metrics": [2, 2, 12, 12],
                                "score_tasks": [5] * 4}),
-        ({"items": 3}, {"run_model": [1] * 20 + [3] * 8, "compute_metrics": [1] * 24,
+        ({"items": 3}, {"run_model": [1] * 20 + [3] * 8,
+                        "compute_metrics": [1] * 20 + [2] * 4,
                         "score_tasks": [2] * 4 + [3] * 4}),
     ],
 )  # fmt: skip
