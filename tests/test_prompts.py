@@ -28,6 +28,7 @@ from layerwise.activations import readout
 from layerwise.activations.embed import embed
 from layerwise.activations.pooling import POOLINGS, pool
 from layerwise.config import Config
+from layerwise.config.models import HubSource, Model
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
 from layerwise.models.source import Location
@@ -296,6 +297,35 @@ def test_a_pooling_that_was_not_fetched_is_said(tmp_path: Path) -> None:
     (folder / "1_Pooling" / "config.json").unlink()
     with pytest.raises(LayerwiseError, match=r"no 1_Pooling/config\.json, which says"):
         prompts.saved(Location(str(folder), None))
+
+
+@pytest.fixture
+def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cached files of a model on the hub, of which only those of prompts are there."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    model = tmp_path / "models--org--m"
+    for path, content in (("refs/main", "c0"), (f"snapshots/c0/{prompts.SETTINGS}", "")):
+        (model / path).parent.mkdir(parents=True)
+        (model / path).write_text(content or json.dumps({"prompts": SAID}))
+    (model / ".no_exist" / "c0").mkdir(parents=True)
+    return model
+
+
+def test_a_hub_that_is_not_reached_is_not_taken_for_one_without_the_file(cached: Path) -> None:
+    entry = Model(source=HubSource(hub="org/m"), prompts="saved")
+    with pytest.raises(LayerwiseError, match=r"modules\.json of org/m .*network does not reach"):
+        prompts.of_model(entry, "main")
+    told = entry.model_copy(update={"include_prompt": False})
+    assert prompts.of_model(told, "main").by_name.items() >= SAID.items()
+    # The hub was asked before, and had none.
+    (cached / ".no_exist" / "c0" / prompts.MODULES).touch()
+    assert prompts.of_model(entry, "main").include_prompt
+    (cached / "snapshots" / "c0" / prompts.SETTINGS).unlink()
+    with pytest.raises(LayerwiseError, match=r"config_sentence.* of org/m .*network does not"):
+        prompts.of_model(entry, "main")
+    (cached / ".no_exist" / "c0" / prompts.SETTINGS).touch()
+    with pytest.raises(LayerwiseError, match="has no prompts in a config_sentence"):
+        prompts.of_model(entry, "main")
 
 
 # The config

@@ -17,7 +17,7 @@ from layerwise.config.token_tasks import ChoiceTask, HubQuestions, PairTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.failures import why
 from layerwise.models.source import Location
-from layerwise.tasks.prompts import SAVED, saved
+from layerwise.tasks.prompts import of_model
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +52,7 @@ def fetch_model(model: Model, revision: str) -> dict[str, Any]:
     code = CODE_FILES if model.trust_remote_code else ()
     patterns = ("*.json", gguf) if gguf else (*MODEL_FILES, *code)
     fetched = _snapshot(_hub(model.source), revision, patterns)
-    if model.prompts == SAVED:
-        saved(Location(_hub(model.source), revision))
+    of_model(model, revision)  # reads the saved ones, so that the cache has them
     adapters = [
         _snapshot(adapter.hub, adapter.revision, ADAPTER_FILES)
         for adapter in model.adapters if isinstance(adapter, HubAdapter)

@@ -87,25 +87,27 @@ def of_model(model: Model, revision: str) -> Prompts:
     Raises
     ------
     LayerwiseError
-        If it asks for the saved ones and there are none.
+        If it asks for the saved ones and there are none, or they cannot be had.
     """
     if model.prompts is None:
         return Prompts()
     if isinstance(model.prompts, dict):
         return Prompts(model.prompts, model.include_prompt is not False)
-    found = saved(locate(model.source, revision))
-    if model.include_prompt is None:
-        return found
-    return Prompts(found.by_name, model.include_prompt)
+    return saved(locate(model.source, revision), model.include_prompt)
 
 
-def saved(location: Location) -> Prompts:
+def saved(location: Location, include_prompt: bool | None = None) -> Prompts:
     """The prompts that sentence-transformers has saved with a model.
+
+    Parameters
+    ----------
+    include_prompt : bool, optional
+        Whether their tokens count, if not as saved.
 
     Raises
     ------
     LayerwiseError
-        If there are none.
+        If there are none, or the hub cannot be asked.
     """
     settings = _read(location, SETTINGS) or {}
     given = {name: text or "" for name, text in (settings.get("prompts") or {}).items()}
@@ -120,7 +122,9 @@ def saved(location: Location) -> Prompts:
     by_name.pop(DEFAULT, None)
     if usual is not None:
         by_name[DEFAULT] = given[usual]
-    return Prompts(by_name, _include_prompt(location))
+    if include_prompt is None:
+        include_prompt = _include_prompt(location)
+    return Prompts(by_name, include_prompt)
 
 
 def _include_prompt(location: Location) -> bool:
@@ -140,18 +144,36 @@ def _include_prompt(location: Location) -> bool:
 
 def _read(location: Location, name: str) -> Any:
     """A JSON file of a model's, from its folder, the cache or the hub; None if it has none."""
-    from transformers.utils import cached_file
-
-    found = cached_file(
-        location.name, name, revision=location.revision,
-        _raise_exceptions_for_missing_entries=False, _raise_exceptions_for_connection_errors=False,
-    )  # fmt: skip
-    if found is None:
+    found = _of_hub(location, name) if location.folder is None else location.folder / name
+    if found is None or not found.is_file():
         return None
     try:
-        return json.loads(Path(found).read_text(encoding="utf-8"))
+        return json.loads(found.read_text(encoding="utf-8"))
     except ValueError as error:
         raise LayerwiseError(f"{found} is no JSON ({error}); mend or fetch it again.") from error
+
+
+def _of_hub(location: Location, name: str) -> Path | None:
+    """A file of a model on the hub; None if the hub says, or said, that there is none."""
+    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    from layerwise.models import failures
+
+    try:
+        return Path(hf_hub_download(location.name, name, revision=location.revision))
+    except Exception as error:
+        # Not the same: one is told by the hub, the other that the hub cannot be asked.
+        if isinstance(error, EntryNotFoundError) and not isinstance(
+            error, LocalEntryNotFoundError
+        ):
+            return None
+        known = try_to_load_from_cache(location.name, name, revision=location.revision)
+        if known is _CACHED_NO_EXIST:
+            return None
+        raise LayerwiseError(
+            f"The {name} of {location.name} cannot be had: {failures.why(error, location)}"
+        ) from error
 
 
 def key_of(prompt: str, text: str | Word) -> str:
