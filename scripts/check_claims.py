@@ -14,9 +14,10 @@ from pathlib import Path
 import pandas as pd
 
 from layerwise.association.claims_page import fill, page_parts
+from layerwise.association.published import read_table
 from layerwise.cli import parser, run
 from layerwise.figures.labels import in_sentence
-from layerwise.files import replacing
+from layerwise.files import read_text, replacing
 
 
 def arguments() -> argparse.Namespace:
@@ -35,9 +36,10 @@ def filled(page: str, table: pd.DataFrame) -> str:
 
 def main(given: argparse.Namespace) -> None:
     """Fill the page, keep the table."""
-    table = pd.read_csv(given.table)
+    table = read_table(given.table)
+    page = filled(read_text(given.page), table)
     with replacing(given.page) as partial:
-        partial.write_text(filled(given.page.read_text(encoding="utf-8"), table), encoding="utf-8")
+        partial.write_text(page, encoding="utf-8")
     with replacing(given.page.with_suffix(".csv")) as partial:
         partial.write_bytes(given.table.read_bytes())
 

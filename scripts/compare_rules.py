@@ -24,6 +24,7 @@ from layerwise.association.order import Order
 from layerwise.association.regret import Case, cases, compare, regrets, verdict
 from layerwise.choosing.choose import without_views
 from layerwise.cli import parser, run
+from layerwise.errors import LayerwiseError
 from layerwise.metrics.registry import directions
 
 
@@ -71,6 +72,11 @@ def weights(folders: list[Path]) -> dict[str, str]:
 
 def main(given: argparse.Namespace) -> None:
     """Read, compare, write, say what came of it."""
+    if not (given.results or given.published):
+        raise LayerwiseError(
+            "Neither --results nor --published came; give the folders of runs, or of the authors' "
+            "tables, or both."
+        )
     ends = directions()
     if given.one_pass:
         ends = {metric: ends[metric] for metric in without_views()}

@@ -17,16 +17,15 @@ log = logging.getLogger("layerwise")
 
 def main(arguments: argparse.Namespace) -> None:
     """Open the activations, compute on subsets, write and summarise."""
-    import yaml
-
     from layerwise import tables
     from layerwise.activations.layout import Activations
     from layerwise.config.base import parse
     from layerwise.config.metrics import MetricsSettings
+    from layerwise.config.reading import read_yaml
     from layerwise.metrics import sample_size
 
-    config = yaml.safe_load(arguments.config.read_text(encoding="utf-8")) or {}
-    settings = parse(MetricsSettings, config.get("metrics", {}), "metrics")
+    given = read_yaml([arguments.config]).get("metrics", {})
+    settings = parse(MetricsSettings, given, "metrics")
     with Activations(arguments.activations) as activations:
         layers = arguments.layers or [activations.n_layers // 2]
         frame = sample_size.against_n_by_layer(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +15,7 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise.errors import LayerwiseError
+from layerwise.errors import DiskError, LayerwiseError
 from layerwise.files import replacing, sha256_text
 from layerwise.paths import decode, encode
 
@@ -82,6 +85,47 @@ def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
         replacing(tmp_path / "file" / "x"),
     ):
         pass
+
+
+def test_only_what_the_disk_refused_is_blamed_on_it(tmp_path: Path) -> None:
+    """What a job reads while it writes is told as it is."""
+    target = tmp_path / "file"
+    with pytest.raises(FileNotFoundError), replacing(target):
+        (tmp_path / "no page").read_text()
+    for reason in (OSError(errno.ENOSPC, "full"), OSError("can't write (errno = 28, 'No space')")):
+        with (
+            pytest.raises(DiskError, match=r"Could not write .*file: No space left on device"),
+            replacing(target),
+        ):
+            raise reason
+    with (
+        pytest.raises(DiskError, match=r"Could not write .*file: No such file"),
+        replacing(tmp_path / "gone" / "file") as partial,
+    ):
+        (tmp_path / "gone").rmdir()
+        partial.write_text("new")
+    with pytest.raises(DiskError, match="Could not write"), replacing(target):
+        pass  # nothing to move there
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (["compare_rules", "--out", "o.csv"], "--results"),
+        (["check_claims", "t.csv", "no.md"], "There is no file no.md"),
+        (["measure_sample_size", "--activations", "a.h5", "--output", "o", "--config", "no.yaml"],
+         "There is no config no.yaml"),
+    ],
+)  # fmt: skip
+def test_scripts_say_what_is_missing(tmp_path: Path, command: list[str], said: str) -> None:
+    (tmp_path / "t.csv").write_text("what\n")
+    script = ROOT / "scripts" / f"{command[0]}.py"
+    done = subprocess.run(
+        [sys.executable, script, *command[1:]], cwd=tmp_path, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
 
 
 @given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))

@@ -56,21 +56,28 @@ def replacing(target: Path) -> Iterator[Path]:
     Raises
     ------
     DiskError
-        If the folder cannot be written (read-only, full).
+        If the folder cannot be written (read-only, full). Other errors of the block, such as of a
+        file that it reads, are raised as they are.
     """
     target = Path(target)
     partial = target.with_name(f".{target.name}.{_machine()}.{os.getpid()}.partial")
+    ours = True
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for stale in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
             if _abandoned(stale, f".{target.name}.{_machine()}."):
                 stale.unlink(missing_ok=True)
+        ours = False
         yield partial
+        ours = True
         with partial.open("rb") as handle:
             os.fsync(handle.fileno())
         partial.replace(target)
     except OSError as error:
-        reason = disk_fault(error) or " ".join(str(error.strerror or error).split())
+        fault = disk_fault(error)
+        if not (ours or fault or error.filename == str(partial)):
+            raise
+        reason = fault or " ".join(str(error.strerror or error).split())
         raise DiskError(f"Could not write {target}: {reason}; {DISK_REMEDY}") from error
     finally:
         if partial.exists():
@@ -169,6 +176,22 @@ def _alive(pid: int) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def read_text(path: Path) -> str:
+    """The text of a file that a user names.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is missing, or no text in UTF-8.
+    """
+    if not is_file(path):
+        raise LayerwiseError(f"There is no file {path}; paths count from where you run.")
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LayerwiseError(f"{path} cannot be read as a text: {error}.") from error
 
 
 def sha256_file(path: Path) -> str:

@@ -83,7 +83,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """
     path = Path(path)
     if not is_file(path):
-        raise LayerwiseError(f"There is no table {path}; check the path under `published`.")
+        raise LayerwiseError(f"There is no table {path}; paths count from where you run.")
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
@@ -92,8 +92,8 @@ def read_table(path: Path) -> pd.DataFrame:
         raise
     except Exception as error:  # a damaged file fails in whatever part of pandas, Arrow, gzip
         raise LayerwiseError(
-            f"{path} is neither CSV nor parquet, or is damaged ({first_line(error)}); published "
-            "tables are one of the two: get it again."
+            f"{path} is neither CSV nor parquet, or is damaged ({first_line(error)}); get it "
+            "again."
         ) from error
 
 
