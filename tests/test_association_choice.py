@@ -204,6 +204,7 @@ def test_a_metric_below_its_sample_size_is_refused() -> None:
     assert pick(table, CONSENSUS)["layer"] == 2, "it has no say"
     summary = summarize(table).set_index("metric")
     assert summary.loc["curvature", "refused"] == 1
+    assert summary.loc["curvature", "n_models"] == 0
     assert np.isnan(summary.loc["curvature", "mean_regret"])
     other = choose_layers(
         tidy_metrics(curves), scores, directions,

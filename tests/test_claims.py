@@ -143,6 +143,9 @@ def test_claims_on_curves_of_which_the_truth_is_known() -> None:
         claims(pd.concat([scores, scores.assign(tokens="drop_first")]), metrics)
     with pytest.raises(LayerwiseError, match=r"one corpus, or on each task's own texts.*corpora"):
         claims(scores, pd.concat([metrics, metrics.assign(corpus="other")]))
+    twice = pd.concat([metrics, metrics.assign(protocol="reference")])
+    with pytest.raises(LayerwiseError, match=r"prompt_entropy of . is there in several protocols"):
+        claims(scores, twice)
     with pytest.raises(LayerwiseError, match="No metric has a value at every layer"):
         claims(scores, metrics[(metrics["model"] == "a") | (metrics["layer"] > 0)])
 

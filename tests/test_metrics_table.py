@@ -23,7 +23,7 @@ from pydantic import Field
 
 from layerwise import metrics
 from layerwise.activations import layout
-from layerwise.association.stability import agreement
+from layerwise.association.stability import agreement, stability
 from layerwise.config import metrics as config
 from layerwise.config.base import Section, parse
 from layerwise.config.metrics import MetricsSettings
@@ -837,3 +837,15 @@ def test_picks_are_compared_between_prompts_that_share_none(activations_file: Pa
 def test_sizes_halve_down_to_sixteen() -> None:
     assert sample_size.halvings(1000) == (31, 62, 125, 250, 500, 1000)
     assert sample_size.halvings(10) == (10,)
+
+
+def test_metrics_with_a_sample_of_their_own_are_checked_on_it(activations_file: Path) -> None:
+    with layout.Activations(activations_file) as activations:
+        n = len(activations.prompts)
+        asked = {"metrics": ("curvature", "dime"), "dime": {"sample": n - 2}}
+        both = MetricsSettings(**asked)  # type: ignore[arg-type]
+        found = stability(activations, both, {"curvature": 1, "dime": 1}, repeats=2)
+        assert set(found.loc[found["metric"] == "dime", "n"]) == {n - 2}
+        assert set(found.loc[found["metric"] == "curvature", "n"]) == {n}
+        without = MetricsSettings(metrics=("curvature",))
+        assert not len(stability(activations, without, {"dime": 1}))

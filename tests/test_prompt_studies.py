@@ -238,6 +238,9 @@ def test_two_humps_are_split_and_told_apart() -> None:
     assert np.isnan(effect(values, np.arange(100) < 3).delta)
     with pytest.raises(LayerwiseError, match="all the same"):
         split(np.ones(9))
+    # 1/49 times 49 is less than 1.
+    outlier = np.concatenate([np.linspace(0, 1, 48), [50.0]])
+    assert split(outlier).tolist() == [False] * 48 + [True]
 
 
 def test_properties_of_texts() -> None:

@@ -310,6 +310,15 @@ def test_the_winner_is_judged_where_it_was_not_chosen():
     assert doubled.p == found.p > 0.5
 
 
+def test_always_the_last_layer_is_its_own_chance(rng):
+    # Of models of other depths, beside which an output does better.
+    scores = [np.linspace(0.1, 0.4, 7 if k % 2 else 31) + rng.normal(0, 0.02) for k in range(8)]
+    picks = np.array([[len(s) - 1 for s in scores]])
+    found = headlines.best_rule(picks, scores, best=[s.max() + 0.1 for s in scores], draws=99)
+    assert found.p == 1
+    assert found.apparent == pytest.approx(0.1)
+
+
 def test_a_rule_that_knows_the_models_stands(rng):
     scores = [rng.normal(size=20) for _ in range(8)]
     picks = np.stack([[s.argmax() for s in scores], rng.integers(20, size=8)])

@@ -74,7 +74,8 @@ class Probe:
         Wilson's, of as many rows as tell as much if drawn one by one (Kish 1965, design effect);
         for R² a percentile bootstrap of whole groups.
     chance : float
-        Accuracy of always saying the training rows' most frequent class; 0 for numbers.
+        Accuracy of always saying the training rows' most frequent class; for numbers 0, the R² of
+        always saying the test rows' mean.
     penalty : float
         The penalty chosen, the median over splits.
     n_train, n_test : int

@@ -212,7 +212,7 @@ def choose_layers(
             f"{', '.join(sorted(directions))}."
         )
     rows: list[dict[str, object]] = []
-    everything: dict[tuple[str, ...], Floats] = {}
+    everything: dict[tuple[str, ...], tuple[Floats, float]] = {}
     for curves in score_curves(of_poolings(scores, poolings)):
         variants, values = metric_curves(metrics, curves, own_texts=own_texts)
         if not len(variants):
@@ -233,7 +233,8 @@ def choose_layers(
                 )  # fmt: skip
             candidates = curves.candidates(tasks)
             key = (curves.model, curves.revision, curves.tokens, curves.pooling, group)
-            everything[key] = candidates.values.mean(axis=0)
+            best = float(candidates.values.mean(axis=0).max())
+            everything[key] = curves.values[tasks].mean(axis=0), best
             signs = _signs(variants, curve, curves.values[tasks].mean(axis=0))
             known = [_with_sign(p, directions, signs) for p in picks]
             rows += _against_scores(known + _baselines(curves, tasks), curves, group, seed)
@@ -282,7 +283,7 @@ def _same_picks(table: pd.DataFrame) -> pd.DataFrame:
 
 def _of_other_models(
     table: pd.DataFrame,
-    everything: Mapping[tuple[str, ...], Floats],
+    everything: Mapping[tuple[str, ...], tuple[Floats, float]],
     order: Order,
     seed: int,
 ) -> pd.DataFrame:
@@ -300,12 +301,13 @@ def _of_other_models(
         if wide.shape[1] < 2 or len(wide) < 2:
             continue
         of_model = part.drop_duplicates("model").set_index("model")
-        curves = [
-            everything[(m, str(of_model.loc[m, "revision"]), *map(str, head[2:]))]
-            for m in wide.columns
-        ]
+        curves, tops = zip(
+            *(everything[(m, str(of_model.loc[m, "revision"]), *map(str, head[2:]))]
+              for m in wide.columns), strict=True,
+        )  # fmt: skip
         places = rules.pivot(index="metric", columns="model", values="place").loc[wide.index]
-        found = headlines.best_rule(places.to_numpy(dtype=np.int64), curves, seed=seed)
+        at = places.to_numpy(dtype=np.int64)
+        found = headlines.best_rule(at, curves, best=tops, seed=seed)
         for model, regret in zip(wide.columns, found.nested_each, strict=True):
             row = dict(of_model.loc[model])
             score = row["best_score"] - regret
@@ -354,13 +356,8 @@ def _mean_curve(values: Floats) -> Floats:
     return mean
 
 
-def _middle(curves: ScoreCurves) -> int:
-    """Place of the layer nearest to L/2."""
-    return int(np.abs(curves.layers - curves.last_layer // 2).argmin())
-
-
 def _baselines(curves: ScoreCurves, tasks: npt.NDArray[np.intp]) -> list[Pick]:
-    fixed = {MIDDLE: curves.layers[_middle(curves)]}
+    fixed = {MIDDLE: curves.layers[curves.middle]}
     if np.isfinite(curves.output[tasks]).all():
         fixed = {OUTPUT: curves.last_layer, **fixed}
     return [
@@ -387,7 +384,7 @@ def _against_scores(
     mean = values.mean(axis=0)
     output_score = float(output.mean())
     place = {int(layer): i for i, layer in enumerate(curves.layers)}
-    best, middle = int(np.argmax(mean)), _middle(curves)
+    best, middle = int(np.argmax(mean)), curves.middle
     several = len(set(sources)) > 1
     regrets: dict[int, tuple[float, float]] = {}
     rows = []
@@ -464,10 +461,11 @@ def summarize(choices: pd.DataFrame, order: Order | None = None) -> pd.DataFrame
             told=final["gain_low"] > 0,
             known=final["gain_low"].notna(),
             bad=~good,
+            kept=final["model"].where(good),
         )
         .groupby(keys, dropna=False)
         .agg(
-            n_models=("model", "nunique"),
+            n_models=("kept", "nunique"),
             mean_score=("score", "mean"),
             mean_regret=("regret", "mean"),
             worst_regret=("regret", "max"),

@@ -119,6 +119,11 @@ def _metrics(
     corpus = OWN_TEXTS if OWN_TEXTS in corpora else corpora[0] if corpora else ""
     found = {}
     for i, row in enumerate(variants.to_dict("records")):
+        if row["metric"] in found:
+            raise LayerwiseError(
+                f"Claims are about one reading of each metric; {row['metric']} of {curves.model} "
+                "is there in several protocols: name one under `protocol`."
+            )
         if row["corpus"] == corpus:
             kept, layers = usable(values[i])
             if kept.sum() >= FEWEST_TASKS and layers.all():
@@ -186,7 +191,7 @@ def middle(curves: list[ScoreCurves]) -> Rows:
     rows: Rows = []
     for c in curves:
         s = _points(c)
-        at = (s.shape[1] - 1) // 2
+        at = c.middle
         for what, other in ((LAST, -1), (FIRST, 0)):
             found = tasks.interval(s[:, at] - s[:, other], list(c.sources))
             rows.append(
@@ -291,7 +296,7 @@ def rules(
             picks[f"{word} {metric}"] = [
                 int((sign * found[c.model][metric][1].mean(axis=0)).argmax()) for c in curves
             ]
-    picks["middle layer"] = [(len(c.layers) - 1) // 2 for c in curves]
+    picks["middle layer"] = [c.middle for c in curves]
     picks[FIRST] = [0] * len(curves)
     rows: Rows = []
     for name, at in picks.items():

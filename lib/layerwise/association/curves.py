@@ -97,6 +97,11 @@ class ScoreCurves:
         types = sorted(set(self.task_types))
         return ["all", *types] if len(types) > 1 else ["all"]
 
+    @property
+    def middle(self) -> int:
+        """Place of the layer nearest to L/2."""
+        return int(np.abs(self.layers - self.last_layer // 2).argmin())
+
     def candidates(self, tasks: npt.NDArray[np.intp] | Sequence[int]) -> Candidates:
         """What can be the best for some tasks: the layers, and the model's own output."""
         values, output = self.values[tasks], self.output[tasks]

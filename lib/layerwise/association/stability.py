@@ -8,7 +8,7 @@ its pick then says nothing of the model. What is looked at, and the bounds, are 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ AGREEMENT = (
     "model", "tokens", "protocol", "metric", "n", "views", "pick_of_all", "same", "near",
     "near_all", "change",
 )  # fmt: skip
+
+UNCHECKED = "not defined on half of the prompts"
 
 Reasons = Mapping[tuple[object, object, object], str]
 
@@ -66,45 +68,68 @@ def stability(
     layers. `refused` says why no layer is to be chosen by the metric; empty where one may be.
     """
     names = [m for m in settings.metrics or tuple(directions) if m in directions]
-    some = settings.model_copy(update={"metrics": tuple(names), "alphas": (1.0,)})
-    n, layers = len(activations.prompts), range(activations.n_layers)
-    frame = against_n_by_layer(activations, some, layers, (n // 2, n), repeats, seed)
-    # One order of an entropy; a metric without any has no alpha.
-    frame = frame[frame["alpha"].isna() | (frame["alpha"] == 1)]
-    rows = []
+    rows: list[dict[str, object]] = []
+    total = len(activations.prompts)
+    # A metric that takes a sample of its own is looked at on that many prompts.
+    by_size: dict[int, list[str]] = {}
+    for name in names:
+        most = getattr(getattr(settings, name, None), "sample", total)
+        by_size.setdefault(min(most, total), []).append(name)
+    for n, some in by_size.items():
+        these = settings.model_copy(update={"metrics": tuple(some), "alphas": (1.0,)})
+        layers = range(activations.n_layers)
+        frame = against_n_by_layer(activations, these, layers, (n // 2, n), repeats, seed)
+        # One order of an entropy; a metric without any has no alpha.
+        frame = frame[frame["alpha"].isna() | (frame["alpha"] == 1)]
+        rows += _rows(activations, these, directions, frame, n)
+    return pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+
+
+def _rows(
+    activations: Activations,
+    settings: MetricsSettings,
+    directions: Mapping[str, int],
+    frame: pd.DataFrame,
+    n: int,
+) -> Iterator[dict[str, object]]:
     for (tokens, protocol, metric), part in frame.groupby(["tokens", "protocol", "metric"]):
         wide = part.pivot_table(index=["n", "repeat"], columns="layer", values="value")
         halves = wide.loc[n // 2] if n // 2 in wide.index else wide.iloc[:0]
         halves = halves.dropna(how="all")
-        if n not in wide.index or not len(halves):
+        if n not in wide.index:  # no value, so no pick
             continue
-        found = samples.stability_of(
-            wide.loc[n].to_numpy()[0], halves.to_numpy(), directions[str(metric)]
-        )
+        whole, direction = wide.loc[n].to_numpy()[0], directions[str(metric)]
+        row = {
+            "model": activations.model, "revision": activations.revision,
+            "corpus": str(activations.attributes["corpus"]), "tokens": tokens,
+            "protocol": protocol, "metric": metric, "n": n,
+        }  # fmt: skip
+        if not len(halves):
+            pick = int(wide.columns[int(np.nanargmax(direction * whole))])
+            yield {**row, "pick": pick, "refused": UNCHECKED}
+            continue
+        found = samples.stability_of(whole, halves.to_numpy(), direction)
         share = np.nan
         if metric == "lidar":
-            delta = some.lidar.delta  # type: ignore[attr-defined]
-            share = float(
-                np.median(
-                    [
-                        samples.share_decided_by_delta(
-                            activations.views(str(protocol), str(tokens), layer)[1:], delta
-                        )
-                        for layer in layers
-                    ]
-                )
-            )
-        rows.append(
-            {
-                "model": activations.model, "revision": activations.revision,
-                "corpus": str(activations.attributes["corpus"]), "tokens": tokens,
-                "protocol": protocol, "metric": metric, "n": n,
-                "pick": int(wide.columns[found.pick]), "same": found.same, "near": found.near,
-                "change_from_half": found.change_from_half, "share_of_delta": share,
-                "refused": why_not(found, share),
-            }
-        )  # fmt: skip
-    return pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+            share = _share_of_delta(activations, settings, str(tokens), str(protocol))
+        yield {
+            **row, "pick": int(wide.columns[found.pick]), "same": found.same, "near": found.near,
+            "change_from_half": found.change_from_half, "share_of_delta": share,
+            "refused": why_not(found, share),
+        }  # fmt: skip
+
+
+def _share_of_delta(
+    activations: Activations, settings: MetricsSettings, tokens: str, protocol: str
+) -> float:
+    """The median over layers of the share of LiDAR that is set by its regulariser."""
+    shares = []
+    for layer in range(activations.n_layers):
+        arrays = Arrays.of(activations, protocol, tokens, layer)
+        kept = Layer(arrays, settings, protocol, errors=False).kept_in_views
+        views = activations.views(protocol, tokens, layer)[1:, kept]
+        shares.append(samples.share_decided_by_delta(views, settings.lidar.delta))  # type: ignore[attr-defined]
+    return float(np.median(shares))
 
 
 def why_not(found: samples.Stability, share_of_delta: float = np.nan) -> str:

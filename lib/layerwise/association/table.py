@@ -19,7 +19,8 @@ without_error        r as it would be without the metric's and the score's error
 reliability          share of the metric's curve beyond depth (of ``all``: beyond the mean of the
                      models) that is not error over prompts
 strangers            of ``match``: the same with the scores of other models
-p, p_all             of ``all``; p_all is corrected for all metrics and readings of the task type
+p, p_all             of ``all``; p_all is corrected for all metrics of the task type, in all
+                     readings that the same models have
 reason               why there is no p
 n_layers             layers that went into it (of ``all``: common depths)
 n_tasks, n_sources   tasks, and sources of their texts, which count as draws

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -43,7 +44,7 @@ def depth(values: pd.Series[float]) -> float:
     LayerwiseError
         For fewer than three layers, or a gap.
     """
-    v = values.to_numpy(dtype=float)
+    v = np.asarray(values, dtype=np.float64)
     if len(v) < 3 or not np.isfinite(v).all():
         raise LayerwiseError(
             "A valley needs a value at three or more layers, all of them; a model of this study "
@@ -144,7 +145,11 @@ def _curves(axis: Axes, table: pd.DataFrame, own: pd.DataFrame, factors: Factors
             curves = table[table["model"].isin(models)].pivot_table(
                 index="depth", columns="model", values="value"
             )
-            look = {"color": style.PALETTE[k], "linestyle": dashes, "linewidth": 1.2}
+            look: dict[str, Any] = {
+                "color": style.PALETTE[k],
+                "linestyle": dashes,
+                "linewidth": 1.2,
+            }
             if curves.isna().to_numpy().any():
                 axis.plot(curves.index, curves.interpolate(limit_area="inside"), **look)
                 continue

@@ -84,11 +84,11 @@ def two_by_two(cells: Sequence[npt.ArrayLike], level: float = 0.95) -> dict[str,
     for name, weights in CONTRASTS.items():
         value, parts = float(weights @ means), weights**2 * errors
         variance = float(parts.sum())
-        # Without any spread over seeds there is no error to speak of, and nothing is claimed.
+        # Without any spread over seeds nothing can be told of an effect's error.
         df = variance**2 / float((parts**2 / free).sum()) if variance > 0 else float(free.sum())
         error = np.sqrt(variance)
-        margin = float(t.isf((1 - level) / 2, df)) * error
-        p = float(2 * t.sf(abs(value) / error, df)) if error > 0 else (1.0 if value == 0 else 0.0)
+        margin = float(t.isf((1 - level) / 2, df)) * error if error > 0 else np.nan
+        p = float(2 * t.sf(abs(value) / error, df)) if error > 0 else np.nan
         found[name] = Effect(value, value - margin, value + margin, p, df)
     return found
 

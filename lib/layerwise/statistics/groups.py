@@ -72,7 +72,8 @@ def split(values: npt.ArrayLike, rounds: int = 200) -> Bools:
     floor = 1e-3 * x.std()
     for _ in range(rounds):
         weight = np.array([1 - upper.mean(), upper.mean()])
-        if weight.min() * n < 1:
+        # The first split has at least one value on each side, up to rounding.
+        if weight.min() * n < 1 - 1e-9:
             break
         means = np.array([np.average(x, weights=1 - upper), np.average(x, weights=upper)])
         sds = np.array([

@@ -180,6 +180,7 @@ def best_rule(
     picks: npt.ArrayLike,
     scores: Sequence[npt.ArrayLike],
     *,
+    best: npt.ArrayLike | None = None,
     draws: int = 5000,
     seed: int = 0,
 ) -> BestRule:
@@ -190,7 +191,10 @@ def best_rule(
     picks : array of int, shape (R, M)
         The layer that each rule picks in each model.
     scores : sequence of M arrays, shape (L_m,)
-        Mean score over tasks of each layer.
+        Mean score over tasks of each layer that can be picked.
+    best : array, shape (M,), optional
+        Best score of each model, where something that is no layer, as its output, may be better;
+        by default that of its best layer.
     draws : int
         For p. Under chance each distinct rule's relative depths are dealt out among the models at
         random (a rule that always says "two thirds down" is its own chance, and gets p = 1); with
@@ -209,7 +213,8 @@ def best_rule(
             f"more; these are {rows.shape} for {len(curves)} models."
         )
     kept = np.flatnonzero(distinct(rows) == np.arange(len(rows)))
-    regret = np.stack([c.max() - c[rows[kept, m]] for m, c in enumerate(curves)], axis=1)
+    tops = [c.max() for c in curves] if best is None else np.asarray(best, dtype=np.float64)
+    regret = np.stack([tops[m] - c[rows[kept, m]] for m, c in enumerate(curves)], axis=1)
     mean = regret.mean(axis=1)
     others = (regret.sum(axis=1, keepdims=True) - regret) / (len(curves) - 1)
     winners = others <= others.min(axis=0) + 1e-12
@@ -219,11 +224,11 @@ def best_rule(
         rng = np.random.default_rng(seed)
         last = np.array([len(c) - 1 for c in curves])
         depths = rows[kept] / last
-        best = np.empty(draws)
+        least = np.empty(draws)
         for i in range(draws):
             dealt = rng.permuted(depths, axis=1)
             at = np.rint(dealt * last).astype(int)
-            best[i] = np.mean([c.max() - c[at[:, m]] for m, c in enumerate(curves)], axis=0).min()
-        p = float((1 + (best <= mean.min() + 1e-12).sum()) / (1 + draws))
+            least[i] = np.mean([tops[m] - c[at[:, m]] for m, c in enumerate(curves)], axis=0).min()
+        p = float((1 + (least <= mean.min() + 1e-12).sum()) / (1 + draws))
     best_of_all = int(kept[mean.argmin()])
     return BestRule(best_of_all, float(mean.min()), float(nested.mean()), nested, len(kept), p)

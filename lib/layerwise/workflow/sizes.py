@@ -277,7 +277,8 @@ class Sizes:
     def _longest(self, model: str, corpus: str) -> int | None:
         """Most tokens of a prompt, about: by its words, or by what the model takes; None if
         neither is known."""
-        filters, shape = self.config.corpora[corpus].filters, self.shape(model)
+        shape = self.shape(model)
+        filters = getattr(self.config.corpora[corpus], "filters", None)  # images have none
         words = filters.max_tokens if filters is not None else None
         known = [
             self.config.models[model].max_length,
