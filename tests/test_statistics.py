@@ -446,9 +446,34 @@ def test_components_of_a_balanced_table_are_those_of_anova(rng):
     between = np.var(y.mean(axis=1), ddof=1) - within / 4
     assert found.variance["task"] == pytest.approx(between)
     assert found.variance["residual"] == pytest.approx(within)
-    assert found.error_with(task=24) < found.error
+    assert found.error_with({"task": 24}) < found.error
+    several = variance.components(np.stack([y.ravel(), 2 * y.ravel()], axis=1), {"task": rows})
+    assert several.variance["task"] == pytest.approx(2.5 * between)
     with pytest.raises(LayerwiseError, match="one seed"):
         variance.components(y.ravel(), {"seed": [0] * 24})
+
+
+def test_more_text_sources_are_more_tasks(rng):
+    """12 tasks of 6 sources in 5 models: sources are groups of tasks and add no cells."""
+    source, task, model = np.repeat(np.arange(6), 10), np.repeat(np.arange(12), 5), np.tile(
+        np.arange(5), 12
+    )  # fmt: skip
+    drawn = [
+        variance.components(
+            3 * rng.normal(size=6)[source] + 2 * rng.normal(size=12)[task]
+            + rng.normal(size=5)[model] + rng.normal(size=60),
+            {"text source": source.tolist(), "task": task.tolist(), "model": model.tolist()},
+        )
+        for _ in range(300)
+    ]  # fmt: skip
+    assert drawn[0].groups == ("text source",)
+    mean = {k: np.mean([d.variance[k] for d in drawn]) for k in drawn[0].variance}
+    assert mean == pytest.approx(
+        {"text source": 9, "task": 4, "model": 1, "residual": 1}, rel=0.25
+    )  # fmt: skip
+    one = variance.Components({"text source": 9, "task": 4, "model": 1, "residual": 1},
+                              drawn[0].levels, drawn[0].groups)  # fmt: skip
+    assert one.error**2 == pytest.approx(9 / 6 + 4 / 12 + 1 / 5 + 1 / 60)
 
 
 def test_power_grows_and_tasks_suffice():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.lines import Line2D
 
 from layerwise.association.order import step_of
-from layerwise.figures import findings, marks, panels, style
+from layerwise.figures import findings, marks, panels, sources, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, at
 from layerwise.figures.given import Given
@@ -62,8 +62,13 @@ LOOKS: Mapping[str, Look] = {
 
 
 def draw(given: Given) -> Drawn:
-    """Draw scores and metrics by depth."""
-    return lines(given.rows(), given.better)
+    """Draw scores and metrics by depth; of scores, what their differences vary with."""
+    rows = given.rows()
+    drawn = lines(rows, given.better)
+    if given.study.kind != "score_by_depth":
+        return drawn
+    text, numbers = sources.said(rows, given.tables["scores"])
+    return replace(drawn, caption=drawn.caption + text, facts={**drawn.facts, "sources": numbers})
 
 
 def draw_tokens(given: Given) -> Drawn:

@@ -16,7 +16,7 @@ from layerwise.association.curves import last_layer_of
 from layerwise.association.order import step_of
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, panels, style
+from layerwise.figures import marks, panels, sources, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.findings import left_out_said, output_said
 from layerwise.figures.frames import Rows, pick_scores
@@ -221,7 +221,9 @@ def scores(given: Given) -> Drawn:
         "evenly spaced, in the order of the "
         f"config. {output_said(rows)}{left_out_said(rows)} {'; '.join(leads)}."
     )
-    return Drawn(figure, table, title, caption, {"course": found, "checkpoints": names})
+    text, numbers = sources.said(rows, given.tables["scores"])
+    facts = {"course": found, "checkpoints": names, "sources": numbers}
+    return Drawn(figure, table, title, caption + text, facts)
 
 
 def _course(part: pd.DataFrame, ordered: Sequence[str], best: pd.DataFrame) -> dict[str, Any]:
