@@ -231,15 +231,24 @@ def notes(table: pd.DataFrame, rows: Rows) -> list[str]:
     return lines
 
 
+def _guessed(rows: Rows) -> bool:
+    """Whether every curve is of one task whose chance and interval are known: of a mean over
+    tasks, the interval is of differences between layers and says nothing of its level."""
+    table = rows.scored_rows.dropna(subset=["value"])
+    known = bool(table[["chance", "low"]].notna().all(axis=None))
+    return known and table["n_tasks"].max() == 1
+
+
 def _above_chance(rows: Rows) -> str:
     """At how many layers the whole interval lies above chance, as a title: to beat the output by a
     question or two is no finding."""
     parts: list[str] = []
     for choice in rows.values("reading"):
-        mine = at(rows.scored_rows, ("reading",), (choice,))
+        mine = at(rows.scored_rows, ("reading",), (choice,)).dropna(subset=["value"])
         n = int((mine["low"] > mine["chance"]).sum())
         layers = f"{n} of {len(mine)} layers" if not parts else f"{n} of {len(mine)}"
-        parts.append(f"{layers} {reading_label(choice, sentence=True)}")
+        luck = by_chance(len(mine) * ALPHA / 2)
+        parts.append(f"{layers} {reading_label(choice, sentence=True)} (by luck {luck})")
     return f"Above chance, by 95 % intervals of a layer each: {listing(parts)}"
 
 
@@ -262,7 +271,7 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         title = "No model's output has a score, so no layer can be said to beat it"
     else:
         title = _title_of_leads(counts, what)
-    if rows.scored_rows["chance"].notna().any():
+    if _guessed(rows):
         title = _above_chance(rows)
     shown = varying(rows)
     told = [
@@ -293,7 +302,7 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's "
         "layers; layer 0 is the embedding output. Filled circle: best layer, or the output where "
         f"no layer is better; open circle: the model's output. {output_said(rows)}"
-        f"{bands_said(rows)} {LEADS}{chance_said(rows)}{roles_said(rows)}{left_out_said(rows)} "
+        f"{bands_said(rows)}{'' if _guessed(rows) else f' {LEADS}'}{chance_said(rows)}{roles_said(rows)}{left_out_said(rows)} "
         f"{said[:1].upper()}{said[1:]}."
     )
     subtitle = (

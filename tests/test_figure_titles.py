@@ -1,0 +1,60 @@
+"""Titles: what they state is of the curves that are drawn, by a test that allows it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from association_tables import tidy_metrics, tidy_scores
+
+from layerwise.association.order import Order
+from layerwise.config.studies import Study
+from layerwise.figures.drawn import Drawn
+from layerwise.figures.studies import Tables, draw
+
+STEPS = ["step1", "step8"]
+
+
+def study(tables: Tables, **settings: Any) -> Drawn:
+    asked = Study.model_validate_json(json.dumps(settings))
+    return draw(asked, tables, Order(["m"], {"m": STEPS}))
+
+
+def guessing(levels: list[float], known: int) -> pd.DataFrame:
+    """Tasks at their levels over nine layers; chance is known of the first ones."""
+    noise = np.random.default_rng(0).normal(0, 0.003, (len(levels), 9))
+    scores = tidy_scores(np.array(levels)[:, None] + noise)
+    ends = {"score_low": scores["main_score"] - 0.1, "score_high": scores["main_score"] + 0.1}
+    chance = scores["task"].isin([f"task{i}" for i in range(known)])
+    return scores.assign(**ends, chance=np.where(chance, 0.5, np.nan))
+
+
+@pytest.mark.parametrize(
+    ("levels", "known", "settings"),
+    [
+        ([0.2, 0.9, 0.3, 0.8, 0.4], 5, {}),  # of a mean, the interval is of differences alone
+        ([0.2, 0.9, 0.3, 0.8, 0.4], 1, {"column": "task"}),
+        ([0.9], 0, {}),
+    ],
+)
+def test_only_a_task_with_chance_and_interval_is_set_against_chance(
+    levels: list[float], known: int, settings: dict[str, Any]
+) -> None:
+    drawn = study(Tables(scores=guessing(levels, known)), kind="score_by_depth", **settings)
+    assert "chance, by 95 %" not in drawn.title
+    assert drawn.title.startswith(("No evidence", "Layer", "A layer", "The output"))
+
+
+def test_layers_above_chance_are_counted() -> None:
+    drawn = study(Tables(scores=guessing([0.9], 1)), kind="score_by_depth")
+    assert drawn.title == (
+        "Above chance, by 95 % intervals of a layer each: 9 of 9 layers with all tokens (by luck "
+        "0.2)"
+    )
+    assert "leads over the output" not in drawn.caption
+    both = guessing([0.9, 0.52], 2)
+    drawn = study(Tables(scores=both), kind="score_by_depth", column="task")
+    assert "9 of 18 layers with all tokens (by luck 0.5)" in drawn.title
