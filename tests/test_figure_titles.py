@@ -58,3 +58,35 @@ def test_layers_above_chance_are_counted() -> None:
     both = guessing([0.9, 0.52], 2)
     drawn = study(Tables(scores=both), kind="score_by_depth", column="task")
     assert "9 of 18 layers with all tokens (by luck 0.5)" in drawn.title
+
+
+def chosen(*, pooling: str, sources: int) -> Tables:
+    """Five tasks under two choices of tokens that differ at layer 3."""
+    noise = np.random.default_rng(0).normal(0, 0.002, (2, 5, 7))
+    fall = np.eye(7)[3] * 0.2
+    parts = [
+        tidy_scores(0.5 - fall * (tokens == "all") + noise[i], tokens=tokens)
+        for i, tokens in enumerate(("all", "drop_first"))
+    ]
+    scores = pd.concat(parts).assign(pooling=pooling)
+    texts = scores["task"].str[-1].astype(int).clip(upper=sources - 1)
+    curve = {"prompt_entropy": np.arange(7.0)}
+    metrics = pd.concat(tidy_metrics(curve, tokens=t) for t in ("all", "drop_first"))
+    return Tables(scores=scores.assign(text_source=texts.astype(str)), metrics=metrics)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_choices_of_tokens_are_compared_within_a_pooling(pooling: str) -> None:
+    drawn = study(chosen(pooling=pooling, sources=5), kind="token_choice", pooling=pooling)
+    said = "Scoring without the first token changes the score at 1 of 7 layers of m (by up to +20"
+    assert drawn.title.startswith(said)
+    scored = drawn.figure.axes[0]
+    assert len(scored.collections) == 1, "the difference is shaded"
+
+
+def test_a_difference_without_a_second_source_is_untested() -> None:
+    drawn = study(chosen(pooling="mean", sources=1), kind="token_choice")
+    assert drawn.title.startswith(
+        "Whether scoring without the first token changes the score is untested in m (by up to +20"
+    )
+    assert drawn.title.endswith("tasks of one source")

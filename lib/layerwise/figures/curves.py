@@ -16,7 +16,7 @@ from layerwise.figures import findings, marks, panels, sources, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, at
 from layerwise.figures.given import Given
-from layerwise.figures.labels import value_label
+from layerwise.figures.labels import of_all_tokens, value_label
 from layerwise.figures.panels import Grid, Panel
 from layerwise.vocabulary import LABELS
 
@@ -205,7 +205,6 @@ def _panel(panel: Panel, rows: Rows, colours: _Colours, look: Look) -> None:
     axis = panel.axis
     dashes = rows.roles.get("dashes", ())
     strokes = [", ".join(k) for k in rows.keys("dashes")]
-    whole = None
     for colour_key in colours.names or {(): (None, "")}:
         mine = at(panel.table, colours.dimensions, colour_key)
         for dash_key in rows.keys("dashes"):
@@ -221,14 +220,17 @@ def _panel(panel: Panel, rows: Rows, colours: _Colours, look: Look) -> None:
             stroke = style.stroke_of(", ".join(dash_key), strokes)[0] if dashes else "solid"
             curve = scale * line.set_index("depth")["value"]
             if look.shaded:
-                if whole is not None:
-                    shared = curve.index.intersection(whole.index)
+                all_tokens = tuple(
+                    of_all_tokens(v) if d == "reading" else "all" if d == "tokens" else v
+                    for d, v in zip(dashes, dash_key, strict=True)
+                )
+                whole = scale * at(mine, dashes, all_tokens).set_index("depth")["value"]
+                shared = curve.index.intersection(whole.index)
+                if all_tokens != dash_key and len(shared):
                     axis.fill_between(
                         shared, whole.loc[shared], curve.loc[shared], color=colour, alpha=0.12,
                         linewidth=0,
                     )  # fmt: skip
-                elif dash_key == ("all",):
-                    whole = curve
             elif line["low"].notna().any():
                 axis.fill_between(
                     line["depth"], scale * line["low"], scale * line["high"], color=colour,

@@ -21,6 +21,7 @@ from layerwise.figures.labels import (
     metric_label,
     metric_unit,
     noun_of,
+    of_all_tokens,
     percent,
     reading,
     reading_label,
@@ -694,29 +695,32 @@ def token_choice(rows: Rows, scores: pd.DataFrame) -> Finding:
     facts = {"differences": found, "readings": rows.values("reading")}
     if not found:
         return "Scores are there for one choice of tokens only", subtitle, caption, facts
-    told = []
+    choices = list(dict.fromkeys(f["reading"] for f in found))
+    tested, untested = [], []
     for f in found:
-        size = f"{signed(f['points'])} points at {percent(f['depth'])} depth"
-        what = f" {reading_label(f['reading'], sentence=True)}" if len(readings) > 2 else ""
-        many = (
-            f"{len(f['told'])} of {f['n_layers']} layers" if f["told"]
-            else f"none of {f['n_layers']} layers"
-        )  # fmt: skip
-        told.append(f"{many} of {f['model']}{what} (by up to {size})")
-    tokens = [r for r in rows.values("reading") if r != "all"]
-    verb = (
-        f"scoring {TOKENS.get(tokens[0], reading_label(tokens[0], sentence=True))}"
-        if len(tokens) == 1 else "the choice of tokens"
-    )  # fmt: skip
-    if any(f["told"] for f in found):
-        title = f"{verb[:1].upper()}{verb[1:]} changes the score at {listing(told)}"
+        size = f"by up to {signed(f['points'])} points at {percent(f['depth'])} depth"
+        what = f" {reading_label(f['reading'], sentence=True)}" if len(choices) > 1 else ""
+        if f["told"] is None:
+            untested.append(f"{f['model']}{what} ({size})")
+            continue
+        many = f"{len(f['told']) or 'none'} of {f['n_layers']} layers"
+        tested.append(f"{many} of {f['model']}{what} ({size})")
+    tokens = choices[0].split(", ")[0].split(" of ")[-1]
+    verb = f"scoring {TOKENS[tokens]}" if len(choices) == 1 else "the choice of tokens"
+    if not tested:
+        title = f"Whether {verb} changes the score is untested"
+    elif any(f["told"] for f in found):
+        title = f"{verb[:1].upper()}{verb[1:]} changes the score at {listing(tested)}"
     else:
-        title = f"No evidence that {verb} changes the score: told from 0 at {listing(told)}"
+        title = f"No evidence that {verb} changes the score: told from 0 at {listing(tested)}"
+    if untested:
+        title += f"{'; untested' if tested else ''} in {listing(untested)}: tasks of one source"
     return title, subtitle, caption, facts
 
 
 def _differences(rows: Rows, scores: pd.DataFrame) -> list[dict[str, Any]]:
-    """Each choice of tokens less all of them, task by task, where a band over tasks can be had."""
+    """Each choice of tokens less all of them, of a pooling, task by task; `told` is None without
+    a second source of texts to test by."""
     table = rows.scored_rows
     shown = set(zip(table["model"], table["revision"], table["reading"], strict=True))
     curves = {
@@ -725,9 +729,9 @@ def _differences(rows: Rows, scores: pd.DataFrame) -> list[dict[str, Any]]:
         if (c.model, c.revision, reading(c.tokens, c.pooling)) in shown
     }
     pairs = [
-        (key, curve, curves[key[0], key[1], "all"])
+        (key, curve, curves[whole])
         for key, curve in curves.items()
-        if key[2] != "all" and (key[0], key[1], "all") in curves
+        if (whole := (*key[:2], of_all_tokens(key[2]))) != key and whole in curves
     ]
     places = {m: i for i, m in enumerate(rows.values("model"))}
     found = []
@@ -747,7 +751,7 @@ def _differences(rows: Rows, scores: pd.DataFrame) -> list[dict[str, Any]]:
                 "model": model, "reading": choice, "layer": int(layers[most]),
                 "depth": float(layers[most] / max(curve.last_layer, 1)),
                 "points": 100 * float(apart.mean(axis=0)[most]),
-                "n_layers": len(layers), "n_sources": len(set(sources)), "told": told or [],
+                "n_layers": len(layers), "n_sources": len(set(sources)), "told": told,
             }
         )  # fmt: skip
     return found

@@ -75,6 +75,13 @@ def reading(tokens: str, pooling: str) -> str:
     return ", ".join([base, *readout])
 
 
+def of_all_tokens(name: str) -> str:
+    """The reading that differs from one in its choice of tokens alone, and takes all of them."""
+    base, *readout = name.split(", ")
+    how = "all" if base in TOKENS else base.partition(" of ")[0]
+    return ", ".join([how, *readout])
+
+
 def reading_label(name: str, *, sentence: bool = False) -> str:
     """A reading in words; in a sentence with its preposition."""
     base, *readout = name.split(", ")
