@@ -303,7 +303,8 @@ def best_layers(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: 
         f"Mean main score (× 100) over {_tasks(rows)}, by depth in per cent of the model's "
         "layers; layer 0 is the embedding output. Filled circle: best layer, or the output where "
         f"no layer is better; open circle: the model's output. {output_said(rows)}"
-        f"{bands_said(rows)}{'' if _guessed(rows) else f' {LEADS}'}{chance_said(rows)}{roles_said(rows)}{left_out_said(rows)} "
+        f"{bands_said(rows)}{'' if _guessed(rows) else f' {LEADS}'}{chance_said(rows)}"
+        f"{roles_said(rows)}{left_out_said(rows)} "
         f"{said[:1].upper()}{said[1:]}."
     )
     subtitle = (
