@@ -258,3 +258,29 @@ def test_the_quickstart_trains_as_before() -> None:
         assert entry.objective == "causal"
         silent = {"objective", "corpus", "device", "side"}
         assert set(entry.keyed()) == set(Nano.model_fields) - silent
+
+
+def test_the_page_is_what_its_table_says() -> None:
+    """docs/studies/objective_or_mixer.md, of the table beside it."""
+    folder = ROOT / "docs" / "studies"
+    page = " ".join((folder / "objective_or_mixer.md").read_text(encoding="utf-8").split())
+    table_ = pd.read_csv(folder / "objective_or_mixer.csv")
+    models = table_[table_["what"] == "model"]
+    assert models.groupby(["reading", "objective", "mixer"]).size().eq(3).all()
+    for (mixer, objective), cell in models.groupby(["mixer", "objective"]):
+        whole, rest = (cell[cell["reading"] == r] for r in ("all", "drop_first"))
+        told = [
+            ", ".join(said(v, digits) for v in values)
+            for values, digits in ((whole["held_out_loss"], 2), (whole["valley"], 2),
+                                   (rest["valley"], 2), (whole["first_token_share"], 3))
+        ]  # fmt: skip
+        assert f"| {mixer}, {objective} | {' | '.join(told)} |" in page
+    for row in table_[table_["what"] == "effect"].to_dict("records"):
+        low, high = (said(row[end], 2) for end in ("low", "high"))
+        told_ = f"{said(row['value'], 2)} ({low} to {high}) | {row['p_holm']:.3f}"
+        where = {"all": "all tokens", "drop_first": "without the first"}[row["reading"]]
+        assert f"| {row['effect']} | {where} | {told_} |" in page
+
+
+def said(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}".replace("-", "−")
