@@ -12,7 +12,7 @@ import torch
 import transformers as hf
 from kept_states import Keep, States
 
-from layerwise.activations import forward
+from layerwise.activations import forward, hooks
 from layerwise.activations.extract import extract
 from layerwise.activations.layout import Activations
 from layerwise.config.extraction import ExtractSettings
@@ -117,6 +117,19 @@ def test_no_value_depends_on_the_batch(loaded: LoadedModel) -> None:
                 assert np.isfinite(expected).all()
                 assert batched[where][prompt].shape == expected.shape
                 assert_near(batched[where][prompt], expected, (where, prompt))
+
+
+def test_sublayers_are_added_up_on_the_first_batch_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded, fresh = (
+        load("m", tiny.entry(tiny.save("llama", tmp_path)), "main", device="cpu") for _ in "ab"
+    )
+    states_of(loaded, budget=64, sublayers=("mixer",))
+    monkeypatch.setattr(hooks, "TOLERANCE", -1e9)
+    states_of(loaded, budget=64, sublayers=("mixer",))
+    with pytest.raises(LayerwiseError, match="do not add up"):
+        states_of(fresh, budget=64, sublayers=("mixer",))
 
 
 def test_sublayers_add_up(loaded: LoadedModel) -> None:

@@ -112,7 +112,7 @@ def test_a_disk_that_was_full_for_a_moment_leaves_no_hole(tmp_path: Path) -> Non
             check=False,
         )
         assert "closed in good order" not in done.stdout
-        assert "LayerwiseError: Could not write" in done.stderr
+        assert "DiskError: Could not write" in done.stderr
         assert "No space left on device; free some space" in done.stderr
         assert not list(tmp_path.iterdir())
     finally:

@@ -33,7 +33,8 @@ def attach(
     Raises
     ------
     LayerwiseError
-        During the pass, if a pre-norm block's sublayers do not add up to what the block does.
+        During the first pass, if a pre-norm block's sublayers do not add up to what the block
+        does.
     """
     first = anatomy.blocks[0]
     give = _turned(hand_over) if anatomy.time_first else hand_over
@@ -46,7 +47,7 @@ def attach(
     for layer, block in enumerate(anatomy.blocks, start=1):
         if inner:
             parts = anatomy.parts[layer - 1]
-            _Inside(anatomy.kind, model, layer, block, parts, inner, give).attach(stack)
+            _Inside(anatomy, model, layer, block, parts, inner, give).attach(stack)
 
         def after(_: nn.Module, __: Any, output: Any, layer: int = layer) -> None:
             give(layer, BLOCK, first_tensor(output))
@@ -64,7 +65,7 @@ class _Inside:
 
     def __init__(
         self,
-        kind: str,
+        anatomy: Anatomy,
         model: str,
         layer: int,
         block: nn.Module,
@@ -72,7 +73,7 @@ class _Inside:
         wanted: Sequence[str],
         hand_over: HandOver,
     ) -> None:
-        self.kind, self.model, self.layer, self.block = kind, model, layer, block
+        self.anatomy, self.model, self.layer, self.block = anatomy, model, layer, block
         self.parts, self.wanted, self.hand_over = parts, frozenset(wanted), hand_over
         self.seen: dict[str, Tensor] = {}
 
@@ -106,7 +107,10 @@ class _Inside:
         seen, before = self.seen, self.seen["input"]
         if self.parts.residual is None:
             seen["mixer_residual"] = before + seen["mixer"]
-            self._check(first_tensor(output))
+            # Once: the device has to wait for it.
+            if self.layer not in self.anatomy.added_up:
+                self._check(first_tensor(output))
+                self.anatomy.added_up.add(self.layer)
         for name in ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"):
             if name in self.wanted:
                 self.hand_over(self.layer, name, seen[name])
@@ -124,8 +128,8 @@ class _Inside:
         rounding = torch.finfo(output.dtype).eps * torch.linalg.vector_norm(output.float())
         if off > TOLERANCE * size + 4 * rounding:
             raise LayerwiseError(
-                f"The sublayers of {self.model} (architecture {self.kind!r}) do not add up to "
-                f"its block at layer {self.layer}: input + mixer + MLP is off by "
+                f"The sublayers of {self.model} (architecture {self.anatomy.kind!r}) do not add "
+                f"up to its block at layer {self.layer}: input + mixer + MLP is off by "
                 f"{float(off / size):.0%} of what the block adds; correct its line in PARTS in "
                 "lib/layerwise/models/architectures.py, or ask for no extract.sublayers."
             )

@@ -29,7 +29,7 @@ an architecture with modules of known names but another wiring is refused, not m
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -164,6 +164,7 @@ class Anatomy:
     prefix : tokens in front of an image's patches (class, registers, start); None of models that
         read texts
     has_class : whether the first of them stands for the image
+    added_up : the layers of which the sublayers were seen to add up to the block
     """
 
     kind: str
@@ -175,6 +176,7 @@ class Anatomy:
     has_output: bool = True
     prefix: int | None = None
     has_class: bool = False
+    added_up: set[int] = field(default_factory=set, compare=False)
 
     @property
     def n_layers(self) -> int:
