@@ -184,7 +184,8 @@ def _against(picks: pd.DataFrame, agreement: float, record: pd.DataFrame, n_text
     if n_texts < FEW:
         said.append(f"{n_texts} texts are few")
     if agreement < 0.5:
-        said.append(f"only {agreement:.0%} of the metrics pick a layer near the others'")
+        some = f"only {agreement:.0%}" if agreement else "none"
+        said.append(f"{some} of the metrics pick a layer near the others'")
     if not steady >= STEADY:
         said.append(f"only {steady:.0%} of random halves of the texts pick near it")
     mine = record[record["rule"] == CONSENSUS]
