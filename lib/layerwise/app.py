@@ -195,7 +195,7 @@ def export(
             f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
             f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
             f"parameters. Speed: {n / done.seconds:.0f} texts a second, the whole model "
-            f"{n / done.whole_seconds:.0f}.",
+            f"{n / done.whole_seconds:.0f} (timed once, one after the other: a hint, no more).",
             f"Checked on {n} texts: no coordinate differs by more than {done.difference:.0e} of "
             "the embedding's norm.",
             f"Load it with SentenceTransformer({str(out)!r}"
