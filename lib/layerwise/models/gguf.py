@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import functools
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -39,9 +42,10 @@ def convert(location: Location, target: Path) -> None:
     if location.revision is not None:
         common["revision"] = location.revision
     try:
-        tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
-        log.info("reading %s", location.gguf_file)
-        quantised = AutoModel.from_pretrained(location.name, dtype=torch.float32, **common)
+        with read_once():
+            tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
+            log.info("reading %s", location.gguf_file)
+            quantised = AutoModel.from_pretrained(location.name, dtype=torch.float32, **common)
     except MemoryError:  # says nothing of the file
         raise
     except Exception as error:  # whatever a broken file makes transformers stumble over
@@ -55,3 +59,22 @@ def convert(location: Location, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
     plain.save_pretrained(target)
     tokenizer.save_pretrained(target)
+
+
+@contextmanager
+def read_once() -> Iterator[None]:
+    """Have the package gguf read each file, and make each table of names, once while this lasts.
+
+    transformers reads the whole file for the tokenizer, for the configuration and for the weights,
+    and makes the table anew for every submodule: together half of a conversion.
+    """
+    import gguf
+
+    before = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
+    for name, function in before.items():
+        setattr(gguf, name, functools.cache(function))
+    try:
+        yield
+    finally:
+        for name, function in before.items():
+            setattr(gguf, name, function)
