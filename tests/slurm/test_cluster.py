@@ -1,8 +1,9 @@
-"""The workflow on a real SLURM, through the profile: GPUs, lost nodes, limits, nothing done twice.
+"""The workflow on a real SLURM, through the profile: GPUs, lost nodes, limits, nothing done twice;
+and a sweep from training to figures whose jobs are killed.
 
 Needs the cluster of `start_cluster.sh`; `make test-slurm` starts it. Every fault is a real one: a
 node's daemon and its job are killed, a job is stopped until its time is up, a job gets less memory
-than it needs.
+than it needs, a job's process is killed at a random moment.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ from __future__ import annotations
 import copy
 import json
 import os
+import random
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -24,6 +27,7 @@ import h5py
 import pandas as pd
 import pytest
 from same_values import assert_same
+from test_scores_formats import scored_pairs
 from test_workflow import CONFIG, Project
 
 CONF = Path("/etc/slurm/slurm.conf")
@@ -68,16 +72,20 @@ class OnCluster(Project):
             )  # fmt: skip
 
     def values(self) -> dict[str, Any]:
-        """All final values: every array, every table."""
-        found: dict[str, Any] = {}
-        results = self.folder / "results"
-        for path in sorted((results / "activations").rglob("*.h5")):
-            with h5py.File(path) as file:
-                found[str(path.relative_to(results))] = file["pooled"][()]
-        for part in ("metrics", "scores", "associations"):
-            for path in sorted((results / part).rglob("*.parquet")):
-                found[str(path.relative_to(results))] = pd.read_parquet(path)
-        return found
+        return values(self)
+
+
+def values(project: Project) -> dict[str, Any]:
+    """All final values of a project: every array, every table."""
+    found: dict[str, Any] = {}
+    results = project.folder / "results"
+    for path in sorted((results / "activations").rglob("*.h5")):
+        with h5py.File(path) as file:
+            found[str(path.relative_to(results))] = file["pooled"][()]
+    for part in ("metrics", "scores", "associations"):
+        for path in sorted((results / part).rglob("*.parquet")):
+            found[str(path.relative_to(results))] = pd.read_parquet(path)
+    return found
 
 
 def slurm_jobs() -> list[dict[str, str]]:
@@ -309,3 +317,129 @@ def test_jobs_over_their_limits_come_back_with_more(
     memory = {j["MinMemoryNode"] for j in jobs if rule_of(j) == "rule_run_model"}
     assert len(memory) > 1, memory
     assert_same(project.values(), unbroken)
+
+
+def test_a_job_over_its_time_goes_on_where_it_was(
+    project: OnCluster, unbroken: dict[str, Any], tmp_path: Path
+) -> None:
+    """Stopped once the first of its four files is there, until SLURM ends it."""
+    forget(project)
+    project.write({**project.config, "jobs": {"checkpoints": 2}})
+    before = {job["JobId"] for job in slurm_jobs()}
+    running = project.start(
+        tmp_path / "log", "--set-resources", "run_model:runtime=1 if attempt == 1 else 20"
+    )
+    _, pids = wait_for("a model's run", lambda: at_work("rule_run_model", "run_model.py"))
+    first = project.folder / "results" / "activations" / "second" / "step0" / "mine.h5"
+    while not first.exists():
+        assert running.poll() is None
+        time.sleep(0.01)
+    kill(*pids, by=signal.SIGSTOP)
+    stamp = first.stat()
+    assert running.wait(900) == 0, (tmp_path / "log").read_text()[-5000:]
+    states = [j["JobState"] for j in since(before) if rule_of(j) == "rule_run_model"]
+    assert sorted(states) == ["COMPLETED", "TIMEOUT"]
+    assert "TIMEOUT" in (tmp_path / "log").read_text()
+    assert first.stat().st_ino == stamp.st_ino
+    assert first.stat().st_mtime_ns == stamp.st_mtime_ns
+    assert_same(project.values(), unbroken)
+    project.write(project.config)
+
+
+STEPS = ["step0", "step1", "step2", "step4"]
+SWEEP: dict[str, Any] = {
+    "corpora": {"mine": {"source": {"file": "mine.txt"}, "filters": {"min_tokens": 5}}},
+    "tasks": ["SICK-R"],
+    "task_folders": {"SICK-R": "pairs"},
+    "extract": {"device": "auto", "threads": 1},
+    "metrics": {"metrics": ["prompt_entropy", "curvature"]},
+    "scoring": {"threads": 1},
+    "jobs": {"checkpoints": 4},
+    "models": {
+        name: {"source": {"folder": f"results/nano/{name}/{{revision}}"}, "revisions": STEPS}
+        for name in ("neox-nano", "mamba2-nano")
+    },
+    "nano": {
+        name: {
+            "architecture": architecture, "layers": 3, "hidden": 32, "vocabulary": 300,
+            "context": 16, "batch": 2, "train_steps": 4, "corpus": "mine",
+        }
+        for name, architecture in (("neox-nano", "gpt_neox"), ("mamba2-nano", "mamba2"))
+    },
+    "studies": {
+        "metrics": {
+            "kind": "metrics_over_checkpoints", "models": ["neox-nano", "mamba2-nano"],
+            "metrics": ["prompt_entropy", "curvature"],
+        },
+        "scores": {"kind": "scores_over_checkpoints", "models": ["neox-nano", "mamba2-nano"]},
+    },
+}  # fmt: skip
+STRUCK = {"train_neox_nano", "list_task_texts", "run_model", "score_tasks", "compute_metrics"}
+# What decides values; everything after it is made of that.
+COMPARED = {
+    "train_nano", "make_corpus", "make_views", "list_task_texts", "run_model", "compute_metrics",
+    "score_tasks",
+}  # fmt: skip
+
+ONE_PROCESS = """
+import importlib.util
+from pathlib import Path
+from layerwise.cli import Run
+from layerwise.workflow.plan import Plan
+from layerwise.workflow.stages import STAGES
+plan = Plan.open(Path("config.yaml"))
+for job in plan.jobs_due():
+    rule = STAGES[job.stage].rule or job.stage
+    if rule in {compared}:
+        spec = importlib.util.spec_from_file_location(rule, f"scripts/{{rule}}.py")
+        script = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(script)
+        run = Run(plan, job, 1)
+        script.main([run] if STAGES[job.stage].rule else run)
+"""
+
+
+def test_a_sweep_whose_jobs_are_killed_ends_as_one_in_one_process(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path
+) -> None:
+    """From training to figures; a job of each of several rules is killed at a random moment.
+
+    What it is compared with knows neither SLURM nor Snakemake: the same jobs, one after the other
+    in one process.
+    """
+    here = Project(tmp_path_factory.mktemp("here"))
+    there = OnCluster(tmp_path_factory.mktemp("there"))
+    for project in (here, there):
+        project.write(SWEEP)
+        (project.folder / "pairs").mkdir()
+        scored_pairs(project.folder / "pairs")
+    code = ONE_PROCESS.format(compared=COMPARED)
+    subprocess.run(
+        [sys.executable, "-c", code], cwd=here.folder, env=here.environment(), check=True
+    )
+    expected = values(here)
+    assert len([name for name in expected if name.startswith("activations")]) == 8
+    assert len([name for name in expected if name.startswith("scores")]) == 8
+    moments = random.Random(0)
+    before = {job["JobId"] for job in slurm_jobs()}
+    running = there.start(tmp_path / "log")
+    struck: dict[str, str] = {}
+    deadline = time.monotonic() + 2400
+    while running.poll() is None:
+        assert time.monotonic() < deadline, (tmp_path / "log").read_text()[-5000:]
+        for rule in STRUCK - set(struck):
+            if found := at_work(f"rule_{rule}", "scripts/"):
+                time.sleep(moments.uniform(0, 3))
+                kill(*processes(found[0]["JobId"], "scripts/"))
+                struck[rule] = found[0]["JobId"]
+        time.sleep(0.5)
+    assert running.returncode == 0, (tmp_path / "log").read_text()[-5000:]
+    jobs = since(before)
+    assert {j["NodeList"] for j in jobs} == {"n1", "n2"}
+    failed = {j["JobId"] for j in jobs if j["JobState"] == "FAILED"}
+    assert len(failed & set(struck.values())) >= 4, (struck, failed)
+    assert_same(values(there), expected)
+    for study in SWEEP["studies"]:
+        assert (there.folder / "results" / "figures" / f"{study}.png").is_file()
+    assert not list((there.folder / "results").rglob("*.partial"))
+    assert there.jobs() == {}
