@@ -52,6 +52,19 @@ def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
         starter.write(tmp_path / "new", ["owner/name"], None, ())
 
 
+def test_models_of_a_new_config_are_found_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    path = starter.write(Path("study"), ["mine", "owner/other"], None, ())
+    models = yaml.safe_load(path.read_text())["models"]
+    assert models["mine"]["source"] == {"folder": str(tmp_path / "mine")}
+    with pytest.raises(LayerwiseError, match="Two models would be called 'base'"):
+        starter.write(Path("another"), ["a/base", "b/base"], None, ())
+    assert not (tmp_path / "another").exists()
+
+
 def test_a_new_config_from_the_command_line(tmp_path: Path) -> None:
     made = layerwise("new", tmp_path / "study", "--model", "owner/name")
     assert made.returncode == 0, made.stderr

@@ -208,6 +208,26 @@ def test_names_and_order_of_models_are_in_the_keys_of_what_shows_them() -> None:
         assert not set(keys(folders)) & set(keys(other))
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"association__metrics": ["entorpy"]}, "association.metrics: 'entorpy' came"),
+        ({"association__directions": {"lidarr": -1}}, "association.directions: 'lidarr' came"),
+        ({"association__own_texts": {"wikipedia": "STSBenchmrk"}}, "(tasks): 'STSBenchmrk' came"),
+        ({"association__text_sources": {"nope": "x"}}, "association.text_sources: 'nope' came"),
+        ({"association__alphas": [7]}, "association.alphas: 7"),
+        ({"jobs": {"disk": 10, "keep_embeddings": True}}, "nothing ever goes"),
+        ({"models__minilm-l6__tokens": ["drop_first"], "metrics__tokens": ["all"]},
+         "does not keep of minilm-l6 on wikipedia"),
+    ],
+)  # fmt: skip
+def test_what_would_have_no_effect_or_fail_after_hours_is_refused(
+    changes: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(LayerwiseError, match=re.escape(said)):
+        Config.of(quickstart(**changes))
+
+
 # What is due
 
 

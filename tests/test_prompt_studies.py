@@ -369,7 +369,8 @@ def test_sizes_are_set_beside_their_valleys(tables: Tables) -> None:
 @pytest.mark.parametrize(
     ("name", "size"),
     [("pythia-410m", 410e6), ("Pythia-1.4b", 1.4e9), ("Meta-Llama-3-8B", 8e9),
-     ("llm2vec", None), ("gpt2", None), ("mamba2-130m", 130e6), ("minilm-l6", None)],
+     ("llm2vec", None), ("gpt2", None), ("mamba2-130m", 130e6), ("minilm-l6", None),
+     ("Mistral-7B-32k", 7e9), ("OLMo-7B-2T", 7e9), ("Qwen2.5-7B-Instruct-1M", None)],
 )  # fmt: skip
 def test_sizes_are_read_off_names(name: str, size: float | None) -> None:
     assert size_of(name) == size

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from layerwise.config.corpora import TextSource
+from layerwise.config.corpora import HubTexts
+from layerwise.config.images import HubImages
 from layerwise.config.models import HubAdapter, Model
 from layerwise.config.token_tasks import ChoiceTask, HubQuestions, PairTask
 from layerwise.errors import LayerwiseError
@@ -103,17 +104,22 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> dict[s
     }
 
 
-def fetch_corpus(source: TextSource) -> dict[str, Any]:
+def fetch_corpus(source: HubTexts | HubImages) -> dict[str, Any]:
     """Fetch a data set of the hub, as a corpus' ``source`` names it.
 
     Raises
     ------
     LayerwiseError
-        As `layerwise.corpora.sources.open_source`.
+        As `corpora.sources.open_source` or `corpora.images_sources.open_images`.
     """
+    from layerwise.corpora.images_sources import open_images
     from layerwise.corpora.sources import open_source
 
     _hub(source)
+    if isinstance(source, HubImages):
+        images = open_images(source)
+        log.info("%s: %d images", _hub(source), len(images.ids))
+        return {**source.plain(), **images.facts, "rows": len(images.ids)}
     rows = open_source(source)
     log.info("%s: %d rows", _hub(source), rows.total)
     return {**source.plain(), **rows.facts, "rows": rows.total}

@@ -39,6 +39,13 @@ def write(folder: Path, models: Sequence[str], prompts: Path | None, tasks: Sequ
         raise LayerwiseError("No model came; name one with --model.")
     if prompts is not None and not prompts.is_file():
         raise LayerwiseError(f"There is no file {prompts}; paths count from where you run.")
+    names = [_name(model) for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise LayerwiseError(
+                f"Two models would be called {name!r}; name one here, and add the other to the "
+                "config under a name of your own."
+            )
     document = _document(models, prompts, tasks)
     Config.of(document)
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +84,10 @@ def _document(models: Sequence[str], prompts: Path | None, tasks: Sequence[str])
 
 
 def _given(model: str) -> dict[str, Any]:
-    return {key: value for key, value in named(model).plain().items() if value is not None}
+    found = {key: value for key, value in named(model).plain().items() if value is not None}
+    if "folder" in found:
+        found["folder"] = str(Path(found["folder"]).absolute())
+    return found
 
 
 def _name(model: str) -> str:

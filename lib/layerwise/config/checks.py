@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import PurePath
+from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
@@ -50,6 +51,7 @@ def check(config: Config) -> None:
             )
     _extracted(config)
     _tasks(config)
+    _association(config)
     for model in config.models:
         _prompts(config, model)
     _layers(config)
@@ -86,6 +88,30 @@ def _tasks(config: Config) -> None:
             get_task(task)
     for name, task in of_pairs.items():
         _pairs(name, task)
+
+
+def _association(config: Config) -> None:
+    """Make sure that what `association` names is there. Published tables may hold anything."""
+    if config.published:
+        return
+    given, metrics = config.association, list(all_metrics())
+    tasks = [*config.tasks, *QUICKSTART, *PAPER]
+    named: dict[str, tuple[Iterable[Any], Sequence[Any]]] = {
+        "metrics": (given.metrics or (), metrics),
+        "directions": (given.directions, metrics),
+        "own_texts": (given.own_texts, list(config.corpora)),
+        "own_texts (tasks)": (given.own_texts.values(), tasks),
+        "text_sources": (given.text_sources, tasks),
+        "alphas": (given.alphas or (), config.metrics.alphas),
+    }
+    for key, (names, known) in named.items():
+        for name in names:
+            if name not in known:
+                near = closest(name, known) if isinstance(name, str) else ""
+                raise LayerwiseError(
+                    f"association.{key}: {name!r} came{near}; there are "
+                    f"{', '.join(map(str, known)) or 'none'}."
+                )
 
 
 def _pairs(name: str, task: str) -> None:
@@ -244,6 +270,9 @@ def _references(config: Config) -> Iterator[tuple[str, str, list[str]]]:
         yield "nano", name, models
         if nano.corpus is not None:
             yield f"nano.{name}.corpus", nano.corpus, list(config.corpora)
+    for study, entry in config.studies.items():
+        for model in (entry.sizes or {}) if not entry.published else ():
+            yield f"studies.{study}.sizes", model, models
     for name in config.token_tasks:
         yield "token_tasks", name, list(config.tasks)
     of_images = [c for c, entry in config.corpora.items() if isinstance(entry, ImageCorpus)]
@@ -262,14 +291,26 @@ def _tasks_of_corpora(config: Config) -> list[str]:
 
 def _extracted(config: Config) -> None:
     """Metrics are computed of what the extraction keeps."""
+    own_texts = own_texts_of(config)
+    kept = {
+        f" of {model} on {corpus}": config.extraction(model, corpus)
+        for study in config.studies.values() if not study.published
+        for model in study.models or config.models
+        for corpus in corpora_of(study, list(config.corpora), own_texts)
+        if corpus in config.corpora
+    } or {"": config.extract}  # fmt: skip
     for key in ("protocols", "tokens", "sublayers"):
-        kept = _kept(_extractions(config, config.corpora), key)
         for name in getattr(config.metrics, key) or ():
-            if name not in kept:
+            without = {
+                of: getattr(e, key) for of, e in kept.items() if name not in getattr(e, key)
+            }
+            # Parts of blocks may be kept here and there, and models may lack them.
+            if without and (key != "sublayers" or len(without) == len(kept)):
+                of, there = next(iter(without.items()))
                 raise LayerwiseError(
-                    f"metrics.{key}: {name!r} came, which extract.{key} does not keep; it keeps "
-                    f"{', '.join(kept) or 'none'}: add it there, or leave metrics.{key} out to "
-                    "follow it."
+                    f"metrics.{key}: {name!r} came, which extract.{key} does not keep{of}; it "
+                    f"keeps {', '.join(there) or 'none'}: add it there, or leave metrics.{key} "
+                    "out to follow it."
                 )
 
 
@@ -445,7 +486,8 @@ def _metrics(config: Config, study: Study, own_texts: Mapping[str, str]) -> list
                 )
         return list(QUANTITIES)
     views = min((config.corpora[c].views.n for c in corpora if c in config.corpora), default=0)
-    named = {c.metric for c in study.curves or ()} | set(config.metrics.metrics or ())
+    # A study that names none shows what there is.
+    named = {c.metric for c in study.curves or ()} or set(config.metrics.metrics or ())
     for name in named & set(all_metrics()):
         declared = all_metrics()[name]
         if declared.min_views > views and needs(study):

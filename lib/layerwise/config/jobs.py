@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from layerwise.config.base import Positive, Section
 
@@ -32,9 +32,9 @@ class JobsSettings(Section):
     )
     disk: Gigabytes | None = Field(
         default=None,
-        description="Gigabytes that the activations and embeddings of all jobs may take at one "
-        "time: a job waits until those before it are scored and gone. null for no limit. Needs "
-        "keep_embeddings: false.",
+        description="Gigabytes that the activations and embeddings that are not kept may take at "
+        "one time: a job waits until those before it are read and gone. null for no limit. Needs "
+        "keep_embeddings: false or keep_activations: false.",
     )
     minutes: Positive | None = Field(
         default=None,
@@ -59,6 +59,15 @@ class JobsSettings(Section):
         description="Whether the activations of corpora stay once their metrics are computed. "
         "Without them another metric, or another setting of one, needs the model again.",
     )
+
+    @model_validator(mode="after")
+    def _something_goes(self) -> Self:
+        if self.disk is not None and self.keep_embeddings and self.keep_activations:
+            raise ValueError(
+                "disk came with keep_embeddings: true and keep_activations: true, where nothing "
+                "ever goes; set one of them to false, or leave disk out"
+            )
+        return self
 
     def unlimited(self) -> bool:
         """Whether the sizes of models and tasks decide nothing of which job does what."""

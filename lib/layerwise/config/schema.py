@@ -27,10 +27,12 @@ def _or_mapping(properties: dict[str, Any]) -> dict[str, Any]:
     tasks = dict(properties["tasks"])
     own, tokens = (properties[s]["patternProperties"] for s in ("own_tasks", "token_tasks"))
     ((pattern, entry),) = own.items()
-    folder = {"type": "object", "properties": {"folder": {"type": "string"}},
-              "required": ["folder"], "additionalProperties": False}  # fmt: skip
+    data = {"type": "string", "description": "Local folder of the task's data; see task_folders."}
+    folder = {"type": "object", "properties": {"folder": data}, "required": ["folder"],
+              "additionalProperties": False}  # fmt: skip
     entries = [{"type": "null"}, folder, entry, *tokens.values()]
-    mapping = {"type": "object", "patternProperties": {pattern: {"anyOf": entries}}}
+    mapping = {"type": "object", "patternProperties": {pattern: {"anyOf": entries}},
+               "additionalProperties": False}  # fmt: skip
     said = {key: tasks.pop(key) for key in ("description", "default") if key in tasks}
     return {**said, "anyOf": [tasks, mapping]}
 

@@ -191,14 +191,15 @@ class Study(Section):
         return {m.metric: m.direction for m in chosen if m.direction is not None}
 
 
-SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)\s?([kmbt])(?![A-Za-z])", re.IGNORECASE)
-UNITS = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
+SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)\s?([mb])(?![A-Za-z])", re.IGNORECASE)
+UNITS = {"m": 1e6, "b": 1e9}
 
 
 def size_of(name: str) -> float | None:
-    """The number of parameters in a model's name, ``pythia-410m`` or ``Llama-3-8B``; else None."""
-    found = SIZE.findall(name)
-    return float(found[-1][0]) * UNITS[found[-1][1].lower()] if found else None
+    """The number of parameters in a model's name, ``pythia-410m`` or ``Llama-3-8B``; None if it
+    has none or several, of which one may be that of tokens."""
+    found = {float(number) * UNITS[unit.lower()] for number, unit in SIZE.findall(name)}
+    return found.pop() if len(found) == 1 else None
 
 
 def several(value: Any) -> tuple[Any, ...]:
