@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import tiny
+import yaml
 
 from layerwise import starter
 from layerwise.config import read_config
