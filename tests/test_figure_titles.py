@@ -90,3 +90,78 @@ def test_a_difference_without_a_second_source_is_untested() -> None:
         "Whether scoring without the first token changes the score is untested in m (by up to +20"
     )
     assert drawn.title.endswith("tasks of one source")
+
+
+def measured(**labels: Any) -> pd.DataFrame:
+    """Entropy and curvature on two corpora at two checkpoints; only entropy, only on w, moves."""
+    parts = []
+    for corpus in ("w", "p"):
+        for revision in STEPS:
+            moved = 1.0 * (corpus == "w") * (revision == "step8")
+            curves = {"prompt_entropy": np.full(5, 3.0 - moved), "curvature": np.full(5, 2.0)}
+            own = {"corpus": corpus, "revision": revision}
+            parts.append(tidy_metrics(curves, **own).assign(**labels))
+    return pd.concat(parts, ignore_index=True).assign(stderr=0.01)
+
+
+def test_training_is_told_of_each_corpus() -> None:
+    drawn = study(
+        Tables(metrics=measured()), kind="metrics_over_checkpoints", row=["y", "corpus"],
+        metrics=["prompt_entropy"], corpora=["w", "p"],
+    )  # fmt: skip
+    assert "at 5 of 5 layers of m (w)" in drawn.title
+    assert "at none of 5 layers of m (p)" in drawn.title
+
+
+def test_a_heat_map_has_a_lowest_value_for_each_corpus() -> None:
+    drawn = study(
+        Tables(metrics=measured()), kind="checkpoint_heatmap",
+        column=["model", "reading", "corpus"], corpora=["w", "p"],
+    )  # fmt: skip
+    assert "goes from 3.00 to 2.00 in m (w)" in drawn.title
+    assert "stays at 3.00 in m (p)" in drawn.title
+
+
+def test_an_overview_counts_picks_on_every_corpus() -> None:
+    hill = np.sin(np.pi * np.linspace(0, 1, 11))
+    metrics = pd.concat(
+        tidy_metrics({"lidar": sign * hill}, corpus=corpus)
+        for corpus, sign in (("w", 1), ("p", -1))
+    )
+    scores = tidy_scores(np.tile(0.5 + 0.1 * hill, (2, 1)))
+    drawn = study(
+        Tables(metrics=metrics, scores=scores), kind="model_overview", row="corpus",
+        corpora=["w", "p"],
+    )  # fmt: skip
+    assert "1 of 2 metrics point there" in drawn.title
+
+
+def test_what_grows_along_the_sequence_is_told_of_each_corpus() -> None:
+    parts = []
+    for corpus, slope in (("w", 1.0), ("p", 0.0)):
+        one = tidy_metrics({"prefix_entropy": np.ones(3)}, corpus=corpus)
+        for position in (1, 2, 4):
+            value = one["value"] + slope * np.log2(position)
+            parts.append(one.assign(position=position, value=value, quartile_1=1, quartile_3=2))
+    drawn = study(
+        Tables(positions=pd.concat(parts, ignore_index=True)), kind="along_sequence",
+        column=["model", "reading", "corpus"], corpora=["w", "p"],
+    )  # fmt: skip
+    assert "by +1.00 (layer 0) to +1.00 nats (layer 0) in m (w)" in drawn.title
+    assert "by +0.00 (layer 0) to +0.00 nats (layer 0) in m (p)" in drawn.title
+
+
+def test_prompts_as_they_are_come_before_perturbed_ones() -> None:
+    metrics = measured()
+    metrics = metrics[metrics["revision"] == "step8"]
+    metrics = metrics.assign(repetition=metrics["corpus"].map({"w": np.nan, "p": 0.5}))
+    logs = metrics[metrics["metric"] == "prompt_entropy"]
+    metrics = pd.concat([metrics, logs.assign(normalization="logN", value=0.5)])
+    drawn = study(
+        Tables(metrics=metrics), kind="metrics_by_depth", colour="repetition",
+        corpora=["w", "p"],
+        metrics=[{"metric": "prompt_entropy", "normalization": "logN"}, "curvature"],
+    )  # fmt: skip
+    assert drawn.title.startswith(
+        "No evidence that going from as they are to 0.5 moves curvature: at none of 5 layers of m"
+    )

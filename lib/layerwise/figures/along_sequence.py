@@ -13,6 +13,7 @@ from matplotlib.cm import ScalarMappable
 from layerwise.errors import LayerwiseError
 from layerwise.figures import frames, panels, style
 from layerwise.figures.drawn import Drawn
+from layerwise.figures.findings import parts_of
 from layerwise.figures.frames import Rows
 from layerwise.figures.given import Given
 from layerwise.figures.labels import counted, listing, metric_label, metric_unit, span
@@ -114,9 +115,14 @@ def _lines(panel: panels.Panel, colours: Any) -> None:
 
 def _facts(rows: Rows) -> dict[str, Any]:
     found = []
-    keys = ["model", "revision", "reading", "y"]
-    for (model, revision, reading, y), part in rows.table.groupby(keys, sort=False):
-        wide = part.pivot_table(index="layer", columns="position", values="value")
+    keys = ["revision", "reading", "y"]
+    each = [
+        (name, key, mine)
+        for name, part in parts_of(rows.table, rows, "position")
+        for key, mine in part.groupby(keys, sort=False)
+    ]
+    for model, (revision, reading, y), part in each:
+        wide = part.pivot(index="layer", columns="position", values="value")
         layers, positions = ([int(v) for v in axis] for axis in (wide.index, wide.columns))
         values = wide.to_numpy(dtype=float)
         slopes = _slopes(values, positions)
@@ -124,7 +130,7 @@ def _facts(rows: Rows) -> dict[str, Any]:
         top = np.unravel_index(int(np.nanargmax(values)), values.shape)
         found.append(
             {
-                "model": str(model), "revision": str(revision), "reading": str(reading),
+                "model": model, "revision": str(revision), "reading": str(reading),
                 "metric": rows.metrics[int(str(y)) - 1].metric, "longest": positions[-1],
                 "flattest_layer": layers[flat], "flattest": float(slopes[flat]),
                 "steepest_layer": layers[steep], "steepest": float(slopes[steep]),

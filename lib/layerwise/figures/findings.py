@@ -10,7 +10,7 @@ import pandas as pd
 
 from layerwise.association.curves import STAND_IN, last_layer_of, score_curves
 from layerwise.figures import style
-from layerwise.figures.frames import Rows, at, pick_scores
+from layerwise.figures.frames import Rows, at, combinations, pick_scores
 from layerwise.figures.labels import (
     LENS,
     SUBLAYERS,
@@ -416,8 +416,10 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
         return training(rows, directions)
     if "sublayer" in rows.roles.get("colour", ()):
         return parts_of_blocks(rows)
-    if set(rows.roles.get("colour", ())) & set(LABELS):
-        return perturbed(rows)
+    labels = [d for d in rows.roles.get("colour", ()) if d in LABELS]
+    # Prompts of a corpus that has a panel of its own aren't there at another strength.
+    if labels and "corpus" not in varying(rows):
+        return perturbed(rows, labels[0])
     first = min(rows.table["y"])
     found: dict[str, dict[str, float | None]] = {r: {} for r in rows.values("reading")}
     known = True
@@ -457,21 +459,33 @@ def valleys(rows: Rows, directions: Mapping[str, int]) -> Finding:
     return title, subtitle, caption, facts
 
 
-def perturbed(rows: Rows) -> Finding:
+def parts_of(table: pd.DataFrame, rows: Rows, but: str) -> list[tuple[str, pd.DataFrame]]:
+    """What a table has of each model, and of all else that the figure tells apart, by name."""
+    placed = [d for v in rows.roles.values() for d in v if d not in ("y", "reading", but)]
+    names = list(dict.fromkeys(d for d in placed if table[d].nunique() > 1 and d != "model"))
+    found = []
+    for key in combinations(table, ["model", *names], rows.study, rows.order):
+        more = ", ".join(map(value_label, names, key[1:]))
+        part = at(table, ["model", *names], key)
+        found.append((f"{key[0]} ({more})" if more else key[0], part))
+    return found
+
+
+def perturbed(rows: Rows, label: str) -> Finding:
     """At how many layers the first metric differs between the least and most perturbed prompts."""
-    (label,) = (d for d in rows.roles["colour"] if d in LABELS)
-    first = [m for m in rows.metrics if m.normalization in (None, "raw")] or list(rows.metrics)
-    table = rows.table[rows.table["y"] == rows.metrics.index(first[0]) + 1]
+    metric = next((m for m in rows.metrics if m.normalization in (None, "raw")), rows.metrics[0])
     reading = rows.values("reading")[0]
+    table = rows.table[rows.table["y"] == rows.metrics.index(metric) + 1]
+    table = at(table, ("reading",), (reading,))
+    if "raw" in set(table["normalization"]):
+        table = table[table["normalization"].isin(["raw", ""])]
     less, *_, more = rows.values(label)
     pairs = []
-    for model in rows.values("model"):
-        part = at(table, ("model", "reading"), (model, reading))
-        part = part[part["normalization"].isin(["raw", ""])] if "raw" in set(
-            part["normalization"]) else part  # fmt: skip
-        pairs.append((model, at(part, (label,), (less,)), at(part, (label,), (more,))))
+    for name, part in parts_of(table, rows, label):
+        start, end = (at(part, (label,), (strength,)) for strength in (less, more))
+        if len(start) and len(end):
+            pairs.append((name, start, end))
     changes = [_change(*pair, comparisons=len(pairs)) for pair in pairs]
-    metric = rows.metrics[0]
     name = in_sentence(metric.metric)
     step = f"going from {value_label(label, less)} to {float(more):g}"
     subtitle, caption = _metric_words(rows, f"; a line for each {noun_of(label)}")
@@ -483,7 +497,8 @@ def perturbed(rows: Rows) -> Finding:
     )
     facts = {"metric": metric.metric, "label": label, "from": less, "to": more,
              "changes": changes}  # fmt: skip
-    title = _title_of_changes(step, name, metric_unit(metric.metric, "raw"), changes)
+    unit = metric_unit(metric.metric, metric.normalization or "raw")
+    title = _title_of_changes(step, name, unit, changes)
     return title, subtitle, caption, facts
 
 
@@ -597,12 +612,11 @@ def training(rows: Rows, directions: Mapping[str, int]) -> Finding:  # noqa: ARG
     first, reading = table["y"].min(), rows.values("reading")[0]
     mine = table[(table["y"] == first) & (table["reading"] == reading)]
     pairs = []
-    for model in rows.values("model"):
-        part = mine[mine["model"] == model]
-        ordered = rows.order.checkpoints(model, part["revision"].unique())
+    for name, part in parts_of(mine, rows, "revision"):
+        ordered = rows.order.checkpoints(str(part["model"].iloc[0]), part["revision"].unique())
         if len(ordered) > 1:
             first_last = [part[part["revision"] == r] for r in (ordered[0], ordered[-1])]
-            pairs.append((model, first_last[0], first_last[1]))
+            pairs.append((name, first_last[0], first_last[1]))
     changes = [_change(*pair, comparisons=len(pairs)) for pair in pairs]
     metric = rows.metrics[0]
     names = rows.values("revision")
@@ -641,8 +655,10 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
         picks = {}
         for i, metric in enumerate(rows.metrics, start=1):
             part = table[(table["y"] == i) & (table["reading"] == reading) & table["best"]]
-            if metric.metric in directions and len(part):
-                picks[metric.metric] = float(part["depth"].iloc[0])
+            if metric.metric in directions:
+                for name, pick in parts_of(part, rows, "y"):
+                    told = name.removeprefix(str(pick["model"].iloc[0]))
+                    picks[metric.metric + told] = float(pick["depth"].iloc[0])
         depths = curve["depth"].to_numpy(dtype=float)
         near[reading] = {
             "of": len(picks),
@@ -730,9 +746,9 @@ def _differences(rows: Rows, scores: pd.DataFrame) -> list[dict[str, Any]]:
         if (c.model, c.revision, reading(c.tokens, c.pooling)) in shown
     }
     pairs = [
-        (key, curve, curves[whole])
+        (key, curve, curves[base])
         for key, curve in curves.items()
-        if (whole := (*key[:2], of_all_tokens(key[2]))) != key and whole in curves
+        if (base := (*key[:2], of_all_tokens(key[2]))) != key and base in curves
     ]
     places = {m: i for i, m in enumerate(rows.values("model"))}
     found = []

@@ -147,7 +147,9 @@ def values_of(table: pd.DataFrame, dimension: str, study: Study, order: Order) -
         return merged(each)
     if dimension == "model":
         return in_order(there, study.models or order.models)
-    if dimension in ("alpha", "y", *LABELS) or pd.api.types.is_numeric_dtype(table[dimension]):
+    if dimension in LABELS:  # what is not perturbed comes before all that is
+        return [str(v) for v in sorted(there, key=lambda v: (v != "", float(v or 0)))]
+    if dimension in ("alpha", "y") or pd.api.types.is_numeric_dtype(table[dimension]):
         return [str(v) for v in sorted(there, key=lambda v: (v == "", float(v or 0)))]
     if dimension == "reading":
         wanted = [reading(t, p) for p in several(study.pooling) for t in study.tokens or TOKENS]
@@ -258,6 +260,8 @@ def told_apart(
         if dimension not in table:
             table[dimension] = ""
     words = [c for c in DIMENSIONS if c != "y"]
+    placed = {d for dimensions in roles.values() for d in dimensions if d in table}
+    words += [d for d in placed - {*DIMENSIONS} if table[d].isna().any()]
     table[words] = table[words].astype(object).where(table[words].notna(), "")
     made = Rows(table, study, metrics, _useful(roles, table), order, left_out)
     require_roles(made)
@@ -326,9 +330,6 @@ def require_roles(rows: Rows) -> None:
     """
     table = rows.table
     placed = [d for v in rows.roles.values() for d in v if d in table]
-    for d in placed:
-        if d not in DIMENSIONS and table[d].isna().any():
-            table[d] = table[d].astype(object).where(table[d].notna(), "")
     other = [c for c in table.columns if c not in placed and c not in NUMBERS]
     keys = ["quantity", *placed]
     counts = table.groupby(keys, dropna=False)[other].nunique().max()

@@ -18,8 +18,8 @@ from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, sources, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.findings import left_out_said, output_said
-from layerwise.figures.frames import Rows, pick_scores
+from layerwise.figures.findings import left_out_said, output_said, parts_of
+from layerwise.figures.frames import Rows, at, pick_scores
 from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     axis_label,
@@ -75,14 +75,20 @@ def metrics(given: Given) -> Drawn:
             bar.set_label(axis_label(metric.metric, metric.alpha, metric.normalization or "raw"))
     names = rows.values("revision")
     lowest = []
-    for (model, reading), part in _by_model(rows, int(min(by_y))):
-        ordered = rows.order.checkpoints(model, part["revision"].unique())
+    first_y = rows.table[rows.table["y"] == int(min(by_y))]
+    each = [
+        (name, reading, part)
+        for reading in rows.values("reading")
+        for name, part in parts_of(at(first_y, ("reading",), (reading,)), rows, "revision")
+    ]
+    for name, reading, part in each:
+        ordered = rows.order.checkpoints(str(part["model"].iloc[0]), part["revision"].unique())
         first = part[part["revision"] == ordered[0]]["value"]
         last = part[part["revision"] == ordered[-1]]
-        at = last.iloc[int(np.nanargmin(last["value"]))]
+        least = last.iloc[int(np.nanargmin(last["value"]))]
         lowest.append(
-            {"model": model, "reading": reading, "first": float(first.min()),
-             "last": float(at["value"]), "layer": int(at["layer"])}
+            {"model": name, "reading": reading, "first": float(first.min()),
+             "last": float(least["value"]), "layer": int(least["layer"])}
         )  # fmt: skip
     told = []
     for f in lowest:
@@ -311,16 +317,6 @@ def _room(axis: Axes) -> float:
         return 72 * style.PANEL
     width = float(figure.get_size_inches()[0]) - MARGINS
     return 72 * width / spec.get_gridspec().ncols - GAP
-
-
-def _by_model(rows: Rows, y: int) -> list[tuple[tuple[str, str], pd.DataFrame]]:
-    mine = rows.table[rows.table["y"] == y]
-    return [
-        ((model, reading), part)
-        for model in rows.values("model")
-        for reading in rows.values("reading")
-        if len(part := mine[(mine["model"] == model) & (mine["reading"] == reading)])
-    ]
 
 
 def tasks(given: Given) -> Drawn:
