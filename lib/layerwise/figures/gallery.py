@@ -17,6 +17,7 @@ DOCS = ROOT / "docs"
 PICTURES = {
     "score_by_depth": "score_by_depth.png", "model_overview": "studies/overview_smollm2.png",
     "task_heatmap": "studies/tasks_by_layer.png", "sink_valley": "studies/sinks.png",
+    "factorial": "studies/objective_or_mixer.png",
     "paired_by_depth": "studies/token_matching.png", "probes_by_depth": "studies/probes.png",
 }  # fmt: skip
 DETAILS = {
