@@ -142,6 +142,14 @@ def test_pairs_are_told_by_their_columns(folder: Path, tmp_path: Path) -> None:
     assert by_labels.kind_of(numbers.assign(label=[0, 1] * 30), "x") == "classification"
 
 
+def test_words_and_tags_are_told_by_their_file(tmp_path: Path) -> None:
+    lines = [f"w{k % 97} {'N' if k % 7 > 3 else 'V'}\n" + "\n" * (k % 5 == 4) for k in range(300)]
+    (tmp_path / "d.conll").write_text("".join(lines))
+    data, n = by_labels.read_labels(tmp_path / "d.conll", 100)
+    assert data.kind == "tags" and len(data.labels) <= 100 and n == 300
+    assert by_labels.SCORES[data.kind] and len(data.types or ()) == len(data.labels)
+
+
 def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
     frame = pd.DataFrame({"text": [f"text {k}" for k in range(3000)], "label": "common"})
     frame.loc[:299, "label"] = "other"
