@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -242,6 +243,12 @@ def test_a_tokenizer_without_offsets_is_refused(
     monkeypatch.setattr(type(loaded.tokenizer), "is_fast", False, raising=False)
     with pytest.raises(LayerwiseError, match=r"words cannot be told apart; take a model with"):
         embedded(loaded, words.words_of(ROWS[0]), [Reading()])
+
+
+def test_a_model_of_images_is_refused(encoder: Any) -> None:
+    seeing = replace(encoder[0], images=object(), tokenizer=None)
+    with pytest.raises(LayerwiseError, match="takes images, and texts came"):
+        embedded(seeing, words.words_of(ROWS[0]), [Reading()])
 
 
 # Scores

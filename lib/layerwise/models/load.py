@@ -199,6 +199,7 @@ class LoadedModel:
         LayerwiseError
             If the tokenizer does not know, or as `tokenize`.
         """
+        self._check_kind(texts)
         if not self.tokenizer.is_fast:
             raise LayerwiseError(
                 f"The tokenizer of {self.name!r} ({type(self.tokenizer).__name__}) does not say "
