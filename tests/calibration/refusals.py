@@ -133,5 +133,6 @@ if __name__ == "__main__":
     parser.add_argument("--repeats", type=int, default=100, help="for each kind of curve and size")
     parser.add_argument("--models", type=int, default=40, help="with spectra of their own")
     given = parser.parse_args()
-    made = [*by_stability(given.repeats), "", *binned(by_sample(given.models))]
-    sys.stdout.write("\n".join(made) + "\n")
+    sys.stdout.write("\n".join(by_stability(given.repeats)) + "\n\n")
+    sys.stdout.flush()
+    sys.stdout.write("\n".join(binned(by_sample(given.models))) + "\n")

@@ -14,7 +14,9 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.intp]
 
 DECIDED = 0.1
-"""Share of a value from its regulariser above which a layer is not to be chosen by it."""
+"""Share of a value from its regulariser above which a layer is not to be chosen by it.
+
+Where this bound and the next two stand is held to simulations in docs/statistics.md."""
 CHANGED = 0.1
 """Relative change from half the prompts above which a value is one of the sample."""
 STABLE = 0.8
