@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 import tiny
+import tiny_images
 from conftest import ROOT
 
 from layerwise.models import nano
@@ -53,3 +54,23 @@ def test_the_table_of_studies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert found["plain extraction"]["times"] == found["plain extraction"]["space"] == 1
     assert all(row["seconds"] > 0 for row in rows)
     assert found["all three"]["bytes"] > found["along_sequence (`prefixes`)"]["bytes"]
+
+
+def test_the_table_of_probes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    bench = importlib.import_module("bench_probes")
+    row = bench.measure(rows=120, width=6, classes=3, layers=2, of=4)
+    seconds = row["processor_seconds_a_layer"]
+    assert len(seconds) == len(row["accuracy"]) == 2
+    assert row["processor_seconds_of_4_layers"] == pytest.approx(2 * sum(seconds), abs=0.1)
+    assert row["accuracy"][0] < row["accuracy"][1]
+
+
+def test_the_table_of_images(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    bench = importlib.import_module("bench_images")
+    folder = tiny_images.save("vit", tmp_path / "m")
+    loaded = load("m", tiny_images.entry(folder), "main", device="cpu")
+    row = bench.measure(loaded, 3, 1, tmp_path)
+    assert row["tokens"] == 17
+    assert all(row[name] > 0 for name in (*bench.READINGS, "extract: pooled and curvature"))
