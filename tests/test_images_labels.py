@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -18,10 +19,12 @@ from layerwise.config.own_tasks import OwnTask
 from layerwise.corpora.images_sources import choose, open_images, png
 from layerwise.corpora.images_table import write_images
 from layerwise.errors import LayerwiseError
+from layerwise.figures import labels
 from layerwise.models import nano_images
 from layerwise.models.load import load
 from layerwise.tasks import joined, labelled
 from layerwise.tasks.layout import Embeddings, Reading
+from layerwise.vocabulary import Tokens
 
 RNG = np.random.default_rng(0)
 
@@ -154,3 +157,8 @@ def test_a_class_token_is_asked_for_where_there_is_one() -> None:
         Config.of(given)
     entry["tokens"] = ["patches", "class"]
     assert Config.of(given).scoring.layers == ("one", "concat class")
+
+
+def test_every_choice_of_tokens_has_words() -> None:
+    choices = set(get_args(Tokens))
+    assert choices == set(labels.TOKENS) == set(labels.WITH)

@@ -14,12 +14,16 @@ TOKENS = {
     "all": "all tokens",
     "drop_first": "without the first token",
     "drop_sinks": "without sink tokens",
+    "patches": "patches",
+    "class": "class token",
 }
 
 WITH = {
     "all": "with all tokens",
     "drop_first": TOKENS["drop_first"],
     "drop_sinks": TOKENS["drop_sinks"],
+    "patches": "by the patches",
+    "class": "by the class token",
 }
 
 # In the order in which a block computes them.
