@@ -165,3 +165,30 @@ def test_prompts_as_they_are_come_before_perturbed_ones() -> None:
     assert drawn.title.startswith(
         "No evidence that going from as they are to 0.5 moves curvature: at none of 5 layers of m"
     )
+
+
+@pytest.mark.parametrize("dimension", ["task", "task_type"])
+def test_the_best_layer_over_training_is_that_of_the_panel(dimension: str) -> None:
+    """Two tasks of two types, best at layers 1 and 4, with leads of 10 and of 20 points."""
+    values = 0.5 + np.array([0.1 * np.eye(6)[1], 0.2 * np.eye(6)[4]])
+    scores = pd.concat(
+        tidy_scores(values, revision=revision, types=("STS", "Clustering")) for revision in STEPS
+    )
+    drawn = study(
+        Tables(scores=scores), kind="scores_over_checkpoints",
+        column=["model", "reading", dimension],
+    )  # fmt: skip
+    best = drawn.table[drawn.table["best"]].groupby(dimension)[["layer", "gain"]].max()
+    names = ["task0", "task1"] if dimension == "task" else ["STS", "Clustering"]
+    assert best["layer"].loc[names].tolist() == [1, 4]
+    assert best["gain"].loc[names].tolist() == pytest.approx([0.1, 0.2])
+    for name, layer in zip(names, (1, 4), strict=True):
+        assert f"stays at layer {layer} of 5 in m ({name})" in drawn.title
+
+
+def test_a_rule_is_hidden_only_beside_the_one_it_equals() -> None:
+    from layerwise.figures.layer_choice import _rules
+
+    table = pd.DataFrame({"metric": ["a", "b", "c"], "same_as": ["", "gone", "a"]})
+    table = table.assign(column="all", refused="", regret=[0.1, 0.2, 0.1])
+    assert _rules(table, "all") == (["a", "b"], {"a": ["c"]})

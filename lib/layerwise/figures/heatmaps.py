@@ -18,9 +18,10 @@ from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, sources, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.findings import left_out_said, output_said, parts_of
+from layerwise.figures.findings import left_out_said, output_said, parts_of, varying
 from layerwise.figures.frames import Rows, at, pick_scores
 from layerwise.figures.given import Given
+from layerwise.figures.kinds import POOLED
 from layerwise.figures.labels import (
     axis_label,
     counted,
@@ -30,6 +31,7 @@ from layerwise.figures.labels import (
     metric_label,
     reading_label,
     span,
+    value_label,
 )
 from layerwise.figures.panels import Panel
 from layerwise.vocabulary import ONE
@@ -134,13 +136,14 @@ def scores(given: Given) -> Drawn:
     picked = pick_scores(
         given.tables["scores"], study, everything="layers" in rows.roles.get("column", ())
     )
-    bests = [
-        best_layers(part.assign(layers=ONE), poolings=several(study.pooling)).assign(layers=joined)
-        for joined, part in picked.groupby("layers")
-    ]
+    apart = ["layers", *(d for d in POOLED if d in rows.roles["column"])]
+    bests = []
+    for which, part in picked.groupby(apart):
+        found_best = best_layers(part.assign(layers=ONE), poolings=several(study.pooling))
+        of_all = found_best[found_best["task_type"] == "all"]
+        bests.append(of_all.assign(**dict(zip(apart, which, strict=True))))
     best = pd.concat(bests, ignore_index=True)
-    best = best[best["task_type"] == "all"]
-    keys = ["model", "revision", "tokens", "pooling", "layers"]
+    keys = ["model", "revision", "tokens", "pooling", *apart]
     told = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task"]
     table = table.merge(best[[*keys, *told]], on=keys, how="left")
     at_best = table["layer"] == table["best_layer"]
@@ -156,6 +159,7 @@ def scores(given: Given) -> Drawn:
     top = float(np.nanmax([0.5, *(100 * table["gain_high"].fillna(table["gain"]))]))
     bottom = float(np.nanmin([0, *(100 * table["gain_new_task"]), *(100 * table["gain_low"])]))
     found = []
+    shown = varying(rows, but=("model", "reading", "revision"))
     for i, key in enumerate(grid_keys):
         block, column = divmod(i, columns)
         pair = axes[2 * block, column], axes[2 * block + 1, column]
@@ -170,10 +174,10 @@ def scores(given: Given) -> Drawn:
         stars = part.drop_duplicates("revision").set_index("revision").reindex(ordered)
         close = _room(pair[0]) < CLOSE * len(ordered)
         for of_output, mark in ((False, BEST), (True, BEST_IS_OUTPUT)):
-            shown = stars["output_is_best"] == of_output
-            if shown.any():  # an unclipped line without points would claim the page's corner
+            marked = stars["output_is_best"] == of_output
+            if marked.any():  # an unclipped line without points would claim the page's corner
                 pair[0].plot(
-                    np.flatnonzero(shown), stars.loc[shown, "best_layer"],
+                    np.flatnonzero(marked), stars.loc[marked, "best_layer"],
                     **(mark | SMALL if close else mark), zorder=4, clip_on=False,
                 )  # fmt: skip
         panel = Panel(pair[0], part, values, top=True, left=column == 0, bottom=False)
@@ -187,7 +191,8 @@ def scores(given: Given) -> Drawn:
             Panel(pair[1], part, values, top=False, left=column == 0, bottom=True), rows,
             label="Best layer's lead over\nthe output (points)" if column == 0 else "",
         )  # fmt: skip
-        found.append(_course(part, ordered, stars))
+        more = ", ".join(value_label(d, values[d]) for d in shown)
+        found.append(_course(part, ordered, stars, f" ({more})" if more else ""))
     bar = figure.colorbar(image, ax=list(axes[::2].flat), location="right", aspect=18, pad=0.01)
     bar.set_label("Mean task score (× 100)")
     handles = [
@@ -200,14 +205,14 @@ def scores(given: Given) -> Drawn:
                linestyle=style.DASHES["drop_first"]),
     ]  # fmt: skip
     marks.legend(figure, handles if table["gain_new_task"].notna().any() else handles[:-1])
-    n_tasks = span(table["n_tasks"].tolist())
+    n_tasks = span(table["n_tasks"].tolist()) + " task" + "s" * int(table["n_tasks"].max() > 1)
     parts = [_course_said(f) for f in found if f["reading"] == found[-1]["reading"]]
     how = reading_label(found[-1]["reading"], sentence=True)
     title = f"Over training the best layer {listing(parts)} ({how})"
     names = rows.values("revision")
     style.header(
         figure, title,
-        f"Mean score over {n_tasks} tasks by layer and checkpoint "
+        f"Mean score over {n_tasks} by layer and checkpoint "
         f"({counted(len(names), 'checkpoint')}), and how far the best layer is above the output. "
         "Bands: 95 % over tasks, for the choice of the layer too.",
     )  # fmt: skip
@@ -218,7 +223,7 @@ def scores(given: Given) -> Drawn:
         if f["first_gain"] is not None and f["last_gain"] is not None
     ]
     caption = (
-        f"Mean main score (× 100) over {n_tasks} tasks of each layer (0 is the embedding output) "
+        f"Mean main score (× 100) over {n_tasks} of each layer (0 is the embedding output) "
         f"at each of {counted(len(names), 'checkpoint')}, a circle at each checkpoint's best "
         "layer (a square at the top where the model's own output is best); below, the best "
         "layer's lead over the output with its 95 % interval "
@@ -232,10 +237,12 @@ def scores(given: Given) -> Drawn:
     return Drawn(figure, table, title, caption + text, facts)
 
 
-def _course(part: pd.DataFrame, ordered: Sequence[str], best: pd.DataFrame) -> dict[str, Any]:
+def _course(
+    part: pd.DataFrame, ordered: Sequence[str], best: pd.DataFrame, more: str
+) -> dict[str, Any]:
     gains = [None if pd.isna(g) else float(g) for g in best["gain"]]
     return {
-        "model": str(part["model"].iloc[0]),
+        "model": str(part["model"].iloc[0]) + more,
         "reading": str(part["reading"].iloc[0]),
         "layers": last_layer_of(part),
         "first": ordered[0],

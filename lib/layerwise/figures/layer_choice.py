@@ -102,9 +102,11 @@ def _rules(table: pd.DataFrame, choice: str) -> tuple[list[str], dict[str, list[
     same picks as another, in every column, is that other's.
     """
     same: dict[str, list[str]] = {}
+    there = set(table["metric"])
     for name, part in table.groupby("metric"):
         others = set(part["same_as"])
-        if len(others) == 1 and (other := others.pop()):
+        # A study that names its metrics may leave out the one that another equals.
+        if len(others) == 1 and (other := others.pop()) in there:
             same.setdefault(str(other), []).append(str(name))
     hidden = {m for names in same.values() for m in names}
     shown = table[~table["metric"].isin(hidden)]
