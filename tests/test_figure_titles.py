@@ -192,3 +192,22 @@ def test_a_rule_is_hidden_only_beside_the_one_it_equals() -> None:
     table = pd.DataFrame({"metric": ["a", "b", "c"], "same_as": ["", "gone", "a"]})
     table = table.assign(column="all", refused="", regret=[0.1, 0.2, 0.1])
     assert _rules(table, "all") == (["a", "b"], {"a": ["c"]})
+
+
+def test_readouts_of_paired_scores_are_curves_of_their_own() -> None:
+    from layerwise.figures.paired import COLUMNS
+
+    about = dict.fromkeys(COLUMNS, 0.5) | {
+        "model": "m", "revision": "step1", "task": "t", "task_type": "STS", "subset": "default",
+        "tokens": "all", "pooling": "match_f1", "against": "mean", "n": 100,
+    }  # fmt: skip
+    rows = [
+        {**about, "readout": readout, "layer": layer, "depth": layer / 3}
+        for readout in ("residual", "final_norm", "output")
+        for layer in range(4)
+    ]
+    drawn = study(Tables(paired=pd.DataFrame(rows)), kind="paired_by_depth")
+    assert {c["pooling"]: c["n_layers"] for c in drawn.facts["curves"]} == {
+        "match_f1": 4, "match_f1, final_norm": 4,
+    }  # fmt: skip
+    assert "matched tokens, F1, final norm" in drawn.caption

@@ -106,3 +106,19 @@ def test_tables_without_what_is_asked_for() -> None:
     empty = Tables(probes=pd.DataFrame(rows("t", "m", [0.1, 0.2])).iloc[:0])
     with pytest.raises(LayerwiseError, match="There is no probe to draw"):
         draw(Study(kind="probes_by_depth"), empty, Order(["m"]))
+
+
+def test_readouts_are_curves_of_their_own() -> None:
+    gains = [0.0, 0.03, 0.2, 0.3]
+    both = rows("reviews", "m", gains)
+    normed = [{**row, "readout": "final_norm", "linear": 0.4}
+              for row in both if row["readout"] == "residual"]  # fmt: skip
+    found = drawn([*both, *normed])
+    curves = {c["reading"]: c for c in found.facts["curves"]}
+    assert {r: c["n_layers"] for r, c in curves.items()} == {"all": 4, "all, final_norm": 4}
+    assert curves["all, final_norm"]["linear"] == 0.4
+    assert "final norm" in found.caption
+    # Without the residual stream another readout takes its place.
+    found = drawn([*normed, *(row for row in both if row["readout"] == "output")])
+    assert [c["n_layers"] for c in found.facts["curves"]] == [4]
+    assert len(found.table) == 5

@@ -309,6 +309,25 @@ def at_checkpoints(frame: pd.DataFrame, shown: Mapping[str, Sequence[str]]) -> p
     return frame[[pair in there for pair in pairs]]
 
 
+def one_stream(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows of a table with readouts, one curve for each pooling of a model and task.
+
+    The readout ``output`` differs in the last layer alone, and is kept there beside another one.
+    Of several others the first, ``residual`` where it is there, is the curve of its pooling; the
+    pooling of the rest names the readout: ``mean, final_norm``.
+    """
+    readouts = table.groupby(["model", "task"])["readout"]
+    there = {key: set(names) for key, names in readouts}
+    others = {key: sorted(names - {"output"}, reverse=True) for key, names in there.items()}
+    keys = zip(table["model"], table["task"], strict=True)
+    first = pd.Series([next(iter(others[key]), "output") for key in keys], table.index)
+    kept = table[(table["readout"] != "output") | (first == "output") | (table["depth"] == 1)]
+    named = ~kept["readout"].isin(["output"]) & (kept["readout"] != first[kept.index])
+    return kept.assign(
+        pooling=kept["pooling"].where(~named, kept["pooling"] + ", " + kept["readout"])
+    )
+
+
 def _useful(roles: Roles, table: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     """Roles without the colours and dashes that would tell nothing apart."""
     kept = dict(roles)

@@ -141,7 +141,7 @@ def scores(given: Given) -> Drawn:
     for which, part in picked.groupby(apart):
         found_best = best_layers(part.assign(layers=ONE), poolings=several(study.pooling))
         of_all = found_best[found_best["task_type"] == "all"]
-        bests.append(of_all.assign(**dict(zip(apart, which, strict=True))))
+        bests.append(of_all.assign(**dict(zip(apart, map(str, which), strict=True))))
     best = pd.concat(bests, ignore_index=True)
     keys = ["model", "revision", "tokens", "pooling", *apart]
     told = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task"]

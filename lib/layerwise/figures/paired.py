@@ -15,10 +15,10 @@ from layerwise.config.studies import Study, several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import at_checkpoints, checkpoints
+from layerwise.figures.frames import at_checkpoints, checkpoints, one_stream
 from layerwise.figures.given import Given
 from layerwise.figures.kinds import roles_of
-from layerwise.figures.labels import LENS, POOLINGS, TOKENS, listing, p_value, span
+from layerwise.figures.labels import LENS, POOLINGS, TOKENS, listing, p_value, reading_label, span
 
 LEVEL = 0.05
 COLUMNS = (
@@ -100,13 +100,8 @@ def _picked(paired: pd.DataFrame, study: Study, order: Order) -> pd.DataFrame:
             )
         if names is not None:
             table = table[table[column].isin(list(names))]
-    # The readout of the output differs in the last layer alone.
-    stream = table["readout"] != "output"
-    alone = ~table["readout"].eq("residual").groupby(table["model"]).transform("any")
-    kept = table[stream | alone | (table["depth"] == 1)]
-    return kept.sort_values(["task", "tokens", "pooling", "layer"], kind="stable").reset_index(
-        drop=True
-    )
+    order_of_rows = ["task", "tokens", "pooling", "layer"]
+    return one_stream(table).sort_values(order_of_rows, kind="stable").reset_index(drop=True)
 
 
 def _look(reading: str, readings: Sequence[str]) -> tuple[str, Any]:
@@ -149,13 +144,14 @@ def _handles(table: pd.DataFrame, readings: Sequence[str]) -> list[Line2D]:
     handles = []
     for reading in readings:
         colour, line = _look(reading, readings)
-        label = POOLINGS.get(reading, reading)
+        label = reading_label(reading)
         handles.append(Line2D([], [], color=colour, linestyle=line, label=label))
     handles.append(
         Line2D([], [], color=style.INK, marker="o", markersize=3.2, linestyle="none",
                label="beyond noise (Holm, p < .05)")
     )  # fmt: skip
-    if table.groupby("model")["readout"].nunique().max() > 1:
+    both = table.groupby(["model", "task"])["readout"].nunique().max() > 1
+    if both and (table["readout"] == "output").any():
         handles.append(
             Line2D([], [], label="last layer after the model's norm", **marks.last_mark(style.INK))
         )
@@ -198,7 +194,7 @@ def _title(facts: dict[str, Any], against: str) -> str:
 def _caption(table: pd.DataFrame, facts: dict[str, Any], against: str) -> str:
     told = [
         f"{c['model']}, {c['task']}, {TOKENS[c['tokens']]}, "
-        f"{POOLINGS.get(c['pooling'], c['pooling'])}: above at {c['above']} and below at "
+        f"{reading_label(c['pooling'])}: above at {c['above']} and below at "
         f"{c['below']} of {c['n_layers']} layers; at its own best, layer {c['best_layer']} with "
         f"{100 * c['best_score']:.1f}, by {100 * c['difference']:+.1f} ({p_value(c['p_holm'])})"
         for c in facts["curves"][:12]

@@ -16,7 +16,7 @@ from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.frames import at_checkpoints, checkpoints
+from layerwise.figures.frames import at_checkpoints, checkpoints, one_stream
 from layerwise.figures.given import Given
 from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import listing, reading, reading_label, span
@@ -117,9 +117,7 @@ def _picked(given: Given) -> pd.DataFrame:
                 f"tables don't have; they have {', '.join(there)}."
             )
         table = table[table[column].isin(list(names))]
-    # The readout of the output differs in the last layer alone.
-    alone = ~table["readout"].eq("residual").groupby(table["model"]).transform("any")
-    table = table[table["readout"].ne("output") | alone | (table["depth"] == 1)]
+    table = one_stream(table)
     table["reading"] = [
         reading(t, p) for t, p in zip(table["tokens"], table["pooling"], strict=True)
     ]
@@ -180,7 +178,7 @@ def _handles(table: pd.DataFrame) -> list[Line2D]:
 
 def _facts(table: pd.DataFrame) -> dict[str, Any]:
     found = []
-    several_readouts = table.groupby("model")["readout"].transform("nunique") > 1
+    several_readouts = table.groupby(["model", "task"])["readout"].transform("nunique") > 1
     stream = table[~((table["readout"] == "output") & several_readouts)]
     for keys, part in stream.groupby(CURVE, sort=False):
         best = part.iloc[int(part["linear"].to_numpy().argmax())]
