@@ -16,6 +16,7 @@ from layerwise.association.choice import CONSENSUS
 from layerwise.association.regret import LAST
 from layerwise.choosing import by_labels
 from layerwise.choosing import choose as choosing
+from layerwise.choosing.described import described_labels
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
 from layerwise.models.weights import likeness, sample_of
@@ -170,6 +171,37 @@ def test_labels_that_tell_nothing() -> None:
     choice = by_labels.LabelledChoice([none, none], none, 30, "x")
     with pytest.raises(LayerwiseError, match="No layer has a score on these labels: the simil"):
         _ = choice.layer
+
+
+def test_equal_layers_are_not_advised() -> None:
+    """Of layers that are all alike, the best by luck leads the output, and is not advised."""
+    rng = np.random.default_rng(0)
+    told = []
+    for _ in range(30):
+        right = rng.normal(size=120) + rng.normal(size=(32, 120)) > -0.5
+        found = [of_rows(one) for one in right]
+        told.append(by_labels.LabelledChoice(found[:-1], found[-1], 120, "x").layer)
+    assert sum(layer is not None for layer in told) <= 3
+
+
+def test_a_layer_that_leads_is_advised_by_pairs_of_rows() -> None:
+    """Two layers whose intervals overlap: what counts is the rows that only one has right."""
+    output = np.arange(200) < 120
+    found = [of_rows(output), of_rows(output | (np.arange(200) > 188))]
+    assert found[1].low is not None and found[1].low < 0.6
+    choice = by_labels.LabelledChoice(found, found[0], 200, "x")
+    assert choice.layer == 1 and choice.lead is not None
+    assert choice.lead.value == pytest.approx(11 / 200) and 0 < choice.lead.low < 11 / 200
+    said = described_labels(choice)
+    assert "layer 1 leads the output by 0.055, at least 0.0" in said[-2]
+    assert "corrected for the choice among 2 layers" in said[-2]
+
+
+def of_rows(right: np.ndarray) -> labelled.Found:
+    """What is found of a layer that has some rows right."""
+    p, n = float(right.mean()), len(right)
+    margin = 1.96 * np.sqrt(p * (1 - p) / n)
+    return labelled.Found(p, p - margin, p + margin, n, 0.5, None, parts=right / n)
 
 
 def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:

@@ -85,6 +85,10 @@ def test_a_score_of_pairs_is_spearmans(tmp_path: Path) -> None:
     assert scores["main_score"][1] == pytest.approx(stats.spearmanr(cosine, judged).statistic)
     assert scores["score_low"][1] > 0.5 > scores["score_high"][0]
     assert len(probed) == 0 and set(scores["task_type"]) == {"STS"}
+    data = labelled.read(task)
+    found = labelled.layer_score(data, [first, second])
+    assert found.parts is not None and len(found.parts) == 200
+    assert found.parts.sum() == pytest.approx(found.score)
 
 
 def test_preferences_are_told_by_the_difference(tmp_path: Path) -> None:

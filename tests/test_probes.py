@@ -115,6 +115,17 @@ def test_copies_make_no_interval_narrower(kind: type) -> None:
         assert alone == pytest.approx((wilson.low, wilson.high))
 
 
+@pytest.mark.parametrize("kind", [probes._Logistic, probes._Ridge])
+def test_parts_of_a_score_add_up_and_tell_what_a_row_changes(kind: type) -> None:
+    rng = np.random.default_rng(5)
+    true = rng.integers(2, size=400).astype(float)
+    said = np.where(rng.random(400) < 0.8, true, 1 - true) + 0.1 * (kind is probes._Ridge)
+    parts, whole = kind.parts(said, true), kind.score(said, true)
+    assert parts.mean() == pytest.approx(whole)
+    less = kind.score(said[1:], true[1:]) - whole
+    assert less == pytest.approx((whole - parts[0]) / 399, rel=0.02)
+
+
 def test_probes_know_their_groups() -> None:
     rng = np.random.default_rng(6)
     x, labels = two_classes(80, 1.5)
@@ -124,6 +135,7 @@ def test_probes_know_their_groups() -> None:
     (grouped,) = probes.probe_layers([x], labels, groups)
     alone = probes.probe(x, labels, probes.splits(labels, groups))
     assert grouped.linear == alone.linear
+    assert len(grouped.parts) == 80 and grouped.parts.sum() == pytest.approx(grouped.linear)
     assert grouped.high - grouped.low == pytest.approx(2 * (alone.high - alone.low), rel=0.1)
 
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -80,6 +80,9 @@ class Probe:
         The penalty chosen, the median over splits.
     n_train, n_test : int
         Rows behind one fit, and rows tested in all.
+    parts : array, shape (G,)
+        What each group of test rows adds to `linear`, which is their sum; of R² to first order.
+        The groups are the same for all layers.
     """
 
     linear: float
@@ -93,6 +96,7 @@ class Probe:
     penalty: float
     n_train: int
     n_test: int
+    parts: Array = field(compare=False, repr=False)
 
     @property
     def selectivity(self) -> float:
@@ -316,6 +320,7 @@ def probe(
         neighbours=score["neighbours"], neighbours_low=near_low, neighbours_high=near_high,
         control=float(np.mean(controls)), chance=score["chance"],
         penalty=float(np.median(penalties)), n_train=len(rows[0].fitted), n_test=len(true),
+        parts=np.bincount(members, make.parts(found["linear"], true) / len(true)),
     )  # fmt: skip
 
 
@@ -373,6 +378,10 @@ class _Logistic:
         return float((said == true).mean())
 
     @staticmethod
+    def parts(said: Array, true: Array) -> Array:
+        return said == true
+
+    @staticmethod
     def interval(
         said: Array, true: Array, confidence: float, members: Array
     ) -> tuple[float, float]:
@@ -426,6 +435,11 @@ class _Ridge:
     @staticmethod
     def score(said: Array, true: Array) -> float:
         return float(1 - np.mean((said - true) ** 2) / np.var(true))
+
+    @staticmethod
+    def parts(said: Array, true: Array) -> Array:
+        wrong, spread = (said - true) ** 2 / np.var(true), (true - true.mean()) ** 2 / np.var(true)
+        return np.asarray(1 - wrong + wrong.mean() * (spread - 1))
 
     @staticmethod
     def interval(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,30 @@ from layerwise import probes
 from layerwise.config.own_tasks import LABELS, TAGGED, TEXTS, OwnTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
+from layerwise.statistics.flips import flips
 from layerwise.tasks import conll, labelled
 from layerwise.tasks.labelled import Found, Labelled
 from layerwise.tasks.layout import Reading
 from layerwise.tasks.own_rows import read_rows
+
+
+@dataclass(frozen=True)
+class Lead:
+    """What the best layer has over the output.
+
+    Attributes
+    ----------
+    value : float
+        Points of the score, too high on average: the layer was chosen on these rows.
+    low : float
+        The lower end of a 95 % interval over groups of rows that pays for the choice among all
+        layers.
+    n_groups : int
+    """
+
+    value: float
+    low: float
+    n_groups: int
 
 
 @dataclass(frozen=True)
@@ -30,8 +51,10 @@ class LabelledChoice:
         One a layer, 0 to L.
     output : Found
         Of the model's own output.
+    lead : Lead or None
+        Of the best layer over the output; None where one of the two has no score.
     layer : int or None
-        The layer to use; None for the output.
+        The layer to use; None for the output, unless a layer can be told to lead it.
     """
 
     found: list[Found]
@@ -52,13 +75,22 @@ class LabelledChoice:
             raise LayerwiseError(f"No layer has a score on these labels: {self.found[0].why}.")
         return int(np.nanargmax([np.nan if f.score is None else f.score for f in self.found]))
 
+    @cached_property
+    def lead(self) -> Lead | None:
+        best, known = self.best, [f.parts for f in self.found if f.parts is not None]
+        if self.output.parts is None or self.found[best].parts is None:
+            return None
+        # Rows that are hard are so for all layers: what counts is the difference on each.
+        found = flips(np.stack(known) - self.output.parts)
+        place = sum(f.parts is not None for f in self.found[:best])
+        n = len(self.output.parts)
+        return Lead(float(n * found.mean[place]), float(n * found.low()[place]), n)
+
     @property
     def layer(self) -> int | None:
-        top = self.found[self.best]
-        if top.score is None or self.output.score is None:
-            return self.best if top.score is not None else None
-        told = top.low is not None and self.output.score < top.low
-        return self.best if told else None
+        if self.lead is None:
+            return self.best
+        return self.best if self.lead.low > 0 else None
 
 
 SCORES = {

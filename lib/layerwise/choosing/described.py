@@ -74,14 +74,20 @@ def described_labels(choice: LabelledChoice) -> list[str]:
             f"  neighbours {probe.neighbours:.3f}, control {probe.control:.3f}" if probe else ""
         )
         lines.append(f"{name:>7}{one.score:8.3f}{ends}{beside}{mark}")
-    if choice.layer is None:
+    lead = choice.lead
+    if lead is not None:
         lines.append(
-            "Advice: the model's own output; no layer can be told from it with these labels."
+            f"layer {choice.best} leads the output by {lead.value:.3f}, at least {lead.low:.3f} "
+            f"(95 % interval over {lead.n_groups} groups of rows, corrected for the choice among "
+            f"{len(choice.found)} layers)"
         )
+    if choice.layer is None:
+        lines.append("Advice: the model's own output; no layer can be told to lead it.")
+    elif lead is None:
+        lines.append(f"Advice: layer {choice.layer}; the output has no score.")
     else:
         lines.append(
-            f"Advice: layer {choice.layer}; the output's score lies below its interval. It is the "
-            f"best of {len(choice.found)} layers on the same rows, so expect a little less on new "
-            "ones."
+            f"Advice: layer {choice.layer}. It was chosen on these rows, so expect less of a lead "
+            "on new ones."
         )
     return lines

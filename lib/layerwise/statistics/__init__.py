@@ -9,6 +9,7 @@
 `layerwise.statistics.mixed`               over models and tasks together, partial pooling
 `layerwise.statistics.headlines`           counts and winners against chance
 `layerwise.statistics.samples`             metrics below their sample size
+`layerwise.statistics.flips`               the largest of several means against chance
 `layerwise.statistics.variance`, `.power`  where an uncertainty comes from; what it takes
 `layerwise.statistics.corrections`         Holm, Benjamini and Hochberg
 ========================================== =====================================================

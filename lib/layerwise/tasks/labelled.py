@@ -25,7 +25,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -266,7 +266,11 @@ def texts_of(name: str, task: OwnTask, images: Path | None = None) -> TaskTexts:
 
 @dataclass(frozen=True)
 class Found:
-    """A layer's score on labelled texts; `probe` is None where nothing was trained."""
+    """A layer's score on labelled texts.
+
+    `probe` is None where nothing was trained. `parts`, shape (G,), is what each group of tested
+    rows adds to the score, which is their sum; the groups are the same for all layers.
+    """
 
     score: float | None
     low: float | None
@@ -275,6 +279,7 @@ class Found:
     chance: float | None
     probe: Probe | None
     why: str | None = None
+    parts: Array | None = field(default=None, compare=False, repr=False)
 
 
 def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.95) -> Found:
@@ -297,7 +302,10 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
         # Pairs that share a text are not independent.
         texts = _codes([text for column in data.texts for text in column]).reshape(2, -1)
         low, high = rank.fisher_interval(rho, rank.errors(influence, texts), confidence)
-        return Found(float(rho[0]), float(low[0]), float(high[0]), len(data.labels), None, None)
+        n = len(data.labels)
+        parts = np.bincount(_codes(data.groups), (rho[0] + influence[0]) / n)
+        ends = float(low[0]), float(high[0])
+        return Found(float(rho[0]), *ends, n, None, None, parts=parts)
     preference = data.kind == "preference"
     features = columns[0]
     if preference:
@@ -309,7 +317,9 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
         centred=not preference, types=data.types,
     )  # fmt: skip
     chance = 0.5 if preference else None if data.kind == "regression" else found.chance
-    return Found(found.linear, found.low, found.high, found.n_test, chance, found)
+    return Found(
+        found.linear, found.low, found.high, found.n_test, chance, found, parts=found.parts
+    )
 
 
 def score_labelled(
