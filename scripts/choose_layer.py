@@ -39,7 +39,6 @@ def arguments() -> argparse.Namespace:
 
 def describe(picks: pd.DataFrame, chosen: dict[str, object], record: Record | None) -> str:
     """The recommendation in words and a table."""
-    known = all_metrics()
     layers = ", ".join(map(str, chosen["layers"]))  # type: ignore[call-overload]
     advice = f"none, since {chosen['none']}" if chosen["none"] else f"use one of layers {layers}"
     lines = [
@@ -52,12 +51,18 @@ def describe(picks: pd.DataFrame, chosen: dict[str, object], record: Record | No
         f"  {'metric':<34}{'better':<9}{'picks layer':>11}{'depth':>8}",
     ]
     lines += [
-        f"  {known[row.metric].label if row.metric in known else row.metric:<34}{row.better:<9}"
+        f"  {_label(row.metric):<34}{row.better:<9}"
         f"{row.layer:>11}{100 * row.depth:>6.0f} %"
         + (f"  refused: {row.refused}" if row.refused else "")
+        + (f"  the same as {_label(row.same_as)}: no vote" if row.same_as else "")
         for row in picks.itertuples()
     ]
     return "\n".join(lines)
+
+
+def _label(metric: str) -> str:
+    known = all_metrics()
+    return known[metric].label if metric in known else metric
 
 
 def _told(record: Record | None) -> str:
@@ -66,8 +71,9 @@ def _told(record: Record | None) -> str:
     return (
         f"track record in {record.models} other models: loses {record.regret:.1f} points against "
         f"the best layer, where the output loses {record.output:.1f} and the middle layer "
-        f"{record.middle:.1f}; can be told to lie above the output in {record.told_above}, below "
-        f"it in {record.told_below}"
+        f"{record.middle:.1f}; can be told to lie above the output in {record.told_above} of "
+        f"{record.told} (by chance in {record.above.expected:.1f}), below it in "
+        f"{record.told_below}"
     )
 
 

@@ -28,6 +28,7 @@ from layerwise.association.choice import (
     summarize,
 )
 from layerwise.association.curves import score_curves
+from layerwise.association.order import Order
 from layerwise.association.published import (
     TASK_OF_DATASET,
     published_metrics,
@@ -340,11 +341,13 @@ def test_recommendation() -> None:
     assert chosen["layers"] == [2]
     assert "no other model" in chosen["none"], "without a track record none is recommended"
     good, bad = (
-        recommend(metrics, DOWN_UP, model="m", record=Record(5, regret, 3.0, 4.0, told, 0))[1]
-        for regret, told in ((1.0, 3), (1.0, 0))
+        recommend(metrics, DOWN_UP, model="m", record=Record(5, regret, 3.0, 4.0, told, 0, 5))[1]
+        for regret, told in ((1.0, 3), (1.0, 1))
     )
     assert good["none"] == ""
-    assert bad["none"] == "in 5 other models such picks can never be told to beat the output"
+    assert bad["none"] == (
+        "of 5 other models such picks can be told to beat the output in 1, by chance in 0.1"
+    )
     assert dict(zip(picks["metric"], picks["better"], strict=True)) == {
         "curvature": "lower",
         "lidar": "higher",
@@ -355,7 +358,7 @@ def test_none_is_recommended_where_metrics_disagree() -> None:
     curves = {"curvature": np.array([5, 4, 1, 2, 3.0]), "lidar": np.array([9, 2, 1, 3, 4.0]),
               "dime": np.array([0, 0, 0, 0, 1.0])}  # fmt: skip
     _, chosen = recommend(
-        tidy_metrics(curves), {**DOWN_UP, "dime": 1}, model="m", record=Record(5, 1, 3, 4, 3, 0)
+        tidy_metrics(curves), {**DOWN_UP, "dime": 1}, model="m", record=Record(5, 1, 3, 4, 3, 0, 5)
     )
     assert chosen["none"] == "only 33% of the metrics pick a layer near the others'"
     refused = refusals("lidar")
@@ -376,6 +379,49 @@ def test_the_track_record_leaves_the_model_out(rng: np.random.Generator) -> None
     assert record.regret == pytest.approx(100 * rows["regret"].mean())
     only = table[table["model"] == "m0"]
     assert track_record(only, without="m0", **at) is None
+
+
+def test_the_track_record_is_of_the_same_models_throughout(rng: np.random.Generator) -> None:
+    table = choose_layers(*of_rules(4, rng), ENDS)
+    at = {"tokens": "all", "corpus": "wikipedia", "protocol": "paper", "without": "m0"}
+    # One model has no score of its output, another no metrics on this corpus.
+    lacking = (table["model"] == "m1") & (table["metric"] == OUTPUT)
+    lacking |= (table["model"] == "m2") & (table["metric"] == CONSENSUS)
+    record = track_record(table[~lacking], **at)
+    mine = table[(table["model"] == "m3") & (table["task_type"] == "all")]
+    lost = 100 * mine.set_index("metric")["regret"]
+    assert record is not None and record.models == 1
+    assert [record.regret, record.output, record.middle] == pytest.approx(
+        [lost[CONSENSUS], lost[OUTPUT], lost[MIDDLE]]
+    )
+    assert track_record(table[table["metric"] != OUTPUT], **at) is None
+    two = pd.concat([table, table.assign(revision="early")])
+    assert track_record(two, **at, order=Order((), {"m1": ["main", "early"]})) is not None
+    with pytest.raises(LayerwiseError, match="more than once; give each table once"):
+        track_record(pd.concat([table, table]), **at)
+
+
+def test_one_formula_has_one_vote() -> None:
+    """InfoNCE and its bound, a constant less the loss, are one metric, refused together."""
+    loss = np.array([5, 4, 1, 2, 3.0])
+    curves = {"curvature": np.array([9, 2, 1, 3, 0.5]), "infonce": loss, "dime": 2 + loss[::-1],
+              "infonce_mi_bound": np.log(191) - loss}  # fmt: skip
+    ends = {"curvature": -1, "infonce": -1, "infonce_mi_bound": 1, "dime": 1}
+    picks, chosen = recommend(tidy_metrics(curves), ends, model="m")
+    told = picks.set_index("metric")
+    assert told["same_as"].to_dict() == {
+        "curvature": "", "dime": "", "infonce": "", "infonce_mi_bound": "infonce"
+    }  # fmt: skip
+    assert chosen["agreement"] == pytest.approx(2 / 3)
+    picks, _ = recommend(tidy_metrics(curves), ends, model="m", stability=refusals("infonce"))
+    why = picks.set_index("metric")["refused"]
+    assert why["infonce"] == why["infonce_mi_bound"] != ""
+
+
+def test_a_table_given_twice_is_said() -> None:
+    metrics = tidy_metrics({"curvature": np.arange(4.0), "lidar": np.arange(4.0)})
+    with pytest.raises(LayerwiseError, match="more than once; give each metrics table once"):
+        recommend(pd.concat([metrics, metrics]), DOWN_UP, model="m")
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,16 @@ def test_what_is_learned_comes_from_the_others() -> None:
     assert picks == [[4, 4, 4]] * 2
 
 
+def test_what_is_learned_leaves_out_refused_metrics() -> None:
+    """A metric that says the right thing in some models, and is refused in the rest, still helps
+    where it is not refused, and has no say elsewhere."""
+    models = several(6)
+    models[0] = Case(**{**models[0].__dict__, "ranks": {"other": models[0].ranks["good"][::-1]}})
+    found = regret.regrets(models)
+    learned = found[found["rule"] == regret.LEARNED].set_index("model")["layer"]
+    assert "m0" not in learned.index and set(learned) == {4}
+
+
 def test_a_rule_that_is_better_everywhere_is_told() -> None:
     table = regret.compare(regret.regrets(several(8))).set_index("rule")
     assert table.loc["good", "regret"] < 0.5
@@ -89,6 +99,16 @@ def test_flips_are_exact() -> None:
     # Of a rule that one model lacks, the others are flipped.
     assert regret.flipped(np.array([[1.0, 2.0, np.nan]]))[0] == pytest.approx([1 / 2])
     assert regret.flipped(np.zeros((2, 5)))[0] == pytest.approx([1, 1])
+
+
+def test_a_rule_that_few_models_know_takes_nothing_from_the_others() -> None:
+    rng = np.random.default_rng(0)
+    differences = np.full((2, 12), np.nan)
+    differences[0] = 5 + 2 * rng.normal(size=12)
+    differences[1, :2] = 1.0, 1.1
+    p, corrected = regret.flipped(differences)
+    assert p[0] == corrected[0] == 2 / 2**12
+    assert p[1] == 0.5 <= corrected[1]
 
 
 def test_the_correction_holds_its_level() -> None:

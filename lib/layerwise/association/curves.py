@@ -337,6 +337,23 @@ def last_layer_of(part: pd.DataFrame) -> int:
     return round(deepest / depth) if depth > 0 else deepest
 
 
+def check_metrics_once(metrics: pd.DataFrame) -> None:
+    """Refuse two values for one cell of a model's metrics, on one choice of tokens.
+
+    Raises
+    ------
+    LayerwiseError
+        If there are such.
+    """
+    twice = metrics.duplicated([*VARIANT, "layer"])
+    if twice.any():
+        row = metrics[twice].iloc[0]
+        raise LayerwiseError(
+            f"The metrics of {row['model']} hold {row['metric']} on {row['corpus']} at layer "
+            f"{row['layer']} more than once; give each metrics table once."
+        )
+
+
 def metric_curves(
     metrics: pd.DataFrame,
     scores: ScoreCurves,
@@ -372,13 +389,7 @@ def metric_curves(
         & (metrics["revision"] == scores.revision)
         & (metrics["tokens"] == scores.tokens)
     ]
-    twice = mine.duplicated([*VARIANT, "layer"])
-    if twice.any():
-        row = mine[twice].iloc[0]
-        raise LayerwiseError(
-            f"The metrics of {scores.model} hold {row['metric']} on {row['corpus']} at layer "
-            f"{row['layer']} more than once; give each metrics table once."
-        )
+    check_metrics_once(mine)
     if column not in mine:
         mine = mine.assign(**{column: np.nan})
     table = (

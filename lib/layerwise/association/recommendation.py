@@ -18,13 +18,16 @@ from layerwise.association.choice import (
 from layerwise.association.curves import (
     METRIC_COLUMNS,
     VARIANT,
+    check_metrics_once,
     last_layer_of,
     of_blocks,
     require_columns,
 )
 from layerwise.association.order import Order
 from layerwise.association.stability import reasons_of
+from layerwise.association.votes import refused_together, same_votes
 from layerwise.errors import LayerwiseError, closest
+from layerwise.statistics import headlines
 
 NEAR = 0.1  # of the depth
 MAJORITY = 0.5
@@ -62,17 +65,18 @@ def recommend(
     Returns
     -------
     picks : DataFrame
-        metric, better, layer, depth, refused: what each metric says.
+        metric, better, layer, depth, refused, same_as (the metric that votes for both, empty where
+        it votes for itself): what each metric says.
     chosen : dict
         model, revision, tokens, corpus, layer (of the consensus), depth, last_layer, agreement
-        (share of the metrics whose pick lies within a tenth of the depth of it), layers (all that
-        metrics pick there), and `none`: why none is recommended, empty where some are.
+        (share of the metrics that vote whose pick lies within a tenth of the depth of it), layers
+        (all that metrics pick there), and `none`: why none is recommended, empty where some are.
 
     Raises
     ------
     LayerwiseError
-        If the model, revision, tokens or corpus is not in the metrics, several corpora are and
-        none is named, or fewer than two metrics have a direction.
+        If the model, revision, tokens or corpus is not in the metrics, a value is there twice,
+        several corpora are and none is named, or fewer than two metrics have a direction.
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
     part = _only(of_blocks(metrics), "model", model)
@@ -90,12 +94,15 @@ def recommend(
     part = _only(part, "corpus", corpus or corpora[0])
     part = _only(part, "protocol", protocol)
     part = part[(part["normalization"] == "raw") & (part["alpha"].isna() | (part["alpha"] == 1))]
+    check_metrics_once(part)
     table = part.set_index([*VARIANT, "layer"])["value"].astype(float).unstack("layer")
     layers = table.columns.to_numpy(dtype=np.int64)
     rows = table.index.to_frame(index=False)
     last = str(part["revision"].iloc[0])
-    why = reasons_of(stability, model, last, tokens)
-    picks = pick_layers(rows, table.to_numpy(dtype=np.float64), layers, directions, why)
+    values = table.to_numpy(dtype=np.float64)
+    same = same_votes(list(map(str, rows["metric"])), values, directions)
+    why = refused_together(same, reasons_of(stability, model, last, tokens))
+    picks = pick_layers(rows, values, layers, directions, why)
     consensus = [p for p in picks if p.variant["metric"] == CONSENSUS]
     if not consensus:
         raise LayerwiseError(
@@ -115,10 +122,12 @@ def recommend(
             "layer": [p.layer for p in single],
             "depth": [p.layer / max(last_layer, 1) for p in single],
             "refused": [p.refused for p in single],
+            "same_as": [same[str(p.variant["metric"])] for p in single],
         }
     )
+    said["same_as"] = said["same_as"].where(said["same_as"] != said["metric"], "")
     near = (said["layer"] - layer).abs() <= NEAR * last_layer
-    good = said["refused"] == ""
+    good = (said["refused"] == "") & (said["same_as"] == "")
     agreement = float(near[good].mean())
     chosen = {
         "model": model,
@@ -142,11 +151,13 @@ class Record:
     Attributes
     ----------
     models : int
+        That have scores of all three: the consensus, the model's own output, the middle layer.
     regret, output, middle : float
-        Mean points lost against the best layer by the consensus, by the model's own output (NaN
-        where one has no score) and by the middle layer.
+        Mean points that they lose against the best layer.
     told_above, told_below : int
         Models in which the interval of its lead over the output lies above 0, and below.
+    told : int
+        Models in which there is such an interval.
     """
 
     models: int
@@ -155,12 +166,27 @@ class Record:
     middle: float
     told_above: int
     told_below: int
+    told: int
+
+    @property
+    def above(self) -> headlines.Count:
+        """`told_above` against what chance gives."""
+        return headlines.count(self.told_above, [0.025] * self.told)
 
 
 def track_record(
-    choices: pd.DataFrame, *, tokens: str, without: str, corpus: str, protocol: str
+    choices: pd.DataFrame,
+    *,
+    tokens: str,
+    without: str,
+    corpus: str,
+    protocol: str,
+    order: Order | None = None,
 ) -> Record | None:
     """The record of the consensus over all models but one; None where there is no other.
+
+    Means are over the same models: those without a score of their output, or without metrics on
+    this corpus, are in none.
 
     Parameters
     ----------
@@ -168,25 +194,41 @@ def track_record(
         From `layerwise.association.choice.choose_layers`.
     without : str
         The model that is to be advised, whose own scores are no record.
+    order : Order, optional
+        The config's checkpoints; without one, they are ordered by their steps.
+
+    Raises
+    ------
+    LayerwiseError
+        If a model's pick is there twice.
     """
     at = (choices["task_type"] == "all") & (choices["tokens"] == tokens)
     at &= (choices["model"] != without) & (choices["pooling"] == "mean")
     ours = (choices["corpus"] == corpus) & (choices["protocol"] == protocol)
     ours &= choices["metric"] == CONSENSUS
     mine = choices[at & (ours | choices["metric"].isin([OUTPUT, MIDDLE]))]
-    if CONSENSUS not in set(mine["metric"]):
+    final = (order or Order()).only_last(mine)
+    twice = final.duplicated(["model", "metric"])
+    if twice.any():
+        row = final[twice].iloc[0]
+        raise LayerwiseError(
+            f"The choices hold the {row['metric']} of {row['model']} more than once; give each "
+            "table once."
+        )
+    lost = final.pivot(index="model", columns="metric", values="regret")
+    lost = 100 * lost.reindex(columns=[CONSENSUS, OUTPUT, MIDDLE]).astype(float).dropna()
+    if lost.empty:
         return None
-    final = Order().only_last(mine)
-    points = 100 * final.groupby("metric")["regret"].mean()
-    rows = final[final["metric"] == CONSENSUS]
-    everywhere = final.loc[final["metric"] == OUTPUT, "model"].nunique() == rows["model"].nunique()
+    mean = lost.mean()
+    rows = final[(final["metric"] == CONSENSUS) & final["model"].isin(lost.index)]
     return Record(
-        int(rows["model"].nunique()),
-        float(points[CONSENSUS]),
-        float(points[OUTPUT]) if everywhere else float("nan"),
-        float(points[MIDDLE]),
+        len(lost),
+        float(mean[CONSENSUS]),
+        float(mean[OUTPUT]),
+        float(mean[MIDDLE]),
         int((rows["gain_low"] > 0).sum()),
         int((rows["gain_high"] < 0).sum()),
+        int(rows["gain_low"].notna().sum()),
     )
 
 
@@ -194,9 +236,15 @@ def _why_none(agreement: float, record: Record | None) -> str:
     if agreement < MAJORITY:
         return f"only {agreement:.0%} of the metrics pick a layer near the others'"
     if record is None:
-        return "there is no other model with scores to say how such picks have done"
-    if not record.told_above:
-        return f"in {record.models} other models such picks can never be told to beat the output"
+        return (
+            "there is no other model with scores, of its output too, to say how such picks have "
+            "done"
+        )
+    if not record.above.stands:
+        return (
+            f"of {record.told} other models such picks can be told to beat the output in "
+            f"{record.told_above}, by chance in {record.above.expected:.1f}"
+        )
     if not record.regret < record.output:
         return "in other models such picks lose no less than the output"
     return ""

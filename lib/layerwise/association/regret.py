@@ -16,13 +16,13 @@ learned from the others     ridge regression of the score on the ranks of the la
 =========================== ==============================================================
 
 Two rules are compared by their difference in each model. Its sign is flipped in all ways over the
-models, for all rules alike; the largest of all rules' t statistics under each flip corrects for
-how many were tried (Westfall & Young 1993). With n models no p is below ``2^(1 - n)``.
+models, for all rules alike; the smallest of all rules' p under each flip corrects for how many
+were tried (Westfall & Young 1993). With n models no p is below ``2^(1 - n)``, so that a rule that
+few have known takes nothing from the others.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +35,9 @@ from layerwise.association.choice import pick_layers
 from layerwise.association.curves import metric_curves, of_poolings, score_curves, usable
 from layerwise.association.order import Order
 from layerwise.association.stability import reasons_of
+from layerwise.association.votes import refused_together, same_votes
 from layerwise.errors import LayerwiseError
+from layerwise.statistics.flips import flips
 
 Floats = npt.NDArray[np.float64]
 
@@ -47,8 +49,7 @@ REFERENCES = (LAST, SIXTY)
 FIXED = {MIDDLE: 0.5, SIXTY: 0.6}
 GRID = np.linspace(0, 1, 21)
 PENALTY = 1.0
-MOST_MODELS = 14
-"""Flips of more models than this are drawn: 2^14 of them."""
+CLOSE = 1 - 1e-9
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Case:
     picks : mapping of metric to layer
         Those that are not refused, and the consensus.
     ranks : mapping of metric to array, shape (n,)
-        The layers' ranks by it, from 0 (worst) to 1.
+        The layers' ranks by it, from 0 (worst) to 1; of those that are not refused.
     """
 
     model: str
@@ -140,19 +141,22 @@ def cases(
         variants, values = variants[plain].reset_index(drop=True), values[plain.to_numpy()]
         if not len(variants):
             continue
-        why = reasons_of(stability, curves.model, curves.revision, curves.tokens)
+        known = reasons_of(stability, curves.model, curves.revision, curves.tokens)
+        names = list(map(str, variants["metric"]))
         for group in curves.groups():
             tasks = curves.of_type(group)
             output = curves.output[tasks]
             if not np.isfinite(output).all():
                 continue
             curve = np.stack([_mean(value) for value in values[:, tasks]])
+            why = refused_together(same_votes(names, curve, directions), known)
             picks = pick_layers(variants, curve, curves.layers, directions, why)
             good = {str(p.variant["metric"]): p.layer for p in picks if not p.refused}
+            refused = {p.variant["metric"] for p in picks if p.refused}
             ranks = {
                 metric: (rankdata(directions[metric] * row) - 1) / max(len(row) - 1, 1)
-                for metric, row in zip(map(str, variants["metric"]), curve, strict=True)
-                if np.isfinite(row).all()
+                for metric, row in zip(names, curve, strict=True)
+                if np.isfinite(row).all() and metric not in refused
             }
             found.append(
                 Case(curves.model, group, curves.layers, curves.last_layer,
@@ -246,13 +250,15 @@ def _from_others(
 
 
 def _learned(case: Case, others: Sequence[Case]) -> Layer:
-    names = sorted(set(case.ranks).intersection(*(o.ranks for o in others)))
+    names = sorted(set(case.ranks) & {name for o in others for name in o.ranks})
     if not names:
         return None
 
     def features(one: Case) -> Floats:
         depth = one.depth
-        return np.column_stack([depth, depth**2, *(one.ranks[name] for name in names)])
+        # A metric that is refused in a model tells its layers not apart.
+        ranks = (one.ranks.get(name, np.full(len(depth), 0.5)) for name in names)
+        return np.column_stack([depth, depth**2, *ranks])
 
     x = np.concatenate([features(o) - features(o).mean(axis=0) for o in others])
     spread = [o.score - o.score.mean() for o in others]
@@ -318,28 +324,18 @@ def flipped(differences: Floats, seed: int = 0) -> tuple[Floats, Floats]:
     Returns
     -------
     p, corrected : arrays, shape (rules,)
-        Two-sided, the latter over all rules by the largest statistic.
+        Two-sided, the latter over all rules by the smallest p; of equal ones, by the largest t.
     """
     if not len(differences):
         return np.empty(0), np.empty(0)
-    n = differences.shape[1]
-    if n <= MOST_MODELS:
-        # A flip of all is the same for a two-sided test.
-        signs = np.array(list(itertools.product([1.0], *[[1.0, -1.0]] * (n - 1))))
-    else:
-        signs = np.random.default_rng(seed).choice([1.0, -1.0], size=(2**MOST_MODELS, n))
-        signs[0] = 1
-    known = np.isfinite(differences)
-    filled = np.where(known, differences, 0.0)
-    count = known.sum(axis=1)
-    mean = signs @ filled.T / count
-    variance = (filled**2).sum(axis=1) / count - mean**2
-    t = np.abs(mean) / np.sqrt(np.maximum(variance, 1e-12) / count)
-    t = np.where(np.abs(mean) < 1e-12, 0.0, t)
-    close = 1 - 1e-9
-    p = (t >= t[0] * close).mean(axis=0)
-    corrected = (t.max(axis=1)[:, None] >= t[0] * close).mean(axis=0)
-    return np.asarray(p), np.asarray(corrected)
+    t = np.abs(flips(differences, seed).t)
+    n = len(t)
+    order = np.sort(t, axis=0)
+    above = [n - np.searchsorted(one, CLOSE * x) for one, x in zip(order.T, t.T, strict=True)]
+    # A count of flips and, within it, t: one number that is larger the less likely a flip is.
+    unlikely = n - np.stack(above, axis=1) + t / (1 + t)
+    corrected = (unlikely.max(axis=1)[:, None] >= CLOSE * unlikely[0]).mean(axis=0)
+    return np.array([one[0] for one in above]) / n, np.asarray(corrected)
 
 
 def verdict(table: pd.DataFrame, level: float = 0.05) -> str:
