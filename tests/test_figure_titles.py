@@ -11,7 +11,7 @@ import pytest
 from association_tables import tidy_metrics, tidy_scores
 
 from layerwise.association.order import Order
-from layerwise.config.studies import Study
+from layerwise.config.studies import MetricChoice, Study
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.studies import Tables, draw
 
@@ -211,3 +211,37 @@ def test_readouts_of_paired_scores_are_curves_of_their_own() -> None:
         "match_f1": 4, "match_f1, final_norm": 4,
     }  # fmt: skip
     assert "matched tokens, F1, final norm" in drawn.caption
+
+
+def course(model: str, difference: float, p: float) -> dict[str, Any]:
+    return {"model": model, "reading": "all", "late less early": [difference, 0.0, 0.0, p],
+            "valley": None, "sink": None, "has_sink": True, "places": {}}  # fmt: skip
+
+
+def test_what_is_not_rejected_is_not_called_alike() -> None:
+    from layerwise.figures import block_parts, training_course
+
+    class Shown:
+        metrics = (MetricChoice(metric="prompt_entropy"),)
+
+        @staticmethod
+        def values(_: str) -> list[str]:
+            return ["all"]
+
+    title = training_course._title
+    assert title({"courses": [course("m", 0.1, 0.6)]}, Shown()).startswith(
+        "m: no evidence that early and late layers change differently,"
+    )
+    few = [course(m, 0.1, 0.04 if m == "a" else 0.6) for m in "abcdefgh"]
+    assert title({"courses": few}, Shown()) == (
+        "No evidence that early layers change less than late ones: in 1 of 8 models (by chance in "
+        "0.2)"
+    )
+    all_of_them = [course(m, 0.1, 0.001) for m in "abcdefgh"]
+    assert title({"courses": all_of_them}, Shown()) == (
+        "Early layers change less than late ones in 8 of 8 models (by chance in 0.2)"
+    )
+    panel = {"model": "m", "reading": "all", "fall": {"value": 0.1, "low": -0.1, "high": 0.3}}
+    assert block_parts._title([panel], Shown()) == (
+        "What makes prompt entropy fall: no evidence in m that it falls"
+    )

@@ -198,7 +198,7 @@ def _title(facts: list[dict[str, Any]], rows: Rows) -> str:
         if f["reading"] != facts[0]["reading"]:
             continue
         if f["fall"]["low"] <= 0:
-            told.append(f"in {f['model']} nothing, it does not")
+            told.append(f"no evidence in {f['model']} that it falls")
             continue
         passing = _lowering(f, models)
         if not passing:

@@ -19,6 +19,7 @@ from layerwise.figures.given import Given
 from layerwise.figures.labels import counted, in_sentence, listing, metric_label, reading_label
 from layerwise.figures.over_prompts import Floats
 from layerwise.statistics.corrections import holm
+from layerwise.statistics.headlines import count
 from layerwise.statistics.prompts import largest, means
 from layerwise.statistics.valleys import valley
 
@@ -304,7 +305,7 @@ def _order_said(f: Mapping[str, Any]) -> str:
 def _third_said(f: Mapping[str, Any]) -> str:
     value, _, _, p = f["late less early"]
     if p >= over_prompts.LEVEL:
-        return "early and late layers change alike"
+        return "no evidence that early and late layers change differently"
     return f"early layers change {'less' if value > 0 else 'more'} than late ones"
 
 
@@ -316,8 +317,12 @@ def _title(facts: Mapping[str, Any], rows: Rows) -> str:
     if len(mine) > 3:
         fewer = sum(f["late less early"][0] > 0 and f["late less early"][3] < over_prompts.LEVEL
                     for f in mine)  # fmt: skip
-        of = counted(len(mine), "model")
-        return f"Early layers change less than late ones in {fewer} of {of}{how}"
+        found = count(fewer, [over_prompts.LEVEL / 2] * len(mine))
+        of = f"in {fewer} of {counted(len(mine), 'model')} (by chance in {found.expected:.1f})"
+        claim = "early layers change less than late ones"
+        if not found.stands:
+            return f"No evidence that {claim}: {of}{how}"
+        return f"{claim.capitalize()} {of}{how}"
     told = [f"{f['model']}: {_third_said(f)}, {_order_said(f)}" for f in mine]
     return "; ".join(told) + how
 
