@@ -88,22 +88,36 @@ def test_a_models_relatives_are_left_out_of_the_record() -> None:
 
 def test_advice_follows_the_record(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a record of many models in which the consensus wins, and texts that agree, it is it."""
-    rng = np.random.default_rng(0)
     rows = [
         {"rule": rule, "n_models": 12, "regret": lost, "low": 0.0, "high": 5.0,
          f"less_{LAST}": 4.0 - lost, f"corrected_{LAST}": 0.001}
         for rule, lost in ((LAST, 4.0), (CONSENSUS, 0.5))
     ]  # fmt: skip
     record = pd.DataFrame(rows)
-    picks = pd.DataFrame(
-        {"metric": ["a", "b"], "layer": [2, 2], "refused": "", "near": 0.9 + 0.1 * rng.random(2)}
-    )
-    assert choosing._against(picks, 0.9, record, 400) == ""
-    assert "few" in choosing._against(picks, 0.9, record, 50)
-    assert "30% of the metrics" in choosing._against(picks, 0.3, record, 400)
-    assert "10% of random halves" in choosing._against(picks.assign(near=0.1), 0.9, record, 400)
+    assert choosing._against(0.9, 0.9, record, 400) == ""
+    assert "few" in choosing._against(0.9, 0.9, record, 50)
+    assert "30% of the metrics" in choosing._against(0.3, 0.9, record, 400)
+    assert "10% of random halves" in choosing._against(0.9, 0.1, record, 400)
     weak = record.assign(**{f"corrected_{LAST}": 0.2})
-    assert "in 12 models" in choosing._against(picks, 0.9, weak, 400)
+    assert "in 12 models" in choosing._against(0.9, 0.9, weak, 400)
+
+
+def test_halves_are_asked_for_their_consensus() -> None:
+    depth = np.arange(9)
+    halves = pd.DataFrame(
+        [
+            {"repeat": repeat, "metric": metric, "layer": layer, "value": sign * abs(layer - hill)}
+            for repeat, hill in enumerate([2, 2, 2, 6])
+            for metric, sign in (("curvature", 1.0), ("dataset_entropy", -1.0))
+            for layer in depth
+        ]
+    )
+    ends = {"curvature": -1, "dataset_entropy": 1}
+    shares = [choosing.steadiness(halves, ends, layer, 8) for layer in depth]
+    assert shares == [0, 0, 0.75, 0, 0, 0, 0.25, 0, 0]
+    # A single metric makes no consensus.
+    alone = halves[halves["metric"] == "curvature"]
+    assert choosing.steadiness(alone, ends, 2, 8) == 0
 
 
 def test_from_labels(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,19 +20,20 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association import regret
-from layerwise.association.choice import CONSENSUS
-from layerwise.association.recommendation import recommend
+from layerwise.association.choice import CONSENSUS, CONSENSUS_OF, pick_layers
+from layerwise.association.recommendation import MAJORITY, NEAR, recommend
 from layerwise.association.regret import LAST
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
 from layerwise.models.weights import likeness, sample_of
+from layerwise.statistics.samples import STABLE
 
 log = logging.getLogger(__name__)
 
 FEWEST, FEW = 20, 100
 """Texts below which nothing is computed, and below which picks are called weak."""
-STEADY = 0.8
-"""Share of random halves that have to pick near the layer for the texts to agree on it."""
+HALVES = 12
+"""Random halves of the texts."""
 RECORD = Path(__file__).with_name("record.csv")
 SAMPLES = Path(__file__).with_name("samples.json")
 """Some token embeddings of the record's models, of `layerwise.models.weights.sample_of`."""
@@ -52,6 +53,8 @@ class Choice:
     consensus, last_layer : int
     agreement : float
         Share of the metrics whose pick lies within a tenth of the depth of the consensus.
+    steady : float
+        Share of random halves of the texts whose own consensus lies there.
     n_texts : int
     record : DataFrame
         How each rule has done in other models (`layerwise.association.regret.compare`).
@@ -65,6 +68,7 @@ class Choice:
     consensus: int
     last_layer: int
     agreement: float
+    steady: float
     tokens: str
     n_texts: int
     record: pd.DataFrame
@@ -112,10 +116,11 @@ def choose(
     """
     from layerwise.activations.extract import extract
     from layerwise.activations.layout import Activations
-    from layerwise.association.stability import stability
+    from layerwise.association.stability import reasons_of, stability
     from layerwise.config.extraction import ExtractSettings
     from layerwise.config.metrics import MetricsSettings
     from layerwise.metrics.registry import directions
+    from layerwise.metrics.sample_size import against_n_by_layer
     from layerwise.metrics.table import compute
 
     wanted = {metric: directions()[metric] for metric in without_views()}
@@ -129,18 +134,52 @@ def choose(
         )  # fmt: skip
         with Activations(path) as activations:
             metrics, _ = compute(activations, kept, threads)
-            checked = stability(activations, kept, wanted, seed=seed)
+            checked = stability(activations, kept, wanted, repeats=HALVES, seed=seed)
+            why = reasons_of(checked, loaded.name, activations.revision, tokens)
+            refused = {str(metric) for _, metric, _ in why}
+            trusted = [m for m in wanted if m in CONSENSUS_OF and m not in refused]
+            some = kept.model_copy(update={"metrics": tuple(trusted)})
+            halves = against_n_by_layer(
+                activations, some, range(activations.n_layers), (len(texts) // 2,), HALVES, seed
+            )
     picks, chosen = recommend(metrics, wanted, model=loaded.name, tokens=tokens, stability=checked)
     near = checked.set_index("metric")["near"]
     picks["near"] = [float(near.get(metric, np.nan)) for metric in picks["metric"]]
     table = record_without(loaded.weights, loaded.name, sample_of(loaded.model))
     agreement = float(chosen["agreement"])  # type: ignore[arg-type]
-    why = _against(picks, agreement, table, len(texts))
     consensus, last = int(chosen["layer"]), int(chosen["last_layer"])  # type: ignore[call-overload]
+    steady = steadiness(halves, wanted, consensus, last)
+    against = _against(agreement, steady, table, len(texts))
     return Choice(
-        picks, consensus, last, agreement, tokens, len(texts), table,
-        None if why else consensus, why,
+        picks, consensus, last, agreement, steady, tokens, len(texts), table,
+        None if against else consensus, against,
     )  # fmt: skip
+
+
+def steadiness(
+    halves: pd.DataFrame, directions: Mapping[str, int], consensus: int, last_layer: int
+) -> float:
+    """Share of random halves of the texts whose own consensus lies near that of all of them.
+
+    Parameters
+    ----------
+    halves : DataFrame
+        Of `layerwise.metrics.sample_size.against_n_by_layer`: metrics that are not refused, on
+        halves alone.
+    """
+    near = []
+    for _, half in halves.groupby("repeat"):
+        table = half.pivot(index="metric", columns="layer", values="value")
+        rows = pd.DataFrame(
+            {"corpus": "texts", "metric": table.index, "protocol": "paper", "alpha": np.nan,
+             "normalization": "raw"}
+        )  # fmt: skip
+        picks = pick_layers(
+            rows, table.to_numpy(dtype=float), table.columns.to_numpy(dtype=np.int64), directions
+        )
+        found = [p.layer for p in picks if p.variant["metric"] == CONSENSUS]
+        near += [bool(found) and abs(found[0] - consensus) <= NEAR * last_layer]
+    return float(np.mean(near))
 
 
 def without_views() -> list[str]:
@@ -176,18 +215,16 @@ def record_without(weights: str, name: str, sample: Sequence[float] = ()) -> pd.
     return regret.compare(found[~same])
 
 
-def _against(picks: pd.DataFrame, agreement: float, record: pd.DataFrame, n_texts: int) -> str:
+def _against(agreement: float, steady: float, record: pd.DataFrame, n_texts: int) -> str:
     """What speaks against a layer other than the output; empty for nothing."""
     said = []
-    good = picks[picks["refused"] == ""]
-    steady = float(good["near"].median()) if len(good) else 0.0
     if n_texts < FEW:
         said.append(f"{n_texts} texts are few")
-    if agreement < 0.5:
+    if agreement < MAJORITY:
         some = f"only {agreement:.0%}" if agreement else "none"
         said.append(f"{some} of the metrics pick a layer near the others'")
-    if not steady >= STEADY:
-        said.append(f"only {steady:.0%} of random halves of the texts pick near it")
+    if not steady >= STABLE:
+        said.append(f"only {steady:.0%} of random halves of the texts have a consensus near it")
     mine = record[record["rule"] == CONSENSUS]
     told = len(mine) and mine[f"less_{LAST}"].iloc[0] > 0
     if not told or mine[f"corrected_{LAST}"].iloc[0] > 0.05:
