@@ -408,7 +408,7 @@ def test_what_is_in_the_cache_is_not_fetched_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("model", "--model", "m"), "owner/model at 'step2' is not in the cache"),
+        (("model", "--model", "m", "--revision", "step2"), "at 'step2' is not in the cache"),
         (("corpus", "--corpus", "texts"), "reach the hub for the data set 'owner/texts'"),
         (("task", "--task", "STS12"), "The data of STS12 could not be loaded"),
         (("task", "--task", "STS-12"), "There is no 'STS-12' under tasks in this config (did you"),
