@@ -60,7 +60,7 @@ class Made:
                 "task_type": ["all"], "layer": [4.0], "refused": ["too few prompts"],
                 "score": [0.5], "regret": [0.1], "regret_low": [0.0], "regret_high": [0.25],
                 "best_layer": [2], "best_is_output": [False], "best_score": [0.6],
-                "output_score": [0.4],
+                "output_score": [0.4], "n_tasks": [3],
             }
         )  # fmt: skip
         self.associations = self.choices.loc[:, "model":"task_type"].assign(
@@ -72,8 +72,15 @@ class Made:
                      for (m, r), t in self.metrics.items()],
             scores=[(t[t["task"] == task], folder / "scores" / m / r / f"{task}.parquet")
                     for (m, r), t in self.scores.items() for task in ("task0", "task1", "task2")],
-            associations=[(self.associations, folder / "associations" / "x%2Fy.parquet")],
-            choices=[(self.choices, folder / "choices" / "c.parquet")],
+            # Beside each, what a study of two of the three tasks found, read first.
+            associations=[
+                (self.associations.assign(n_tasks=2, value=0.1), folder / "associations" / "few"),
+                (self.associations, folder / "associations" / "x%2Fy.parquet"),
+            ],
+            choices=[
+                (self.choices.assign(n_tasks=2, layer=1.0), folder / "choices" / "few.parquet"),
+                (self.choices, folder / "choices" / "c.parquet"),
+            ],
         )  # fmt: skip
         self.page = folder / "explore.html"
         self.explored = gather([source], Order(("alone", "swept"), {"swept": STEPS}), self.page)
@@ -187,6 +194,25 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
     for rho, score, metric in zip(lines["rho"], lines["score"], lines["metric"], strict=True):
         found = spearmanr([p["value"] for p in score[4]], [p["value"] for p in metric[4]])
         assert rho == pytest.approx(found.statistic, abs=1e-9)
+
+
+@NEEDS_CHROMIUM
+def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Path) -> None:
+    seen = asked(
+        made.page, tmp_path,
+        """state.metric = "curvature"; draw();
+        const told = (table) => pairsOf(drawnLines("score").full, drawnLines("metric").full)
+          .flatMap((line) => storedRows(table, line)).map((i) => table.n_tasks(i));
+        const found = { associations: told(associations), choices: told(choices),
+                        sure: document.querySelector("#sure").textContent,
+                        many: document.getElementById("score").textContent };
+        state.scored = "task\\ntask1"; draw();
+        return { ...found, one: document.getElementById("score").textContent };""",
+    )  # fmt: skip
+    assert (seen["associations"], seen["choices"]) == ([3], [3])
+    assert "/few" not in seen["sure"]
+    assert "95 % over tasks" in seen["many"]
+    assert "over tasks" not in seen["one"] and "the task’s own 95 % interval" in seen["one"]
 
 
 @NEEDS_CHROMIUM

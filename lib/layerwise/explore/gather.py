@@ -31,7 +31,7 @@ ASSOCIATION = (
 CHOICE = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
     "pooling", "task_type", "layer", "refused", "score", "regret", "regret_low", "regret_high",
-    "best_layer", "best_is_output", "best_score", "output_score", "file",
+    "best_layer", "best_is_output", "best_score", "output_score", "n_tasks", "file",
 )  # fmt: skip
 
 ALL_TASKS = "all"

@@ -224,13 +224,16 @@ function pairsOf(scoreLines, metricLines) {
   return found;
 }
 
-// Which rows of the stored tables are about a pair of curves.
+// Which rows of the stored tables are about a pair of curves. A study may be of fewer tasks than
+// are shown: of all the tasks there are, none but the same are as many.
 function storedRows(table, line) {
   const [how, of] = state.scored.split("\n"), found = [];
-  if (how === "task") return found;
+  const score = how === "task" ? null : lineOf("score", line.model, line.revision, line.tokens);
+  if (!score) return found;
   const wanted = { model: line.model.name, revision: line.revision, tokens: line.tokens, pooling: state.pooling,
                    task_type: how === ALL_TASKS ? "all" : of, metric: state.metric, corpus: state.corpus,
-                   protocol: state.protocol, alpha: state.alpha, normalization: state.normalization };
+                   protocol: state.protocol, alpha: state.alpha, normalization: state.normalization,
+                   n_tasks: score.points[0].n };
   if (state.sublayer !== "block") return found;
   for (let i = 0; i < table.rows; i++)
     if (Object.keys(wanted).every((k) => table[k](i) === wanted[k])) found.push(i);
@@ -544,7 +547,9 @@ function draw() {
   });
   const best = score.full.map((line) => ({ line, layer: endOf(line, 1)?.layer, kind: "best" }));
   const onScore = picks.flatMap((p) => score.full.filter((l) => l.model === p.line.model && l.tokens === p.line.tokens).map((line) => ({ line, layer: p.layer, kind: "pick" })));
-  head("score", scoreName(), "Points of 100. Circle: best layer; thick circle at the end: the model’s own output; diamond: the metric’s pick. Bands: 95 % over tasks, differences in level taken off." + score.lacking);
+  const single = score.full.every((line) => line.points[0].n === 1);
+  const bands = single ? "the task’s own 95 % interval, where its evaluator gives one" : "95 % over tasks, differences in level taken off";
+  head("score", scoreName(), `Points of 100. Circle: best layer; thick circle at the end: the model’s own output; diamond: the metric’s pick. Bands: ${bands}.${score.lacking}`);
   head("metric", metricName(), `${[state.corpus, words.protocol[state.protocol] ?? state.protocol].filter(Boolean).join(", ")}. Diamond: picked layer. Bands: 95 % over prompts (1.96 standard errors).${metric.lacking}`);
   head("against", `${words.metric[state.metric] ?? state.metric} against score`, "A point a layer, joined in their order.");
   drawSure(pairs); // first, as the height of the charts beside it follows from its own
