@@ -173,6 +173,20 @@ def test_a_winner_is_judged_where_it_was_not_chosen(rng: np.random.Generator) ->
     assert chance.loc[chance["metric"] == NESTED, "p"].iloc[0] > 0.05
 
 
+def test_a_metric_that_is_another_up_to_a_line_is_refused_with_it(
+    rng: np.random.Generator,
+) -> None:
+    curves = {"infonce": rng.random(6), "curvature": rng.random(6)}
+    curves["infonce_mi_bound"] = 5 - curves["infonce"]
+    directions = {"infonce": -1, "infonce_mi_bound": 1, "curvature": -1}
+    table = choose_layers(
+        tidy_metrics(curves), tidy_scores(rng.random((3, 6))), directions,
+        stability=refusals("infonce"),
+    )  # fmt: skip
+    assert pick(table, "infonce_mi_bound")["refused"] == pick(table, "infonce")["refused"] != ""
+    assert pick(table, "curvature")["refused"] == ""
+
+
 def test_metrics_with_the_same_picks_are_one(rng: np.random.Generator) -> None:
     table = choose_layers(*of_rules(3, rng), ENDS)
     same = table.drop_duplicates("metric").set_index("metric")["same_as"]

@@ -379,7 +379,7 @@ class _Logistic:
 
     @staticmethod
     def parts(said: Array, true: Array) -> Array:
-        return said == true
+        return np.asarray(said == true)
 
     @staticmethod
     def interval(

@@ -35,6 +35,7 @@ from layerwise.association.measures import embed, paired_strengths
 from layerwise.association.order import Order
 from layerwise.association.stability import Reasons, reasons_of
 from layerwise.association.table import MIN_LAYERS
+from layerwise.association.votes import refused_together, same_votes
 from layerwise.errors import LayerwiseError
 from layerwise.statistics import depth, headlines
 from layerwise.statistics import tasks as over_tasks
@@ -222,7 +223,8 @@ def choose_layers(
         for group in curves.groups():
             tasks = curves.of_type(group)
             curve = np.stack([_mean_curve(v) for v in values[:, tasks]])
-            picks = pick_layers(variants, curve, curves.layers, directions, why)
+            reasons = _reasons(variants, curve, directions, why)
+            picks = pick_layers(variants, curve, curves.layers, directions, reasons)
             directed = variants["metric"].isin(list(directions)).to_numpy()
             mute = int((directed & ~np.isfinite(curve).any(axis=1)).sum())
             if mute:
@@ -245,6 +247,20 @@ def choose_layers(
     table = pd.DataFrame(rows).reindex(columns=[*COLUMNS, "place"])
     table = _of_other_models(_same_picks(table), everything, order or Order(), seed)
     return table.astype({"direction": "Int64"})
+
+
+def _reasons(
+    variants: pd.DataFrame, curve: Floats, directions: Mapping[str, int], why: Reasons
+) -> Reasons:
+    """Reasons against metrics, and against those that are the same on a corpus and protocol."""
+    found = dict(why)
+    plain = [_plain(v) for v in variants.to_dict("records")]
+    numbered = variants.assign(row=range(len(variants)))[plain]
+    for (corpus, protocol), part in numbered.groupby(["corpus", "protocol"]):
+        same = same_votes(list(part["metric"]), curve[part["row"]], directions)
+        mine = {k: v for k, v in why.items() if (k[0], k[2]) == (corpus, protocol)}
+        found |= refused_together(same, mine)
+    return found
 
 
 def _signs(variants: pd.DataFrame, curve: Floats, score: Floats) -> dict[Key, tuple[float, float]]:
