@@ -178,7 +178,6 @@ def test_names_here_are_not_taken_in_mteb() -> None:
         ("STSBenchmrk", {}, "did you mean 'STSBenchmark'"),
         ("LeeNewsSimilarty", {}, "did you mean 'LeeNewsSimilarity'"),
         ("BornholmBitextMining", {}, "type BitextMining .* accepted are .*Reranking, Retr"),
-        ("Caltech101", {}, "ImageClassification"),
         ("LeeNewsSimilarity", {}, "make_tasks"),
         ("STS12", {"STS12": "/nowhere/at/all"}, r"task_folders\.STS12: there is no folder"),
     ],

@@ -131,7 +131,8 @@ def bands_said(rows: Rows) -> str:
     wide = table[table["band_low"].notna()]
     if not len(wide):
         return f" {OWN_BANDS}" if table["low"].notna().any() else ""
-    times = (wide["band_high"] - wide["band_low"]).sum() / (wide["high"] - wide["low"]).sum()
+    single = (wide["high"] - wide["low"]).sum()
+    times = (wide["band_high"] - wide["band_low"]).sum() / single if single > 0 else 1.0
     n = span(wide["n_sources"].tolist())
     return (
         " Bands are 95 % intervals of each layer by itself over tasks (Student's, after each "
