@@ -79,7 +79,7 @@ def _site(place: str) -> str:
     """Where the site has a file of the repository."""
     if place in PAGES:
         return PAGES[place]
-    if place.startswith("docs/") and not place.endswith(".csv"):
+    if place.startswith("docs/"):
         return re.sub(r"\.ipynb$", ".md", place.removeprefix("docs/"))
     return _download(place)
 
