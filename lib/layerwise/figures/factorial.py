@@ -156,7 +156,7 @@ def _curves(axis: Axes, table: pd.DataFrame, own: pd.DataFrame, factors: Factors
             mean, low, high = over_replicates(curves.to_numpy().T)
             axis.plot(curves.index, mean, label=f"{a}, {b}", **look)
             axis.fill_between(curves.index, low, high, color=style.PALETTE[k], alpha=0.15, lw=0)
-    axis.set_xlabel("Depth")
+    style.depth_axis(axis)
     if axis.get_legend_handles_labels()[0]:
         axis.legend(fontsize=6, loc="best")
 

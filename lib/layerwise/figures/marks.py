@@ -53,12 +53,13 @@ def legend(figure: Figure, handles: Sequence[Any]) -> None:
     """One legend below all panels, in as many columns as the figure's width has room for."""
     # Key and gaps of an entry take 46 points.
     widest = max(46 + text_width(str(h.get_label()), 8) for h in handles)
-    columns = int(72 * figure.get_size_inches()[0] // widest)
-    figure.legend(
-        handles=list(handles),
-        loc="outside lower left",
-        ncols=max(1, min(len(handles), columns)),
-    )
+    width, height = figure.get_size_inches()
+    columns = max(1, min(len(handles), int(72 * width // widest)))
+    # Two rows fit below panels of any figure; more would take from the panels.
+    more = -(-len(handles) // columns) - 2
+    if more > 0:
+        figure.set_size_inches(width, height + 0.18 * more)
+    figure.legend(handles=list(handles), loc="outside lower left", ncols=columns)
 
 
 def broken(name: str, width: int) -> str:
