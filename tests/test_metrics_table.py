@@ -470,10 +470,11 @@ def test_every_metric_declares_itself() -> None:
         registry.get("rank_me")
 
 
-def test_the_settings_need_neither_torch_nor_scipy_nor_pandas() -> None:
+def test_what_every_job_imports_is_neither_torch_nor_scipy_nor_pandas() -> None:
+    """Metrics and their settings among it, which plans know by name."""
     code = (
-        "import sys; import layerwise.config.metrics;"
-        "heavy = ('torch', 'scipy', 'sklearn', 'pandas', 'skdim', 'h5py');"
+        "import sys; import layerwise.workflow.plan;"
+        "heavy = ('torch', 'scipy', 'sklearn', 'pandas', 'pyarrow', 'skdim', 'h5py');"
         "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array
@@ -18,6 +17,8 @@ from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues, normali
 from layerwise.vocabulary import Normalization
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from layerwise.activations.layout import Activations
     from layerwise.config.metrics import MetricsSettings
 
@@ -63,6 +64,9 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
     DataFrame
         Columns `COLUMNS`: mean over prompts with its standard error, and quartiles.
     """
+    # Not above: every job reads what the quantities are called, and pandas takes 0.4 s.
+    import pandas as pd
+
     from layerwise.activations.places import grid
 
     rows: list[dict[str, Any]] = []
