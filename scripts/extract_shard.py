@@ -19,7 +19,7 @@ def main(run: cli.Run) -> None:
     model, shard = run.names["model"], int(run.names["shard"])
     settings = run.config.extraction(model, run.names["corpus"])
     loaded = load(
-        model, run.loadable(model), run.names["revision"],
+        model, run.loadable(), run.names["revision"],
         device=settings.device, dtype=settings.dtype,
     )  # fmt: skip
     corpus = read(run.input("corpus"), run.input("views"))

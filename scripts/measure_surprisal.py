@@ -20,7 +20,7 @@ def main(run: cli.Run) -> None:
     model = run.names["model"]
     settings = run.config.extraction(model)
     loaded = load(
-        model, run.loadable(model), run.names["revision"],
+        model, run.loadable(), run.names["revision"],
         device=settings.device, dtype=settings.dtype,
     )  # fmt: skip
     corpus, _ = read_prompts(run.input("corpus"))
@@ -29,7 +29,7 @@ def main(run: cli.Run) -> None:
         perturb=run.config.corpora[corpus.name].perturb,
     )  # fmt: skip
     found = surprisals(
-        loaded, run.loadable(model), corpus.name, corpus.prompt_ids, ids, settings.batch_tokens
+        loaded, run.loadable(), corpus.name, corpus.prompt_ids, ids, settings.batch_tokens
     )
     tables.write(run.files["surprisals"], found, key=run.stamp.key, recipe=run.stamp.recipe)
 

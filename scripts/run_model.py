@@ -60,7 +60,7 @@ def main(runs: list[cli.Run]) -> None:
             continue
         with failures.of(others):
             loaded = load(
-                model, several[0].loadable(model), revision,
+                model, several[0].loadable(), revision,
                 device=settings.device, dtype=settings.dtype,
             )  # fmt: skip
             clock.note("start")
@@ -199,7 +199,7 @@ class Texts:
             )
         listed = read_texts(run.input("texts"), task)
         if self.prompts is None:
-            self.prompts = prompts.of_model(run.loadable(loaded.name), loaded.revision)
+            self.prompts = prompts.of_model(run.loadable(), loaded.revision)
         before = self.prompts.of(listed)
         for prompt_type, prompt in before.items():
             log.info("%s: in front of %s: %r", task, prompt_type or "each text", prompt)

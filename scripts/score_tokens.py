@@ -22,7 +22,7 @@ def main(runs: list[cli.Run]) -> None:
         settings = several[0].config.extraction(model)
         with failures.of(several):
             loaded = load(
-                model, several[0].loadable(model), revision,
+                model, several[0].loadable(), revision,
                 device=settings.device, dtype=settings.dtype,
             )  # fmt: skip
             for run in several:
@@ -39,7 +39,7 @@ def score(run: cli.Run, loaded: object) -> None:
     extract, scoring = run.config.extraction(model), run.config.scoring_of(model)
     score_tokens(
         loaded,
-        run.loadable(model),
+        run.loadable(),
         task,
         run.config.token_tasks[task],
         run.input("items"),

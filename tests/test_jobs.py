@@ -132,6 +132,23 @@ def test_parts_read_as_one_file(tmp_path: Path, values: np.ndarray, half: bool) 
     assert not list((tmp_path / "parts").iterdir())
 
 
+def test_a_removal_that_is_cut_short_leaves_no_file_that_says_the_task_is_done(
+    tmp_path: Path, values: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = in_parts(tmp_path, values)
+    unlink = Path.unlink
+
+    def once(file: Path) -> None:
+        monkeypatch.setattr(Path, "unlink", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        unlink(file)
+
+    monkeypatch.setattr(Path, "unlink", once)
+    with pytest.raises(KeyboardInterrupt):
+        layout.remove(path)
+    assert not path.exists()
+    assert len(layout.parts_in(path)) == 2
+
+
 def test_a_part_that_is_missing_or_of_another_job_is_an_error(
     tmp_path: Path, values: np.ndarray
 ) -> None:
@@ -361,6 +378,22 @@ def test_jobs_take_as_many_tasks_as_gigabytes_let_them() -> None:
     assert parts("score_tasks", gigabytes=sts12 * 1.1) == found
     alone = parts("run_model", gigabytes=1e-9)
     assert sorted(map(len, alone.values())) == [1, 1, 1, 1]
+
+
+def test_a_corpus_and_a_task_of_one_name_are_two_things() -> None:
+    """As where a corpus is a task's own texts."""
+    given = config(gigabytes=1e-9).plain()
+    given["corpora"] = {
+        "STS12": {"source": {"package": "wikipedia"}, "sample": {"n": 16},
+                  "filters": {"min_tokens": 1, "max_tokens": 20}}
+    }  # fmt: skip
+    given["studies"]["d"] = {"kind": "metrics_by_depth", "corpora": ["STS12"]}
+    plan = Plan(Config.of(given))
+    jobs = [Job(stage, ("n", "step0", "STS12")) for stage in ("extract_activations", "embed_task")]
+    of_corpus, of_task = (plan.sizes.bytes_of(job) for job in jobs)
+    assert of_corpus and of_task and of_corpus != of_task
+    assert [plan._written("n", plan._item(job)) for job in jobs] == [of_corpus, of_task]
+    assert len({plan.bundle(job) for job in jobs}) == 2
 
 
 def test_long_scorings_are_apart_and_short_ones_together() -> None:

@@ -19,11 +19,12 @@ from layerwise import tables
 from layerwise.config import Config
 from layerwise.config.base import Section, later
 from layerwise.errors import LayerwiseError
+from layerwise.models.source import locate
 from layerwise.paths import encode
 from layerwise.workflow import stamps, targets
 from layerwise.workflow.plan import MISSING, UNSTAMPED, Bundle, Plan, explain
 from layerwise.workflow.run import MARK, Start
-from layerwise.workflow.stages import STAGES, files_table
+from layerwise.workflow.stages import STAGES, files_table, loadable
 from layerwise.workflow.targets import Job
 
 
@@ -119,6 +120,17 @@ def test_a_new_checkpoint_changes_no_other_checkpoint() -> None:
     assert Job("draw_study", ("metrics_over_checkpoints",)) in touched
 
 
+def test_questions_of_another_data_set_are_fetched() -> None:
+    def key(**questions: Any) -> str:
+        task = {"questions": {"hub": "cais/mmlu", "name": "all", **questions}}
+        tasks = [*quickstart()["tasks"], "quiz"]
+        return plan(tasks=tasks, token_tasks={"quiz": task}).key(Job("fetch_task", ("quiz",)))
+
+    assert key() == key(question="question")
+    assert key(hub="cais/other") != key()
+    assert key(revision="0123abc") != key()
+
+
 def test_a_new_view_reruns_its_corpus_and_no_task() -> None:
     touched = stages(changed(plan(), plan(corpora__wikipedia__views__n=9)))
     assert touched & {"embed_task", "score_task"} == set()
@@ -178,6 +190,20 @@ def test_names_with_slashes_and_percents_tell_their_jobs() -> None:
     job = Job("make_views", ("a/b 50=c",))
     assert p.maker_of(p.paths(job)["views"]) == job
     assert encode("a/b 50=c") in p.paths(job)["views"]
+
+
+@pytest.mark.parametrize("revision", ["main", "refs/pr/1"])
+def test_a_converted_model_is_loaded_from_where_it_was_written(
+    revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = {"hub": "owner/name", "gguf_file": "m.gguf"}
+    entry = {"source": source, "revisions": [revision]}
+    study = {"kind": "score_by_depth"}
+    p = Plan(Config.of({"models": {"m": entry}, "tasks": ["STS12"], "studies": {"s": study}}))
+    written = Path(p.paths(Job("convert_gguf", ("m", revision)))["folder"]).parent
+    written.mkdir(parents=True)
+    assert Path(locate(loadable(p.config, "m", revision).source, revision).name) == written
 
 
 def test_a_setting_that_came_later_is_in_no_key_while_it_rests() -> None:

@@ -193,7 +193,7 @@ def run_as_workflow(
     run: Any = SimpleNamespace(
         names={"task": task}, config=config, input={"texts": listed}.get, inputs={"texts": listed},
         files={"embeddings": stored}, stamp=SimpleNamespace(facts=lambda: {"key": "k"}, recipe={}),
-        loadable=config.models.get,
+        loadable=lambda: config.models["m"],
     )  # fmt: skip
     loaded = load("m", config.models["m"], "main", device="cpu")
     run_model.Texts(loaded, run).embed(run)

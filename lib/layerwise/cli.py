@@ -89,11 +89,11 @@ class Run:
             for path in self.plan.read_by_all(self.job, "activations"):
                 path.unlink(missing_ok=True)
 
-    def loadable(self, model: str) -> Model:
-        """A model's entry with the source that it is loaded from."""
+    def loadable(self) -> Model:
+        """The entry of the job's model with the source that it is loaded from."""
         from layerwise.workflow.stages import loadable
 
-        return loadable(self.config, model)
+        return loadable(self.config, self.names["model"], self.names["revision"])
 
     def folders(self, task: str) -> dict[str, str]:
         """The local folder of a task's data, if it has one, by the task's name."""

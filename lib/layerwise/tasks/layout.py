@@ -213,7 +213,9 @@ def is_part(path: Path, attributes: Mapping[str, Any], keys: Sequence[str]) -> b
 
 def remove(path: Path) -> None:
     """Remove a task's embeddings, all parts of them."""
-    for file in parts_in(path):
+    # First the one that says that the task is done: whoever is stopped leaves parts, not a whole
+    # that lacks some.
+    for file in reversed(parts_in(path)):
         file.unlink()
     with suppress(OSError):  # not there, or someone else's files in it
         path.with_suffix("").rmdir()

@@ -34,6 +34,9 @@ from layerwise.workflow.stamps import Stamp
 from layerwise.workflow.targets import Job
 
 Code = Mapping[str, Mapping[str, str]]
+# What a job of a model is about: ``corpus`` or ``task``, and its name. A corpus of a task's texts
+# may well have the task's name.
+Item = tuple[str, str]
 
 MISSING = "not there yet"
 UNSTAMPED = "does not say what it was made from"
@@ -76,8 +79,8 @@ class Plan:
         self._due: dict[Job, str | None] = {}
         self._is_needed: dict[Job, bool] = {}
         self._outside: dict[tuple[Any, ...], Any] = {}
-        self._grouped: dict[str, dict[str, int]] = {}
-        self._lotted: dict[str, dict[str, int]] = {}
+        self._grouped: dict[str, dict[Item, int]] = {}
+        self._lotted: dict[str, dict[Item, int]] = {}
 
     @cached_property
     def _targets(self) -> frozenset[Job]:
@@ -191,9 +194,13 @@ class Plan:
         return found
 
     @cached_property
-    def _items(self) -> dict[str, int]:
-        names = [*self.config.corpora, *targets.all_tasks(self.config)]
-        return {name: place for place, name in enumerate(names)}
+    def _items(self) -> dict[Item, int]:
+        items = [("corpus", name) for name in self.config.corpora]
+        items += [("task", name) for name in targets.all_tasks(self.config)]
+        return {item: place for place, item in enumerate(items)}
+
+    def _item(self, job: Job) -> Item:
+        return self._stage(job).names[-1], job.names[-1]
 
     def jobs_of(self, stage: str) -> list[Job]:
         """The jobs of a stage that the studies want."""
@@ -204,11 +211,12 @@ class Plan:
         rule = self._stage(job).rule
         if not rule:
             return None
-        model, revision, item = job.names
+        model, revision, _name = job.names
         place = self._places[model][revision]
         first = place // self.config.jobs.checkpoints * self.config.jobs.checkpoints
         parts = self._lots(model) if rule == "score_tasks" else self._groups(model)
-        return Bundle(rule, model, self.config.models[model].revisions[first], str(parts[item]))
+        part = str(parts[self._item(job)])
+        return Bundle(rule, model, self.config.models[model].revisions[first], part)
 
     @cached_property
     def _places(self) -> dict[str, dict[str, int]]:
@@ -216,7 +224,7 @@ class Plan:
         models = self.config.models.items()
         return {m: {r: k for k, r in enumerate(entry.revisions)} for m, entry in models}
 
-    def _groups(self, model: str) -> dict[str, int]:
+    def _groups(self, model: str) -> dict[Item, int]:
         """Which of a checkpoint's jobs takes each corpus and task: the first, in the config's
         order, that has room for it by the limits of `jobs`."""
         if model not in self._grouped:
@@ -236,7 +244,7 @@ class Plan:
             self._grouped[model] = found
         return self._grouped[model]
 
-    def _lots(self, model: str) -> dict[str, int]:
+    def _lots(self, model: str) -> dict[Item, int]:
         """Which of a checkpoint's scoring jobs takes each task, of those that one job embeds: the
         longest apart, the others where there is time left."""
         if model not in self._lotted:
@@ -244,7 +252,10 @@ class Plan:
             self._lotted[model] = groups
             if limit is not None:
                 threads, checkpoints = self.config.scoring.threads, self.config.jobs.checkpoints
-                known = {item: self.sizes.score_seconds(model, item) or 0.0 for item in groups}
+                known = {
+                    (kind, name): self.sizes.score_seconds(model, name) or 0.0
+                    if kind == "task" else 0.0 for kind, name in groups
+                }  # fmt: skip
                 lots: list[tuple[int, float]] = []
                 found = {}
                 for item in sorted(groups, key=lambda i: (groups[i], -known[i])):
@@ -259,17 +270,17 @@ class Plan:
                 self._lotted[model] = found
         return self._lotted[model]
 
-    def _written(self, model: str, item: str) -> int:
+    def _written(self, model: str, item: Item) -> int:
         """Bytes that the activations of a corpus, or the embeddings of a task, of a checkpoint
         take until they are read; 0 if the studies want none, or if nobody knows."""
         return self._sizes_of_items.get((model, item), 0)
 
     @cached_property
-    def _sizes_of_items(self) -> dict[tuple[str, str], int]:
-        found: dict[tuple[str, str], int] = {}
+    def _sizes_of_items(self) -> dict[tuple[str, Item], int]:
+        found: dict[tuple[str, Item], int] = {}
         for job in self.wanted:
             if self._stage(job).rule == "run_model":
-                about = (job.names[0], job.names[2])
+                about = (job.names[0], self._item(job))
                 if about not in found:
                     found[about] = self.sizes.bytes_of(job) or 0
         return found
@@ -286,7 +297,7 @@ class Plan:
         """Bytes of a job's files that go when they have been read; 0 if they stay."""
         keep = self.config.jobs
         stays = keep.keep_embeddings if job.stage == "embed_task" else keep.keep_activations
-        return 0 if stays else self._written(job.names[0], job.names[2])
+        return 0 if stays else self._written(job.names[0], self._item(job))
 
     @cached_property
     def turns(self) -> dict[Bundle, list[str]]:
@@ -323,7 +334,7 @@ class Plan:
         order = self._items
         for job in sorted(
             (j for j in self.wanted if self._stage(j).rule),
-            key=lambda j: (self._places[j.names[0]][j.names[1]], order[j.names[2]]),
+            key=lambda j: (self._places[j.names[0]][j.names[1]], order[self._item(j)]),
         ):
             bundle = self.bundle(job)
             if bundle is not None:

@@ -127,12 +127,13 @@ class Sizes:
             longest = (nano.side**2 + 1) if nano.of_images else None
             return Shape(nano.layers + 1, nano.hidden, longest)
         entry = self.config.models[model]
-        folders = [Path(f"{self.config.results}/converted/{encode(model)}/{entry.revisions[-1]}")]
+        last = entry.revisions[-1]
+        folders = [Path(self.config.results, "converted", encode(model), encode(last))]
         if hasattr(entry.source, "hub"):
             folders += _cached(entry.source.hub)
         elif not entry.source.gguf_file:
             try:
-                folders = [Path(locate(entry.source, entry.revisions[-1]).name)]
+                folders = [Path(locate(entry.source, last).name)]
             except LayerwiseError:
                 return None
         return next(filter(None, map(_shape_in, folders)), None)

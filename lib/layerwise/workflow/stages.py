@@ -226,13 +226,20 @@ def _fetch_settings(config: Config, model: str, revision: str) -> Any:
     return [_model_settings(config, model), revision, *saved]
 
 
-def loadable(config: Config, model: str) -> Model:
-    """A model's entry with the source that it is loaded from: a converted GGUF model is an
-    ordinary folder."""
+def _fetched_task_settings(config: Config, task: str) -> Any:
+    """mteb's name says all of a task; questions are the config's."""
+    own = config.token_tasks.get(task)
+    return task if own is None else [task, own.keyed()]
+
+
+def loadable(config: Config, model: str, revision: str) -> Model:
+    """A model's entry with the source that it is loaded from at a checkpoint: a converted GGUF
+    model is an ordinary folder."""
     entry = config.models[model]
     if not entry.source.gguf_file:
         return entry
-    folder = f"{config.results}/converted/{encode(model)}/{{revision}}"
+    marker = STAGES["convert_gguf"].paths(config, (model, revision))["folder"]
+    folder = str(Path(marker).parent)
     return entry.model_copy(update={"source": FolderSource(folder=folder, gguf_file=None)})
 
 
@@ -923,7 +930,7 @@ STAGES: dict[str, Stage] = {
             ("task",),
             {"fetched": "fetched/tasks/{task}.json"},
             (),
-            lambda config, task: task,
+            _fetched_task_settings,
         ),
     )
 }  # fmt: skip
