@@ -214,7 +214,7 @@ def test_readouts_of_paired_scores_are_curves_of_their_own() -> None:
 
 
 def course(model: str, difference: float, p: float) -> dict[str, Any]:
-    return {"model": model, "reading": "all", "late less early": [difference, 0.0, 0.0, p],
+    return {"model": model, "reading": "all", "late less early": [difference, 0.0, 0.0, p, p],
             "valley": None, "sink": None, "has_sink": True, "places": {}}  # fmt: skip
 
 

@@ -24,13 +24,13 @@ from layerwise.config.studies import Study, size_of
 from layerwise.config.study_checks import Known, check
 from layerwise.corpora.properties import properties
 from layerwise.errors import LayerwiseError
-from layerwise.figures import layer_similarity
+from layerwise.figures import layer_similarity, training_course
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.training_course import appears, paths
 from layerwise.metrics.catalog.cka import cka
 from layerwise.statistics.groups import effect, split
-from layerwise.statistics.prompts import largest, means
+from layerwise.statistics.prompts import largest, means, squared
 from layerwise.statistics.valleys import dips, valley
 from layerwise.workflow import targets
 from layerwise.workflow.plan import Plan
@@ -385,6 +385,36 @@ def test_training_is_told_in_its_order(tables: Tables) -> None:
     path = drawn.table.query("what == 'path' and reading == 'drop_first'").set_index("layer")
     np.testing.assert_allclose(path.loc[3, "value"], 0.48, atol=0.05)
     assert path.loc[0, "value"] == pytest.approx(0, abs=0.05)
+
+
+def test_layers_that_change_alike_are_not_told_apart() -> None:
+    """Changes of three errors, of which some pass a test and some do not."""
+    rng, n, told = np.random.default_rng(0), 30, 0
+    for _ in range(60):
+        steps = rng.normal(size=(6, n, 2)) + 3 / np.sqrt(n)
+        cubes = {("m", "all", str(k)): pd.DataFrame(values)
+                 for k, values in enumerate(steps.cumsum(axis=0))}  # fmt: skip
+        table = training_course._course(cubes, "m", "all", [str(k) for k in range(6)])
+        told += int((table.loc[table["what"] == "late less early", "p"] < 0.05).sum())
+    assert told <= 7
+
+
+def test_what_is_told_of_trainings_is_corrected_over_them() -> None:
+    about = {"reading": "all", "what": "late less early", "value": 0.1}
+    table = pd.DataFrame([{**about, "model": m, "p": p} for m, p in (("a", 0.03), ("b", 0.4))])
+    assert not training_course._corrected(table)["passes"].any()
+    change = table.assign(what="change")
+    assert training_course._corrected(change)["passes"].tolist() == [True, False]
+
+
+def test_squared_means_are_free_of_noise() -> None:
+    x = np.random.default_rng(0).normal(size=(9, 2))
+    outer = np.einsum("ik,jk->kij", x, x)
+    off = (outer.sum(axis=(1, 2)) - np.trace(outer, axis1=1, axis2=2)) / (9 * 8)
+    np.testing.assert_allclose(squared(x).mean(axis=0), off)
+    np.testing.assert_allclose(squared(np.full((4, 1), 3.0)), 9)
+    with pytest.raises(LayerwiseError, match="three prompts"):
+        squared(x[:2])
 
 
 def test_alpha_changes_what_it_changes(tables: Tables) -> None:

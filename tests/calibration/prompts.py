@@ -23,7 +23,7 @@ from layerwise import similarity
 from layerwise.figures.alpha_robustness import _rank_correlations, _reversals
 from layerwise.figures.block_parts import _lowering, _steps
 from layerwise.figures.findings import _change, _extremes
-from layerwise.figures.training_course import paths
+from layerwise.figures.training_course import _corrected, _course, appears, paths
 from layerwise.figures.value_distribution import _summary
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.groups import dip_p, effect
@@ -119,11 +119,36 @@ def path_length(n: int, layers: int, rng: Rng) -> bool:
     return bool(found.low[at] <= 0.6 <= found.high[at])
 
 
-def late_less_early(n: int, layers: int, rng: Rng) -> bool:
-    """False positive: early and late layers said to change differently, all changing alike."""
-    path, third = _paths(n, layers, rng, 0.4), max(1, round(layers / 3))
-    apart = path[:, -third:].mean(axis=1) - path[:, :third].mean(axis=1)
-    return bool(means(apart).p[0] < 0.05)
+def training(n: int, layers: int, rng: Rng, change: float) -> pd.DataFrame:
+    """What a title of a training is made of, all layers of which change by so many errors."""
+    own = noise(n, layers, rng)
+    drift = rng.normal(size=(5, n, layers)).cumsum(axis=0)
+    drift += np.arange(5)[:, None, None] * change * np.sqrt(2 / n)
+    cubes = {("m", "all", str(k)): pd.DataFrame(own + d) for k, d in enumerate(drift)}
+    return _corrected(_course(cubes, "m", "all", list("01234")).assign(model="m", reading="all"))
+
+
+def late_less_early(change: float) -> Check:
+    def check(n: int, layers: int, rng: Rng) -> bool:
+        table = training(n, layers, rng, change)
+        return bool(table.loc[table["what"] == "late less early", "passes"].any())
+
+    check.__doc__ = "False positive: early layers said to change more or less, all changing alike."
+    return check
+
+
+def something_stays(n: int, layers: int, rng: Rng) -> bool:
+    """False positive: the title of three models and checkpoints has a valley or a sink stay."""
+    names, found = list("012"), []
+    for model in "abc":
+        cubes = {(model, reading, r): pd.DataFrame(noise(n, layers, rng))
+                 for reading in ("all", "drop_first") for r in names}  # fmt: skip
+        found.append(_course(cubes, model, "all", names).assign(model=model, reading="all"))
+    table = _corrected(pd.concat(found, ignore_index=True))
+    return any(
+        appears(part, names) for _, part in
+        table[table["what"].isin(["valley", "sink"])].groupby(["what", "model"])
+    )  # fmt: skip
 
 
 def sink(n: int, layers: int, rng: Rng) -> bool:
@@ -316,7 +341,10 @@ CHECKS: dict[str, tuple[Check, str]] = {
     "place of a valley": (valley_place, "at least 0.95"),
     "any path, nothing changes": (no_change, "at most 0.05"),
     "path of a layer": (path_length, "0.95"),
-    "early and late, alike": (late_less_early, "0.05"),
+    "early and late, alike": (late_less_early(20.0), "0.05"),
+    "early and late, alike, small changes": (late_less_early(3.0), "at most 0.05"),
+    "early and late, nothing changes": (late_less_early(0.0), "at most 0.05"),
+    "title: a valley or a sink stays, neither": (something_stays, "at most 0.05"),
     "sink claimed, none": (sink, "at most 0.05"),
     "size of a sink": (sink_size, "at least 0.95"),
     "any layer with two humps, none": (any_hump, "at most 0.05"),

@@ -20,7 +20,7 @@ from layerwise.figures.labels import counted, in_sentence, listing, metric_label
 from layerwise.figures.over_prompts import Floats
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.headlines import count
-from layerwise.statistics.prompts import largest, means
+from layerwise.statistics.prompts import largest, means, squared
 from layerwise.statistics.valleys import valley
 
 SINK = "what the first token takes away"
@@ -33,10 +33,11 @@ def draw(given: Given) -> Drawn:
     -------
     Drawn
         Its table has rows of six kinds (``what``): ``change`` of a layer from the checkpoint
-        before; ``path`` of a layer, all its changes added up; ``early``, ``late`` and ``late less
-        early``, the mean path of the first and the last third of the layers; ``change of all
-        layers``; ``valley``, ``sink``; ``score`` of the best and the last layer. With 95 %
-        intervals, and p after Holm's correction over a model's and reading's rows of one kind.
+        before; ``path`` of a layer, all its changes that pass added up; ``early``, ``late`` and
+        ``late less early``, the squared changes of a layer added up, the mean over the first and
+        the last third of the layers; ``change of all layers``; ``valley``, ``sink``; ``score`` of
+        the best and the last layer. With 95 % intervals, and p after Holm's correction: of
+        changes and paths over a model's and reading's rows, else over all rows of one kind.
     """
     tables, study, order = given.tables, given.study, given.order
     rows = given.prompts()
@@ -61,7 +62,7 @@ def draw(given: Given) -> Drawn:
                 metric=rows.metrics[0].metric,
             )
         )  # fmt: skip
-    table = pd.concat(parts, ignore_index=True)
+    table = _corrected(pd.concat(parts, ignore_index=True))
     figure = _figure(table, keys, points, rows, order)
     facts = _facts(table, keys, points)
     title = _title(facts, rows)
@@ -80,11 +81,13 @@ def draw(given: Given) -> Drawn:
         "lower of its shoulders) and, where readings with and without the "
         "first token are at hand, the sink: how much more entropy there is without it, at the "
         "layer where that is most. Their intervals hold whatever layers are chosen. Filled points "
-        "pass Holm's correction over the "
-        "checkpoints. Then the mean score of the best and of the last layer, where there are "
-        "scores, with the interval over tasks. Checkpoints are evenly spaced. A path is the sum "
-        f"of a layer's changes up and down that pass. {_said(facts, rows)} Something appears "
-        "at the first checkpoint from which on it passes; more prompts may find it earlier. The "
+        "pass Holm's correction over all checkpoints shown. Then the mean score of the best and "
+        "of the last layer, where there are scores, with the interval over tasks. Checkpoints are "
+        "evenly spaced. A path is the sum "
+        "of a layer's changes up and down that pass; its interval takes these changes as given. "
+        "Early and late layers are compared by their squared changes, all of them, added up and "
+        f"freed of noise. {_said(facts, rows)} Something stays "
+        "from the first checkpoint from which on it passes; more prompts may find it earlier. The "
         "intervals are over prompts of one training, not over trainings."
     )
     return Drawn(figure, table, title, caption, facts)
@@ -130,8 +133,9 @@ def _course(cubes: Mapping[Any, pd.DataFrame], model: str, reading: str,
     passes = corrected < over_prompts.LEVEL
     path = paths(steps, passes)
     add("path", path, layer=layers)
-    third = max(1, round(len(layers) / 3))
-    early, late = path[:, :third].mean(axis=1), path[:, -third:].mean(axis=1)
+    # By paths, early and late would differ by which changes happen to pass.
+    third, moved = max(1, round(len(layers) / 3)), squared(steps).sum(axis=0)
+    early, late = moved[:, :third].mean(axis=1), moved[:, -third:].mean(axis=1)
     add("early", early)
     add("late", late)
     add("late less early", late - early)
@@ -148,10 +152,16 @@ def _course(cubes: Mapping[Any, pd.DataFrame], model: str, reading: str,
         for what, estimate in found.items():
             row = {"what": what, **asdict(estimate), "n": len(shared), "revision": name}
             rows.append(pd.DataFrame([row]))
-    table = pd.concat(rows, ignore_index=True)
-    table["p_holm"] = np.nan
-    for _, part in table.groupby("what"):
-        table.loc[part.index, "p_holm"] = holm(part["p"])
+    return pd.concat(rows, ignore_index=True)
+
+
+def _corrected(table: pd.DataFrame) -> pd.DataFrame:
+    """With p after Holm's correction, and whether it passes."""
+    table = table.assign(p_holm=np.nan)
+    own = table["what"].isin(["change", "path"])
+    for keys, rows in (["what", "model", "reading"], table[own]), (["what"], table[~own]):
+        for _, part in rows.dropna(subset=["p"]).groupby(keys):
+            table.loc[part.index, "p_holm"] = holm(part["p"])
     table["passes"] = table["p_holm"] < over_prompts.LEVEL
     return table
 
@@ -164,9 +174,8 @@ def _scores(mine: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
             best = part.iloc[int(part["value"].argmax())]
             last = part.iloc[int(part["layer"].argmax())]
             for what, row in (("best layer's score", best), ("last layer's score", last)):
-                found.append({"what": what, "revision": name, "layer": int(row["layer"]),
-                              "value": row["value"], "low": row["low"], "high": row["high"],
-                              "passes": True})  # fmt: skip
+                ends = {k: row[k] for k in ("value", "low", "high")}
+                found.append({"what": what, "revision": name, "layer": int(row["layer"]), **ends})
     return pd.DataFrame(found)
 
 
@@ -224,7 +233,8 @@ def _figure(table: pd.DataFrame, keys: Sequence[tuple[str, str]], points: Sequen
             for axis in axes[r]:
                 axis.set_ylim(min(e[0] for e in ends), max(e[1] for e in ends))
     bar = figure.colorbar(image, ax=list(axes[0]), location="right", aspect=14, pad=0.01)
-    bar.set_label("Change from the\ncheckpoint before")
+    unit = " (nats)" if rows.metrics[0].metric.endswith("entropy") else ""
+    bar.set_label(f"Change from the\ncheckpoint before{unit}")
     handles = [
         Line2D(
             [],
@@ -273,7 +283,7 @@ def _facts(table: pd.DataFrame, keys: Sequence[tuple[str, str]],
                 "least_path": [float(path[k].iloc[0]) for k in ("value", "low", "high")],
                 "when": str(whole["revision"]),
                 "when_change": [float(whole[k]) for k in ("value", "low", "high")],
-                **{w: [float(s[k]) for k in ("value", "low", "high", "p")]
+                **{w: [float(s[k]) for k in ("value", "low", "high", "p", "p_holm")]
                    for w, s in single.items()},
                 "valley": appears(mine[mine["what"] == "valley"], names),
                 "sink": appears(mine[mine["what"] == "sink"], names),
@@ -303,7 +313,7 @@ def _order_said(f: Mapping[str, Any]) -> str:
 
 
 def _third_said(f: Mapping[str, Any]) -> str:
-    value, _, _, p = f["late less early"]
+    value, *_, p = f["late less early"]
     if p >= over_prompts.LEVEL:
         return "no evidence that early and late layers change differently"
     return f"early layers change {'less' if value > 0 else 'more'} than late ones"
@@ -342,7 +352,9 @@ def _said(facts: Mapping[str, Any], rows: Rows) -> str:
             f"{f['model']}{how}: {label} moves most in layer {f['most']} (path "
             f"{with_ends(f['most_path'])}), least in layer {f['least']} "
             f"({with_ends(f['least_path'])}); most of all up to {f['when']} "
-            f"({with_ends(f['when_change'])} a layer); the last third of the layers moves by "
-            f"{with_ends(f['late less early'])} more than the first; {_order_said(f)}."
+            f"({with_ends(f['when_change'])} a layer); squared changes add up to "
+            f"{with_ends(f['early'])} in the first third of the layers and to "
+            f"{with_ends(f['late'])} in the last, a difference of "
+            f"{with_ends(f['late less early'])}; {_order_said(f)}."
         )
     return " ".join(said)
