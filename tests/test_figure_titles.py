@@ -194,23 +194,77 @@ def test_a_rule_is_hidden_only_beside_the_one_it_equals() -> None:
     assert _rules(table, "all") == (["a", "b"], {"a": ["c"]})
 
 
-def test_readouts_of_paired_scores_are_curves_of_their_own() -> None:
+def paired(*readouts: str, **other: Any) -> pd.DataFrame:
     from layerwise.figures.paired import COLUMNS
 
     about = dict.fromkeys(COLUMNS, 0.5) | {
         "model": "m", "revision": "step1", "task": "t", "task_type": "STS", "subset": "default",
-        "tokens": "all", "pooling": "match_f1", "against": "mean", "n": 100,
+        "tokens": "all", "pooling": "match_f1", "against": "mean", "n": 100, **other,
     }  # fmt: skip
-    rows = [
+    return pd.DataFrame(
         {**about, "readout": readout, "layer": layer, "depth": layer / 3}
-        for readout in ("residual", "final_norm", "output")
+        for readout in readouts
         for layer in range(4)
-    ]
-    drawn = study(Tables(paired=pd.DataFrame(rows)), kind="paired_by_depth")
+    )
+
+
+def test_readouts_of_paired_scores_are_curves_of_their_own() -> None:
+    rows = paired("residual", "final_norm", "output")
+    drawn = study(Tables(paired=rows), kind="paired_by_depth")
     assert {c["pooling"]: c["n_layers"] for c in drawn.facts["curves"]} == {
         "match_f1": 4, "match_f1, final_norm": 4,
     }  # fmt: skip
     assert "matched tokens, F1, final norm" in drawn.caption
+
+
+@pytest.mark.parametrize("names", [{"subset": "b"}, {"readout": "output"}])
+def test_no_layer_of_a_paired_curve_is_left_out(names: dict[str, str]) -> None:
+    """Subsets have panels, and curves, of their own; an output alone is a curve."""
+    other = paired("residual").assign(**names, score=0.7, task="t" if "subset" in names else "u")
+    drawn = study(
+        Tables(paired=pd.concat([paired("residual"), other], ignore_index=True)),
+        kind="paired_by_depth",
+    )
+    assert [c["n_layers"] for c in drawn.facts["curves"]] == [4, 4]
+
+
+def test_titles_over_many_curves_are_corrected_over_them() -> None:
+    """Of twenty curves one passes its own correction, as by chance."""
+    found = [
+        paired("residual", task=f"t{i}", p=p, p_holm=p) for i, p in enumerate([0.03] + [0.6] * 19)
+    ]
+    drawn = study(Tables(paired=pd.concat(found, ignore_index=True)), kind="paired_by_depth")
+    assert drawn.title == "No layer differs from the pooled cosine beyond noise"
+    assert drawn.facts["curves"][0]["above"] == 4
+
+
+def test_an_overview_tells_each_model_with_its_own_metrics() -> None:
+    hill = np.sin(np.pi * np.linspace(0, 1, 11))
+    tables: dict[str, list[pd.DataFrame]] = {"metrics": [], "scores": []}
+    for model, sign in (("m", 1), ("n", -1)):
+        tables["metrics"].append(tidy_metrics({"lidar": hill}, model=model))
+        tables["scores"].append(tidy_scores(np.tile(0.5 + 0.1 * sign * hill, (2, 1)), model=model))
+    drawn = study(
+        Tables(**{name: pd.concat(parts) for name, parts in tables.items()}),
+        kind="model_overview", row="model",
+    )  # fmt: skip
+    assert drawn.title == (
+        "Scores are highest at layer 5 of 10 with all tokens in m (1 of 1 metrics point there, by "
+        "chance 0.3) and layer 0 of 10 with all tokens in n (0 of 1 metrics point there, by "
+        "chance 0.2)"
+    )
+
+
+def test_what_has_no_error_is_not_told_from_noise() -> None:
+    """As LiDAR where δ decides: an unknown error is none of 0."""
+    metrics = measured()
+    lacking = (metrics["layer"] == 2) & (metrics["corpus"] == "w")
+    metrics.loc[lacking, "stderr"] = np.nan
+    drawn = study(
+        Tables(metrics=metrics), kind="metrics_over_checkpoints", metrics=["prompt_entropy"],
+        corpora=["w"],
+    )  # fmt: skip
+    assert "at 4 of 4 layers of m" in drawn.title
 
 
 def course(model: str, difference: float, p: float) -> dict[str, Any]:

@@ -1006,6 +1006,7 @@ def test_small_helpers() -> None:
     assert of_means([0.0, 3.0, 1.0, np.nan, 3.0, 0.0]) == 2
     assert of_means([3.0, 1.0, 2.0], [0.2] * 3) == 1
     assert of_means([3.0, 1.0, 2.0], [0.4] * 3) is None
+    assert of_means([3.0, 1.0, 1.4, 2.0], [0.4, np.nan, 0.4, 0.4]) is None
     np.testing.assert_allclose(
         holm(np.array([0.01, np.nan, 0.04, 0.03])), [0.03, np.nan, 0.06, 0.06]
     )

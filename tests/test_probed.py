@@ -53,6 +53,14 @@ def test_what_is_said_is_what_is_beyond_noise() -> None:
     assert drawn(rows("reviews", "m", [0.01, -0.02])).title.startswith("At no layer")
 
 
+def test_a_title_over_many_tasks_is_corrected_over_them() -> None:
+    """Of twenty tasks one has a layer that passes its own correction, as by chance."""
+    tasks = [rows(f"t{i}", "m", [0.09 * (i == 0), 0.0]) for i in range(20)]
+    found = drawn([row for task in tasks for row in task])
+    assert found.title.startswith("At no layer")
+    assert found.facts["curves"][0]["above"] == 1
+
+
 def test_labels_without_meaning_are_told_as_such() -> None:
     """Of 60 data sets of labels drawn by a coin, few have a layer above its control."""
     rng = np.random.default_rng(0)

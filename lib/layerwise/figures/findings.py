@@ -506,7 +506,8 @@ def perturbed(rows: Rows, label: str) -> Finding:
 CHANGES = (
     "Intervals of the differences hold at all layers of all models together (95 %, Bonferroni); "
     "they take the errors of the two curves as independent, which makes them too wide where both "
-    "are of the same prompts. “By up to” is the largest difference drawn."
+    "are of the same prompts. Layers without a standard error are not counted. “By up to” is the "
+    "largest difference drawn."
 )
 
 
@@ -521,14 +522,14 @@ def _change(
     tested = bool(errors[0].notna().any() and errors[1].notna().any())
     n = [c["n"].dropna().min() for c in (one, other) if c["n"].notna().any()]
     found = difference(
-        one["value"], errors[0].fillna(0), other["value"], errors[1].fillna(0),
+        one["value"], errors[0], other["value"], errors[1],
         n=int(min(n)) if n and min(n) > 1 else None, comparisons=comparisons,
     )  # fmt: skip
     most = found.most
     return {
         "model": model, "layer": int(layers[most]), "last_layer": int(layers.max()),
         "first": float(one["value"].iloc[most]), "last": float(other["value"].iloc[most]),
-        "n_layers": int(np.isfinite(found.value).sum()),
+        "n_layers": int(np.isfinite(found.low if tested else found.value).sum()),
         "told": [int(at) for at in layers[found.told]] if tested else None,
         "on_average": float(np.nanmean(found.value)),
     }  # fmt: skip
@@ -646,16 +647,22 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
     best: dict[str, dict[str, Any]] = {}
     near: dict[str, dict[str, Any]] = {}
     model = listing(rows.values("model"))
+    told_apart_by = [d for d in varying(rows) if rows.scored_rows[d].nunique() > 1]
     for curve in curves_of(table, rows):
         s = _summary(curve)
-        reading = s["reading"]
+        of = [value_label(d, curve[d].iloc[0]) for d in told_apart_by]
+        reading = ", ".join([*of, s["reading"]])
+        how = reading_label(s["reading"], sentence=True)
         best[reading] = {
             "layer": s["best_layer"], "depth": s["best_depth"], "last_layer": s["last_layer"],
             "score": 100 * s["best_score"], "where": _where(s),
+            "how": f"{how} in {', '.join(of)}" if of else how,
         }  # fmt: skip
         picks = {}
+        own = at(table, ("model", "revision", "reading"),
+                 (s["model"], s["revision"], s["reading"]))  # fmt: skip
         for i, metric in enumerate(rows.metrics, start=1):
-            part = table[(table["y"] == i) & (table["reading"] == reading) & table["best"]]
+            part = own[(own["y"] == i) & own["best"]]
             if metric.metric in directions:
                 for name, pick in parts_of(part, rows, "y"):
                     told = name.removeprefix(str(pick["model"].iloc[0]))
@@ -667,7 +674,7 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
             "near": [m for m, d in picks.items() if abs(d - s["best_depth"]) <= NEAR],
         }
     parts = [
-        f"{b['where']} {reading_label(r, sentence=True)} "
+        f"{b['where']} {b['how']} "
         f"({len(near[r]['near'])} of {near[r]['of']} metrics point there, by chance "
         f"{by_chance(near[r]['by_chance'])})"
         for r, b in best.items()
@@ -683,8 +690,9 @@ def overview(rows: Rows, directions: Mapping[str, int]) -> Finding:
         "highest does not say that it is told apart from others: see the first page of the "
         f"report.{left_out_said(rows)}"
     )
+    several = len(rows.values("model")) > 1
     return (
-        f"{model} scores highest at {listing(parts)}",
+        f"{'Scores are' if several else f'{model} scores'} highest at {listing(parts)}",
         f"Scores over {_tasks(rows)}, metrics on {_prompts(rows)}, by depth. Bands: 95 % "
         "intervals.",
         caption,

@@ -19,6 +19,7 @@ from layerwise.figures.frames import at_checkpoints, checkpoints, one_stream
 from layerwise.figures.given import Given
 from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import LENS, POOLINGS, TOKENS, listing, p_value, reading_label, span
+from layerwise.statistics.corrections import holm
 
 LEVEL = 0.05
 COLUMNS = (
@@ -27,6 +28,7 @@ COLUMNS = (
 )  # fmt: skip
 AGAINST = {"mean": "the pooled cosine", "output": "the model's output"}
 IDF = "_idf"
+CURVE = ["model", "task", "subset", "tokens", "pooling"]
 
 
 def draw(given: Given) -> Drawn:
@@ -135,9 +137,12 @@ def _panel(axis: Axes, part: pd.DataFrame, readings: Sequence[str]) -> None:
 
 
 def _name(axis: Axes, column: Any, table: pd.DataFrame) -> None:
-    task = column.task if column.subset == "default" else f"{column.task} ({column.subset})"
     more = [TOKENS[column.tokens]] if table["tokens"].nunique() > 1 else []
-    marks.panel_title(axis, task, more)
+    marks.panel_title(axis, _task(column.task, column.subset), more)
+
+
+def _task(name: str, subset: str) -> str:
+    return name if subset == "default" else f"{name} ({subset})"
 
 
 def _handles(table: pd.DataFrame, readings: Sequence[str]) -> list[Line2D]:
@@ -160,16 +165,21 @@ def _handles(table: pd.DataFrame, readings: Sequence[str]) -> list[Line2D]:
 
 def _facts(table: pd.DataFrame, models: Sequence[str], readings: Sequence[str]) -> dict[str, Any]:
     found = []
-    stream = table[(table["readout"] != "output") | (table["depth"] < 1)]
-    for keys, part in stream.groupby(["model", "task", "tokens", "pooling"], sort=False):
+    several_readouts = table.groupby(["model", "task"])["readout"].transform("nunique") > 1
+    stream = table[~((table["readout"] == "output") & several_readouts)]
+    stream = stream.assign(p_all=holm(stream["p"]))
+    for keys, part in stream.groupby(CURVE, sort=False):
         beyond = part[part["p_holm"] < LEVEL]
+        told = part.loc[part["p_all"] < LEVEL, "difference"]
         best = part.iloc[int(part["score"].to_numpy().argmax())]
         found.append(
             {
-                **dict(zip(("model", "task", "tokens", "pooling"), map(str, keys), strict=True)),
+                **dict(zip(CURVE, map(str, keys), strict=True)),
                 "n_layers": len(part),
                 "above": int((beyond["difference"] > 0).sum()),
                 "below": int((beyond["difference"] < 0).sum()),
+                "above_of_all": int((told > 0).sum()),
+                "below_of_all": int((told < 0).sum()),
                 "best_layer": int(best["layer"]),
                 "best_score": float(best["score"]),
                 "difference": float(best["difference"]),
@@ -182,7 +192,7 @@ def _facts(table: pd.DataFrame, models: Sequence[str], readings: Sequence[str]) 
 def _title(facts: dict[str, Any], against: str) -> str:
     curves = facts["curves"]
     n = sum(c["n_layers"] for c in curves)
-    above, below = (sum(c[side] for c in curves) for side in ("above", "below"))
+    above, below = (sum(c[f"{side}_of_all"] for c in curves) for side in ("above", "below"))
     if not above + below:
         return f"No layer differs from {against} beyond noise"
     what = "layers" if len(curves) == 1 else "layers of all curves together"
@@ -193,7 +203,7 @@ def _title(facts: dict[str, Any], against: str) -> str:
 
 def _caption(table: pd.DataFrame, facts: dict[str, Any], against: str) -> str:
     told = [
-        f"{c['model']}, {c['task']}, {TOKENS[c['tokens']]}, "
+        f"{c['model']}, {_task(c['task'], c['subset'])}, {TOKENS[c['tokens']]}, "
         f"{reading_label(c['pooling'])}: above at {c['above']} and below at "
         f"{c['below']} of {c['n_layers']} layers; at its own best, layer {c['best_layer']} with "
         f"{100 * c['best_score']:.1f}, by {100 * c['difference']:+.1f} ({p_value(c['p_holm'])})"
@@ -215,7 +225,8 @@ def _caption(table: pd.DataFrame, facts: dict[str, Any], against: str) -> str:
     return (
         f"Score (× 100) minus that of {against}, by depth in per cent of the layers, on the same "
         f"items ({span(table['n'].tolist())}). Bands: 95 % intervals of each layer by itself. "
-        "Filled points: p < .05 after Holm's correction over the layers of the curve. A curve's "
+        "Filled points: p < .05 after Holm's correction over the layers of the curve; the title "
+        "counts those that pass it over all curves together. A curve's "
         f"own best layer is the best of many, so its lead there is too high. {' '.join(how)} "
         f"{'. '.join(told)}."
     )

@@ -180,6 +180,7 @@ def _facts(table: pd.DataFrame) -> dict[str, Any]:
     found = []
     several_readouts = table.groupby(["model", "task"])["readout"].transform("nunique") > 1
     stream = table[~((table["readout"] == "output") & several_readouts)]
+    stream = stream.assign(p_all=holm(stream["p"]))
     for keys, part in stream.groupby(CURVE, sort=False):
         best = part.iloc[int(part["linear"].to_numpy().argmax())]
         selective = part.iloc[int(part["selectivity"].to_numpy().argmax())]
@@ -188,6 +189,7 @@ def _facts(table: pd.DataFrame) -> dict[str, Any]:
                 **dict(zip(CURVE, map(str, keys), strict=True)),
                 "n_layers": len(part),
                 "above": int((part["p_holm"] < LEVEL).sum()),
+                "above_of_all": int((part["p_all"] < LEVEL).sum()),
                 "best_layer": int(best["layer"]),
                 "linear": float(best["linear"]),
                 "low": float(best["low"]),
@@ -201,7 +203,7 @@ def _facts(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def _title(curves: Sequence[dict[str, Any]]) -> str:
-    n, above = (sum(c[key] for c in curves) for key in ("n_layers", "above"))
+    n, above = (sum(c[key] for c in curves) for key in ("n_layers", "above_of_all"))
     if not above:
         return "At no layer does a probe do better than its control beyond noise"
     whose = "layers" if len(curves) == 1 else "layers of all curves together"
@@ -229,6 +231,7 @@ def _caption(table: pd.DataFrame, curves: Sequence[dict[str, Any]]) -> str:
         "or a sentence all rows are on one side). Bands: 95 % intervals over groups of test rows, "
         f"for the training rows as they are. {of_words} Filled points: p < .05 of no difference "
         "from the control, one-sided, whose noise is taken to be as large as the probe's, after "
-        "Holm's correction over the layers of the curve. A curve's own best layer is the best of "
+        "Holm's correction over the layers of the curve; the title counts those that pass it over "
+        "all curves together. A curve's own best layer is the best of "
         f"many, so expect less of it on new rows. {'. '.join(told)}."
     )

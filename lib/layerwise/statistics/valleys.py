@@ -200,7 +200,7 @@ def of_means(
     values : array, shape (L,)
         NaN where there is none.
     errors : array, shape (L,), optional
-        By default none, and the size alone decides.
+        By default none, and the size alone decides; a layer without one beside others is left out.
 
     Returns
     -------
@@ -208,16 +208,16 @@ def of_means(
         Its place; None without such a dip.
     """
     v = np.asarray(values, dtype=np.float64)
-    there = np.flatnonzero(np.isfinite(v))
+    e = np.zeros(len(v)) if errors is None else np.asarray(errors, dtype=np.float64)
+    e = e if np.isfinite(e).any() else np.zeros(len(v))
+    there = np.flatnonzero(np.isfinite(v) & np.isfinite(e))
     if len(there) < 3:
         return None
-    v = v[there]
+    v, e = v[there], e[there]
     _, shoulder, low = lowest(v)
     least = SHALLOW * float(np.abs(v).max())
-    if errors is not None and np.isfinite(e := np.asarray(errors, dtype=np.float64)[there]).any():
-        e = np.nan_to_num(e)
-        tail = (1 - level) / 2 / (len(v) * (len(v) - 1))
-        least = max(least, float(stats.norm.isf(tail)) * float(np.hypot(e[low], e[shoulder])))
+    tail = (1 - level) / 2 / (len(v) * (len(v) - 1))
+    least = max(least, float(stats.norm.isf(tail)) * float(np.hypot(e[low], e[shoulder])))
     return int(there[low]) if v[shoulder] - v[low] > least else None
 
 
