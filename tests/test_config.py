@@ -114,6 +114,8 @@ UNFIT: list[tuple[str, dict[str, Any], tuple[str, ...]]] = [
     ("results at home", {"results": "~/x"}, ("results", "'~/x'")),
     ("results nowhere", {"results": ""}, ("results", '""')),
     ("results at the root", {"results": "/"}, ("results", "'/'")),
+    ("trained models elsewhere", {"results": "other"}, ("models.pythia-nano.source", "folder: other/nano/pythia-nano/{revision}")),
+    ("a trained model of the hub", {"models/pythia-nano/source": {"hub": "a/b"}}, ("models.pythia-nano.source", "'hub': 'a/b'")),
     ("results with braces", {"results": "a{b}"}, ("results", "braces")),
     ("a study of nothing published", {"studies/a": {"kind": "score_by_depth", "published": "pythia"}}, ("studies.a.published", "'pythia'")),
     ("texts of images", {"corpora/digits": {"images": {"package": "digits"}}, "studies/a": {"kind": "prompt_groups", "corpora": ["digits"]}}, ("studies.a", "'prompt_groups'", "texts", "digits holds images")),

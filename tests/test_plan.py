@@ -24,6 +24,7 @@ from layerwise.paths import encode
 from layerwise.workflow import stamps, targets
 from layerwise.workflow.plan import MISSING, UNSTAMPED, Bundle, Plan, explain
 from layerwise.workflow.run import MARK, Start
+from layerwise.workflow.sources import check_sources
 from layerwise.workflow.stages import STAGES, files_table, loadable
 from layerwise.workflow.targets import Job
 
@@ -190,6 +191,27 @@ def test_names_with_slashes_and_percents_tell_their_jobs() -> None:
     job = Job("make_views", ("a/b 50=c",))
     assert p.maker_of(p.paths(job)["views"]) == job
     assert encode("a/b 50=c") in p.paths(job)["views"]
+
+
+@pytest.mark.parametrize(
+    ("given", "where"),
+    [
+        ({"corpora": {"c": {"source": {"file": "gone.txt"}}}}, "corpora.c.source.file"),
+        ({"corpora": {"c": {"images": {"folder": "gone"}}}}, "corpora.c.images.folder"),
+        ({"tasks": {"own": {"file": "gone.csv", "kind": "pairs"}}}, "own_tasks.own.file"),
+        ({"tasks": {"own": {"file": "gone.conll", "kind": "tags"}}}, "own_tasks.own.file"),
+        ({"tasks": {"quiz": {"questions": {"file": "gone.csv"}}}},
+         "token_tasks.quiz.questions.file"),
+        ({"task_folders": {"STS12": "gone"}, "tasks": ["STS12"]}, "task_folders.STS12"),
+    ],
+)  # fmt: skip
+def test_what_a_config_names_is_looked_for_before_any_job(
+    given: dict[str, Any], where: str
+) -> None:
+    config = Config.of({"models": {"m": {"source": {"package": "layerwise"}}},
+                        "studies": {"s": {"kind": "power_law"}}, **given})  # fmt: skip
+    with pytest.raises(LayerwiseError, match=rf"{re.escape(where)}.*: there is no .*gone"):
+        check_sources(config)
 
 
 @pytest.mark.parametrize("revision", ["main", "refs/pr/1"])

@@ -37,6 +37,11 @@ def encode(name: str) -> str:
     return quoted
 
 
+def trained(model: str, revision: str) -> str:
+    """The folder below the results folder of a checkpoint of a model that the workflow trains."""
+    return f"nano/{encode(model)}/{revision}"
+
+
 def decode(component: str) -> str:
     """The name that `encode` turned into this path component."""
     return unquote(component, errors="surrogatepass")

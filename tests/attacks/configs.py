@@ -146,7 +146,7 @@ def furnish(folder: Path) -> None:
     for part in ("models/main", "models/step2", "adapter", "tasks", "photos/one"):
         (folder / part).mkdir(parents=True)
     (folder / "tasks" / "test.jsonl").write_text("{}")
-    for name in ("scores.csv", "metrics.csv", "mine.txt", "photos/one/a.png"):
+    for name in ("scores.csv", "metrics.csv", "mine.txt", "questions.jsonl", "photos/one/a.png"):
         (folder / name).write_text("x\n")
     (folder / "reviews.csv").write_text("text,label\na,b\n")
     (folder / "tagged.conll").write_text("a DT\nb NN\n")

@@ -22,7 +22,7 @@ from layerwise.figures.kinds import needs
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
 from layerwise.models.revisions import step_of
-from layerwise.paths import encode
+from layerwise.paths import encode, trained
 from layerwise.tasks.names import DEFAULT, PAPER, PROMPT_TYPES, QUICKSTART, TYPES
 from layerwise.vocabulary import ONE
 
@@ -49,6 +49,7 @@ def check(config: Config) -> None:
                 f"{where}: there is no {name!r} in the config{closest(name, known)}; "
                 f"there are {', '.join(sorted(known)) or 'none'}."
             )
+    _nano(config)
     _extracted(config)
     _tasks(config)
     _association(config)
@@ -212,33 +213,42 @@ def _names(config: Config) -> None:
             raise LayerwiseError(
                 f"corpora: {corpus!r} cannot be a name, since files of its own end so; rename it."
             )
-    for model in set(config.nano) & set(config.models):
-        for revision in config.models[model].revisions:
-            last = config.nano[model].train_steps
-            step = step_of(revision)
-            if step is None or step > last:
-                raise LayerwiseError(
-                    f"models.{model}.revisions: {revision!r} came; accepted are step0 to "
-                    f"step{last}, since nano.{model} is trained for {last} steps."
-                )
+
+
+def _nano(config: Config) -> None:
+    """Make sure that the entries of models that are trained here say what is trained."""
     rules: dict[str, str] = {}
-    for model in set(config.nano) & set(config.models):
-        wanted = config.nano[model].objective == "masked"
-        if config.models[model].bidirectional != wanted:
+    for model, nano in config.nano.items():
+        entry, where = config.models[model], f"models.{model}"
+        own = f"{config.results}/{trained(model, '{revision}')}"
+        given = getattr(entry.source, "folder", None)
+        if given is None or PurePath(given) != PurePath(own):
             raise LayerwiseError(
-                f"models.{model}.bidirectional: {str(not wanted).lower()} came, but nano.{model} "
-                f"is trained with the objective {config.nano[model].objective!r}; write "
+                f"{where}.source: {entry.source.plain()} came, but nano.{model} is trained into a "
+                f"folder of this config's results; write folder: {own}."
+            )
+        for revision in entry.revisions:
+            step = step_of(revision)
+            if step is None or step > nano.train_steps:
+                raise LayerwiseError(
+                    f"{where}.revisions: {revision!r} came; accepted are step0 to "
+                    f"step{nano.train_steps}, since nano.{model} is trained for "
+                    f"{nano.train_steps} steps."
+                )
+        wanted = nano.objective == "masked"
+        if entry.bidirectional != wanted:
+            raise LayerwiseError(
+                f"{where}.bidirectional: {str(not wanted).lower()} came, but nano.{model} "
+                f"is trained with the objective {nano.objective!r}; write "
                 f"bidirectional: {str(wanted).lower()}."
             )
-    for model, nano in config.nano.items():
-        entry = config.corpora.get(nano.corpus or "")
-        if entry is not None and isinstance(entry, ImageCorpus) != nano.of_images:
+        corpus = config.corpora.get(nano.corpus or "")
+        if corpus is not None and isinstance(corpus, ImageCorpus) != nano.of_images:
             what = "images" if nano.of_images else "texts"
             raise LayerwiseError(
                 f"nano.{model}.corpus: {nano.corpus!r} came, but {nano.architecture} is trained "
                 f"on {what}; name a corpus of {what}."
             )
-    for model in config.nano:
         rule = re.sub(r"\W", "_", model)
         if rule in rules:
             raise LayerwiseError(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from layerwise.config import Config
+from layerwise.config.images import FolderImages, ImageCorpus
+from layerwise.config.token_tasks import FileQuestions
 from layerwise.errors import LayerwiseError
 from layerwise.files import is_file, is_folder
 from layerwise.models.source import locate
@@ -35,9 +37,27 @@ def check_sources(config: Config) -> None:
         for name, entry in config.corpora.items()
         if hasattr(entry.source, "file")
     }
+    files |= {
+        f"own_tasks.{name}.file": entry.file
+        for name, entry in config.own_tasks.items()
+        if entry.file is not None
+    }
+    files |= {
+        f"token_tasks.{name}.questions.{key}": file
+        for name, entry in config.token_tasks.items()
+        if isinstance(questions := getattr(entry, "questions", None), FileQuestions)
+        for key in ("file", "examples")
+        if (file := getattr(questions, key)) is not None
+    }
     for where, file in files.items():
         if not is_file(file):
             raise LayerwiseError(f"{where}: there is no file {file}.")
-    for task, folder in config.task_folders.items():
+    folders = {f"task_folders.{task}": folder for task, folder in config.task_folders.items()}
+    folders |= {
+        f"corpora.{name}.images.folder": entry.images.folder
+        for name, entry in config.corpora.items()
+        if isinstance(entry, ImageCorpus) and isinstance(entry.images, FolderImages)
+    }
+    for where, folder in folders.items():
         if not is_folder(folder):
-            raise LayerwiseError(f"task_folders.{task}: there is no folder {folder}.")
+            raise LayerwiseError(f"{where}: there is no folder {folder}.")

@@ -23,7 +23,7 @@ from layerwise.corpora.images_sources import SUFFIXES
 from layerwise.explore import PARTS
 from layerwise.files import is_folder
 from layerwise.models.source import locate
-from layerwise.paths import encode
+from layerwise.paths import encode, trained
 from layerwise.tasks.names import QUICKSTART
 from layerwise.workflow import content, targets
 from layerwise.workflow.targets import Job
@@ -172,9 +172,8 @@ def _of_images(config: Config, corpus: str) -> bool:
 
 
 def _nano_files(config: Config, model: str) -> dict[str, str]:
-    folder = f"nano/{encode(model)}"
     revisions = config.models[model].revisions
-    return {f"folder:{r}": f"{folder}/{encode(r)}/{MARKER}" for r in revisions}
+    return {f"folder:{r}": f"{trained(model, r)}/{MARKER}" for r in revisions}
 
 
 def _nano_inputs(config: Config, model: str) -> Inputs:
