@@ -84,6 +84,16 @@ def test_spectra_do_not_depend_on_threads_or_on_the_batch(threads: int) -> None:
         torch.set_num_threads(before)
 
 
+@pytest.fixture(params=["numpy", "blocks", "torch"])
+def angles_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By numpy on a CPU, in one block or in several; by torch elsewhere."""
+    if request.param == "torch":
+        monkeypatch.setattr(readout, "_arrays", lambda *tensors: tensors)
+    if request.param == "blocks":
+        monkeypatch.setattr(readout, "CACHED", 3 * PROMPTS[0].shape[1])
+
+
+@pytest.mark.usefixtures("angles_by")
 def test_curvatures_of_the_extraction_are_numpys() -> None:
     chosen = packed(PROMPTS)
     steps, states = (reduced(chosen, name)["curvature"] for name in ("paper", "reference"))
@@ -93,6 +103,7 @@ def test_curvatures_of_the_extraction_are_numpys() -> None:
         assert states[i] == pytest.approx(state_angles(prompt), abs=1e-4)
 
 
+@pytest.mark.usefixtures("angles_by")
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
 def test_nearly_straight_paths_are_as_exact_in_float32(scale: float) -> None:
     """Where the arc cosine magnifies rounding, and where squares leave float32's range."""

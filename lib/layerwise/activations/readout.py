@@ -13,9 +13,11 @@ are computed again in float64.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,6 +34,8 @@ SINK_RATIO = 5.0
 ROUNDING = 1e-4
 # Beyond this cosine, an error of float32 in it (1e-6) would show in the angle at 1e-5.
 NEARLY_STRAIGHT = 0.99
+# Numbers of steps that are in a core's cache while they are read: half a MiB.
+CACHED = 2**17
 
 
 @dataclass(frozen=True)
@@ -166,6 +170,8 @@ class Centred:
         True for a row that equals the mean, but for rounding.
     scale : Tensor, shape (B, T)
         1 / norm; 0 for such a row, and for pads.
+    mask : Tensor, shape (B, T)
+        True where a token counts.
     lengths : Tensor, shape (B,)
     """
 
@@ -173,6 +179,7 @@ class Centred:
     norms: Tensor
     zero: Tensor
     scale: Tensor
+    mask: Tensor
     lengths: Tensor
 
 
@@ -186,14 +193,15 @@ def centred(packed: Packed, mean: Tensor) -> Centred:
     middle: Tensor = torch.linalg.vector_norm(mean, dim=-1, keepdim=True)
     zero = _rounding(norms, packed.norms, middle)
     scale = torch.where(packed.mask & ~zero & (norms > 0), 1 / norms, 0)
-    return Centred(states, norms, zero, scale, packed.lengths)
+    return Centred(states, norms, zero, scale, packed.mask, packed.lengths)
 
 
-def _rounding(norms: Tensor, one: Tensor, other: Tensor) -> Tensor:
+def _rounding(norms: Any, one: Any, other: Any) -> Any:
     """Whether differences of `norms` are nothing but rounding of the two vectors' norms."""
-    least = ROUNDING * torch.maximum(one, other)
+    library = _library(norms)
+    least = ROUNDING * library.maximum(one, other)
     # Norms too small or too large for float32 are 0 or infinite, and say nothing.
-    return (norms <= least) & (least > 0) & least.isfinite()
+    return (norms <= least) & (least > 0) & library.isfinite(least)
 
 
 def pooled_unit(rows: Centred) -> Tensor:
@@ -247,22 +255,23 @@ def by_magnitude(eigenvalues: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Turns:
-    """Rows whose successive angles are asked for.
+    """Rows whose successive angles are asked for, as arrays of `_arrays`.
 
     Attributes
     ----------
-    vectors : Tensor, shape (B, K, D)
-    norms : Tensor, shape (B, K)
-    zero : Tensor, shape (B, K)
-        True for a row that is zero but for rounding, and has no direction.
-    pairs : Tensor, shape (B,)
-        How many pairs of each prompt count, from the first.
+    norms : array, shape (B, K), float32
+    dots : array, shape (B, max(K - 1, 0)), float32
+        Inner products of successive rows.
+    counts : array of bool, shape (B, max(K - 1, 0))
+        Whether both rows are there and neither is zero but for rounding.
+    vectors : function
+        The rows at some places, float32: of the numbers of prompt and row.
     """
 
-    vectors: Tensor
-    norms: Tensor
-    zero: Tensor
-    pairs: Tensor
+    norms: Any
+    dots: Any
+    counts: Any
+    vectors: Callable[[Any, Any], Any]
 
 
 def steps(packed: Packed) -> Turns:
@@ -271,10 +280,13 @@ def steps(packed: Packed) -> Turns:
     That is the mean over k of ``arccos(cos(v_{k+1}, v_k))`` (Hosseini & Fedorenko 2023). The
     angles of the prompts without their first token are the same without the first.
     """
-    vectors = packed.states[:, 1:] - packed.states[:, :-1]
-    norms: Tensor = torch.linalg.vector_norm(vectors, dim=-1)
-    zero = _rounding(norms, packed.norms[:, 1:], packed.norms[:, :-1])
-    return Turns(vectors, norms, zero, packed.lengths - 2)
+    states, own, mask = _arrays(packed.states, packed.norms, packed.mask)
+    norms, dots = _along(states)
+    zero = _rounding(norms, own[:, 1:], own[:, :-1])
+    return Turns(
+        norms, dots, mask[:, 2:] & ~(zero[:, 1:] | zero[:, :-1]),
+        lambda prompt, step: states[prompt, step + 1] - states[prompt, step],
+    )  # fmt: skip
 
 
 def unit_states(rows: Centred) -> Turns:
@@ -283,10 +295,14 @@ def unit_states(rows: Centred) -> Turns:
     The mean over T - 1 angles; the cosine is clamped to [-1, 1], where the released code lets
     rounding turn it into NaN.
     """
-    return Turns(rows.states, rows.norms, rows.zero, rows.lengths - 1)
+    states, norms, zero, mask = _arrays(rows.states, rows.norms, rows.zero, rows.mask)
+    counts = mask[:, 1:] & ~(zero[:, 1:] | zero[:, :-1])
+    with np.errstate(all="ignore"):
+        dots = _library(states).linalg.vecdot(states[:, 1:], states[:, :-1])
+    return Turns(norms, dots, counts, lambda prompt, row: states[prompt, row])
 
 
-def mean_angle(angles: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
+def mean_angle(angles: Any, defined: Any) -> tuple[Tensor, Tensor]:
     """Mean of each row's defined angles, and how many there are.
 
     Returns
@@ -296,60 +312,84 @@ def mean_angle(angles: Tensor, defined: Tensor) -> tuple[Tensor, Tensor]:
     angles : Tensor, shape (B,), int64
         How many angles were averaged; a zero row has none.
     """
-    count = defined.sum(dim=1)
-    return angles.sum(dim=1) / count.double().masked_fill(count == 0, torch.nan), count
+    count = defined.sum(axis=1)
+    with np.errstate(invalid="ignore"):
+        mean = angles.sum(axis=1) / count
+    return torch.as_tensor(mean), torch.as_tensor(count)
 
 
-def angles(many: Sequence[Turns]) -> list[tuple[Tensor, Tensor]]:
+def angles(many: Sequence[Turns]) -> list[tuple[Any, Any]]:
     """Angles between successive rows, and which of them are defined: (B, max(K - 1, 0)) both.
 
     Those that are not defined, a row being zero, are 0. All at once, since the arithmetic behind
     the inner products is on arrays so small that calls are what it costs.
     """
-    dots = [_dots(t.vectors[:, 1:], t.vectors[:, :-1]) for t in many]
-    norms = [t.norms.double() for t in many]
-    products = torch.cat([n[:, 1:] * n[:, :-1] for n in norms], dim=1)
-    cosine = torch.cat(dots, dim=1) / products
-    widths = [dot.shape[1] for dot in dots]
-    steps = torch.arange(max(widths, default=0), device=cosine.device)
-    counts = torch.cat(
-        [
-            (steps[None, :n] < t.pairs[:, None]) & ~(t.zero[:, 1:] | t.zero[:, :-1])
-            for t, n in zip(many, widths, strict=True)
-        ],
-        dim=1,
-    )
-    # Written so that NaN (a sum too small or too large for float32) is looked at again.
-    again = counts & ~(cosine.abs() <= NEARLY_STRAIGHT)
-    if bool(again.any()):
-        parts = zip(many, _apart(cosine, widths), _apart(again, widths), strict=True)
-        for turns, part, where in parts:
-            part[where] = _cosines(turns.vectors, where)
-    defined = counts & ~cosine.isnan()
-    found = torch.arccos(cosine.masked_fill(~defined, 1).clamp(-1, 1))
-    return list(zip(_apart(found, widths), _apart(defined, widths), strict=True))
+    if not many:
+        return []
+    library = _library(many[0].dots)
+    ends = np.cumsum([0, *(turns.dots.shape[1] for turns in many)]).tolist()
+    parts = [np.s_[:, start:stop] for start, stop in itertools.pairwise(ends)]
+    wide = [library.asarray(turns.norms, dtype=library.float64) for turns in many]
+    with np.errstate(all="ignore"):
+        cosine = library.concatenate([n[:, 1:] * n[:, :-1] for n in wide], axis=1)
+        cosine = library.concatenate([turns.dots for turns in many], axis=1) / cosine
+        defined = library.concatenate([turns.counts for turns in many], axis=1)
+        # Written so that NaN (a sum too small or too large for float32) is looked at again.
+        again = defined & ~(abs(cosine) <= NEARLY_STRAIGHT)
+        if again.any():
+            for turns, part in zip(many, parts, strict=True):
+                cosine[part][again[part]] = _cosines(turns.vectors, library.where(again[part]))
+            defined = defined & ~library.isnan(cosine)
+            cosine = cosine.clip(-1, 1)
+        found = library.arccos(library.where(defined, cosine, 1.0))
+    return [(found[part], defined[part]) for part in parts]
 
 
-def _apart(joined: Tensor, widths: list[int]) -> Sequence[Tensor]:
-    """Views of what was joined along the second dimension."""
-    # Not torch.split, whose Python takes longer than the arithmetic here.
-    views: Sequence[Tensor] = joined.split_with_sizes(widths, dim=1)
-    return views
+def _arrays(*tensors: Tensor) -> tuple[Any, ...]:
+    """Tensors on a CPU as numpy's arrays, those on other devices as they are.
+
+    What is computed of angles is many calls on few numbers, of which numpy's take a third of the
+    time of torch's.
+    """
+    on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
+    return tuple(tensor.numpy() for tensor in tensors) if on_cpu else tensors
 
 
-def _dots(a: Tensor, b: Tensor) -> Tensor:
-    """Inner products of rows, shape (B, K) from two of (B, K, D)."""
-    if a.device.type != "cpu":
-        products: Tensor = torch.linalg.vecdot(a, b)
-        return products
-    # On a CPU torch writes all products of components down before it adds them.
-    return torch.from_numpy(np.vecdot(a.numpy(), b.numpy()))
+def _library(array: Any) -> Any:
+    """The library of one of `_arrays`, numpy or torch: what is used here has one name in both."""
+    return torch if isinstance(array, Tensor) else np
 
 
-def _cosines(vectors: Tensor, where: Tensor) -> Tensor:
-    """Cosines of some of the successive rows of (B, K, D), in float64."""
-    row, step = where.nonzero(as_tuple=True)
-    a, b = vectors[row, step + 1].double(), vectors[row, step].double()
-    lengths = torch.linalg.vector_norm(a, dim=-1), torch.linalg.vector_norm(b, dim=-1)
-    cosines: Tensor = torch.linalg.vecdot(a, b) / lengths[0] / lengths[1]
-    return cosines
+def _along(states: Any) -> tuple[Any, Any]:
+    """Norms of the steps along (B, T, D), (B, T - 1), and inner products of successive ones."""
+    if isinstance(states, Tensor):
+        vectors = states[:, 1:] - states[:, :-1]
+        dots = torch.linalg.vecdot(vectors[:, 1:], vectors[:, :-1])
+        return torch.linalg.vector_norm(vectors, dim=-1), dots
+    batch, length, width = states.shape
+    # From one prompt to the next as well, which costs less than a loop over prompts.
+    rows = states.reshape(-1, width)
+    total = max(len(rows) - 1, 0)
+    squares, dots = np.empty((2, batch * length), np.float32)
+    size = min(max(1, CACHED // width), total)
+    block = np.empty((size + 1, width), np.float32)
+    with np.errstate(all="ignore"):
+        for start in range(0, total, max(size, 1)):
+            # One step more, for the last product of the block.
+            stop = min(start + size + 1, total)
+            vectors = np.subtract(
+                rows[start + 1 : stop + 1], rows[start:stop], out=block[: stop - start]
+            )
+            np.vecdot(vectors, vectors, out=squares[start:stop])
+            np.vecdot(vectors[1:], vectors[:-1], out=dots[start : stop - 1])
+        norms = np.sqrt(squares, out=squares).reshape(batch, length)
+    return norms[:, :-1], dots.reshape(batch, length)[:, :-2]
+
+
+def _cosines(vectors: Callable[[Any, Any], Any], where: tuple[Any, Any]) -> Any:
+    """Cosines of some of the successive rows, in float64."""
+    prompt, row = where
+    library = _library(prompt)
+    a, b = (library.asarray(vectors(prompt, at), dtype=library.float64) for at in (row + 1, row))
+    inner = library.linalg.vecdot
+    return inner(a, b) / library.sqrt(inner(a, a)) / library.sqrt(inner(b, b))
