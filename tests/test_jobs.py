@@ -589,19 +589,26 @@ def test_a_kill_costs_a_part_and_a_new_task_its_new_texts(tmp_path: Path) -> Non
     assert project.embeddings(TASKS[2]).shape == pairs.shape
 
 
+def started(output: str) -> int:
+    """How many jobs of ``run_model`` a run has started, by Snakemake's messages."""
+    return len(re.findall(r"^Job \d+: Running ", output, re.MULTILINE))
+
+
 @pytest.mark.slow
 def test_a_run_within_limits_ends_with_the_same_scores(tmp_path: Path) -> None:
     project = Tiny(tmp_path / "project")
     project.write(limited(keep_activations=False))
     output = project.snakemake()
     plain = project.scores()
-    assert output.count("rule run_model:") == 3
-    for name in ("results", ".snakemake"):
-        shutil.rmtree(project.folder / name)
+    assert started(output) == 3
+    shutil.rmtree(project.folder / ".snakemake")
+    for path in (project.folder / "results").iterdir():
+        if path.is_dir() and path.name not in ("tasks", "corpora"):  # which tell how many
+            shutil.rmtree(path)
     # Each task and corpus a job of its own, one at a time on the disk.
     project.write(limited(gigabytes=1e-9, disk=1e-9, minutes=1, keep_activations=False))
     output = project.snakemake()
-    assert output.count("rule run_model:") == 3 * 4
+    assert started(output) == 4 + 4 + 1  # no study wants scores of the third checkpoint
     assert_same(project.scores(), plain)
     left = [p for n in ("activations", "embeddings")
             for p in (project.folder / "results" / n).rglob("*") if p.is_file()]  # fmt: skip

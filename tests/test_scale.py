@@ -172,6 +172,41 @@ def test_what_is_not_known_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not list(Plan(Config.of(SCORES_ONLY)).sizes.unknown())
 
 
+def test_a_corpus_counts_as_many_prompts_as_its_file_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the config takes all that there are."""
+    monkeypatch.chdir(tmp_path)
+    config = Config.of(
+        {
+            "models": {
+                "n": {
+                    "source": {"folder": "results/nano/n/{revision}"},
+                    "revisions": ["step0"],
+                    "max_length": 32,
+                }
+            },
+            "nano": {"n": {"architecture": "gpt_neox", "layers": 2, "hidden": 32}},
+            "corpora": {"mine": {"source": {"file": "mine.txt"}, "views": {"n": 2}}},
+            "studies": {"s": {"kind": "metrics_by_depth"}},
+            "jobs": {"gigabytes": 1},
+        }
+    )
+    extract = Job("extract_activations", ("n", "step0", "mine"))
+    assert Plan(config).sizes.bytes_of(extract) is None
+    (told,) = Plan(config).sizes.unknown()
+    assert "how many prompts mine will have, or how long" in told
+    folder = tmp_path / "results" / "corpora"
+    folder.mkdir(parents=True)
+    sizes = {}
+    for n in (10, 20):
+        pd.DataFrame({"text": ["words"] * n}).to_parquet(folder / "mine.parquet")
+        plan = Plan(config)
+        assert not plan.sizes.unknown()
+        sizes[n] = plan.sizes.bytes_of(extract)
+    assert sizes[20] == 2 * sizes[10] > 0
+
+
 def test_nothing_pending_is_an_empty_estimate(results: Path) -> None:
     assert estimate(Plan(Config.of(SCORES_ONLY)), [], past_jobs(results)).empty
 

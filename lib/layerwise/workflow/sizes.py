@@ -105,6 +105,7 @@ class Sizes:
         known = known or {}
         self._shapes = {m: Shape(*s) if s else None for m, s in known.get("shapes", {}).items()}
         self._texts = {t: Texts(*n) if n else None for t, n in known.get("texts", {}).items()}
+        self._prompts = dict(known.get("prompts", {}))
 
     def plain(self) -> dict[str, Any]:
         """All sizes that a plan of jobs depends on, for the jobs of a run to know the same."""
@@ -113,6 +114,7 @@ class Sizes:
         return {
             "shapes": {model: self.shape(model) for model in self.config.models},
             "texts": {task: self.texts(task) for task in self.config.tasks},
+            "prompts": {corpus: self.prompts(corpus) for corpus in self.config.corpora},
         }
 
     def shape(self, model: str) -> Shape | None:
@@ -163,6 +165,24 @@ class Sizes:
         rows = max(told.rows if told else 0, len(table))
         return Texts(len(table), rows, characters, *(told[3:] if told else [""]))
 
+    def prompts(self, corpus: str) -> int | None:
+        """A corpus's prompts, by the config or by its file; None if neither says."""
+        if corpus not in self._prompts:
+            self._prompts[corpus] = self._sampled(corpus)
+        return self._prompts[corpus]
+
+    def _sampled(self, corpus: str) -> int | None:
+        asked = self.config.corpora[corpus].sample.n
+        path = Path(f"{self.config.results}/corpora/{encode(corpus)}.parquet")
+        if asked is not None or not path.is_file():
+            return asked
+        import pyarrow.parquet as pq
+
+        try:
+            return int(pq.read_metadata(path).num_rows)
+        except Exception:  # of a damaged file; the job that reads it says so
+            return None
+
     def readings(self, model: str) -> list[Any]:
         """The ways in which tasks' texts are read from a model's layers."""
         from layerwise.tasks.layout import readings
@@ -191,9 +211,10 @@ class Sizes:
         """Pooled states of all views and, at most, what is kept of the longest prompts' tokens:
         spectra, norms and states."""
         extract, entry = self.config.extraction(model, corpus), self.config.corpora[corpus]
-        if entry.sample.n is None:
+        sample = self.prompts(corpus)
+        if sample is None:
             return None
-        prompts = shape.n_layers * entry.sample.n
+        prompts = shape.n_layers * sample
         choices = len(extract.protocols) * len(extract.tokens) * prompts
         pooled = choices * (1 + entry.views.n) * shape.hidden * 4
         of_tokens = extract.spectra or extract.prefixes or extract.keep_states
@@ -202,7 +223,7 @@ class Sizes:
             return None
         spectra = (choices * 8 + prompts * 4) * longest if extract.spectra else 0
         prefixes = len(extract.tokens) * prompts * round(PREFIXES * longest) * 8
-        kept = min(extract.keep_states, entry.sample.n)
+        kept = min(extract.keep_states, sample)
         states = shape.n_layers * kept * longest * shape.hidden * 4
         return (
             (pooled + spectra) * (1 + len(extract.sublayers))
@@ -221,10 +242,10 @@ class Sizes:
 
             firsts = first_stored(self.readings(model), shape.n_layers)
             return sum(shape.n_layers - first for first in firsts) * RESULT_BYTES
-        extract, entry = self.config.extraction(model), self.config.corpora[item]
+        extract = self.config.extraction(model)
         choices = len(extract.protocols) * len(extract.tokens) * shape.n_layers
         # About six values a prompt: entropies, norms and curvature.
-        return choices * (entry.sample.n or 0) * 6 * ROW_BYTES
+        return choices * (self.prompts(item) or 0) * 6 * ROW_BYTES
 
     def score_seconds(self, model: str, task: str) -> float | None:
         """Expected seconds of all layers of a model on a task, on one core."""
@@ -271,9 +292,10 @@ class Sizes:
             return None if texts is None else round(texts.characters / CHARACTERS_PER_TOKEN)
         entry = self.config.corpora[item]
         longest = self._longest(job.names[0], item)
-        if entry.sample.n is None or longest is None:
+        sample = self.prompts(corpus)
+        if sample is None or longest is None:
             return None
-        return entry.sample.n * (1 + entry.views.n) * longest
+        return sample * (1 + entry.views.n) * longest
 
     def _longest(self, model: str, corpus: str) -> int | None:
         """Most tokens of a prompt, about: by its words, or by what the model takes; None if
@@ -294,6 +316,14 @@ class Sizes:
             return []
         models = [m for m in self.config.models if self.shape(m) is None]
         tasks = [t for t in self.config.tasks if self.texts(t) is None]
+        corpora = [
+            corpus
+            for corpus in self.config.corpora
+            if any(
+                (shape := self.shape(model)) and self._activations(model, corpus, shape) is None
+                for model in self.config.models
+            )
+        ]
         told = []
         if models:
             told.append(
@@ -305,6 +335,12 @@ class Sizes:
             told.append(
                 f"jobs: the number of texts of {', '.join(tasks)} is not known before they are "
                 "listed; gigabytes, disk and minutes do not count them."
+            )
+        if corpora:
+            told.append(
+                f"jobs: how many prompts {', '.join(corpora)} will have, or how long, is not "
+                "known; gigabytes and disk do not count them. sample.n and filters.max_tokens of "
+                "a corpus say it."
             )
         return told
 
