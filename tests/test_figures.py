@@ -33,7 +33,7 @@ from layerwise.figures.first_page import first_page
 from layerwise.figures.frames import mean_scores
 from layerwise.figures.kinds import KINDS as ALL
 from layerwise.figures.labels import axis_label, in_sentence, listing, p_value, span
-from layerwise.figures.marks import spread
+from layerwise.figures.marks import broken, spread
 from layerwise.figures.studies import Order, Tables, draw
 from layerwise.metrics.registry import directions
 from layerwise.statistics.corrections import holm
@@ -394,12 +394,12 @@ def test_the_first_page_counts_against_chance() -> None:
     scores = [tidy_scores(v, model=m) for m, v in (("a", clear), ("b", clear), ("c", same))]
     page = first_page(best_layers(pd.concat(scores)), Order(["a", "b", "c"]))
     assert page.startswith(
-        "A layer inside leads the output on new tasks, with all tokens, in 2 of 3 models, by "
+        "A layer inside leads the output on new tasks with all tokens in 2 of 3 models, by "
         "chance in 0.1."
     )
     assert "**a**: layer 1 of 2 (all tokens)" in page
     page = first_page(best_layers(scores[2]), Order(["c"]))
-    assert page.startswith("No evidence that a layer inside leads the output on new tasks, ")
+    assert page.startswith("No evidence that a layer inside leads the output on new tasks ")
     assert "no evidence of a lead" in page or "its own output" in page
 
 
@@ -1072,3 +1072,12 @@ def test_metrics_against_n_say_which_are_not_settled() -> None:
     assert [len(axis.lines) for axis in shown] == [4, 4], "three orders and the dot of all"
     with pytest.raises(LayerwiseError, match=r"the table has layers \[3\]"):
         sample_size.draw(table, "paper", "all", 4)
+
+
+def test_a_long_label_is_broken_between_words_and_within_only_those_longer_than_a_line() -> None:
+    assert broken("Mutual information, InfoNCE bound", 24).split("\n") == [
+        "Mutual information, ", "InfoNCE bound",
+    ]  # fmt: skip
+    assert broken("WikipediaArticleClusteringLong", 24).split("\n") == [
+        "WikipediaArticle", "ClusteringLong",
+    ]  # fmt: skip

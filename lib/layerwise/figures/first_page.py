@@ -80,9 +80,8 @@ def _headlines(final: pd.DataFrame) -> list[str]:
         count = leads_told_apart(part)
         if count is not None:
             how = reading_label(str(choice), sentence=True)
-            said.append(
-                count.text(f"A layer inside leads the output on new tasks, {how},", "models")
-            )
+            claim = f"A layer inside leads the output on new tasks {how}"
+            said.append(count.text(claim, "models"))
     return said
 
 

@@ -63,9 +63,14 @@ def legend(figure: Figure, handles: Sequence[Any]) -> None:
 
 
 def broken(name: str, width: int) -> str:
-    """A long name in lines of at most `width` characters, broken at its own joints if possible."""
+    """A long name in lines of at most `width` characters, broken at its own joints if possible:
+    within a word only if the word is longer than a line."""
     words = re.findall(r"[^/_\-. ]*[/_\-. ]|[^/_\-. ]+", name)
-    pieces = [piece for word in words for piece in re.split(r"(?<=[a-z])(?=[A-Z])", word)]
+    pieces = [
+        piece
+        for word in words
+        for piece in (re.split(r"(?<=[a-z])(?=[A-Z])", word) if len(word) > width else [word])
+    ]
     lines = [""]
     for piece in pieces:
         for part in textwrap.wrap(piece, width, drop_whitespace=False) or [""]:

@@ -292,7 +292,7 @@ class Sizes:
             return None if texts is None else round(texts.characters / CHARACTERS_PER_TOKEN)
         entry = self.config.corpora[item]
         longest = self._longest(job.names[0], item)
-        sample = self.prompts(corpus)
+        sample = self.prompts(item)
         if sample is None or longest is None:
             return None
         return sample * (1 + entry.views.n) * longest
