@@ -171,6 +171,7 @@ def test_the_study_finds_the_effect_that_is_there() -> None:
     assert (effects.loc["drop_first", "p_holm"] > 0.05).all()
     assert drawn.title.endswith("objective: masked − causal")
     assert len(drawn.table[drawn.table["what"] == "model"]) == 24
+    assert "In 12 of 24 curves the valley is deeper than 10 %" in drawn.caption, "not in flat ones"
     # The curves that the valleys are read from stand in front, a line a cell.
     curves = drawn.figure.axes[0]
     assert {len(line.get_ydata()) for line in curves.lines} == {5}

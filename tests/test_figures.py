@@ -459,6 +459,39 @@ def test_layer_choice_shows_the_regret(tables: Tables) -> None:
     assert f"loses {100 * nested:.1f} points" in drawn.title
 
 
+@pytest.mark.parametrize("kind", ["layer_choice", "association_strength"])
+def test_many_models_stay_within_the_row_of_their_metric(kind: str, tables: Tables) -> None:
+    names = [f"m{i}" for i in range(14)]
+    both = {
+        name: pd.concat([t[t["model"] == "encoder"].assign(model=m) for m in names])
+        for name in ("choices", "associations")
+        if (t := getattr(tables, name)) is not None
+    }
+    drawn = draw(made(kind=kind, metrics=["curvature", "lidar"], tokens=["all"]), Tables(**both),
+                 Order(names))  # fmt: skip
+    axis = drawn.figure.axes[0]
+    rows = len(axis.get_yticks())
+    places = [float(y) for line in axis.get_lines() if line.get_marker() in ("o", "s")
+              for y in line.get_ydata()]  # fmt: skip
+    assert len(places) == 14 * rows
+    gaps = np.diff(sorted(places))
+    assert gaps.max() > 2 * np.median(gaps), "rows are apart"
+    assert axis.get_position().height * drawn.figure.get_size_inches()[1] > 0.05 * len(places)
+
+
+def test_a_rule_that_a_model_lacks_has_no_mean_over_models(tables: Tables) -> None:
+    choices = tables.choices
+    assert choices is not None
+    lucky = (choices["metric"] == "curvature") & (choices["model"] == "encoder")
+    choices = choices[(choices["metric"] != "curvature") | lucky].copy()
+    choices.loc[choices["metric"] == "curvature", "regret"] = 0.0
+    drawn = study("layer_choice", Tables(choices=choices), tokens=["all"])
+    assert drawn.facts["by_tokens"]["all tokens"]["best_rule"] not in (None, "curvature")
+    n = len([line for line in drawn.figure.axes[0].get_lines() if line.get_marker() == "|"])
+    bad = {"curvature", *drawn.table.loc[drawn.table["refused"] != "", "metric"]}
+    assert n == drawn.table["metric"].nunique() - len(bad)
+
+
 def test_association_points_are_filled_beyond_chance(tables: Tables) -> None:
     assert tables.associations is not None
     table = tables.associations.assign(chance=2.0)

@@ -31,6 +31,7 @@ from layerwise.statistics.headlines import ALPHA
 NAMES = {"layer index": "Layer index", "distance from the middle": "Distance from the middle"}
 RISES, FALLS = "^", "v"
 SIGNLESS = ("dcor", "bcdcor")
+HATCH = "////"
 
 
 def draw(given: Given) -> Drawn:
@@ -78,8 +79,9 @@ def draw(given: Given) -> Drawn:
     models = [*names, POOLED] if POOLED in set(table["model"]) else names
     table["refused"] = _refused(table, choices)
     rules = _rows(table)
+    height = style.row_height(len(rules), len(models))
     figure, axes = style.grid(
-        1, len(tokens), panel_height=0.27 * len(rules) + 0.8, panel_width=4.4, sharey=True
+        1, len(tokens), panel_height=height * len(rules) + 0.8, panel_width=4.4, sharey=True
     )
     for axis, choice in zip(axes[0], tokens, strict=True):
         _panel(axis, table[table["column"] == choice], rules, models, order.models, measure)
@@ -171,9 +173,6 @@ def _handles(
                   label="decided by δ or by the number of prompts")
         )  # fmt: skip
     return handles
-
-
-HATCH = "////"
 
 
 def _panel(

@@ -26,7 +26,7 @@ from layerwise.figures.labels import (
 )
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.factorial import CONTRASTS, Effect, over_replicates, two_by_two
-from layerwise.statistics.valleys import dips
+from layerwise.statistics.valleys import SHALLOW, dips, of_means
 
 LEVEL = 0.05
 INTERACTION = "interaction"
@@ -59,7 +59,8 @@ def draw(given: Given) -> Drawn:
     Returns
     -------
     Drawn
-        Its table has a row a model (``what`` = model) and a row an effect (``what`` = effect).
+        Its table has a row a model (``what`` = model; ``valley_told``: whether its own curve has
+        a valley beyond noise over prompts) and a row an effect (``what`` = effect).
     """
     rows = given.rows()
     factors = rows.study.factors
@@ -105,8 +106,12 @@ def _tables(rows: Rows, factors: Factors) -> tuple[pd.DataFrame, pd.DataFrame]:
     for keys, curve in rows.table.groupby(["y", "reading", "model"], sort=False):
         y, reading, model = keys
         own = {name: level_of[name][str(model)] for name in factors}
-        value = depth(curve.sort_values("layer")["value"])
-        found.append({"y": y, "reading": reading, "model": model, **own, "valley": value})
+        ordered = curve.sort_values("layer")
+        told = of_means(ordered["value"], ordered["stderr"]) is not None
+        found.append(
+            {"y": y, "reading": reading, "model": model, **own,
+             "valley": depth(ordered["value"]), "valley_told": told}
+        )  # fmt: skip
     models = pd.DataFrame(found)
     first, second = factors
     effects = []
@@ -211,7 +216,7 @@ def _caption(rows: Rows, factors: Factors, models: pd.DataFrame, effects: pd.Dat
             f"({reading_label(row['reading'])}): {row['value']:+.3f} "
             f"[{row['low']:+.3f}, {row['high']:+.3f}], {p_value(row['p_holm'])}"
         )
-    some = int((models["valley"] > 0).sum())
+    some = int(models["valley_told"].sum())
     return (
         "Left, the mean curve of each cell with Student's 95 % interval over its models, at each "
         "layer by itself. Then the valley of each model's curve over depth: how far its lowest "
@@ -220,6 +225,8 @@ def _caption(rows: Rows, factors: Factors, models: pd.DataFrame, effects: pd.Dat
         "their seed alone; lines join means of cells. Effects are contrasts of the four means "
         "with 95 % intervals (Satterthwaite's degrees of freedom), an interaction the first "
         "factor's effect at the second's second level less that at its first; p corrected over "
-        f"all effects shown (Holm). They speak of other seeds, not of other sizes or data. {some} "
-        f"of {len(models)} curves have one. {'; '.join(told)}."
+        "all effects shown (Holm). They speak of other seeds, not of other sizes or data. In "
+        f"{some} of {len(models)} curves the valley is deeper than {100 * SHALLOW:.0f} % of the "
+        "largest absolute value, and than errors over prompts would let a flat curve dip in 1 of "
+        f"40 cases. {'; '.join(told)}."
     )

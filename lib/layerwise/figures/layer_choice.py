@@ -59,8 +59,9 @@ def draw(given: Given) -> Drawn:
     models = in_order(table["model"].unique(), study.models or order.models)
     rules, same = _rules(table, tokens[-1])
     table = table[table["metric"].isin(rules)].reset_index(drop=True)
+    height = style.row_height(len(rules), len(models))
     figure, axes = style.grid(
-        1, len(tokens), panel_height=0.24 * len(rules) + 0.9, panel_width=4.6, sharey=True
+        1, len(tokens), panel_height=height * len(rules) + 0.9, panel_width=4.6, sharey=True
     )
     for axis, choice in zip(axes[0], tokens, strict=True):
         _panel(axis, table[table["column"] == choice], rules, models, order.models)
@@ -144,7 +145,8 @@ def _panel(
         mine = part[part["metric"] == rule]
         if mine.empty:
             continue
-        spread = [(i - (len(models) - 1) / 2) * 0.1 for i in range(len(models))]
+        step = min(0.1, 0.8 / len(models))
+        spread = [(i - (len(models) - 1) / 2) * step for i in range(len(models))]
         for model, shift in zip(models, spread, strict=True):
             one = mine[mine["model"] == model]
             if one.empty:  # an unclipped line without points would claim the page's corner
@@ -152,7 +154,7 @@ def _panel(
             refused = bool((one["refused"] != "").any())
             if refused:
                 axis.axhspan(
-                    at + shift - 0.05, at + shift + 0.05, facecolor="none",
+                    at + shift - step / 2, at + shift + step / 2, facecolor="none",
                     edgecolor=style.FAINT, hatch=HATCH, linewidth=0, zorder=0,
                 )  # fmt: skip
             axis.hlines(
@@ -168,7 +170,8 @@ def _panel(
                 markeredgewidth=0.5, clip_on=False, zorder=3,
             )  # fmt: skip
         good = mine[mine["refused"] == ""]
-        if len(good) == len(mine):  # a mean over some of the models is not one over all
+        # A mean over some of the models is not one over all.
+        if good["model"].nunique() == part["model"].nunique():
             axis.plot(
                 [100 * mine["regret"].mean()], [at], marker="|", markersize=11,
                 markeredgewidth=2, color=style.INK, zorder=2, clip_on=False,
@@ -204,7 +207,8 @@ def _facts(
     by_tokens = {}
     for choice in tokens:
         part = table[table["column"] == choice]
-        good = part.groupby("metric")["refused"].agg(lambda why: bool((why == "").all()))
+        allowed = part[part["refused"] == ""].groupby("metric")["model"].nunique()
+        good = allowed.reindex(part["metric"].unique()) == part["model"].nunique()
         mean = part.groupby("metric")["regret"].mean()
         real = [m for m in mean.index if m not in (OUTPUT, MIDDLE, NESTED) and good[m]]
         # A mean over some of the models is not to be held against one over all.

@@ -24,6 +24,8 @@ NO_BREAK = "\N{NO-BREAK SPACE}"
 HINTING = 1.03  # letters fitted to a grid of pixels make a line up to this much wider
 PANEL = 2.45  # width of a small panel in inches
 COLUMNS = 4  # panels side by side
+# Inches: of a row of points at least, of each point in it, and of all rows that points heighten.
+ROW, POINT, TALL = 0.27, 0.06, 4.0
 
 # Okabe & Ito (2008), without their yellow, which is too faint for a thin line on white, and with
 # black last. Told apart under the common kinds of colour blindness.
@@ -135,6 +137,11 @@ def grid(
         axis.grid(axis="y")
         axis.set_axisbelow(True)
     return figure, axes
+
+
+def row_height(rows: int, points: int) -> float:
+    """Height in inches of a row of points one below another: higher where rows are few."""
+    return max(ROW, min(POINT * points, TALL / rows))
 
 
 def depth_axis(axis: Axes, *, label: bool = True) -> None:
