@@ -108,8 +108,11 @@ def check_room(runs: list[cli.Run]) -> None:
     runs = [run for run in runs if "shards" not in run.inputs]
     if not runs:
         return
-    known = [size for run in runs if (size := sizes.bytes_of(run.job)) is not None]
-    need = sum(known) - sum(map(written_already, runs))
+    known = [
+        size - written_already(run)
+        for run in runs if (size := sizes.bytes_of(run.job)) is not None
+    ]  # fmt: skip
+    need = sum(known)
     folder = next(p for p in runs[0].files.values()).absolute()
     while not folder.is_dir():
         folder = folder.parent

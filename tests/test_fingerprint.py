@@ -391,6 +391,22 @@ def test_a_formula_of_ours_changes_its_module(
         assert {m for m in now if now[m] != then[m]} == ({name} if expected else set())
 
 
+@pytest.mark.parametrize(
+    ("entry", "file", "old", "new"),
+    [
+        ("tasks.labelled:texts_of", "vocabulary.py", "WORDS = 10_000", "WORDS = 20_000"),
+        ("figures.size_scaling", "models/parameters.py", '"m": 1e6', '"m": 1e3'),
+    ],
+)
+def test_what_rests_in_the_config_counts_where_it_decides_a_value(
+    copied: Path, entry: str, file: str, old: str, new: str
+) -> None:
+    """Code of the config is in no version: what computes must have it from elsewhere."""
+    before = versions(f"layerwise.{entry}")
+    edit(copied, file, old, new)
+    assert versions(f"layerwise.{entry}") != before
+
+
 # Mutations of our own code: every definition is asked by itself, in the tree that was read.
 
 

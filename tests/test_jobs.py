@@ -16,6 +16,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 from conftest import ROOT
 from hypothesis import given, settings
@@ -29,6 +30,7 @@ from layerwise.config import Config
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import layout
 from layerwise.tasks.layout import Embeddings, Reading
+from layerwise.tasks.texts import TaskTexts, write_texts
 from layerwise.workflow import sizes
 from layerwise.workflow.plan import Bundle, Plan, in_turn
 from layerwise.workflow.sizes import Shape
@@ -336,6 +338,24 @@ def test_what_is_kept_of_tokens_needs_the_length_of_prompts() -> None:
     assert told(100, filters={"max_tokens": 60}) == pooled + 100 * a_token
 
 
+def test_texts_are_counted_without_reading_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which may be gigabytes: here none of them can be read."""
+    monkeypatch.chdir(tmp_path)
+    path, names = Path("results/tasks/t.texts.parquet"), [f"{k:064x}" for k in range(50)]
+    listed = TaskTexts("t", "ImageClassification", names, [""] * 50, {}, [b"image"] * 50)
+    write_texts(path, listed)
+    columns = pq.ParquetFile(path).metadata.row_group(0)
+    (images,) = (c for c in map(columns.column, range(3)) if c.path_in_schema == "image")
+    with path.open("r+b") as file:
+        file.seek(images.dictionary_page_offset or images.data_page_offset)
+        file.write(b"\xff" * images.total_compressed_size)
+    found = sizes.Sizes(config()).texts("t")
+    assert found is not None
+    assert (found.distinct, found.characters) == (50, 3200)
+
+
 def test_prefixes_take_at_most_what_is_told() -> None:
     for longest in range(1, 3000, 7):
         assert sum(prefix_sizes(longest)) <= sizes.PREFIXES * longest
@@ -505,6 +525,24 @@ def test_a_job_that_the_disk_has_no_room_for_says_so_before_it_starts(
         there = part.stat().st_size if key == runs[0].stamp.key else 0
         assert run_model.written_already(runs[0]) == there
     run_model.check_room(runs)
+
+
+def test_parts_of_a_task_of_unknown_size_make_no_room_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plan = Plan(Config.of({**config().plain(), "tasks": ["STS12", "PangLeePolarity"]}))
+    known, unknown = (Run(plan, Job("embed_task", ("n", "step0", task)), 1)
+                      for task in ("STS12", "PangLeePolarity"))  # fmt: skip
+    need = plan.sizes.bytes_of(known.job)
+    assert need and plan.sizes.bytes_of(unknown.job) is None
+    values = np.zeros((2, L, N, D), dtype=np.float32)
+    write(layout.part(unknown.files["embeddings"], 1), values, KEYS, key=unknown.stamp.key)
+    run_model = script("run_model")
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=need - 1))
+    with pytest.raises(LayerwiseError, match="This job will write"):
+        run_model.check_room([known, unknown])
 
 
 # The real thing

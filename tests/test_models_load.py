@@ -1026,7 +1026,10 @@ def test_a_gguf_model_of_a_revision_is_that_revision(
             return _real(name, **options)
 
         monkeypatch.setattr(getattr(transformers, kind), "from_pretrained", plain)
+    (tmp_path / "converted").mkdir()
+    (tmp_path / "converted" / "chat_template.jinja").write_text("of another file's tokenizer")
     convert(Location("owner/quantised", "step7", "m.gguf"), tmp_path / "converted")
+    assert not (tmp_path / "converted" / "chat_template.jinja").exists()
     assert asked == [("AutoTokenizer", "step7"), ("AutoModel", "step7")]
     found = load_file(tmp_path / "converted" / "model.safetensors")
     expected = load_file(folders["step7"] / "model.safetensors")

@@ -20,7 +20,7 @@ from test_figures import OF_PROMPTS, check_layout
 from layerwise import similarity
 from layerwise.activations import layout
 from layerwise.config import Config
-from layerwise.config.studies import Study, size_of
+from layerwise.config.studies import Study
 from layerwise.config.study_checks import Known, check
 from layerwise.corpora.properties import properties
 from layerwise.errors import LayerwiseError
@@ -29,6 +29,7 @@ from layerwise.figures.drawn import Drawn
 from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.training_course import appears, paths
 from layerwise.metrics.catalog.cka import cka
+from layerwise.models.parameters import size_of
 from layerwise.statistics.groups import effect, split
 from layerwise.statistics.prompts import largest, means, squared
 from layerwise.statistics.valleys import dips, valley

@@ -234,6 +234,7 @@ def test_words_that_are_cut_off_are_counted(
     (found,) = embedded(loaded, given, [Reading()])
     n = int((~found.any(axis=(0, 2))).sum())
     assert n > 5 and f"{n} of {len(given)} words have no token" in caplog.text
+    assert "1 of 1 texts are longer than 8 tokens" in caplog.text
 
 
 def test_a_tokenizer_without_offsets_is_refused(

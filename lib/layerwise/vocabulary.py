@@ -15,5 +15,8 @@ Protocol: TypeAlias = Literal["paper", "reference"]
 Normalization: TypeAlias = Literal["raw", "logN", "logD", "logNlogD", "maxEntropy"]
 Sublayer: TypeAlias = Literal["input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"]
 
+WORDS = 10_000
+"""Words that a task of tags takes where it names no number."""
+
 # What a corpus can be perturbed by: dimensions of the tables of its metrics.
 LABELS = ("repetition", "randomness", "length")

@@ -92,7 +92,7 @@ def embed(
     in_front = not (include_prompt or of_words)
     lengths = {p: prompt_length(loaded, p) for p in set(before)} if in_front else {}
     what = "word" if of_words else "text"
-    n_empty = n_cut = n_without = 0
+    n_run = n_empty = n_cut = n_without = 0
     if of_words:
         placed = [spans(loaded, [texts[i].behind(before[i]) for i in part]) for part in parts]
         coming = loaded.prompts_ahead(sentences for sentences, _ in placed)
@@ -105,6 +105,7 @@ def embed(
             empty = [i for i, prompt in enumerate(ids) if not prompt]
             for index in empty:
                 ids[index] = [loaded.stand_in]
+            n_run += len(ids)
             n_empty += len(empty)
             n_cut += sum(c > 0 for c in cut)
             # In a function of its own, so that two slabs are never in memory.
@@ -117,11 +118,11 @@ def embed(
             del slabs
             bar.update(len(part))
     if n_empty:
-        log.warning("%d of %d texts have no token of their own", n_empty, len(texts))
+        log.warning("%d of %d texts have no token of their own", n_empty, n_run)
     if n_cut:
         log.warning(
             "%d of %d texts are longer than %d tokens and were cut",
-            n_cut, len(texts), loaded.max_length,
+            n_cut, n_run, loaded.max_length,
         )  # fmt: skip
     if n_without:
         log.warning(

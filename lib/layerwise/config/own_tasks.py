@@ -7,12 +7,12 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from layerwise.config.base import Distinct, Name, Positive, Section, Seed, later
+from layerwise.vocabulary import WORDS
 
 Kind = Literal["classification", "regression", "pairs", "preference", "tags"]
 SUFFIXES = (".parquet", ".jsonl", ".csv")
 TAGGED = (".conll", ".conllu")
 """The files of words and tags."""
-WORDS = 10_000
 TEXTS = {
     "classification": ("text",),
     "regression": ("text",),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
@@ -189,17 +188,6 @@ class Study(Section):
         """The better ends that the study itself gives."""
         chosen = [m for m in self.metrics or () if isinstance(m, MetricChoice)]
         return {m.metric: m.direction for m in chosen if m.direction is not None}
-
-
-SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)\s?([mb])(?![A-Za-z])", re.IGNORECASE)
-UNITS = {"m": 1e6, "b": 1e9}
-
-
-def size_of(name: str) -> float | None:
-    """The number of parameters in a model's name, ``pythia-410m`` or ``Llama-3-8B``; None if it
-    has none or several, of which one may be that of tokens."""
-    found = {float(number) * UNITS[unit.lower()] for number, unit in SIZE.findall(name)}
-    return found.pop() if len(found) == 1 else None
 
 
 def several(value: Any) -> tuple[Any, ...]:

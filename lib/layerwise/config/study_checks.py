@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.studies import Study, revisions_of, several, size_of
+from layerwise.config.studies import Study, revisions_of, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.kinds import (
     DIMENSIONS,
@@ -18,6 +18,7 @@ from layerwise.figures.kinds import (
     roles_of,
     without_role,
 )
+from layerwise.models.parameters import size_of
 from layerwise.vocabulary import ONE
 
 

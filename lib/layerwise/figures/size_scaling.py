@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from layerwise.association.order import Order
-from layerwise.config.studies import UNITS, Study, size_of
+from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, over_prompts, style
 from layerwise.figures.drawn import Drawn
@@ -35,6 +35,7 @@ from layerwise.figures.labels import (
     metric_label,
     reading_label,
 )
+from layerwise.models.parameters import UNITS, size_of
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.prompts import Estimate
 from layerwise.statistics.valleys import valley

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import logging
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ def convert(location: Location, target: Path) -> None:
     Parameters
     ----------
     location : a folder, or a name on the hub with its revision, with its ``gguf_file`` set
-    target : the folder to write
+    target : the folder to write; what an earlier conversion left there is removed
 
     Raises
     ------
@@ -56,7 +57,10 @@ def convert(location: Location, target: Path) -> None:
     config.dtype = torch.float32
     plain = type(quantised)(config)
     plain.load_state_dict(quantised.state_dict())
-    target.mkdir(parents=True, exist_ok=True)
+    # A file that is not written anew, such as a chat template, would be read with the others.
+    if target.is_dir():
+        shutil.rmtree(target)
+    target.mkdir(parents=True)
     plain.save_pretrained(target)
     tokenizer.save_pretrained(target)
 

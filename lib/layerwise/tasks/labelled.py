@@ -36,7 +36,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from layerwise import probes, tables
 from layerwise.activations.words import words_of
-from layerwise.config.own_tasks import TASK_TYPES, WORDS, OwnTask
+from layerwise.config.own_tasks import TASK_TYPES, OwnTask
 from layerwise.config.scoring import ScoringSettings
 from layerwise.corpora.images_table import read_images, read_labels
 from layerwise.errors import LayerwiseError, closest
@@ -50,6 +50,7 @@ from layerwise.tasks.layout import Embeddings
 from layerwise.tasks.own_rows import read_rows
 from layerwise.tasks.prompts import key_of
 from layerwise.tasks.texts import TaskTexts
+from layerwise.vocabulary import WORDS
 
 log = logging.getLogger(__name__)
 

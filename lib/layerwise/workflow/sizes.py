@@ -155,7 +155,9 @@ class Sizes:
         import pyarrow.parquet as pq
 
         try:
-            table = pq.read_table(path)
+            # Not the images, which may be gigabytes.
+            wanted = {"text", "start"} & set(pq.read_schema(path).names)
+            table = pq.read_table(path, columns=sorted(wanted))
         except Exception:  # of a damaged file; the job that reads it says so
             return told
         texts = table["text"].to_pylist()
