@@ -91,7 +91,7 @@ rule make_images:
         ENVIRONMENT
     threads: 1
     resources:
-        mem_mb=grows(4000),
+        mem_mb=grows(8000),
         runtime=grows(120),
     params:
         command=command("make_images"),
