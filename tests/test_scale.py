@@ -400,8 +400,10 @@ CONFIG: dict[str, Any] = {
 RECORD = Path("results") / "fetched" / "models" / "m" / "step1.json"
 
 
-def fetch(tmp_path: Path, what: str, *names: str) -> subprocess.CompletedProcess[str]:
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(CONFIG))
+def fetch(
+    tmp_path: Path, what: str, *names: str, config: dict[str, Any] = CONFIG
+) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     return subprocess.run(
         [sys.executable, str(ROOT / "scripts" / f"fetch_{what}.py"), *names],
         capture_output=True, text=True, check=False, cwd=tmp_path,
@@ -438,6 +440,20 @@ def test_what_is_in_the_cache_is_not_fetched_again(tmp_path: Path) -> None:
     expected = {"repository": "owner/model", "revision": "step1", "commit": COMMIT, "bytes": 7}
     assert record.items() >= expected.items()
     assert record["key"] == Plan(Config.of(CONFIG)).key(Job("fetch_model", ("m", "step1")))
+
+
+def test_an_adapter_of_the_hub_is_fetched_for_a_local_model_too(tmp_path: Path) -> None:
+    adapter = {"hub": "owner/adapter", "revision": "step1"}
+    local = {"source": {"folder": "models/m"}, "adapters": [adapter], "revisions": ["step1"]}
+    config = {**CONFIG, "models": {"m": local}}
+    assert Job("fetch_model", ("m", "step1")) in targets.fetched(Config.of(config))
+    files = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"12345"}
+    cached(tmp_path / "hf", "owner/adapter", COMMIT, files)
+    done = fetch(tmp_path, "model", *STEP1, config=config)
+    assert done.returncode == 0, done.stderr
+    record = yaml.safe_load((tmp_path / RECORD).read_text())
+    expected = {"repository": "owner/adapter", "revision": "step1", "commit": COMMIT, "bytes": 7}
+    assert record["adapters"] == [expected]
 
 
 @pytest.mark.parametrize(

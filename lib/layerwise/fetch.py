@@ -30,18 +30,18 @@ WEIGHTS = ("*.safetensors", "**/*.gguf")
 
 
 def fetch_model(model: Model, revision: str) -> dict[str, Any]:
-    """Fetch a model of the hub at a revision, with the adapters of its entry.
+    """Fetch what a model's entry takes from the hub: the model at a revision, and its adapters.
 
     Parameters
     ----------
     model : Model
-        The model's config entry, with a ``hub`` in its ``source``.
+        The model's config entry, with a ``hub`` in its ``source`` or in an adapter.
 
     Returns
     -------
     dict
-        ``repository``, ``revision``, ``commit``, ``bytes`` in the cache; a list
-        ``adapters`` of the same, if there are any.
+        ``repository``, ``revision``, ``commit``, ``bytes`` in the cache of a model of the hub; a
+        list ``adapters`` of the same, if there are any.
 
     Raises
     ------
@@ -49,15 +49,17 @@ def fetch_model(model: Model, revision: str) -> dict[str, Any]:
         If the hub cannot be reached, has no such model or revision, or has no weights as
         safetensors.
     """
-    gguf = model.source.gguf_file
-    code = CODE_FILES if model.trust_remote_code else ()
-    patterns = ("*.json", gguf) if gguf else (*MODEL_FILES, *code)
-    fetched = _snapshot(_hub(model.source), revision, patterns)
-    of_model(model, revision)  # reads the saved ones, so that the cache has them
     adapters = [
         _snapshot(adapter.hub, adapter.revision, ADAPTER_FILES)
         for adapter in model.adapters if isinstance(adapter, HubAdapter)
     ]  # fmt: skip
+    fetched: dict[str, Any] = {}
+    if hasattr(model.source, "hub") or not adapters:
+        gguf = model.source.gguf_file
+        code = CODE_FILES if model.trust_remote_code else ()
+        patterns = ("*.json", gguf) if gguf else (*MODEL_FILES, *code)
+        fetched = _snapshot(_hub(model.source), revision, patterns)
+        of_model(model, revision)  # reads the saved ones, so that the cache has them
     return {**fetched, "adapters": adapters} if adapters else fetched
 
 

@@ -187,7 +187,8 @@ def fetched(config: Config) -> list[Job]:
     """What a config takes from the hub, each once."""
     wanted = [
         Job("fetch_model", (m, r))
-        for m, entry in config.models.items() if hasattr(entry.source, "hub")
+        for m, entry in config.models.items()
+        if any(hasattr(source, "hub") for source in (entry.source, *entry.adapters))
         for r in entry.revisions
     ]  # fmt: skip
     wanted += [
