@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.models.source import locate
 from layerwise.paths import encode
 from layerwise.workflow import stamps, targets
+from layerwise.workflow.fingerprint import WITHOUT_EFFECT, reachable
 from layerwise.workflow.plan import MISSING, UNSTAMPED, Bundle, Plan, explain
 from layerwise.workflow.run import MARK, Start
 from layerwise.workflow.sources import check_sources
@@ -525,6 +528,58 @@ def test_every_stage_has_its_script_and_its_rule() -> None:
         # Without these Snakemake would never make an old file again.
         waits = "bundle_inputs" if stage.rule else "inputs"
         assert re.search(rf'\b{waits}\("{rule}"[,)]', rules), rule
+
+
+# What scripts call that decides no value: what is on the disk already, threads, checks.
+NO_VALUE = {
+    "layerwise.activations.extract": {"set_threads"},
+    "layerwise.activations.shards": {"join"},
+    "layerwise.models.checkpoints": {"check_weights"},
+    "layerwise.models.source": {"locate"},
+    # Scores are computed with it, and miss a text that was not listed.
+    "layerwise.tasks.catalog": {"get_task", "load"},
+    # Its VERSION is in the keys.
+    "layerwise.tasks.layout": {
+        "PART_BYTES", "PROBES", "bytes_per_text", "center_of", "copy_known", "create", "fill",
+        "is_part", "known_in", "part", "parts_in", "remove",
+    },
+}  # fmt: skip
+
+
+def called(script: Path) -> Iterator[tuple[str, str]]:
+    """The modules of ours that a script imports when it runs, and what it uses of each."""
+    tree = ast.parse(script.read_text())
+    inside = [n for f in tree.body if isinstance(f, ast.FunctionDef | ast.ClassDef)
+              for n in ast.walk(f)]  # fmt: skip
+    for node in (n for n in inside if isinstance(n, ast.ImportFrom)):
+        module = str(node.module)
+        for alias in node.names:
+            if (
+                not (ROOT / "lib" / f"{module}.{alias.name}".replace(".", "/"))
+                .with_suffix(".py")
+                .exists()
+            ):
+                yield module, alias.name
+                continue
+            bound = alias.asname or alias.name
+            for used in (n for n in inside if isinstance(n, ast.Attribute)):
+                if isinstance(used.value, ast.Name) and used.value.id == bound:
+                    yield f"{module}.{alias.name}", used.attr
+
+
+def test_what_scripts_compute_with_is_in_the_keys_of_their_jobs() -> None:
+    for rule in sorted({stage.rule or stage.name for stage in STAGES.values() if stage.code}):
+        stages = [stage for stage in STAGES.values() if rule in (stage.rule, stage.name)]
+        counted = [reachable(*stage.code) for stage in stages]
+        for module, name in called(ROOT / "scripts" / f"{rule}.py"):
+            parts = module.split(".")
+            apart = {".".join(parts[:k]) for k in range(1, len(parts) + 1)} & WITHOUT_EFFECT
+            if not apart and name not in NO_VALUE.get(module, ()):
+                assert any(name in found.get(module, ()) for found in counted), (
+                    rule,
+                    module,
+                    name,
+                )
 
 
 def test_every_file_of_a_stage_is_in_the_docs() -> None:
