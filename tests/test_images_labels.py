@@ -22,7 +22,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.figures import labels
 from layerwise.models import nano_images
 from layerwise.models.load import load
-from layerwise.tasks import joined, labelled
+from layerwise.tasks import joined, labelled, lens
 from layerwise.tasks.layout import Embeddings, Reading
 from layerwise.vocabulary import Tokens
 
@@ -109,7 +109,8 @@ def test_small_vision_models(architecture: str, tmp_path: Path) -> None:
 
 
 def test_small_vision_models_want_images() -> None:
-    models = {"m": {"source": {"folder": "x"}, "revisions": ["step0"]}}
+    source = {"folder": "results/nano/m/{revision}"}
+    models = {"m": {"source": source, "revisions": ["step0"]}}
     nano = {"architecture": "imagegpt", "corpus": "lee"}
     with pytest.raises(LayerwiseError, match=r"nano.m.corpus: 'lee' came.*trained on images"):
         Config.of({**BASE, "tasks": [], "models": models, "nano": {"m": nano}})
@@ -117,6 +118,16 @@ def test_small_vision_models_want_images() -> None:
         Config.of(
             {**BASE, "tasks": [], "models": models, "nano": {"m": {"architecture": "imagegpt"}}}
         )
+
+
+@pytest.mark.parametrize("family", ["vit", "imagegpt"])
+def test_what_is_for_texts_is_refused_in_a_sentence(family: str, tmp_path: Path) -> None:
+    folder = tiny_images.save(family, tmp_path / "m")
+    with pytest.raises(LayerwiseError, match="prompts came, but the model takes images"):
+        load("m", tiny_images.entry(folder, prompts={"query": "q: "}), "main", device="cpu")
+    entry = tiny_images.entry(folder)
+    with pytest.raises(lens.NoAnswersError, match="m takes images, and"):
+        lens.lens_of(load("m", entry, "main", device="cpu"), entry)
 
 
 def test_a_masked_autoencoder_is_told_where_a_pixel_is(tmp_path: Path) -> None:

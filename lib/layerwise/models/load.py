@@ -366,8 +366,7 @@ def _from_files(
         raise LayerwiseError(f"{who}: {why(error, location)}") from error
     if not known:
         raise LayerwiseError(f"{who}: {of_no_tokenizer(location)}")
-    if not of_images:
-        _check_of_texts(who, model)
+    _check_entry(who, model, of_images=of_images)
     encoder_alone = bool(network.config.is_encoder_decoder)
     misfits = weights.misfits(found)
     if misfits:
@@ -386,10 +385,13 @@ def _from_files(
     return reader, network, anatomy
 
 
-def _check_of_texts(who: str, model: Model) -> None:
-    for key, at_rest in (("preprocess", None), ("mask_ratio", 0.0)):
+def _check_entry(who: str, model: Model, *, of_images: bool) -> None:
+    """Refuse settings of the other kind of model."""
+    apart = {"prompts": None} if of_images else {"preprocess": None, "mask_ratio": 0.0}
+    takes = "images" if of_images else "texts"
+    for key, at_rest in apart.items():
         if getattr(model, key) != at_rest:
-            raise LayerwiseError(f"{who}: {key} came, but the model takes texts; leave it out.")
+            raise LayerwiseError(f"{who}: {key} came, but the model takes {takes}; leave it out.")
 
 
 def _knows_text(tokenizer: Any) -> bool:

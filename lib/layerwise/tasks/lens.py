@@ -83,11 +83,16 @@ def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
     Raises
     ------
     NoAnswersError
-        If the model sees later tokens, has no unembedding of its own, or its logits are not a
-        (scaled or capped) linear map of its last states.
+        If the model takes images or sees later tokens, has no unembedding of its own, or its
+        logits are not a (scaled or capped) linear map of its last states.
     LayerwiseError
         If its files cannot be had.
     """
+    if loaded.images is not None:
+        raise NoAnswersError(
+            f"{loaded.name} takes images, and no layer of it can be asked for a next token; leave "
+            "it out of the studies of multiple choice."
+        )
     tokens = torch.arange(1, 1 + PROBE, device=loaded.device)[None] % _vocabulary(loaded)
     _look_back(loaded, tokens)
     full = _with_head(loaded, entry)
