@@ -115,7 +115,10 @@ def test_the_valley_that_is_the_first_token() -> None:
     assert not found.loc["n", "valley"].any()
     assert found.loc["n", "gone"].isna().all()
     assert drawn.title.startswith("Of the valley of prompt entropy, what goes without the first")
-    assert drawn.title.endswith("% in m; no valley of 10 % of the curve's height in n")
+    low, high = (100 * found.loc[("m", "drop_first"), f"gone_{end}"] for end in ("low", "high"))
+    assert drawn.title.endswith(
+        f"% ({low:.0f} to {high:.0f}) in m; no valley of 10 % of the curve's height in n"
+    )
 
 
 def test_the_valley_by_checkpoint() -> None:

@@ -350,6 +350,30 @@ def test_a_tuned_model_differs_where_it_does(tables: Tables) -> None:
     assert list(kept["layer"]) == list(range(L))
 
 
+def test_orders_of_an_entropy_differ_in_panels_of_their_own(tables: Tables) -> None:
+    both = [{"metric": "prompt_entropy", "alpha": a} for a in (1.0, 0.5)]
+    drawn = study("model_difference", tables, metrics=both, tokens=["all"])
+    assert len(drawn.figure.axes) == 3
+    assert "prompt entropy at α = 1 differs" in drawn.title[:1].lower() + drawn.title[1:]
+    assert "of 7 layers of tuned-20m" in drawn.title
+    check_layout(drawn.figure)
+
+
+def test_differences_of_many_models_are_corrected_over_them() -> None:
+    """Of twelve models that are the base with other noise, none differs."""
+    rng = np.random.default_rng(5)
+    own = rng.normal(0, 0.2, (N, 1)) + curve("base-10m", "main", "all")
+    names = ["base-10m", *(f"copy{i}-10m" for i in range(12))]
+    prompts = pd.concat(
+        per_prompt(m, "main", "all", "curvature", None, own + rng.normal(0, 0.05, (N, L)))
+        for m in names
+    )
+    like = pd.DataFrame(columns=list(similarity.COLUMNS))
+    drawn = draw(made(kind="model_difference", metrics=["curvature"]),
+                 Tables(prompts=prompts, similarities=like), Order(names))  # fmt: skip
+    assert drawn.title.startswith("No evidence that curvature differs from base-10m: in 0 of 7")
+
+
 def test_models_of_other_depth_have_no_differences(tables: Tables) -> None:
     assert tables.prompts is not None
     deeper = (tables.prompts["model"] == "tuned-20m") & (tables.prompts["layer"] == 6)
@@ -439,6 +463,16 @@ def test_groups_are_told_apart_by_what_differs(tables: Tables) -> None:
     assert (markup["value"] == 1).all()
     assert markup["passes"].all()
     assert not drawn.table.query("model == 'tuned-20m' and what == 'dip'")["passes"].any()
+
+
+def test_a_prompt_without_surprisal_does_not_take_it_from_the_others(tables: Tables) -> None:
+    surprisals = tables.surprisals
+    assert surprisals is not None
+    surprisals = surprisals.assign(surprisal=surprisals["surprisal"].where(surprisals.index != 3))
+    found = study("prompt_groups", replace(tables, surprisals=surprisals)).table
+    mine = found[(found["model"] == "base-10m") & (found["what"] == "surprisal")]
+    assert (mine["value"] == -1).all()
+    assert set(mine["n"]) == {N - 1}
 
 
 def test_similar_layers_are_named(tables: Tables) -> None:

@@ -157,8 +157,8 @@ def test_one_layer_or_several() -> None:
     assert found["n_ahead"] == sum(a > 0 for a in ahead) == 4
     assert found["gain"] == pytest.approx(0.02 * 3 / 5)
     assert drawn.title == (
-        "Several layers of m score +1.2 points against its best single one, both chosen on other "
-        "tasks (ahead on 4 of 5)"
+        "No evidence that several layers of m together beat its best single one, or it them: +1.2 "
+        "points, both chosen on other tasks (ahead on 4 of 5)"
     )
     legend = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
     assert legend[:2] == ["one layer", "mean of the last 2 layers up to it"]
@@ -169,9 +169,27 @@ def test_one_layer_or_several() -> None:
     assert drawn.table["output_score"].iloc[0] == pytest.approx(last)
 
 
+def test_several_layers_are_counted_where_they_are_told_to_lead() -> None:
+    """Of four models the mean of two layers leads on all tasks in one."""
+    rng, parts = np.random.default_rng(0), []
+    for model, lead in (("a", 0), ("b", 0), ("c", 0), ("d", 0.02)):
+        part = several_layers(lead).assign(model=model)
+        lucky = (part["layers"] == "mean 2") & (part["task"] == "task4")
+        part["main_score"] += 2 * lead * lucky + rng.normal(0, 0.001, len(part))
+        parts.append(part)
+    drawn = draw(parse(Study, {"kind": "layers_together"}), Tables(scores=pd.concat(parts)))
+    assert [one["told"] for one in drawn.facts["several"]] == [0, 0, 0, 1]
+    assert drawn.title == (
+        "No evidence that several layers together beat the best single one: in 1 of 4 models, by "
+        "chance in 0.2"
+    )
+    one = draw(parse(Study, {"kind": "layers_together"}), Tables(scores=parts[3]))
+    assert one.title.startswith("Several layers of d score +2.0 points against")
+
+
 def test_one_task_says_so() -> None:
     drawn = draw(parse(Study, {"kind": "layers_together"}), Tables(scores=several_layers(tasks=1)))
-    assert drawn.title.endswith("both chosen on this one task")
+    assert drawn.title.endswith("both chosen on this one task, untested")
     assert drawn.facts["several"][0]["gain_new_task"] is None
 
 

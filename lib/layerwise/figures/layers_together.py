@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, at_checkpoints, pick_scores
 from layerwise.figures.given import Given
 from layerwise.figures.labels import counted, layers_label, listing, reading, reading_label, signed
+from layerwise.statistics.headlines import ALPHA, count
+from layerwise.statistics.tasks import best_set
 from layerwise.vocabulary import ONE
 
 
@@ -51,7 +53,9 @@ def compare(scores: pd.DataFrame) -> list[dict[str, Any]]:
         One a model, checkpoint and reading. Scores in [0, 1]. `gain` is the lead of the best of
         several over the best single layer (or the model's output), both the best on all tasks.
         `gain_new_task` is the mean of that lead over tasks, each with both chosen on all the
-        others; `n_ahead` is on how many tasks it is above 0. Both are None for one task.
+        others; `n_ahead` is on how many tasks it is above 0. Both are None for one task. `told` is
+        1 if all candidates that may be the best (`layerwise.statistics.tasks.best_set`, 95 %) are
+        of several layers, -1 if all are single, else 0; None for tasks of one source.
 
     Raises
     ------
@@ -76,6 +80,11 @@ def compare(scores: pd.DataFrame) -> list[dict[str, Any]]:
         origin = [(way, int(layer)) for way, one in others for layer in one.layers]
         best, best_single = (int(v.mean(axis=0).argmax()) for v in (values, single.values))
         ahead = _on_new_tasks(values) - _on_new_tasks(single.values) if len(names) > 1 else None
+        sources, told = ways[ONE].sources_of(_places(ways[ONE], names)), None
+        if len(set(sources)) > 1:
+            likely = best_set(np.concatenate([single.values, values], axis=1), sources)
+            alone = single.values.shape[1]
+            told = int(not likely[:alone].any()) - int(not likely[alone:].any())
         found.append(
             {
                 "model": model,
@@ -91,6 +100,7 @@ def compare(scores: pd.DataFrame) -> list[dict[str, Any]]:
                 "gain_new_task": None if ahead is None else float(ahead.mean()),
                 "n_ahead": None if ahead is None else int((ahead > 0).sum()),
                 "n_tasks": len(names),
+                "told": told,
             }
         )
     return found
@@ -108,26 +118,38 @@ def _on_new_tasks(values: Floats) -> Floats:
 
 def _finding(rows: Rows, found: list[dict[str, Any]]) -> findings.Finding:
     _, subtitle, caption, facts = findings.best_layers(rows, {})
-    known = [one for one in found if one["gain_new_task"] is not None]
-    how = "both chosen on other tasks" if known else "both chosen on this one task"
-    key = "gain_new_task" if known else "gain"
-    if len(found) == 1:
-        title = (
-            f"Several layers of {found[0]['model']} score {signed(100 * found[0][key])} points "
-            f"against its best single one, {how}"
-        )
-        if known:
-            title += f" (ahead on {found[0]['n_ahead']} of {found[0]['n_tasks']})"
-    else:
-        what = "model" if len({one["model"] for one in found}) == len(found) else "curve"
-        n = sum(one[key] > 0 for one in found)
-        title = (
-            f"Several layers together beat the best single one in {n} of "
-            f"{counted(len(found), what)}, {how}"
-        )
+    what = "model" if len({one["model"] for one in found}) == len(found) else "curve"
+    title = _title_of_one(found[0]) if len(found) == 1 else _title_of_all(found, f"{what}s")
+    caption += (
+        " Several are told to beat a single one, or the opposite, where all candidates that may "
+        "be the best with 95 % confidence are several, or single ones."
+    )
     said = "; ".join(_said(one) for one in found)
     caption += f" Several layers against one: {said}."
     return title, subtitle, caption, {**facts, "several": found}
+
+
+def _title_of_one(one: Mapping[str, Any]) -> str:
+    alone = one["gain_new_task"] is None
+    points = signed(100 * one["gain" if alone else "gain_new_task"])
+    how = "both chosen on this one task" if alone else "both chosen on other tasks"
+    how += "" if alone else f" (ahead on {one['n_ahead']} of {one['n_tasks']})"
+    how += ", untested" if one["told"] is None else ""
+    who, than = f"several layers of {one['model']}", "its best single one"
+    if one["told"] == 0:
+        return f"No evidence that {who} together beat {than}, or it them: {points} points, {how}"
+    return f"S{who[1:]} score {points} points against {than}, {how}"
+
+
+def _title_of_all(found: Sequence[Mapping[str, Any]], what: str) -> str:
+    told = [one["told"] == 1 for one in found if one["told"] is not None]
+    if not told:
+        return (
+            "Whether several layers together beat the best single one is untested in "
+            f"{len(found)} {what}: tasks of one source"
+        )
+    counted = count(sum(told), [ALPHA] * len(told))
+    return counted.text("Several layers together beat the best single one", what)
 
 
 def _said(one: Mapping[str, Any]) -> str:

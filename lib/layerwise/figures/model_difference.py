@@ -12,13 +12,13 @@ from matplotlib.lines import Line2D
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, over_prompts, style
 from layerwise.figures.drawn import Drawn
+from layerwise.figures.frames import Rows
 from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     axis_label,
     counted,
     in_sentence,
     listing,
-    metric_label,
     reading_label,
     span,
 )
@@ -36,9 +36,9 @@ def draw(given: Given) -> Drawn:
     -------
     Drawn
         Its table has a row per model (checkpoint), reading, metric and layer: mean difference over
-        prompts with Student's 95 % interval, p, p after Holm's correction over all layers, metrics
-        and readings of that model, whether it passes; the base's mean, and the difference in
-        standard deviations over the base's prompts. CKA has rows of its own.
+        prompts with Student's 95 % interval, p, p after Holm's correction over all these rows,
+        whether it passes; the base's mean, and the difference in standard deviations over the
+        base's prompts. CKA has rows of its own.
 
     Raises
     ------
@@ -57,43 +57,43 @@ def draw(given: Given) -> Drawn:
     table = _differences(rows, base)
     table = pd.concat([table, _similarity(given.tables["similarities"], base, shown[1:], table)],
                       ignore_index=True)  # fmt: skip
-    metrics = [*dict.fromkeys(m.metric for m in rows.metrics), CKA]
+    ys = [*rows.values("y"), CKA]
     keys = [(p, r) for p in shown[1:] for r in rows.values("reading")]
-    figure, axes = style.grid(len(metrics), len(keys), panel_height=1.55, sharex="col")
+    figure, axes = style.grid(len(ys), len(keys), panel_height=1.55, sharex="col")
     for c, ((model, revision), reading) in enumerate(keys):
-        for r, metric in enumerate(metrics):
+        for r, y in enumerate(ys):
             axis = axes[r, c]
             part = table[
                 (table["model"] == model) & (table["revision"] == revision)
-                & (table["reading"] == reading) & (table["metric"] == metric)
+                & (table["reading"] == reading) & (table["y"] == y)
             ]  # fmt: skip
             over_prompts.band(
                 axis, part["depth"], part, style.colour_of(model, order.models),
-                marked=metric != CKA,
+                marked=y != CKA,
             )  # fmt: skip
-            if metric != CKA:
+            if y != CKA:
                 axis.axhline(0, color=style.GREY, linewidth=0.7, zorder=1)
             if r == 0:
                 at = revision if any(m == base[0] for m, _ in shown[1:]) else ""
                 over_prompts.head(
                     axis, model, [at, over_prompts.reading_note(rows, reading)], order.models
                 )
-            style.depth_axis(axis, label=r == len(metrics) - 1)
+            style.depth_axis(axis, label=r == len(ys) - 1)
             if c == 0:
-                label = "CKA with the base" if metric == CKA else f"Δ {_axis(rows, metric)}"
+                label = "CKA with the base" if y == CKA else f"Δ {_axis(rows, y)}"
                 axis.set_ylabel(marks.broken(label, 20))
-    for r, metric in enumerate(metrics):
+    for r, y in enumerate(ys):
         ends = [a.get_ylim() for a in axes[r]]
         low, high = min(e[0] for e in ends), max(e[1] for e in ends)
         for axis in axes[r]:
-            axis.set_ylim(*((min(low, -0.05), 1.05) if metric == CKA else (low, high)))
+            axis.set_ylim(*((min(low, -0.05), 1.05) if y == CKA else (low, high)))
             axis.tick_params(labelleft=axis is axes[r, 0])
     marks.legend(
         figure,
         [Line2D([], [], color=style.INK, marker="o", markersize=3.2,
                 label="differs from 0 (Holm-corrected p < .05)")],
     )  # fmt: skip
-    facts = _facts(table, base, rows.values("reading"))
+    facts = _facts(table, base, rows)
     title = _title(facts, rows.values("reading"))
     n = span([int(v) for v in table["n"]])
     corpus = listing([c for c in rows.values("corpus") if c])
@@ -103,10 +103,10 @@ def draw(given: Given) -> Drawn:
         f"Each model less {name}, on the same {n} prompts of {corpus}. Bands: 95 % over prompts.",
     )  # fmt: skip
     caption = (
-        f"Difference from {name} of {listing([metric_label(m) for m in metrics[:-1]])}, taken "
+        f"Difference from {name} of {listing([_axis(rows, y) for y in ys[:-1]])}, taken "
         f"prompt by prompt on {n} prompts of {corpus} and averaged, by depth in per cent of the "
         "layers, with Student's 95 % interval over prompts; circles where it differs from 0 after "
-        "Holm's correction over all layers, metrics and readings of the model. Below, the "
+        "Holm's correction over all layers, metrics, readings and models. Below, the "
         "debiased CKA of the same layer of both models, with a jackknife interval. "
         f"{_said(facts)} The intervals are over prompts: how far another tuning of the same base "
         "would differ they cannot say."
@@ -114,12 +114,21 @@ def draw(given: Given) -> Drawn:
     return Drawn(figure, table, title, caption, facts)
 
 
-def _axis(rows: Any, metric: str) -> str:
-    one = next(m for m in rows.metrics if m.metric == metric)
-    return axis_label(metric, one.alpha, one.normalization or "raw")
+def _axis(rows: Rows, y: str) -> str:
+    one = rows.metric(y)
+    assert one is not None
+    return axis_label(one.metric, one.alpha, one.normalization or "raw")
 
 
-def _differences(rows: Any, base: tuple[str, str]) -> pd.DataFrame:
+def _name(rows: Rows, y: str) -> str:
+    """The metric of a y in a sentence, with what tells it from another y of that metric."""
+    one = rows.metric(y)
+    assert one is not None
+    several = sum(m.metric == one.metric for m in rows.metrics) > 1
+    return in_sentence(one.metric) + (f" at α = {one.alpha:g}" if several and one.alpha else "")
+
+
+def _differences(rows: Rows, base: tuple[str, str]) -> pd.DataFrame:
     curves = {
         (a["y"], a["reading"], a["model"], a["revision"]): (part, over_prompts.matrix(part))
         for a, part in over_prompts.curves(rows)
@@ -150,7 +159,8 @@ def _differences(rows: Any, base: tuple[str, str]) -> pd.DataFrame:
                 {
                     "model": model, "revision": revision, "base": base[0],
                     "base_revision": base[1], "corpus": str(part["corpus"].iloc[0]),
-                    "reading": reading, "metric": str(part["quantity"].iloc[0]), "layer": layers,
+                    "reading": reading, "y": y, "metric": str(part["quantity"].iloc[0]),
+                    "layer": layers,
                     "depth": layers / max(1, layers[-1]), "value": mean.value, "low": mean.low,
                     "high": mean.high, "p": mean.p, "base_mean": one.mean(axis=0),
                     "in_sd": np.divide(mean.value, spread, out=np.full(len(layers), np.nan),
@@ -160,9 +170,7 @@ def _differences(rows: Any, base: tuple[str, str]) -> pd.DataFrame:
             )
         )  # fmt: skip
     table = pd.concat(found, ignore_index=True)
-    table["p_holm"] = np.nan
-    for _, part in table.groupby(["model", "revision"]):
-        table.loc[part.index, "p_holm"] = holm(part["p"])
+    table["p_holm"] = holm(table["p"])
     table["passes"] = table["p_holm"] < over_prompts.LEVEL
     return table
 
@@ -179,22 +187,23 @@ def _similarity(
         {
             "model": kept["other_model"], "revision": kept["other_revision"],
             "base": kept["model"], "base_revision": kept["revision"], "corpus": kept["corpus"],
-            "reading": kept["tokens"], "metric": CKA,
+            "reading": kept["tokens"], "y": CKA, "metric": CKA,
             **{c: kept[c] for c in ("layer", "depth", "value", "low", "high", "n")},
             "passes": False,
         }
     )[readings]  # fmt: skip
 
 
-def _facts(table: pd.DataFrame, base: tuple[str, str], readings: list[str]) -> dict[str, Any]:
+def _facts(table: pd.DataFrame, base: tuple[str, str], rows: Rows) -> dict[str, Any]:
     found = []
-    keys = ["model", "revision", "reading", "metric"]
-    for (model, revision, reading, metric), part in table.groupby(keys, sort=False):
+    keys = ["model", "revision", "reading", "y", "metric"]
+    for (model, revision, reading, y, metric), part in table.groupby(keys, sort=False):
         low = part.iloc[int(part["value"].argmin())]
         top = part.iloc[int(part["value"].abs().argmax())]
         found.append(
             {
                 "model": model, "revision": revision, "reading": reading, "metric": metric,
+                "y": y, "name": "CKA" if metric == CKA else _name(rows, str(y)),
                 "changed": int(part["passes"].sum()), "of": len(part),
                 "layer": int((low if metric == CKA else top)["layer"]),
                 "value": float((low if metric == CKA else top)["value"]),
@@ -202,22 +211,24 @@ def _facts(table: pd.DataFrame, base: tuple[str, str], readings: list[str]) -> d
                 "high": float((low if metric == CKA else top)["high"]),
             }
         )  # fmt: skip
-    return {"base": list(base), "readings": readings, "found": found}
+    return {"base": list(base), "readings": rows.values("reading"), "found": found}
 
 
 def _title(facts: Mapping[str, Any], readings: list[str]) -> str:
     mine = [f for f in facts["found"] if f["reading"] == readings[0] and f["metric"] != CKA]
-    first = mine[0]["metric"]
+    first = mine[0]["y"]
     several = any(f["model"] == facts["base"][0] for f in mine)
     told = [
         f"{f['changed']} of {counted(f['of'], 'layer')} of {f['model']}"
         + (f" at {f['revision']}" if several else "")
         for f in mine
-        if f["metric"] == first
+        if f["y"] == first
     ]
     how = f" ({reading_label(readings[0], sentence=True)})" if len(readings) > 1 else ""
-    label = in_sentence(first)
+    label = mine[0]["name"]
     base = " at ".join(facts["base"]) if several else facts["base"][0]
+    if not any(f["changed"] for f in mine if f["y"] == first):
+        return f"No evidence that {label} differs from {base}: in {listing(told)}{how}"
     return f"{label[:1].upper()}{label[1:]} differs from {base} in {listing(told)}{how}"
 
 
@@ -232,7 +243,7 @@ def _said(facts: Mapping[str, Any]) -> str:
             said.append(f"{where}: CKA is lowest at layer {f['layer']} ({interval}).")
         else:
             said.append(
-                f"{where}: {in_sentence(f['metric'])} differs in {f['changed']} of "
+                f"{where}: {f['name']} differs in {f['changed']} of "
                 f"{f['of']} layers, most at layer {f['layer']} ({interval})."
             )
     return " ".join(said)

@@ -80,13 +80,14 @@ def draw(given: Given) -> Drawn:
         if len(own):
             have["surprisal"] = own.reindex(at.index)
         for name in PROPERTIES:
-            if name in have and have[name].notna().all():
-                one = effect(have[name], upper)
+            if name in have:
+                known = have[name].notna().to_numpy()
+                one = effect(have.loc[known, name], upper[known])
                 if np.isfinite(one.delta):
                     effects.append(
                         {**_about(part, key), "what": name, "layer": layer,
                          "depth": float(at["depth"].iloc[0]), "value": one.delta,
-                         "low": one.low, "high": one.high, "p": one.p, "n": len(at)}
+                         "low": one.low, "high": one.high, "p": one.p, "n": int(known.sum())}
                     )  # fmt: skip
     found = pd.DataFrame(effects)
     if len(found):

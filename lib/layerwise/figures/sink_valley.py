@@ -84,7 +84,7 @@ def draw(given: Given) -> Drawn:
     what = "The valley's depth by checkpoint" if sweeps else "By depth"
     style.header(
         figure, title,
-        f"{what}, on {n} prompts of {corpora}. Bands: 95 % intervals over prompts.",
+        f"{what}, on {n} prompts of {corpora}. Bands, and brackets: 95 % intervals over prompts.",
     )  # fmt: skip
     caption = (
         f"{metric_label(rows.metrics[0].metric)} on {n} prompts of {corpora}, from one pass, "
@@ -192,7 +192,8 @@ def _said(table: pd.DataFrame, rows: Rows) -> tuple[str, str]:
                 if row["tokens"] == "all":
                     continue
                 if last and row["tokens"] == first:
-                    told.append(f"{100 * row['gone']:.0f} % in {name}")
+                    low, high = (f"{100 * row[f'gone_{end}']:.0f}" for end in ("low", "high"))
+                    told.append(f"{100 * row['gone']:.0f} % ({low} to {high}) in {name}")
                 sentences.append(
                     f"{name}, layer {row['shoulder']} to {row['lowest']}: {whole['depth']:.2f} "
                     f"({whole['depth_low']:.2f} to {whole['depth_high']:.2f}) with all tokens; "
