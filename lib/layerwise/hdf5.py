@@ -241,8 +241,27 @@ def read(array: h5py.Dataset, selection: Any) -> npt.NDArray[Any]:
     LayerwiseError
         If the file's checksum does not fit what is on the disk.
     """
-    try:
+    with _undamaged(array):
         return np.asarray(array[selection])
+
+
+def read_into(array: h5py.Dataset, selection: Any, into: npt.NDArray[Any]) -> None:
+    """Read from an array into another one, of the selection's shape and type, C-contiguous.
+
+    Raises
+    ------
+    LayerwiseError
+        As for `read`.
+    """
+    with _undamaged(array):
+        array.read_direct(into, selection)
+
+
+@contextmanager
+def _undamaged(array: h5py.Dataset) -> Iterator[None]:
+    """Say of an array that cannot be read what became of it."""
+    try:
+        yield
     except DAMAGE as error:
         raise LayerwiseError(
             f"{array.file.filename} is damaged in {array.name} ({_reason(error)}); {REMEDY}"

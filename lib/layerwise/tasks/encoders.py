@@ -7,7 +7,7 @@ Importing this imports mteb, which takes seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,9 @@ Array = npt.NDArray[Any]
 
 # mteb wants "organization/model"; names without one are put under this.
 ORGANIZATION = "layerwise"
+
+# Rows of which it is remembered whose they are: 8 MB.
+MOST_KEPT = 1_000_000
 
 
 def model_meta(
@@ -52,12 +55,17 @@ def texts_of(inputs: Any) -> list[str]:
     If the loader goes straight through a data set, the column is read at once: row by row takes
     longer than all evaluators do.
     """
+    if straight_through(inputs):
+        return list(inputs.dataset["text"][:])
+    return [text for batch in inputs for text in batch["text"]]
+
+
+def straight_through(inputs: Any) -> bool:
+    """Whether one of mteb's data loaders gives a data set's rows in order."""
     from datasets import Dataset
     from torch.utils.data import SequentialSampler
 
-    if isinstance(inputs.dataset, Dataset) and isinstance(inputs.sampler, SequentialSampler):
-        return list(inputs.dataset["text"][:])
-    return [text for batch in inputs for text in batch["text"]]
+    return isinstance(inputs.dataset, Dataset) and isinstance(inputs.sampler, SequentialSampler)
 
 
 def of_images(task_metadata: Any) -> bool:
@@ -162,6 +170,7 @@ class StoredEncoder(AbsEncoder):
         self.mteb_model_meta = meta
         self._rows = {key: row for row, key in enumerate(keys)}
         self._known: dict[tuple[str, str], int] = {}
+        self._asked: dict[tuple[str, str] | None, Array] = {}
         self._source = source
         self._prompts = prompts or {}
         self._embeddings: Array | None = None
@@ -183,13 +192,22 @@ class StoredEncoder(AbsEncoder):
         assert self._embeddings is not None
         prompt = self._prompts.get(type_name(prompt_type), "")
         if of_images(task_metadata):
-            asked = [
-                (prompt, sha256_bytes(data)) for data in images_of(inputs, task_metadata.name)
-            ]
-        else:
-            asked = [(prompt, text) for text in texts_of(inputs)]
+            hashes = map(sha256_bytes, images_of(inputs, task_metadata.name))
+            return self._embeddings[self._find(prompt, hashes)]
+        # Most tasks ask for the same data at every layer.
+        data = (prompt, inputs.dataset._fingerprint) if straight_through(inputs) else None
+        rows = self._asked.get(data)
+        if rows is None:
+            rows = self._find(prompt, texts_of(inputs))
+            if data and sum(map(len, self._asked.values())) + len(rows) <= MOST_KEPT:
+                self._asked[data] = rows
+        return self._embeddings[rows]
+
+    def _find(self, prompt: str, texts: Iterable[str]) -> Array:
+        """The rows of texts behind a prompt."""
+        asked = [(prompt, text) for text in texts]
         self._learn(asked)
-        return self._embeddings[[self._known[pair] for pair in asked]]
+        return np.array([self._known[pair] for pair in asked], np.intp)
 
     def _learn(self, asked: list[tuple[str, str]]) -> None:
         """Find the rows of texts that are asked for the first time."""

@@ -25,12 +25,13 @@ from typing import NamedTuple
 import numpy as np
 
 from layerwise.errors import LayerwiseError
-from layerwise.tasks.layout import ROWS, Array, Embeddings, Reading
+from layerwise.tasks.layout import Array, Embeddings, Reading
 from layerwise.vocabulary import ONE
 
 log = logging.getLogger(__name__)
 
 OUTPUT, CLASS = "output", "class"
+CACHED = 256  # rows
 
 
 class Unit(NamedTuple):
@@ -162,9 +163,10 @@ class Joiner:
 def normalized(embeddings: Array) -> Array:
     """Rows scaled to unit length, shape (N, D), float32; a zero row stays zero."""
     made = np.empty(embeddings.shape, np.float32)
-    # Some rows at a time, as float64 takes twice the room.
-    for start in range(0, len(embeddings), ROWS):
-        rows = embeddings[start : start + ROWS]
-        norms = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
-        made[start : start + ROWS] = rows / np.where(norms > 0, norms, 1)[:, None]
+    # Some rows at a time, so that their float64 stays in the cache.
+    for start in range(0, len(embeddings), CACHED):
+        rows = embeddings[start : start + CACHED].astype(np.float64)
+        norms = np.sqrt(np.vecdot(rows, rows))
+        rows /= np.where(norms > 0, norms, 1)[:, None]
+        made[start : start + CACHED] = rows
     return made

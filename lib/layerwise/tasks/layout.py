@@ -428,7 +428,7 @@ class Embeddings:
             stop = min(start + len(file["text"]), wanted)
             for begin in range(start, stop, ROWS):
                 rows = slice(begin - start, min(begin + ROWS, stop) - start)
-                values[begin : start + rows.stop] = _whole(file, at, rows)
+                _read_whole(file, (*at, rows), values[begin : start + rows.stop])
             start = stop
         return values
 
@@ -465,14 +465,15 @@ class Embeddings:
         return digest.hexdigest()
 
 
-def _whole(file: h5py.File, at: tuple[int, int], rows: slice) -> Array:
-    """Some rows of a reading and layer as float32."""
-    values = hdf5.read(file["embedding"], (*at, rows))
+def _read_whole(file: h5py.File, at: tuple[int, int, slice], into: Array) -> None:
+    """Read some rows of a reading and layer as float32."""
     if "center" not in file:
-        return values
-    scale = hdf5.read(file["scale"], (*at, rows))[:, None]
-    center = hdf5.read(file["center"], at)
-    return np.where(scale > 0, center + scale * values.astype(np.float32), np.float32(0))
+        hdf5.read_into(file["embedding"], at, into)
+        return
+    values = hdf5.read(file["embedding"], at)
+    scale = hdf5.read(file["scale"], at)[:, None]
+    center = hdf5.read(file["center"], at[:2])
+    into[:] = np.where(scale > 0, center + scale * values.astype(np.float32), np.float32(0))
 
 
 def _readings(file: h5py.File) -> tuple[Reading, ...]:
