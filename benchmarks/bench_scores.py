@@ -74,8 +74,8 @@ def main(arguments: argparse.Namespace) -> None:
         slabs = {layer: normalized(file.layer(reading, layer)) for layer in picked}
         keys = file.keys
     # Imports and the data set's first copy into the cache are in neither time: both run at least
-    # twice, and the fastest run counts. Ours goes first: as in a job, the process has loaded no task
-    # yet.
+    # twice, and the fastest run counts. Ours goes first: as in a job, the process has loaded no
+    # task yet.
     seconds = []
     for _ in range(arguments.repeats):
         with tempfile.TemporaryDirectory() as folder:
