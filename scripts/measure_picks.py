@@ -26,17 +26,17 @@ log = logging.getLogger("layerwise")
 def main(arguments: argparse.Namespace) -> None:
     """Sample, pick, write."""
     import pandas as pd
-    import yaml
 
     from layerwise import tables
     from layerwise.activations.layout import Activations
     from layerwise.association.stability import agreement
     from layerwise.config.base import parse
     from layerwise.config.metrics import MetricsSettings
+    from layerwise.config.reading import read_yaml
     from layerwise.metrics.registry import directions
 
-    config = yaml.safe_load(arguments.config.read_text(encoding="utf-8")) or {}
-    given = {"tokens": ["drop_first"], "protocols": ["paper"], **config.get("metrics", {})}
+    own = read_yaml([arguments.config]).get("metrics", {})
+    given = {"tokens": ["drop_first"], "protocols": ["paper"], **own}
     settings = parse(MetricsSettings, given, "metrics")
     found = []
     for path in arguments.activations:
