@@ -114,7 +114,8 @@ def test_only_what_the_disk_refused_is_blamed_on_it(tmp_path: Path) -> None:
     [
         (["compare_rules", "--out", "o.csv"], "--results"),
         (["check_claims", "t.csv", "no.md"], "There is no file no.md"),
-        (["measure_picks", "a.h5", "--output", "o", "--config", "no.yaml"], "There is no config no.yaml"),
+        (["measure_picks", "a.h5", "--output", "o", "--config", "no.yaml"],
+         "There is no config no.yaml"),
         (["measure_sample_size", "--activations", "a.h5", "--output", "o", "--config", "no.yaml"],
          "There is no config no.yaml"),
     ],

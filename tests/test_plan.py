@@ -152,6 +152,35 @@ def test_changed_texts_of_a_file_rerun_the_corpus(tmp_path: Path) -> None:
     assert plan(**made).key(job) != before
 
 
+def test_where_models_and_texts_lie_is_in_no_key(tmp_path: Path) -> None:
+    """What is in them is; so a results folder goes to another machine with its models."""
+
+    def keys(place: str, suffix: str = "jsonl", content: str = "1") -> dict[Job, str]:
+        folder = tmp_path / place / content
+        (folder / "adapter").mkdir(parents=True, exist_ok=True)
+        names = "model.safetensors", f"mine.{suffix}", "own.csv", "adapter/adapter_config.json"
+        for name in names:
+            (folder / name).write_text(content)
+        model = {"source": {"folder": str(folder)},
+                 "adapters": [{"folder": str(folder / "adapter")}]}  # fmt: skip
+        text = {"source": {"file": str(folder / f"mine.{suffix}")}}
+        study = {"kind": "metrics_by_depth", "models": ["m"], "corpora": ["mine"]}
+        own = {"own": {"file": str(folder / "own.csv"), "kind": "pairs"}}
+        studies = {"s": study, "t": {"kind": "score_by_depth"}}
+        given = {"models": {"m": model}, "corpora": {"mine": text}, "studies": studies,
+                 "tasks": own}  # fmt: skip
+        return everything(Plan(Config.of(given)))
+
+    here = keys("here")
+    assert keys("there") == here
+    assert not set(keys("there", suffix="txt").values()) & {
+        here[job] for job in here if job.stage in ("make_corpus", "extract_activations")
+    }
+    assert keys("there", content="2")[Job("extract_activations", ("m", "main", "mine"))] not in (
+        here.values()
+    )
+
+
 def test_a_local_folder_under_hub_is_hashed(tmp_path: Path) -> None:
     job = Job("extract_activations", ("minilm-l6", "main", "wikipedia"))
     for name in ("config.json", "model.safetensors"):

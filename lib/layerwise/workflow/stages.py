@@ -137,8 +137,17 @@ def _corpus_settings(config: Config, corpus: str) -> Any:
     # A key added to the section later has to rest in silence (`layerwise.config.base.later`), or
     # it reruns every corpus and extraction.
     entry = config.corpora[corpus].keyed()
+    if "source" in entry:
+        entry["source"] = _placeless(entry["source"])
     apart = {"views", "perturb", *KEPT}
     return {"name": corpus, **{key: entry[key] for key in entry if key not in apart}}
+
+
+def _placeless(entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry without the place of its file, whose bytes are hashed: how they are read, the end
+    of its name says."""
+    file = entry.get("file")
+    return entry if file is None else {**entry, "file": Path(file).suffix.lower()}
 
 
 def _corpus_outside(config: Config, corpus: str) -> Any:
@@ -201,7 +210,11 @@ PROMPTS = ("prompts", "include_prompt")
 def _model_settings(config: Config, model: str) -> Any:
     # Where a model runs and which checkpoints there are change nothing of one checkpoint.
     apart = {"revisions", "device_map", *PROMPTS, *RUN}
-    return {k: v for k, v in config.models[model].keyed().items() if k not in apart}
+    found = {k: v for k, v in config.models[model].keyed().items() if k not in apart}
+    # Nor does the place of a local folder, whose files are hashed.
+    for source in (found["source"], *found["adapters"]):
+        source.pop("folder", None)
+    return found
 
 
 def _model_outside(config: Config, model: str, revision: str) -> Any:
@@ -644,7 +657,7 @@ STAGES: dict[str, Stage] = {
             _RUN,
             {"folder": f"converted/{{model}}/{{revision}}/{MARKER}"},
             ("layerwise.models.gguf:convert",),
-            lambda config, model, revision: config.models[model].source.keyed(),
+            lambda config, model, revision: _model_settings(config, model)["source"],
             outside=_gguf_outside,
             libraries=("torch", "transformers", "gguf"),
         ),
@@ -766,7 +779,7 @@ STAGES: dict[str, Stage] = {
             ("task",),
             {"texts": "labelled/{task}.parquet"},
             ("layerwise.tasks.labelled:texts_of", "layerwise.tasks.texts:write_texts"),
-            lambda config, task: [task, config.own_tasks[task].keyed()],
+            lambda config, task: [task, _placeless(config.own_tasks[task].keyed())],
             _labelled_inputs,
             _labels_outside,
         ),
@@ -779,7 +792,8 @@ STAGES: dict[str, Stage] = {
              "probes": "probes/{model}/{revision}/{task}.parquet"},
             ("layerwise.tasks.labelled:score_labelled",),
             lambda config, model, revision, task: [
-                _without_machine(config.scoring_of(model)), config.own_tasks[task].keyed()
+                _without_machine(config.scoring_of(model)),
+                _placeless(config.own_tasks[task].keyed()),
             ],
             _labels_inputs,
             _labels_outside,
