@@ -201,3 +201,8 @@ def test_every_key_is_described_and_no_object_takes_unknown_keys() -> None:
 def test_the_committed_schema_is_that_of_the_models() -> None:
     committed = (ROOT / "workflow" / "schemas" / "config.schema.yaml").read_text(encoding="utf-8")
     assert committed == schema.text(), "run: make schema"
+
+
+def test_a_csv_of_prompts_is_told_how_to_become_parquet() -> None:
+    with pytest.raises(LayerwiseError, match=r'"a/p\.csv"\)\.to_parquet\("a/p\.parquet"\)'):
+        Config.of({"corpora": {"c": {"source": {"file": "a/p.csv"}}}})

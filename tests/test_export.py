@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
@@ -86,7 +87,9 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
 
     whole = loaded("llama", tmp_path / "whole")
     export(whole, Recipe(2, normalize=False), tmp_path / "cut", TEXTS)
-    assert "hidden_states[2]" in (tmp_path / "cut/README.md").read_text()
+    card = (tmp_path / "cut/README.md").read_text()
+    assert "hidden_states[2]" in card
+    assert f"sentence-transformers {version('sentence-transformers')}, trans" in card
     model = AutoModel.from_pretrained(tmp_path / "cut")
     assert len(model.layers) == 3
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "cut")

@@ -168,6 +168,9 @@ def test_what_is_not_known_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     plan = Plan(Config.of({**SCORES_ONLY, "jobs": {"disk": 1}}))
     (told,) = [line for line in on_disk(plan) if line.startswith("Not in these sums")]
     assert {"p", "one"} <= set(told.partition(": ")[2].replace(",", "").split())
+    assert not [line for line in on_disk(plan) if line.startswith("For good")]
+    table = estimate(plan, [Bundle("run_model", "p", "main", "0")], past_jobs(tmp_path))
+    assert table["gigabytes"].isna().all()
     assert "the shape of p, one is not known" in " ".join(plan.sizes.unknown())
     assert not list(Plan(Config.of(SCORES_ONLY)).sizes.unknown())
 

@@ -36,6 +36,14 @@ STUDIES: dict[str, list[tuple[dict[str, Any], dict[str, Any], str]]] = {
         ({"kind": "along_sequence"}, {**BOTH_WAYS, "extract": {"prefixes": True}},
          "b-2m see later ones"),
     ],
+    "a kind's own metrics": [
+        ({"kind": "metrics_by_depth"},
+         {"corpora": {"w": {**TEXTS, "views": {"n": 2}}},
+          "metrics": {"metrics": ["prompt_entropy", "rankme"]}},
+         "curvature, infonce unless .* computes prompt_entropy, rankme; name some of these under"),
+        ({"kind": "metrics_by_depth", "metrics": ["curvature"]},
+         {"metrics": {"metrics": ["prompt_entropy"]}}, "asks for the metric 'curvature'"),
+    ],
     "parts of a block": [
         ({"kind": "block_parts"}, {}, r"name them under extract\.sublayers"),
     ],

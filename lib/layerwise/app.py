@@ -167,10 +167,11 @@ def export(
     dtype: DTYPE = "float32",
     threads: THREADS = 2,
 ) -> None:
-    """Save a model cut at a layer as a folder that sentence-transformers loads.
+    """Save a model up to a layer, for sentence-transformers.
 
-    Blocks after the layer are left out, so that it is smaller and faster. Before anything is
-    saved, its embeddings are compared with the whole model's.
+    Blocks after the layer are left out of the folder, which SentenceTransformer (6 or newer) loads
+    where layerwise is not installed. Before anything is saved, its embeddings are compared with
+    the whole model's.
 
     Example: layerwise export HuggingFaceTB/SmolLM2-135M --layer 28 --tokens drop_first smol-28
     """

@@ -108,7 +108,11 @@ class FileTexts(Columns):
     @classmethod
     def _readable(cls, value: str) -> str:
         if not value.lower().endswith(SUFFIXES):
-            raise ValueError(f"accepted are files that end in {', '.join(SUFFIXES)}")
+            mend = ""
+            if value.lower().endswith(".csv"):
+                new = value[: -len("csv")] + "parquet"
+                mend = f'; pandas.read_csv("{value}").to_parquet("{new}") makes one'
+            raise ValueError(f"accepted are files that end in {', '.join(SUFFIXES)}{mend}")
         return value
 
 

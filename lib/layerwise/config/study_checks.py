@@ -183,7 +183,7 @@ def _of_metrics(study: Study, known: Known) -> dict[str, tuple[Any, ...]]:
     _among("choice of tokens", study.tokens, known.tokens)
     _among("sublayer", study.sublayers, known.sublayers)
     curves = study.curves or ()
-    _among("metric", tuple(c.metric for c in curves), known.metrics)
+    _metrics(study, tuple(c.metric for c in curves), known.metrics)
     for name, column in (
         ("protocol", known.protocols), ("alpha", known.alphas),
         ("normalization", known.normalizations),
@@ -200,6 +200,16 @@ def _of_metrics(study: Study, known: Known) -> dict[str, tuple[Any, ...]]:
         if len(values) > 1:  # variants that metrics name themselves are metrics of their own
             counts[name] = tuple(values)
     return counts | _labelled(corpora, known, {})
+
+
+def _metrics(study: Study, wanted: Sequence[str], there: Sequence[str] | None) -> None:
+    if study.metrics is None and there is not None and not set(wanted) <= set(there):
+        raise LayerwiseError(
+            f"A study of kind {study.kind} shows {_listed(dict.fromkeys(wanted))} unless it names "
+            f"others, and the config computes {_listed(there)}; name some of these under the "
+            "study's `metrics`."
+        )
+    _among("metric", wanted, there)
 
 
 def _labelled(

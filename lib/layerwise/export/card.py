@@ -54,6 +54,9 @@ def text(
         f"| readout | {READOUTS[recipe.readout]} |",
         f"| unit length | {'yes' if recipe.normalize else 'no'} |\n",
         f"Why this layer: {origin or 'not said'}.\n",
+        "It needs sentence-transformers 6 or newer, and nothing of layerwise (saved with "
+        f"sentence-transformers {version('sentence-transformers')}, transformers "
+        f"{version('transformers')}).\n",
         "```python\nfrom sentence_transformers import SentenceTransformer\n\n"
         f'model = SentenceTransformer("."{trust})\nmodel.encode(["a text"])\n```\n',
     ]

@@ -321,7 +321,7 @@ class Layer:
     @_input("norms")
     def norms(self) -> Array:
         """Norm of each token state, shape (N, R), float64; 0 beyond a prompt's tokens."""
-        self._refuse_absent("spectra", self._reader.has_norms)
+        self._refuse_absent("norms", self._reader.has_norms, setting="spectra")
         return check_matrix(self._reader.norms(self.index), self.prompts)
 
     @_input("curvature")
@@ -331,10 +331,11 @@ class Layer:
         return np.asarray(self._reader.curvature(*self._at), dtype=np.float64)
 
     @staticmethod
-    def _refuse_absent(name: str, held: bool) -> None:
+    def _refuse_absent(name: str, held: bool, setting: str = "") -> None:
         if not held:
             raise UndefinedMetricError(
-                f"the data at hand have no {name}, since they were extracted with {name}: false."
+                f"the data at hand have no {name}, since they were extracted with "
+                f"{setting or name}: false."
             )
 
     def _matrix(self, array: Floats, kept: Mask) -> Array:

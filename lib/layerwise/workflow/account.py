@@ -159,7 +159,7 @@ def _summary(group: pd.DataFrame) -> tuple[float, ...]:
         group["gpu_s"].sum(min_count=1) / 3600,
         group["wall_s"].max() / 60,
         group["peak_mb"].max() / 1000,
-        group["bytes"].sum() / 1e9,
+        group["bytes"].sum(min_count=1) / 1e9,
     )
 
 
@@ -203,12 +203,13 @@ def estimate(plan: Plan, pending: Iterable[Job | Bundle], past: pd.DataFrame) ->
 
 
 def written(plan: Plan, run: Job | Bundle) -> float:
-    """Bytes that a job will write, as far as they are known before it runs."""
-    jobs = plan.members(run) if isinstance(run, Bundle) else ()
-    sizes = plan.sizes.bytes_of if isinstance(run, Bundle) and run.rule == "run_model" else (
-        plan.sizes.stays
-    )  # fmt: skip
-    return float(sum(sizes(job) or 0 for job in jobs if plan.needed(job)))
+    """Bytes that a job will write, as far as they are known before it runs; NaN if none are."""
+    if not isinstance(run, Bundle):
+        return 0.0
+    if plan.sizes.shape(run.model) is None:
+        return math.nan
+    sizes = plan.sizes.bytes_of if run.rule == "run_model" else plan.sizes.stays
+    return float(sum(sizes(job) or 0 for job in plan.members(run) if plan.needed(job)))
 
 
 def speeds(plan: Plan, past: pd.DataFrame) -> dict[str, tuple[float, float, float]]:
@@ -273,7 +274,7 @@ def on_disk(plan: Plan) -> Iterator[str]:
             stays[about] += plan.sizes.stays(job)
         elif job.stage in ("extract_activations", "embed_task") and not plan.passing(job):
             stays[about] += plan.sizes.bytes_of(job) or 0
-    if stays:
+    if any(stays.values()):
         yield (
             f"For good: about {sum(stays.values()) / 1e9:.3g} GB, at most "
             f"{max(stays.values()) / 1e6:.3g} MB of a checkpoint."
