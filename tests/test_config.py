@@ -11,6 +11,8 @@ import yaml
 from conftest import ROOT
 
 from layerwise.config import Config, read_config, schema
+from layerwise.config.base import parse
+from layerwise.config.corpora import FileTexts
 from layerwise.errors import LayerwiseError
 
 
@@ -205,4 +207,4 @@ def test_the_committed_schema_is_that_of_the_models() -> None:
 
 def test_a_csv_of_prompts_is_told_how_to_become_parquet() -> None:
     with pytest.raises(LayerwiseError, match=r'"a/p\.csv"\)\.to_parquet\("a/p\.parquet"\)'):
-        Config.of({"corpora": {"c": {"source": {"file": "a/p.csv"}}}})
+        parse(FileTexts, {"file": "a/p.csv"})

@@ -35,7 +35,7 @@ def value_of(name: str, X: np.ndarray, **settings: object) -> Overall:
 
 
 def test_arrays_without_norms_are_refused_by_name() -> None:
-    with pytest.raises(UndefinedMetricError, match="no norms, since .* spectra: false"):
+    with pytest.raises(UndefinedMetricError, match=r"no norms, since .* spectra: false"):
         _ = Layer(Arrays(RNG.normal(size=(5, 3)))).norms
 
 
