@@ -175,8 +175,12 @@ def test_what_is_not_known_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert not list(Plan(Config.of(SCORES_ONLY)).sizes.unknown())
 
 
+@pytest.mark.parametrize(
+    ("source", "folder"),
+    [({"source": {"file": "mine.txt"}}, "corpora"), ({"images": {"package": "digits"}}, "images")],
+)
 def test_a_corpus_counts_as_many_prompts_as_its_file_has(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: dict[str, Any], folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the config takes all that there are."""
     monkeypatch.chdir(tmp_path)
@@ -190,7 +194,7 @@ def test_a_corpus_counts_as_many_prompts_as_its_file_has(
                 }
             },
             "nano": {"n": {"architecture": "gpt_neox", "layers": 2, "hidden": 32}},
-            "corpora": {"mine": {"source": {"file": "mine.txt"}, "views": {"n": 2}}},
+            "corpora": {"mine": {**source, "views": {"n": 2}}},
             "studies": {"s": {"kind": "metrics_by_depth"}},
             "jobs": {"gigabytes": 1},
         }
@@ -199,11 +203,11 @@ def test_a_corpus_counts_as_many_prompts_as_its_file_has(
     assert Plan(config).sizes.bytes_of(extract) is None
     (told,) = Plan(config).sizes.unknown()
     assert "how many prompts mine will have, or how long" in told
-    folder = tmp_path / "results" / "corpora"
-    folder.mkdir(parents=True)
+    path = tmp_path / "results" / folder / "mine.parquet"
+    path.parent.mkdir(parents=True)
     sizes = {}
     for n in (10, 20):
-        pd.DataFrame({"text": ["words"] * n}).to_parquet(folder / "mine.parquet")
+        pd.DataFrame({"text": ["words"] * n}).to_parquet(path)
         plan = Plan(config)
         assert not plan.sizes.unknown()
         sizes[n] = plan.sizes.bytes_of(extract)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from layerwise.config import Config
+from layerwise.config.images import ImageCorpus
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import locate
 from layerwise.paths import encode
@@ -174,8 +175,10 @@ class Sizes:
         return self._prompts[corpus]
 
     def _sampled(self, corpus: str) -> int | None:
-        asked = self.config.corpora[corpus].sample.n
-        path = Path(f"{self.config.results}/corpora/{encode(corpus)}.parquet")
+        entry = self.config.corpora[corpus]
+        asked = entry.sample.n
+        folder = "images" if isinstance(entry, ImageCorpus) else "corpora"
+        path = Path(self.config.results, folder, f"{encode(corpus)}.parquet")
         if asked is not None or not path.is_file():
             return asked
         import pyarrow.parquet as pq
