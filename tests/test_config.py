@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT
+from snakemake.utils import update_config
 
 from layerwise.config import Config, read_config, schema
 from layerwise.config.base import parse
 from layerwise.config.corpora import FileTexts
+from layerwise.config.reading import read_yaml
 from layerwise.errors import LayerwiseError
 
 
@@ -91,6 +93,21 @@ def test_the_quickstart_is_valid_and_filled() -> None:
     assert config.nano["pythia-nano"].layers == 6
     assert config.studies["score_by_depth"].models is None
     assert Config.of(config.plain()) == config
+
+
+def test_several_files_are_one_config_as_snakemake_makes_it(tmp_path: Path) -> None:
+    given: list[dict[str, Any]] = [
+        {"extract": {"tokens": ["all"], "threads": 3}, "tasks": ["STS12"], "jobs": None},
+        {"extract": {"dtype": "bfloat16", "threads": 4}, "tasks": ["STS13"], "jobs": {"items": 2}},
+        {"models": {"m": {"source": {"package": "json"}}}, "tasks": {"STS14": None}},
+    ]
+    files, merged = [], dict[str, Any]()
+    for number, document in enumerate(given):
+        files.append(tmp_path / f"{number}.yaml")
+        files[-1].write_text(yaml.safe_dump(document))
+        update_config(merged, document)
+    assert read_yaml(files) == merged
+    assert merged["extract"] == {"tokens": ["all"], "threads": 4, "dtype": "bfloat16"}
 
 
 @pytest.mark.parametrize("config", [None, [], "text"])

@@ -37,7 +37,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(files: Iterable[Path]) -> dict[str, Any]:
-    """Read configs; keys of later files replace those of earlier ones.
+    """Read configs; keys of later files replace those of earlier ones, mapping by mapping, as
+    Snakemake has it.
 
     Raises
     ------
@@ -51,8 +52,14 @@ def read_yaml(files: Iterable[Path]) -> dict[str, Any]:
             raise LayerwiseError(
                 f"{file} must be a mapping of keys; {type(document).__name__} came."
             )
-        merged |= document
+        merged = _over(merged, document)
     return merged
+
+
+def _over(below: Any, above: Any) -> Any:
+    if not (isinstance(below, dict) and isinstance(above, dict)):
+        return above
+    return below | {key: _over(below.get(key), value) for key, value in above.items()}
 
 
 def _read(file: Path) -> Any:
