@@ -106,7 +106,7 @@ class Sizes:
         known = known or {}
         self._shapes = {m: Shape(*s) if s else None for m, s in known.get("shapes", {}).items()}
         self._texts = {t: Texts(*n) if n else None for t, n in known.get("texts", {}).items()}
-        self._prompts = dict(known.get("prompts", {}))
+        self._prompts: dict[str, int | None] = dict(known.get("prompts", {}))
 
     def plain(self) -> dict[str, Any]:
         """All sizes that a plan of jobs depends on, for the jobs of a run to know the same."""
