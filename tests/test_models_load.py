@@ -969,7 +969,8 @@ def test_the_hubs_refusals_by_name_token_and_branch(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_no_network_and_no_name(tmp_path: Path) -> None:
     offline, wrong = said(tmp_path, ["a/b", "a/b/c d"], HF_HUB_OFFLINE="1")
-    assert "not in the cache and the network does not reach the hub" in offline
+    assert "not in the cache, and HF_HUB_OFFLINE keeps it from the hub" in offline
+    assert "hf download a/b --revision step7" in offline
     assert "'a/b/c d' cannot be a name on the hub" in wrong
 
 

@@ -48,10 +48,13 @@ def why(error: BaseException, location: Location) -> str:
     if "HFValidationError" in kinds:
         return f"{name!r} cannot be a name on the hub, which are like 'owner/model'."
     if kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError"}:
+        from huggingface_hub import constants
+
+        cut_off = "HF_HUB_OFFLINE" if constants.HF_HUB_OFFLINE else "the network"
         return (
-            f"{name} at {revision!r} is not in the cache and the network does not reach the hub; "
-            "fetch it on a machine with a network (`hf download`), or set HF_HOME to a cache "
-            "that has it."
+            f"{name} at {revision!r} is not in the cache, and {cut_off} keeps it from the hub; "
+            f"fetch it on a machine with a network (`hf download {name} --revision {revision}`), "
+            "set HF_HOME to a cache that has it, or name a folder that holds it."
         )
     if "HfHubHTTPError" in kinds:
         return f"the hub refused {name}: {text}"
