@@ -317,10 +317,19 @@ def test_eager_columns_are_lists_of_the_same_values_and_end_with_the_block() -> 
 
     data = Dataset.from_dict({"label": [3, 1, 2], "text": ["a", "b", "c"]})
     picked = data.select([2, 0])
+    columns, renamed = data.column_names, {"text": "words"}
     with pytest.raises(RuntimeError), eager.eager_columns():
         assert type(data["label"]) is list
         assert data["label"] == [3, 1, 2]
         assert picked["text"] == ["c", "a"]
         assert data[0] == {"label": 3, "text": "a"}
+        data["label"].reverse()
+        assert data["label"] == [3, 1, 2]
+        derived = [data.select_columns(["text"]).rename_columns(renamed) for _ in range(2)]
+        assert derived[0] is derived[1]
+        assert derived[0]["words"] == ["a", "b", "c"]
+        assert picked.select_columns(column_names=["label"])["label"] == [2, 3]
+        assert data.column_names == columns
         raise RuntimeError
     assert type(data["label"]) is not list
+    assert data.select_columns(["text"]) is not data.select_columns(["text"])

@@ -137,7 +137,10 @@ class Joiner:
         self._sum: Array | None = None
 
     def read(self, unit: Unit) -> Array:
-        """Embeddings of all texts, shape (N, D), or (N, 2 D) of a concatenation, float32."""
+        """Embeddings of all texts, shape (N, D), or (N, 2 D) of a concatenation, float32.
+
+        In an array of their own, which may be written to.
+        """
         if unit.layers == ONE:
             return self._file.layer(unit.reading, unit.layer)
         made_of = parts(unit, self._file)
@@ -160,9 +163,12 @@ class Joiner:
         return self._sum
 
 
-def normalized(embeddings: Array) -> Array:
-    """Rows scaled to unit length, shape (N, D), float32; a zero row stays zero."""
-    made = np.empty(embeddings.shape, np.float32)
+def normalized(embeddings: Array, into: Array | None = None) -> Array:
+    """Rows scaled to unit length, shape (N, D), float32; a zero row stays zero.
+
+    Written into `into`, which may be `embeddings`, or into a new array.
+    """
+    made = np.empty(embeddings.shape, np.float32) if into is None else into
     # Some rows at a time, so that their float64 stays in the cache.
     for start in range(0, len(embeddings), CACHED):
         rows = embeddings[start : start + CACHED].astype(np.float64)

@@ -399,6 +399,10 @@ class Embeddings:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all parts; what was read when they were opened stays."""
         self._stack.close()
 
     def layer(self, reading: Reading, layer: int, n: int | None = None) -> Array:

@@ -51,12 +51,11 @@ ROUNDING = 1e-5
 
 
 class Worker:
-    """Scores layers in one process: opens the file and loads the task's data once.
+    """Scores layers in one process: loads the task's data once.
 
     Parameters
     ----------
-    embeddings : Path
-        A file of `layerwise.tasks.layout`.
+    file : Embeddings
     task : str
     layers : Path
         Folder for the results of the layers.
@@ -69,7 +68,7 @@ class Worker:
 
     def __init__(
         self,
-        embeddings: Path,
+        file: Embeddings,
         task: str,
         layers: Path,
         folders: Mapping[str, str],
@@ -79,7 +78,7 @@ class Worker:
         from layerwise.tasks import catalog, encoders
 
         self._layers, self._settings = layers, settings
-        self._file = Embeddings(embeddings, task=task)
+        self._file = file
         self._joiner = Joiner(self._file, normalize=settings.normalize)
         self._task = catalog.get_task(task, folders)
         self._data = catalog.data_identity(self._task)
@@ -94,7 +93,7 @@ class Worker:
         ]
         meta = encoders.model_meta(self._file.model, self._file.revision)
         prompts = json.loads(self._file.attributes.get("prompts", "{}"))
-        self._encoder = encoders.StoredEncoder(meta, self._file.keys, str(embeddings), prompts)
+        self._encoder = encoders.StoredEncoder(meta, file.keys, str(file.path), prompts)
 
     def score(self, unit: Unit) -> tuple[Unit, dict[str, Any], bool]:
         """Score one layer of one reading, or several joined, or find that it has been.
@@ -123,7 +122,7 @@ class Worker:
             return unit, known, False
         started = time.monotonic()
         if self._settings.normalize:
-            embeddings = normalized(embeddings)
+            embeddings = normalized(embeddings, into=embeddings)
         self._encoder.use(embeddings)
         scores = self._evaluate()
         document = results.write_result(
@@ -225,6 +224,9 @@ def score_task(
     """
     settings = settings or ScoringSettings()
     folders = dict(folders or {})
+    code = (recipe or {}).get("code", {})
+    documents: dict[Unit, dict[str, Any]] = {}
+    kept = 0
     with Embeddings(embeddings, model=model, revision=revision, task=task) as file:
         units = joined.units(file, settings.layers)
         alike = joined.first_alike(units, file, file.alike())
@@ -235,22 +237,20 @@ def score_task(
             for name in ("dtype", "weights_sha256") if name in file.attributes
         }  # fmt: skip
         last = max(file.n_layers - 1, 1)
-        n_texts = len(file.keys)
-    code = (recipe or {}).get("code", {})
-    start = partial(Worker, embeddings, task, layers, folders, settings, code)
-    documents: dict[Unit, dict[str, Any]] = {}
-    kept = 0
-    with Progress(len(distinct), f"scoring {task}", "layer") as bar:
-        for unit, document, fresh in _scored(start, task, folders, distinct, n_texts, threads):
-            documents[unit] = document
-            why = document["layerwise"].get("why")
-            if why:
-                log.warning(
-                    "%s has no score at layer %d of %s at %s, read as %s (layers: %s): %s",
-                    task, unit.layer, *about.values(), unit.reading, unit.layers, why,
-                )  # fmt: skip
-            kept += not fresh
-            bar.update()
+        start = partial(
+            Worker, task=task, layers=layers, folders=folders, settings=settings, code=code
+        )
+        with Progress(len(distinct), f"scoring {task}", "layer") as bar:
+            for unit, document, fresh in _scored(start, file, folders, distinct, threads):
+                documents[unit] = document
+                why = document["layerwise"].get("why")
+                if why:
+                    log.warning(
+                        "%s has no score at layer %d of %s at %s, read as %s (layers: %s): %s",
+                        task, unit.layer, *about.values(), unit.reading, unit.layers, why,
+                    )  # fmt: skip
+                kept += not fresh
+                bar.update()
     if kept:
         log.info("%s: %d of %d results were there and are kept", task, kept, len(distinct))
     rows: list[dict[str, Any]] = []
@@ -277,11 +277,10 @@ def processes(threads: int, n_units: int, n_texts: int, task_type: str) -> int:
 
 
 def _scored(
-    start: Callable[[], Worker],
-    task: str,
+    start: Callable[[Embeddings], Worker],
+    file: Embeddings,
     folders: Mapping[str, str],
     units: Sequence[Unit],
-    n_texts: int,
     threads: int,
 ) -> Iterator[tuple[Unit, dict[str, Any], bool]]:
     """Score the units, in this process or over several; results come as they are ready."""
@@ -292,15 +291,20 @@ def _scored(
     from layerwise.tasks import catalog
 
     logging.getLogger("mteb").setLevel(logging.WARNING)
+    task = file.task
     task_type = catalog.get_task(task, folders).metadata.type
-    threads = processes(threads, len(units), n_texts, task_type)
+    threads = processes(threads, len(units), len(file.keys), task_type)
     if threads == 1:
         with one_thread():
-            yield from map(start().score, units)
+            yield from map(start(file).score, units)
         return
+    # Forks would share its place in the file; each process opens its own.
+    file.close()
     # A forked process has mteb's imports (4 s) already.
     context = multiprocessing.get_context("fork" if can_fork() else "spawn")
-    pool = ProcessPoolExecutor(threads, mp_context=context, initializer=_start, initargs=(start,))
+    pool = ProcessPoolExecutor(
+        threads, mp_context=context, initializer=_start, initargs=(start, file.path)
+    )
     try:
         waiting = [pool.submit(_score, unit) for unit in units]
         for future in as_completed(waiting):
@@ -351,11 +355,11 @@ class _Process:
     threads = ExitStack()
 
 
-def _start(start: Callable[[], Worker]) -> None:
+def _start(start: Callable[[Embeddings], Worker], path: Path) -> None:
     """Set a process up. Its worker is made at the first unit: an error here would break the pool
     and be lost."""
     _Process.threads.enter_context(one_thread())
-    _Process.start = start
+    _Process.start = lambda: start(Embeddings(path))
 
 
 def _score(unit: Unit) -> tuple[Unit, dict[str, Any], bool]:
