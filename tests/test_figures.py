@@ -492,6 +492,22 @@ def test_a_rule_that_a_model_lacks_has_no_mean_over_models(tables: Tables) -> No
     assert n == drawn.table["metric"].nunique() - len(bad)
 
 
+@pytest.mark.parametrize("kind", ["layer_choice", "association_strength"])
+def test_a_metric_is_drawn_in_the_variant_that_it_names(kind: str, tables: Tables) -> None:
+    name = "choices" if kind == "layer_choice" else "associations"
+    table = getattr(tables, name)
+    other = table[table["metric"] == "prompt_entropy"].assign(alpha=2.0)
+    given = Tables(**{name: pd.concat([table, other], ignore_index=True)})
+    two = {"metric": "prompt_entropy", "alpha": 2.0}
+    drawn = study(kind, given, metrics=[two, "curvature"], tokens=["all"]).table
+    assert set(drawn.loc[drawn["metric"] == "prompt_entropy", "alpha"]) == {2.0}
+    assert "curvature" in set(drawn["metric"])
+    with pytest.raises(LayerwiseError, match="prompt_entropy in several variants; name one"):
+        study(kind, given, metrics=[two, "prompt_entropy"])
+    with pytest.raises(LayerwiseError, match="prompt_entropy is not there with alpha 4"):
+        study(kind, given, metrics=[{**two, "alpha": 4.0}])
+
+
 def test_association_points_are_filled_beyond_chance(tables: Tables) -> None:
     assert tables.associations is not None
     table = tables.associations.assign(chance=2.0)

@@ -21,6 +21,7 @@ from layerwise.figures.given import Given
 from layerwise.figures.labels import (
     counted,
     in_sentence,
+    in_unit,
     listing,
     metric_label,
     reading_label,
@@ -100,7 +101,7 @@ def draw(given: Given) -> Drawn:
         over_prompts.head(axis, model, [over_prompts.reading_note(rows, reading)], order.models)
         style.depth_axis(axis)
         if k % columns == 0 or k == 1:
-            axis.set_ylabel(f"{label} (nats)")
+            axis.set_ylabel(in_unit(label, metric))
     handles = [Line2D([], [], color=colours[a], label=value_label("alpha", str(a)))
                for a in alphas]  # fmt: skip
     if table["pick"].notna().any():

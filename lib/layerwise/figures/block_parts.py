@@ -19,6 +19,7 @@ from layerwise.figures.labels import (
     axis_label,
     counted,
     in_sentence,
+    in_unit,
     listing,
     metric_label,
     reading_label,
@@ -78,7 +79,8 @@ def draw(given: Given) -> Drawn:
     for line, axis in enumerate(axes[:, 0]):
         metric = rows.metrics[0]
         label = axis_label(metric.metric, metric.alpha, "raw")
-        axis.set_ylabel(label if line == 0 else "Change from\nlayer to layer")
+        change = in_unit("Change from\nlayer to layer", metric.metric)
+        axis.set_ylabel(label if line == 0 else change)
     for line in axes:
         ends = [axis.get_ylim() for axis in line]
         for axis in line:

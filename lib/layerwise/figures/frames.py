@@ -591,14 +591,10 @@ def _variant(metrics: pd.DataFrame, choice: MetricChoice) -> tuple[pd.DataFrame,
         (value,) = _usual(kept, column, several(getattr(choice, column)))
         found[column] = value
         kept = kept[kept[column] == value]
+    variant = choice.model_copy(update={"alpha": None, **found})
     if kept.empty:
-        has = mine[["protocol", "alpha", "normalization"]].drop_duplicates()
-        raise LayerwiseError(
-            f"{choice.metric} is not there with "
-            f"{', '.join(f'{k} {_number(v)}' for k, v in found.items())}; there is "
-            f"{'; '.join('/'.join(map(str, r)) for r in has.to_numpy()[:6])}."
-        )
-    return kept, choice.model_copy(update={"alpha": None, **found})
+        raise _other_variants(variant, mine)
+    return kept, variant
 
 
 def _number(value: object) -> str:
@@ -649,14 +645,10 @@ def pick_results(found: pd.DataFrame, study: Study, order: Order) -> pd.DataFram
     kept = kept[kept["pooling"].isin(several(study.pooling))]
     kept = _only(kept, "tokens", study.tokens)
     base = kept["protocol"] == BASELINE
-    variant = ~base
-    for name in ("protocol", "normalization", "alpha"):
-        usual = _usual(kept[~base], name, several(getattr(study, name)))
-        variant &= kept[name].isin(usual) | kept[name].isna()
+    variant = ~base & _of_variant(kept, study, kept[~base])
     if study.metrics is not None:
-        names = [m.metric for m in study.curves or ()]
-        _only(kept[~base], "metric", names)
-        variant &= kept["metric"].isin([*names, CONSENSUS, NESTED])
+        of_all = kept["metric"].isin([CONSENSUS, NESTED])
+        variant = (variant & of_all) | (~base & _named(kept, study, base))
     if study.corpora is not None:
         variant &= kept["corpus"].isin(study.corpora)
     corpora = sorted(kept.loc[variant, "corpus"].unique())
@@ -666,6 +658,47 @@ def pick_results(found: pd.DataFrame, study: Study, order: Order) -> pd.DataFram
             f"{', '.join(corpora) or 'none that fits'}: name one under `corpora`."
         )
     return kept[base | variant].reset_index(drop=True)
+
+
+def _of_variant(
+    kept: pd.DataFrame, asked: Study | MetricChoice, there: pd.DataFrame
+) -> pd.Series[bool]:
+    """The rows of the variant that is asked for, or of the usual one; some have no alpha."""
+    found = pd.Series(True, index=kept.index)
+    for name in ("protocol", "normalization", "alpha"):
+        usual = _usual(there, name, several(getattr(asked, name)))
+        found &= kept[name].isin(usual) | kept[name].isna()
+    return found
+
+
+def _named(kept: pd.DataFrame, study: Study, base: pd.Series[bool]) -> pd.Series[bool]:
+    """The rows of the metrics that a study names, each in its variant."""
+    curves = study.curves or ()
+    names = [m.metric for m in curves]
+    _only(kept[~base], "metric", names)
+    found = pd.Series(False, index=kept.index)
+    for choice in curves:
+        if names.count(choice.metric) > 1:
+            raise LayerwiseError(
+                f"A study of kind {study.kind} has a row for each metric, and this one names "
+                f"{choice.metric} in several variants; name one."
+            )
+        mine = kept["metric"] == choice.metric
+        one = mine & _of_variant(kept, choice, kept[~base])
+        if not one.any():
+            raise _other_variants(choice, kept[mine])
+        found |= one
+    return found
+
+
+def _other_variants(choice: MetricChoice, mine: pd.DataFrame) -> LayerwiseError:
+    has = mine[["protocol", "alpha", "normalization"]].drop_duplicates()
+    asked = choice.model_dump(include={"protocol", "alpha", "normalization"}, exclude_none=True)
+    said = ", ".join(f"{name} {_number(value)}" for name, value in asked.items())
+    return LayerwiseError(
+        f"{choice.metric} is not there with {said or 'its usual variant'}; there is "
+        f"{'; '.join('/'.join(map(str, r)) for r in has.to_numpy()[:6])}."
+    )
 
 
 def _only(frame: pd.DataFrame, column: str, wanted: Sequence[str] | None) -> pd.DataFrame:

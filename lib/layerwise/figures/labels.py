@@ -134,6 +134,12 @@ def metric_unit(metric: str, normalization: str) -> str:
     return known.unit if known and normalization == "raw" else ""
 
 
+def in_unit(what: str, metric: str, normalization: str = "raw") -> str:
+    """What is read off a metric, with the metric's unit."""
+    unit = metric_unit(metric, normalization)
+    return f"{what} ({unit})" if unit else what
+
+
 def axis_label(metric: str, alpha: float | None, normalization: str) -> str:
     """What an axis says: the quantity's symbol or name, its unit, alpha unless 1."""
     unit = metric_unit(metric, normalization)

@@ -18,6 +18,7 @@ from layerwise.figures.labels import (
     TOKENS,
     axis_label,
     in_sentence,
+    in_unit,
     listing,
     metric_label,
     reading_label,
@@ -72,7 +73,8 @@ def draw(given: Given) -> Drawn:
         marks.panel_title(axis, model, [_note(own.tail(len(choices)))], colour)
     label = axis_label(rows.metrics[0].metric, rows.metrics[0].alpha, "raw")
     sweeps = rows.table.groupby("model")["revision"].nunique().max() > 1
-    axes[0, 0].set_ylabel("Depth of the valley" if sweeps else label)
+    deep = in_unit("Depth of the valley", rows.metrics[0].metric)
+    axes[0, 0].set_ylabel(deep if sweeps else label)
     marks.legend(figure, [
         Line2D([], [], color=style.INK, linewidth=1.4, label=TOKENS[c],
                linestyle=style.stroke_of(c, choices)[0]) for c in choices

@@ -31,6 +31,7 @@ from layerwise.figures.labels import (
     axis_label,
     counted,
     in_sentence,
+    in_unit,
     listing,
     metric_label,
     reading_label,
@@ -101,7 +102,8 @@ def draw(given: Given) -> Drawn:
                 axis.tick_params(axis="x", labelrotation=90)
             axis.margins(x=0.12)
         axes[1, c].axhline(0, color=style.GREY, linewidth=0.7, zorder=1)
-        axes[1, c].set_ylabel("Depth of the valley")
+        deep = in_unit("Depth of the valley", metric.metric, metric.normalization or "raw")
+        axes[1, c].set_ylabel(marks.broken(deep, 22))
         axes[2, c].set_ylabel("Its place\n(% of layers)")
         axes[2, c].yaxis.set_major_formatter(PercentFormatter(1, symbol=""))
         axes[2, c].set_ylim(-0.05, 1.05)

@@ -16,7 +16,14 @@ from layerwise.figures import marks, over_prompts, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, mean_scores, pick_scores
 from layerwise.figures.given import Given
-from layerwise.figures.labels import counted, in_sentence, listing, metric_label, reading_label
+from layerwise.figures.labels import (
+    counted,
+    in_sentence,
+    in_unit,
+    listing,
+    metric_label,
+    reading_label,
+)
 from layerwise.figures.over_prompts import Floats
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.headlines import count
@@ -221,20 +228,16 @@ def _figure(table: pd.DataFrame, keys: Sequence[tuple[str, str]], points: Sequen
                     )  # fmt: skip
         for r in range(len(axes)):
             over_prompts.checkpoint_axis(axes[r, c], names, label=r == len(axes) - 1)
-    for r, label in enumerate(
-        ["Layer", "Valley, and sink (nats)", "Mean task score (× 100)"][: len(axes)]
-    ):
-        metric = rows.metrics[0].metric
-        axes[r, 0].set_ylabel(
-            label if r != 1 or metric.endswith("entropy") else "Valley, and sink"
-        )
+    metric = rows.metrics[0].metric
+    labels = ["Layer", in_unit("Valley, and sink", metric), "Mean task score (× 100)"]
+    for r, label in enumerate(labels[: len(axes)]):
+        axes[r, 0].set_ylabel(label)
         if r:
             ends = [a.get_ylim() for a in axes[r] if a.has_data()]
             for axis in axes[r]:
                 axis.set_ylim(min(e[0] for e in ends), max(e[1] for e in ends))
     bar = figure.colorbar(image, ax=list(axes[0]), location="right", aspect=14, pad=0.01)
-    unit = " (nats)" if rows.metrics[0].metric.endswith("entropy") else ""
-    bar.set_label(f"Change from the\ncheckpoint before{unit}")
+    bar.set_label(in_unit("Change from the\ncheckpoint before", metric))
     handles = [
         Line2D(
             [],
