@@ -88,6 +88,14 @@ def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
     assert "There is no config none.yaml" in failed.stderr
 
 
+def test_a_report_of_a_run_that_is_not_done_says_what_is_lacking(tmp_path: Path) -> None:
+    starter.write(tmp_path, ["owner/name"], None, ())
+    done = layerwise("report", cwd=tmp_path)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "results lacks figures/metrics_by_depth.png, report/account.csv; run" in done.stderr
+
+
 def test_the_command_is_there_at_once() -> None:
     """What the help imports, not how long that takes on this machine."""
     script = (

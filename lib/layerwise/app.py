@@ -276,9 +276,18 @@ def report(
 
     def do() -> None:
         from layerwise.config import read_config
+        from layerwise.errors import LayerwiseError
 
-        results = read_config([config or Path("config.yaml")]).results
-        page = output or Path(results) / "report.html"
+        path = config or Path("config.yaml")
+        read = read_config([path])
+        made = [f"figures/{study}.png" for study in read.studies] + ["report/account.csv"]
+        lacking = [file for file in made if not Path(read.results, file).is_file()]
+        if lacking:
+            raise LayerwiseError(
+                f"The run of {path} is not done: {read.results} lacks {', '.join(lacking)}; "
+                f"run `layerwise run -c {path}` to its end, then ask for the report again."
+            )
+        page = output or Path(read.results) / "report.html"
         _snakemake(config, ["--cores", "1", "--report", str(page)])
 
     _guarded(do)
