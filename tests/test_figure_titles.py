@@ -186,6 +186,36 @@ def test_the_best_layer_over_training_is_that_of_the_panel(dimension: str) -> No
         assert f"stays at layer {layer} of 5 in m ({name})" in drawn.title
 
 
+@pytest.mark.parametrize(
+    ("lead", "tasks", "said"),
+    [
+        (0.2, 6, "goes from layer 1 to 4 of 5 in m ("),
+        (0.004, 6, "in m (not beyond noise)"),
+        (0.2, 1, "goes from layer 1 to 4 of 5 in m (untested)"),
+    ],
+)
+def test_a_best_layer_moves_beyond_noise_or_not(lead: float, tasks: int, said: str) -> None:
+    rng = np.random.default_rng(2)
+    drawn = study(
+        Tables(
+            scores=pd.concat(
+                tidy_scores(0.5 + lead * np.eye(6)[best] + rng.normal(0, 0.01, (tasks, 6)),
+                            revision=revision)
+                for revision, best in zip(STEPS, (1, 4), strict=True)
+            )
+        ),
+        kind="scores_over_checkpoints",
+    )  # fmt: skip
+    assert said in drawn.title
+    assert ("noise" in drawn.title, "untested" in drawn.title) == (lead < 0.1, tasks == 1)
+
+
+def test_layers_named_are_those_of_the_set() -> None:
+    from layerwise.association.best import layers_named
+
+    assert layers_named("1, 4–7, output") == {"1", "4", "5", "6", "7", "output"}
+
+
 def test_a_rule_is_hidden_only_beside_the_one_it_equals() -> None:
     from layerwise.figures.layer_choice import _rules
 

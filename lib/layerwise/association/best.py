@@ -112,6 +112,15 @@ def _how_sure(candidates: Candidates, sources: Sequence[str], seed: int) -> dict
     }
 
 
+def layers_named(text: str) -> set[str]:
+    """The layers, by number, and the output that a cell of `may_be_best` names."""
+    found: set[str] = set()
+    for name in text.split(", "):
+        first, _, last = name.partition("–")
+        found |= {str(n) for n in range(int(first), int(last) + 1)} if last else {name}
+    return found
+
+
 def _named(candidates: Candidates, places: Sequence[int] | np.ndarray) -> str:
     """Layers by number, runs of them as ``4–7``, and the output by name."""
     layers = [int(candidates.layers[i]) for i in places if i != candidates.output]

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from layerwise.association.best import best_layers
+from layerwise.association.best import best_layers, layers_named
 from layerwise.association.curves import last_layer_of
 from layerwise.association.order import step_of
 from layerwise.config.studies import several
@@ -128,8 +128,8 @@ def scores(given: Given) -> Drawn:
     Drawn
         Its table has a row per checkpoint and layer: mean score in [0, 1]; whether the layer is
         the checkpoint's best (none, where the model's own output is better than all); and of the
-        checkpoint, the best layer's gain over the output with its 95 % interval, and the gain on
-        a task that had no say in choosing the layer.
+        checkpoint, the best layer's gain over the output with its 95 % interval, the gain on a
+        task that had no say in choosing the layer, and the layers that may be the best.
     """
     rows = given.rows()
     study, table = rows.study, rows.table
@@ -144,7 +144,7 @@ def scores(given: Given) -> Drawn:
         bests.append(of_all.assign(**dict(zip(apart, map(str, which), strict=True))))
     best = pd.concat(bests, ignore_index=True)
     keys = ["model", "revision", "tokens", "pooling", *apart]
-    told = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task"]
+    told = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task", "may_be_best"]
     table = table.merge(best[[*keys, *told]], on=keys, how="left")
     at_best = table["layer"] == table["best_layer"]
     above = table["output_is_best"] & (table["output_score"] > table["value"])
@@ -228,7 +228,9 @@ def scores(given: Given) -> Drawn:
         "layer (a square at the top where the model's own output is best); below, the best "
         "layer's lead over the output with its 95 % interval "
         "over tasks, which pays for the choice of the layer, and the lead on a task that had no "
-        "say in choosing the layer, which takes off the luck of the best of many. Checkpoints are "
+        "say in choosing the layer, which takes off the luck of the best of many. The best layer "
+        "moves beyond noise where none may be the best both at the first and at the last "
+        "checkpoint, with 95 % confidence at each. Checkpoints are "
         "evenly spaced, in the order of the "
         f"config. {output_said(rows)}{left_out_said(rows)} {'; '.join(leads)}."
     )
@@ -251,9 +253,17 @@ def _course(
         "last_layer": int(best["best_layer"].iloc[-1]),
         "best_layers": [int(layer) for layer in best["best_layer"]],
         "output_is_best": [bool(b) for b in best["output_is_best"]],
+        "moved": _moved(best["may_be_best"].iloc[0], best["may_be_best"].iloc[-1]),
         "first_gain": gains[0],
         "last_gain": gains[-1],
     }
+
+
+def _moved(first: object, last: object) -> bool | None:
+    """Whether no layer may be the best at both ends; None where tasks cannot tell."""
+    if pd.isna(first) or pd.isna(last):
+        return None
+    return layers_named(str(first)).isdisjoint(layers_named(str(last)))
 
 
 def _course_said(course: dict[str, Any]) -> str:
@@ -270,8 +280,10 @@ def _course_said(course: dict[str, Any]) -> str:
         return f"ends where it began in {model}, at {places[0]}"
     start = places[0] if of_output[0] or of_output[-1] else f"layer {layers[0]}"
     end = places[-1] if of_output[-1] else f"{layers[-1]} of {course['layers']}"
+    sure = {True: "", False: " (not beyond noise)", None: " (untested)"}[course["moved"]]
     return (
         f"goes from {start} to {'layer ' * (of_output[0] and not of_output[-1])}{end} in {model}"
+        f"{sure}"
     )
 
 
