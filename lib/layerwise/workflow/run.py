@@ -120,10 +120,18 @@ class Start:
 
     def reasons(self, due: Due) -> Iterator[str]:
         """Why jobs run, a line a stage; nothing about what was never made. And what of the limits
-        in `jobs` cannot be kept."""
+        in `jobs` cannot be kept, and what of the config no study draws on."""
         yield from explain({job: reason for job, reason in due.items() if reason != MISSING})
         if due:
             yield from self.plan.sizes.unknown()
+            yield from self._idle()
+
+    def _idle(self) -> Iterator[str]:
+        named = {name for job in self.plan.wanted for name in job.names}
+        for what in ("models", "corpora", "tasks"):
+            idle = [name for name in getattr(self.plan.config, what) if name not in named]
+            if idle:
+                yield f"{what}: no study draws on {', '.join(idle)}; nothing is computed there."
 
     def take_hold(self) -> None:
         """Make the results folder this run's own, until the process ends.
