@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 from association_tables import tidy_metrics, tidy_scores
 
-from layerwise.association.claims import claims
+from layerwise.association.best import best_layers, layers_named
+from layerwise.association.claims import claims, leads
 from layerwise.association.claims_page import fill, page_parts
+from layerwise.association.curves import score_curves
 from layerwise.association.published import (
     TASK_OF_DATASET,
     published_metrics,
@@ -148,6 +150,16 @@ def test_claims_on_curves_of_which_the_truth_is_known() -> None:
         claims(scores, twice)
     with pytest.raises(LayerwiseError, match="No metric has a value at every layer"):
         claims(scores, metrics[(metrics["model"] == "a") | (metrics["layer"] > 0)])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_layers_as_good_as_the_last_are_those_of_the_first_page(seed: int) -> None:
+    scores = tidy_scores(0.5 + np.random.default_rng(seed).normal(0, 0.009, (8, 12)))
+    mine, page = (
+        leads(score_curves(scores))[0]["as_good"],
+        best_layers(scores)["as_good_as_output"],
+    )
+    assert layers_named(mine) == layers_named(page.iloc[0])
 
 
 def test_a_page_of_one_short_model_has_dashes(tmp_path: Path) -> None:

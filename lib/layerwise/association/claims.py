@@ -26,7 +26,7 @@ from layerwise.association.measures import embed, strengths
 from layerwise.association.order import in_order
 from layerwise.config.association import OWN_TEXTS
 from layerwise.errors import LayerwiseError
-from layerwise.statistics import depth, headlines, matching, tasks
+from layerwise.statistics import corrections, depth, headlines, matching, tasks
 from layerwise.vocabulary import ONE
 
 log = logging.getLogger(__name__)
@@ -137,8 +137,8 @@ def leads(curves: list[ScoreCurves]) -> Rows:
     """What an earlier layer brings over the last one.
 
     Parts ``leads`` (layer, last_layer, apparent lead, value on a new task, low, high, may_be_best,
-    as_good within a point, k of n tasks best served earlier with its chance expectation and p) and
-    ``leads told apart`` (k, n, expected, p over the models).
+    as_good within a point after Holm's correction over layers, k of n tasks best served earlier
+    with its chance expectation and p) and ``leads told apart`` (k, n, expected, p over the models).
     """
     rows: Rows = []
     signs = []
@@ -147,7 +147,8 @@ def leads(curves: list[ScoreCurves]) -> Rows:
         gain = tasks.gain_new_task(s, s[:, -1], sources)
         signs.append(gain.sign)
         likely = c.layers[tasks.best_set(s, sources)]
-        same = c.layers[:-1][tasks.equivalent(s[:, :-1] - s[:, [-1]], 1.0, sources) <= 0.05]
+        alike = corrections.holm(tasks.equivalent(s[:, :-1] - s[:, [-1]], 1.0, sources))
+        same = c.layers[:-1][alike <= 0.05]
         earlier = headlines.earlier_is_best(list(s))
         rows.append(
             {
