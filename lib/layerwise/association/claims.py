@@ -138,7 +138,8 @@ def leads(curves: list[ScoreCurves]) -> Rows:
 
     Parts ``leads`` (layer, last_layer, apparent lead, value on a new task, low, high, may_be_best,
     as_good within a point after Holm's correction over layers, k of n tasks best served earlier
-    with its chance expectation and p) and ``leads told apart`` (k, n, expected, p over the models).
+    with its chance expectation and p) and ``leads told apart`` (k, n, expected, p over the
+    models).
     """
     rows: Rows = []
     signs = []

@@ -259,7 +259,7 @@ def _course(
     }
 
 
-def _moved(first: object, last: object) -> bool | None:
+def _moved(first: Any, last: Any) -> bool | None:
     """Whether no layer may be the best at both ends; None where tasks cannot tell."""
     if pd.isna(first) or pd.isna(last):
         return None
