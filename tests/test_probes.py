@@ -187,7 +187,7 @@ def test_intervals_cover_where_rows_are_in_groups(numbers: bool) -> None:
         ([1.0] * 29 + [pd.NA], "no label"),
         (["a"] * 29 + [["b"]], "The label of row 29 (from 0) is a list"),
         (["a", "b"] * 9, "18 labelled rows came"),
-        ([*"ab" * 20, "c"], "1 of 3 classes have fewer than 5 rows ('c')"),
+        ([*"ab" * 20, "c"], "rows ('c'); a probe needs 5 of each: take more rows"),
         ([], "0 labelled rows came"),
     ],
 )

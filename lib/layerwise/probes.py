@@ -123,8 +123,9 @@ def classes(labels: Sequence[object]) -> Array:
     if rare:
         raise LayerwiseError(
             f"{len(rare)} of {len(names)} classes have fewer than {FOLDS} rows "
-            f"({', '.join(repr(name) for name in rare[:5])}); a probe needs {FOLDS} of each. If "
-            "the labels are numbers on a scale, they are a regression."
+            f"({', '.join(repr(name) for name in rare[:5])}); a probe needs {FOLDS} of each: "
+            "take more rows, or leave these classes out. If the labels are numbers on a scale, "
+            "they are a regression."
         )
     return np.asarray(numbers)
 
