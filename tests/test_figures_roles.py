@@ -399,6 +399,13 @@ def test_tasks_and_types_have_roles(tables: Tables) -> None:
         ({"kind": "metric_vs_score", "measure": "kendall"}, "config has dcor, spearman"),
         ({"kind": "metric_vs_score", "task_types": ["STS", "Clustering"]}, "one task type or all"),
         ({"kind": "association_strength", "measure": "all"}, "draws one measure"),
+        (
+            {
+                "kind": "layer_choice",
+                "metrics": ["lidar", {"metric": "lidar", "protocol": "paper"}],
+            },
+            "lidar in several variants; name one",
+        ),
         ({"kind": "value_distribution", "metrics": ["lidar", "infonce"]}, "shows one metric"),
         ({"kind": "checkpoint_heatmap", "models": ["b"]}, "two or more checkpoints"),
         ({"kind": "model_overview"}, "several values of model: a, b; name one under `models`"),

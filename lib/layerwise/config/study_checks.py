@@ -296,6 +296,14 @@ def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
             f"A study of kind {study.kind} shows one metric, this one names {len(metrics)}: "
             f"{_listed(m.metric for m in metrics)}."
         )
+    if {"associations", "choices"} & set(kind.needs) and "scores" not in kind.needs:
+        names = [m.metric for m in metrics]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise LayerwiseError(
+                f"A study of kind {study.kind} has a row for each metric, and this one names "
+                f"{twice[0]} in several variants; name one."
+            )
     if study.kind == "layers_together" and known.layers is not None:
         shown = study.layers or tuple(known.layers)
         if ONE not in shown or len(shown) < 2:
