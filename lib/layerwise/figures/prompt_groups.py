@@ -81,13 +81,13 @@ def draw(given: Given) -> Drawn:
             have["surprisal"] = own.reindex(at.index)
         for name in PROPERTIES:
             if name in have:
-                known = have[name].notna().to_numpy()
-                one = effect(have.loc[known, name], upper[known])
+                there = have[name].notna().to_numpy()
+                one = effect(have.loc[there, name], upper[there])
                 if np.isfinite(one.delta):
                     effects.append(
                         {**_about(part, key), "what": name, "layer": layer,
                          "depth": float(at["depth"].iloc[0]), "value": one.delta,
-                         "low": one.low, "high": one.high, "p": one.p, "n": int(known.sum())}
+                         "low": one.low, "high": one.high, "p": one.p, "n": int(there.sum())}
                     )  # fmt: skip
     found = pd.DataFrame(effects)
     if len(found):
