@@ -215,7 +215,9 @@ def add_texts(home: Path, repository: str, config: str | None, split: str) -> No
     else:
         rows = [COLUMNS[repository](first, second) for first, second in _halves()]
         table = pd.DataFrame([*rows, dict.fromkeys(rows[0])])
-    add_data(home, repository, commit(repository), {config or "default": {split: table}})
+    # All of them, since presets that share a cache read different ones.
+    splits = dict.fromkeys(("train", "validation", "test", split), table)
+    add_data(home, repository, commit(repository), {config or "default": splits})
 
 
 def add_images(home: Path, repository: str, config: str | None, split: str) -> None:

@@ -34,7 +34,7 @@ PROMPTS, VIEWS, WORDS, QUESTIONS = 24, 4, 60, 10
 # As many as a model can be trained on.
 IMAGES = 80
 # Of models that a preset trains: steps, and what a step is on.
-TRAINING = {"train_steps": 3, "context": 16, "batch": 2, "vocabulary": 400, "hidden": 32,
+TRAINING = {"train_steps": 3, "context": 64, "batch": 2, "vocabulary": 400, "hidden": 32,
             "layers": 3, "device": "cpu"}  # fmt: skip
 
 # What a preset is cut to, where that is more than prompts and views.
