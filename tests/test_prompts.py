@@ -313,7 +313,7 @@ def cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_hub_that_is_not_reached_is_not_taken_for_one_without_the_file(cached: Path) -> None:
     entry = Model(source=HubSource(hub="org/m"), prompts="saved")
-    with pytest.raises(LayerwiseError, match=r"modules\.json of org/m .*network does not reach"):
+    with pytest.raises(LayerwiseError, match=r"modules\.json of org/m .*keeps it from the hub"):
         prompts.of_model(entry, "main")
     told = entry.model_copy(update={"include_prompt": False})
     assert prompts.of_model(told, "main").by_name.items() >= SAID.items()
@@ -321,7 +321,7 @@ def test_a_hub_that_is_not_reached_is_not_taken_for_one_without_the_file(cached:
     (cached / ".no_exist" / "c0" / prompts.MODULES).touch()
     assert prompts.of_model(entry, "main").include_prompt
     (cached / "snapshots" / "c0" / prompts.SETTINGS).unlink()
-    with pytest.raises(LayerwiseError, match=r"config_sentence.* of org/m .*network does not"):
+    with pytest.raises(LayerwiseError, match=r"config_sentence.* of org/m .*from the hub"):
         prompts.of_model(entry, "main")
     (cached / ".no_exist" / "c0" / prompts.SETTINGS).touch()
     with pytest.raises(LayerwiseError, match="has no prompts in a config_sentence"):

@@ -460,7 +460,8 @@ def test_the_differences_drawn_are_those_of_the_table() -> None:
         {"model": "m", "revision": r, "task": "t", "task_type": "STS", "subset": "default",
          "split": "test", "layer": layer, "depth": layer / 3, "tokens": "all", "pooling": pooling,
          "readout": "residual", "against": "mean", "score": 0.5 + gain, "other": 0.5,
-         "difference": gain, "low": gain - 0.05, "high": gain + 0.05, "p": p, "p_holm": p, "n": 99}
+         "difference": gain, "low": gain - 0.05, "high": gain + 0.05, "n": 99,
+         "p": p / 4, "p_holm": p}
         for r in ("a", "b")
         for pooling in ("match_f1", "match_f1_idf")
         for layer, (gain, p) in enumerate([(0.2, 0.01), (-0.1, 0.02), (0.01, 0.9), (0.0, 1.0)])
