@@ -25,7 +25,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.figures.kinds import KINDS
+from layerwise.config.kinds import KINDS
 from layerwise.figures.labels import SUBLAYERS
 from layerwise.figures.studies import Tables, draw
 from layerwise.metrics import table
