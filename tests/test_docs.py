@@ -13,7 +13,7 @@ import yaml
 
 from layerwise import tables
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.config import read_config
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
@@ -123,7 +123,7 @@ def test_examples_of_kinds_are_valid() -> None:
     ]
     kinds = {study["kind"] for block in blocks for study in block.values()}
     from layerwise.config import Config
-    from layerwise.figures.kinds import KINDS
+    from layerwise.config.kinds import KINDS
 
     assert kinds == set(KINDS)
     # These read what the small config does not extract or have, and say so in a sentence.

@@ -31,7 +31,7 @@ from layerwise.figures import sample_size, style
 from layerwise.figures.drawn import Drawn, plain
 from layerwise.figures.first_page import first_page
 from layerwise.figures.frames import mean_scores
-from layerwise.figures.kinds import KINDS as ALL
+from layerwise.config.kinds import KINDS as ALL
 from layerwise.figures.labels import axis_label, in_sentence, listing, p_value, span
 from layerwise.figures.marks import broken, spread
 from layerwise.figures.studies import Order, Tables, draw

@@ -21,8 +21,8 @@ from layerwise.config.studies import Study, corpora_of, revisions_of
 from layerwise.config.study_checks import Known, check
 from layerwise.errors import LayerwiseError
 from layerwise.figures.drawn import Drawn
-from layerwise.figures.kinds import KINDS as ALL
-from layerwise.figures.kinds import checkpoints_said, kinds_table, needs
+from layerwise.config.kinds import KINDS as ALL
+from layerwise.config.kinds import checkpoints_said, kinds_table, needs
 from layerwise.figures.marks import checkpoint_labels
 from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.style import text_width

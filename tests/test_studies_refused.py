@@ -17,10 +17,6 @@ from layerwise.errors import LayerwiseError
 TEXTS: dict[str, Any] = {"source": {"package": "wikipedia"}, "views": {"n": 0}}
 CHECKPOINTS = {"source": {"hub": "x/a"}, "revisions": ["s1", "s2"]}
 TUNED: dict[str, Any] = {"tasks": ["STS12"]}
-PAIRS: dict[str, Any] = {"tasks": ["t"], "token_tasks": {"t": {"pairs": "STS12"}}}
-QUESTIONS: dict[str, Any] = {
-    "tasks": ["q"], "token_tasks": {"q": {"questions": {"package": "wikipedia"}}},
-}  # fmt: skip
 BOTH_WAYS: dict[str, Any] = {"models": {"b-2m": {"source": {"hub": "x/b"}, "bidirectional": True}}}
 
 STUDIES: dict[str, list[tuple[dict[str, Any], dict[str, Any], str]]] = {
@@ -65,19 +61,8 @@ STUDIES: dict[str, list[tuple[dict[str, Any], dict[str, Any], str]]] = {
          "compares all tokens with another choice, and this one has all;"),
         ({"kind": "token_choice", "tokens": ["drop_first"]}, TUNED, "this one has drop_first;"),
     ],
-    "objective or mixer": [({"kind": "factorial"}, {}, "two factors of two levels")],
-    "multiple choice": [
-        ({"kind": "paired_by_depth"}, TUNED, "needs 'token_tasks'"),
-        ({"kind": "paired_by_depth"}, {**BOTH_WAYS, **QUESTIONS}, "b-2m see later ones"),
-    ],
     "similarity of layers": [
         ({"kind": "layer_similarity"}, {"corpora": {"w": TEXTS, "v": TEXTS}}, "several values"),
-    ],
-    "token matching": [
-        ({"kind": "paired_by_depth"},
-         {**PAIRS, "token_tasks": {"t": {"pairs": "PangLeePolarity"}}},
-         "accepted are tasks of the type STS"),
-        ({"kind": "paired_by_depth", "pooling": ["match_f9"]}, PAIRS, "the pooling 'match_f9'"),
     ],
 }  # fmt: skip
 
@@ -105,9 +90,6 @@ def test_models_that_see_later_tokens_are_left_out_beside_others() -> None:
     Config.of({**given, "studies": {"s": along}})
     with pytest.raises(LayerwiseError, match="take it out of this study's `models`"):
         Config.of({**given, "studies": {"s": {**along, "models": ["a-1m", "b-2m"]}}})
-    Config.of(
-        {**given, **PAIRS, "studies": {"s": {"kind": "paired_by_depth", "models": ["b-2m"]}}}
-    )
 
 
 def test_models_of_published_tables_are_not_the_configs() -> None:

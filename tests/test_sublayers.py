@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from layerwise import metrics as flat
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import BLOCK, Activations
+from layerwise.activations.store import BLOCK, Activations
 from layerwise.association.choice import choose_layers
 from layerwise.association.recommendation import recommend
 from layerwise.association.table import associate
@@ -25,7 +25,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.figures.kinds import KINDS
+from layerwise.config.kinds import KINDS
 from layerwise.figures.labels import SUBLAYERS
 from layerwise.figures.studies import Tables, draw
 from layerwise.metrics import table

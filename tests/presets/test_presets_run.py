@@ -68,17 +68,12 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "mmlu": {},
     "imagenet": {"models": ["vit-large", "aimv2-large", "imagegpt-medium"]},
-    "vision_objective": {"training": True},
-    "objective_or_mixer": {"training": True},
-    "objective_or_mixer_small": {"training": True},
-    "objective_or_mixer_medium": {"training": True},
     # Its models are in packages: the real ones, on a few prompts and tasks.
     "findings": {
         "training": True,
         "revisions": {m: ["step0", "step1", "step3"] for m in ("pythia-nano", "mamba2-nano")},
-        "tasks": ["WikipediaArticlePairs", "news tokens", "missing words"],
+        "tasks": ["WikipediaArticlePairs", "missing words"],
     },
-    "token_matching": {"tasks": ["STS12 tokens", "SICK-R tokens", "STSBenchmark tokens"]},
     "paper_figures": {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
         "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],

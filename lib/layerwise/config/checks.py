@@ -12,13 +12,13 @@ from layerwise.config.association import OWN_TEXTS
 from layerwise.config.corpora import KEPT
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.images import ImageCorpus
+from layerwise.config.kinds import needs
 from layerwise.config.own_tasks import TASK_TYPES
 from layerwise.config.studies import Study, corpora_of
 from layerwise.config.study_checks import Known
 from layerwise.config.study_checks import check as check_study
-from layerwise.config.token_tasks import ChoiceTask, PairTask, poolings_of, type_of
+from layerwise.config.token_tasks import PairTask, poolings_of, type_of
 from layerwise.errors import LayerwiseError, closest
-from layerwise.figures.kinds import needs
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
 from layerwise.models.revisions import step_of
@@ -356,7 +356,7 @@ def _sections(config: Config, name: str) -> None:
         "scores": ("tasks",),
         "associations": ("corpora", "tasks"), "choices": ("corpora", "tasks"),
         "similarities": ("corpora",), "texts": ("corpora",), "surprisals": ("corpora",),
-        "paired": ("token_tasks",), "probes": ("own_tasks",),
+        "probes": ("own_tasks",),
     }  # fmt: skip
     tables = needs(entry)
     wanted = ["models", *(key for table in tables for key in needed[table])] if tables else []
@@ -392,12 +392,9 @@ def _looks_back(config: Config, study: Study) -> None:
     both_ways = [m for m in study.models or config.models if config.models[m].bidirectional]
     if study.models is None and len(both_ways) < len(config.models):
         return  # they are left out, and the figure says so
-    tasks = [config.token_tasks.get(task) for task in study.tasks or config.tasks]
     lacking = (
         "prefixes"
         if any(curve.metric == "prefix_entropy" for curve in study.curves or ())
-        else "next token to be predicted"
-        if "paired" in needs(study) and all(isinstance(task, ChoiceTask) for task in tasks)
         else None
     )
     if both_ways and lacking:

@@ -9,11 +9,11 @@ from pydantic import Field
 
 from layerwise.config.association import OWN_TEXTS, Direction, Measure
 from layerwise.config.base import Alpha, Name, Section, SomeOf, later
-from layerwise.config.scoring import Layers
-from layerwise.figures.kinds import (
+from layerwise.config.kinds import (
     KINDS,
     ROLES,
 )
+from layerwise.config.scoring import Layers
 from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
 
 if TYPE_CHECKING:
@@ -145,12 +145,6 @@ class Study(Section):
         default=None,
         description="Numbers of parameters by model, for size_scaling; null to read them off the "
         "models' names (pythia-410m).",
-        json_schema_extra=later(None),
-    )
-    factors: dict[str, dict[str, SomeOf[Name]]] | None = Field(
-        default=None,
-        description="Of studies of kind factorial: two factors, each with two levels, each with "
-        "its models.",
         json_schema_extra=later(None),
     )
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.studies import Study, revisions_of, several
-from layerwise.errors import LayerwiseError, closest
-from layerwise.figures.kinds import (
+from layerwise.config.kinds import (
     DIMENSIONS,
     KINDS,
     Kind,
@@ -18,6 +16,8 @@ from layerwise.figures.kinds import (
     roles_of,
     without_role,
 )
+from layerwise.config.studies import Study, revisions_of, several
+from layerwise.errors import LayerwiseError, closest
 from layerwise.models.parameters import size_of
 from layerwise.vocabulary import ONE
 
@@ -92,8 +92,6 @@ def check(study: Study, known: Known) -> None:
     if of_scores:
         _something("tasks", known.tasks, study)
         _of_scores(study, known)
-    if "paired" in tables and study.pooling != "mean" and known.poolings is not None:
-        _among("pooling", study.pooling, dict.fromkeys(p.split(",")[0] for p in known.poolings))
     _of_the_kind(study, known, kind)
     roles = roles_of(study, several="revision" in counts)
     if "sublayer" not in {d for v in roles.values() for d in v} and not study.sublayers:
@@ -103,7 +101,7 @@ def check(study: Study, known: Known) -> None:
     tokens = study.tokens or known.tokens or ()
     poolings = several(study.pooling) if of_scores else ()
     counts |= {"tokens": tuple(tokens), "pooling": poolings, "layers": study.layers or ()}
-    if study.kind in ("layer_choice", "association_strength", "beyond_depth"):
+    if study.kind in ("layer_choice", "association_strength"):
         counts.pop("tokens")  # every reading of its scores has a column
     for dimension in without_role({d: len(v) for d, v in counts.items()}, roles):
         raise refuse(study, dimension, _listed(counts[dimension]))
@@ -239,18 +237,6 @@ def _of_scores(study: Study, known: Known) -> None:
 
 
 def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
-    if study.kind == "factorial":
-        check_factors(study)
-        levels = next(iter((study.factors or {}).values()))
-        named = {model for models in levels.values() for model in models}
-        there = set(study.models or known.models or named)
-        if named != there:
-            raise LayerwiseError(
-                f"The factors of this study are about {_listed(sorted(named))}, and its models "
-                f"are {_listed(sorted(there))}; name the same under `models`."
-            )
-    elif study.factors is not None:
-        raise LayerwiseError(f"A study of kind {study.kind} has no factors; leave them out.")
     if study.y is not None and study.kind != "curves":
         raise LayerwiseError(
             f"A study of kind {study.kind} has its own y, {' and '.join(kind.needs)}; `y` is for "
@@ -304,13 +290,6 @@ def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
                 f"A study of kind {study.kind} has a row for each metric, and this one names "
                 f"{twice[0]} in several variants; name one."
             )
-    if study.kind == "layers_together" and known.layers is not None:
-        shown = study.layers or tuple(known.layers)
-        if ONE not in shown or len(shown) < 2:
-            raise LayerwiseError(
-                f"A study of kind {study.kind} sets several layers against one, and this one has "
-                f"{_listed(shown)}; name more under scoring.layers."
-            )
     several_layers = set(study.layers or ()) - {ONE} or any(
         "layers" in dimensions for dimensions in study.roles.values()
     )
@@ -330,37 +309,6 @@ def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
             raise LayerwiseError(
                 "A study of kind association_strength draws one measure; name it under `measure`."
             )
-
-
-def check_factors(study: Study) -> None:
-    """Make sure that a study's factors are two of two levels, over models told once each.
-
-    Raises
-    ------
-    LayerwiseError
-        Saying what came.
-    """
-    factors = study.factors or {}
-    sizes = [len(levels) for levels in factors.values()]
-    if sizes != [2, 2]:
-        raise LayerwiseError(
-            "A study of kind factorial needs two factors of two levels under `factors`, such as "
-            f"{{objective: {{causal: [a], masked: [b]}}, mixer: {{…}}}}; {sizes} levels came."
-        )
-    each = [[m for models in levels.values() for m in models] for levels in factors.values()]
-    if any(len(set(models)) < len(models) for models in each) or set(each[0]) != set(each[1]):
-        raise LayerwiseError(
-            "A study of kind factorial needs each of its models in one level of both factors; "
-            f"{', '.join(sorted(set(each[0]) ^ set(each[1]))) or 'some'} is not."
-        )
-    first, second = factors.values()
-    for a, ones in first.items():
-        for b, others in second.items():
-            if len(set(ones) & set(others)) < 3:
-                raise LayerwiseError(
-                    f"A study of kind factorial needs three models a cell, and {a} with {b} has "
-                    f"{len(set(ones) & set(others))}; train more seeds."
-                )
 
 
 def _said(value: Any) -> str:

@@ -10,12 +10,12 @@ from matplotlib.lines import Line2D
 from layerwise.association.claims import LAST, claims
 from layerwise.association.curves import select
 from layerwise.association.order import in_order
+from layerwise.config.kinds import roles_of
 from layerwise.config.studies import several
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import at_checkpoints, checkpoints, pick_metrics, pick_scores
 from layerwise.figures.given import Given
-from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import metric_label
 from layerwise.statistics.headlines import ALPHA, Count
 

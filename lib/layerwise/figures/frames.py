@@ -36,9 +36,7 @@ from layerwise.association.curves import (
 )
 from layerwise.association.order import Order, in_order
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.studies import MetricChoice, Study, several
-from layerwise.errors import LayerwiseError, closest
-from layerwise.figures.kinds import (
+from layerwise.config.kinds import (
     DIMENSIONS,
     KINDS,
     POOLED,
@@ -47,6 +45,8 @@ from layerwise.figures.kinds import (
     roles_of,
     without_role,
 )
+from layerwise.config.studies import MetricChoice, Study, several
+from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SUBLAYERS, TOKENS, reading
 from layerwise.figures.style import Z95
 from layerwise.statistics.tasks import band, gain_new_task, within_tasks

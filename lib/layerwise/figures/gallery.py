@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 
+from layerwise.config.kinds import KINDS, ROLES, Kind
 from layerwise.config.studies import Study
-from layerwise.figures.kinds import KINDS, ROLES, Kind
 from layerwise.project import ROOT
 
 DOCS = ROOT / "docs"

@@ -20,7 +20,7 @@ class Given:
     ----------
     study : Study
     tables : mapping of name to DataFrame
-        Those that `layerwise.figures.kinds.needs` names.
+        Those that `layerwise.config.kinds.needs` names.
     order : Order
     better : mapping of metric to 1 or -1
         The better end of each metric.

@@ -14,6 +14,7 @@ from matplotlib.ticker import MaxNLocator
 from layerwise.association.best import best_layers, layers_named
 from layerwise.association.curves import last_layer_of
 from layerwise.association.order import step_of
+from layerwise.config.kinds import POOLED
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, panels, sources, style
@@ -21,7 +22,6 @@ from layerwise.figures.drawn import Drawn
 from layerwise.figures.findings import left_out_said, output_said, parts_of, varying
 from layerwise.figures.frames import Rows, at, pick_scores
 from layerwise.figures.given import Given
-from layerwise.figures.kinds import POOLED
 from layerwise.figures.labels import (
     axis_label,
     counted,

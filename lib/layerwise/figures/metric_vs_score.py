@@ -21,6 +21,7 @@ from layerwise.association.curves import (
 )
 from layerwise.association.table import COLUMNS
 from layerwise.config.association import OWN_TEXTS
+from layerwise.config.kinds import roles_of
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import evidence, marks, panels, style
@@ -36,7 +37,6 @@ from layerwise.figures.frames import (
     told_apart,
 )
 from layerwise.figures.given import Given
-from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import (
     MEASURES,
     SYMBOLS,

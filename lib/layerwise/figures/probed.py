@@ -12,13 +12,13 @@ from matplotlib.lines import Line2D
 
 from layerwise.association.curves import require_columns
 from layerwise.association.order import in_order
+from layerwise.config.kinds import roles_of
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import at_checkpoints, checkpoints, one_stream
 from layerwise.figures.given import Given
-from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import listing, reading, reading_label, span
 from layerwise.statistics.corrections import holm
 from layerwise.vocabulary import ONE

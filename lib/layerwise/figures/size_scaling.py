@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from layerwise.association.order import Order
+from layerwise.config.kinds import roles_of
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, over_prompts, style
@@ -26,7 +27,6 @@ from layerwise.figures.frames import (
     told_apart,
 )
 from layerwise.figures.given import Given
-from layerwise.figures.kinds import roles_of
 from layerwise.figures.labels import (
     axis_label,
     counted,

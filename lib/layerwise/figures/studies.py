@@ -9,12 +9,12 @@ from importlib import import_module
 import pandas as pd
 
 from layerwise.association.order import Order
+from layerwise.config.kinds import KINDS, needs
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.given import Given
-from layerwise.figures.kinds import KINDS, needs
 from layerwise.metrics.registry import directions as declared
 
 __all__ = ["Order", "Tables", "draw"]
@@ -52,7 +52,7 @@ def draw(
     ----------
     study : Study
     tables : Tables
-        Those that `layerwise.figures.kinds.needs` names; others are not looked at.
+        Those that `layerwise.config.kinds.needs` names; others are not looked at.
     order : Order, optional
         The models of the config, which fixes their colours, and the checkpoints of each. Models
         that it does not name follow, sorted; their checkpoints are ordered by their steps.

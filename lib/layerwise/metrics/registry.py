@@ -7,12 +7,15 @@ and the docs read what is declared here. ``docs/adding-a-metric.md`` shows how.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 from layerwise.errors import LayerwiseError, closest
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.source import modules_of
 from layerwise.vocabulary import Normalization, Protocol, Tokens
 
 if TYPE_CHECKING:
@@ -260,3 +263,24 @@ def sections() -> dict[str, type[Section]]:
 def directions() -> dict[str, int]:
     """+1 or -1 for every metric that has a better end."""
     return {n: m.direction for n, m in all_metrics().items() if m.direction is not None}
+
+
+def formula_hash(*names: str) -> str:
+    """Hash of the code behind metrics: their files and the formulas that these import.
+
+    Comments, docstrings, type hints, labels, formatting and the messages of errors don't count.
+
+    Parameters
+    ----------
+    *names : str
+        Names of metrics; every metric if there are none.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits.
+    """
+    code: dict[str, str] = {}
+    for name in names or all_metrics():
+        code |= modules_of(get(name).compute.__module__)
+    return hashlib.sha256(json.dumps(code, sort_keys=True).encode()).hexdigest()[:16]

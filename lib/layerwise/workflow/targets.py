@@ -12,7 +12,7 @@ from layerwise.config import Config
 from layerwise.config.checks import own_texts_of
 from layerwise.config.studies import corpora_of, revisions_of
 from layerwise.config.token_tasks import HubQuestions, PairTask
-from layerwise.figures import kinds
+from layerwise.config import kinds
 from layerwise.tasks.names import QUICKSTART
 
 

@@ -55,7 +55,7 @@ class Kind:
         `layerwise.figures.given.Given`.
     needs : tuple of str
         The tables it reads, of metrics, prompts, positions, scores, associations, choices,
-        similarities, paired, probes, surprisals, and texts of a corpus.
+        similarities, probes, surprisals, and texts of a corpus.
     published : tuple of str
         The tables it reads of published results, if others.
     roles : mapping of role to dimensions
@@ -103,15 +103,6 @@ KINDS: Mapping[str, Kind] = {
         ("scores",),
         {"column": ("model",), "dashes": ("reading",)},
         over={"column": ("model", "reading"), "colour": ("revision",)},
-        metrics=(),
-    ),
-    "layers_together": Kind(
-        "one layer or several, by depth: what layers read together score, as scoring.layers has "
-        "them",
-        "layers_together.draw",
-        ("scores",),
-        {"column": ("model",), "colour": ("layers",), "dashes": ("reading",)},
-        over={"column": ("model", "revision"), "colour": ("layers",), "dashes": ("reading",)},
         metrics=(),
     ),
     "metrics_by_depth": Kind(
@@ -186,33 +177,12 @@ KINDS: Mapping[str, Kind] = {
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),
-    "beyond_depth": Kind(
-        "how much each metric adds to depth, with intervals; what δ or N decides is hatched",
-        "association_strength.draw",
-        ("associations", "choices"),
-        {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
-        takes=(), metrics=None,
-    ),
-    "paired_by_depth": Kind(
-        "a token task's scores against what they are paired with: matched tokens against the "
-        "pooled cosine, a layer's answers against the output's",
-        "paired.draw",
-        ("paired",),
-        {"row": ("model",), "column": ("task", "tokens"), "colour": ("pooling",)},
-        takes=(), metrics=(),
-    ),
     "probes_by_depth": Kind(
         "linear probes of one's own labels by depth, beside their control and selectivity",
         "probed.draw",
         ("probes",),
         {"row": ("model", "reading"), "column": ("task",)},
         takes=(), metrics=(),
-    ),
-    "factorial": Kind(
-        "what two factors in which models differ do to the valley of a metric",
-        "factorial.draw",
-        ("metrics",), {"row": ("y", "reading"), "column": ("model",)}, takes=(),
-        metrics=("prompt_entropy",),
     ),
     "value_distribution": Kind(
         "a metric over prompts by depth: one hump or more",
@@ -291,14 +261,6 @@ KINDS: Mapping[str, Kind] = {
         {"column": ("model", "reading")},
         takes=(), over={"column": ("model", "revision", "reading")},
         metrics=("prompt_entropy",), one=("y",),
-    ),
-    "claims": Kind(
-        "which claims about metrics and scores stand: leads over the last layer, slopes given "
-        "depth, metrics on a task's own texts, rules that pick a layer",
-        "claims.draw",
-        ("metrics", "scores"),
-        {"row": ("y",), "column": ("corpus", "task"), "colour": ("model",)},
-        takes=(), metrics=None,
     ),
     "power_law": Kind(
         "entropy of power-law spectra, no data needed", "power_law.draw", takes=(), metrics=()

@@ -1,0 +1,83 @@
+"""Source code as a hash sees it: the statements that decide a value, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from functools import cache
+
+# Modules whose code is part of a formula, when a metric's file imports them.
+FOLLOWED = ("layerwise.metrics.formulas", "layerwise.metrics.catalog")
+
+# Keywords of `metric(...)` and `Field(...)` that describe a value and don't change it.
+DESCRIPTIVE = frozenset({"description", "direction", "label", "note", "range", "source", "unit"})
+
+
+def normalised(source: str) -> str:
+    """Rewrite a module without comments, docstrings, type hints, formatting and error messages.
+
+    >>> normalised('def f(x: int) -> int:  # add one\\n    "Add one."\\n    return x+1')
+    'def f(x):\\n    return x + 1'
+    """
+    return ast.unparse(_Essence().visit(ast.parse(source)))
+
+
+class _Essence(ast.NodeTransformer):
+    """Drops what cannot change a value."""
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        body = getattr(node, "body", None)
+        if isinstance(body, list) and body and _is_text(body[0]):
+            # A body may not be empty.
+            body[:1] = [] if len(body) > 1 else [ast.Pass()]
+        return super().generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        return ast.arg(node.arg)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        node.keywords = [word for word in node.keywords if word.arg not in DESCRIPTIVE]
+        return self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        return ast.Raise(exc=raised, cause=None)
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return (
+        isinstance(statement, ast.Expr)
+        and isinstance(statement.value, ast.Constant)
+        and isinstance(statement.value.value, str)
+    )
+
+
+@cache
+def modules_of(module: str) -> dict[str, str]:
+    """Normalised source of a module, and of the formulas that it imports, by module name."""
+    sources: dict[str, str] = {}
+    waiting = [module]
+    while waiting:
+        name = waiting.pop()
+        if name in sources:
+            continue
+        source = inspect.getsource(sys.modules[name])
+        sources[name] = normalised(source)
+        waiting += _imports(source)
+    return sources
+
+
+def _imports(source: str) -> list[str]:
+    """Names of the loaded modules of `FOLLOWED` that the source imports."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return [name for name in names if name.startswith(FOLLOWED) and name in sys.modules]

@@ -1,0 +1,31 @@
+"""Write golden values anew, of the cases named or of all: a deliberate act, to be reviewed.
+
+python -m tests.golden.regenerate [CASE …]
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import compute
+import tables
+import torch
+
+
+def main(wanted: list[str]) -> None:
+    """Compute each case whose name starts with one of those wanted, and write its table."""
+    torch.set_num_threads(1)
+    for name, case in compute.CASES.items():
+        if wanted and not name.startswith(tuple(wanted)):
+            continue
+        started = time.monotonic()
+        path = tables.write(name, case.make())
+        print(f"{name}: {path.stat().st_size // 1024} KB, {time.monotonic() - started:.1f} s")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

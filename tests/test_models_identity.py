@@ -1,0 +1,78 @@
+"""A change of one weight changes a local model's identity; nothing else does."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from layerwise.config.models import FolderAdapter, FolderSource, HubSource, Model
+from layerwise.errors import LayerwiseError
+from layerwise.models import identity as module
+from layerwise.models.identity import cached_sha256, identity
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    made = tmp_path / "model"
+    made.mkdir()
+    (made / "config.json").write_text("{}")
+    (made / "model.safetensors").write_bytes(bytes(2**20))
+    return made
+
+
+def of(folder: Path) -> str:
+    return identity(Model(source=FolderSource(folder=str(folder))))
+
+
+def test_one_changed_byte_in_the_middle_of_the_weights_is_noticed(folder: Path) -> None:
+    before = of(folder)
+    with (folder / "model.safetensors").open("r+b") as handle:
+        handle.seek(2**19 + 12345)
+        handle.write(b"x")
+    assert of(folder) != before
+
+
+def test_place_touch_and_files_that_nothing_reads_do_not_count(folder: Path) -> None:
+    before = of(folder)
+    os.utime(folder / "model.safetensors")
+    (folder / "optimizer.pt").write_bytes(b"1")
+    moved = folder.rename(folder.with_name("elsewhere"))
+    assert of(moved) == before
+
+
+def test_a_file_is_hashed_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder / "model.safetensors"
+    first = cached_sha256(path)
+    monkeypatch.setattr(module, "sha256_file", lambda _: pytest.fail("hashed again"))
+    assert cached_sha256(path) == first
+
+
+def test_a_cache_that_cannot_be_written_costs_nothing_but_time(folder: Path) -> None:
+    path = folder / "config.json"
+    assert cached_sha256(path, cache=path / "no folder") == cached_sha256(path)
+
+
+def test_hub_models_go_by_name_and_revision() -> None:
+    entry = Model(source=HubSource(hub="EleutherAI/pythia-14m"))
+    assert identity(entry, "step1") != identity(entry, "step2")
+    other = Model(source=HubSource(hub="EleutherAI/pythia-31m"))
+    assert identity(entry, "step1") != identity(other, "step1")
+
+
+def test_adapters_and_gguf_files_count(folder: Path) -> None:
+    source = FolderSource(folder=str(folder))
+    adapted = Model(source=source, adapters=(FolderAdapter(folder=str(folder)),))
+    assert identity(adapted) != identity(Model(source=source))
+    (folder / "q.gguf").write_bytes(b"1")
+    quantised = Model(source=FolderSource(folder=str(folder), gguf_file="q.gguf"))
+    before = identity(quantised)
+    (folder / "config.json").write_text("{ }")
+    assert identity(quantised) == before
+    (folder / "q.gguf").write_bytes(b"2")
+    assert identity(quantised) != before
+
+
+def test_what_is_missing_is_named(tmp_path: Path) -> None:
+    with pytest.raises(LayerwiseError, match="no model folder"):
+        of(tmp_path / "none")
