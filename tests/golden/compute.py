@@ -8,6 +8,7 @@ arguments that returns a table; its name starts with its stage.
 from __future__ import annotations
 
 import atexit
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -452,4 +454,251 @@ CASES |= {
 } | {
     "metrics.prompts": Case(partial(metric_prompts, "llama"), (*METRIC[:-1], "prompt_id")),
     "metrics.positions": Case(partial(metric_positions, "llama"), (*METRIC, "position")),
+}
+
+
+# Scores
+
+SHARED = Path(__file__).parents[3] / "shared"
+QUICKSTART = (
+    "PangLeePolarity",
+    "WikipediaArticleClustering",
+    "WikipediaArticlePairs",
+    "WikipediaArticleReranking",
+    "LeeNewsSimilarity",
+)
+READ = ("tokens", "pooling", "readout")
+SCORE = (*READ, "layer", "subset", "split")
+# mteb rounds to six decimals.
+SCORES = ("main_score", "score_low", "score_high", "n_runs")
+
+
+@cache
+def task_folder(task: str) -> Path:
+    """Where the data of a task lie."""
+    import task_data
+    from articles import wikipedia as invented
+
+    from layerwise.tasks import quickstart
+
+    if task in QUICKSTART:
+        root = place("tasks/quickstart")
+        quickstart.make_tasks(invented(articles=16, paragraphs=12), [task], root)
+        return root / task
+    if task == "NFCorpus":
+        return task_data.retrieval(place(f"tasks/{task}"))
+    if task == "CIFAR10":
+        return task_data.images(place(f"tasks/{task}"))
+    folder = SHARED / "tasks" / task
+    if not folder.is_dir():
+        pytest.skip("the folder 'shared' with real data is not beside the checkout")
+    return folder
+
+
+def embedded(
+    task: str,
+    asked: Any,
+    loaded: LoadedModel,
+    readings: Sequence[tuple[str, str, str]],
+    **how: Any,
+) -> Path:
+    """The embeddings file of a task's texts, `how` being prompts and whether they count."""
+    from layerwise.activations.embed import embed, those_it_has
+    from layerwise.corpora.images import Picture
+    from layerwise.tasks import layout, prompts
+
+    prompt = how.pop("prompt", None)
+    before = prompts.Prompts(*prompt).of(asked) if prompt else {}
+    found = prompts.pairs(asked, before)
+    files = dict(zip(asked.texts, asked.images, strict=True)) if asked.images else {}
+    kept = those_it_has(loaded, [layout.Reading(*reading) for reading in readings])
+    texts = [
+        Picture(text, files[text], None, text) if files else text for _, text in found.values()
+    ]
+    path = place("embeddings") / f"{loaded.name}-{task}-{len(list(place('embeddings').iterdir()))}"
+    attributes = {"model": loaded.name, "revision": "main", "task": task}
+    if before:
+        attributes["prompts"] = json.dumps(before)
+    with layout.create(
+        path,
+        readings=kept,
+        n_layers=loaded.anatomy.n_layers,
+        texts_keys=list(found),
+        hidden=loaded.anatomy.hidden,
+        attributes=attributes,
+    ) as file:
+        embed(
+            loaded,
+            texts,
+            lambda start, stop, slabs: layout.fill(file, range(start, stop), slabs),
+            readings=kept,
+            prompts=[one for one, _ in found.values()],
+            include_prompt=prompt is None or prompt[1],
+        )
+    return path
+
+
+def mteb_scores(
+    task: str,
+    family: str,
+    readings: Sequence[tuple[str, str, str]],
+    *,
+    normalize: bool = True,
+    prompt: tuple[dict[str, str], bool] | None = None,
+) -> pd.DataFrame:
+    """Scores of a task of mteb's at every layer, of the output at the last one alone."""
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.tasks import catalog, texts
+    from layerwise.tasks.score import score_task
+
+    folders = {task: str(task_folder(task))}
+    asked = texts.distinct_texts(catalog.load(catalog.get_task(task, folders)))
+    path = embedded(task, asked, model(family), readings, prompt=prompt)
+    target = path.with_suffix(".parquet")
+    settings = ScoringSettings(normalize=normalize)
+    score_task(path, task, target, path.with_suffix(".layers"), settings, folders=folders)
+    return scores_shown(pd.read_parquet(target))
+
+
+def scores_shown(table: pd.DataFrame) -> pd.DataFrame:
+    last = table["layer"] == table["layer"].max()
+    return table[(table["readout"] != "output") | last][[*SCORE, *SCORES]]
+
+
+PLAIN = ("all", "mean", "residual")
+OUTPUT = ("all", "mean", "output")
+ALL_READINGS = [
+    (tokens, pooling, readout)
+    for tokens in ("all", "drop_first")
+    for pooling in ("mean", "weighted_mean", "last_token")
+    for readout in ("residual", "final_norm", "output")
+]
+
+
+@cache
+def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Scores and probes of a task of one's own labels."""
+    import task_data
+
+    from layerwise.config.own_tasks import OwnTask
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.tasks import labelled
+
+    path = task_data.labelled(kind, place("labels"))
+    more = {"group": "by"} if kind == "regression" else {}
+    task = OwnTask(file=str(path), kind=kind, **more)
+    asked = labelled.texts_of("mine", task)
+    readings = [PLAIN, OUTPUT, ("drop_first", "mean", "residual")]
+    targets = {name: place("own") / f"{kind}-{normalize}-{name}" for name in ("scores", "probes")}
+    labelled.score_labelled(
+        embedded("mine", asked, model("llama"), readings),
+        "mine",
+        task,
+        targets,
+        ScoringSettings(normalize=normalize),
+    )
+    return pd.read_parquet(targets["scores"]), pd.read_parquet(targets["probes"])
+
+
+def own_scores(kind: str, normalize: bool = True) -> pd.DataFrame:
+    table = own_tables(kind, normalize)[0]
+    return scores_shown(table).assign(chance=table["chance"])
+
+
+PROBED = (
+    "linear",
+    "low",
+    "high",
+    "neighbours",
+    "neighbours_low",
+    "neighbours_high",
+    "control",
+    "selectivity",
+    "chance",
+    "n_train",
+    "n_test",
+)
+
+
+def own_probes(kind: str) -> pd.DataFrame:
+    table = own_tables(kind)[1]
+    last = table["layer"] == table["layer"].max()
+    return table[(table["readout"] != "output") | last][[*READ, "layer", *PROBED]]
+
+
+def choices(shots: int) -> pd.DataFrame:
+    """Multiple-choice questions answered at each layer by the logit lens."""
+    import task_data
+
+    from layerwise.config.token_tasks import ChoiceTask, FileQuestions
+    from layerwise.tasks import items
+    from layerwise.tasks.token_scores import score_tokens
+
+    folder = place("causal")
+    entry = tiny.entry(task_data.causal(folder))
+    asked = task_data.questions(place("questions"), 24, 31)
+    shown = task_data.questions(place("questions"), 3, 32)
+    task = ChoiceTask(
+        questions=FileQuestions(file=str(asked), examples=str(shown)), shots=shots, sample=20
+    )
+    source = place("questions") / f"items-{shots}.parquet"
+    items.write_items(source, task)
+    targets = {name: place("choices") / f"{shots}-{name}" for name in ("scores", "paired")}
+    score_tokens(
+        load("causal", entry, "main", device="cpu"),
+        entry,
+        "questions",
+        task,
+        source,
+        targets,
+        tokens=("all",),
+        readouts=("residual",),
+        confidence=0.95,
+    )
+    table = pd.read_parquet(targets["scores"])
+    return table[[*SCORE, *SCORES, "chance"]]
+
+
+CASES |= {
+    "evaluate.classification": Case(
+        partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN, OUTPUT]), SCORE
+    ),
+    "evaluate.classification_raw": Case(
+        partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN], normalize=False), SCORE
+    ),
+    "evaluate.clustering": Case(
+        partial(mteb_scores, "WikipediaArticleClustering", "llama", [PLAIN, OUTPUT]), SCORE
+    ),
+    "evaluate.pairs": Case(
+        partial(mteb_scores, "WikipediaArticlePairs", "llama", [PLAIN, OUTPUT]), SCORE
+    ),
+    "evaluate.reranking": Case(
+        partial(mteb_scores, "WikipediaArticleReranking", "llama", [PLAIN, OUTPUT]), SCORE
+    ),
+    "evaluate.retrieval": Case(partial(mteb_scores, "NFCorpus", "llama", [PLAIN, OUTPUT]), SCORE),
+    "evaluate.retrieval_prompts": Case(
+        partial(
+            mteb_scores,
+            "NFCorpus",
+            "llama",
+            [PLAIN, OUTPUT],
+            prompt=({"query": "quick fox: ", "document": "lazy dog: "}, False),
+        ),
+        SCORE,
+    ),
+    "evaluate.sts": Case(partial(mteb_scores, "LeeNewsSimilarity", "llama", ALL_READINGS), SCORE),
+    "evaluate.sts_minilm": Case(partial(mteb_scores, "BIOSSES", "minilm", [PLAIN, OUTPUT]), SCORE),
+    "evaluate.images": Case(
+        partial(mteb_scores, "CIFAR10", "vit", [PLAIN, ("class", "mean", "output")]), SCORE
+    ),
+    "evaluate.own_classes": Case(partial(own_scores, "classification"), SCORE),
+    "evaluate.own_classes_raw": Case(partial(own_scores, "classification", False), SCORE),
+    "evaluate.own_numbers": Case(partial(own_scores, "regression"), SCORE),
+    "evaluate.own_pairs": Case(partial(own_scores, "pairs"), SCORE),
+    "evaluate.own_tags": Case(partial(own_scores, "tags"), SCORE),
+    "evaluate.probes_classes": Case(partial(own_probes, "classification"), (*READ, "layer")),
+    "evaluate.probes_numbers": Case(partial(own_probes, "regression"), (*READ, "layer")),
+    "evaluate.probes_tags": Case(partial(own_probes, "tags"), (*READ, "layer")),
+    "evaluate.choices": Case(partial(choices, 0), SCORE),
+    "evaluate.choices_shots": Case(partial(choices, 2), SCORE),
 }
