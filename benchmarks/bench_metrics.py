@@ -40,7 +40,7 @@ import torch
 from threadpoolctl import threadpool_limits
 
 from layerwise.activations import batches, eigen, readout
-from layerwise.activations.readout import Packed, pack
+from layerwise.activations.representation import Packed, pack
 from layerwise.metrics.catalog.dime import dime, permutations_of
 from layerwise.metrics.catalog.infonce import infonce
 from layerwise.metrics.catalog.lidar import lidar
@@ -265,7 +265,7 @@ def compare_states(a: argparse.Namespace, clock: Clock, rates: Rates) -> list[Ro
 
 def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     """All metrics of a file, both protocols, against a forward pass of a model of that size."""
-    from layerwise.activations import layout
+    from layerwise.activations import store as layout
     from layerwise.config.metrics import MetricsSettings
     from layerwise.metrics import table
 

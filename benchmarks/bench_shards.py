@@ -69,8 +69,8 @@ def main() -> None:
     parser.add_argument("--words", type=int, default=12)
     parser.add_argument("--threads", type=int, default=1)
     arguments = parser.parse_args()
-    from layerwise.activations.layout import Activations
     from layerwise.activations.shards import join
+    from layerwise.activations.store import Activations
 
     spawn = multiprocessing.get_context("spawn")
     sys.stdout.write(

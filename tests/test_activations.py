@@ -12,12 +12,12 @@ import pytest
 import tiny
 import torch
 
-from layerwise.activations import batches, readout, slabs
+from layerwise.activations import batches, readout, representation, slabs
 from layerwise.activations.embed import embed, those_it_has
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import Activations
-from layerwise.activations.pooling import POOLINGS, pool
 from layerwise.activations.reduce import Needs, decompose, reduce
+from layerwise.activations.representation import POOLINGS, pool
+from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel, load
@@ -253,8 +253,10 @@ def test_poolings_are_what_they_say(loaded: LoadedModel) -> None:
 
 
 def test_a_text_without_tokens_that_count_is_zero_under_every_pooling() -> None:
-    one = readout.choose(readout.pack(torch.randn(1, 1, 4), torch.tensor([1])), "drop_first")
-    beside = readout.pack(-torch.ones(2, 3, 4), torch.tensor([3, 0]))
+    one = representation.choose(
+        representation.pack(torch.randn(1, 1, 4), torch.tensor([1])), "drop_first"
+    )
+    beside = representation.pack(-torch.ones(2, 3, 4), torch.tensor([3, 0]))
     for pooling in POOLINGS:
         assert pool(one, pooling).abs().sum() == 0
         if pooling != "cls":
@@ -435,7 +437,7 @@ def test_choices_that_leave_the_same_tokens_share_a_spectrum() -> None:
     states[1, 0] *= 100
     states[2, 5] *= 100
     states[3, [0, 7]] *= 100
-    packed = readout.pack(states, torch.tensor([12, 10, 12, 9, 1, 12]))
+    packed = representation.pack(states, torch.tensor([12, 10, 12, 9, 1, 12]))
     together = reduce(packed, Needs(tokens=TOKENS))
     assert [m.shape[0] for m in together.matrices] == [6, 6, 2] * 2
     alone = [reduce(packed, Needs(tokens=(name,))) for name in TOKENS]
@@ -449,8 +451,8 @@ def test_choices_that_leave_the_same_tokens_share_a_spectrum() -> None:
 def test_drop_sinks_drops_the_huge_token_alone() -> None:
     states = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
     states[0, 0] *= 100
-    packed = readout.pack(states, torch.tensor([6, 4]))
-    kept = readout.choose(packed, "drop_sinks")
+    packed = representation.pack(states, torch.tensor([6, 4]))
+    kept = representation.choose(packed, "drop_sinks")
     assert kept.lengths.tolist() == [5, 4]
     torch.testing.assert_close(kept.states[0, :5], states[0, 1:])
     torch.testing.assert_close(kept.states[1, :4], states[1, :4])
@@ -463,7 +465,7 @@ def test_repeated_states_have_no_angle_and_are_counted() -> None:
     stairs = torch.nn.functional.pad(stairs, (0, 1))
     still = torch.ones(5, 3)
     doubled = line[[0, 1, 1, 2, 3]]
-    packed = readout.pack(torch.stack([line, stairs, still, doubled]), torch.full((4,), 5))
+    packed = representation.pack(torch.stack([line, stairs, still, doubled]), torch.full((4,), 5))
     curvature, angles = readout.mean_angle(*readout.angles([readout.steps(packed)])[0])
     assert angles.tolist() == [3, 3, 0, 1]
     np.testing.assert_allclose(curvature[:2], [0, np.pi / 2], atol=1e-7)
@@ -473,13 +475,13 @@ def test_repeated_states_have_no_angle_and_are_counted() -> None:
 
 @pytest.mark.parametrize("length", [1, 2])
 def test_short_prompts_have_defined_values(length: int) -> None:
-    packed = readout.pack(torch.randn(1, length, 4), torch.tensor([length]))
+    packed = representation.pack(torch.randn(1, length, 4), torch.tensor([length]))
     curvature, angles = readout.mean_angle(*readout.angles([readout.steps(packed)])[0])
     assert torch.isnan(curvature).all()
     assert angles.tolist() == [0]
-    nothing = readout.choose(readout.choose(packed, "drop_first"), "drop_first")
+    nothing = representation.choose(representation.choose(packed, "drop_first"), "drop_first")
     assert nothing.lengths.tolist() == [0]
-    assert readout.pooled(nothing).abs().sum() == 0
+    assert representation.mean(nothing).abs().sum() == 0
 
 
 def test_narrow_models_take_more_tokens_at_once_on_a_cpu() -> None:

@@ -15,10 +15,10 @@ import torch
 
 from layerwise import metrics as flat
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import Activations
 from layerwise.activations.places import grid
-from layerwise.activations.readout import pack
 from layerwise.activations.reduce import Needs, decompose, reduce
+from layerwise.activations.representation import pack
+from layerwise.activations.store import Activations
 from layerwise.config import Config
 from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
@@ -127,7 +127,7 @@ def test_metrics_of_a_file_need_no_torch(tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.modules["torch"] = None  # cannot be imported any more
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import sequence, table
 with Activations({str(path)!r}) as file:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from layerwise.activations import readout
+from layerwise.activations import readout, representation
 from layerwise.activations.reduce import Needs, decompose, reduce
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import registry
@@ -28,19 +28,19 @@ def states_with_a_sink(length: int, seed: int, sink: float = 25_000.0) -> np.nda
     return states.astype(np.float32)
 
 
-def packed(prompts: list[np.ndarray]) -> readout.Packed:
+def packed(prompts: list[np.ndarray]) -> representation.Packed:
     lengths = torch.tensor([len(p) for p in prompts])
     longest = int(lengths.max())
     padded = np.full((len(prompts), longest, prompts[0].shape[1]), 1e3, dtype=np.float32)
     for row, prompt in zip(padded, prompts, strict=True):
         row[: len(prompt)] = prompt
-    return readout.pack(torch.from_numpy(padded), lengths)
+    return representation.pack(torch.from_numpy(padded), lengths)
 
 
 PROMPTS = [states_with_a_sink(n, n) for n in (3, 40, 17, 80)]
 
 
-def reduced(chosen: readout.Packed, protocol: str) -> dict[str, np.ndarray]:
+def reduced(chosen: representation.Packed, protocol: str) -> dict[str, np.ndarray]:
     """What the extraction keeps of a batch at one layer."""
     kept = reduce(chosen, Needs(protocols=(protocol,), tokens=("all",)))
     decompose([kept])
@@ -144,7 +144,7 @@ def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -
             continue
         rows = []
         for states in kept:
-            chosen = readout.pack(states[None], torch.tensor([len(states)]))
+            chosen = representation.pack(states[None], torch.tensor([len(states)]))
             values = reduced(chosen, protocol)
             rows.append(values["pooled"][0])
             if view == 0:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from layerwise.activations import pooling, readout
+from layerwise.activations import readout, representation
 from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model, Nano
@@ -97,6 +97,6 @@ def test_the_config_offers_what_the_library_does() -> None:
     assert (*listed(extract["sublayers"]), BLOCK) == SUBLAYERS
     assert listed(extract["protocols"]) == readout.PROTOCOLS
     assert listed(extract["dtype"]) == listed(own["dtype"]) == tuple(load.DTYPES)
-    assert listed(extract["tokens"]) == listed(own["tokens"]) == readout.TOKENS
+    assert listed(extract["tokens"]) == listed(own["tokens"]) == representation.TOKENS
     assert listed(extract["readout"]) == listed(own["readouts"]) == READOUTS
-    assert listed(own["poolings"]) == pooling.POOLINGS
+    assert listed(own["poolings"]) == representation.POOLINGS

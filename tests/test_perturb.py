@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.config import Config
 from layerwise.config.base import parse
 from layerwise.config.corpora import Perturb

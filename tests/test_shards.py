@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from test_workflow import Project, changed
 
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import Activations
 from layerwise.activations.shards import extract_shard, join, split
+from layerwise.activations.store import Activations
 from layerwise.config import Config
 from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from layerwise import metrics as flat
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import BLOCK, Activations
+from layerwise.activations.store import BLOCK, Activations
 from layerwise.association.choice import choose_layers
 from layerwise.association.recommendation import recommend
 from layerwise.association.table import associate

@@ -25,7 +25,7 @@ from broken import whole
 from same_values import assert_same
 
 from layerwise import tables
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.corpora.paragraphs import read_paragraphs
 from layerwise.corpora.table import read_prompts
 from layerwise.errors import LayerwiseError

@@ -27,7 +27,7 @@ import tiny
 import tiny_images
 
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.config.corpora import (
     FileTexts,
     Filters,

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from layerwise.activations import batches, forward, layout
+from layerwise.activations import batches, forward
+from layerwise.activations import store as layout
 from layerwise.activations.places import prefix_sizes
 from layerwise.activations.reduce import Needs
 from layerwise.activations.slabs import Slab

@@ -10,9 +10,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from layerwise.activations import batches, hooks
-from layerwise.activations.readout import Packed, pack
+from layerwise.activations import batches
+from layerwise.activations.representation import Packed, pack
 from layerwise.errors import LayerwiseError, closest
+from layerwise.models import hooks
 from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import DTYPES, LoadedModel, Prompt
 from layerwise.models.probe import pass_options, states_out

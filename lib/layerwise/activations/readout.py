@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,10 +23,9 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import eigen
+from layerwise.activations.representation import Packed
 
 PROTOCOLS = ("paper", "reference")
-TOKENS = ("all", "drop_first", "drop_sinks", "patches", "class")
-SINK_RATIO = 5.0
 # A difference below this share of what it is a difference of is float32's rounding in the pass: it
 # has no direction, and another batch has another one. After SmolLM2's 30 layers such a share is up
 # to 1e-5 where one token is repeated; between tokens of a text it is 0.4 or more.
@@ -36,124 +34,6 @@ ROUNDING = 1e-4
 NEARLY_STRAIGHT = 0.99
 # Numbers of steps that are in a core's cache while they are read: half a MiB.
 CACHED = 2**17
-
-
-@dataclass(frozen=True)
-class Packed:
-    """The token states that count, moved to the front of each row.
-
-    Attributes
-    ----------
-    states : Tensor, shape (B, T, D), float32
-        Zero from each prompt's length on.
-    lengths : Tensor, shape (B,)
-    prefix : int
-        Tokens in front of an image's patches (class, registers).
-    """
-
-    states: Tensor
-    lengths: Tensor
-    prefix: int = 0
-
-    @cached_property
-    def mask(self) -> Tensor:
-        """True where a token counts, shape (B, T)."""
-        steps = torch.arange(self.states.shape[1], device=self.states.device)
-        return steps[None, :] < self.lengths[:, None]
-
-    @cached_property
-    def norms(self) -> Tensor:
-        """Of the states, shape (B, T)."""
-        norms: Tensor = torch.linalg.vector_norm(self.states, dim=-1)
-        return norms
-
-
-def pack(states: Tensor, lengths: Tensor, *, padded: bool = True, prefix: int = 0) -> Packed:
-    """Zero the pads of right-padded states of shape (B, T, D).
-
-    `padded` is False where the caller knows that there are none.
-    """
-    packed = Packed(states.float(), lengths, prefix)
-    if not padded:
-        return packed
-    # Not a product: a NaN in a pad, which no token sees, must not stay one.
-    return Packed(packed.states.masked_fill(~packed.mask[..., None], 0), lengths, prefix)
-
-
-def choose(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:
-    """Keep the tokens that count under a choice.
-
-    ``all``: every token of the prompt. ``drop_first``: all but the first, which takes on a huge
-    norm in the middle layers of decoders. ``drop_sinks``: all but those whose norm is more than
-    `ratio` times the median norm of the prompt at this layer. Of images: ``patches``: all but
-    the class, register and start tokens in front; ``class``: the class token alone, which is the
-    first. A prompt of which nothing would remain (one token) has length 0.
-    """
-    states, lengths = packed.states, packed.lengths
-    if tokens == "all":
-        return packed
-    if tokens == "drop_first":
-        return Packed(states[:, 1:], (lengths - 1).clamp(min=0))
-    if tokens == "patches":
-        return Packed(states[:, packed.prefix :], (lengths - packed.prefix).clamp(min=0))
-    if tokens == "class":
-        return Packed(states[:, :1], lengths.clamp(max=1))
-    keep = small(packed, ratio)
-    order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
-    front = torch.gather(states, 1, order[..., None].expand_as(states))
-    kept = Packed(front, keep.sum(dim=1))
-    return Packed(front * kept.mask[..., None], kept.lengths)
-
-
-def small(packed: Packed, ratio: float = SINK_RATIO) -> Tensor:
-    """True where a token counts and is no sink, shape (B, T)."""
-    norms = packed.norms
-    inside = packed.mask
-    median = torch.nanmedian(norms.masked_fill(~inside, torch.nan), dim=1).values
-    return inside & (norms <= ratio * median[:, None])
-
-
-def counted(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Tensor:
-    """True where a text's token counts under a choice of `choose`, shape (B, T)."""
-    inside = packed.mask
-    if tokens == "drop_first":
-        return inside & (torch.arange(inside.shape[1], device=inside.device) > 0)
-    if tokens == "drop_sinks":
-        return small(packed, ratio)
-    return inside
-
-
-def inside(packed: Packed, counts: Tensor, rows: Tensor, starts: Tensor, stops: Tensor) -> Packed:
-    """The tokens of spans that count, a row each.
-
-    Parameters
-    ----------
-    counts : Tensor of bool, shape (B, T)
-        Of `counted`.
-    rows, starts, stops : Tensor, shape (W,)
-        The row of `packed` that a span is of, its first token, and the one behind its last.
-    """
-    longest = max(1, int((stops - starts).max()))
-    places = starts[:, None] + torch.arange(longest, device=starts.device)
-    own = places < stops[:, None]
-    places = places.clamp(max=packed.states.shape[1] - 1)
-    keep = own & counts[rows[:, None], places]
-    order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
-    return pack(packed.states[rows[:, None], places.gather(1, order)], keep.sum(dim=1))
-
-
-def after(packed: Packed, n: Tensor) -> Packed:
-    """Leave out the first tokens of each row, `n` of shape (B,), or all where there are fewer."""
-    left = (packed.lengths - n).clamp(min=0)
-    longest = packed.states.shape[1]
-    places = torch.arange(longest, device=n.device)[None, :] + n[:, None]
-    places = places.clamp(max=longest - 1)[..., None]
-    return pack(torch.gather(packed.states, 1, places.expand_as(packed.states)), left)
-
-
-def pooled(packed: Packed) -> Tensor:
-    """Mean over the tokens that count, shape (B, D). Zero for a prompt without any."""
-    return packed.states.sum(dim=1) / packed.lengths.clamp(min=1)[:, None]
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from layerwise.activations import eigen, readout
 from layerwise.activations.places import prefix_sizes
-from layerwise.activations.readout import PROTOCOLS, Packed
+from layerwise.activations.readout import PROTOCOLS
+from layerwise.activations.representation import SINK_RATIO, Packed, choose, mean, without_sinks
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Needs:
     Attributes
     ----------
     protocols : of `layerwise.activations.readout.PROTOCOLS`
-    tokens : choices of which tokens count, of `layerwise.activations.readout.TOKENS`
+    tokens : choices of which tokens count, of `layerwise.activations.representation.TOKENS`
     spectra, curvature : whether each prompt's spectrum and curvature are, by each protocol
     prefixes : whether the spectra of its first t tokens are, see `grid`
     sink_ratio : for the choice ``drop_sinks``
@@ -37,7 +38,7 @@ class Needs:
     spectra: bool = True
     curvature: bool = True
     prefixes: bool = False
-    sink_ratio: float = readout.SINK_RATIO
+    sink_ratio: float = SINK_RATIO
     norms: bool = True
 
     @property
@@ -92,15 +93,15 @@ def reduce(packed: Packed, needs: Needs) -> Reduced:
     turns: dict[tuple[str, str], readout.Turns] = {}
     matrices: list[Tensor] = []
     width = packed.states.shape[1]
-    choices = {tokens: readout.choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
-    means = {tokens: readout.pooled(chosen) for tokens, chosen in choices.items()}
+    choices = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
+    means = {tokens: mean(chosen) for tokens, chosen in choices.items()}
     twins = {"drop_sinks": _twins(packed, needs)} if "drop_sinks" in needs.tokens else {}
     for protocol in needs.protocols:
         paper = protocol == "paper"
         for tokens, chosen in choices.items():
             rows = None if paper else readout.centred(chosen, means[tokens])
-            mean = means[tokens] if rows is None else readout.pooled_unit(rows)
-            kept.setdefault("pooled", []).append(mean)
+            vector = means[tokens] if rows is None else readout.pooled_unit(rows)
+            kept.setdefault("pooled", []).append(vector)
             if needs.curvature and rows is not None:
                 turns[protocol, tokens] = readout.unit_states(rows)
             elif needs.curvature and not (tokens == "drop_first" and ("paper", "all") in turns):
@@ -144,7 +145,7 @@ def _twins(packed: Packed, needs: Needs) -> Tensor:
 
     Mostly a prompt has no sink, or its first token is the one.
     """
-    keep = readout.small(packed, needs.sink_ratio)
+    keep = without_sinks(packed, needs.sink_ratio)
     found = torch.full_like(packed.lengths, -1)
     first = {"all": 0, "drop_first": 1, "patches": packed.prefix}
     for place, tokens in enumerate(needs.tokens):

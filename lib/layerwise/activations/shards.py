@@ -21,7 +21,7 @@ import numpy as np
 
 from layerwise import hdf5
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import SCHEMA, VERSION
+from layerwise.activations.store import SCHEMA, VERSION
 from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel

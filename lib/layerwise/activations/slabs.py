@@ -14,10 +14,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from layerwise.activations import eigen, forward, layout
+from layerwise.activations import eigen, forward
+from layerwise.activations import store as layout
 from layerwise.activations.places import prefix_sizes
-from layerwise.activations.readout import Packed
 from layerwise.activations.reduce import Needs, Reduced, decompose, reduce
+from layerwise.activations.representation import Packed
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.failures import not_finite

@@ -19,7 +19,7 @@ from layerwise.vocabulary import Normalization
 if TYPE_CHECKING:
     import pandas as pd
 
-    from layerwise.activations.layout import Activations
+    from layerwise.activations.store import Activations
     from layerwise.config.metrics import MetricsSettings
 
 
