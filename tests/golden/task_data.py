@@ -58,7 +58,7 @@ def images(folder: Path) -> Path:
         held, labels = [], [number % 3 for number in range(n)]
         for label in labels:
             values = rng.integers(0, 200, (6, 6, 3))
-            values[..., label] += 55
+            values[..., label] += 12
             held.append({"bytes": png(values.astype(np.uint8)), "path": None})
         folder.mkdir(parents=True, exist_ok=True)
         data = datasets.Dataset.from_dict({"img": held, "label": labels}, features=features)
