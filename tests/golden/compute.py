@@ -721,3 +721,248 @@ CASES |= {
     "evaluate.choices": Case(partial(choices, 0), SCORE),
     "evaluate.choices_shots": Case(partial(choices, 2), SCORE),
 }
+
+
+# Associations, layer choice, similarity, published tables
+
+
+def made_up_order() -> Any:
+    import made_up
+
+    from layerwise.association.order import Order
+
+    return Order(list(made_up.LAYERS), made_up.CHECKPOINTS)
+
+
+@cache
+def associations() -> pd.DataFrame:
+    """How the made-up metrics go with the made-up scores."""
+    import made_up
+
+    from layerwise.association.table import associate
+
+    found = made_up.tables()
+    return associate(found["metrics"], found["scores"], None, made_up_order())
+
+
+VARIANT = ("metric", "protocol", "alpha", "normalization")
+ASSOCIATED = (
+    *("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_type", "measure"),
+)
+
+
+def associated() -> pd.DataFrame:
+    values = ["value", "sign", "low", "high", "chance", "without_error", "reliability"]
+    values += ["strangers", "p", "p_all", "n_layers", "n_tasks", "n_sources", "n_models"]
+    table = associations()
+    of_all = (table["task_type"] == "all") & (table["revision"] != "step8")
+    table = table[of_all & table["model"].isin(["all", "decoder-70m", "mamba-1m"])]
+    return table[[*ASSOCIATED, *values]]
+
+
+def measures() -> pd.DataFrame:
+    """Measures of association on arrays."""
+    from layerwise import association
+
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(2, 25))
+    pairs = {
+        "unrelated": (x, y),
+        "linear": (x, 2 * x + 0.5 * y),
+        "square": (x, x**2 + 0.1 * y),
+        "ties": (np.round(x), np.round(x + y)),
+    }
+    return pd.DataFrame(
+        {"pair": pair, "measure": name, "value": getattr(association, name)(*given)}
+        for pair, given in pairs.items()
+        for name in ("distance_correlation", "spearman", "kendall")
+    )
+
+
+@cache
+def chosen() -> pd.DataFrame:
+    """The layers that the made-up metrics pick."""
+    import made_up
+
+    from layerwise.association.choice import choose_layers
+    from layerwise.metrics.registry import directions
+
+    found = made_up.tables()
+    return choose_layers(
+        found["metrics"], found["scores"], dict(directions()), order=made_up_order()
+    )
+
+
+CHOSEN = ("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_type")
+
+
+def choices_shown() -> pd.DataFrame:
+    values = ["direction", "spearman", "layer", "depth", "score", "best_layer", "best_is_output"]
+    values += ["best_score", "regret", "regret_low", "regret_high", "output_score"]
+    values += ["gain_over_output", "gain_low", "gain_high", "middle_score", "gain_over_middle"]
+    values += ["n_layers", "n_tasks", "n_sources"]
+    table = chosen()
+    table = table[table["task_type"].isin(["all", "STS"])]
+    return table[[*CHOSEN, *values]]
+
+
+def choices_summed_up() -> pd.DataFrame:
+    from layerwise.association.choice import summarize
+
+    return numbers_of(summarize(chosen(), made_up_order()))
+
+
+def best() -> pd.DataFrame:
+    import made_up
+
+    from layerwise.association.best import best_layers
+
+    return numbers_of(best_layers(made_up.tables()["scores"]))
+
+
+def picks() -> pd.DataFrame:
+    """What metrics pick on random halves of the prompts."""
+    from layerwise.activations.store import Activations
+    from layerwise.association.stability import stability
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics.registry import directions
+
+    settings = MetricsSettings(alphas=(1,), tokens=("all",), protocols=("paper",))
+    with Activations(activations("llama")) as file:
+        return numbers_of(stability(file, settings, dict(directions())))
+
+
+def similar() -> pd.DataFrame:
+    from contextlib import ExitStack
+
+    from layerwise import similarity
+    from layerwise.activations.store import Activations
+
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(Activations(activations(name))) for name in ("llama", "mamba2")
+        ]
+        found = similarity.table(files, ["all"])
+    return found[["model", "other_model", "measure", "layer", "other_layer", "value", "stderr"]]
+
+
+def published(what: str) -> pd.DataFrame:
+    from layerwise.association import published as module
+
+    files = {"metrics": "metrics.csv.gz", "scores": "mteb_scores.csv.gz"}
+    path = SHARED / "published" / files[what]
+    if not path.is_file():
+        pytest.skip("the published tables are not beside the checkout")
+    table = getattr(module, f"published_{what}")(module.read_table(path))
+    table = table[table["model"] == sorted(table["model"].unique())[0]]
+    key = "corpus" if what == "metrics" else "task"
+    table = table[table[key].isin(sorted(table[key].unique())[:4]) & (table["layer"] % 5 == 0)]
+    return numbers_of(table)
+
+
+KEYS = (
+    *("model", "revision", "corpus", "sublayer", "metric", "protocol", "tokens", "alpha"),
+    *("normalization", "pooling", "readout", "reading", "task", "task_type", "subset", "split"),
+    *("measure", "layer", "other_model", "other_revision", "other_layer", "position", "quantity"),
+    *("y", "rule", "group", "prompt_id", "beta", "row"),
+)
+
+
+def numbers_of(table: pd.DataFrame) -> pd.DataFrame:
+    """The keys and numbers of a table; equal keys are told apart by their order."""
+    kept = [
+        name
+        for name in table
+        if name in KEYS
+        or pd.api.types.is_numeric_dtype(table[name])
+        or pd.api.types.is_bool_dtype(table[name])
+    ]
+    table = table[kept].rename(columns=str).reset_index(drop=True)
+    table = table.dropna(axis="columns", how="all")
+    keys = [name for name in table if name in KEYS]
+    if table.duplicated(keys).any():
+        order = table.groupby(keys, dropna=False).cumcount() if keys else table.index
+        table = table.assign(row=order)
+    return table
+
+
+CASES |= {
+    "associate.table": Case(associated, ASSOCIATED),
+    "associate.measures": Case(measures, ("pair", "measure")),
+    "associate.published_metrics": Case(partial(published, "metrics"), KEYS),
+    "associate.published_scores": Case(partial(published, "scores"), KEYS),
+    "select.choices": Case(choices_shown, CHOSEN),
+    "select.summary": Case(choices_summed_up, KEYS),
+    "select.best": Case(best, KEYS),
+    "metrics.picks": Case(picks, KEYS),
+    "similarity.table": Case(similar, ("model", "other_model", "measure", "layer", "other_layer")),
+}
+
+
+# Figures: the table behind each kind
+
+STUDIES: dict[str, dict[str, Any]] = {
+    "curves": {"y": ("scores", "metrics"), "metrics": ("prompt_entropy", "curvature")},
+    "score_by_depth": {},
+    "metrics_by_depth": {},
+    "metrics_over_checkpoints": {"models": ("nano-1m",)},
+    "model_overview": {"models": ("decoder-70m",)},
+    "token_choice": {},
+    "checkpoint_heatmap": {"models": ("nano-1m",)},
+    "scores_over_checkpoints": {"models": ("nano-1m", "mamba-1m")},
+    "task_heatmap": {"models": ("decoder-70m", "encoder-20m")},
+    "metric_vs_score": {},
+    "layer_choice": {},
+    "association_strength": {},
+    "probes_by_depth": {},
+    "value_distribution": {"models": ("decoder-70m", "encoder-20m")},
+    "along_sequence": {"models": ("decoder-70m", "nano-1m")},
+    "block_parts": {"models": ("decoder-70m", "encoder-20m")},
+    "sink_valley": {},
+    "layer_similarity": {"models": ("nano-1m",)},
+    "model_difference": {"models": ("encoder-20m", "nano-1m"), "tokens": ("all",)},
+    "size_scaling": {},
+    "training_course": {"models": ("nano-1m",)},
+    "alpha_robustness": {"models": ("decoder-70m", "encoder-20m"), "tokens": ("all",)},
+    "power_law": {},
+}
+
+
+def behind_figure(kind: str) -> pd.DataFrame:
+    import made_up
+
+    from layerwise.config.studies import Study
+    from layerwise.figures.studies import Tables, draw
+
+    study = Study(kind=kind, **STUDIES[kind])
+    found = made_up.tables()
+    prompts = made_up.parts_of_blocks() if kind == "block_parts" else found["prompts"]
+    similarities = made_up.similarities()
+    if study.models:
+        last = [made_up.CHECKPOINTS[name][-1] for name in study.models]
+        similarities = similarities[
+            similarities["model"].isin(study.models)
+            & similarities["other_model"].isin(study.models)
+            & similarities["revision"].isin(last)
+            & similarities["other_revision"].isin(last)
+        ]
+    drawn = draw(
+        study,
+        Tables(
+            metrics=found["metrics"],
+            scores=found["scores"],
+            prompts=prompts,
+            positions=made_up.positions(),
+            associations=associations()
+            if kind in ("metric_vs_score", "association_strength")
+            else None,
+            choices=chosen() if kind == "layer_choice" else None,
+            similarities=similarities,
+            probes=made_up.probes(),
+        ),
+        made_up_order(),
+    )
+    return numbers_of(drawn.table)
+
+
+CASES |= {f"figure.{kind}": Case(partial(behind_figure, kind), KEYS) for kind in STUDIES}
