@@ -41,6 +41,7 @@ def differences(
     keys = [key for key in keys if key in found]
     if not keys:
         keys, golden, found = ["row"], golden.assign(row=0), found.assign(row=0)
+    golden, found = _matchable(golden, keys), _matchable(found, keys)
     lines = []
     if found.duplicated(keys).any():
         # A dimension that golden tables do not know.
@@ -65,6 +66,12 @@ def differences(
                 where = {key: row[key] for key in keys}
                 lines.append(f"{column} of {where}: {row[column]} was, {row[f'{column} now']} is")
     return lines
+
+
+def _matchable(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The table with keys that are numbers as near as files keep them."""
+    numeric = [key for key in keys if pd.api.types.is_numeric_dtype(table[key])]
+    return table.assign(**{k: [float(f"{v:.8g}") for v in table[k]] for k in numeric})
 
 
 def _like(golden: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:
