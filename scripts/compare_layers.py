@@ -9,7 +9,8 @@ from layerwise import cli
 
 def main(run: cli.Run) -> None:
     """Open the activations, compare, write."""
-    from layerwise import similarity, tables
+    from layerwise import tables
+    from layerwise.association import similarity
     from layerwise.activations.store import Activations
 
     tokens = run.config.studies[run.names["study"]].tokens

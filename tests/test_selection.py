@@ -35,7 +35,7 @@ from layerwise.association.selection import (
     select_layers,
     selected_layers,
     summarize,
-    unreliable,
+    why_unreliable,
 )
 from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate
@@ -266,11 +266,31 @@ def test_no_direction_is_said() -> None:
 
 
 def test_too_few_prompts() -> None:
-    good, exact = np.array([0.0, 1, 2, 9, 3]), np.zeros(5)
-    assert unreliable(good, exact, 100) == unreliable(good, exact, 0) == ""
-    assert unreliable(good, np.full(5, np.nan), 0) == "", "published metrics have no error"
-    assert unreliable(good, exact, 29) == "29 prompts; selecting a layer takes 30"
-    assert "select elsewhere" in unreliable(good, np.full(5, 20.0), 100)
+    good = np.array([0.0, 1, 2, 9, 3])
+    rng = np.random.default_rng(0)
+    assert why_unreliable(good, None, 100) == why_unreliable(good, None, 0) == ""
+    assert why_unreliable(good, good + rng.normal(size=(99, 5)), 100) == ""
+    assert why_unreliable(good, None, 29) == "29 prompts; selecting a layer takes 30"
+    noisy = why_unreliable(good, good + rng.normal(0, 20, size=(99, 5)), 100)
+    assert noisy.endswith("of resamples select another layer")
+
+
+def test_noise_that_layers_share_moves_no_selection(rng: np.random.Generator) -> None:
+    curve = np.array([0.0, 0.2, 0.5, 0.2, 0.0])
+    values = curve + rng.normal(0, 5, (40, 1)) + rng.normal(0, 0.1, (40, 5))
+    metrics = tidy_metrics({"lidar": values.mean(axis=0)}).assign(stderr=5 / np.sqrt(40))
+    prompts = pd.concat([
+        tidy_metrics({"lidar": row}).drop(columns=["stderr", "n", "normalization"]).assign(
+            prompt_id=f"p{i}"
+        )
+        for i, row in enumerate(values)
+    ])  # fmt: skip
+    scores = tidy_scores(np.full((2, 5), 0.5))
+    alone = select_layers(metrics, scores, DOWN_UP)
+    paired = select_layers(metrics, scores, DOWN_UP, prompts=prompts)
+    assert pick(alone, "lidar")["unreliable"] and pick(paired, "lidar")["unreliable"] == ""
+    one = selected_layers(metrics, DOWN_UP, model="m", prompts=prompts)
+    assert one["unreliable"].tolist() == [""]
 
 
 def test_unreliable_metrics_are_shown_and_have_no_say() -> None:
@@ -282,10 +302,10 @@ def test_unreliable_metrics_are_shown_and_have_no_say() -> None:
     directions = {**DOWN_UP, "prompt_entropy": -1}
     metrics = tidy_metrics(curves)
     plain = select_layers(metrics, scores, directions)
-    assert plain["reliable"].all() and pick(plain, CONSENSUS)["layer"] == 1
+    assert (plain["unreliable"] == "").all() and pick(plain, CONSENSUS)["layer"] == 1
     metrics["stderr"] = np.where(metrics["metric"] == "curvature", 50.0, 0.1)
     table = select_layers(metrics, scores, directions)
-    assert pick(table, "curvature")["layer"] == 0 and not pick(table, "curvature")["reliable"]
+    assert pick(table, "curvature")["layer"] == 0 and pick(table, "curvature")["unreliable"]
     assert pick(table, CONSENSUS)["layer"] == 2
     row = summarize(table).set_index("metric").loc["curvature"]
     assert (row["n_unreliable"], row["n_models"]) == (1, 0) and np.isnan(row["mean_regret"])
@@ -321,7 +341,7 @@ def test_best_layer_and_its_lead() -> None:
     row = best_layers(tidy_scores(values)).iloc[0]
     assert (row["best_layer"], row["last_layer"], row["n_tied"]) == (1, 2, 1)
     assert (row["n_tasks"], row["n_sources"]) == (3, 3)
-    assert row["gain"] == pytest.approx(0.2)
+    assert (row["gain"], row["gain_new_task"]) == pytest.approx((0.2, 0.2))
     alone = stats.mean_ci(values[:, 1] - values[:, 2])
     assert row["gain_low"] < alone.low, "the interval corrects for selecting the layer"
     assert row["may_be_best"].startswith("1"), "the highest is always among them"

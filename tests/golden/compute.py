@@ -752,8 +752,8 @@ ASSOCIATED = (
 
 
 def associated() -> pd.DataFrame:
-    values = ["value", "sign", "low", "high", "chance", "without_error", "reliability"]
-    values += ["strangers", "p", "p_all", "n_layers", "n_tasks", "n_sources", "n_models"]
+    values = ["value", "sign", "low", "high", "chance"]
+    values += ["p", "p_all", "n_layers", "n_tasks", "n_sources", "n_models"]
     table = associations()
     of_all = (table["task_type"] == "all") & (table["revision"] != "step8")
     table = table[of_all & table["model"].isin(["all", "decoder-70m", "mamba-1m"])]
@@ -784,13 +784,13 @@ def chosen() -> pd.DataFrame:
     """The layers that the made-up metrics pick."""
     import made_up
 
-    from layerwise.association.choice import choose_layers
+    from layerwise.association.selection import select_layers
     from layerwise.metrics.registry import directions
 
     found = made_up.tables()
-    return choose_layers(
-        found["metrics"], found["scores"], dict(directions()), order=made_up_order()
-    )
+    # The made-up standard errors have nothing to do with how the curves vary.
+    metrics = found["metrics"].assign(stderr=float("nan"))
+    return select_layers(metrics, found["scores"], dict(directions()), order=made_up_order())
 
 
 CHOSEN = ("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_type")
@@ -799,7 +799,14 @@ CHOSEN = ("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_ty
 def choices_shown() -> pd.DataFrame:
     values = ["direction", "spearman", "layer", "depth", "score", "best_layer", "best_is_output"]
     values += ["best_score", "regret", "regret_low", "regret_high", "output_score"]
-    values += ["gain_over_output", "gain_low", "gain_high", "middle_score", "gain_over_middle"]
+    values += [
+        "gain_over_output",
+        "gain_low",
+        "gain_high",
+        "middle_score",
+        "gain_over_middle",
+        "p",
+    ]
     values += ["n_layers", "n_tasks", "n_sources"]
     table = chosen()
     table = table[table["task_type"].isin(["all", "STS"])]
@@ -807,7 +814,7 @@ def choices_shown() -> pd.DataFrame:
 
 
 def choices_summed_up() -> pd.DataFrame:
-    from layerwise.association.choice import summarize
+    from layerwise.association.selection import summarize
 
     return numbers_of(summarize(chosen(), made_up_order()))
 
@@ -815,7 +822,7 @@ def choices_summed_up() -> pd.DataFrame:
 def best() -> pd.DataFrame:
     import made_up
 
-    from layerwise.association.best import best_layers
+    from layerwise.association.selection import best_layers
 
     return numbers_of(best_layers(made_up.tables()["scores"]))
 
@@ -835,8 +842,8 @@ def picks() -> pd.DataFrame:
 def similar() -> pd.DataFrame:
     from contextlib import ExitStack
 
-    from layerwise import similarity
     from layerwise.activations.store import Activations
+    from layerwise.association import similarity
 
     with ExitStack() as stack:
         files = [

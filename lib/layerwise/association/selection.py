@@ -6,8 +6,8 @@ best mean rank over the paper's seven metrics) and two baselines: ``model output
 users of a model get, and ``middle layer``, l = L/2 rounded down. ``best rule of the others``
 takes, in each model, the rule that does best in the other models.
 
-A selection is unreliable with fewer than `layerwise.stats.FEW` prompts, or if the standard errors
-of the metric leave the layer open. The consensus and the best rule ignore unreliable metrics.
+A selection is unreliable with fewer than `layerwise.stats.FEW` prompts, or if other samples of
+prompts would select another layer. The consensus and the best rule ignore unreliable metrics.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from layerwise import stats
 from layerwise.association import measures
 from layerwise.association.curves import (
     METRIC_COLUMNS,
+    NO_ALPHA,
     VARIANT,
     Candidates,
     ScoreCurves,
@@ -57,22 +58,23 @@ CONSENSUS_OF = (
 NEAR = 0.1
 """Distance in depth within which two layers count as the same selection."""
 STABLE = 0.8
-"""Share of noisy curves that must select nearly the same layer."""
+"""Share of resampled curves that must select nearly the same layer."""
+N_RESAMPLES = 1000
 MARGIN = 0.01
 """Layers within one point of 100 of the output count as equally good."""
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "direction", "spearman", "null95", "layer", "depth", "reliable",
-    "reason", "score", "best_layer", "best_is_output", "best_score", "regret", "regret_low",
+    "pooling", "task_type", "direction", "spearman", "null95", "layer", "depth", "unreliable",
+    "score", "best_layer", "best_is_output", "best_score", "regret", "regret_low",
     "regret_high", "output_score", "output_from", "gain_over_output", "gain_low", "gain_high",
     "middle_score", "gain_over_middle", "p", "n_layers", "n_tasks", "n_sources",
 )  # fmt: skip
 BEST_COLUMNS = (
     "model", "revision", "tokens", "pooling", "task_type", "best_layer", "best_is_output",
     "n_tied", "last_layer", "best_depth", "best_score", "output_score", "output_from", "gain",
-    "gain_low", "gain_high", "may_be_best", "as_good_as_output", "n_layers", "n_tasks",
-    "n_sources",
+    "gain_new_task", "gain_low", "gain_high", "may_be_best", "as_good_as_output", "n_layers",
+    "n_tasks", "n_sources",
 )  # fmt: skip
 
 
@@ -81,9 +83,8 @@ def select_by_metrics(
     values: Floats,
     layers: Layers,
     directions: Mapping[str, int],
-    stderr: Floats | None = None,
-    n: Floats | None = None,
-    seed: int = 0,
+    resampled: Sequence[Floats | None],
+    n: npt.NDArray[np.int64],
 ) -> list[dict[Any, Any]]:
     """The layer that each metric selects, then the consensus of each corpus and protocol.
 
@@ -91,16 +92,20 @@ def select_by_metrics(
     ----------
     variants : DataFrame
         The columns of `VARIANT`, one row per metric.
-    values, stderr, n : array, shape (k, L)
-        Metrics by layer, their standard errors and numbers of prompts (0 or NaN if unknown).
+    values : array, shape (k, L)
     layers : array, shape (L,)
     directions : mapping of metric to +1 (higher is better) or -1
         Metrics that are not in it are skipped.
+    resampled : sequence of k arrays, shape (B, L), or None
+        Curves of each metric on other samples of prompts, from `resampled_curves`.
+    n : array, shape (k,)
+        Numbers of prompts, 0 if unknown.
 
     Returns
     -------
     list of dict
-        `VARIANT`, layer, direction (null for the consensus), reliable, reason.
+        `VARIANT`, layer, direction (null for the consensus), and `unreliable`: why there
+        are too few prompts, empty if there are enough.
     """
     found: list[dict[Any, Any]] = []
     ranks: dict[tuple[str, str], list[Floats]] = {}
@@ -109,12 +114,13 @@ def select_by_metrics(
         if direction is None or not known.any():
             continue
         good = np.where(known, direction * values[row], -np.inf)
-        errors = np.full(len(layers), np.nan) if stderr is None else stderr[row]
-        n_prompts = 0 if n is None or not (n[row] > 0).any() else int(np.nanmin(n[row]))
-        reason = unreliable(good, errors, n_prompts, seed)
+        others = resampled[row]
+        reason = why_unreliable(
+            good, others if others is None else direction * others, int(n[row])
+        )
         found.append(
             {**variant, "layer": int(layers[int(np.argmax(good))]), "direction": direction,
-             "reliable": not reason, "reason": reason}
+             "unreliable": reason}
         )  # fmt: skip
         if is_plain(variant) and variant["metric"] in CONSENSUS_OF and not reason:
             ranks.setdefault((variant["corpus"], variant["protocol"]), []).append(rankdata(good))
@@ -128,29 +134,72 @@ def select_by_metrics(
 def _rule(name: str, layer: int, corpus: str = "none", protocol: str = BASELINE) -> dict[Any, Any]:
     return {
         "corpus": corpus, "metric": name, "protocol": protocol, "alpha": np.nan,
-        "normalization": "raw", "layer": layer, "direction": pd.NA, "reliable": True, "reason": "",
+        "normalization": "raw", "layer": layer, "direction": pd.NA, "unreliable": "",
     }  # fmt: skip
 
 
-def unreliable(good: Floats, stderr: Floats, n: int, seed: int = 0) -> str:
+def why_unreliable(good: Floats, resampled: Floats | None, n: int) -> str:
     """Why there are too few prompts to select a layer by a metric; empty if there are enough.
 
     Parameters
     ----------
     good : array, shape (L,)
         The metric, higher being better; minus infinity where it has no value.
-    stderr : array, shape (L,)
-        Treated as independent between layers, which overstates the noise of metrics whose errors
-        layers share. Layers without one count as exact.
+    resampled : array, shape (B, L), optional
+        The same on other samples of prompts.
     n : int
         Number of prompts, 0 if unknown.
     """
     if 0 < n < stats.FEW:
         return f"{n} prompts; selecting a layer takes {stats.FEW}"
-    noise = np.random.default_rng(seed).normal(size=(1000, len(good))) * np.nan_to_num(stderr)
-    distance = np.abs(np.argmax(good + noise, axis=1) - int(np.argmax(good)))
-    near = float((distance <= NEAR * (len(good) - 1)).mean())
-    return "" if near >= STABLE else f"within its standard errors, {1 - near:.0%} select elsewhere"
+    if resampled is None:
+        return ""
+    selected = np.where(np.isfinite(resampled), resampled, -np.inf).argmax(axis=1)
+    near = float((np.abs(selected - good.argmax()) <= NEAR * (len(good) - 1)).mean())
+    return "" if near >= STABLE else f"{1 - near:.0%} of resamples select another layer"
+
+
+def resampled_curves(
+    variants: pd.DataFrame,
+    values: Floats,
+    stderr: Floats | None,
+    prompts: pd.DataFrame | None,
+    layers: Layers,
+    seed: int = 0,
+) -> list[Floats | None]:
+    """Curves of each metric as other samples of prompts would give them, shape (B, L) each.
+
+    Bootstrap samples of the prompts where their values are known, so that noise that layers share
+    cancels; else draws from the standard errors, independent between layers, which overstates it.
+    None for a metric without either.
+
+    Parameters
+    ----------
+    values, stderr : array, shape (k, L)
+    prompts : DataFrame, optional
+        Tidy table of prompts of this model, revision and token selection.
+    """
+    rng = np.random.default_rng(seed)
+    wide: dict[tuple[object, ...], Floats] = {}
+    if prompts is not None and len(prompts):
+        keys = ["corpus", "metric", "protocol", "alpha"]
+        for key, part in of_blocks(prompts).fillna({"alpha": NO_ALPHA}).groupby(keys):
+            curves = part.pivot(index="prompt_id", columns="layer", values="value")
+            wide[key] = curves.reindex(columns=layers).dropna().to_numpy(dtype=np.float64)
+    found: list[Floats | None] = []
+    for row, variant in enumerate(variants.fillna({"alpha": NO_ALPHA}).to_dict("records")):
+        own = wide.get(
+            (variant["corpus"], variant["metric"], variant["protocol"], variant["alpha"])
+        )
+        if own is not None and len(own) and variant["normalization"] == "raw":
+            n = len(own)
+            found.append(rng.multinomial(n, np.full(n, 1 / n), size=N_RESAMPLES) @ own / n)
+        elif stderr is not None and np.isfinite(stderr[row]).any():
+            noise = rng.normal(size=(N_RESAMPLES, len(layers)))
+            found.append(values[row] + noise * np.nan_to_num(stderr[row]))
+        else:
+            found.append(None)
+    return found
 
 
 def is_plain(variant: Mapping[Any, Any]) -> bool:
@@ -164,6 +213,7 @@ def select_layers(
     scores: pd.DataFrame,
     directions: Mapping[str, int],
     *,
+    prompts: pd.DataFrame | None = None,
     own_texts: Mapping[str, str] | None = None,
     poolings: Sequence[str] | None = None,
     order: Order | None = None,
@@ -176,6 +226,8 @@ def select_layers(
     metrics, scores : DataFrame
         Tidy tables.
     directions : mapping of metric to 1 or -1
+    prompts : DataFrame, optional
+        Tidy table of prompts, by which selections are resampled; see `resampled_curves`.
     own_texts : mapping of corpus to task, optional
         As in `layerwise.association.curves.metric_curves`.
     poolings : sequence of str, optional
@@ -208,19 +260,17 @@ def select_layers(
         if not len(variants):
             log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
             continue
-        more = {
-            column: metric_curves(metrics, curves, own_texts=own_texts, column=column)[1]
-            for column in ("stderr", "n")
-            if column in metrics
-        }
+        stderr = _more(metrics, curves, own_texts, "stderr")
+        n = _more(metrics, curves, own_texts, "n")
+        own_prompts = None if prompts is None else _of_curves(prompts, curves)
         for group in curves.groups():
             tasks = curves.of_type(group)
-            curve, stderr, n = (
-                None if array is None else np.stack([mean_curve(v) for v in array[:, tasks]])
-                for array in (values, more.get("stderr"), more.get("n"))
+            curve = np.stack([mean_curve(v) for v in values[:, tasks]])
+            errors = None if stderr is None else stderr[:, tasks].mean(axis=1)
+            resampled = resampled_curves(variants, curve, errors, own_prompts, curves.layers, seed)
+            found = select_by_metrics(
+                variants, curve, curves.layers, directions, resampled, _n_prompts(n, len(variants))
             )
-            assert curve is not None
-            found = select_by_metrics(variants, curve, curves.layers, directions, stderr, n, seed)
             n_missing = int(variants["metric"].isin(list(directions)).sum()) - sum(
                 s["metric"] != CONSENSUS for s in found
             )
@@ -241,7 +291,28 @@ def select_layers(
     nested = [row for part in _rules_over_models(table, order or Order()) for row in part]
     table = pd.concat([table, pd.DataFrame(nested)]) if nested else table
     table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
-    return table.astype({"direction": "Int64", "layer": "Int64", "reliable": bool})
+    return table.astype({"direction": "Int64", "layer": "Int64"})
+
+
+def _more(
+    metrics: pd.DataFrame, curves: ScoreCurves, own_texts: Mapping[str, str] | None, column: str
+) -> Floats | None:
+    if column not in metrics:
+        return None
+    return metric_curves(metrics, curves, own_texts=own_texts, column=column)[1]
+
+
+def _of_curves(prompts: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
+    same = (prompts["model"] == curves.model) & (prompts["revision"] == curves.revision)
+    return prompts[same & (prompts["tokens"] == curves.tokens)]
+
+
+def _n_prompts(n: Floats | None, k: int) -> npt.NDArray[np.int64]:
+    """Smallest known number of prompts of each of k metrics; 0 where none is known."""
+    if n is None:
+        return np.zeros(k, dtype=np.int64)
+    known = np.where(n > 0, n, np.inf).reshape(k, -1).min(axis=1)
+    return np.where(np.isfinite(known), known, 0).astype(np.int64)
 
 
 def _spearman(
@@ -329,7 +400,7 @@ def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[list[dict[
     plain = np.array([is_plain(row) for row in final.to_dict("records")])
     final = final[(final["protocol"] != BASELINE) & plain]
     for _, part in final.groupby(["corpus", "protocol", "tokens", "pooling", "task_type"]):
-        good = part.groupby("metric")["reliable"].transform("all")
+        good = (part["unreliable"] == "").groupby(part["metric"]).transform("all")
         wide = part[good].pivot(index="metric", columns="model", values="depth").dropna()
         wide = wide.drop_duplicates()  # rules that select the same layers are one
         of_model = part.drop_duplicates("model").set_index("model").loc[list(wide.columns)]
@@ -407,7 +478,7 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
         last alone.
     """
     final = (order or Order()).only_last(selections)
-    good = final["reliable"].astype(bool)
+    good = final["unreliable"] == ""
     numbers = ["score", "regret", "gain_over_output", "gain_over_middle", "gain_low"]
     final = final.assign(**{c: final[c].astype(float).where(good) for c in numbers})
     summary = (
@@ -446,6 +517,7 @@ def selected_layers(
     tokens: str | None = None,
     corpus: str | None = None,
     protocol: str = "paper",
+    prompts: pd.DataFrame | None = None,
     order: Order | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -456,12 +528,14 @@ def selected_layers(
     revision, tokens, corpus : str, optional
         By default the last revision, `drop_first` tokens if there are any (a first token of huge
         norm would otherwise dominate), and the only corpus.
+    prompts, order
+        As in `select_layers`.
 
     Returns
     -------
     DataFrame
         model, revision, tokens, corpus, metric, better (``higher`` or ``lower``; empty for the
-        consensus), layer, depth, reliable, reason.
+        consensus), layer, depth, unreliable.
 
     Raises
     ------
@@ -491,10 +565,15 @@ def selected_layers(
     }
     values = wide["value"]
     arrays = {c: w.to_numpy(dtype=np.float64) for c, w in wide.items()}
-    found = select_by_metrics(
-        values.index.to_frame(index=False), arrays["value"], values.columns.to_numpy(np.int64),
-        directions, arrays.get("stderr"), arrays.get("n"), seed,
-    )  # fmt: skip
+    variants, layers = values.index.to_frame(index=False), values.columns.to_numpy(np.int64)
+    if prompts is not None:
+        for column in ("model", "revision", "tokens", "corpus"):
+            prompts = prompts[prompts[column] == part[column].iloc[0]]
+    resampled = resampled_curves(
+        variants, arrays["value"], arrays.get("stderr"), prompts, layers, seed
+    )
+    n = _n_prompts(arrays.get("n"), len(variants))
+    found = select_by_metrics(variants, arrays["value"], layers, directions, resampled, n)
     if not found:
         raise LayerwiseError(
             f"None of the metrics of {model} has a direction, so that none can select a layer."
@@ -503,10 +582,8 @@ def selected_layers(
     table = pd.DataFrame([names | row for row in found])
     table["depth"] = table["layer"] / max(last_layer_of(part), 1)
     table["better"] = table["direction"].map({1: "higher", -1: "lower"}).fillna("")
-    return table[
-        ["model", "revision", "tokens", "corpus", "metric", "better", "layer", "depth", "reliable",
-         "reason"]
-    ]  # fmt: skip
+    shown = ("corpus", "metric", "better", "layer", "depth", "unreliable")
+    return table[[*names, *shown]]
 
 
 def _only(frame: pd.DataFrame, column: str, wanted: str) -> pd.DataFrame:
@@ -530,7 +607,8 @@ def best_layers(
         `BEST_COLUMNS`, one row per model, revision, tokens, pooling and task type; scores in
         [0, 1]. `best_layer` is L where the model's output is best (`best_is_output`). `n_tied` is
         the number of layers with the best score. `gain` is the lead over the output on these
-        tasks; its 95% interval corrects for selecting the layer on them. `may_be_best` are the
+        tasks, `gain_new_task` that on each text source of the layer that the other sources select.
+        The 95% interval corrects for the selection. `may_be_best` are the
         layers (and ``output``) that hold the best one with 95% confidence, `as_good_as_output`
         those within `MARGIN` of the output (two one-sided tests, Holm's correction). Intervals
         need tasks of three text sources, gains a score of the output. `output_from` is
@@ -580,11 +658,21 @@ def _uncertainty(
         inside = np.flatnonzero(np.arange(len(candidates.layers)) != candidates.output)
         p = stats.holm(stats.equivalence_p(leads[:, inside], MARGIN, sources))
         found |= {
+            "gain_new_task": _gain_left_out(leads, sources),
             "gain_low": float(over_all.low[best]),
             "gain_high": float(over_all.high[best]),
             "as_good_as_output": layers_text(candidates, inside[p <= stats.ALPHA]) or "none",
         }
     return found
+
+
+def _gain_left_out(leads: Floats, sources: Sequence[str]) -> float:
+    """Mean lead on each text source of the layer that the other sources select."""
+    found = np.empty(len(leads))
+    for source in set(sources):
+        out = np.array([s == source for s in sources])
+        found[out] = leads[out, leads[~out].mean(axis=0).argmax()]
+    return float(found.mean())
 
 
 def layers_text(candidates: Candidates, places: npt.NDArray[np.intp]) -> str:

@@ -11,8 +11,8 @@ value                the measure between the metric's curve and the mean score o
                      minus the mean over models at each depth
 sign                 direction; for distance correlations that of Spearman's rho
 low, high            95% interval over tasks, of slopes only
-null95               size that 95% of pairs of unrelated smooth curves stay below
-p, p_adjusted        of ``match``, by permuting models; adjusted for all metrics and readings
+chance               size that 95% of pairs of unrelated smooth curves stay below
+p, p_all             of ``match``, by permuting models; adjusted for all metrics and readings
 reason               reason for a missing p or value
 n_layers             number of layers (for ``all``, of common depths)
 n_tasks, n_sources   number of tasks, and of the text sources that they come from
@@ -66,8 +66,8 @@ ONE_MODEL = "one model: its layers are one curve, not a sample"
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "measure", "value", "sign", "low", "high", "null95", "p",
-    "p_adjusted", "reason", "n_layers", "n_tasks", "n_sources", "n_models",
+    "pooling", "task_type", "measure", "value", "sign", "low", "high", "chance", "p",
+    "p_all", "reason", "n_layers", "n_tasks", "n_sources", "n_models",
 )  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def _sizes(
             direction = rho if measure in ("dcor", "bcdcor") else value
             yield {
                 "measure": measure, "value": value, "sign": int(np.sign(direction)),
-                "null95": measures.null_level(measure, n_layers),
+                "chance": measures.null_level(measure, n_layers),
             }  # fmt: skip
 
 
@@ -228,9 +228,11 @@ def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]
     for by_model in by_reading.values():
         if len(by_model) > 1:
             last = {m: order.last(m, (o.scores.revision for o in v)) for m, v in by_model.items()}
-            families[tuple(by_model)].append(
-                [next(o for o in v if o.scores.revision == last[m]) for m, v in by_model.items()]
-            )
+            chosen = [
+                next(o for o in v if o.scores.revision == last[m]) for m, v in by_model.items()
+            ]
+            _log_missing(chosen)
+            families[tuple(by_model)].append(chosen)
     return list(families.values())
 
 
@@ -255,7 +257,7 @@ def _over_models(
         {
             **head, "model": POOLED, "revision": POOLED, "task_type": group, "measure": MATCH,
             "value": value[i], "sign": int(np.sign(value[i])), "p": p[i],
-            "p_adjusted": p_adjusted[i], "reason": reason, "n_layers": n_points,
+            "p_all": p_adjusted[i], "reason": reason, "n_layers": n_points,
             "n_models": n_models,
         }
         for i, (head, _, _) in enumerate(curves)
@@ -294,21 +296,30 @@ def _at_common_depths(
             yield head, np.stack(x), np.stack(y)
 
 
-def _in_common(models: Sequence[_Model]) -> Iterator[tuple[Mapping[Any, Any], list[Floats]]]:
-    """Each metric that all models have, with its values in each; log those that some lack."""
+def _keys(model: _Model) -> list[tuple[object, ...]]:
     # A missing alpha equals a missing alpha here, as it does not in a plain comparison.
-    keys = [
-        [tuple(r) for r in m.variants[VARIANT].fillna({"alpha": NO_ALPHA}).to_numpy()]
-        for m in models
-    ]
-    for model, mine in zip(models, keys, strict=True):
-        lacking = sorted({"/".join(map(str, k)) for other in keys for k in set(other) - set(mine)})
-        if lacking:
+    plain = model.variants[VARIANT].fillna({"alpha": NO_ALPHA})
+    return [tuple(row) for row in plain.to_numpy()]
+
+
+def _log_missing(models: Sequence[_Model]) -> None:
+    """Log the metrics that a model lacks and others have, which no row over models is about."""
+    anywhere = dict.fromkeys(key for model in models for key in _keys(model))
+    for model in models:
+        mine, s = set(_keys(model)), model.scores
+        missing = [
+            "/".join(str(k) for k in key if k != NO_ALPHA) for key in anywhere if key not in mine
+        ]
+        if missing:
             log.warning(
                 "over models, tokens %s, pooling %s: %s at %s lacks %s",
-                model.scores.tokens, model.scores.pooling, model.scores.model,
-                model.scores.revision, ", ".join(lacking),
+                s.tokens, s.pooling, s.model, s.revision, ", ".join(missing),
             )  # fmt: skip
+
+
+def _in_common(models: Sequence[_Model]) -> Iterator[tuple[Mapping[Any, Any], list[Floats]]]:
+    """Each metric that all models have, with its values in each."""
+    keys = [_keys(m) for m in models]
     for row, key in enumerate(keys[0]):
         variant: dict[Any, Any] = models[0].variants[VARIANT].iloc[row].to_dict()
         # Baselines are the same in all models, so that nothing is left of them.

@@ -871,7 +871,7 @@ STAGES: dict[str, Stage] = {
             "How alike all layers of a study's models and checkpoints are: CKA and RSA.",
             ("study",),
             {"similarities": "similarities/{study}.parquet"},
-            ("layerwise.similarity:table",),
+            ("layerwise.association.similarity:table",),
             lambda config, study: {
                 "points": targets.points(config, study),
                 "tokens": config.studies[study].tokens,
