@@ -30,7 +30,6 @@ def main(run: cli.Run) -> None:
         views=corpus.views,
         settings=settings,
         shard=shard,
-        is_chat=corpus.is_chat,
         perturb=run.config.corpora[corpus.name].perturb,
         target=run.files["activations"],
         attributes={
