@@ -10,7 +10,7 @@ from layerwise import cli
 def main(run: cli.Run) -> None:
     """Open the activations, compare, write."""
     from layerwise import similarity, tables
-    from layerwise.activations.layout import Activations
+    from layerwise.activations.store import Activations
 
     tokens = run.config.studies[run.names["study"]].tokens
     with ExitStack() as stack:

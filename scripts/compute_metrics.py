@@ -27,7 +27,7 @@ def main(runs: list[cli.Run]) -> None:
 def compute(run: cli.Run) -> None:
     """Open the activations, compute, write the tables; remove what need not be kept."""
     from layerwise import tables
-    from layerwise.activations.layout import Activations
+    from layerwise.activations.store import Activations
     from layerwise.metrics import sequence, table
 
     with Activations(run.input("activations"), **run.names) as activations:
@@ -56,7 +56,7 @@ def compute(run: cli.Run) -> None:
 def check(run: cli.Run) -> None:
     """Open the activations, take halves of the prompts, write."""
     from layerwise import tables
-    from layerwise.activations.layout import Activations
+    from layerwise.activations.store import Activations
     from layerwise.association.stability import stability
     from layerwise.metrics.registry import directions
 

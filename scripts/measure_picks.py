@@ -28,7 +28,7 @@ def main(arguments: argparse.Namespace) -> None:
     import pandas as pd
 
     from layerwise import tables
-    from layerwise.activations.layout import Activations
+    from layerwise.activations.store import Activations
     from layerwise.association.stability import agreement
     from layerwise.config.base import parse
     from layerwise.config.metrics import MetricsSettings

@@ -18,7 +18,7 @@ log = logging.getLogger("layerwise")
 def main(arguments: argparse.Namespace) -> None:
     """Open the activations, compute on subsets, write and summarise."""
     from layerwise import tables
-    from layerwise.activations.layout import Activations
+    from layerwise.activations.store import Activations
     from layerwise.config.base import parse
     from layerwise.config.metrics import MetricsSettings
     from layerwise.config.reading import read_yaml

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.activations.readout import Packed
+from layerwise.activations.representation import Packed
 
 States = dict[tuple[int, str], list[npt.NDArray[np.float64]]]
 

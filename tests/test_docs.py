@@ -13,7 +13,7 @@ import yaml
 
 from layerwise import tables
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.config import read_config
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings

@@ -376,7 +376,7 @@ def test_a_word_of_ours_changes_no_key(copied: Path, file: str, old: str, new: s
             False,
         ),
         ("metrics/formulas/uncertainty.py", "np.sqrt", "np.cbrt", True, False),
-        ("activations/readout.py", "SINK_RATIO = ", "SINK_RATIO = 1 + ", False, True),
+        ("activations/representation.py", "SINK_RATIO = ", "SINK_RATIO = 1 + ", False, True),
         ("models/load.py", "offset = 2", "offset = 1", False, True),
     ],
 )

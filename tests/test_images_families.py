@@ -16,7 +16,7 @@ from PIL import Image
 
 from layerwise.activations import forward
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Nano, Preprocess
 from layerwise.errors import LayerwiseError

@@ -22,7 +22,7 @@ import torch
 from pydantic import Field
 
 from layerwise import metrics
-from layerwise.activations import layout
+from layerwise.activations import store as layout
 from layerwise.association.stability import agreement, stability
 from layerwise.config import metrics as config
 from layerwise.config.base import Section, parse

@@ -12,11 +12,12 @@ import torch
 import transformers as hf
 from kept_states import Keep, States
 
-from layerwise.activations import forward, hooks
+from layerwise.activations import forward
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
+from layerwise.models import hooks
 from layerwise.models.architectures import OUTPUT, SUBLAYERS, dissect
 from layerwise.models.load import LoadedModel, load
 

@@ -33,7 +33,7 @@ from safetensors.torch import load_file, save_file
 from layerwise import tables
 from layerwise.activations.embed import embed
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import (
     FolderAdapter,

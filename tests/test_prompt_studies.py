@@ -18,7 +18,7 @@ from scipy import stats
 from test_figures import OF_PROMPTS, check_layout
 
 from layerwise import similarity
-from layerwise.activations import layout
+from layerwise.activations import store as layout
 from layerwise.config import Config
 from layerwise.config.studies import Study
 from layerwise.config.study_checks import Known, check

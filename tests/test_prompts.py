@@ -24,9 +24,9 @@ from mteb.models.sentence_transformer_wrapper import SentenceTransformerEncoderW
 from mteb.types import PromptType
 from tokenizers.processors import TemplateProcessing
 
-from layerwise.activations import readout
+from layerwise.activations import representation as readout
 from layerwise.activations.embed import embed
-from layerwise.activations.pooling import POOLINGS, pool
+from layerwise.activations.representation import POOLINGS, pool
 from layerwise.config import Config
 from layerwise.config.models import HubSource, Model
 from layerwise.errors import LayerwiseError

@@ -15,17 +15,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from layerwise import metrics as flat
 from layerwise.activations.extract import extract
-from layerwise.activations.layout import BLOCK, Activations
+from layerwise.activations.store import BLOCK, Activations
 from layerwise.association.choice import choose_layers
 from layerwise.association.recommendation import recommend
 from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
 from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.kinds import KINDS
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.config.kinds import KINDS
 from layerwise.figures.labels import SUBLAYERS
 from layerwise.figures.studies import Tables, draw
 from layerwise.metrics import table

@@ -375,7 +375,7 @@ def test_matching_is_bert_scores(tmp_path: Path) -> None:
 
 
 def test_sinks_count_as_the_readout_has_it() -> None:
-    from layerwise.activations.readout import choose, counted, pack
+    from layerwise.activations.representation import choose, counted, pack
 
     torch.manual_seed(0)
     states = torch.randn(4, 9, 5)

@@ -99,7 +99,7 @@ def choose(
         import time
 
         from layerwise.activations.extract import set_threads
-        from layerwise.activations.readout import TOKENS
+        from layerwise.activations.representation import TOKENS
         from layerwise.choosing import by_labels, described
         from layerwise.choosing import choose as choosing
         from layerwise.config.base import parse

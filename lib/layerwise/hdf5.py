@@ -1,6 +1,6 @@
 """What all our HDF5 files share: they are whole, say what they are, and are checked when read.
 
-What is in them is defined in `layerwise.activations.layout` and `layerwise.tasks.layout`.
+What is in them is defined in `layerwise.activations.store` and `layerwise.tasks.layout`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ import numpy.typing as npt
 import pandas as pd
 from scipy.stats import rankdata
 
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)

@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from test_workflow import CONFIG
 
 from layerwise import tables
-from layerwise.activations import layout
+from layerwise.activations import store as layout
 from layerwise.activations.extract import extract
 from layerwise.association.published import published_scores, read_table
 from layerwise.config import Config

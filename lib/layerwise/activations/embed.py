@@ -12,9 +12,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from layerwise.activations import batches, forward, readout
-from layerwise.activations.pooling import POOLINGS, pool
-from layerwise.activations.readout import Packed
+from layerwise.activations import batches, forward
+from layerwise.activations.representation import (
+    POOLINGS,
+    SINK_RATIO,
+    Packed,
+    after,
+    choose,
+    inside,
+    pool,
+)
 from layerwise.activations.words import Span, Word, spans
 from layerwise.errors import LayerwiseError, closest
 from layerwise.models.architectures import BLOCK, OUTPUT
@@ -40,7 +47,7 @@ def embed(
     budget: int | None = None,
     prompts: Sequence[str] | None = None,
     include_prompt: bool = True,
-    sink_ratio: float = readout.SINK_RATIO,
+    sink_ratio: float = SINK_RATIO,
 ) -> None:
     """Embed texts at every layer, under every reading asked for, from one pass.
 
@@ -58,16 +65,15 @@ def embed(
     write : callable
         Called with successive texts' embeddings: for each reading an array of shape
         (layers, n, D), float32, of the layers from `layerwise.tasks.layout.first_stored` on.
-    readings : R ways to read an embedding: which tokens count, how they are pooled (see
-        `layerwise.activations.pooling`), and from which readout; the model must have that (see
-        `those_it_has`)
+    readings : R representations (see `layerwise.activations.representation`), of readouts
+        that the model has (see `those_it_has`)
     prompts : sequence of str, optional
         What stands in front of each text; empty for nothing.
     include_prompt : bool
         Whether a prompt's tokens count. If not, those in front of it (BOS, CLS) don't either, as
         in sentence-transformers' Pooling; all of them are still there for the model to read.
     sink_ratio : float
-        See `layerwise.activations.readout.choose`.
+        See `layerwise.activations.representation.choose`.
 
     Raises
     ------
@@ -238,20 +244,20 @@ class _Batch:
 
     def _pooled(self, read: Packed, reading: Reading) -> Tensor:
         if self.words is not None:
-            counts = readout.counted(read, reading.tokens, self.sink_ratio)
-            spans = self.words.to(read.lengths.device).T
-            return pool(readout.inside(read, counts, *spans), reading.pooling)
+            rows, starts, stops = self.words.to(read.lengths.device).T
+            chosen = inside(read, reading.tokens, rows, starts, stops, self.sink_ratio)
+            return pool(chosen, reading.pooling)
         if self.prompts is None:
             return pool(self._chosen(read, reading), reading.pooling)
         prompts = self.prompts.to(read.lengths.device)
         if reading.tokens == "drop_first":  # which a prompt that does not count takes with it
-            chosen = readout.after(read, prompts.clamp(min=1))
+            chosen = after(read, prompts.clamp(min=1))
         else:
-            chosen = self._chosen(readout.after(read, prompts), reading)
+            chosen = self._chosen(after(read, prompts), reading)
         return pool(chosen, reading.pooling, prompts)
 
     def _chosen(self, read: Packed, reading: Reading) -> Packed:
-        return readout.choose(read, reading.tokens, self.sink_ratio)
+        return choose(read, reading.tokens, self.sink_ratio)
 
     def finish(self) -> None:
         """Move the embeddings to the slabs."""

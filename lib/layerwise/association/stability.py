@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.layer import Arrays, Layer

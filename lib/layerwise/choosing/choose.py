@@ -115,7 +115,7 @@ def choose(
         If the texts give too few metrics.
     """
     from layerwise.activations.extract import extract
-    from layerwise.activations.layout import Activations
+    from layerwise.activations.store import Activations
     from layerwise.association.stability import reasons_of, stability
     from layerwise.config.extraction import ExtractSettings
     from layerwise.config.metrics import MetricsSettings

@@ -27,8 +27,7 @@ import torch
 from torch import nn
 
 from layerwise.activations import embed as embedding
-from layerwise.activations.pooling import POOLINGS
-from layerwise.activations.readout import SINK_RATIO, TOKENS
+from layerwise.activations.representation import POOLINGS, SINK_RATIO, TOKENS
 from layerwise.errors import LayerwiseError, closest
 from layerwise.export import card
 from layerwise.files import disk_fault, memory_fault

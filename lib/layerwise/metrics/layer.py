@@ -25,7 +25,7 @@ from layerwise.metrics.formulas.arrays import (
 from layerwise.metrics.formulas.spectra import SampleSpectrum, centred
 
 if TYPE_CHECKING:
-    from layerwise.activations.layout import Activations
+    from layerwise.activations.store import Activations
     from layerwise.config.metrics import MetricsSettings
     from layerwise.metrics.registry import Metric
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from layerwise.activations.layout import Activations
+from layerwise.activations.store import Activations
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.table import Row, compute_layer, wanted

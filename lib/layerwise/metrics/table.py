@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from layerwise.activations.layout import BLOCK, Activations
+from layerwise.activations.store import BLOCK, Activations
 from layerwise.errors import LayerwiseError, closest
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from layerwise.activations import hooks
 from layerwise.errors import LayerwiseError
+from layerwise.models import hooks
 from layerwise.models.architectures import Anatomy
 from layerwise.models.images import position_embeddings
 

@@ -21,11 +21,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from layerwise.activations import forward, hooks
-from layerwise.activations.readout import Packed
+from layerwise.activations import forward
+from layerwise.activations.representation import Packed
 from layerwise.config.models import Model
 from layerwise.config.token_tasks import ChoiceTask
 from layerwise.errors import LayerwiseError
+from layerwise.models import hooks
 from layerwise.models.architectures import BLOCK
 from layerwise.models.failures import not_finite, why
 from layerwise.models.load import DTYPES, LoadedModel

@@ -22,7 +22,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from layerwise.activations import batches, forward
-from layerwise.activations.readout import SINK_RATIO, Packed, counted
+from layerwise.activations.representation import SINK_RATIO, Packed, counted
 from layerwise.config.token_tasks import MATCHES
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK, OUTPUT
@@ -59,11 +59,11 @@ def similarities(
     ----------
     references, candidates : sequences of n texts
     tokens : sequence of str
-        Which tokens count: as `layerwise.activations.readout.choose` has them.
+        Which tokens count: as `layerwise.activations.representation.choose` has them.
     readouts : sequence of str
         Those of `loaded.anatomy.readouts` to read.
     sink_ratio : float
-        See `layerwise.activations.readout.choose`.
+        See `layerwise.activations.representation.choose`.
 
     Returns
     -------

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 
 from layerwise.activations import forward
-from layerwise.activations.readout import Packed
+from layerwise.activations.representation import Packed
 from layerwise.config.models import Model
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 
 from layerwise import tables
-from layerwise.activations.readout import SINK_RATIO
+from layerwise.activations.representation import SINK_RATIO
 from layerwise.config.models import Model
 from layerwise.config.token_tasks import ChoiceTask, PairTask, type_of
 from layerwise.errors import LayerwiseError
@@ -82,7 +82,7 @@ def score_tokens(
     confidence : float
         Of the intervals.
     sink_ratio : float
-        For sentence pairs: see `layerwise.activations.readout.choose`.
+        For sentence pairs: see `layerwise.activations.representation.choose`.
     **facts
         More for the tables' metadata: key and recipe of the job.
 

@@ -1,0 +1,205 @@
+"""From a layer's token states to one vector: which tokens count, how they are pooled.
+
+A `Representation` names a way to represent a text or image at every layer: the tokens that count,
+the pooling, and the states that are read (the residual stream, or the model's final norm of it).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+TOKENS = ("all", "drop_first", "drop_sinks", "patches", "class")
+POOLINGS = ("mean", "weighted_mean", "max", "last_token", "cls")
+SINK_RATIO = 5.0
+
+
+class Representation(NamedTuple):
+    """A way to take one vector from a layer of a model.
+
+    Attributes
+    ----------
+    tokens : of `TOKENS`, see `choose`
+    pooling : of `POOLINGS`, see `pool`
+    readout : of `layerwise.models.architectures.READOUTS`
+    """
+
+    tokens: str = "all"
+    pooling: str = "mean"
+    readout: str = "residual"
+
+    def __str__(self) -> str:
+        return "/".join(self)
+
+
+def representations(
+    tokens: Sequence[str], poolings: Sequence[str], readouts: Sequence[str]
+) -> list[Representation]:
+    """Every selection of tokens with every pooling and readout, in this order."""
+    return list(itertools.starmap(Representation, itertools.product(tokens, poolings, readouts)))
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Token states of a batch, those that count at the front of each row.
+
+    Attributes
+    ----------
+    states : Tensor, shape (B, T, D), float32
+        Zero from each prompt's length on.
+    lengths : Tensor, shape (B,)
+    prefix : int
+        Tokens in front of an image's patches (class, registers).
+    """
+
+    states: Tensor
+    lengths: Tensor
+    prefix: int = 0
+
+    @cached_property
+    def mask(self) -> Tensor:
+        """True where a token counts, shape (B, T)."""
+        steps = torch.arange(self.states.shape[1], device=self.states.device)
+        return steps[None, :] < self.lengths[:, None]
+
+    @cached_property
+    def norms(self) -> Tensor:
+        """Norm of each state, shape (B, T)."""
+        norms: Tensor = torch.linalg.vector_norm(self.states, dim=-1)
+        return norms
+
+
+def pack(states: Tensor, lengths: Tensor, *, padded: bool = True, prefix: int = 0) -> Packed:
+    """Zero the pads of right-padded states of shape (B, T, D).
+
+    `padded` is False where the caller knows that there are none.
+    """
+    packed = Packed(states.float(), lengths, prefix)
+    if not padded:
+        return packed
+    # Not a product: a NaN in a pad, which no token sees, must not stay one.
+    return Packed(packed.states.masked_fill(~packed.mask[..., None], 0), lengths, prefix)
+
+
+def choose(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:
+    """Select the tokens that count.
+
+    ``all``: every token of the prompt. ``drop_first``: all but the first, which takes on a huge
+    norm in the middle layers of decoders. ``drop_sinks``: all but those whose norm is more than
+    `ratio` times the median norm of the prompt at this layer. Of images: ``patches``: all but
+    the class, register and start tokens in front; ``class``: the class token alone, which is the
+    first. A prompt of which nothing would remain (one token) has length 0.
+    """
+    states, lengths = packed.states, packed.lengths
+    if tokens == "all":
+        return packed
+    if tokens == "class":
+        return Packed(states[:, :1], lengths.clamp(max=1))
+    if tokens == "drop_sinks":
+        return _to_front(states, without_sinks(packed, ratio))
+    n = 1 if tokens == "drop_first" else packed.prefix
+    return Packed(states[:, n:], (lengths - n).clamp(min=0))
+
+
+def without_sinks(packed: Packed, ratio: float = SINK_RATIO) -> Tensor:
+    """Mask of the tokens that count and are no sink, shape (B, T)."""
+    norms = packed.norms.masked_fill(~packed.mask, torch.nan)
+    median = torch.nanmedian(norms, dim=1).values
+    return packed.mask & (packed.norms <= ratio * median[:, None])
+
+
+def counted(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Tensor:
+    """Mask of the tokens of a text that count under a selection of `choose`, shape (B, T)."""
+    if tokens == "drop_sinks":
+        return without_sinks(packed, ratio)
+    counts = packed.mask.clone()
+    if tokens == "drop_first":
+        counts[:, 0] = False
+    return counts
+
+
+def inside(
+    packed: Packed,
+    tokens: str,
+    rows: Tensor,
+    starts: Tensor,
+    stops: Tensor,
+    ratio: float = SINK_RATIO,
+) -> Packed:
+    """Select the tokens of spans, one span a row.
+
+    Which tokens count is decided over the whole prompt: ``drop_first`` leaves out its first token.
+
+    Parameters
+    ----------
+    rows, starts, stops : Tensor, shape (W,)
+        The row of `packed` that a span is in, its first token, and the one after its last.
+    """
+    counts = counted(packed, tokens, ratio)
+    longest = max(1, int((stops - starts).max()))
+    places = starts[:, None] + torch.arange(longest, device=starts.device)
+    within = places < stops[:, None]
+    places = places.clamp(max=packed.states.shape[1] - 1)
+    keep = within & counts[rows[:, None], places]
+    return _to_front(packed.states[rows[:, None], places], keep)
+
+
+def after(packed: Packed, n: Tensor) -> Packed:
+    """Leave out the first `n` tokens of each row; `n` has shape (B,)."""
+    steps = torch.arange(packed.states.shape[1], device=n.device)
+    return _to_front(packed.states, packed.mask & (steps >= n[:, None]))
+
+
+def _to_front(states: Tensor, keep: Tensor) -> Packed:
+    """Move the states where `keep`, shape (B, T), is true to the front of their rows, in order."""
+    order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
+    return pack(torch.gather(states, 1, order[..., None].expand_as(states)), keep.sum(dim=1))
+
+
+def mean(packed: Packed) -> Tensor:
+    """Mean over the tokens that count, shape (B, D). Zero for a prompt without any."""
+    return packed.states.sum(dim=1) / packed.lengths.clamp(min=1)[:, None]
+
+
+def pool(packed: Packed, pooling: str, before: Tensor | None = None) -> Tensor:
+    """Pool the states that count to one vector a text.
+
+    Parameters
+    ----------
+    packed : Packed
+    pooling : {'mean', 'weighted_mean', 'max', 'last_token', 'cls'}
+        ``weighted_mean`` weights a token by its position, ``Σ i z_i / Σ i``: in a decoder later
+        tokens have seen more of the text (Muennighoff 2022, arXiv 2202.08904). ``max`` is taken of
+        each coordinate. ``cls`` is the first token that counts.
+    before : Tensor, shape (B,), optional
+        Number of tokens of a prompt that were left out in front of each text: the first token that
+        counts has position ``before + 1``.
+
+    Returns
+    -------
+    Tensor, shape (B, D)
+        Zero for a text of which no token counts.
+    """
+    states, lengths = packed.states, packed.lengths
+    if pooling == "mean" or states.shape[1] == 0:
+        return mean(packed)
+    if pooling == "cls":
+        return states[:, 0]
+    if pooling == "last_token":
+        rows = torch.arange(len(lengths), device=lengths.device)
+        return states[rows, (lengths - 1).clamp(min=0)]
+    if pooling == "max":
+        inner = states.masked_fill(~packed.mask[..., None], -torch.inf)
+        return inner.amax(dim=1).masked_fill(lengths[:, None] == 0, 0)
+    weights = torch.arange(1, states.shape[1] + 1, device=states.device, dtype=states.dtype)[None]
+    total = lengths * (lengths + 1) / 2
+    if before is not None:
+        weights, total = weights + before[:, None], total + before * lengths
+    # Pads are zero.
+    return (states * weights[..., None]).sum(dim=1) / total.clamp(min=1)[:, None]

@@ -1,0 +1,546 @@
+"""Intervals, tests and corrections for curves over layers, on scipy and statsmodels.
+
+Prompts, tasks and models are samples; the layers of a model are not, because neighbours depend on
+each other. Tasks that share their texts form a cluster and count as one observation. An interval
+needs `FEWEST` observations; below that its ends are NaN. docs/statistics.md says when not to trust
+each interval and test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import signal, stats
+
+from layerwise.errors import LayerwiseError
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+FEWEST = 3
+"""Observations below which there is no interval."""
+FEW = 30
+"""Prompts below which callers warn: intervals are wide and rest on normality."""
+ALPHA = 0.05
+N_DRAWS = 4000
+N_RESAMPLES = 9999
+
+
+class Estimate(NamedTuple):
+    """An estimate with its interval; floats, or arrays of one shape.
+
+    Attributes
+    ----------
+    estimate, low, high : float or array
+        Confidence interval, NaN for fewer than `FEWEST` observations.
+    p : float or array
+        Two-sided, of a true value of 0; NaN where there is no interval or no variation.
+    stderr : float or array
+    n : int
+        Number of independent observations (clusters, if there are any).
+    """
+
+    estimate: Any
+    low: Any
+    high: Any
+    p: Any
+    stderr: Any
+    n: int
+
+
+class Valley(NamedTuple):
+    """The deepest valley of a mean curve.
+
+    Attributes
+    ----------
+    layer, left, right : int
+        Index of the lowest layer, and of the highest ones before and after it.
+    depth : Estimate
+        How far the lowest layer lies below the lower shoulder. Each half of the prompts is
+        measured at the layers that the other half selects, so that a flat curve has a depth of 0
+        on average.
+    depths : array, shape (n,)
+        The depth of each prompt.
+    """
+
+    layer: int
+    left: int
+    right: int
+    depth: Estimate
+    depths: Floats
+
+
+class Permutation(NamedTuple):
+    """Result of a permutation test of k statistics; arrays of shape (k,).
+
+    Attributes
+    ----------
+    statistic : array
+    p, p_adjusted : array
+        Two-sided; adjusted for all k by the maximum over them (Westfall & Young 1993).
+    """
+
+    statistic: Floats
+    p: Floats
+    p_adjusted: Floats
+
+
+def holm(p: npt.ArrayLike) -> Floats:
+    """Adjust p values for the chance of any false positive (Holm 1979); NaN stays NaN."""
+    return _adjusted(p, "holm")
+
+
+def benjamini_hochberg(p: npt.ArrayLike) -> Floats:
+    """Adjust p values for the false discovery rate; NaN stays NaN."""
+    return _adjusted(p, "fdr_bh")
+
+
+def _adjusted(p: npt.ArrayLike, method: str) -> Floats:
+    from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
+
+    values = np.asarray(p, dtype=np.float64)
+    adjusted, known = np.full(values.shape, np.nan), np.isfinite(values)
+    if known.any():
+        adjusted[known] = multipletests(values[known], method=method)[1]
+    return adjusted
+
+
+def mean_ci(values: npt.ArrayLike, level: float = 0.95) -> Estimate:
+    """Student's interval of the mean over the first axis, shape (n, ...) to (...)."""
+    return clustered_mean_ci(values, None, level)
+
+
+def clustered_mean_ci(
+    values: npt.ArrayLike, clusters: Sequence[object] | None = None, level: float = 0.95
+) -> Estimate:
+    """Interval of the mean over the first axis, where members of a cluster are not independent.
+
+    The standard error is cluster-robust with the CR2 correction (Bell & McCaffrey 2002) and the
+    quantile is Student's for as many observations as there are clusters. For clusters of equal
+    size, this equals averaging within clusters and then Student's interval.
+
+    Parameters
+    ----------
+    values : array, shape (n, ...)
+    clusters : sequence, length n, optional
+        Cluster of each row, such as the text source of a task; by default each its own.
+    """
+    mean, deviations = _mean_and_deviations(values, clusters)
+    n = len(deviations)
+    stderr = np.sqrt(np.square(deviations).sum(axis=0))
+    half = stats.t.ppf((1 + level) / 2, max(n - 1, 1)) * stderr
+    return Estimate(mean, mean - half, mean + half, _p(mean, stderr, n), stderr, n)
+
+
+def paired_difference(
+    a: npt.ArrayLike,
+    b: npt.ArrayLike,
+    clusters: Sequence[object] | None = None,
+    level: float = 0.95,
+) -> Estimate:
+    """Mean of a - b over rows that belong together, shapes (n, ...); see `clustered_mean_ci`."""
+    difference = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
+    return clustered_mean_ci(difference, clusters, level)
+
+
+def simultaneous_ci(
+    values: npt.ArrayLike,
+    clusters: Sequence[object] | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Estimate:
+    """Intervals of k means that hold for all of them together, shape (n, k) to (k,).
+
+    Use them for a column that was selected by its mean. The quantile is that of the largest |t| of
+    a multivariate t distribution with the columns' correlation; p is adjusted by it too.
+    """
+    mean, deviations = _mean_and_deviations(values, clusters)
+    n = len(deviations)
+    stderr = np.sqrt(np.square(deviations).sum(axis=0))
+    largest = np.abs(_ratio(_draws_of_means(deviations, seed), stderr)).max(axis=1)
+    half = np.quantile(largest, level) * stderr
+    p = (1 + (largest[:, None] >= np.abs(_ratio(mean, stderr))).sum(axis=0)) / (1 + len(largest))
+    p = np.where((stderr > 0) & (n >= FEWEST), p, np.nan)
+    return Estimate(mean, mean - half, mean + half, p, stderr, n)
+
+
+def best_set(
+    values: npt.ArrayLike,
+    clusters: Sequence[object] | None = None,
+    level: float = 0.95,
+    seed: int = 0,
+) -> Flags:
+    """Columns that may have the highest mean: together they hold it with this confidence.
+
+    A column stays unless another leads it by more than chance allows the largest lead (multiple
+    comparisons with the best, Hsu 1984). All stay with fewer than `FEWEST` observations.
+
+    Parameters
+    ----------
+    values : array, shape (n, k)
+        A row a prompt or task, a column a layer.
+    """
+    mean, deviations = _mean_and_deviations(values, clusters)
+    if len(deviations) < FEWEST:
+        return np.ones(len(mean), dtype=bool)
+    draws = _draws_of_means(deviations, seed)
+    stays = np.empty(len(mean), dtype=bool)
+    for column in range(len(mean)):
+        apart = deviations - deviations[:, [column]]
+        stderr = _without_rounding(np.sqrt(np.square(apart).sum(axis=0)), deviations)
+        leads = _ratio(draws - draws[:, [column]], stderr).max(axis=1)
+        stays[column] = _ratio(mean - mean[column], stderr).max() <= np.quantile(leads, level)
+    stays[int(mean.argmax())] = True
+    return stays
+
+
+def equivalence_p(
+    differences: npt.ArrayLike, margin: float, clusters: Sequence[object] | None = None
+) -> Any:
+    """Two one-sided t tests (Schuirmann 1987): a small p says that |mean| is below the margin."""
+    found = clustered_mean_ci(differences, clusters)
+    if found.n < FEWEST:
+        return np.full(np.shape(found.estimate), np.nan)[()]
+    with np.errstate(divide="ignore"):
+        return stats.t.sf((margin - np.abs(found.estimate)) / found.stderr, found.n - 1)
+
+
+def proportion_ci(k: int, n: int, level: float = 0.95) -> Estimate:
+    """Wilson's interval of a proportion; p is NaN."""
+    from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
+
+    if n < FEWEST:
+        return Estimate(k / n if n else np.nan, np.nan, np.nan, np.nan, np.nan, n)
+    low, high = proportion_confint(k, n, 1 - level, method="wilson")
+    share = k / n
+    return Estimate(share, float(low), float(high), np.nan, np.sqrt(share * (1 - share) / n), n)
+
+
+def ratio_ci(
+    parts: npt.ArrayLike, wholes: npt.ArrayLike, level: float = 0.95, seed: int = 0
+) -> Estimate:
+    """Mean of parts over mean of wholes, shape (n,) each, with a percentile bootstrap interval.
+
+    p is that of a mean of parts of 0.
+    """
+    a, b = np.asarray(parts, dtype=np.float64), np.asarray(wholes, dtype=np.float64)
+    of_parts = mean_ci(a, level)
+    if len(a) < FEWEST:
+        return of_parts._replace(estimate=a.mean() / b.mean(), stderr=np.nan)
+    found = stats.bootstrap(
+        (a, b),
+        lambda x, y, axis: x.mean(axis=axis) / y.mean(axis=axis),
+        paired=True,
+        confidence_level=level,
+        n_resamples=N_DRAWS,
+        method="percentile",
+        rng=np.random.default_rng(seed),
+    )
+    low, high = found.confidence_interval
+    return Estimate(a.mean() / b.mean(), low, high, of_parts.p, found.standard_error, len(a))
+
+
+def permutation_test(
+    differences: npt.ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> Permutation:
+    """Test k mean differences of 0 by flipping the signs of rows, all flips if there are few.
+
+    Parameters
+    ----------
+    differences : array, shape (n, k)
+        A row a prompt, task or model; rows are independent, columns need not be. NaN where a row
+        has no value.
+    """
+    values = np.asarray(differences, dtype=np.float64).T
+    count = np.isfinite(values).sum(axis=1)
+    # With the sum of squares fixed, |t| grows with |mean| / root mean square.
+    scale = np.sqrt(np.nanmean(np.square(values), axis=1) / count)
+    scaled = np.nan_to_num(values) / (count * np.where(scale > 0, scale, 1.0))[:, None]
+    found = stats.permutation_test(
+        (scaled,),
+        lambda x, axis: x.sum(axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=n_resamples,
+        axis=-1,
+        rng=np.random.default_rng(seed),
+    )
+    exact = 2 ** values.shape[1] <= n_resamples
+    return _permutation(
+        np.nanmean(values, axis=1), found.statistic, found.null_distribution, exact
+    )
+
+
+def pairing_test(
+    strengths: npt.ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0
+) -> Permutation:
+    """Test if units go with their own partners, by permuting which partner each unit gets.
+
+    Parameters
+    ----------
+    strengths : array, shape (k, m, m)
+        Strength of the association of unit i with partner j; the statistic is the mean over
+        i = j.
+    """
+    table = np.asarray(strengths, dtype=np.float64)
+    k, m = table.shape[:2]
+    found = stats.permutation_test(
+        (np.tile(np.arange(m), (k, 1)),),
+        lambda order, axis: table[np.arange(k)[:, None], np.arange(m), order].mean(axis=axis),
+        permutation_type="pairings",
+        vectorized=True,
+        n_resamples=n_resamples,
+        axis=-1,
+        rng=np.random.default_rng(seed),
+    )
+    null = found.null_distribution
+    # Statistics differ in how far they reach by chance; the maximum is over comparable ones.
+    scale = np.sqrt(np.square(null).mean(axis=0))
+    scale = np.where(scale > 0, scale, 1.0)
+    exact = len(null) < n_resamples
+    return _permutation(found.statistic, found.statistic / scale, null / scale, exact)
+
+
+def _permutation(value: Floats, statistic: Floats, null: Floats, exact: bool) -> Permutation:
+    observed, reached = np.abs(statistic) - 1e-12, np.abs(null)
+    extra = 0 if exact else 1
+    p = (extra + (reached >= observed).sum(axis=0)) / (extra + len(null))
+    largest = reached.max(axis=1)[:, None]
+    adjusted = (extra + (largest >= observed).sum(axis=0)) / (extra + len(null))
+    return Permutation(np.asarray(value), np.asarray(p), np.asarray(adjusted))
+
+
+def prominences(curve: npt.ArrayLike) -> Floats:
+    """Depth of each valley below the lower of its shoulders, 0 at other layers; shape (L,)."""
+    values = -np.asarray(curve, dtype=np.float64)
+    peaks = signal.find_peaks(values)[0]
+    found = np.zeros(len(values))
+    found[peaks] = signal.peak_prominences(values, peaks)[0]
+    return found
+
+
+def valley(curves: npt.ArrayLike, level: float = 0.95, seed: int = 0) -> Valley:
+    """Find the deepest valley of the mean curve and estimate its depth.
+
+    Parameters
+    ----------
+    curves : array, shape (n, L)
+        A row a prompt, L ≥ 3 layers.
+    """
+    values = np.asarray(curves, dtype=np.float64)
+    n, n_layers = values.shape
+    if n_layers < 3:
+        raise LayerwiseError(f"A valley needs three layers; these curves have {n_layers}.")
+    depths = np.full(n, np.nan)
+    half = np.random.default_rng(seed).permutation(n) % 2 == 0
+    for out in (half, ~half) if n >= FEWEST else ():
+        mean = values[~out].mean(axis=0)
+        low, left, right = _deepest(mean)
+        shoulder = left if mean[left] <= mean[right] else right
+        depths[out] = values[out, shoulder] - values[out, low]
+    return Valley(*_deepest(values.mean(axis=0)), mean_ci(depths, level), depths)
+
+
+def _deepest(curve: Floats) -> tuple[int, int, int]:
+    """Layer of the highest prominence, or closest to one, and the highest before and after it."""
+    before = np.maximum.accumulate(curve)[:-2]
+    after = np.maximum.accumulate(curve[::-1])[::-1][2:]
+    low = 1 + int(np.argmax(np.minimum(before, after) - curve[1:-1]))
+    return low, int(np.argmax(curve[:low])), low + 1 + int(np.argmax(curve[low + 1 :]))
+
+
+def early_late_difference(curves: npt.ArrayLike, level: float = 0.95) -> Estimate:
+    """Mean over the last third of the layers minus that over the first, shape (n, L)."""
+    values = np.asarray(curves, dtype=np.float64)
+    third = max(1, round(values.shape[1] / 3))
+    late, early = values[:, -third:].mean(axis=1), values[:, :third].mean(axis=1)
+    return paired_difference(late, early, level=level)
+
+
+def spearman_ci(
+    measures: npt.ArrayLike,
+    judged: npt.ArrayLike,
+    level: float = 0.95,
+    pairs: npt.ArrayLike | None = None,
+) -> Estimate:
+    """Spearman's correlation of each measure with a judgement, normal on Fisher's scale.
+
+    Parameters
+    ----------
+    measures : array, shape (k, n)
+    judged : array, shape (n,), n ≥ 10
+    pairs : array of int, shape (2, n), optional
+        The two texts of each observation; observations that share one are not independent.
+    """
+    rho, influences = spearman_influences(measures, judged)
+    stderr = influence_stderr(influences, pairs)
+    inside = np.clip(rho, -1 + 1e-12, 1 - 1e-12)
+    half = stats.norm.isf((1 - level) / 2) * stderr / (1 - inside**2)
+    p = 2 * stats.norm.sf(np.abs(rho) / np.where(stderr > 0, stderr, np.nan))
+    low, high = np.tanh(np.arctanh(inside) - half), np.tanh(np.arctanh(inside) + half)
+    return Estimate(rho, low, high, p, stderr, influences.shape[1])
+
+
+def spearman_influences(measures: npt.ArrayLike, judged: npt.ArrayLike) -> tuple[Floats, Floats]:
+    """Spearman's correlations, shape (k,), and the influence of each observation, shape (k, n).
+
+    Influences (Hampel 1974) have mean 0, and the variance of a correlation is the mean of their
+    squares over n. The influence of a difference of two measures is the difference of theirs.
+    Both are NaN where a measure or the judgement is constant.
+    """
+    values, y = np.asarray(measures, dtype=np.float64), np.asarray(judged, dtype=np.float64)
+    if values.ndim != 2 or y.shape != values.shape[1:] or len(y) < 10:
+        raise LayerwiseError(
+            "A rank correlation with its error needs measures of shape (k, n) and n ≥ 10 "
+            f"judgements; these have the shapes {values.shape} and {y.shape}."
+        )
+    rho, influences = np.full(len(values), np.nan), np.full(values.shape, np.nan)
+    variance_y, of_y = _rank_covariance(y, y)
+    for row, x in enumerate(values):
+        covariance, of_both = _rank_covariance(x, y)
+        variance_x, of_x = _rank_covariance(x, x)
+        if min(variance_x, variance_y) > 0:
+            root = np.sqrt(variance_x * variance_y)
+            rho[row] = np.clip(covariance / root, -1.0, 1.0)
+            shrink = of_x / variance_x + of_y / variance_y
+            influences[row] = of_both / root - rho[row] / 2 * shrink
+    return rho, influences
+
+
+def influence_stderr(influences: Floats, pairs: npt.ArrayLike | None = None) -> Floats:
+    """Standard errors from influences of shape (..., n); `pairs` as in `spearman_ci`.
+
+    Products of observations that share a text are added (Fafchamps & Gubert 2007), unless the sum
+    of squares alone is larger.
+    """
+    values = np.asarray(influences, dtype=np.float64)
+    n = values.shape[-1]
+    squares = np.square(values).sum(axis=-1)
+    if pairs is not None:
+        first, second = np.sort(np.asarray(pairs), axis=0)
+        apart = first != second
+        texts = np.concatenate([first, second[apart]])
+        shared = _sums_of_squares(texts, np.concatenate([values, values[..., apart]], axis=-1))
+        # Observations with both texts in common were counted for each.
+        same = np.unique(np.stack([first, second])[:, apart], axis=1, return_inverse=True)[1]
+        shared = shared - _sums_of_squares(same.reshape(-1), values[..., apart])
+        squares = np.maximum(squares, shared)
+    return np.asarray(np.sqrt(squares / (n * (n - 1))))
+
+
+def _sums_of_squares(codes: npt.NDArray[Any], values: Floats) -> Floats:
+    sums = np.zeros((int(codes.max(initial=-1)) + 1, *values.shape[:-1]))
+    np.add.at(sums, codes, np.moveaxis(values, -1, 0))
+    return np.asarray(np.square(sums).sum(axis=0))
+
+
+def _rank_covariance(x: Floats, y: Floats) -> tuple[float, Floats]:
+    """Covariance of mid-ranks scaled to (0, 1), and the influence of each observation on it."""
+    u, v = ((stats.rankdata(a) - 0.5) / len(a) - 0.5 for a in (x, y))
+    product = u * v
+    value = float(product.mean())
+    return value, product + _mean_beyond(x, v) + _mean_beyond(y, u) - 3 * value
+
+
+def _mean_beyond(x: Floats, weights: Floats) -> Floats:
+    """Sum of weights at larger x, half of it at equal x, over n; for each observation."""
+    order = np.argsort(x, kind="stable")
+    total = np.r_[0.0, np.cumsum(weights[order])]
+    first, last = (np.searchsorted(x[order], x, side) for side in ("left", "right"))  # type: ignore[call-overload]
+    return np.asarray((total[-1] - (total[first] + total[last]) / 2) / len(x))
+
+
+def dip_test(values: npt.ArrayLike) -> tuple[float, float]:
+    """Hartigan's dip and p of a single mode; NaN for fewer than four values or constant ones."""
+    from diptest import diptest
+
+    x = np.ascontiguousarray(values, dtype=np.float64)
+    if len(x) < 4 or np.ptp(x) == 0:
+        return np.nan, np.nan
+    dip, p = diptest(x)
+    return float(dip), float(p)
+
+
+def two_groups(values: npt.ArrayLike, seed: int = 0) -> Flags:
+    """Members of the upper of two Gaussian components, shape (n,), for values that vary."""
+    from sklearn.mixture import GaussianMixture
+
+    x = np.asarray(values, dtype=np.float64)[:, None]
+    mixture = GaussianMixture(2, n_init=3, random_state=seed).fit((x - x.mean()) / x.std())
+    upper = mixture.predict((x - x.mean()) / x.std()) == int(np.argmax(mixture.means_))
+    # The wider component reaches beyond the other on both sides; a group lies on one.
+    low, high = sorted(mixture.means_[:, 0] * x.std() + x.mean())
+    return np.asarray(np.where((x[:, 0] < low) | (x[:, 0] > high), x[:, 0] > high, upper))
+
+
+def group_effect(values: npt.ArrayLike, upper: Flags, seed: int = 0) -> Estimate:
+    """Cliff's delta of the upper group against the lower, in [-1, 1], with the Mann-Whitney p.
+
+    The interval is a percentile bootstrap over both groups. NaN with fewer than `FEWEST` values in
+    a group.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    a, b = x[upper], x[~upper]
+    if min(len(a), len(b)) < FEWEST:
+        return Estimate(np.nan, np.nan, np.nan, np.nan, np.nan, len(x))
+
+    def delta(one: Floats, other: Floats) -> float:
+        u = (stats.rankdata(np.concatenate([one, other]))[: len(one)] - 0.5).sum()
+        return float(2 * (u - len(one) ** 2 / 2) / (len(one) * len(other)) - 1)
+
+    found = stats.bootstrap(
+        (a, b), delta, vectorized=False, n_resamples=1000, method="percentile",
+        rng=np.random.default_rng(seed),
+    )  # fmt: skip
+    p = float(stats.mannwhitneyu(a, b).pvalue)
+    low, high = found.confidence_interval
+    return Estimate(delta(a, b), low, high, p, found.standard_error, len(x))
+
+
+def _mean_and_deviations(
+    values: npt.ArrayLike, clusters: Sequence[object] | None
+) -> tuple[Any, Floats]:
+    """Mean, and one row per cluster whose products sum to the covariance of that mean."""
+    array = np.asarray(values, dtype=np.float64)
+    n = len(array)
+    labels: Sequence[object] = range(n) if clusters is None else list(clusters)
+    if len(labels) != n or n == 0:
+        raise LayerwiseError(f"There are {len(labels)} clusters for {n} rows; give one a row.")
+    codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
+    member = np.zeros((len(codes), n))
+    member[[codes[label] for label in labels], np.arange(n)] = 1.0
+    mean = array.mean(axis=0)
+    if len(codes) < FEWEST:
+        return mean, np.full((len(codes), *array.shape[1:]), np.nan)
+    # Rounding is no variation.
+    apart = array - mean
+    apart[np.abs(apart) < 1e-13 * np.abs(array).max(initial=0.0)] = 0.0
+    weights = 1 / (n * np.sqrt(1 - member.sum(axis=1) / n))
+    deviations = np.tensordot(member, apart, axes=1)
+    return mean, np.asarray(deviations * weights.reshape(-1, *[1] * (array.ndim - 1)))
+
+
+def _draws_of_means(deviations: Floats, seed: int) -> Floats:
+    """Errors of means: multivariate t, with their covariance; shape (draws, k)."""
+    df, rng = max(len(deviations) - 1, 1), np.random.default_rng(seed)
+    normal = rng.normal(size=(N_DRAWS, len(deviations))) @ deviations
+    return np.asarray(normal / np.sqrt(rng.chisquare(df, size=(N_DRAWS, 1)) / df))
+
+
+def _without_rounding(stderr: Floats, deviations: Floats) -> Floats:
+    return np.where(stderr > 1e-9 * np.sqrt(np.square(deviations).sum(axis=0).max()), stderr, 0.0)
+
+
+def _ratio(values: Floats, stderr: Floats) -> Floats:
+    """Value over standard error; where that is 0, 0 or infinity with the value's sign."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(values == 0, 0.0, np.asarray(values) / stderr)
+
+
+def _p(mean: Any, stderr: Any, n: int) -> Any:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        p = 2 * stats.t.sf(np.abs(mean) / stderr, max(n - 1, 1))
+    return np.where(np.asarray(stderr) > 0, p, np.nan)[()]

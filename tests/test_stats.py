@@ -1,0 +1,185 @@
+"""The tests and intervals of `layerwise.stats` against scipy, statsmodels and known answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.stats
+from scipy import signal
+
+from layerwise import stats
+from layerwise.errors import LayerwiseError
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+def test_mean_ci_is_students(rng):
+    values = rng.normal(1, 1, size=(12, 3))
+    found = stats.mean_ci(values, 0.9)
+    expected = scipy.stats.ttest_1samp(values, 0)
+    low, high = expected.confidence_interval(0.9)
+    np.testing.assert_allclose([found.low, found.high, found.p], [low, high, expected.pvalue])
+    assert found.n == 12
+    one = stats.mean_ci(values[:, 0], 0.9)
+    assert one.low == pytest.approx(low[0]) and isinstance(one.estimate, float)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_no_interval_below_three_observations(n):
+    found = stats.mean_ci(np.arange(n, dtype=float))
+    assert found.estimate == (n - 1) / 2 and found.n == n
+    assert np.isnan([found.low, found.high, found.p]).all()
+
+
+def test_values_without_variation_have_no_p():
+    found = stats.mean_ci(np.full(5, 0.1))
+    assert (found.low, found.high) == (found.estimate, found.estimate)
+    assert np.isnan(found.p)
+
+
+def test_clusters_of_equal_size_are_averaged(rng):
+    values, clusters = rng.normal(size=12), np.repeat(np.arange(4), 3)
+    by_cluster = pd.Series(values).groupby(clusters).mean().to_numpy()
+    clustered = stats.clustered_mean_ci(values, clusters)
+    np.testing.assert_allclose(clustered[:5], stats.mean_ci(by_cluster)[:5])
+    assert clustered.n == 4
+    with pytest.raises(LayerwiseError, match="clusters"):
+        stats.clustered_mean_ci(values, clusters[:5])
+
+
+def test_paired_difference(rng):
+    a, b = rng.normal(size=(2, 10))
+    assert stats.paired_difference(a, b).p == pytest.approx(scipy.stats.ttest_rel(a, b).pvalue)
+
+
+def test_corrections_skip_missing_values():
+    np.testing.assert_allclose(stats.holm([0.01, np.nan, 0.04]), [0.02, np.nan, 0.04])
+    np.testing.assert_allclose(
+        stats.benjamini_hochberg([0.01, 0.03, 0.04]),
+        scipy.stats.false_discovery_control([0.01, 0.03, 0.04]),
+    )
+    assert np.isnan(stats.holm([np.nan])).all()
+
+
+def test_simultaneous_intervals_cover_all_columns(rng):
+    values = rng.normal(size=(2000, 20, 8))
+    inside = []
+    for sample in values[:200]:
+        found = stats.simultaneous_ci(sample)
+        inside.append(((found.low <= 0) & (found.high >= 0)).all())
+    assert 0.90 <= np.mean(inside) <= 0.99
+    repeated = stats.simultaneous_ci(np.repeat(values[0][:, :1], 5, axis=1))
+    assert repeated.low[0] == pytest.approx(stats.mean_ci(values[0][:, 0]).low, rel=0.1)
+
+
+def test_best_set(rng):
+    tasks = rng.normal(size=(12, 1))
+    noise = rng.normal(0, 0.01, size=(12, 6))
+    clear = tasks + np.array([0, 0, 1, 0, 0, 0]) + noise
+    assert stats.best_set(clear).tolist() == [False, False, True, False, False, False]
+    assert stats.best_set(tasks + noise).sum() >= 4
+    assert stats.best_set(clear[:2]).all()
+
+
+def test_equivalence_is_two_one_sided_tests(rng):
+    from statsmodels.stats.weightstats import DescrStatsW
+
+    values = rng.normal(0.1, 0.5, size=20)
+    expected = DescrStatsW(values).ttost_mean(-0.3, 0.3)[0]
+    assert stats.equivalence_p(values, 0.3) == pytest.approx(expected)
+
+
+def test_proportion_is_wilsons():
+    found = stats.proportion_ci(7, 20)
+    low, high = scipy.stats.binomtest(7, 20).proportion_ci(method="wilson")
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert np.isnan(stats.proportion_ci(1, 2).low)
+
+
+def test_ratio(rng):
+    wholes = rng.normal(10, 1, size=200)
+    found = stats.ratio_ci(0.3 * wholes + rng.normal(size=200), wholes)
+    assert found.low < 0.3 < found.high and found.high - found.low < 0.06
+
+
+def test_sign_flips_are_exact_and_adjusted_by_the_maximum(rng):
+    differences = np.abs(rng.normal(1, 0.1, size=(8, 1)))
+    found = stats.permutation_test(differences)
+    assert found.p == pytest.approx(2 / 2**8) and found.p_adjusted == pytest.approx(found.p)
+    null = rng.normal(size=(30, 200))
+    many = stats.permutation_test(np.column_stack([rng.normal(3, 1, size=30), null]), 999)
+    # Unlike Holm's correction, the smallest p does not grow with the number of columns.
+    assert many.p_adjusted[0] == pytest.approx(1 / 1000)
+    assert (many.p_adjusted >= many.p).all() and many.p_adjusted[1:].min() > 0.01
+
+
+def test_pairing_finds_what_belongs_together(rng):
+    own = 0.2 * rng.normal(size=(3, 6, 6))
+    own[0] += np.eye(6)
+    found = stats.pairing_test(own)
+    assert found.p[0] < 0.01 and found.p_adjusted[0] < 0.02 and found.p[1:].min() > 0.02
+    np.testing.assert_allclose(found.statistic, np.trace(own, axis1=1, axis2=2) / 6)
+
+
+def test_valley(rng):
+    depth = np.linspace(0, 1, 13)
+    curves = 4 * (depth - 0.5) ** 2 + rng.normal(0, 0.3, size=(60, 13))
+    found = stats.valley(curves)
+    assert abs(found.layer - 6) <= 1 and (found.left, found.right) == (0, 12)
+    assert found.depth.low < 1.1 and found.depth.p < 1e-6
+    flat = [stats.valley(rng.normal(size=(40, 9)), seed=s).depth for s in range(150)]
+    assert np.mean([f.p < 0.05 and f.estimate > 0 for f in flat]) <= 0.09
+
+
+def test_deepest_valley_has_the_highest_prominence(rng):
+    for curve in np.cumsum(rng.normal(size=(300, 13)), axis=1):
+        depths = stats.prominences(curve)
+        peaks = signal.find_peaks(-curve)[0]
+        np.testing.assert_allclose(depths[peaks], signal.peak_prominences(-curve, peaks)[0])
+        if depths.any():
+            assert stats._deepest(curve)[0] == int(depths.argmax())
+
+
+def test_early_and_late_layers(rng):
+    curves = rng.normal(size=(50, 1)) + np.array([0, 0, 0, 1, 2, 2.0]) + rng.normal(size=(50, 6))
+    assert stats.early_late_difference(curves).estimate == pytest.approx(2, abs=0.5)
+
+
+def test_spearman_and_its_error(rng):
+    x = rng.normal(size=(2, 60))
+    y = x[0] + rng.normal(size=60)
+    found = stats.spearman_ci(x, y)
+    expected = [scipy.stats.spearmanr(row, y).statistic for row in x]
+    np.testing.assert_allclose(found.estimate, expected)
+    boot = [
+        scipy.stats.spearmanr(x[0][i], y[i]).statistic for i in rng.integers(0, 60, size=(300, 60))
+    ]
+    assert found.stderr[0] == pytest.approx(np.std(boot), rel=0.25)
+    # Observations of the same two texts count once.
+    twice = stats.spearman_ci(
+        np.tile(x, 2), np.tile(y, 2), pairs=np.tile(np.arange(120).reshape(2, 60), 2)
+    )
+    np.testing.assert_allclose(twice.stderr, found.stderr, rtol=0.02)
+    assert np.isnan(stats.spearman_ci(np.ones((1, 60)), y).estimate).all()
+    with pytest.raises(LayerwiseError, match="n ≥ 10"):
+        stats.spearman_ci(x[:, :5], y[:5])
+
+
+def test_two_groups(rng):
+    values = np.concatenate([rng.normal(0, 1, 60), rng.normal(8, 0.5, 40)])
+    upper = stats.two_groups(values)
+    assert upper.tolist() == [False] * 60 + [True] * 40
+    assert stats.dip_test(values)[1] < 0.01 < stats.dip_test(values[:60])[1]
+    assert np.isnan(stats.dip_test([1, 1, 1, 1])).all()
+    found = stats.group_effect(values, upper)
+    assert found.estimate == 1 and found.p < 1e-10
+    u = scipy.stats.mannwhitneyu(values[::2], values[1::2]).statistic
+    some = stats.group_effect(values, np.arange(100) % 2 == 0)
+    assert (
+        some.estimate == pytest.approx(2 * u / 2500 - 1) and some.low < some.estimate < some.high
+    )
+    assert np.isnan(stats.group_effect(values, np.arange(100) == 0).p)
