@@ -963,7 +963,7 @@ def behind_figure(kind: str) -> pd.DataFrame:
             associations=associations()
             if kind in ("metric_vs_score", "association_strength")
             else None,
-            choices=chosen() if kind == "layer_choice" else None,
+            selections=chosen() if kind == "layer_choice" else None,
             similarities=similarities,
             probes=made_up.probes(),
         ),

@@ -55,6 +55,10 @@ CONSENSUS_OF = (
     "prompt_entropy", "dataset_entropy", "effective_rank", "curvature", "infonce", "lidar", "dime",
 )  # fmt: skip
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
+NO_LABELS = (
+    "No metric reliably selects a better layer than the model's output; use the output, or give "
+    "labels to compare layers on."
+)
 NEAR = 0.1
 """Distance in depth within which two layers count as the same selection."""
 STABLE = 0.8
