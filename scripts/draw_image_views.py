@@ -6,22 +6,14 @@ from layerwise import cli
 
 
 def main(run: cli.Run) -> None:
-    """Read the corpus, draw for every image, write what was drawn."""
-    from layerwise.corpora.images_table import read_images, write_views
-    from layerwise.corpora.images_views import draw
-    from layerwise.progress import Progress
+    """Read the corpus, augment every prompt, write the views."""
+    from layerwise.corpora.make import make_views
 
-    name = run.names["corpus"]
-    settings = run.config.corpora[name].views
-    pictures, sizes, _ = read_images(run.input("corpus"))
-    drawn = []
-    with Progress(len(pictures), f"views of {name}", "image") as bar:
-        for picture, size in zip(pictures, sizes, strict=True):
-            drawn.append(draw(picture.name, picture.sha256, size, settings))
-            bar.update()
-    write_views(
-        run.files["views"], name, pictures, drawn, key=run.stamp.key, recipe=run.stamp.recipe
-    )
+    settings = run.config.corpora[run.names["corpus"]].views
+    make_views(
+        run.files["views"], run.input("corpus"), settings, processes=run.threads,
+        key=run.stamp.key, recipe=run.stamp.recipe,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

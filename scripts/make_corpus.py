@@ -1,4 +1,4 @@
-"""Choose the prompts of a corpus: filters, then a seeded sample that can grow.
+"""Select the prompts or images of a corpus: filter its source and draw a stable sample.
 
 python scripts/make_corpus.py --corpus wikipedia
 """
@@ -10,19 +10,13 @@ from layerwise import cli
 
 def main(run: cli.Run) -> None:
     """Read the source, filter and sample it, write the corpus."""
-    from layerwise.corpora.filters import select
-    from layerwise.corpora.sources import open_source
-    from layerwise.corpora.table import Corpus, write_corpus
+    from layerwise.corpora.make import make_corpus
 
     name = run.names["corpus"]
-    settings = run.config.corpora[name]
-    path = run.input("texts") if "texts" in run.inputs else None
-    rows = open_source(settings.source, path)
-    chosen = select(rows, settings.filters, settings.sample, total=rows.total, words=rows.words)
-    write_corpus(
-        run.files["corpus"],
-        Corpus(name, chosen.prompt_ids, chosen.texts, chosen.n_tokens),
-        key=run.stamp.key, recipe=run.stamp.recipe, counts=chosen.counts, **rows.facts,
+    texts = run.input("texts") if "texts" in run.inputs else None
+    make_corpus(
+        run.files["corpus"], name, run.config.corpora[name], texts=texts,
+        key=run.stamp.key, recipe=run.stamp.recipe,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Choose the images of a corpus: each looked at whole, a seeded sample that can grow.
+"""Select the prompts or images of a corpus: filter its source and draw a stable sample.
 
 python scripts/make_images.py --corpus digits
 """
@@ -9,17 +9,14 @@ from layerwise import cli
 
 
 def main(run: cli.Run) -> None:
-    """List the source, read the images of the sample, write the corpus."""
-    from layerwise.corpora.images_sources import choose, label_counts, of_classes, open_images
-    from layerwise.corpora.images_table import write_images
+    """Read the source, filter and sample it, write the corpus."""
+    from layerwise.corpora.make import make_corpus
 
     name = run.names["corpus"]
-    settings = run.config.corpora[name]
-    source = of_classes(open_images(settings.images), settings.classes, settings.sample.seed)
-    chosen = choose(source, settings.sample, settings.damaged, settings.max_pixels)
-    write_images(
-        run.files["corpus"], name, chosen, key=run.stamp.key, recipe=run.stamp.recipe,
-        counts=chosen.counts, labels=label_counts(chosen.labels), **source.facts,
+    texts = run.input("texts") if "texts" in run.inputs else None
+    make_corpus(
+        run.files["corpus"], name, run.config.corpora[name], texts=texts,
+        key=run.stamp.key, recipe=run.stamp.recipe,
     )  # fmt: skip
 
 

@@ -7,14 +7,11 @@ from layerwise import cli
 
 def main(run: cli.Run) -> None:
     """Read the corpus, augment every prompt, write the views."""
-    from layerwise.corpora.augment import augment
-    from layerwise.corpora.table import read_corpus, write_views
+    from layerwise.corpora.make import make_views
 
     settings = run.config.corpora[run.names["corpus"]].views
-    corpus = read_corpus(run.input("corpus"))
-    views = augment(corpus, settings, run.threads)
-    write_views(
-        run.files["views"], corpus, views, settings.n,
+    make_views(
+        run.files["views"], run.input("corpus"), settings, processes=run.threads,
         key=run.stamp.key, recipe=run.stamp.recipe,
     )  # fmt: skip
 

@@ -12,7 +12,7 @@ def main(run: cli.Run) -> None:
     """Load the model, read the corpus, write a row a prompt."""
     from layerwise import tables
     from layerwise.activations.extract import set_threads, token_ids
-    from layerwise.corpora.table import read_prompts
+    from layerwise.corpora.prompts import read
     from layerwise.models.load import load
     from layerwise.tasks.surprisal import surprisals
 
@@ -23,14 +23,12 @@ def main(run: cli.Run) -> None:
         model, run.loadable(), run.names["revision"],
         device=settings.device, dtype=settings.dtype,
     )  # fmt: skip
-    corpus, _ = read_prompts(run.input("corpus"))
+    corpus = read(run.input("corpus"))
     ids = token_ids(
-        loaded, corpus.prompt_ids, corpus.texts, is_chat=corpus.is_chat,
+        loaded, corpus.ids, corpus.views[0],
         perturb=run.config.corpora[corpus.name].perturb,
     )  # fmt: skip
-    found = surprisals(
-        loaded, run.loadable(), corpus.name, corpus.prompt_ids, ids, settings.batch_tokens
-    )
+    found = surprisals(loaded, run.loadable(), corpus.name, corpus.ids, ids, settings.batch_tokens)
     tables.write(run.files["surprisals"], found, key=run.stamp.key, recipe=run.stamp.recipe)
 
 

@@ -164,7 +164,6 @@ def extract(run: cli.Run, loaded: LoadedModel) -> None:
         attributes={
             "corpus_sha256": corpus.hash, "n_views": len(corpus.views) - 1, **run.stamp.facts()
         },
-        is_chat=corpus.is_chat,
     )  # fmt: skip
 
 
@@ -287,10 +286,10 @@ class Texts:
 def pictures_of(run: cli.Run, listed: TaskTexts) -> dict[str, Picture]:
     """The images of a task by their hash; none of a task of texts."""
     from layerwise.corpora.images import Picture
-    from layerwise.corpora.images_table import read_images
+    from layerwise.corpora.prompts import read
 
     if "corpus" in run.inputs:
-        found = read_images(run.input("corpus"))[0]
+        found = list(read(run.input("corpus")).views[0])
     else:
         found = [
             Picture(f"{listed.task} {number}", data, None, listed.texts[number])

@@ -23,10 +23,10 @@ def main(run: cli.Run) -> None:
         marker.unlink(missing_ok=True)
     settings, steps = run.config.nano[model], sorted(folders)
     if settings.of_images:
-        from layerwise.corpora.images_table import read_images
+        from layerwise.corpora.prompts import read
         from layerwise.models import nano_images
 
-        pictures, _, _ = read_images(run.input("corpus"))
+        pictures = read(run.input("corpus")).views[0]
         history = nano_images.train(pictures, settings, steps, folders)
     else:
         from layerwise.models import nano
@@ -42,10 +42,10 @@ def main(run: cli.Run) -> None:
 
 def _texts(run: cli.Run) -> list[str]:
     from layerwise.corpora.paragraphs import read_paragraphs
-    from layerwise.corpora.table import read_prompts
+    from layerwise.corpora.prompts import read
 
     if "corpus" in run.inputs:
-        return list(read_prompts(run.input("corpus"))[0].texts)
+        return list(read(run.input("corpus")).views[0])
     return [paragraph.text for paragraph in read_paragraphs(run.input("texts"))[0]]
 
 

@@ -9,18 +9,15 @@ import numpy as np
 import pytest
 import tiny_images
 from encoding import store
-from transformers import ViTMAEForPreTraining
 
 from layerwise.config import Config
 from layerwise.config.corpora import Sample
-from layerwise.config.images import FolderImages, PackageImages
-from layerwise.config.models import Nano
+from layerwise.config.images import FolderImages, ImageCorpus, PackageImages
 from layerwise.config.own_tasks import OwnTask
-from layerwise.corpora.images_sources import choose, open_images, png
-from layerwise.corpora.images_table import write_images
+from layerwise.corpora.images import png
+from layerwise.corpora.make import make_corpus
 from layerwise.errors import LayerwiseError
 from layerwise.figures import labels
-from layerwise.models import nano_images
 from layerwise.models.load import load
 from layerwise.tasks import joined, labelled, lens
 from layerwise.tasks.layout import Embeddings, Reading
@@ -31,8 +28,8 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture
 def corpus(tmp_path: Path) -> Path:
-    chosen = choose(open_images(PackageImages(package="digits")), Sample(n=120), "error", 10**6)
-    write_images(tmp_path / "digits.parquet", "digits", chosen)
+    settings = ImageCorpus(images=PackageImages(package="digits"), sample=Sample(n=120))
+    make_corpus(tmp_path / "digits.parquet", "digits", settings)
     return tmp_path / "digits.parquet"
 
 
@@ -55,8 +52,8 @@ def test_images_without_labels_are_no_task(tmp_path: Path) -> None:
     for number in range(4):
         pixels = RNG.integers(0, 256, (4, 4, 3), dtype=np.uint8)
         (tmp_path / f"{number}.png").write_bytes(png(pixels))
-    chosen = choose(open_images(FolderImages(folder=str(tmp_path))), Sample(), "error", 100)
-    write_images(tmp_path / "c.parquet", "c", chosen)
+    settings = ImageCorpus(images=FolderImages(folder=str(tmp_path)))
+    make_corpus(tmp_path / "c.parquet", "c", settings)
     task = OwnTask(corpus="c", kind="classification")
     with pytest.raises(LayerwiseError, match="4 of 4 images have no label"):
         labelled.read(task, tmp_path / "c.parquet")
@@ -85,28 +82,6 @@ def test_tasks_name_a_corpus_of_images() -> None:
             Config.of({**BASE, "own_tasks": {"which": wrong}})
 
 
-@pytest.mark.parametrize("architecture", ["imagegpt", "vit_mae"])
-def test_small_vision_models(architecture: str, tmp_path: Path) -> None:
-    digits = open_images(PackageImages(package="digits"))
-    pictures = choose(digits, Sample(n=90), "error", 10**6).pictures
-    settings = Nano(
-        architecture=architecture, layers=2, hidden=32, batch=8, train_steps=60, side=4,
-        corpus="c", learning_rate=0.01, vocabulary=300,
-    )  # fmt: skip
-    folders = {step: tmp_path / str(step) for step in (0, 30)}
-    history = nano_images.train(pictures, settings, [0, 30], folders)
-    assert history[1]["held_out_loss"] < history[0]["held_out_loss"]
-    again = nano_images.train(pictures, settings, [30], {30: tmp_path / "again"})
-    assert again[0]["held_out_loss"] == history[1]["held_out_loss"]
-    loaded = load("m", tiny_images.entry(tmp_path / "30"), "main", device="cpu")
-    assert loaded.anatomy.n_layers == 3
-    assert loaded.anatomy.prefix == 1
-    assert loaded.max_length == (16 if architecture == "imagegpt" else 17)
-    assert loaded.is_causal() == (architecture == "imagegpt")
-    few = settings.model_copy(update={"batch": 40})
-    with pytest.raises(LayerwiseError, match="90 images; training needs at least 104"):
-        nano_images.train(pictures, few, [0], {0: tmp_path / "few"})
-
 
 def test_small_vision_models_want_images() -> None:
     source = {"folder": "results/nano/m/{revision}"}
@@ -128,17 +103,6 @@ def test_what_is_for_texts_is_refused_in_a_sentence(family: str, tmp_path: Path)
     entry = tiny_images.entry(folder)
     with pytest.raises(lens.NoAnswersError, match="m takes images, and"):
         lens.lens_of(load("m", entry, "main", device="cpu"), entry)
-
-
-def test_a_masked_autoencoder_is_told_where_a_pixel_is(tmp_path: Path) -> None:
-    digits = open_images(PackageImages(package="digits"))
-    pictures = choose(digits, Sample(n=80), "error", 10**6).pictures
-    settings = Nano(architecture="vit_mae", layers=1, hidden=32, batch=8, side=4, corpus="c")
-    nano_images.train(pictures, settings, [0], {0: tmp_path})
-    model = ViTMAEForPreTraining.from_pretrained(tmp_path)
-    for positions in (model.vit.embeddings.position_embeddings, model.decoder.decoder_pos_embed):
-        assert len(np.unique(positions[0].detach().numpy().round(4), axis=0)) == 17
-    assert float(model.decoder.mask_token.detach().abs().sum()) > 0
 
 
 def test_the_class_token_goes_beside_the_patches(tmp_path: Path) -> None:

@@ -18,8 +18,7 @@ from PIL import Image
 
 from layerwise import tables
 from layerwise.activations.embed import embed
-from layerwise.corpora.images import Picture
-from layerwise.corpora.images_sources import png
+from layerwise.corpora.images import Picture, png
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_bytes
 from layerwise.models.load import load

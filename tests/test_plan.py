@@ -356,9 +356,9 @@ def test_changed_code_is_named(corpus: Job, monkeypatch: pytest.MonkeyPatch) -> 
     make(plan(), corpus)
     p = plan()
     code = dict(p.code("make_corpus"))
-    code["layerwise.corpora.filters"] = "0" * 16
+    code["layerwise.corpora.select"] = "0" * 16
     changed = Plan(p.config, {"make_corpus": code})
-    assert changed.due(corpus) == "layerwise.corpora.filters changed"
+    assert changed.due(corpus) == "layerwise.corpora.select changed"
 
 
 def test_a_changed_input_is_named_once_for_all_that_follow(corpus: Job) -> None:
@@ -444,7 +444,7 @@ def test_a_job_sees_that_the_code_was_edited_since_its_run_began(
     snapshot = tmp_path / "config.json"
     p.save(snapshot, "config.yaml")
     document = json.loads(snapshot.read_text())
-    document["code"]["make_corpus"]["layerwise.corpora.filters"] = "0" * 16
+    document["code"]["make_corpus"]["layerwise.corpora.select"] = "0" * 16
     snapshot.write_text(json.dumps(document))
     assert Plan.open(snapshot).key(corpus) != p.key(corpus)  # as it was told
     document["files"] = "of another time"

@@ -311,8 +311,8 @@ def test_files_of_others(tally: Tally) -> None:
     (folder / "closed").mkdir(mode=0)
     reads = [
         "content.of_file(Path('s.csv'))", "content.of_folder(Path('model'))",
-        "content.of_folder(Path('closed'))", "read_file(Path('t.jsonl'))",
-        "read_file(Path('t.parquet'))", "read_file(Path('closed/t.txt'))",
+        "content.of_folder(Path('closed'))", "load_file(Path('t.jsonl'))",
+        "load_file(Path('t.parquet'))", "load_file(Path('closed/t.txt'))",
         "read_table(Path('s.csv'))", "read_config([Path('config.yaml')])",
         "read_config([Path('closed/config.yaml')])", "locate(FolderSource(folder='closed/x'))",
         "check_writable(Path('closed/results'))",
@@ -326,7 +326,7 @@ def test_files_of_others(tally: Tally) -> None:
             from layerwise.association.published import read_table
             from layerwise.config import read_config
             from layerwise.config.models import FolderSource
-            from layerwise.corpora.local import read_file
+            from layerwise.corpora.sources import load_file
             from layerwise.errors import LayerwiseError
             from layerwise.files import check_writable
             from layerwise.models.source import locate

@@ -26,8 +26,8 @@ from same_values import assert_same
 
 from layerwise import tables
 from layerwise.activations.store import Activations
+from layerwise.corpora import prompts
 from layerwise.corpora.paragraphs import read_paragraphs
-from layerwise.corpora.table import read_prompts
 from layerwise.errors import LayerwiseError
 from layerwise.tasks.layout import Embeddings
 from layerwise.tasks.texts import read_texts
@@ -70,12 +70,11 @@ def read_table(path: Path) -> dict[str, Any]:
 
 
 def read_corpus(path: Path) -> dict[str, Any]:
-    corpus, _ = read_prompts(path, None)
-    return {"all": pd.DataFrame({"id": corpus.prompt_ids, "text": corpus.texts})}
+    return {"all": prompts.read_corpus(path)}
 
 
 def read_views(path: Path) -> dict[str, Any]:
-    _, views = read_prompts(whole().results / "corpora" / "mine.parquet", path)
+    views = prompts.read(whole().results / "corpora" / "mine.parquet", path).views[1:]
     return {"all": pd.DataFrame(views)}
 
 

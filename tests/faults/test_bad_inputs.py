@@ -35,10 +35,11 @@ from layerwise.config.base import parse
 from layerwise.config.corpora import FileTexts, Filters, Sample, ViewSettings
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
-from layerwise.corpora.augment import augment
-from layerwise.corpora.filters import select
-from layerwise.corpora.sources import open_source
-from layerwise.corpora.table import Corpus, read_corpus, write_corpus
+from layerwise.corpora import prompts as corpora
+from layerwise.corpora.prompts import read_corpus
+from layerwise.corpora.select import select
+from layerwise.corpora.sources import open_texts
+from layerwise.corpora.views import augment
 from layerwise.errors import LayerwiseError
 from layerwise.metrics import table
 from layerwise.models.load import load
@@ -175,21 +176,20 @@ def test_texts(
     model = small_model(tmp_path_factory.getbasetemp() / "small")
 
     def run() -> tuple[int, pd.DataFrame]:
-        rows = open_source(parse(FileTexts, {"file": str(path)}))
-        chosen = select(rows, parse(Filters, {"min_tokens": 0, **filters}), Sample())
-        corpus = Corpus("c", chosen.prompt_ids, chosen.texts, chosen.n_tokens)
-        write_corpus(tmp_path / "c.parquet", corpus)
-        corpus = read_corpus(tmp_path / "c.parquet")
-        views = augment(corpus, ViewSettings(n=1, on_failure="drop"))
-        assert all(v is None or v[0] != t for v, t in zip(views, corpus.texts, strict=True))
+        texts = open_texts(parse(FileTexts, {"file": str(path)}))
+        chosen, _ = select(texts, parse(Filters, {"min_tokens": 0, **filters}), Sample())
+        corpora.write_corpus(tmp_path / "c.parquet", "c", chosen)
+        corpus = corpora.read(tmp_path / "c.parquet")
+        views = augment(chosen, ViewSettings(n=1, on_failure="drop"))
+        assert not set(views["text"]) & set(corpus.views[0])
         extract(
-            model, corpus="c", prompts=corpus.prompt_ids, views=[corpus.texts],
+            model, corpus="c", prompts=corpus.ids, views=corpus.views,
             settings=ExtractSettings(), target=tmp_path / "a.h5", attributes={},
         )  # fmt: skip
         wanted = ["prompt_entropy", "dataset_entropy", "effective_rank", "curvature"]
         with layout.Activations(tmp_path / "a.h5") as file:
             made, _ = table.compute(file, parse(MetricsSettings, {"metrics": wanted}), 1)
-        return len(corpus), made
+        return len(corpus.ids), made
 
     message, result = said(run)
     if isinstance(outcome, str):

@@ -38,7 +38,7 @@ from layerwise import probes, tables
 from layerwise.activations.words import words_of
 from layerwise.config.own_tasks import TASK_TYPES, OwnTask
 from layerwise.config.scoring import ScoringSettings
-from layerwise.corpora.images_table import read_images, read_labels
+from layerwise.corpora import prompts as corpus_files
 from layerwise.errors import LayerwiseError, closest
 from layerwise.probes import Probe
 from layerwise.progress import Progress
@@ -138,8 +138,8 @@ def read(task: OwnTask, images: Path | None = None) -> Labelled:
 
 
 def _of_images(task: OwnTask, path: Path) -> Labelled:
-    pictures, _, _ = read_images(path)
-    known = read_labels(path)
+    pictures = corpus_files.read(path).views[0]
+    known = corpus_files.read_labels(path)
     if len(known) < len(pictures):
         missing = next(p.name for p in pictures if p.name not in known)
         raise LayerwiseError(

@@ -19,7 +19,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.images import ImageCorpus
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.token_tasks import PairTask
-from layerwise.corpora.images_sources import SUFFIXES
+from layerwise.corpora.image_sources import SUFFIXES
 from layerwise.explore import PARTS
 from layerwise.files import is_folder
 from layerwise.models.source import locate
@@ -599,8 +599,8 @@ STAGES: dict[str, Stage] = {
             "The prompts of a corpus, with ids.",
             ("corpus",),
             {"corpus": "corpora/{corpus}.parquet"},
-            ("layerwise.corpora.sources", "layerwise.corpora.filters",
-             "layerwise.corpora.table:write_corpus"),
+            ("layerwise.corpora.sources", "layerwise.corpora.select",
+             "layerwise.corpora.prompts:write_corpus"),
             _corpus_settings,
             _corpus_inputs,
             _corpus_outside,
@@ -611,8 +611,7 @@ STAGES: dict[str, Stage] = {
             "Augmented copies of each prompt.",
             ("corpus",),
             {"views": "corpora/{corpus}.views.parquet"},
-            ("layerwise.corpora.augment", "layerwise.corpora.table:read_corpus",
-             "layerwise.corpora.table:write_views"),
+            ("layerwise.corpora.views", "layerwise.corpora.prompts:write_views"),
             lambda config, corpus: config.corpora[corpus].views.keyed(),
             lambda config, corpus: {"corpus": [Input(Job("make_corpus", (corpus,)), "corpus")]},
             libraries=("nlpaug",),
@@ -622,7 +621,7 @@ STAGES: dict[str, Stage] = {
             "The images of a corpus, with ids and labels.",
             ("corpus",),
             {"corpus": "images/{corpus}.parquet"},
-            ("layerwise.corpora.images_sources", "layerwise.corpora.images_table:write_images"),
+            ("layerwise.corpora.image_sources", "layerwise.corpora.prompts:write_corpus"),
             _corpus_settings,
             outside=_corpus_outside,
             libraries=("datasets", "pillow"),
@@ -632,8 +631,7 @@ STAGES: dict[str, Stage] = {
             "What each view of each image does: crop, flip, jitter, grey, blur.",
             ("corpus",),
             {"views": "images/{corpus}.views.parquet"},
-            ("layerwise.corpora.images_views", "layerwise.corpora.images_table:read_images",
-             "layerwise.corpora.images_table:write_views"),
+            ("layerwise.corpora.image_views", "layerwise.corpora.prompts:write_views"),
             lambda config, corpus: config.corpora[corpus].views.keyed(),
             lambda config, corpus: {"corpus": [_corpus(config, corpus)]},
             libraries=("kornia", "torch"),
@@ -645,7 +643,7 @@ STAGES: dict[str, Stage] = {
             {"stamp": f"nano/{{model}}/{MARKER}", "losses": "nano/{model}/losses.csv"},
             ("layerwise.models.nano:train", "layerwise.models.nano_images:train",
              "layerwise.corpora.paragraphs:read_paragraphs",
-             "layerwise.corpora.table:read_prompts", "layerwise.corpora.images_table:read_images"),
+             "layerwise.corpora.prompts:read"),
             lambda config, model: config.nano[model].keyed(),
             _nano_inputs,
             libraries=("torch", "transformers"),
@@ -682,7 +680,7 @@ STAGES: dict[str, Stage] = {
             (*_RUN, "corpus"),
             {"surprisals": "surprisal/{model}/{revision}/{corpus}.parquet"},
             ("layerwise.tasks.surprisal", "layerwise.activations.extract:token_ids",
-             "layerwise.corpora.table:read_prompts", "layerwise.models.load:load"),
+             "layerwise.corpora.prompts:read", "layerwise.models.load:load"),
             _surprisal_settings,
             lambda config, model, revision, corpus: {
                 **_model_inputs(config, model, revision),
@@ -753,7 +751,7 @@ STAGES: dict[str, Stage] = {
             ("layerwise.activations.embed", "layerwise.models.load:load",
              "layerwise.tasks.layout:readings", "layerwise.tasks.layout:VERSION",
              "layerwise.tasks.prompts", "layerwise.tasks.texts:read_texts",
-             "layerwise.corpora.images_table:read_images"),
+             "layerwise.corpora.prompts:read"),
             _embed_settings,
             _embed_inputs,
             lambda config, model, revision, task: _model_outside(config, model, revision),
