@@ -103,14 +103,10 @@ def _folder(location: Location) -> Path:
 
         try:
             folder = Path(
-                snapshot_download(
-                    location.name, revision=location.revision, allow_patterns=list(FILES)
-                )
+                snapshot_download(location.name, allow_patterns=list(FILES), **location.options())
             )
         except Exception as error:  # the hub's, the network's, the disk's: `why` tells them apart
-            raise LayerwiseError(
-                f"The adapter {location.name}: {why(error, location)}"
-            ) from error
+            raise LayerwiseError(f"The adapter {location.name}: {why(error, location)}") from error
     for name in FILES:
         if not (folder / name).is_file():
             raise LayerwiseError(
