@@ -155,7 +155,10 @@ def export(
         str, typer.Option(help="mean, weighted_mean, max, last_token or cls.")
     ] = "mean",
     tokens: Annotated[str, typer.Option(help="all, drop_first or drop_sinks.")] = "all",
-    readout: Annotated[str, typer.Option(help="output, residual or final_norm.")] = "output",
+    readout: Annotated[
+        str | None,
+        typer.Option(help="final_norm or residual (default: final_norm where the model has one)."),
+    ] = None,
     normalize: Annotated[bool, typer.Option(help="Scale embeddings to unit length.")] = True,
     texts: Annotated[
         Path | None,
