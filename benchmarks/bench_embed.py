@@ -25,7 +25,7 @@ import torch
 
 from layerwise.activations import batches
 from layerwise.activations.embed import embed
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.models import Model
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks.layout import Reading

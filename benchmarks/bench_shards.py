@@ -39,7 +39,7 @@ def one_shard(job: dict[str, Any]) -> tuple[float, float]:
     """Extract a shard; processor seconds and the process' highest memory in MiB."""
     from layerwise.activations.extract import set_threads
     from layerwise.activations.shards import extract_shard
-    from layerwise.config.base import parse
+    from layerwise.section import parse
     from layerwise.config.extraction import ExtractSettings
     from layerwise.config.models import Model
     from layerwise.models.load import load

@@ -25,7 +25,7 @@ import layerwise.cli  # isort: skip  # noqa: F401
 import pandas as pd
 
 from layerwise.activations.extract import extract, set_threads, token_ids
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model

@@ -16,7 +16,6 @@ def main(run: cli.Run) -> None:
         run.files["listed"],
         entry,
         paragraphs=paragraphs,
-        folders=run.folders(getattr(entry, "pairs", "")),
         key=run.stamp.key,
         recipe=run.stamp.recipe,
     )

@@ -16,7 +16,7 @@ def main(run: cli.Run) -> None:
     name = run.names["corpus"]
     settings = run.config.corpora[name]
     source = of_classes(open_images(settings.images), settings.classes, settings.sample.seed)
-    chosen = choose(source, settings.sample, settings.damaged, settings.max_pixels)
+    chosen = choose(source, settings.sample, settings.damaged, 100_000_000)
     write_images(
         run.files["corpus"], name, chosen, key=run.stamp.key, recipe=run.stamp.recipe,
         counts=chosen.counts, labels=label_counts(chosen.labels), **source.facts,

@@ -30,7 +30,7 @@ def main(arguments: argparse.Namespace) -> None:
     from layerwise import tables
     from layerwise.activations.store import Activations
     from layerwise.association.stability import agreement
-    from layerwise.config.base import parse
+    from layerwise.section import parse
     from layerwise.config.metrics import MetricsSettings
     from layerwise.config.reading import read_yaml
     from layerwise.metrics.registry import directions

@@ -19,7 +19,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Open the activations, compute on subsets, write and summarise."""
     from layerwise import tables
     from layerwise.activations.store import Activations
-    from layerwise.config.base import parse
+    from layerwise.section import parse
     from layerwise.config.metrics import MetricsSettings
     from layerwise.config.reading import read_yaml
     from layerwise.metrics import sample_size

@@ -212,7 +212,7 @@ class Texts:
             pairs = {key: (prompt, pictures[text]) for key, (prompt, text) in pairs.items()}
         keys = list(pairs)
         # Half precision goes by texts that every model reads; images are stored whole.
-        half = not pictures and run.config.jobs.halves(len(keys))
+        half = not pictures and len(keys) >= 50_000
         if half and self.center is None:
             self.center = self.center_of_probes(readings)
         shape = loaded.anatomy.n_layers, loaded.anatomy.hidden

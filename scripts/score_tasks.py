@@ -24,7 +24,7 @@ def score(run: cli.Run) -> None:
         _own_labels(run, embeddings)
     else:
         _mteb(run, embeddings)
-    if not run.config.jobs.keep_embeddings:
+    if not False:
         remove(embeddings)
 
 

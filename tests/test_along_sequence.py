@@ -20,7 +20,7 @@ from layerwise.activations.reduce import Needs, decompose, reduce
 from layerwise.activations.representation import pack
 from layerwise.activations.store import Activations
 from layerwise.config import Config
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.studies import Study

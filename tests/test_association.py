@@ -30,7 +30,8 @@ from layerwise.association.measures import (
     spearman,
     strengths,
 )
-from layerwise.association.order import Order, order_key, step_of
+from layerwise.association.order import Order
+from layerwise.names import order_key, step_of
 from layerwise.association.sources import text_source, with_text_sources
 from layerwise.association.table import COLUMNS, associate
 from layerwise.config.association import AssociationSettings

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.corpora import CorpusSettings, Filters, HubTexts, Sample
 from layerwise.corpora import local, packages, wikipedia
 from layerwise.corpora.filters import count_tokens, cut, is_heading, mend, select

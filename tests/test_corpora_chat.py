@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.corpora import (
     CorpusSettings,
     FileTexts,

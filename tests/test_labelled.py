@@ -17,7 +17,7 @@ from scipy import stats
 
 from layerwise import probes, tables
 from layerwise.config import Config
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.own_tasks import OwnTask
 from layerwise.errors import LayerwiseError
 from layerwise.tasks import labelled

@@ -25,7 +25,7 @@ from layerwise import metrics
 from layerwise.activations import store as layout
 from layerwise.association.stability import agreement, stability
 from layerwise.config import metrics as config
-from layerwise.config.base import Section, parse
+from layerwise.section import Section, parse
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.metrics import catalog, lists, registry, sample_size, table
@@ -402,7 +402,7 @@ def test_settings_come_from_json_and_go_back_to_it() -> None:
 @pytest.mark.parametrize(
     "first",
     [
-        "import layerwise.config.base",
+        "import layerwise.section",
         "import layerwise.metrics.catalog.lidar",
         "import layerwise.metrics.catalog.alpha_req",
         "import layerwise.metrics.table",

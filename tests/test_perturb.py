@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config import Config
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.studies import Study

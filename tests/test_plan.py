@@ -19,10 +19,10 @@ from pydantic import Field
 
 from layerwise import tables
 from layerwise.config import Config
-from layerwise.config.base import Section, later
+from layerwise.section import Section, later
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import locate
-from layerwise.paths import encode
+from layerwise.names import encode
 from layerwise.workflow import stamps, targets
 from layerwise.workflow.fingerprint import WITHOUT_EFFECT, reachable
 from layerwise.workflow.plan import MISSING, UNSTAMPED, Bundle, Plan, explain

@@ -14,7 +14,7 @@ from layerwise.association.best import best_layers
 from layerwise.association.order import Order
 from layerwise.association.table import associate
 from layerwise.config import Config
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError

@@ -26,7 +26,7 @@ from scoring import LAYERS, Case, plain
 
 from layerwise import tables
 from layerwise.association.curves import score_curves
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_text

@@ -18,7 +18,7 @@ from layerwise.activations.extract import extract
 from layerwise.activations.shards import extract_shard, join, split
 from layerwise.activations.store import Activations
 from layerwise.config import Config
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError

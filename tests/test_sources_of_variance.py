@@ -8,7 +8,7 @@ import pytest
 from association_tables import tidy_scores
 
 from layerwise.association.curves import score_curves
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.studies import Study
 from layerwise.figures.sources import of_leads
 from layerwise.figures.studies import Tables, draw

@@ -16,7 +16,7 @@ from encoding import minilm
 from layerwise import probes, tables
 from layerwise.activations import embed, words
 from layerwise.activations.words import Word
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.own_tasks import OwnTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import load

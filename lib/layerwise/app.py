@@ -102,7 +102,7 @@ def choose(
         from layerwise.activations.representation import TOKENS
         from layerwise.choosing import by_labels, described
         from layerwise.choosing import choose as choosing
-        from layerwise.config.base import parse
+        from layerwise.section import parse
         from layerwise.config.models import Model
         from layerwise.errors import LayerwiseError, closest
         from layerwise.metrics.registry import all_metrics
@@ -178,7 +178,7 @@ def export(
 
     def do() -> None:
         from layerwise.activations.extract import set_threads
-        from layerwise.config.base import parse
+        from layerwise.section import parse
         from layerwise.config.models import Model
         from layerwise.export import Recipe, cut
         from layerwise.models.load import load

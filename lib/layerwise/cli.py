@@ -85,7 +85,7 @@ class Run:
     def release_activations(self) -> None:
         """Remove the activations that were read, unless they are kept or others have still to
         read them: to be called when the job's own files are there."""
-        if not self.config.jobs.keep_activations:
+        if not self.config.extract.keep_activations:
             for path in self.plan.read_by_all(self.job, "activations"):
                 path.unlink(missing_ok=True)
 
@@ -104,9 +104,7 @@ class Run:
 
     def own_texts(self) -> dict[str, str]:
         """Corpora that are a task's own texts, with the task."""
-        from layerwise.config.checks import own_texts_of
-
-        return own_texts_of(self.config)
+        return self.config.own_texts
 
     def order(self) -> Order:
         """The order of models and checkpoints, which is the config's."""

@@ -14,7 +14,7 @@ from typing import Any
 from layerwise.config.corpora import HubTexts
 from layerwise.config.images import HubImages
 from layerwise.config.models import HubAdapter, Model
-from layerwise.config.token_tasks import ChoiceTask, HubQuestions, PairTask
+from layerwise.config.tasks import ChoiceTask, HubQuestions
 from layerwise.errors import LayerwiseError
 from layerwise.models.failures import why
 from layerwise.models.source import Location
@@ -127,7 +127,7 @@ def fetch_corpus(source: HubTexts | HubImages) -> dict[str, Any]:
     return {**source.plain(), **rows.facts, "rows": rows.total}
 
 
-def fetch_questions(task: ChoiceTask | PairTask) -> dict[str, Any]:
+def fetch_questions(task: ChoiceTask) -> dict[str, Any]:
     """Fetch the questions of a multiple-choice task, and its examples if it shows any.
 
     Returns
@@ -142,10 +142,9 @@ def fetch_questions(task: ChoiceTask | PairTask) -> dict[str, Any]:
     """
     from layerwise.tasks.items import of_hub
 
-    source = getattr(task, "questions", None)
+    source = task.questions
     if not isinstance(source, HubQuestions):
         raise LayerwiseError("The items of this task are not on the hub; nothing is to fetch.")
-    assert isinstance(task, ChoiceTask)
     splits = [source.split, *([source.examples] if task.shots else [])]
     rows = {split: len(of_hub(source, split)) for split in splits}
     return {"dataset": source.hub, "revision": source.revision, "rows": rows}

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from layerwise.config import Config
-from layerwise.config.base import NAME
+from layerwise.section import NAME
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
 

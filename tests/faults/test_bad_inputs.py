@@ -31,7 +31,7 @@ from layerwise.activations import store as layout
 from layerwise.activations.extract import extract
 from layerwise.association.published import published_scores, read_table
 from layerwise.config import Config
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.corpora import FileTexts, Filters, Sample, ViewSettings
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings

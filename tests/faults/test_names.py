@@ -11,7 +11,7 @@ import pytest
 from broken import Faulty, config, sentences, unbroken
 from same_values import assert_same
 
-from layerwise.paths import decode
+from layerwise.names import decode
 
 Tree = dict[str, tuple[int, int]]
 

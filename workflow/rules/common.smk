@@ -28,7 +28,7 @@ if os.pathsep in LIBRARY:
 sys.path.insert(0, os.path.abspath(LIBRARY))
 
 from layerwise.errors import LayerwiseError
-from layerwise.paths import decode, encode
+from layerwise.names import decode, encode
 from layerwise.workflow import targets
 from layerwise.workflow.plan import Bundle
 from layerwise.workflow.run import MARK, Start, hand_on

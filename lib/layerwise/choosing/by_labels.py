@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise import probes
-from layerwise.config.own_tasks import LABELS, TAGGED, TEXTS, OwnTask
+from layerwise.config.tasks import LABELS, TAGGED, TEXTS, LabelledTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
 from layerwise.statistics.flips import flips
@@ -95,7 +95,7 @@ class LabelledChoice:
 
 SCORES = {
     "classification": "accuracy of a linear probe", "regression": "R² of a linear probe",
-    "pairs": "Spearman's correlation with the cosine", "preference": "accuracy of a linear probe",
+    "pairs": "Spearman's correlation with the cosine",
     "tags": "accuracy of a linear probe on words",
 }  # fmt: skip
 
@@ -108,7 +108,7 @@ def kind_of(frame: pd.DataFrame, where: str) -> str:
     LayerwiseError
         If it has the columns of no kind.
     """
-    for kind in ("pairs", "preference", "classification"):
+    for kind in ("pairs", "classification"):
         if {*TEXTS[kind], *([LABELS[kind]] if kind in LABELS else [])} <= set(frame.columns):
             break
     else:
@@ -135,12 +135,12 @@ def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
         kind, and if a row of each class for every split is more than `most`.
     """
     if path.suffix.lower() in TAGGED:
-        task = OwnTask(file=str(path), kind="tags", seed=seed, sample=most)
+        task = LabelledTask(file=str(path), kind="tags", seed=seed, sample=most)
         n = sum(len(sentence.words) for sentence in conll.read(path))
         return labelled.read(task), n
     frame = read_rows(path)
     kind = kind_of(frame, str(path))
-    task = OwnTask(file=str(path), kind=kind, seed=seed)  # type: ignore[arg-type]
+    task = LabelledTask(file=str(path), kind=kind, seed=seed)  # type: ignore[arg-type]
     data, n = labelled.read(task), len(frame)
     if n <= most:
         return data, n

@@ -12,7 +12,7 @@ from layerwise.corpora.chat import dump
 from layerwise.errors import LayerwiseError, closest, listed
 
 if TYPE_CHECKING:
-    from layerwise.config.corpora import Columns, Turn
+    from layerwise.config.corpora import Columns
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Prompts:
         self,
         column: str = "text",
         template: str | None = None,
-        chat: str | Sequence[Turn] | None = None,
+        chat: str | Sequence[Any] | None = None,
     ) -> None:
         self.is_chat = chat is not None
         self.is_default = (column, template, chat) == ("text", None, None)
@@ -86,7 +86,7 @@ class Prompts:
     @classmethod
     def of_source(cls, source: Columns) -> Prompts:
         """As a source of the config says."""
-        return cls(source.column, source.template, source.chat)
+        return cls(source.column, source.template)
 
     def of(self, row: Row, where: str) -> str:
         """The prompt of a row that has all `columns`; empty if one of them holds nothing (null),

@@ -13,7 +13,8 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import BLOCK, RESIDUAL, of_poolings
-from layerwise.association.order import Order, step_of
+from layerwise.association.order import Order
+from layerwise.names import step_of
 from layerwise.figures import labels, style
 from layerwise.figures.frames import mean_scores
 from layerwise.metrics import registry

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.cm import ScalarMappable
 from matplotlib.lines import Line2D
 
-from layerwise.association.order import step_of
+from layerwise.names import step_of
 from layerwise.figures import findings, marks, panels, sources, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, at

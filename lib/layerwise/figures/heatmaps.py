@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from layerwise.association.best import best_layers, layers_named
 from layerwise.association.curves import last_layer_of
-from layerwise.association.order import step_of
+from layerwise.names import step_of
 from layerwise.config.kinds import POOLED
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError

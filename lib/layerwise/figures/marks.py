@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.typing import ColorType
 
-from layerwise.association.order import step_of
+from layerwise.names import step_of
 from layerwise.figures.style import GREY, INK, LINE, text_width
 
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.models import (
     FolderAdapter,
     FolderSource,

@@ -1,8 +1,7 @@
-"""What a token task asks: questions with answers to choose from, or pairs of sentences.
+"""Multiple-choice questions of a task.
 
 ``results/items/{task}.parquet``, one row an item. Questions: ``role`` (question or example),
-``subject`` (empty where there is none), ``question``, ``choices``, ``answer`` (from 0). Pairs:
-``split``, ``subset``, ``first``, ``second``, ``judged``.
+``subject`` (empty where there is none), ``question``, ``choices``, ``answer`` (from 0).
 """
 
 from __future__ import annotations
@@ -18,12 +17,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise import tables
-from layerwise.config.token_tasks import (
-    ChoiceTask,
-    FileQuestions,
-    HubQuestions,
-    PairTask,
-)
+from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
 from layerwise.corpora.paragraphs import Paragraph, sentences_of
 from layerwise.errors import LayerwiseError, closest, first_line
 from layerwise.files import sha256_text
@@ -33,7 +27,6 @@ from layerwise.tasks.own_rows import read_rows
 log = logging.getLogger(__name__)
 
 QUESTIONS = Kind("layerwise.questions", 1)
-PAIRS = Kind("layerwise.pairs", 1)
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -49,10 +42,9 @@ class Question(NamedTuple):
 
 def write_items(
     path: Path,
-    task: ChoiceTask | PairTask,
+    task: ChoiceTask,
     *,
     paragraphs: Sequence[Paragraph] = (),
-    folders: Mapping[str, str] | None = None,
     **facts: Any,
 ) -> None:
     """Write the items of a token task.
@@ -61,8 +53,6 @@ def write_items(
     ----------
     paragraphs : sequence of Paragraph
         Of Wikipedia articles, for questions that are made of them.
-    folders : mapping
-        Of MTEB task to the local folder of its data.
     **facts
         More for the file's metadata: key and recipe of the job.
 
@@ -71,10 +61,6 @@ def write_items(
     LayerwiseError
         If the data cannot be had or are none of their kind.
     """
-    if isinstance(task, PairTask):
-        pairs = _pairs(task.pairs, folders)
-        tables.write(path, pairs.iloc[_drawn(task, len(pairs))], kind=PAIRS, **facts)
-        return
     questions, examples = _questions(task, paragraphs)
     questions = [questions[place] for place in _drawn(task, len(questions))]
     if task.shots:
@@ -84,7 +70,7 @@ def write_items(
     tables.write(path, frame, kind=QUESTIONS, **facts)
 
 
-def _drawn(task: ChoiceTask | PairTask, n: int) -> list[int]:
+def _drawn(task: ChoiceTask, n: int) -> list[int]:
     """Which of n items are taken, in their order."""
     size = n if task.sample is None else task.sample
     return sorted(np.random.default_rng(task.seed).permutation(n)[:size])
@@ -103,50 +89,6 @@ def read_questions(path: Path) -> tuple[list[Question], list[Question]]:
     for role, subject, question, choices, answer in frame.itertuples(index=False):
         found[role].append(Question(subject, question, tuple(choices), int(answer)))
     return found["question"], found["example"]
-
-
-def read_pairs(path: Path) -> pd.DataFrame:
-    """The pairs of a file, with their columns.
-
-    Raises
-    ------
-    LayerwiseError
-        If it is missing, damaged, or of another kind.
-    """
-    columns = ["split", "subset", "first", "second", "judged"]
-    return tables.read(path, "sentence pairs", columns, kind=PAIRS)
-
-
-def _pairs(name: str, folders: Mapping[str, str] | None) -> pd.DataFrame:
-    from layerwise.tasks import catalog
-
-    task = catalog.load(catalog.get_task(name, folders))
-    frames = []
-    for subset in task.hf_subsets:
-        for split in task.eval_splits:
-            rows = task.dataset.get(subset, task.dataset)[split]
-            first, second = getattr(task, "column_names", ("sentence1", "sentence2"))
-            frames.append(
-                pd.DataFrame(
-                    {
-                        "split": split,
-                        "subset": subset,
-                        "first": list(rows[first]),
-                        "second": list(rows[second]),
-                        "judged": np.asarray(rows["score"], dtype=float),
-                    }
-                )
-            )
-    found = pd.concat(frames, ignore_index=True)
-    odd = ~np.isfinite(found["judged"])
-    for side in ("first", "second"):
-        odd |= ~found[side].map(lambda text: isinstance(text, str))
-    if odd.any():
-        raise LayerwiseError(
-            f"The data of {name} have a pair without a text or score in row {int(odd.argmax())}; "
-            "mend the files in its folder."
-        )
-    return found
 
 
 def _questions(

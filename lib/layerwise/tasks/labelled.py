@@ -36,7 +36,7 @@ import pyarrow as pa  # type: ignore[import-untyped]
 
 from layerwise import probes, tables
 from layerwise.activations.words import words_of
-from layerwise.config.own_tasks import TASK_TYPES, OwnTask
+from layerwise.config.tasks import TASK_TYPES, LabelledTask
 from layerwise.config.scoring import ScoringSettings
 from layerwise.corpora.images_table import read_images, read_labels
 from layerwise.errors import LayerwiseError, closest
@@ -76,7 +76,7 @@ class Labelled:
     Attributes
     ----------
     kind : str
-        As in `layerwise.config.own_tasks`.
+        As in `layerwise.config.tasks`.
     texts : list of lists of str, or of Word
         One list for each column of texts, all of the same length.
     labels : array, shape (N,)
@@ -101,7 +101,7 @@ class Labelled:
         return list(dict.fromkeys(text for column in self.texts for text in column))
 
 
-def read(task: OwnTask, images: Path | None = None) -> Labelled:
+def read(task: LabelledTask, images: Path | None = None) -> Labelled:
     """The labelled texts of a file, or the labelled images of a corpus.
 
     An image stands there by the SHA-256 of its bytes.
@@ -137,7 +137,7 @@ def read(task: OwnTask, images: Path | None = None) -> Labelled:
         raise LayerwiseError(f"{path}: {error}") from error
 
 
-def _of_images(task: OwnTask, path: Path) -> Labelled:
+def _of_images(task: LabelledTask, path: Path) -> Labelled:
     pictures, _, _ = read_images(path)
     known = read_labels(path)
     if len(known) < len(pictures):
@@ -155,7 +155,7 @@ def _of_images(task: OwnTask, path: Path) -> Labelled:
     return Labelled(task.kind, [names], labels, names, task.seed)
 
 
-def _of_words(task: OwnTask) -> Labelled:
+def _of_words(task: LabelledTask) -> Labelled:
     """The words of sentences drawn until there are as many as the task takes.
 
     Words whose tag is in too few of the sentences to be on both sides of every split are left out
@@ -205,7 +205,7 @@ def _of_words(task: OwnTask) -> Labelled:
     return Labelled(task.kind, [words], labels, groups, task.seed, [str(word) for word in words])
 
 
-def _labelled(task: OwnTask, frame: pd.DataFrame, texts: list[list[str]]) -> Labelled:
+def _labelled(task: LabelledTask, frame: pd.DataFrame, texts: list[list[str]]) -> Labelled:
     label = task.label_column
     given = [] if label is None else frame[label].tolist()
     if task.kind == "classification":
@@ -259,7 +259,7 @@ def _texts(column: pd.Series[Any], where: str) -> list[str]:
     return found
 
 
-def texts_of(name: str, task: OwnTask, images: Path | None = None) -> TaskTexts:
+def texts_of(name: str, task: LabelledTask, images: Path | None = None) -> TaskTexts:
     """What every model has to embed; raises as `read`."""
     texts = read(task, images).distinct()
     return TaskTexts(name, TASK_TYPES[task.kind], texts, [""] * len(texts))
@@ -326,7 +326,7 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
 def score_labelled(
     embeddings: Path,
     name: str,
-    task: OwnTask,
+    task: LabelledTask,
     targets: Mapping[str, Path],
     settings: ScoringSettings | None = None,
     *,

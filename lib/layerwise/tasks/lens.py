@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from layerwise.activations import forward
 from layerwise.activations.representation import Packed
 from layerwise.config.models import Model
-from layerwise.config.token_tasks import ChoiceTask
+from layerwise.config.tasks import ChoiceTask
 from layerwise.errors import LayerwiseError
 from layerwise.models import hooks
 from layerwise.models.architectures import BLOCK

@@ -26,7 +26,7 @@ import numpy as np
 
 from layerwise.config.scoring import ScoringSettings
 from layerwise.files import replacing, sha256_text
-from layerwise.paths import encode
+from layerwise.names import encode
 from layerwise.tasks.joined import Unit
 from layerwise.vocabulary import ONE
 

@@ -28,13 +28,13 @@ import pyarrow as pa  # type: ignore[import-untyped]
 from layerwise import tables
 from layerwise.activations.representation import SINK_RATIO
 from layerwise.config.models import Model
-from layerwise.config.token_tasks import ChoiceTask, PairTask, type_of
+from layerwise.config.tasks import MULTIPLE_CHOICE, ChoiceTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
 from layerwise.statistics import rank
 from layerwise.statistics.corrections import holm
 from layerwise.tables import Kind
-from layerwise.tasks import items, lens, matching, results
+from layerwise.tasks import items, lens, results
 from layerwise.tasks.score import SCORES
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def score_tokens(
     loaded: LoadedModel,
     entry: Model,
     name: str,
-    task: ChoiceTask | PairTask,
+    task: ChoiceTask,
     source: Path,
     targets: Mapping[str, Path],
     *,
@@ -95,19 +95,8 @@ def score_tokens(
         If the items are none, or none fits the model.
     """
     about = {"model": loaded.name, "revision": loaded.revision, "task": name}
-    common = {**about, "task_type": type_of(task)}
-    if isinstance(task, ChoiceTask):
-        scores, paired = _questions(loaded, entry, task, source, common, confidence, budget)
-    else:
-        there = [r for r in readouts if r in loaded.anatomy.readouts]
-        if not there:
-            raise LayerwiseError(
-                f"{loaded.name} has no readout {' and no '.join(readouts)}; it has "
-                f"{', '.join(loaded.anatomy.readouts)}: add one of them to readouts."
-            )
-        scores, paired = _pairs(
-            loaded, source, common, tokens, there, confidence, budget, sink_ratio
-        )  # fmt: skip
+    common = {**about, "task_type": MULTIPLE_CHOICE}
+    scores, paired = _questions(loaded, entry, task, source, common, confidence, budget)
     facts |= {**about, "dtype": loaded.dtype, "weights_sha256": loaded.weights}
     fields = [(n, pa.type_for_alias(kind)) for n, kind in PAIRED_COLUMNS.items()]
     table = pa.Table.from_pylist(paired, schema=pa.schema(fields))
@@ -161,83 +150,6 @@ def _questions(
                      "high": high, "p": p, "n": n}
                 )  # fmt: skip
         paired += _corrected(own)
-    return scores, paired
-
-
-def _pairs(
-    loaded: LoadedModel,
-    source: Path,
-    common: Mapping[str, str],
-    tokens: Sequence[str],
-    readouts: Sequence[str],
-    confidence: float,
-    budget: int | None,
-    sink_ratio: float,
-) -> tuple[Rows, Rows]:
-    import pandas as pd
-
-    frame = items.read_pairs(source)
-    scores: Rows = []
-    paired: Rows = []
-    for (split, subset), part in frame.groupby(["split", "subset"], sort=False):
-        found = matching.similarities(
-            loaded, part["first"].to_list(), part["second"].to_list(), tokens=tokens,
-            readouts=readouts, budget=budget, sink_ratio=sink_ratio,
-        )  # fmt: skip
-        judged = part["judged"].to_numpy(dtype=float)
-        texts = pd.factorize(pd.concat([part["first"], part["second"]]))[0].reshape(2, -1)
-        last = loaded.anatomy.n_layers - 1
-        for k, choice in enumerate(tokens):
-            for r, readout in enumerate(readouts):
-                own: dict[str, Rows] = {measure: [] for measure in matching.MEASURES}
-                for layer in range(last + 1):
-                    row = {
-                        **common, "subset": subset, "split": split, "layer": layer,
-                        "depth": layer / max(last, 1), "tokens": choice, "readout": readout,
-                    }  # fmt: skip
-                    values = found[k, r, :, layer]
-                    made, against = _at_layer(values, judged, texts, row, confidence)
-                    scores += made
-                    for one in against:
-                        own[one["pooling"]].append(one)
-                paired += [row for rows in own.values() for row in _corrected(rows)]
-    return scores, paired
-
-
-def _at_layer(
-    values: npt.NDArray[Any],
-    judged: Floats,
-    texts: npt.NDArray[Any],
-    row: Mapping[str, Any],
-    confidence: float,
-) -> tuple[Rows, Rows]:
-    """The rows of one layer and reading: each measure, and each match against the mean."""
-    from scipy.stats import norm
-
-    rho, influence = rank.spearman(values, judged)
-    low, high = rank.fisher_interval(rho, rank.errors(influence, texts), confidence)
-    scores: Rows = []
-    paired: Rows = []
-    for m, measure in enumerate(matching.MEASURES):
-        known = bool(np.isfinite(rho[m]))
-        ends = {"score_low": low[m], "score_high": high[m]}
-        scores.append(
-            {**row, "pooling": measure, "main_score": rho[m] if known else None,
-             **{name: float(end) if known else None for name, end in ends.items()},
-             "n_runs": len(judged), "chance": None,
-             "why": None if known else "the similarities of all pairs are alike"}
-        )  # fmt: skip
-        if m == 0 or not (known and np.isfinite(rho[0])):
-            continue
-        difference = float(rho[m] - rho[0])
-        error = float(rank.errors(influence[m] - influence[0], texts))
-        margin = float(norm.isf((1 - confidence) / 2)) * error
-        p = float(2 * norm.sf(abs(difference) / error)) if error > 0 else 1.0
-        paired.append(
-            {**row, "pooling": measure, "against": "mean", "score": float(rho[m]),
-             "other": float(rho[0]), "difference": difference, "low": difference - margin,
-             "high": difference + margin, "p": p, "n": len(judged)}
-        )  # fmt: skip
     return scores, paired
 
 

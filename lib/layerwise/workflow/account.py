@@ -17,7 +17,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from layerwise.errors import LayerwiseError
-from layerwise.paths import decode
+from layerwise.names import decode
 from layerwise.workflow.plan import Bundle, Plan
 from layerwise.workflow.stages import MARKER, STAGES
 from layerwise.workflow.targets import Job

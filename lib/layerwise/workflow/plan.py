@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from layerwise.config import Config, read_config
 from layerwise.errors import LayerwiseError, closest
 from layerwise.files import replacing
-from layerwise.paths import decode, encode
+from layerwise.names import decode, encode
 from layerwise.workflow import stamps, targets
 from layerwise.workflow.fingerprint import state_of_files, versions
 from layerwise.workflow.sizes import Sizes
@@ -517,7 +517,7 @@ class Plan:
                     f"{path} is no whole JSON ({error}); start the run again, which writes it."
                 ) from error
             if "code" in document:
-                config = Config.of(document["config"], checked=True)
+                config = Config.of(document["config"])
                 code = document["code"] if document.get("files") == state_of_files() else None
                 return cls(config, code, document.get("sizes"))
         return cls(read_config([path]))

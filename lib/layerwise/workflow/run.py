@@ -17,8 +17,8 @@ from layerwise.config.reading import read_yaml
 from layerwise.errors import LayerwiseError
 from layerwise.files import check_writable, replacing
 from layerwise.workflow.plan import MISSING, Bundle, Plan, explain
-from layerwise.workflow.sources import check_sources
 from layerwise.workflow.targets import Job
+from layerwise.workflow.validate import validate
 
 SNAPSHOT = "config.json"
 LOCK = ".lock"
@@ -64,13 +64,13 @@ class Start:
         self.source = " ".join(map(os.path.relpath, paths))
         # Snakemake takes the last of two equal keys; we don't.
         read_yaml(paths)
-        read = Config.of(config, checked=checked)
+        read = Config.of(config)
         self.results = Path(read.results)
         self.snapshot = self.results / SNAPSHOT
         # A job of a run groups the work as the run does.
         self.plan = Plan(read, sizes=self._snapshot().get("sizes") if checked else None)
         if not checked:
-            check_sources(self.plan.config)
+            validate(self.plan.config)
         self._lock = FileLock(self.results / LOCK)
 
     def due(self) -> Due:

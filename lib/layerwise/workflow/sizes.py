@@ -18,7 +18,7 @@ from layerwise.config import Config
 from layerwise.config.images import ImageCorpus
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import locate
-from layerwise.paths import encode
+from layerwise.names import encode
 from layerwise.tasks.names import PAIRWISE, TYPES
 from layerwise.workflow.targets import Job
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from layerwise.config import Config
 from layerwise.config.images import FolderImages, ImageCorpus
-from layerwise.config.token_tasks import FileQuestions
+from layerwise.config.tasks import FileQuestions
 from layerwise.errors import LayerwiseError
 from layerwise.files import is_file, is_folder
 from layerwise.models.source import locate

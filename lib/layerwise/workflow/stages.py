@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from layerwise.config import Config
-from layerwise.config.checks import own_texts_of
 from layerwise.config.corpora import KEPT
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.images import ImageCorpus
 from layerwise.config.models import FolderSource, Model
-from layerwise.config.token_tasks import PairTask
 from layerwise.corpora.images_sources import SUFFIXES
 from layerwise.explore import PARTS
 from layerwise.files import is_folder
 from layerwise.models.source import locate
-from layerwise.paths import encode, trained
+from layerwise.names import encode, trained
 from layerwise.tasks.names import QUICKSTART
 from layerwise.workflow import content, targets
 from layerwise.workflow.targets import Job
@@ -134,7 +132,7 @@ def _texts_of(config: Config, task: str) -> Input:
 
 
 def _corpus_settings(config: Config, corpus: str) -> Any:
-    # A key added to the section later has to rest in silence (`layerwise.config.base.later`), or
+    # A key added to the section later has to rest in silence (`layerwise.section.later`), or
     # it reruns every corpus and extraction.
     entry = config.corpora[corpus].keyed()
     if "source" in entry:
@@ -272,7 +270,7 @@ def _without_machine(section: Any) -> dict[str, Any]:
 
 
 def _extract_inputs(config: Config, model: str, revision: str, corpus: str) -> Inputs:
-    shards = config.extract.shards
+    shards = 1
     if shards > 1:
         names = [(model, revision, corpus, str(shard)) for shard in range(shards)]
         return {"shards": [Input(Job("extract_shard", name), "activations") for name in names]}
@@ -383,8 +381,6 @@ def _labels_outside(config: Config, *names: str) -> Any:
 
 def _items_inputs(config: Config, task: str) -> Inputs:
     entry = config.token_tasks[task]
-    if isinstance(entry, PairTask):
-        return _task_inputs(config, entry.pairs)
     if hasattr(entry.questions, "package"):
         return {"texts": [Input(Job("unpack_wikipedia"), "texts")]}
     return {}
@@ -392,8 +388,6 @@ def _items_inputs(config: Config, task: str) -> Inputs:
 
 def _items_outside(config: Config, task: str) -> Any:
     entry = config.token_tasks[task]
-    if isinstance(entry, PairTask):
-        return _task_outside(config, entry.pairs)
     source: Any = entry.questions
     if hasattr(source, "file"):
         given = [source.file, *filter(None, [source.examples])]
@@ -407,9 +401,6 @@ def _tokens_settings(config: Config, model: str, revision: str, task: str) -> An
     scoring, entry = config.scoring_of(model), config.token_tasks[task]
     extract = config.extraction(model)
     read: dict[str, Any] = {"confidence": scoring.confidence}
-    if isinstance(entry, PairTask):
-        read |= {"readouts": list(scoring.readouts), "tokens": list(extract.tokens)}
-        read |= _sinks(extract)
     return {
         "model": _model_settings(config, model),
         "revision": revision,
@@ -459,7 +450,7 @@ def _choose_inputs(config: Config, study: str) -> Inputs:
 
 
 def _associate_settings(config: Config, study: str) -> Any:
-    own_texts = own_texts_of(config)
+    own_texts = config.own_texts
     corpora = targets.corpora(config, study)
     return {
         "association": config.association.keyed(),
@@ -700,7 +691,7 @@ STAGES: dict[str, Stage] = {
             ("layerwise.activations.shards", "layerwise.activations.extract:extract",
              "layerwise.corpora.prompts:read", "layerwise.models.load:load"),
             lambda config, model, revision, corpus, shard: [
-                _extract_settings(config, model, revision, corpus), shard, config.extract.shards
+                _extract_settings(config, model, revision, corpus), shard, 1
             ],
             _shard_inputs,
             lambda config, model, revision, *_: _model_outside(config, model, revision),

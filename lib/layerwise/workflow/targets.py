@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from layerwise.config import Config
-from layerwise.config.checks import own_texts_of
 from layerwise.config.studies import corpora_of, revisions_of
-from layerwise.config.token_tasks import HubQuestions, PairTask
+from layerwise.config.tasks import HubQuestions
 from layerwise.config import kinds
 from layerwise.tasks.names import QUICKSTART
 
@@ -44,7 +43,7 @@ def models(config: Config, study: str) -> tuple[str, ...]:
 
 def corpora(config: Config, study: str) -> tuple[str, ...]:
     """The corpora of a study."""
-    return corpora_of(config.studies[study], list(config.corpora), own_texts_of(config))
+    return corpora_of(config.studies[study], list(config.corpora), config.own_texts)
 
 
 def tasks(config: Config, study: str) -> tuple[str, ...]:
@@ -154,9 +153,7 @@ def mteb_tasks(config: Config) -> list[str]:
     """The tasks of mteb's, or of the quickstart's, whose data a config reads."""
     own = config.token_tasks
     named = [t for t in all_tasks(config) if t not in own and t not in config.own_tasks]
-    return list(
-        dict.fromkeys([*named, *(t.pairs for t in own.values() if isinstance(t, PairTask))])
-    )
+    return list(dict.fromkeys(named))
 
 
 def targets(config: Config) -> list[Job]:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.config.base import Positive, Section, later
+from layerwise.section import Positive, Section
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, sample
 from layerwise.metrics.formulas.entropy import collision_entropy, entropy_from_eigenvalues
@@ -37,7 +37,6 @@ class Settings(Section):
         le=100_000,
         description="Prompts at most; where there are more, DiME is that of a random sample of so "
         "many, and the table's n says so. It grows with log N: compare equal n.",
-        json_schema_extra=later(2000),
     )
 
 

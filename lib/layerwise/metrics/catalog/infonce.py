@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.config.base import Section
+from layerwise.section import Section
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import unit_pair

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.config.base import Section
+from layerwise.section import Section
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, as_numpy
