@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from layerwise import cli
+from layerwise.workflow import script as cli
 from layerwise.files import replacing, sha256_text
 from layerwise.tasks import catalog
 from layerwise.tasks.encoders import model_meta

@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 
 import pandas as pd
+from layerwise.cli import parser, run
 
 from layerwise import tables
 from layerwise.association.curves import require_columns
 from layerwise.association.recommendation import Record, recommend, track_record
-from layerwise.cli import parser, run
 from layerwise.metrics.registry import all_metrics, directions
 
 

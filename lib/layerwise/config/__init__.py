@@ -10,8 +10,7 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field, Tag
 
@@ -24,7 +23,7 @@ from layerwise.config.models import Model, Nano
 from layerwise.config.reading import read_yaml
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.studies import Study
-from layerwise.config.tasks import ChoiceTask, LabelledTask, MtebTask, Tasks
+from layerwise.config.tasks import Tasks
 from layerwise.errors import ConfigError
 from layerwise.section import Name, Section, one_of, parse
 
@@ -121,31 +120,6 @@ class Config(Section):
             if isinstance(entry.source, TaskTexts)
         }
         return {**of_tasks, **self.association.own_texts}
-
-    # For the workflow that is being replaced; they go with it.
-
-    libraries: ClassVar[str] = "note"
-    jobs: ClassVar[Any] = SimpleNamespace(
-        checkpoints=1, items=None, gigabytes=None, disk=None, minutes=None,
-        keep_embeddings=False, keep_activations=True,
-        unlimited=lambda: True, halves=lambda texts: texts >= 50_000,
-    )  # fmt: skip
-
-    @property
-    def own_tasks(self) -> dict[str, LabelledTask]:
-        """Tasks of the user's own labels."""
-        return {n: t for n, t in self.tasks.items() if isinstance(t, LabelledTask)}
-
-    @property
-    def token_tasks(self) -> dict[str, ChoiceTask]:
-        """Multiple-choice tasks."""
-        return {n: t for n, t in self.tasks.items() if isinstance(t, ChoiceTask)}
-
-    @property
-    def task_folders(self) -> dict[str, str]:
-        """Local folders of mteb's tasks."""
-        mteb = {n: t for n, t in self.tasks.items() if isinstance(t, MtebTask)}
-        return {n: t.folder for n, t in mteb.items() if t.folder is not None}
 
     def labels(self) -> dict[str, dict[str, float]]:
         """The perturbations of each perturbed corpus: ``{corpus: {repetition: 0.5}}``."""

@@ -166,7 +166,7 @@ KINDS: Mapping[str, Kind] = {
     "layer_choice": Kind(
         "what picking a layer by a metric loses",
         "layer_choice.draw",
-        ("choices",),
+        ("selections",),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),

@@ -52,7 +52,7 @@ def draw(given: Given) -> Drawn:
         names none.
     """
     study, order = given.study, given.order
-    associations, choices = given.tables["associations"], given.tables.get("choices")
+    associations, choices = given.tables["associations"], given.tables.get("selections")
     require_columns(associations, COLUMNS, "associations")
     measure = "slope" if choices is not None else measures_of(study, associations)[0]
     if choices is not None and "slope" not in set(associations["measure"]):

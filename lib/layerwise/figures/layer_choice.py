@@ -48,7 +48,7 @@ def draw(given: Given) -> Drawn:
     LayerwiseError
         If the choices hold none of what the study asks for.
     """
-    study, order, choices = given.study, given.order, given.tables["choices"]
+    study, order, choices = given.study, given.order, given.tables["selections"]
     require_columns(choices, COLUMNS, "choices")
     table = pick_results(choices, study, order)
     table = table.assign(

@@ -29,7 +29,7 @@ class Tables:
     positions: pd.DataFrame | None = None
     scores: pd.DataFrame | None = None
     associations: pd.DataFrame | None = None
-    choices: pd.DataFrame | None = None
+    selections: pd.DataFrame | None = None
     similarities: pd.DataFrame | None = None
     texts: pd.DataFrame | None = None
     surprisals: pd.DataFrame | None = None

@@ -44,8 +44,8 @@ Problems = Iterator[tuple[str, str, str]]
 UNSAFE = re.compile(r"[{}\x00-\x1f\x7f]|^[~-]|^\s|\s$|//")
 LONGEST_PART = 100
 
-OF_METRICS = {"metrics", "prompts", "positions", "associations", "choices", "similarities"}
-OF_SCORES = {"scores", "associations", "choices"}
+OF_METRICS = {"metrics", "prompts", "positions", "associations", "selections", "similarities"}
+OF_SCORES = {"scores", "associations", "selections"}
 OF_TEXTS = {"texts", "surprisals"}
 # Kinds that compare all tokens with other selections.
 TOKEN_KINDS = {"sink_valley", "token_choice"}
@@ -318,7 +318,7 @@ SECTIONS = {
     "scores": ("tasks",),
     "probes": ("tasks",),
     "associations": ("corpora", "tasks"),
-    "choices": ("corpora", "tasks"),
+    "selections": ("corpora", "tasks"),
     "similarities": ("corpora",),
     "texts": ("corpora",),
     "surprisals": ("corpora",),
@@ -374,7 +374,7 @@ def _own(config: Config, study: Study) -> Problems:
                 problem = f"{study.kind} reads texts, and {corpus} has images; name others"
                 yield "corpora", problem, "wrong_kind"
     if OWN_TEXTS in (study.corpora or ()):
-        if not {"associations", "choices"} & tables:
+        if not {"associations", "selections"} & tables:
             yield "corpora", f"{study.kind} cannot use {OWN_TEXTS!r}; name corpora", "wrong_kind"
         elif not config.own_texts:
             problem = (
@@ -513,7 +513,7 @@ def _of_the_kind(config: Config, study: Study) -> Problems:
             yield "tokens" if study.tokens else "", problem + " to extract.tokens", "too_few"
     if "y" in kind.one and len(curves) > 1:
         yield "metrics", f"{study.kind} shows one metric; name one", "too_many"
-    if not {"associations", "choices"} & set(kind.needs):
+    if not {"associations", "selections"} & set(kind.needs):
         return
     names = [curve.metric for curve in curves]
     if "scores" not in kind.needs and len(set(names)) < len(names):
