@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import signal
 from pathlib import Path
@@ -16,19 +15,17 @@ from encoding import store
 from scipy import stats
 
 from layerwise import probes, tables
-from layerwise.config import Config
-from layerwise.section import parse
-from layerwise.config.own_tasks import OwnTask
+from layerwise.config.tasks import LabelledTask
 from layerwise.errors import LayerwiseError
+from layerwise.section import parse
 from layerwise.tasks import labelled
 from layerwise.tasks.layout import Reading
-from layerwise.workflow import targets
 
 WORDS = [f"word{k}" for k in range(400)]
 
 
-def entry(file: Path, **given: Any) -> OwnTask:
-    return parse(OwnTask, {"file": str(file), **given})
+def entry(file: Path, **given: Any) -> LabelledTask:
+    return parse(LabelledTask, {"file": str(file), **given})
 
 
 def write(path: Path, frame: pd.DataFrame) -> Path:
@@ -42,7 +39,7 @@ def write(path: Path, frame: pd.DataFrame) -> Path:
 
 
 def scored(
-    tmp_path: Path, task: OwnTask, vectors: np.ndarray
+    tmp_path: Path, task: LabelledTask, vectors: np.ndarray
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Both tables, from embeddings of shape (layers, distinct texts, D)."""
     texts = labelled.texts_of("mine", task).texts
@@ -89,27 +86,6 @@ def test_a_score_of_pairs_is_spearmans(tmp_path: Path) -> None:
     found = labelled.layer_score(data, [first, second])
     assert found.parts is not None and len(found.parts) == 200
     assert found.parts.sum() == pytest.approx(found.score)
-
-
-def test_preferences_are_told_by_the_difference(tmp_path: Path) -> None:
-    """Texts of a pair share a large part; what makes the chosen one better is small."""
-    rng = np.random.default_rng(2)
-    shared = 10 * rng.normal(size=(200, 6))
-    better = np.array([1.0, 0, 0, 0, 0, 0])
-    vectors = np.stack(
-        [
-            np.concatenate([shared + gain * better, shared]) + 0.5 * rng.normal(size=(400, 6))
-            for gain in (0.0, 2.0)
-        ]
-    ).astype(np.float32)
-    frame = pd.DataFrame({"chosen": WORDS[:200], "rejected": WORDS[200:]})
-    task = entry(write(tmp_path / "d.parquet", frame), kind="preference")
-    data = labelled.read(task)
-    assert data.labels.sum() == 100
-    # Unit lengths would hide the difference behind the shared part.
-    found = [labelled.layer_score(data, [v[:200], v[200:]]) for v in vectors]
-    assert 0.3 < found[0].score < 0.65 and found[1].score > 0.95
-    assert {one.chance for one in found} == {0.5}
 
 
 def test_numbers_and_groups(tmp_path: Path) -> None:
@@ -203,83 +179,6 @@ def test_bad_files(tmp_path: Path, suffix: str, content: bytes | None, said: str
         path.write_bytes(content)
     with pytest.raises(LayerwiseError, match=said):
         labelled.read(entry(path, kind="classification"))
-
-
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ({"file": "d.xlsx"}, "accepted are files that end in .parquet"),
-        ({"kind": "classes"}, "classification"),
-        ({"texts": ["a", "b"]}, "2 columns came; classification needs 1"),
-        ({"kind": "preference", "label": "x"}, "preferences have none"),
-        ({"kind": "pairs", "group": "x"}, "without training"),
-    ],
-)
-def test_entries_that_make_no_sense(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(LayerwiseError, match=said):
-        parse(OwnTask, {"file": "d.parquet", "kind": "classification", **given}, "own_tasks.mine")
-
-
-CONFIG: dict[str, Any] = {
-    "models": {"m": {"source": {"folder": "model"}}},
-    "tasks": ["mine", "LeeNewsSimilarity"],
-    "own_tasks": {"mine": {"file": "d.parquet", "kind": "classification"}},
-    "studies": {"s": {"kind": "score_by_depth"}},
-}
-
-
-def test_own_tasks_are_tasks_like_any_other() -> None:
-    config = Config.of(CONFIG)
-    jobs = targets.made_from(config, "s", "scores")
-    assert [job.stage for job in jobs] == ["score_labels", "score_task"]
-    assert targets.mteb_tasks(config) == ["LeeNewsSimilarity"]
-    with pytest.raises(LayerwiseError, match="own_tasks: there is no 'mine' in the config"):
-        Config.of(CONFIG | {"tasks": ["LeeNewsSimilarity"]})
-    taken = {"LeeNewsSimilarity": CONFIG["own_tasks"]["mine"]}
-    with pytest.raises(LayerwiseError, match="there is another task of that name"):
-        Config.of(CONFIG | {"own_tasks": taken, "tasks": ["LeeNewsSimilarity"]})
-
-
-def test_a_json_config_names_the_section() -> None:
-    broken = json.loads(json.dumps(CONFIG))
-    broken["own_tasks"]["mine"]["knd"] = broken["own_tasks"]["mine"].pop("kind")
-    with pytest.raises(
-        LayerwiseError, match=r"own_tasks\.mine: unknown key 'knd' \(did you mean 'kind'"
-    ):
-        Config.of(broken)
-
-
-def test_tasks_may_be_a_mapping() -> None:
-    own = CONFIG["own_tasks"]["mine"]
-    others = {key: value for key, value in CONFIG.items() if key != "own_tasks"}
-    asked = {"pairs": "LeeNewsSimilarity"}
-    given = {"mine": own, "matched": asked, "LeeNewsSimilarity": {"folder": "x"}, "BIOSSES": None}
-    found = Config.of(others | {"tasks": given})
-    apart = {
-        "tasks": list(given), "own_tasks": {"mine": own}, "token_tasks": {"matched": asked},
-        "task_folders": {"LeeNewsSimilarity": "x"},
-    }  # fmt: skip
-    assert found == Config.of(others | apart)
-
-
-@pytest.mark.parametrize(
-    ("tasks", "said"),
-    [
-        ({"mine": 3}, r"tasks\.mine: 3 came; accepted is a mapping"),
-        ({"mine": {"fil": "d.csv"}}, r"tasks\.mine: .*one of the keys corpus, file, kind"),
-        ({"mine": {"file": "d.csv", "knd": 1}}, r"own_tasks\.mine: unknown key 'knd'"),
-        ({"mine": {"folder": 3}}, "task_folders"),
-    ],
-)
-def test_mappings_that_say_nothing(tasks: dict[str, Any], said: str) -> None:
-    others = {key: value for key, value in CONFIG.items() if key != "own_tasks"}
-    with pytest.raises(LayerwiseError, match=said):
-        Config.of(others | {"tasks": tasks})
-
-
-def test_a_task_is_said_in_one_place() -> None:
-    with pytest.raises(LayerwiseError, match=r"tasks\.mine: own_tasks names it as well"):
-        Config.of({**CONFIG, "tasks": {"mine": CONFIG["own_tasks"]["mine"]}})
 
 
 def test_a_process_that_is_killed_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config import Config
-from layerwise.section import parse
 from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.studies import Study
@@ -28,8 +27,8 @@ from layerwise.corpora.perturb import perturb, vocabulary_of
 from layerwise.errors import LayerwiseError
 from layerwise.figures.studies import Tables, draw
 from layerwise.models.load import load
-from layerwise.workflow.plan import Plan
-from layerwise.workflow.targets import Job
+from layerwise.section import parse
+from layerwise.workflow.validate import validate
 
 SPECIAL = frozenset({0, 1})
 VOCABULARY = tuple(range(2, 50))
@@ -123,39 +122,22 @@ def test_a_list_makes_a_corpus_of_each_value() -> None:
     assert again == made, "a snapshot is read as it was written"
 
 
-def test_only_the_extraction_knows_of_it() -> None:
-    plan = Plan(config())
-    one, two = (f"rep repetition {p} length 4" for p in ("0", "0.5"))
-    made = [plan.recipe(Job("make_corpus", (c,)))["settings"] for c in (one, two)]
-    assert {k: v for k, v in made[0].items() if k != "name"} == {
-        k: v for k, v in made[1].items() if k != "name"
-    }
-    found = plan.recipe(Job("extract_activations", ("m", "main", two)))["settings"]
-    assert found["perturb"] == {"repetition": 0.5, "randomness": None, "length": 4, "seed": 0}
-    plain = plan.recipe(Job("extract_activations", ("m", "main", "plain")))["settings"]
-    assert "perturb" not in plain
-    assert "perturb" not in plan.recipe(Job("make_corpus", ("plain",)))["settings"]
-
-
 @pytest.mark.parametrize(
     ("path", "value", "match"),
     [
-        ("corpora__rep__perturb", {}, "one or more of the keys repetition"),
-        ("corpora__rep__perturb", {"repetition": [0, 1.5]}, "at most 1|less than or equal to 1|1"),
-        ("corpora__rep__views", {"n": 2}, r"views: \{n: 0\}"),
         ("studies__s__row", "reading", "would mix several values of .*length"),
         ("studies__s__colour", "randomness", "no dimension 'randomness'"),
     ],
 )
 def test_what_cannot_be_is_refused(path: str, value: Any, match: str) -> None:
     with pytest.raises(LayerwiseError, match=match):
-        config(**{path: value})
+        validate(config(**{path: value}))
 
 
 def test_two_corpora_that_differ_by_no_label_are_not_laid_on_one_another() -> None:
     other = copy.deepcopy(CONFIG["corpora"]["rep"])
     with pytest.raises(LayerwiseError, match="would mix several values of corpus"):
-        config(corpora__more=other, studies__s__corpora=["rep", "more"])
+        validate(config(corpora__more=other, studies__s__corpora=["rep", "more"]))
 
 
 # Real states

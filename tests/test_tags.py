@@ -17,7 +17,7 @@ from layerwise import probes, tables
 from layerwise.activations import embed, words
 from layerwise.activations.words import Word
 from layerwise.section import parse
-from layerwise.config.own_tasks import OwnTask
+from layerwise.config.tasks import LabelledTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
 from layerwise.tasks import conll, labelled, layout, prompts
@@ -54,8 +54,8 @@ def write(path: Path, rows: list[list[str]]) -> Path:
     return path
 
 
-def entry(file: Path, **given: Any) -> OwnTask:
-    return parse(OwnTask, {"file": str(file), "kind": "tags", **given})
+def entry(file: Path, **given: Any) -> LabelledTask:
+    return parse(LabelledTask, {"file": str(file), "kind": "tags", **given})
 
 
 @pytest.mark.parametrize("name", ["d.conll", "d.conllu"])
@@ -114,7 +114,7 @@ def test_a_missing_file_and_odd_entries(tmp_path: Path) -> None:
         ({"word": 0}, "word"),
     ):
         with pytest.raises(LayerwiseError, match=said):
-            parse(OwnTask, {"file": "d.conll", "kind": "tags", **given})
+            parse(LabelledTask, {"file": "d.conll", "kind": "tags", **given})
 
 
 def test_sentences_are_drawn_whole_and_stay(tmp_path: Path) -> None:

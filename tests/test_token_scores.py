@@ -23,7 +23,7 @@ from layerwise import tables
 from layerwise.activations.embed import embed
 from layerwise.activations.extract import token_ids
 from layerwise.config.studies import Study
-from layerwise.config.token_tasks import ChoiceTask, FileQuestions, PackageQuestions, PairTask
+from layerwise.config.tasks import ChoiceTask, FileQuestions, PackageQuestions, PairTask
 from layerwise.corpora.paragraphs import Paragraph
 from layerwise.errors import LayerwiseError
 from layerwise.figures.studies import Order, Tables, draw

@@ -94,7 +94,7 @@ kind: size_scaling | models: {a: TWO} | missing | studies.s.sizes
 kind: metrics_over_checkpoints, metrics: [curvature] |  | too_few | studies.s
 kind: sink_valley | extract: {tokens: [all]} | too_few | studies.s
 kind: token_choice, tokens: [drop_first] | TASKS | too_few | studies.s.tokens
-kind: value_distribution, metrics: [curvature, infonce] |  | too_many | studies.s.metrics
+kind: value_distribution, metrics: [curvature, effective_rank] |  | too_many | studies.s.metrics
 kind: association_strength, measure: all | TASKS | too_many | studies.s.measure
 corpora: [task texts] |  | wrong_kind | studies.s.corpora
 kind: layer_choice, corpora: [task texts] | TASKS | missing_section | studies.s.corpora

@@ -302,6 +302,7 @@ def activations(name: str, corpus: str = "plain", readout: str = "residual") -> 
         views=given,
         settings=ExtractSettings(
             tokens=tokens,
+            protocols=("paper", "reference"),
             readout=readout,
             prefixes=name in ("llama", "mamba2"),
             sublayers=("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"),
@@ -598,13 +599,13 @@ def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.Data
     """Scores and probes of a task of one's own labels."""
     import task_data
 
-    from layerwise.config.own_tasks import OwnTask
     from layerwise.config.scoring import ScoringSettings
+    from layerwise.config.tasks import LabelledTask
     from layerwise.tasks import labelled
 
     path = task_data.labelled(kind, place("labels"))
     more = {"group": "by"} if kind == "regression" else {}
-    task = OwnTask(file=str(path), kind=kind, **more)
+    task = LabelledTask(file=str(path), kind=kind, **more)
     asked = labelled.texts_of("mine", task)
     readings = [PLAIN, OUTPUT, ("drop_first", "mean", "residual")]
     targets = {name: place("own") / f"{kind}-{normalize}-{name}" for name in ("scores", "probes")}
@@ -648,7 +649,7 @@ def choices(shots: int) -> pd.DataFrame:
     """Multiple-choice questions answered at each layer by the logit lens."""
     import task_data
 
-    from layerwise.config.token_tasks import ChoiceTask, FileQuestions
+    from layerwise.config.tasks import ChoiceTask, FileQuestions
     from layerwise.models.load import load
     from layerwise.tasks import items
     from layerwise.tasks.token_scores import score_tokens
