@@ -44,9 +44,8 @@ def fetch_all(config: Config) -> None:
             for revision in entry.revisions:
                 fetch_model(entry, revision)
     for corpus in config.corpora.values():
-        source = getattr(corpus, "source", None) or corpus.images
-        if hasattr(source, "hub"):
-            fetch_corpus(source)
+        if isinstance(corpus.source, HubTexts | HubImages):
+            fetch_corpus(corpus.source)
     for name, task in config.tasks.items():
         if isinstance(task, ChoiceTask):
             if isinstance(task.questions, HubQuestions):
@@ -166,7 +165,7 @@ def fetch_questions(task: ChoiceTask) -> dict[str, Any]:
     LayerwiseError
         If they are not on the hub, or it cannot be reached.
     """
-    from layerwise.tasks.items import of_hub
+    from layerwise.tasks.questions import of_hub
 
     source = getattr(task, "questions", None)
     if not isinstance(source, HubQuestions):

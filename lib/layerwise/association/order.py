@@ -10,7 +10,6 @@ import pandas as pd
 from layerwise.names import order_key
 
 
-
 @dataclass(frozen=True)
 class Order:
     """The order of the config.

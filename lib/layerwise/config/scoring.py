@@ -30,7 +30,7 @@ class ScoringSettings(Section):
     confidence: Share = Field(0.95, description="Confidence of the intervals of scores.")
     threads: Threads = Field(2, description="Scoring processes of a job.")
     waiting_gb: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        4.0, description="Limit, in gigabytes, on the embeddings that wait to be scored."
+        4.0, description="Limit, in gigabytes of local disk, on embeddings that wait for scoring."
     )
     seed: Seed = Field(0, description="Seed of resampling; mteb's own seeds do not change.")
 

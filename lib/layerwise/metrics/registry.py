@@ -19,8 +19,8 @@ from layerwise.metrics.source import modules_of
 from layerwise.vocabulary import Normalization, Protocol, Tokens
 
 if TYPE_CHECKING:
-    from layerwise.section import Section
     from layerwise.metrics.layer import Layer
+    from layerwise.section import Section
 
 Input: TypeAlias = Literal["pooled", "pair", "views", "spectra", "norms", "curvature", "ends"]
 

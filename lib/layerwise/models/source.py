@@ -7,7 +7,6 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from layerwise.section import parse
 from layerwise.config.models import (
     FolderAdapter,
     FolderSource,
@@ -17,6 +16,7 @@ from layerwise.config.models import (
 )
 from layerwise.errors import LayerwiseError
 from layerwise.files import is_file, is_folder
+from layerwise.section import parse
 
 AnySource = HubSource | FolderSource | PackageSource | HubAdapter | FolderAdapter
 

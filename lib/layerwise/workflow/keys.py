@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.config import Config
+from layerwise.config.tasks import LabelledTask, MtebTask
 from layerwise.metrics.registry import formula_hash
 from layerwise.models.identity import cached_sha256, folder_hashes, identity
 from layerwise.workflow import studies
@@ -32,13 +33,13 @@ VERSIONS = {
     "metrics": 1,
     "tasks": 1,
     "evaluate": 1,
-    "associate": 1,
-    "select": 1,
+    "associate": 2,
+    "select": 2,
     "similarity": 1,
     "published": 1,
     "figure": 1,
     "weights": 1,
-    "best_layers": 1,
+    "best_layers": 2,
     "report": 1,
     "explore": 1,
 }
@@ -171,13 +172,13 @@ class Keys:
         data: Any = None
         if studies.quickstart_folder(self.config, task) is not None:
             data = self.quickstart_tasks()
-        elif getattr(entry, "folder", None):
+        elif isinstance(entry, MtebTask) and entry.folder is not None:
             data = folder_hashes(Path(entry.folder))
-        elif getattr(entry, "corpus", None):
+        elif isinstance(entry, LabelledTask) and entry.corpus is not None:
             data = self.corpus(entry.corpus)
         else:
             data = [_hash(Path(path)) for path in studies.task_files(self.config, task)]
-        described = {} if not hasattr(entry, "model_dump") else settings(entry, "folder", "file")
+        described = {} if entry is None else settings(entry, "folder", "file")
         return digest("task", task, described, data)
 
     @_cached

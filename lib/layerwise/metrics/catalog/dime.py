@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.section import Positive, Section
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, sample
 from layerwise.metrics.formulas.entropy import collision_entropy, entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
+from layerwise.section import Positive, Section
 
 Permutations = npt.NDArray[np.intp]
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.section import Section
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import (
     Array,
@@ -20,6 +19,7 @@ from layerwise.metrics.formulas.arrays import (
 )
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
+from layerwise.section import Section
 
 FEWEST_PROMPTS = 10
 
