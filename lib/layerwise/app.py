@@ -370,10 +370,12 @@ def _snakemake(config: Path | None, arguments: list[str]) -> None:
 
 def _texts(path: Path) -> list[str]:
     """The texts of a file that are not blank."""
-    from layerwise.corpora.local import read_file
+    from layerwise.config.corpora import FileTexts
+    from layerwise.corpora.sources import open_texts
     from layerwise.errors import LayerwiseError
 
-    found = [text for _, text in read_file(path) if text.strip()]
+    source = FileTexts(file=str(path))
+    found = [text for _, text in open_texts(source) if text.strip()]
     if not found:
         raise LayerwiseError(f"{path} holds no text but blank ones.")
     return found
