@@ -99,11 +99,11 @@ def choose(
         from layerwise import choose as choosing
         from layerwise.activations.extract import set_threads
         from layerwise.activations.representation import TOKENS
-        from layerwise.config.base import parse
         from layerwise.config.models import Model
         from layerwise.errors import LayerwiseError, closest
         from layerwise.models.load import load
         from layerwise.models.source import named
+        from layerwise.section import parse
 
         if (texts is None) == (labels is None):
             raise LayerwiseError("Give either a file of texts, or labelled rows by --labels.")
@@ -182,11 +182,11 @@ def export(
 
     def do() -> None:
         from layerwise.activations.extract import set_threads
-        from layerwise.config.base import parse
         from layerwise.config.models import Model
         from layerwise.export import Recipe, cut
         from layerwise.models.load import load
         from layerwise.models.source import named
+        from layerwise.section import parse
 
         recipe = Recipe(layer, tokens, pooling, readout, normalize)
         cut.check_target(out)
@@ -373,10 +373,12 @@ def _snakemake(config: Path | None, arguments: list[str]) -> None:
 
 def _texts(path: Path) -> list[str]:
     """The texts of a file that are not blank."""
-    from layerwise.corpora.local import read_file
+    from layerwise.config.corpora import FileTexts
+    from layerwise.corpora.sources import open_texts
     from layerwise.errors import LayerwiseError
 
-    found = [text for _, text in read_file(path) if text.strip()]
+    source = FileTexts(file=str(path))
+    found = [text for _, text in open_texts(source) if text.strip()]
     if not found:
         raise LayerwiseError(f"{path} holds no text but blank ones.")
     return found
