@@ -50,7 +50,7 @@ class Choice:
         Without labels a row per metric (`layerwise.association.selection.selected_layers`). With
         labels a row per layer and one for the output: layer, score, low, high, difference (from
         the output), difference_low, difference_high, n. The 95% intervals hold for all layers
-        together, so that they correct for selecting the best one.
+        together, which corrects for selecting the best one.
     score : str
         What the score is; empty without labels.
     """

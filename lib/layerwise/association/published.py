@@ -2,8 +2,8 @@
 
 Scores: family, size, revision, layer, task, task_type, hf_subset, languages, split, main_score.
 Metrics: family, size, revision, dataset, split, metric, normalization, layer, value; or those of
-our own tables, of models that ran elsewhere. All as CSV (gzipped or not) or parquet. So the
-association and the figures can be had without running a model.
+our own tables, of models that ran elsewhere. All as CSV (gzipped or not) or parquet. Associations
+and figures of them need no model.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ MOST_LAYERS = 10_000
 
 WITH_ALPHA = frozenset({"prompt_entropy", "dataset_entropy", "dime"})
 
-# Which MTEB task a data set of the metrics is the text of, so that each task can be set against
-# the metrics on its own texts. The names of MTEB's data sets on the hub, as the tables have them.
+# The MTEB task whose texts a data set of the metrics has, by its name on the hub. Each task can
+# then be compared with the metrics on its texts.
 TASK_OF_DATASET = {
     "mteb/amazon_counterfactual": "AmazonCounterfactualClassification",
     "mteb/amazon_massive_intent": "MassiveIntentClassification",
@@ -132,7 +132,7 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
             "depth": _depth(model, layer),
             "tokens": "all",
             "pooling": "mean",
-            # The authors cut the model at each layer, so that its last norm is applied to all.
+            # The authors cut the model at each layer and applied its final norm to all of them.
             "readout": "final_norm",
             "main_score": _scores(kept),
             "score_low": np.nan,
@@ -146,10 +146,9 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
 def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     """Published metrics as tidy metrics of the protocol `reference`; the corpus is the data set.
 
-    Tables that have the columns of our own stay as they are, but for parts of blocks.
+    Tables with the columns of our own are unchanged, without parts of blocks.
 
-    Where a data set has several splits, the test split is taken, so that metric and score are
-    of the same texts. Missing values (curvature has many) are left out and logged. Alpha is 2 on
+    The test split is taken of data sets with several, as for the scores. Missing values (curvature has many) are left out and logged. Alpha is 2 on
     WikiText and 1 elsewhere, as the released code had it.
 
     Raises

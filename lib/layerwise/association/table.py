@@ -96,8 +96,8 @@ def associate(
     settings : AssociationSettings, optional
         The config's `association`; its defaults without one.
     order : Order, optional
-        The config's checkpoints, the last of which represent their models; without one, the last
-        training step does.
+        Order of checkpoints; the last one of a model represents it. By default, the order of
+        training steps.
 
     Returns
     -------
@@ -322,7 +322,7 @@ def _in_common(models: Sequence[_Model]) -> Iterator[tuple[Mapping[Any, Any], li
     keys = [_keys(m) for m in models]
     for row, key in enumerate(keys[0]):
         variant: dict[Any, Any] = models[0].variants[VARIANT].iloc[row].to_dict()
-        # Baselines are the same in all models, so that nothing is left of them.
+        # Baselines are the same in all models; without the mean over models, nothing remains.
         if variant["protocol"] != BASELINE and all(key in mine for mine in keys[1:]):
             yield variant, [m.values[k.index(key)] for m, k in zip(models, keys, strict=True)]
 
