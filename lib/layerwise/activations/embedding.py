@@ -244,8 +244,8 @@ class _Batch:
     def _pooled(self, states: Packed, way: Representation) -> Tensor:
         ratio = self.window.sink_ratio
         if self.words is not None:
-            where = self.words.to(states.lengths.device).T
-            return pool(inside(states, way.tokens, *where, ratio=ratio), way.pooling)
+            rows, starts, stops = self.words.to(states.lengths.device).T
+            return pool(inside(states, way.tokens, rows, starts, stops, ratio), way.pooling)
         if self.prompts is None:
             return pool(choose(states, way.tokens, ratio), way.pooling)
         prompts = self.prompts.to(states.lengths.device)
