@@ -17,7 +17,7 @@ import pandas as pd
 
 from layerwise import probes, stats
 from layerwise.association.selection import NO_LABELS, selected_layers
-from layerwise.config.tasks import LabelledTask as LabelledTask
+from layerwise.config.tasks import LabelledTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
 from layerwise.tasks import conll, labelled
