@@ -148,8 +148,9 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
 
     Tables with the columns of our own are unchanged, without parts of blocks.
 
-    The test split is taken of data sets with several, as for the scores. Missing values (curvature has many) are left out and logged. Alpha is 2 on
-    WikiText and 1 elsewhere, as the released code had it.
+    The test split is taken of data sets with several, as for the scores. Missing values (curvature
+    has many) are left out and logged. Alpha is 2 on WikiText and 1 elsewhere, as in the released
+    code.
 
     Raises
     ------
