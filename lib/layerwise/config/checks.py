@@ -344,7 +344,7 @@ def _sections(config: Config, name: str) -> None:
     entry = config.studies[name]
     if entry.published:
         given = config.published.get(entry.published)
-        of_scores = {"scores", "associations", "choices"} & set(needs(entry))
+        of_scores = {"scores", "associations", "selections"} & set(needs(entry))
         if given is not None and given.scores is None and of_scores:
             raise LayerwiseError(
                 f"studies.{name}: a study of kind {entry.kind!r} needs scores, and "
@@ -354,7 +354,7 @@ def _sections(config: Config, name: str) -> None:
     needed = {
         "metrics": ("corpora",), "prompts": ("corpora",), "positions": ("corpora",),
         "scores": ("tasks",),
-        "associations": ("corpora", "tasks"), "choices": ("corpora", "tasks"),
+        "associations": ("corpora", "tasks"), "selections": ("corpora", "tasks"),
         "similarities": ("corpora",), "texts": ("corpora",), "surprisals": ("corpora",),
         "probes": ("own_tasks",),
     }  # fmt: skip

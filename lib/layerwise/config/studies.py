@@ -58,6 +58,11 @@ class Study(Section):
         + "; ".join(f"{name} ({kind.about})" for name, kind in KINDS.items())
         + "."
     )
+    title: str | None = Field(
+        default="",
+        description="Title of the figure; empty for the kind's own, null for none.",
+        json_schema_extra=later(""),
+    )
     published: Name | None = Field(
         default=None,
         description="Draw these published tables, in place of the config's own models.",
@@ -91,7 +96,7 @@ class Study(Section):
         default="mean",
         description="How the scored embeddings were pooled, as in scoring.poolings; 'mean, "
         "final_norm' is that readout where several were scored. Several are told apart as "
-        "readings.",
+        "representations.",
     )
     layers: SomeOf[Layers] | None = Field(
         default=None,

@@ -79,9 +79,9 @@ def check(study: Study, known: Known) -> None:
     if "metrics" not in tables and "scores" not in tables and not kind.needs:
         return
     of_metrics = set(tables) & {
-        "metrics", "prompts", "positions", "associations", "choices", "similarities",
+        "metrics", "prompts", "positions", "associations", "selections", "similarities",
     }  # fmt: skip
-    of_scores = {"scores", "associations", "choices"} & set(tables)
+    of_scores = {"scores", "associations", "selections"} & set(tables)
     _something("models", known.models, study)
     _among("model", study.models, known.models)
     _dimensions(study, known)
@@ -101,7 +101,7 @@ def check(study: Study, known: Known) -> None:
     tokens = study.tokens or known.tokens or ()
     poolings = several(study.pooling) if of_scores else ()
     counts |= {"tokens": tuple(tokens), "pooling": poolings, "layers": study.layers or ()}
-    if study.kind in ("layer_choice", "association_strength"):
+    if study.kind in ("layer_selection", "association_strength"):
         counts.pop("tokens")  # every reading of its scores has a column
     for dimension in without_role({d: len(v) for d, v in counts.items()}, roles):
         raise refuse(study, dimension, _listed(counts[dimension]))
@@ -167,7 +167,7 @@ def _checkpoints(study: Study, known: Known, kind: Kind) -> dict[str, tuple[Any,
 def _of_metrics(study: Study, known: Known) -> dict[str, tuple[Any, ...]]:
     corpora = study.corpora or tuple(known.corpora or ())
     if OWN_TEXTS in corpora:
-        if {"associations", "choices"}.isdisjoint(KINDS[study.kind].needs):
+        if {"associations", "selections"}.isdisjoint(KINDS[study.kind].needs):
             raise LayerwiseError(
                 f"{OWN_TEXTS!r} sets each task against the metrics on its own texts, which a "
                 f"study of kind {study.kind} does not; name corpora."
@@ -282,7 +282,7 @@ def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
             f"A study of kind {study.kind} shows one metric, this one names {len(metrics)}: "
             f"{_listed(m.metric for m in metrics)}."
         )
-    if {"associations", "choices"} & set(kind.needs) and "scores" not in kind.needs:
+    if {"associations", "selections"} & set(kind.needs) and "scores" not in kind.needs:
         names = [m.metric for m in metrics]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
@@ -293,7 +293,7 @@ def _of_the_kind(study: Study, known: Known, kind: Kind) -> None:
     several_layers = set(study.layers or ()) - {ONE} or any(
         "layers" in dimensions for dimensions in study.roles.values()
     )
-    if several_layers and {"associations", "choices"} & set(kind.needs):
+    if several_layers and {"associations", "selections"} & set(kind.needs):
         raise LayerwiseError(
             f"A study of kind {study.kind} is about single layers; leave `layers` to studies of "
             "scores alone."

@@ -432,7 +432,7 @@ def _tokens_inputs(config: Config, model: str, revision: str, task: str) -> Inpu
 def _tables(config: Config, study: str, wanted: tuple[str, ...]) -> Inputs:
     roles = {
         "metrics": "metrics", "prompts": "prompts", "positions": "positions", "scores": "scores",
-        "associations": "associations", "choices": "choices", "similarities": "similarities",
+        "associations": "associations", "selections": "choices", "similarities": "similarities",
         "paired": "paired", "probes": "probes", "texts": "corpus", "surprisals": "surprisals",
     }  # fmt: skip
     return {
@@ -538,11 +538,12 @@ def _explore_inputs(config: Config) -> Inputs:
         roles = ("metrics", "scores") if config.published[name].scores else ("metrics",)
         found |= {f"{role}:{name}": [Input(job, role)] for role in roles}
     for study, entry in config.studies.items():
-        for role in ("associations", "choices"):
+        for role in ("associations", "selections"):
             if role in targets.needs(config, study):
                 place = f"{role}:{entry.published}" if entry.published else role
+                made = "choices" if role == "selections" else role
                 found.setdefault(place, []).append(
-                    Input(Job(targets.OF_STUDY[role], (study,)), role)
+                    Input(Job(targets.OF_STUDY[role], (study,)), made)
                 )
     return found
 

@@ -23,11 +23,11 @@ class Job(NamedTuple):
     names: tuple[str, ...] = ()
 
 
-OF_METRICS = ("metrics", "prompts", "positions", "associations", "choices")
-OF_SCORES = ("scores", "associations", "choices")
+OF_METRICS = ("metrics", "prompts", "positions", "associations", "selections")
+OF_SCORES = ("scores", "associations", "selections")
 # Tables that are made for a study, and by which stage.
 OF_STUDY = {
-    "associations": "associate_metrics", "choices": "compare_choices",
+    "associations": "associate_metrics", "selections": "compare_choices",
     "similarities": "compare_layers",
 }  # fmt: skip
 
