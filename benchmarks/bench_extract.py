@@ -33,7 +33,7 @@ import layerwise.cli  # isort: skip  # noqa: F401
 import pandas as pd
 import torch
 
-from layerwise.activations import batches, eigen, readout, representation
+from layerwise.activations import batches, curvature, eigen, representation
 from layerwise.activations.extract import extract
 from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
@@ -103,7 +103,7 @@ def curvature_alone(width: int, length: int, budget: int) -> dict[str, Any]:
         into = torch.empty(shape)
         jobs: tuple[Callable[[representation.Packed], Any], ...] = (
             lambda packed: into.copy_(packed.states),
-            lambda packed: readout.mean_angle(*readout.angles([readout.steps(packed)])[0]),
+            lambda packed: curvature.mean_angle(*curvature.angles([curvature.steps(packed)])[0]),
         )
         best = [float("inf")] * 2
         for turn in range(4800):

@@ -39,7 +39,8 @@ import plain_metrics as plain
 import torch
 from threadpoolctl import threadpool_limits
 
-from layerwise.activations import batches, eigen, readout
+from layerwise.activations import batches, curvature, eigen
+from layerwise.activations.reduce import descending
 from layerwise.activations.representation import Packed, pack
 from layerwise.metrics.catalog.dime import dime, permutations_of
 from layerwise.metrics.catalog.infonce import infonce
@@ -170,9 +171,9 @@ def our_prompt_entropy(layers: list[list[Packed]]) -> list[float]:
     """Mean entropy of each layer, as extraction and metrics compute it."""
     values: list[list[np.ndarray]] = [[] for _ in layers]
     for together in zip(*layers, strict=True):
-        spectra = eigen.eigenvalues([readout.gram(batch) for batch in together])
+        spectra = eigen.eigenvalues([eigen.token_gram(batch.states) for batch in together])
         for found, spectrum in zip(values, spectra, strict=True):
-            found.append(entropy_from_eigenvalues(readout.descending(spectrum).numpy()))
+            found.append(entropy_from_eigenvalues(descending(spectrum).numpy()))
     return [float(np.concatenate(found).mean()) for found in values]
 
 
@@ -183,7 +184,7 @@ def our_curvature(layers: list[list[Packed]]) -> list[float]:
 
 
 def _mean_angles(batch: Packed) -> torch.Tensor:
-    return readout.mean_angle(*readout.angles([readout.steps(batch)])[0])[0]
+    return curvature.mean_angle(*curvature.angles([curvature.steps(batch)])[0])
 
 
 def agree(a: float, b: float) -> bool:

@@ -11,56 +11,80 @@ import numpy as np
 import pytest
 import tiny
 import torch
+from kept_states import Keep, States
 
-from layerwise.activations import batches, readout, representation, slabs
-from layerwise.activations.embed import embed, those_it_has
+from layerwise.activations import batches, curvature, forward
+from layerwise.activations import extract as module
 from layerwise.activations.extract import extract
-from layerwise.activations.reduce import Needs, decompose, reduce
-from layerwise.activations.representation import POOLINGS, pool
+from layerwise.activations.reduce import Needs, Reduced, decompose
+from layerwise.activations.representation import (
+    POOLINGS,
+    Packed,
+    Representation,
+    after,
+    choose,
+    inside,
+    mean,
+    pack,
+    pool,
+    representations,
+)
 from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel, load
-from layerwise.tasks.layout import Reading, twin
 
 TOKENS = ("all", "drop_first", "drop_sinks")
+N = 12
+TEXTS = tiny.texts(N, seed=0)
+
+
+def tiny_model(family: str, folder: Path) -> LoadedModel:
+    return load(family, tiny.entry(tiny.save(family, folder / family)), "main", device="cpu")
 
 
 @pytest.fixture(scope="module", params=tiny.KINDS)
 def loaded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> LoadedModel:
-    folder = tiny.save(request.param, tmp_path_factory.mktemp(request.param))
-    return load(request.param, tiny.entry(folder), "main", device="cpu")
+    return tiny_model(request.param, tmp_path_factory.mktemp("models"))
 
 
-def extracted(loaded: LoadedModel, target: Path, budget: int, views: int = 1) -> Path:
-    texts = [tiny.texts(12, seed=v) for v in range(views + 1)]
+@pytest.fixture
+def llama(tmp_path: Path) -> LoadedModel:
+    return tiny_model("llama", tmp_path)
+
+
+def extracted(
+    loaded: LoadedModel, target: Path, views: list[list[str]] | None = None, **settings: Any
+) -> Path:
+    given = views or [TEXTS]
     extract(
-        loaded, corpus="c", prompts=[f"p{i}" for i in range(12)], views=texts,
-        settings=ExtractSettings(tokens=TOKENS, keep_states=3, batch_tokens=budget),
+        loaded, corpus="c", prompts=[f"p{i}" for i in range(len(given[0]))], views=given,
+        settings=ExtractSettings(**{"tokens": TOKENS, "batch_tokens": 64, **settings}),
         target=target, attributes={},
     )  # fmt: skip
     return target
 
 
-def test_windows_leave_no_seam(
-    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Prompts are taken window by window; where one ends must not show in the file."""
-    texts = [tiny.texts(70, seed=v) for v in range(2)]
-    files = []
-    for bytes_at_once in (2**30, 1):
-        monkeypatch.setitem(batches.WINDOW_BYTES, "cpu", bytes_at_once)
-        files.append(tmp_path / f"{bytes_at_once}.h5")
-        extract(
-            loaded, corpus="c", prompts=[f"p{i}" for i in range(70)], views=texts,
-            settings=ExtractSettings(keep_states=1), target=files[-1], attributes={},
-        )  # fmt: skip
-    with h5py.File(files[0]) as a, h5py.File(files[1]) as b:
-        for name in ("pooled", "spectrum", "curvature", "n_tokens"):
-            x, y = a[name][()], b[name][()]
-            np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-5 * np.nanmax(np.abs(x)))
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    with h5py.File(path) as file:
+        names = ("pooled", "spectrum", "norm", "curvature", "n_tokens")
+        return {name: file[name][()] for name in names}
+
+
+def close(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    for name, values in theirs.items():
+        size = np.nanmax(np.abs(values))
+        np.testing.assert_allclose(ours[name], values, rtol=1e-4, atol=1e-5 * size, err_msg=name)
+
+
+def passed(loaded: LoadedModel) -> States:
+    """The states that the pass hands over, of each layer and prompt."""
+    found: States = {}
+    ids, _ = loaded.tokenize(TEXTS)
+    forward.run(loaded, ids, lambda rows: Keep(found, rows, N), output=True, budget=64)
+    return found
 
 
 def hidden_states(loaded: LoadedModel, text: str) -> list[np.ndarray]:
@@ -79,219 +103,61 @@ def hidden_states(loaded: LoadedModel, text: str) -> list[np.ndarray]:
     return states
 
 
+# The pass
+
+
 def test_layers_are_the_residual_stream(loaded: LoadedModel, tmp_path: Path) -> None:
-    path = extracted(loaded, tmp_path / "a.h5", budget=64)
-    texts = tiny.texts(12, seed=0)
-    with Activations(path) as file:
+    states = passed(loaded)
+    with Activations(extracted(loaded, tmp_path / "a.h5")) as file:
         assert file.n_layers == 4
         for prompt in (0, 2):
-            theirs = hidden_states(loaded, texts[prompt])
+            theirs = hidden_states(loaded, TEXTS[prompt])
             for layer in range(3):
-                ours = file.states(layer)[prompt]
+                ours = states[layer, "block"][prompt]
                 np.testing.assert_allclose(ours, theirs[layer], rtol=1e-4, atol=1e-5)
-                np.testing.assert_allclose(
-                    file.pooled("paper", "all", layer)[prompt],
-                    theirs[layer].mean(axis=0), rtol=1e-4, atol=1e-5,
-                )  # fmt: skip
-                np.testing.assert_allclose(
-                    file.pooled("paper", "drop_first", layer)[prompt],
-                    theirs[layer][1:].mean(axis=0), rtol=1e-4, atol=1e-5,
-                )  # fmt: skip
-            last = torch.tensor(file.states(3)[prompt])
+                for tokens, first in (("all", 0), ("drop_first", 1)):
+                    pooled = file.pooled("paper", tokens, layer)[prompt]
+                    wanted = theirs[layer][first:].mean(axis=0)
+                    np.testing.assert_allclose(pooled, wanted, rtol=1e-4, atol=1e-5)
+                norms = file.norms(layer)[prompt]
+                np.testing.assert_allclose(norms[: len(ours)], np.linalg.norm(ours, axis=1), 1e-5)
+                assert not norms[len(ours) :].any()
+            last = torch.tensor(states[3, "block"][prompt]).float()
             norm = loaded.anatomy.final_norm
-            normed = last if norm is None else norm(last)
-            np.testing.assert_allclose(normed.numpy(), theirs[3], rtol=1e-4, atol=1e-5)
+            for normed in (last if norm is None else norm(last), states[3, "output"][prompt]):
+                np.testing.assert_allclose(normed, theirs[3], rtol=1e-4, atol=1e-5)
 
 
-def handed_out(loaded: LoadedModel, text: str) -> np.ndarray:
-    ids = loaded.tokenizer(text, return_tensors="pt")["input_ids"]
-    with torch.inference_mode():
-        return loaded.model(input_ids=ids).last_hidden_state[0].numpy()
-
-
-def test_output_is_what_the_model_hands_its_users(loaded: LoadedModel, tmp_path: Path) -> None:
-    texts = tiny.texts(12, seed=0)
-    for readout_ in ("residual", "output"):
-        extract(
-            loaded, corpus="c", prompts=[f"p{i}" for i in range(12)], views=[texts],
-            settings=ExtractSettings(readout=readout_, keep_states=12, batch_tokens=64),
-            target=tmp_path / f"{readout_}.h5", attributes={},
-        )  # fmt: skip
-    with (
-        Activations(tmp_path / "residual.h5") as plain,
-        Activations(tmp_path / "output.h5") as output,
-    ):
-        assert output.attributes["readout"] == "output"
-        for layer in range(3):
-            for protocol in ("paper", "reference"):
-                a, b = (f.pooled(protocol, "all", layer) for f in (plain, output))
-                np.testing.assert_array_equal(a, b)
-        for prompt, text in enumerate(texts):
-            wanted = handed_out(loaded, text)
-            np.testing.assert_allclose(
-                output.states(3)[prompt], wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max()
-            )
-        same = np.array_equal(
-            plain.spectrum("paper", "all", 3), output.spectrum("paper", "all", 3)
-        )
-        assert same == (loaded.anatomy.final_norm is None)
-
-
-def test_reference_reads_the_output_whatever_paper_reads(
-    loaded: LoadedModel, tmp_path: Path
-) -> None:
-    """Each protocol holds what it would hold alone, and `output` and `reference` are one thing."""
-    texts = tiny.texts(12, seed=0)
-
-    def file(name: str, **settings: Any) -> dict[str, np.ndarray]:
-        path = tmp_path / f"{name}.h5"
-        extract(
-            loaded, corpus="c", prompts=[f"p{i}" for i in range(12)], views=[texts, texts[::-1]],
-            settings=ExtractSettings(tokens=TOKENS, keep_states=2, **settings),
-            target=path, attributes={},
-        )  # fmt: skip
-        with h5py.File(path) as opened:
-            names = ("pooled", "spectrum", "curvature", "curvature_angles", "n_tokens", "states")
-            return {n: opened[n][()] for n in names} | {"readouts": opened.attrs["readouts"]}
-
-    both = file("both")
-    assert json.loads(both["readouts"]) == {"paper": "residual", "reference": "output"}
-    paper, reference = file("p", protocols=("paper",)), file("r", protocols=("reference",))
-    handed = file("o", readout="output")
-    for name in ("pooled", "spectrum", "curvature", "curvature_angles", "n_tokens"):
-        np.testing.assert_array_equal(both[name][:1], paper[name], name)
-        np.testing.assert_array_equal(both[name][1:], reference[name], name)
-        np.testing.assert_array_equal(handed[name][1:], reference[name], name)
-    # The states that are kept are the setting's, whatever the protocols read.
-    np.testing.assert_array_equal(reference["states"], both["states"])
-    assert np.isfinite(reference["states"]).all()
-    if loaded.anatomy.final_norm is not None:
-        normed = file("n", readout="final_norm")
-        np.testing.assert_array_equal(normed["pooled"][1], reference["pooled"][0])
-        assert not np.array_equal(normed["pooled"][0, :, 1], handed["pooled"][0, :, 1])
-        np.testing.assert_allclose(
-            normed["pooled"][0, :, 3], handed["pooled"][0, :, 3], rtol=1e-3, atol=1e-5
-        )
-
-
-def test_sinks_are_counted_in_what_a_protocol_reads(tmp_path: Path) -> None:
-    """A token with a huge state in the stream is no sink after the model's last norm."""
-    loaded = load("m", tiny.entry(tiny.save("llama", tmp_path / "m")), "main", device="cpu")
-    loaded.model.get_input_embeddings().weight[5] *= 1000
-    ids = loaded.tokenizer(tiny.SENTENCE)["input_ids"][:20]
-    found = loaded.tokenizer.decode([*ids[:7], 5, *ids[7:]])
-    ids = loaded.tokenizer(found)["input_ids"]
-    assert ids.count(5) == 1
-    extract(
-        loaded, corpus="c", prompts=["p"], views=[[found]], target=tmp_path / "a.h5",
-        settings=ExtractSettings(tokens=("all", "drop_sinks")), attributes={},
-    )  # fmt: skip
-    with Activations(tmp_path / "a.h5") as file:
-        counts = {
-            (p, layer): file.n_tokens(p, "drop_sinks", layer)[0]
-            for p in file.protocols for layer in file.layers
-        }  # fmt: skip
-        assert file.n_tokens("reference", "all", 3)[0] == len(ids)
-    assert counts["paper", 2] == counts["reference", 2] == len(ids) - 1
-    assert counts["paper", 3] == len(ids) - 1
-    assert counts["reference", 3] == len(ids)
-
-
-def embedded(loaded: LoadedModel, readings: list[Reading], budget: int = 64) -> np.ndarray:
-    slabs: list[np.ndarray] = []
-    embed(
-        loaded, tiny.texts(12, seed=0), lambda _, __, found: slabs.append(whole(found, readings)),
-        readings=readings, budget=budget,
-    )  # fmt: skip
-    return np.concatenate(slabs, axis=2)
-
-
-def whole(found: list[np.ndarray], readings: list[Reading]) -> np.ndarray:
-    """All layers of every reading, those stored once filled in, shape (R, L + 1, N, D)."""
-    plain = {r: mine for r, mine in zip(readings, found, strict=True) if len(mine) > 1}
-    twins = [twin(r, readings) for r in readings]
-    return np.stack([
-        mine if of is None else np.concatenate([plain[of][:-1], mine])
-        for mine, of in zip(found, twins, strict=True)
-    ])  # fmt: skip
-
-
-def test_readouts_of_embeddings_side_by_side(loaded: LoadedModel) -> None:
-    names = loaded.anatomy.readouts
-    assert ("final_norm" in names) == (loaded.anatomy.kind != "bert")
-    found = dict(zip(names, embedded(loaded, [Reading(readout=n) for n in names]), strict=True))
-    plain, output = found["residual"], found["output"]
-    np.testing.assert_array_equal(output[:3], plain[:3])
-    for text, mine in zip(tiny.texts(12, seed=0), output[3], strict=True):
-        wanted = handed_out(loaded, text).mean(axis=0)
-        np.testing.assert_allclose(mine, wanted, rtol=1e-4, atol=1e-5)
-    if "final_norm" in names:
-        np.testing.assert_allclose(output[3], found["final_norm"][3], rtol=1e-5, atol=1e-6)
-        assert np.abs(plain[3] - output[3]).max() > 0.01
-    else:
-        np.testing.assert_array_equal(output, plain)
-
-
-def test_poolings_are_what_they_say(loaded: LoadedModel) -> None:
-    readings = [Reading(t, p) for t in ("all", "drop_first") for p in POOLINGS]
-    alone, together = (embedded(loaded, readings, budget) for budget in (1, 10_000))
-    np.testing.assert_allclose(together, alone, rtol=1e-4, atol=1e-5 * np.abs(alone).max())
-    for prompt, text in ((0, tiny.texts(12, seed=0)[0]), (7, tiny.texts(12, seed=0)[7])):
-        states = hidden_states(loaded, text)[2]
-        for place, reading in enumerate(readings):
-            z = states[reading.tokens == "drop_first" :]
-            weights = np.arange(1, len(z) + 1)
-            wanted = {
-                "mean": z.mean(axis=0),
-                "weighted_mean": (weights[:, None] * z).sum(axis=0) / weights.sum(),
-                "max": z.max(axis=0),
-                "last_token": z[-1],
-                "cls": z[0],
-            }[reading.pooling]
-            ours = together[place, 2, prompt]
-            np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5, err_msg=str(reading))
-
-
-def test_a_text_without_tokens_that_count_is_zero_under_every_pooling() -> None:
-    one = representation.choose(
-        representation.pack(torch.randn(1, 1, 4), torch.tensor([1])), "drop_first"
-    )
-    beside = representation.pack(-torch.ones(2, 3, 4), torch.tensor([3, 0]))
-    for pooling in POOLINGS:
-        assert pool(one, pooling).abs().sum() == 0
-        if pooling != "cls":
-            assert pool(beside, pooling)[0].tolist() == [-1] * 4
-
-
-def test_readouts_that_a_model_lacks_are_left_out_and_said(
-    loaded: LoadedModel, caplog: pytest.LogCaptureFixture
-) -> None:
-    both = [Reading(readout=n) for n in ("residual", "final_norm")]
-    left = those_it_has(loaded, both)
-    if loaded.anatomy.kind != "bert":
-        assert left == tuple(both)
-        assert not caplog.text
-        return
-    assert left == (both[0],)
-    assert "bert (architecture 'bert') has no readout final_norm; its file holds residual" in (
-        caplog.text
-    )
-    with pytest.raises(LayerwiseError, match=r"has no readout final_norm, and no other.*output"):
-        those_it_has(loaded, both[1:])
-    with pytest.raises(LayerwiseError, match=r"readout is 'final_norm', but bert .*residual and"):
-        embedded(loaded, both)
+def test_views_are_those_texts(llama: LoadedModel, tmp_path: Path) -> None:
+    views = [tiny.texts(N, seed=v) for v in range(3)]
+    with Activations(extracted(llama, tmp_path / "a.h5", views)) as file:
+        stacked = file.views("paper", "all", 2)
+        assert stacked.shape == (3, N, 32)
+        theirs = hidden_states(llama, views[2][5])[2].mean(axis=0)
+        np.testing.assert_allclose(stacked[2, 5], theirs, rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(stacked[0], file.pooled("paper", "all", 2))
+        n = len(llama.tokenize([views[2][5]])[0][0])
+        assert file.n_tokens("paper", "drop_first", 1, view=2)[5] == n - 1
 
 
 def test_values_do_not_depend_on_the_batch(loaded: LoadedModel, tmp_path: Path) -> None:
-    alone = extracted(loaded, tmp_path / "alone.h5", budget=1)
-    together = extracted(loaded, tmp_path / "together.h5", budget=10_000)
-    with h5py.File(alone) as a, h5py.File(together) as b:
-        for name in ("pooled", "spectrum", "curvature", "states"):
-            x, y = a[name][()], b[name][()]
-            scale = np.abs(x[np.isfinite(x)]).max()
-            np.testing.assert_allclose(y, x, rtol=1e-4, atol=1e-5 * scale, err_msg=name)
-        np.testing.assert_array_equal(a["n_tokens"], b["n_tokens"])
-        np.testing.assert_array_equal(a["curvature_angles"], b["curvature_angles"])
+    alone, together = (
+        arrays(extracted(loaded, tmp_path / f"{n}.h5", batch_tokens=n)) for n in (1, 10_000)
+    )
+    close(together, alone)
+    np.testing.assert_array_equal(alone["n_tokens"], together["n_tokens"])
+
+
+def test_windows_leave_no_seam(
+    llama: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Prompts are taken window by window; where one ends must not show in the file."""
+    texts = [tiny.texts(70, seed=v) for v in range(2)]
+    files = []
+    for bytes_at_once in (2**30, 1):
+        monkeypatch.setitem(batches.WINDOW_BYTES, "cpu", bytes_at_once)
+        files.append(extracted(llama, tmp_path / f"{bytes_at_once}.h5", texts))
+    close(*map(arrays, files))
 
 
 @pytest.mark.parametrize(
@@ -299,12 +165,14 @@ def test_values_do_not_depend_on_the_batch(loaded: LoadedModel, tmp_path: Path) 
     [
         MemoryError("Unable to allocate 2.00 TiB for an array"),
         RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling cublasCreate"),
+        RuntimeError("CUDA error: out of memory"),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
         None,
     ],
 )
-def test_memory_runs_out_in_several_ways(tmp_path: Path, error: Exception | None) -> None:
-    folder = tiny.save("gpt_neox", tmp_path / "m")
-    model = load("m", tiny.entry(folder), "main", device="cpu")
+def test_running_out_of_memory_halves_the_batch(
+    llama: LoadedModel, tmp_path: Path, error: Exception | None
+) -> None:
     sizes = []
 
     def full(_: object, arguments: tuple[torch.Tensor, ...]) -> None:
@@ -314,30 +182,154 @@ def test_memory_runs_out_in_several_ways(tmp_path: Path, error: Exception | None
         elif len(arguments[0]) > 3:
             raise error or AssertionError
 
-    model.anatomy.blocks[1].register_forward_pre_hook(full)
-    extracted(model, tmp_path / "a.h5", budget=10_000)
+    llama.anatomy.blocks[1].register_forward_pre_hook(full)
+    halved = extracted(llama, tmp_path / "a.h5", batch_tokens=10_000)
     assert sizes[:6] == [12, 6, 3, 3, 3, 3]
-    model.anatomy.blocks[1].register_forward_pre_hook(_fail)
-    with pytest.raises(RuntimeError, match="size mismatch"):
-        extracted(model, tmp_path / "b.h5", budget=10_000)
+    llama.anatomy.blocks[1]._forward_pre_hooks.clear()
+    close(arrays(halved), arrays(extracted(llama, tmp_path / "b.h5", batch_tokens=10_000)))
 
 
-def _fail(*_: object) -> None:
-    raise RuntimeError("size mismatch")
+def test_one_prompt_that_does_not_fit_and_other_errors(llama: LoadedModel, tmp_path: Path) -> None:
+    def fail(message: str) -> None:
+        raise RuntimeError(message)
+
+    block = llama.anatomy.blocks[1]
+    for said, kind, match in (
+        ("CUDA error: out of memory", LayerwiseError, "does not fit one prompt"),
+        ("size mismatch", RuntimeError, "size mismatch"),
+    ):
+        hook = block.register_forward_pre_hook(lambda *_, said=said: fail(said))
+        with pytest.raises(kind, match=match):
+            extracted(llama, tmp_path / "a.h5")
+        hook.remove()
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last_token", "cls"])
-def test_texts_of_one_token_have_nothing_without_it(
-    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch, pooling: str
-) -> None:
-    monkeypatch.setattr(LoadedModel, "tokenize", lambda *_: ([[5], [7]], [0, 0]))
-    slabs: list[np.ndarray] = []
-    embed(
-        loaded, ["a", "b"], lambda _, __, slab: slabs.append(slab),
-        readings=[Reading("all", pooling), Reading("drop_first", pooling)],
-    )  # fmt: skip
-    assert np.abs(slabs[0][0]).min(axis=-1).max() > 0
-    assert np.abs(slabs[0][1]).max() == 0
+def test_batches_keep_the_budget_lose_nobody_and_have_few_pads() -> None:
+    lengths = [5, 30, 7, 7, 200, 1, 12, 30, 8]
+    cut = list(batches.cut(lengths, 64))
+    assert sorted(i for batch in cut for i in batch) == list(range(len(lengths)))
+    assert all(max(lengths[i] for i in b) * len(b) <= 64 or len(b) == 1 for b in cut)
+    assert cut[0] == [4]
+    for budget in (1024, 65536):
+        many = np.random.default_rng(0).integers(30, 400, 2000).tolist()
+        computed = sum(len(b) * max(many[i] for i in b) for b in batches.cut(many, budget))
+        assert 1 - sum(many) / computed < 0.05
+
+
+# What is kept
+
+
+def test_spectra_and_curvature_follow_from_the_states(loaded: LoadedModel, tmp_path: Path) -> None:
+    """Both protocols against numpy; `reference` reads the model's output at the last layer."""
+    states = passed(loaded)
+    with Activations(extracted(loaded, tmp_path / "a.h5")) as file:
+        for layer in range(file.n_layers):
+            handed = "output" if layer == file.n_layers - 1 else "block"
+            for prompt, first in ((0, 0), (1, 0), (2, 1)):
+                tokens = TOKENS[first]
+                z = states[layer, "block"][prompt][first:]
+                singular = np.linalg.svd(z, compute_uv=False) ** 2
+                spectrum = file.spectrum("paper", tokens, layer)[prompt]
+                np.testing.assert_allclose(
+                    spectrum[: len(singular)], singular, rtol=1e-6, atol=1e-8 * singular[0]
+                )
+                assert np.all(spectrum[len(singular) :] <= 1e-8 * singular[0])
+                found = file.curvature("paper", tokens, layer)[prompt]
+                np.testing.assert_allclose(found, angle(np.diff(z, axis=0)), atol=1e-5)
+
+                z = states[layer, handed][prompt][first:]
+                unit = z - z.mean(axis=0)
+                unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+                clamped = np.linalg.eigvalsh(np.maximum(unit @ unit.T, 0))
+                ours = file.spectrum("reference", tokens, layer)[prompt]
+                assert np.all(np.diff(np.abs(ours)) <= 1e-9), "largest magnitude first"
+                np.testing.assert_allclose(
+                    np.sort(ours[np.abs(ours) > 1e-5]), clamped[np.abs(clamped) > 1e-5],
+                    rtol=1e-4, atol=1e-6,
+                )  # fmt: skip
+                pooled = file.pooled("reference", tokens, layer)[prompt]
+                np.testing.assert_allclose(pooled, unit.mean(axis=0), rtol=1e-3, atol=1e-5)
+                found = file.curvature("reference", tokens, layer)[prompt]
+                np.testing.assert_allclose(found, angle(unit), rtol=1e-5)
+
+
+def angle(vectors: np.ndarray) -> float:
+    """Mean angle of successive vectors."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return float(np.arccos(np.clip((unit[1:] * unit[:-1]).sum(1), -1, 1)).mean())
+
+
+@pytest.mark.parametrize("family", ["llama", "bert"])
+def test_a_protocol_does_not_depend_on_what_else_is_kept(family: str, tmp_path: Path) -> None:
+    loaded = tiny_model(family, tmp_path)
+    views = [TEXTS, TEXTS[::-1]]
+
+    def file(**settings: Any) -> dict[str, np.ndarray]:
+        return arrays(extracted(loaded, tmp_path / "a.h5", views, **settings))
+
+    both = file()
+    with h5py.File(tmp_path / "a.h5") as opened:
+        assert json.loads(opened.attrs["readouts"]) == {"paper": "residual", "reference": "output"}
+    paper, reference = file(protocols=("paper",)), file(protocols=("reference",))
+    handed = file(readout="output")
+    for name in both.keys() - {"norm"}:
+        np.testing.assert_array_equal(both[name][:1], paper[name], name)
+        np.testing.assert_array_equal(both[name][1:], reference[name], name)
+        np.testing.assert_array_equal(handed[name][1:], reference[name], name)
+    np.testing.assert_array_equal(both["norm"], reference["norm"])
+    np.testing.assert_array_equal(both["pooled"][:, :, :3], handed["pooled"][:, :, :3])
+    if loaded.anatomy.final_norm is None:
+        np.testing.assert_array_equal(both["pooled"], handed["pooled"])
+        with pytest.raises(LayerwiseError, match=r"'final_norm', but bert .*residual and output"):
+            file(readout="final_norm")
+        return
+    normed = file(readout="final_norm")["pooled"]
+    assert not np.array_equal(normed[0, :, 1], handed["pooled"][0, :, 1])
+    np.testing.assert_allclose(normed[0, :, 3], handed["pooled"][0, :, 3], rtol=1e-3, atol=1e-5)
+    assert np.abs(normed[0, :, 3] - both["pooled"][0, :, 3]).max() > 0.01
+
+
+def test_sinks_are_counted_in_what_a_protocol_reads(llama: LoadedModel, tmp_path: Path) -> None:
+    """A token with a huge state in the stream is no sink after the model's last norm."""
+    llama.model.get_input_embeddings().weight[5] *= 1000
+    ids = llama.tokenizer(tiny.SENTENCE)["input_ids"][:20]
+    text = llama.tokenizer.decode([*ids[:7], 5, *ids[7:]])
+    ids = llama.tokenizer(text)["input_ids"]
+    assert ids.count(5) == 1
+    with Activations(extracted(llama, tmp_path / "a.h5", [[text]])) as file:
+        left = {
+            (protocol, layer): len(ids) - file.n_tokens(protocol, "drop_sinks", layer)[0]
+            for protocol in file.protocols for layer in (2, 3)
+        }  # fmt: skip
+    assert left == {("paper", 2): 1, ("reference", 2): 1, ("paper", 3): 1, ("reference", 3): 0}
+
+
+def test_selections_that_leave_the_same_tokens_share_a_spectrum() -> None:
+    """No sink, the first token, another one, both, and a prompt of one token."""
+    states = torch.randn(6, 12, 8, generator=torch.Generator().manual_seed(0))
+    states[1, 0] *= 100
+    states[2, 5] *= 100
+    states[3, [0, 7]] *= 100
+    packed = pack(states, torch.tensor([12, 10, 12, 9, 1, 12]))
+    for order in (TOKENS, TOKENS[::-1]):
+        together = Reduced(packed, Needs(tokens=order))
+        assert sorted(m.shape[0] for m in together.matrices) == [2, 2, 6, 6, 6, 6]
+        alone = [Reduced(packed, Needs(tokens=(name,))) for name in order]
+        decompose([together, *alone])
+        for place, one in enumerate(alone):
+            found, own = together.arrays["spectrum"][:, place], one.arrays["spectrum"][:, 0]
+            torch.testing.assert_close(found, own, rtol=1e-9, atol=1e-9)
+
+
+def test_repeated_states_have_no_angle() -> None:
+    line = torch.arange(5.0)[:, None] * torch.ones(3)
+    stairs = torch.tensor([[0, 0, 0], [1, 0, 0], [1, 1, 0], [2, 1, 0], [2, 2, 0.0]])
+    doubled = line[[0, 1, 1, 2, 3]]
+    packed = pack(torch.stack([line, stairs, torch.ones(5, 3), doubled]), torch.full((4,), 5))
+    ((angles, defined),) = curvature.angles([curvature.steps(packed)])
+    assert defined.sum(axis=1).tolist() == [3, 3, 0, 1]
+    found = curvature.mean_angle(angles, defined).numpy()
+    np.testing.assert_allclose(found, [0, np.pi / 2, np.nan, 0], atol=1e-7)
 
 
 def test_a_token_repeated_has_no_rounding_for_a_value(
@@ -345,253 +337,181 @@ def test_a_token_repeated_has_no_rounding_for_a_value(
 ) -> None:
     # Without absolute positions and a first token of their own all states are equal, but for
     # rounding, which differs from batch to batch.
-    folder = tiny.save("gpt_neox", tmp_path / "m")
-    model = load("m", tiny.entry(folder), "main", device="cpu")
+    model = tiny_model("gpt_neox", tmp_path)
     ids = [[5] * 90, [7] * 61, [5] * 33] + model.tokenize(tiny.texts(5, seed=1))[0]
     monkeypatch.setattr(LoadedModel, "tokenize", lambda *_: (ids, [0] * len(ids)))
-    texts = [""] * len(ids)
-    found = {}
-    for budget in (1, 10_000):
-        path = tmp_path / f"{budget}.h5"
-        extract(
-            model, corpus="c", prompts=[str(i) for i in range(len(texts))], views=[texts],
-            settings=ExtractSettings(tokens=("drop_first",), batch_tokens=budget),
-            target=path, attributes={},
-        )  # fmt: skip
-        with h5py.File(path) as file:
-            names = ("pooled", "spectrum", "curvature", "curvature_angles")
-            found[budget] = {name: file[name][()] for name in names}
-    alone, together = found.values()
-    assert (alone["curvature_angles"][:, :, :, :3] == 0).all()
-    assert (alone["curvature_angles"][:, :, :, 3:] > 0).all()
-    assert np.abs(alone["pooled"][1, :, :, :, :3]).max() == 0
-    for name, values in alone.items():
-        np.testing.assert_allclose(
-            together[name], values, rtol=1e-4, atol=1e-5 * np.nanmax(np.abs(values)), err_msg=name
+    alone, together = (
+        arrays(
+            extracted(
+                model, tmp_path / f"{n}.h5", [[""] * 8], tokens=("drop_first",), batch_tokens=n
+            )
         )
+        for n in (1, 10_000)
+    )
+    assert np.isnan(alone["curvature"][..., :3]).all()
+    assert not np.isnan(alone["curvature"][..., 3:]).any()
+    assert np.abs(alone["pooled"][1, ..., :3, :]).max() == 0
+    close(together, alone)
 
 
-def test_spectra_and_curvature_follow_from_the_states(loaded: LoadedModel, tmp_path: Path) -> None:
-    path = extracted(loaded, tmp_path / "a.h5", budget=64)
-    with Activations(path) as file:
-        for layer in range(file.n_layers):
-            states = file.states(layer)
-            assert len(states) == 3
-            for prompt, full in enumerate(states):
-                for tokens, z in (("all", full), ("drop_first", full[1:])):
-                    z = z.astype(float)
-                    singular = np.linalg.svd(z, compute_uv=False) ** 2
-                    spectrum = file.spectrum("paper", tokens, layer)[prompt]
-                    np.testing.assert_allclose(
-                        spectrum[: len(singular)], singular, rtol=1e-7, atol=1e-9 * singular[0]
-                    )
-                    assert np.all(spectrum[len(singular) :] <= 1e-9 * singular[0])
-                    steps = np.diff(z, axis=0)
-                    cosine = (steps[1:] * steps[:-1]).sum(1) / (
-                        np.linalg.norm(steps[1:], axis=1) * np.linalg.norm(steps[:-1], axis=1)
-                    )
-                    expected = np.arccos(np.clip(cosine, -1, 1)).mean()
-                    ours = file.curvature("paper", tokens, layer)[prompt]
-                    # Inner products are float32.
-                    np.testing.assert_allclose(ours, expected, atol=1e-5)
-
-                    if layer == file.n_layers - 1:
-                        # The authors take transformers' states, the last of them as handed out.
-                        z = hidden_states(loaded, tiny.texts(12, seed=0)[prompt])[-1]
-                        z = z[1:] if tokens == "drop_first" else z
-                    unit = z - z.mean(axis=0)
-                    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
-                    clamped = np.linalg.eigvalsh(np.maximum(unit @ unit.T, 0))[::-1]
-                    ours = file.spectrum("reference", tokens, layer)[prompt]
-                    np.testing.assert_allclose(
-                        np.sort(ours[np.abs(ours) > 1e-5]),
-                        np.sort(clamped[np.abs(clamped) > 1e-5]), rtol=1e-4, atol=1e-6,
-                    )  # fmt: skip
-                    assert np.isclose(ours.sum(), len(z))
-                    np.testing.assert_allclose(
-                        file.pooled("reference", tokens, layer)[prompt], unit.mean(axis=0),
-                        rtol=1e-3, atol=1e-5,
-                    )  # fmt: skip
-                    angles = np.arccos(np.clip((unit[1:] * unit[:-1]).sum(1), -1, 1))
-                    np.testing.assert_allclose(
-                        file.curvature("reference", tokens, layer)[prompt],
-                        angles.mean(),
-                        rtol=1e-5,
-                    )
+def test_nan_names_model_layer_and_prompt_and_the_old_file_stays(
+    llama: LoadedModel, tmp_path: Path
+) -> None:
+    path = extracted(llama, tmp_path / "a.h5")
+    before = path.read_bytes()
+    llama.anatomy.blocks[1].mlp.down_proj.weight[0, 0] = torch.nan
+    with pytest.raises(LayerwiseError, match=r"llama.*layer 2.*'p\d+'.*float32; check"):
+        extracted(llama, path)
+    assert path.read_bytes() == before
 
 
-def test_views_are_those_texts(loaded: LoadedModel, tmp_path: Path) -> None:
-    path = extracted(loaded, tmp_path / "a.h5", budget=64, views=2)
-    with Activations(path) as file:
-        stacked = file.views("paper", "all", 2)
-        assert stacked.shape == (3, 12, 32)
-        theirs = hidden_states(loaded, tiny.texts(12, seed=2)[5])[2].mean(axis=0)
-        np.testing.assert_allclose(stacked[2, 5], theirs, rtol=1e-4, atol=1e-5)
-        np.testing.assert_array_equal(stacked[0], file.pooled("paper", "all", 2))
+class TestBesideThePass:
+    """As on a GPU, where a batch's spectra are computed beside the next one's pass."""
+
+    @pytest.fixture(autouse=True)
+    def _not_at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(module, "AT_ONCE", ())
+        monkeypatch.setitem(module.WAITING_BYTES, "cpu", 20_000)
+
+    def test_values_are_the_same(
+        self, llama: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        behind = arrays(extracted(llama, tmp_path / "behind.h5"))
+        monkeypatch.setattr(module, "AT_ONCE", ("cpu",))
+        for name, values in arrays(extracted(llama, tmp_path / "at_once.h5")).items():
+            assert np.array_equal(values, behind[name], equal_nan=True), name
+
+    @pytest.mark.parametrize(
+        ("error", "match"),
+        [
+            (torch.OutOfMemoryError("CUDA out of memory"), r"lower extract\.batch_tokens"),
+            (ValueError("odd"), "odd"),
+        ],
+    )
+    def test_a_failure_is_no_result(
+        self,
+        llama: LoadedModel,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        error: Exception,
+        match: str,
+    ) -> None:
+        def fail(_many: object) -> None:
+            raise error
+
+        monkeypatch.setattr(module, "decompose", fail)
+        with pytest.raises((LayerwiseError, ValueError), match=match):
+            extracted(llama, tmp_path / "a.h5")
+        assert not (tmp_path / "a.h5").exists()
 
 
-def test_choices_that_leave_the_same_tokens_share_a_spectrum() -> None:
-    """No sink, the first token, another one, both, and a prompt of one token."""
-    generator = torch.Generator().manual_seed(0)
-    states = torch.randn(6, 12, 8, generator=generator)
-    states[1, 0] *= 100
-    states[2, 5] *= 100
-    states[3, [0, 7]] *= 100
-    packed = representation.pack(states, torch.tensor([12, 10, 12, 9, 1, 12]))
-    together = reduce(packed, Needs(tokens=TOKENS))
-    assert [m.shape[0] for m in together.matrices] == [6, 6, 2] * 2
-    alone = [reduce(packed, Needs(tokens=(name,))) for name in TOKENS]
-    decompose([together, *alone])
-    for place, one in enumerate(alone):
-        found = together.arrays["spectrum"][:, place]
-        own = one.arrays["spectrum"][:, 0]
-        torch.testing.assert_close(found[..., : own.shape[-1]], own, rtol=1e-9, atol=1e-9)
+# Representations
+
+
+def test_poolings_are_what_they_say() -> None:
+    states = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(0))
+    lengths = [6, 4, 1]
+    packed = pack(states, torch.tensor(lengths))
+    for selection in representations(("all", "drop_first"), POOLINGS, ("residual",)):
+        found = pool(choose(packed, selection.tokens), selection.pooling)
+        for row, n in enumerate(lengths):
+            z = states[row, int(selection.tokens == "drop_first") : n].numpy()
+            weights = np.arange(1, len(z) + 1)
+            if not len(z):
+                assert not found[row].any(), "nothing counts"
+                continue
+            wanted = {
+                "mean": z.mean(axis=0),
+                "weighted_mean": (weights[:, None] * z).sum(axis=0) / weights.sum(),
+                "max": z.max(axis=0),
+                "last_token": z[-1],
+                "cls": z[0],
+            }[selection.pooling]
+            np.testing.assert_allclose(found[row], wanted, rtol=1e-5, err_msg=str(selection))
+    assert str(Representation("all", "max", "final_norm")) == "all/max/final_norm"
 
 
 def test_drop_sinks_drops_the_huge_token_alone() -> None:
     states = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0))
     states[0, 0] *= 100
-    packed = representation.pack(states, torch.tensor([6, 4]))
-    kept = representation.choose(packed, "drop_sinks")
+    kept = choose(pack(states, torch.tensor([6, 4])), "drop_sinks")
     assert kept.lengths.tolist() == [5, 4]
     torch.testing.assert_close(kept.states[0, :5], states[0, 1:])
     torch.testing.assert_close(kept.states[1, :4], states[1, :4])
-    assert kept.states[1, 4:].abs().sum() == 0
+    assert not kept.states[1, 4:].any()
 
 
-def test_repeated_states_have_no_angle_and_are_counted() -> None:
-    line = torch.arange(5.0)[:, None] * torch.ones(3)
-    stairs = torch.tensor([[0, 0], [1, 0], [1, 1], [2, 1], [2, 2.0]])
-    stairs = torch.nn.functional.pad(stairs, (0, 1))
-    still = torch.ones(5, 3)
-    doubled = line[[0, 1, 1, 2, 3]]
-    packed = representation.pack(torch.stack([line, stairs, still, doubled]), torch.full((4,), 5))
-    curvature, angles = readout.mean_angle(*readout.angles([readout.steps(packed)])[0])
-    assert angles.tolist() == [3, 3, 0, 1]
-    np.testing.assert_allclose(curvature[:2], [0, np.pi / 2], atol=1e-7)
-    assert torch.isnan(curvature[2])
-    assert curvature[3] == pytest.approx(0, abs=1e-7)
+def test_spans_and_what_follows_a_prompt() -> None:
+    states = torch.arange(12.0).reshape(1, 6, 2) + 1
+    packed = pack(states.repeat(2, 1, 1), torch.tensor([6, 4]))
+    rows, starts, stops = torch.tensor([[0, 0, 1], [0, 2, 1], [2, 5, 1]])
+    for tokens, lengths in (("all", [2, 3, 0]), ("drop_first", [1, 3, 0])):
+        spans = inside(packed, tokens, rows, starts, stops)
+        assert spans.lengths.tolist() == lengths
+        torch.testing.assert_close(mean(spans)[1], states[0, 2:5].mean(0))
+    rest = after(packed, torch.tensor([2, 5]))
+    assert rest.lengths.tolist() == [4, 0]
+    torch.testing.assert_close(rest.states[0, :4], states[0, 2:])
+    weights = torch.arange(3.0, 7)[:, None]
+    wanted = (weights * states[0, 2:]).sum(0) / weights.sum()
+    found = pool(rest, "weighted_mean", torch.tensor([2, 5]))
+    torch.testing.assert_close(found[0], wanted)
 
 
-@pytest.mark.parametrize("length", [1, 2])
-def test_short_prompts_have_defined_values(length: int) -> None:
-    packed = representation.pack(torch.randn(1, length, 4), torch.tensor([length]))
-    curvature, angles = readout.mean_angle(*readout.angles([readout.steps(packed)])[0])
-    assert torch.isnan(curvature).all()
-    assert angles.tolist() == [0]
-    nothing = representation.choose(representation.choose(packed, "drop_first"), "drop_first")
-    assert nothing.lengths.tolist() == [0]
-    assert representation.mean(nothing).abs().sum() == 0
+def test_pads_do_not_count_even_if_they_are_nan() -> None:
+    states = torch.ones(1, 3, 2)
+    states[0, 2] = torch.nan
+    assert isinstance(pack(states, torch.tensor([2])), Packed)
+    assert mean(pack(states, torch.tensor([2]))).tolist() == [[1, 1]]
 
 
-def test_narrow_models_take_more_tokens_at_once_on_a_cpu() -> None:
-    assert batches.budget_of("cpu", 64) == 4 * batches.budget_of("cpu", 256)
-    assert batches.budget_of("cpu", 256) == batches.budget_of("cpu", 4096) == 1024
-    assert batches.budget_of("cuda", 64) == batches.budget_of("cuda", 4096)
+# The file
 
 
-def test_batches_keep_the_budget_and_lose_nobody() -> None:
-    lengths = [5, 30, 7, 7, 200, 1, 12, 30, 8]
-    cut = list(batches.cut(lengths, 64))
-    assert sorted(i for b in cut for i in b) == list(range(len(lengths)))
-    for batch in cut:
-        padded = max(lengths[i] for i in batch) * len(batch)
-        assert padded <= 64 or len(batch) == 1
-    assert cut[0] == [4]
-
-
-def test_pads_are_few() -> None:
-    rng = np.random.default_rng(0)
-    for budget in (1024, 65536):
-        lengths = rng.integers(30, 400, 2000).tolist()
-        computed = sum(
-            len(batch) * max(lengths[i] for i in batch) for batch in batches.cut(lengths, budget)
-        )
-        assert 1 - sum(lengths) / computed < 0.05
-
-
-def test_nan_names_model_layer_and_prompt(tmp_path: Path) -> None:
-    folder = tiny.save("llama", tmp_path / "m")
-    loaded = load("broken", tiny.entry(folder), "main", device="cpu")
-    weight = loaded.anatomy.blocks[1].mlp.down_proj.weight
-    weight[0, 0] = torch.nan
-    with pytest.raises(LayerwiseError, match=r"broken.*layer 2.*'p\d+'.*float32; check"):
-        extracted(loaded, tmp_path / "a.h5", budget=64)
-    assert not list(tmp_path.glob("**/*.h5*"))
-
-
-def test_a_failed_run_leaves_the_old_file(tmp_path: Path) -> None:
-    folder = tiny.save("llama", tmp_path / "m")
-    loaded = load("m", tiny.entry(folder), "main", device="cpu")
-    path = extracted(loaded, tmp_path / "a.h5", budget=64)
-    before = path.read_bytes()
-    loaded.anatomy.blocks[0].mlp.down_proj.weight[:] = torch.inf
-    with pytest.raises(LayerwiseError):
-        extracted(loaded, path, budget=64)
-    assert path.read_bytes() == before
-
-
-def test_xarray_and_h5py_show_names(tmp_path: Path) -> None:
+def test_xarray_and_h5py_show_names(llama: LoadedModel, tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
-    folder = tiny.save("gpt_neox", tmp_path / "m")
-    path = extracted(load("m", tiny.entry(folder), "main", device="cpu"), tmp_path / "a.h5", 64)
+    path = extracted(llama, tmp_path / "a.h5")
     with h5py.File(path) as file:
         dims = [d.keys()[0] for d in file["pooled"].dims]
         assert dims == ["protocol", "tokens", "layer", "view", "prompt", "hidden"]
-        assert file.attrs["complete"]
         assert len(file.attrs["weights_sha256"]) == 64
-    with xarray.open_dataset(path, engine="h5netcdf") as data:
+    with xarray.open_dataset(path, engine="h5netcdf") as data, Activations(path) as file:
         chosen = data["curvature"].sel(protocol="paper", tokens="all", layer=2, prompt="p3")
-        with Activations(path) as file:
-            assert float(chosen) == file.curvature("paper", "all", 2)[3]
+        assert float(chosen) == file.curvature("paper", "all", 2)[3]
 
 
 class TestRefusal:
     @pytest.fixture(scope="class")
     def path(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = tmp_path_factory.mktemp("refusal")
-        loaded = load("m", tiny.entry(tiny.save("llama", folder / "m")), "main", device="cpu")
-        return extracted(loaded, folder / "a.h5", budget=64)
-
-    def refused(self, path: Path, match: str, **expected: str) -> None:
-        with pytest.raises(LayerwiseError, match=match) as caught:
-            Activations(path, **expected)
-        assert str(path) in str(caught.value)
-
-    def test_missing(self, tmp_path: Path) -> None:
-        self.refused(tmp_path / "none.h5", "There is no file")
-
-    def test_no_hdf5(self, tmp_path: Path) -> None:
-        bad = tmp_path / "bad.h5"
-        bad.write_text("hello")
-        self.refused(bad, "not a readable HDF5 file")
-
-    def test_cut_off(self, path: Path, tmp_path: Path) -> None:
-        bad = tmp_path / "bad.h5"
-        bad.write_bytes(path.read_bytes()[:-5000])
-        self.refused(bad, "cut off")
+        return extracted(tiny_model("llama", folder), folder / "a.h5")
 
     @pytest.mark.parametrize(
-        ("attribute", "value", "match"),
+        ("content", "match"),
         [
-            ("schema", "other", "not written by layerwise"),
-            ("schema_version", 0, "version 0"),
-            ("complete", False, "incomplete"),
+            (None, "There is no file"),
+            (b"hello", "not a readable HDF5 file"),
+            (slice(None, -5000), "cut off"),
+            (("schema", "other"), "not written by layerwise"),
+            (("schema_version", 0), "version 0"),
+            (("model", "other"), "about model 'other', wanted was 'llama'"),
         ],
     )
-    def test_wrong_attribute(
-        self, path: Path, tmp_path: Path, attribute: str, value: object, match: str
-    ) -> None:
+    def test_another_file(self, path: Path, tmp_path: Path, content: Any, match: str) -> None:
         bad = tmp_path / "bad.h5"
-        bad.write_bytes(path.read_bytes())
-        with h5py.File(bad, "a") as file:
-            file.attrs[attribute] = value
-        self.refused(bad, match)
+        if content is not None:
+            raw = path.read_bytes()
+            bad.write_bytes(content if isinstance(content, bytes) else raw)
+            if isinstance(content, slice):
+                bad.write_bytes(raw[content])
+        if isinstance(content, tuple):
+            with h5py.File(bad, "a") as file:
+                file.attrs[content[0]] = content[1]
+        with pytest.raises(LayerwiseError, match=match) as caught:
+            Activations(bad, model="llama")
+        assert str(bad) in str(caught.value)
 
-    def test_wrong_model(self, path: Path) -> None:
-        self.refused(path, "about model 'm', wanted was 'other'", model="other")
-
-    def test_changed_byte(self, path: Path, tmp_path: Path) -> None:
+    def test_a_changed_byte(self, path: Path, tmp_path: Path) -> None:
         bad = tmp_path / "bad.h5"
         raw = bytearray(path.read_bytes())
         with h5py.File(path) as file:
@@ -603,36 +523,76 @@ class TestRefusal:
                 file.views("paper", "all", layer)
 
 
-def test_spectra_computed_behind_the_pass_are_the_same(
-    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# Sublayers and prefixes
+
+
+def test_sublayers_add_up_and_have_arrays_of_their_own(tmp_path: Path) -> None:
+    loaded = tiny_model("gpt_neox", tmp_path)
+    parts = ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp")
+    path = extracted(loaded, tmp_path / "a.h5", sublayers=parts)
+    mean_of: dict[str, np.ndarray] = {}
+    for part in ("block", *parts):
+        with Activations(path, sublayer=part) as file:
+            assert file.sublayers == ("block", *sorted(parts))
+            assert file.layers == range(0 if part == "block" else 1, 4)
+            mean_of[part] = np.stack([file.pooled("paper", "all", k) for k in file.layers])
+            assert np.isfinite(file.spectrum("paper", "drop_first", 2)).all()
+            assert np.isfinite(file.curvature("reference", "all", 3)).all()
+    block = mean_of["block"]
+    np.testing.assert_allclose(
+        block[:-1] + mean_of["mixer"] + mean_of["mlp"], block[1:], rtol=1e-4, atol=1e-4
+    )
+    np.testing.assert_allclose(
+        block[:-1] + mean_of["mixer"], mean_of["mixer_residual"], rtol=1e-4, atol=1e-4
+    )
+    with pytest.raises(LayerwiseError, match=r"no sublayer 'mlpp'.*did you mean 'mlp'"):
+        Activations(path, sublayer="mlpp")
+
+
+def test_sublayers_that_a_model_lacks_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As on a GPU, where a batch's results are taken in beside the next one's pass."""
-    at_once = extracted(loaded, tmp_path / "at_once.h5", 64)
-    monkeypatch.setattr(slabs, "AT_ONCE", set())
-    monkeypatch.setattr(slabs, "WAITING_BYTES", {"cpu": 20_000})
-    behind = extracted(loaded, tmp_path / "behind.h5", 64)
-    with h5py.File(at_once) as a, h5py.File(behind) as b:
-        for name in ("pooled", "spectrum", "curvature", "n_tokens"):
-            assert np.array_equal(a[name][()], b[name][()], equal_nan=True), name
+    loaded = tiny_model("mamba", tmp_path)
+    path = extracted(loaded, tmp_path / "a.h5", sublayers=("mixer", "mlp"))
+    assert "mamba (architecture 'mamba') has no mlp" in caplog.text
+    with Activations(path) as file:
+        assert file.sublayers == ("block", "mixer")
 
 
-def test_a_failure_behind_the_pass_is_no_result(
-    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("family", ["llama", "rwkv"])
+def test_prefixes_are_of_the_shorter_prompts_own_states(family: str, tmp_path: Path) -> None:
+    """Against passes of the cut prompts, not against the same Gram matrix."""
+    loaded = tiny_model(family, tmp_path)
+    ids, _ = loaded.tokenize(TEXTS)
+    with Activations(extracted(loaded, tmp_path / "a.h5", prefixes=True)) as file:
+        assert list(file.prefixes("all", 1))[:4] == [2, 3, 4, 6]
+        assert file.prefixes("drop_sinks", 1) == {}
+        for t in (2, 4, 8):
+            for i in (0, 3):
+                found: States = {}
+                forward.run(loaded, [ids[i][:t]], lambda rows, found=found: Keep(found, rows, 1))
+                for tokens, first in (("all", 0), ("drop_first", 1)):
+                    z = found[1, "block"][0][first:]
+                    own = np.linalg.eigvalsh(z @ z.T)[::-1].clip(0)
+                    ours = file.prefixes(tokens, 1)[t][i]
+                    assert ours[: len(own)] == pytest.approx(own, rel=1e-4, abs=1e-5 * own[0])
+                    assert not ours[len(own) :].any()
+
+
+def test_a_prompt_shorter_than_a_prefix_has_none() -> None:
+    packed = pack(torch.randn(2, 6, 4), torch.tensor([6, 3]))
+    kept = Reduced(packed, Needs(("paper",), ("all", "drop_sinks"), prefixes=True))
+    decompose([kept])
+    found = kept.arrays["prefix_spectrum"]
+    assert found.shape == (1, 2, 2 + 3 + 4 + 6), "not of drop_sinks"
+    assert found[0, 1, 5:].eq(0).all()
+    assert found[0, 1, :5].gt(0).all()
+
+
+def test_models_whose_tokens_see_later_ones_have_no_prefixes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(slabs, "AT_ONCE", set())
-    monkeypatch.setattr(slabs, "decompose", lambda _many: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        extracted(loaded, tmp_path / "a.h5", 64)
-    assert not (tmp_path / "a.h5").exists()
-
-
-def test_no_memory_behind_the_pass_does_not_cut_the_next_batch(
-    loaded: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_room(_many: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory")
-
-    monkeypatch.setattr(slabs, "AT_ONCE", set())
-    monkeypatch.setattr(slabs, "decompose", no_room)
-    with pytest.raises(LayerwiseError, match=r"lower extract\.batch_tokens"):
-        extracted(loaded, tmp_path / "a.h5", 64)
+    path = extracted(tiny_model("bert", tmp_path), tmp_path / "a.h5", prefixes=True)
+    assert "tokens see those after them" in caplog.text
+    with Activations(path) as file, pytest.raises(LayerwiseError, match="without prefix_spectrum"):
+        file.prefixes("all", 1)

@@ -11,14 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import tiny
-import torch
+from kept_states import Keep, States
 
 from layerwise import metrics as flat
+from layerwise.activations import forward
 from layerwise.activations.extract import extract
-from layerwise.activations.places import grid
-from layerwise.activations.reduce import Needs, decompose, reduce
-from layerwise.activations.representation import pack
-from layerwise.activations.store import Activations
+from layerwise.activations.store import Activations, grid
 from layerwise.config import Config
 from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
@@ -37,7 +35,7 @@ def extracted(folder: Path, family: str, texts: list[str], **more: Any) -> Path:
     path = folder / f"{family}-{len(texts)}.h5"
     extract(
         loaded, corpus="c", prompts=[f"p{i}" for i in range(len(texts))], views=[texts],
-        settings=ExtractSettings(prefixes=True, keep_states=N, **more), target=path, attributes={},
+        settings=ExtractSettings(prefixes=True, **more), target=path, attributes={},
     )  # fmt: skip
     return path
 
@@ -49,76 +47,6 @@ def test_the_grid_is_powers_of_root_two() -> None:
         assert places[-1] <= longest < 2 * places[-1]
         # What the docstring says of the cost.
         assert sum(t**3 for t in places) <= 1.65 * longest**3
-
-
-def test_prefixes_are_of_the_shorter_prompts_own_states(tmp_path: Path) -> None:
-    """Against passes of the cut prompts, not against the same Gram matrix."""
-    texts = tiny.texts(N, shortest=9)
-    path = extracted(tmp_path, "llama", texts)
-    loaded = load("llama", tiny.entry(tmp_path / "llama"), "main", device="cpu")
-    ids, _ = loaded.tokenize(texts)
-    with Activations(path) as file:
-        for t in (2, 4, 8):
-            for i in range(N):
-                out = loaded.model(torch.tensor([ids[i][:t]]), output_hidden_states=True)
-                Z = out.hidden_states[1][0].numpy().astype(float)
-                for tokens, rows in (("all", Z), ("drop_first", Z[1:])):
-                    own = np.linalg.eigvalsh(rows @ rows.T)[::-1].clip(0)
-                    found = file.prefixes(tokens, 1)[t][i]
-                    assert found[: len(own)] == pytest.approx(own, rel=1e-4, abs=1e-5 * own[0])
-                    assert not found[len(own) :].any()
-
-
-def test_a_prompt_shorter_than_t_has_none() -> None:
-    torch.manual_seed(0)
-    packed = pack(torch.randn(2, 6, 4), torch.tensor([6, 3]))
-    kept = reduce(packed, Needs(("paper",), ("all", "drop_sinks"), prefixes=True))
-    decompose([kept])
-    found = kept.arrays["prefix_spectrum"]
-    assert found.shape == (1, 2, 2 + 3 + 4 + 6), "not of drop_sinks"
-    assert found[0, 0].gt(1e-9).sum() == 2 + 3 + 4 + 4, "of rank 4 at most"
-    assert found[0, 1, 5:].eq(0).all()
-    assert found[0, 1, :5].gt(0).all()
-
-
-@pytest.mark.parametrize("readout", ["residual", "output"])
-def test_norms_and_prefixes_are_of_the_readout_whatever_the_protocols(
-    tmp_path: Path, readout: str
-) -> None:
-    def kept(*protocols: str) -> list[np.ndarray]:
-        path = extracted(
-            tmp_path, "llama", tiny.texts(4), protocols=protocols, readout=readout
-        )  # fmt: skip
-        with Activations(path) as file:
-            states = file.states(file.n_layers - 1)[0].astype(float)
-            norms = file.norms(file.n_layers - 1)[0][: len(states)]
-            assert norms == pytest.approx(np.linalg.norm(states, axis=1), rel=1e-5)
-            found = [file.norms(layer) for layer in file.layers]
-            return found + [p for i in file.layers for p in file.prefixes("all", i).values()]
-
-    alone = kept("paper")
-    for protocols in (("paper", "reference"), ("reference", "paper"), ("reference",)):
-        for ours, theirs in zip(kept(*protocols), alone, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.parametrize("family", ["gpt_neox", "mamba", "recurrent_gemma", "rwkv"])
-def test_causal_models_have_prefixes(tmp_path: Path, family: str) -> None:
-    with Activations(extracted(tmp_path, family, tiny.texts(4))) as file:
-        assert file.has_prefixes
-
-
-@pytest.mark.parametrize("family", ["bert", "t5", "modernbert"])
-def test_others_leave_them_out_and_say_so(
-    tmp_path: Path, family: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = extracted(tmp_path, family, tiny.texts(4))
-    assert "tokens see those after them" in caplog.text
-    with Activations(path) as file:
-        assert not file.has_prefixes
-        with pytest.raises(LayerwiseError, match="without prefix_spectrum"):
-            file.prefixes("all", 1)
-        assert set(sequence.compute(file, MetricsSettings())["metric"]) == {"token_norm"}
 
 
 def test_metrics_of_a_file_need_no_torch(tmp_path: Path) -> None:
@@ -141,7 +69,10 @@ def test_the_table_is_that_of_the_functions(tmp_path: Path) -> None:
     texts = tiny.texts(N, shortest=6, longest=20)
     with Activations(extracted(tmp_path, "gpt2", texts)) as file:
         table = sequence.compute(file, MetricsSettings(alphas=(1.0, 2.0)))
-        states, longest = file.states(2), max(map(len, file.states(2)))
+    loaded = load("gpt2", tiny.entry(tmp_path / "gpt2"), "main", device="cpu")
+    found: States = {}
+    forward.run(loaded, loaded.tokenize(texts)[0], lambda rows: Keep(found, rows, N))
+    states, longest = found[2, "block"], max(map(len, found[2, "block"]))
     assert list(table.columns) == list(sequence.COLUMNS)
     for t in grid(longest)[1:]:
         long = [s[:t].astype(float) for s in states if len(s) >= t]

@@ -25,13 +25,13 @@ from layerwise.association.order import in_order
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
+from layerwise.config.kinds import KINDS as ALL
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import sample_size, style
 from layerwise.figures.drawn import Drawn, plain
 from layerwise.figures.first_page import first_page
 from layerwise.figures.frames import mean_scores
-from layerwise.config.kinds import KINDS as ALL
 from layerwise.figures.labels import axis_label, in_sentence, listing, p_value, span
 from layerwise.figures.marks import broken, spread
 from layerwise.figures.studies import Order, Tables, draw

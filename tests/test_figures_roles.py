@@ -17,12 +17,12 @@ from test_figures import OF_PROMPTS, fed
 from layerwise.association.choice import choose_layers
 from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
+from layerwise.config.kinds import KINDS as ALL
+from layerwise.config.kinds import checkpoints_said, kinds_table, needs
 from layerwise.config.studies import Study, corpora_of, revisions_of
 from layerwise.config.study_checks import Known, check
 from layerwise.errors import LayerwiseError
 from layerwise.figures.drawn import Drawn
-from layerwise.config.kinds import KINDS as ALL
-from layerwise.config.kinds import checkpoints_said, kinds_table, needs
 from layerwise.figures.marks import checkpoint_labels
 from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.style import text_width

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from same_values import assert_same
 from test_workflow import Project, changed
 
-from layerwise.activations.places import prefix_sizes
+from layerwise.activations.store import prefix_sizes
 from layerwise.cli import Run
 from layerwise.config import Config
 from layerwise.errors import LayerwiseError

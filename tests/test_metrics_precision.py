@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from layerwise.activations import readout, representation
-from layerwise.activations.reduce import Needs, decompose, reduce
+from layerwise.activations import curvature as curvature_module
+from layerwise.activations import representation
+from layerwise.activations.reduce import Needs, Reduced, decompose
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import registry
 from layerwise.metrics.catalog.alpha_req import Settings
@@ -42,7 +43,7 @@ PROMPTS = [states_with_a_sink(n, n) for n in (3, 40, 17, 80)]
 
 def reduced(chosen: representation.Packed, protocol: str) -> dict[str, np.ndarray]:
     """What the extraction keeps of a batch at one layer."""
-    kept = reduce(chosen, Needs(protocols=(protocol,), tokens=("all",)))
+    kept = Reduced(chosen, Needs(protocols=(protocol,), tokens=("all",)))
     decompose([kept])
     return {k: (v if k == "norm" else v[0, 0]).numpy()
             for k, v in kept.arrays.items() if k != "n_tokens"}  # fmt: skip
@@ -88,9 +89,9 @@ def test_spectra_do_not_depend_on_threads_or_on_the_batch(threads: int) -> None:
 def angles_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """By numpy on a CPU, in one block or in several; by torch elsewhere."""
     if request.param == "torch":
-        monkeypatch.setattr(readout, "_arrays", lambda *tensors: tensors)
+        monkeypatch.setattr(curvature_module, "_arrays", lambda *tensors: tensors)
     if request.param == "blocks":
-        monkeypatch.setattr(readout, "CACHED", 3 * PROMPTS[0].shape[1])
+        monkeypatch.setattr(curvature_module, "CACHED", 3 * PROMPTS[0].shape[1])
 
 
 @pytest.mark.usefixtures("angles_by")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from layerwise.activations import readout, representation
+from layerwise.activations import reduce, representation
 from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model, Nano
@@ -59,7 +59,6 @@ def test_mistakes_are_said_in_a_line(settings: dict[str, Any], match: str) -> No
         ({"device": "cpu\n"}, "extract.device"),
         ({"sublayers": ["mixr"]}, r"extract.sublayers\[0\].*did you mean 'mixer'"),
         ({"threads": 10**9}, "extract.threads.*1024 or less"),
-        ({"keep_states": -1}, "extract.keep_states.*0 or more"),
         ({"tokens": []}, "extract.tokens.*at least 1"),
         ({"readout": "final"}, 'extract.readout.*"final_norm"'),
     ],
@@ -95,7 +94,7 @@ def test_the_config_offers_what_the_library_does() -> None:
     extract = ExtractSettings.model_json_schema()["properties"]
     own = {k: v.get("anyOf", [v])[0] for k, v in Model.model_json_schema()["properties"].items()}
     assert (*listed(extract["sublayers"]), BLOCK) == SUBLAYERS
-    assert listed(extract["protocols"]) == readout.PROTOCOLS
+    assert listed(extract["protocols"]) == reduce.PROTOCOLS
     assert listed(extract["dtype"]) == listed(own["dtype"]) == tuple(load.DTYPES)
     assert listed(extract["tokens"]) == listed(own["tokens"]) == representation.TOKENS
     assert listed(extract["readout"]) == listed(own["readouts"]) == READOUTS

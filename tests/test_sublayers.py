@@ -22,10 +22,10 @@ from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
 from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.kinds import KINDS
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.config.kinds import KINDS
 from layerwise.figures.labels import SUBLAYERS
 from layerwise.figures.studies import Tables, draw
 from layerwise.metrics import table

@@ -45,8 +45,6 @@ def read_activations(path: Path) -> dict[str, Any]:
     with Activations(path, **about) as file:
         found["prompts"] = np.array(file.prompts)
         for layer in file.layers:
-            for place, states in enumerate(file.states(layer)):  # only if a metric wants them
-                found[f"states {place} {layer}"] = states
             for tokens in file.tokens:
                 found[f"n_tokens {tokens} {layer}"] = file.n_tokens("paper", tokens, layer)
                 for protocol in file.protocols:

