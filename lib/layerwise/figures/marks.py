@@ -59,8 +59,10 @@ class Facets:
         """The panels of one row."""
         return [p for p in self.panels if p.row == name]
 
-    def label(self, x: Label = "", y: Label = "", *, share: bool = True) -> Facets:
-        """Label the axes; with `share`, panels with equal labels get equal limits."""
+    def label(
+        self, x: Label = "", y: Label = "", *, share: bool | tuple[str, ...] = True
+    ) -> Facets:
+        """Label the axes; panels with equal labels get equal limits if `share` has their row."""
         before: tuple[str, str] = ("", "")
         alike: dict[str, list[Axes]] = {}
         for panel in self.panels:
@@ -69,11 +71,12 @@ class Facets:
                 panel.ax.set_xlabel(xlabel)
             if panel.left or before != (panel.row, ylabel):
                 panel.ax.set_ylabel(wrapped(ylabel, 24))
-            elif share:
+            elif share is True or share and panel.row in share:
                 panel.ax.tick_params(labelleft=False)
             before = panel.row, ylabel
-            alike.setdefault(ylabel, []).append(panel.ax)
-        for axes in alike.values() if share else ():
+            if share is True or share and panel.row in share:
+                alike.setdefault(ylabel, []).append(panel.ax)
+        for axes in alike.values():
             ends = [a.get_ylim() for a in axes if a.has_data()]
             for ax in axes if ends else ():
                 ax.set_ylim(min(e[0] for e in ends), max(e[1] for e in ends))
@@ -316,7 +319,7 @@ def heat(
         ax.invert_yaxis()
         every = max(1, -(-len(wide) // TICKS))
         rows = range(0, len(wide), every)
-        ax.set_yticks([r + 0.5 for r in rows], [str(wide.index[r]) for r in rows], rotation=0)
+        ax.set_yticks([r + 0.5 for r in rows], [f"{wide.index[r]:g}" for r in rows], rotation=0)
     if xticks is not None:
         checkpoint_axis(ax, xticks, offset=0.5)
     return ScalarMappable(Normalize(vmin, vmax), cmap)

@@ -111,11 +111,8 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
     grid.label(
         marks.step_label(list(t["revision"].unique())),
         lambda p: "Layer" if p["row"].iloc[0] == "score" else "Best layer less output (points)",
-        share=False,
+        share=("lead",),
     )
-    leads = [p.ax for p in grid.row("lead")]
-    for ax in leads:
-        ax.set_ylim(min(a.get_ylim()[0] for a in leads), max(a.get_ylim()[1] for a in leads))
     grid.bar(image, SCORE_AXIS, grid.row("score"))
     handles = [
         entry("best layer", **disc),

@@ -374,7 +374,7 @@ def plot_training(table: pd.DataFrame, look: Look) -> Figure:
         marks.checkpoint_axis(panel.ax, names)
     metric = str(t["metric"].iloc[0])
     words = {"change": "Layer", "valley": with_unit("Valley and sink", metric), "score": SCORE_AXIS}
-    grid.label(marks.step_label(list(t["revision"].unique())), lambda p: words[p["row"].iloc[0]], share=False)
+    grid.label(marks.step_label(list(t["revision"].unique())), lambda p: words[p["row"].iloc[0]], share=("valley", "score"))
     grid.bar(image, with_unit("Change from the checkpoint before", metric), grid.row("change"))
     handles = [entry(w, linestyle=s) for w, s in dashes.items() if w in set(t["what"])]
     return grid.legend(handles).figure
