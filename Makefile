@@ -19,7 +19,7 @@ export HF_HUB_DISABLE_TELEMETRY = 1
 	test-slurm test-faults lint bench bench-gpu clean
 
 demo: $(READY)
-	python scripts/run_quickstart.py --cores $(CORES)
+	layerwise run --cores $(CORES)
 
 # One page of all figures and tables; `make report ARGS="--config mine.yaml"` for another config,
 # whose page lies in its own results folder.
@@ -28,7 +28,7 @@ report: $(READY)
 
 # What a run would do, why, and what it will cost; `make plan ARGS="--config presets/…"`.
 plan: $(READY)
-	python scripts/plan_run.py $(ARGS)
+	layerwise plan $(subst --configfile,--config,$(ARGS))
 
 # The config's JSON Schema, from the typed settings in lib/layerwise/config/.
 schema: $(READY)

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 # Before torch: it sets what the scripts set.
-import layerwise.cli  # isort: skip  # noqa: F401
+import layerwise.workflow.script  # isort: skip  # noqa: F401
 import pandas as pd
 import torch
 

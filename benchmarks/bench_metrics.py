@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 # Before torch: it sets what the scripts set.
-import layerwise.cli  # isort: skip  # noqa: F401
+import layerwise.workflow.script  # isort: skip  # noqa: F401
 import numpy as np
 import plain_metrics as plain
 import torch

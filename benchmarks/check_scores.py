@@ -18,7 +18,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from layerwise import cli
+from layerwise.workflow import script as cli
 from layerwise.errors import LayerwiseError, closest
 
 log = logging.getLogger("layerwise")

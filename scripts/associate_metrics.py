@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
-from layerwise import cli
+import argparse
+
+from layerwise.workflow import script
 
 
-def main(run: cli.Run) -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Read the tables, associate, write."""
     from layerwise import tables
-    from layerwise.association.sources import with_text_sources
     from layerwise.association.table import associate
-    from layerwise.models.checkpoints import check_weights
+    from layerwise.workflow import studies
 
-    check_weights(path for role in ("metrics", "scores") for path in run.inputs.get(role, []))
-    metrics = tables.read(run.inputs["metrics"], "metrics")
-    scores = tables.read(run.inputs["scores"], "scores")
-    settings = run.config.association.model_copy(update={"own_texts": run.own_texts()})
-    scores = with_text_sources(scores, settings.text_sources)
-    found = associate(metrics, scores, settings, run.order())
-    tables.write(run.files["associations"], found, key=run.stamp.key, recipe=run.stamp.recipe)
+    config = script.config_of(arguments)
+    settings = config.association.model_copy(update={"own_texts": studies.own_texts(config)})
+    found = associate(
+        script.read_table(config, arguments.study, "metrics"),
+        script.read_table(config, arguments.study, "scores"),
+        settings,
+        script.order_of(config),
+    )
+    tables.write(arguments.output, found, key=arguments.key)
 
 
 if __name__ == "__main__":
-    cli.run_job("associate_metrics", main, __doc__)
+    script.run(
+        main,
+        script.files(script.parser(__doc__, "study"), output="table of associations to write"),
+    )

@@ -2,43 +2,40 @@
 
 from __future__ import annotations
 
-import logging
+import argparse
 from pathlib import Path
 
-from layerwise import cli
+from layerwise.files import replacing
+from layerwise.workflow import script
 
-log = logging.getLogger("layerwise")
 
-
-def main(run: cli.Run) -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Read, gather, write."""
     from layerwise import tables
     from layerwise.association.sources import with_text_sources
     from layerwise.explore.gather import Source, gather
     from layerwise.explore.page import render
-    from layerwise.files import replacing
-    from layerwise.workflow import stamps
+    from layerwise.workflow import studies
 
-    sources: dict[str, dict[str, list[tuple[object, Path]]]] = {"": {}}
-    settings = run.config.association
-    for role, paths in run.inputs.items():
-        kind, _, published = role.partition(":")
-        read = [(tables.read(path, kind), path) for path in paths]
-        if kind == "scores":
-            read = [(with_text_sources(frame, settings.text_sources), p) for frame, p in read]
-        sources.setdefault(published, {})[kind] = read
-    page = run.files["page"]
-    explored = gather(
-        [Source(**given, published=name) for name, given in sources.items()],
-        run.order(),
-        page,
-        settings.directions,
-    )
-    with replacing(page) as partial:
-        partial.write_text(render(explored, "What each layer represents"), encoding="utf-8")
-    stamps.write(run.files["stamp"], run.stamp)
-    log.info("%s: %.1f MB; open it in a browser", page, page.stat().st_size / 1e6)
+    config = script.config_of(arguments)
+    settings = config.association
+    sources = []
+    for published, named in studies.explored(config).items():
+        read = {
+            table: [(tables.read(Path(path), table), Path(path)) for path in paths]
+            for table, paths in named.items()
+        }
+        read["scores"] = [
+            (with_text_sources(frame, settings.text_sources), path)
+            for frame, path in read.get("scores", [])
+        ]
+        choices = read.pop("selections", [])
+        sources.append(Source(**read, choices=choices, published=published))
+    explored = gather(sources, script.order_of(config), arguments.output, settings.directions)
+    with replacing(arguments.output) as partial:
+        page = render(explored, "What each layer represents", key=arguments.key)
+        partial.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    cli.run_job("build_explorer", main, __doc__)
+    script.run(main, script.files(script.parser(__doc__), output="HTML page to write"))

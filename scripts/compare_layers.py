@@ -1,24 +1,36 @@
-"""Compare all layers of a study's models and checkpoints: CKA and RSA on the same prompts."""
+"""Compare all layers of a study's models and checkpoints on the same prompts by CKA and RSA."""
 
 from __future__ import annotations
 
+import argparse
 from contextlib import ExitStack
+from pathlib import Path
 
-from layerwise import cli
+from layerwise.workflow import script
 
 
-def main(run: cli.Run) -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Open the activations, compare, write."""
-    from layerwise import similarity, tables
+    from layerwise import tables
     from layerwise.activations.store import Activations
+    from layerwise.association import similarity
+    from layerwise.workflow import studies
 
-    tokens = run.config.studies[run.names["study"]].tokens
+    config, study = script.config_of(arguments), arguments.study
+    (corpus,) = studies.corpora(config, study)
     with ExitStack() as stack:
-        files = [stack.enter_context(Activations(path)) for path in run.inputs["activations"]]
-        found = similarity.table(files, tokens)
-    tables.write(run.files["similarities"], found, key=run.stamp.key, recipe=run.stamp.recipe)
-    run.release_activations()
+        files = [
+            stack.enter_context(
+                Activations(Path(studies.activations_path(config, *point, corpus)))
+            )
+            for point in studies.points(config, study)
+        ]
+        found = similarity.table(files, config.studies[study].tokens)
+    tables.write(arguments.output, found, key=arguments.key)
 
 
 if __name__ == "__main__":
-    cli.run_job("compare_layers", main, __doc__)
+    script.run(
+        main,
+        script.files(script.parser(__doc__, "study"), output="table of similarities to write"),
+    )

@@ -1,34 +1,35 @@
-"""Compare the weights of checkpoints, by what the tables made from them say."""
+"""Compare the weights of checkpoints by the hashes in the tables made from them."""
 
 from __future__ import annotations
 
-import csv
+import argparse
 import logging
+from pathlib import Path
 
-from layerwise import cli
+import pandas as pd
+
+from layerwise.files import replacing
+from layerwise.workflow import script
 
 log = logging.getLogger("layerwise")
 
 
-def main(run: cli.Run) -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Read the hashes, warn of equal ones, write the table."""
-    from layerwise.files import replacing
     from layerwise.models import checkpoints
-    from layerwise.workflow import stamps
+    from layerwise.workflow import studies
 
-    found = [checkpoints.checkpoint_of(path) for path in run.inputs["tables"]]
+    config = script.config_of(arguments)
+    found = [checkpoints.checkpoint_of(Path(p)) for p in studies.swept_tables(config)]
     for group in checkpoints.same_weights(found):
         log.warning(
             "%s: the revisions %s have the same weights",
-            group[0].model, ", ".join(checkpoint.revision for checkpoint in group),
-        )  # fmt: skip
-    rows = checkpoints.table(found)
-    with replacing(run.files["table"]) as partial, partial.open("w", newline="") as handle:
-        writer = csv.DictWriter(handle, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    stamps.write(run.files["stamp"], run.stamp)
+            group[0].model,
+            ", ".join(checkpoint.revision for checkpoint in group),
+        )
+    with replacing(arguments.output) as partial:
+        pd.DataFrame(checkpoints.table(found)).to_csv(partial, index=False)
 
 
 if __name__ == "__main__":
-    cli.run_job("compare_weights", main, __doc__)
+    script.run(main, script.files(script.parser(__doc__), output="CSV table to write"))

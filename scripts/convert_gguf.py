@@ -1,25 +1,31 @@
-"""Turn a GGUF model into an ordinary Hugging Face folder with safetensors, once."""
+"""Convert a GGUF model to a folder with safetensors."""
 
 from __future__ import annotations
 
-from layerwise import cli
+import argparse
+
+from layerwise.workflow import script
 
 
-def main(run: cli.Run) -> None:
-    """Load, save, and leave a stamp that says that the folder is whole."""
+def main(arguments: argparse.Namespace) -> None:
+    """Load, save, and write a marker when the folder is complete."""
     import torch
 
     from layerwise.models.gguf import convert
     from layerwise.models.source import locate
-    from layerwise.workflow import stamps
+    from layerwise.workflow.script import write_marker
 
-    torch.set_num_threads(run.threads)
-    source = run.config.models[run.names["model"]].source
-    marker = run.files["folder"]
-    marker.unlink(missing_ok=True)  # what is half overwritten must not pass for whole
-    convert(locate(source, run.names["revision"]), marker.parent)
-    stamps.write(marker, run.stamp)
+    torch.set_num_threads(arguments.threads)
+    source = script.config_of(arguments).models[arguments.model].source
+    convert(locate(source, arguments.revision), arguments.output.parent)
+    write_marker(arguments.output, arguments.key)
 
 
 if __name__ == "__main__":
-    cli.run_job("convert_gguf", main, __doc__)
+    script.run(
+        main,
+        script.files(
+            script.parser(__doc__, "model", "revision"),
+            output="marker to write in the model's new folder",
+        ),
+    )

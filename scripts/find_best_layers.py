@@ -1,27 +1,27 @@
-"""Find each model's best layer by its scores, and write the first page of the report."""
+"""Find the best layer of each model, for the first page of the report."""
 
 from __future__ import annotations
 
-from layerwise import cli
+import argparse
+from pathlib import Path
+
+from layerwise.workflow import script
 
 
-def main(run: cli.Run) -> None:
-    """Read, find, write."""
+def main(arguments: argparse.Namespace) -> None:
+    """Read the scores, find, write."""
     from layerwise import tables
-    from layerwise.association.best import best_layers
     from layerwise.association.sources import with_text_sources
-    from layerwise.figures.first_page import first_page
-    from layerwise.files import replacing
-    from layerwise.workflow import stamps
+    from layerwise.figures.report import first_table
+    from layerwise.workflow import studies
 
-    settings = run.config.association
-    scores = with_text_sources(tables.read(run.inputs["scores"], "scores"), settings.text_sources)
-    best = best_layers(scores, seed=settings.seed)
-    tables.write_csv(run.files["table"], best)
-    with replacing(run.files["page"]) as partial:
-        partial.write_text(first_page(best, run.order()), encoding="utf-8")
-    stamps.write(run.files["stamp"], run.stamp)
+    config = script.config_of(arguments)
+    settings = config.association
+    paths = [Path(studies.task_table_path(config, *point)) for point in studies.scored(config)]
+    scores = with_text_sources(tables.read(paths, "scores"), settings.text_sources)
+    found = first_table(scores, script.order_of(config), settings.seed)
+    tables.write_csv(arguments.output, found)
 
 
 if __name__ == "__main__":
-    cli.run_job("find_best_layers", main, __doc__)
+    script.run(main, script.files(script.parser(__doc__), output="CSV table to write"))

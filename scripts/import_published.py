@@ -1,38 +1,35 @@
-"""Turn tables published elsewhere into this workflow's tidy tables of metrics and scores.
-
-They can then be associated and drawn like any others, without running a model.
-"""
+"""Convert tables published elsewhere to this workflow's tables of metrics and scores."""
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
-from layerwise import cli
+import pandas as pd
+
+from layerwise.workflow import script
 
 
-def main(run: cli.Run) -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Read, convert, write."""
-    import pandas as pd
-
     from layerwise import tables
     from layerwise.association.published import published_metrics, published_scores, read_table
-    from layerwise.files import sha256_file
 
-    entry = run.config.published[run.names["published"]]
-    for role, convert in (("metrics", published_metrics), ("scores", published_scores)):
-        given = getattr(entry, role)
-        if given is None:  # no study reads them
-            tables.write(
-                run.files[role], pd.DataFrame({"model": []}), key=run.stamp.key,
-                recipe=run.stamp.recipe,
-            )  # fmt: skip
-            continue
-        source = Path(given)
-        tables.write(
-            run.files[role], convert(read_table(source)), key=run.stamp.key,
-            recipe=run.stamp.recipe, source=source.name, sha256=sha256_file(source),
-        )  # fmt: skip
+    entry = script.config_of(arguments).published[arguments.published]
+    for table, convert in (("metrics", published_metrics), ("scores", published_scores)):
+        path = getattr(entry, table)
+        # A study of metrics alone reads no scores.
+        found = convert(read_table(Path(path))) if path else pd.DataFrame({"model": []})
+        source = Path(path).name if path else ""
+        tables.write(getattr(arguments, table), found, key=arguments.key, source=source)
 
 
 if __name__ == "__main__":
-    cli.run_job("import_published", main, __doc__)
+    script.run(
+        main,
+        script.files(
+            script.parser(__doc__, "published"),
+            scores="table of scores to write",
+            metrics="table of metrics to write",
+        ),
+    )

@@ -1,30 +1,64 @@
-"""Choose the prompts of a corpus: filters, then a seeded sample that can grow.
-
-python scripts/make_corpus.py --corpus wikipedia
-"""
+"""Select the prompts or images of a corpus: filter its source and draw a stable sample."""
 
 from __future__ import annotations
 
-from layerwise import cli
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from layerwise.workflow import script
+
+if TYPE_CHECKING:
+    from layerwise.config.corpora import CorpusSettings
+    from layerwise.config.images import ImageCorpus
 
 
-def main(run: cli.Run) -> None:
-    """Read the source, filter and sample it, write the corpus."""
+def main(arguments: argparse.Namespace) -> None:
+    """Open the source, select, write the corpus."""
+    from layerwise.config.images import ImageCorpus
+
+    entry = script.config_of(arguments).corpora[arguments.corpus]
+    (write_images if isinstance(entry, ImageCorpus) else write_texts)(arguments, entry)
+
+
+def write_texts(arguments: argparse.Namespace, entry: CorpusSettings) -> None:
+    """Select prompts and write them."""
     from layerwise.corpora.filters import select
     from layerwise.corpora.sources import open_source
     from layerwise.corpora.table import Corpus, write_corpus
 
-    name = run.names["corpus"]
-    settings = run.config.corpora[name]
-    path = run.input("texts") if "texts" in run.inputs else None
-    rows = open_source(settings.source, path)
-    chosen = select(rows, settings.filters, settings.sample, total=rows.total, words=rows.words)
+    rows = open_source(entry.source, arguments.texts)
+    chosen = select(rows, entry.filters, entry.sample, total=rows.total, words=rows.words)
     write_corpus(
-        run.files["corpus"],
-        Corpus(name, chosen.prompt_ids, chosen.texts, chosen.n_tokens),
-        key=run.stamp.key, recipe=run.stamp.recipe, counts=chosen.counts, **rows.facts,
-    )  # fmt: skip
+        arguments.output,
+        Corpus(arguments.corpus, chosen.prompt_ids, chosen.texts, chosen.n_tokens),
+        key=arguments.key,
+        counts=chosen.counts,
+        **rows.facts,
+    )
+
+
+def write_images(arguments: argparse.Namespace, entry: ImageCorpus) -> None:
+    """Select images and write them."""
+    from layerwise.corpora import images_table
+    from layerwise.corpora.images_sources import choose, label_counts, of_classes, open_images
+
+    source = of_classes(open_images(entry.images), entry.classes, entry.sample.seed)
+    chosen = choose(source, entry.sample, entry.damaged, entry.max_pixels)
+    images_table.write_images(
+        arguments.output,
+        arguments.corpus,
+        chosen,
+        key=arguments.key,
+        counts=chosen.counts,
+        labels=label_counts(chosen.labels),
+        **source.facts,
+    )
 
 
 if __name__ == "__main__":
-    cli.run_job("make_corpus", main, __doc__)
+    options = script.parser(__doc__, "corpus")
+    options.add_argument(
+        "--texts", type=Path, help="texts to select from, if the workflow made them"
+    )
+    script.run(main, script.files(options, output="corpus to write"))

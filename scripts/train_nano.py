@@ -1,53 +1,54 @@
-"""Train a small model for the quickstart and save it at log-spaced revisions."""
+"""Train a small model and save it at log-spaced checkpoints."""
 
 from __future__ import annotations
 
-import csv
+import argparse
+from pathlib import Path
 
-from layerwise import cli
+import pandas as pd
+
+from layerwise.files import replacing
+from layerwise.names import encode, step_of
+from layerwise.workflow import script
 
 
-def main(run: cli.Run) -> None:
-    """Read what it is trained on, train, save the revisions and the table of their losses."""
+def main(arguments: argparse.Namespace) -> None:
+    """Read the training texts, train, save the checkpoints and the table of their losses."""
     import torch
 
-    from layerwise.files import replacing
-    from layerwise.workflow import stamps
+    from layerwise.models import nano
+    from layerwise.workflow.script import write_marker
 
-    torch.set_num_threads(run.threads)
-    model = run.names["model"]
-    markers = {r: run.files[f"folder:{r}"] for r in run.config.models[model].revisions}
-    folders = {int(r.removeprefix("step")): marker.parent for r, marker in markers.items()}
-    # What is half overwritten must not pass for whole.
-    for marker in [*markers.values(), run.files["stamp"]]:
-        marker.unlink(missing_ok=True)
-    settings, steps = run.config.nano[model], sorted(folders)
-    if settings.of_images:
-        from layerwise.corpora.images_table import read_images
-        from layerwise.models import nano_images
-
-        pictures, _, _ = read_images(run.input("corpus"))
-        history = nano_images.train(pictures, settings, steps, folders)
-    else:
-        from layerwise.models import nano
-
-        history = nano.train(_texts(run), settings, steps, folders)
-    with replacing(run.files["losses"]) as partial, partial.open("w", newline="") as handle:
-        writer = csv.DictWriter(handle, fieldnames=list(history[0]))
-        writer.writeheader()
-        writer.writerows(history)
-    for marker in [*markers.values(), run.files["stamp"]]:
-        stamps.write(marker, run.stamp)
+    torch.set_num_threads(arguments.threads)
+    config = script.config_of(arguments)
+    folder = Path(config.results, "nano", encode(arguments.model))
+    revisions = config.models[arguments.model].revisions
+    folders = {step_of(r): folder / encode(r) for r in revisions}
+    history = nano.train(
+        read_texts(arguments.texts), config.nano[arguments.model], sorted(folders), folders
+    )
+    with replacing(arguments.losses) as partial:
+        pd.DataFrame(history).to_csv(partial, index=False)
+    for checkpoint in folders.values():
+        write_marker(checkpoint / "layerwise.json", arguments.key)
 
 
-def _texts(run: cli.Run) -> list[str]:
+def read_texts(path: Path) -> list[str]:
+    """The texts of a corpus, or the paragraphs of the Wikipedia slice."""
     from layerwise.corpora.paragraphs import read_paragraphs
     from layerwise.corpora.table import read_prompts
 
-    if "corpus" in run.inputs:
-        return list(read_prompts(run.input("corpus"))[0].texts)
-    return [paragraph.text for paragraph in read_paragraphs(run.input("texts"))[0]]
+    if path.parent.name == "corpora":
+        return list(read_prompts(path)[0].texts)
+    return [paragraph.text for paragraph in read_paragraphs(path)[0]]
 
 
 if __name__ == "__main__":
-    cli.run_job("train_nano", main, __doc__)
+    script.run(
+        main,
+        script.files(
+            script.parser(__doc__, "model"),
+            texts="corpus or paragraphs to train on",
+            losses="table of losses to write",
+        ),
+    )

@@ -1,16 +1,18 @@
-"""Clean the Wikipedia slice in gensim's test data of its markup: one row a paragraph."""
+"""Extract the paragraphs of the Wikipedia slice in gensim's test data, free of markup."""
 
 from __future__ import annotations
 
-from layerwise import cli
+import argparse
+
+from layerwise.workflow import script
 
 
-def main(run: cli.Run) -> None:
+def main(arguments: argparse.Namespace) -> None:
     """Read the dump and write the table of paragraphs."""
     from layerwise.corpora.wikipedia import unpack
 
-    unpack(run.files["texts"], key=run.stamp.key, recipe=run.stamp.recipe)
+    unpack(arguments.output, key=arguments.key)
 
 
 if __name__ == "__main__":
-    cli.run_job("unpack_wikipedia", main, __doc__)
+    script.run(main, script.files(script.parser(__doc__), output="table of paragraphs to write"))

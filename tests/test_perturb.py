@@ -9,27 +9,22 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import tiny
 import torch
-from association_tables import tidy_metrics
 from hypothesis import given
 from hypothesis import strategies as st
+from layerwise.workflow.plan import Plan
+from layerwise.workflow.targets import Job
 
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config import Config
-from layerwise.config.base import parse
 from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings
-from layerwise.config.studies import Study
 from layerwise.corpora.perturb import perturb, vocabulary_of
 from layerwise.errors import LayerwiseError
-from layerwise.figures.studies import Tables, draw
 from layerwise.models.load import load
-from layerwise.workflow.plan import Plan
-from layerwise.workflow.targets import Job
 
 SPECIAL = frozenset({0, 1})
 VOCABULARY = tuple(range(2, 50))
@@ -185,20 +180,3 @@ def test_the_extraction_perturbs_each_models_own_tokens(tmp_path: Path) -> None:
 # The figure
 
 
-def test_strengths_are_ordered_colours_and_the_title_says_what_moved() -> None:
-    parts = []
-    for p in (0.0, 0.1, 1.0):
-        curve = np.full(9, 3.0)
-        curve[4] -= 2 * p
-        parts.append(tidy_metrics({"prompt_entropy": curve}, corpus=f"rep repetition {p:g}"))
-    tables = Tables(metrics=pd.concat(parts, ignore_index=True))
-    study = parse(Study, {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"],
-                          "colour": "repetition", "tokens": ["all"]})  # fmt: skip
-    labels = {f"rep repetition {p:g}": {"repetition": p} for p in (0.0, 0.1, 1.0)}
-    drawn = draw(study, tables, labels=labels)
-    assert "at 1 of 9 layers of m (by up to −2 nats at layer 4)" in drawn.title
-    assert sorted(drawn.table["repetition"].unique()) == [0.0, 0.1, 1.0]
-    handles = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
-    assert handles[:3] == ["repetition 0", "repetition 0.1", "repetition 1"]
-    with pytest.raises(LayerwiseError, match="would mix several values of"):
-        draw(study, tables)

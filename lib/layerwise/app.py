@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,11 +42,11 @@ CONFIG = Annotated[
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
-def _guarded(do: Callable[[], Any]) -> None:
+def _guarded(do: Callable[[], Any]) -> Any:
     """Do it with the log on stderr; a user's mistake is one line and exit status 1."""
-    from layerwise import cli
+    from layerwise.workflow.script import guarded
 
-    cli.run(lambda _: do(), argparse.Namespace(log=None))
+    return guarded(do)
 
 
 @app.command()
@@ -246,54 +245,106 @@ def new(
     _guarded(do)
 
 
+@app.command()
+def compare(
+    results: Annotated[Path, typer.Argument(help="Results folder of your run.")],
+    other: Annotated[
+        str,
+        typer.Argument(
+            help="Another results folder, a table made by scripts/import_release.py, or "
+            "'published' for the numbers that ship with layerwise."
+        ),
+    ],
+    model: Annotated[str, typer.Argument(help="Model, in upper or lower case.")],
+    revision: Annotated[
+        str | None, typer.Option(help="Checkpoint of your run, if it has several.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="CSV of all tasks and layers (default: print it).")
+    ] = None,
+) -> None:
+    """Compare a model's task scores with those of another run or with the published ones.
+
+    Scores are of all tokens, mean pooling and the final norm, as in presets/as_released.yaml.
+
+    Example: layerwise compare results/as_released published pythia-410m
+    """
+
+    def do() -> None:
+        from layerwise.association import compare
+
+        first = compare.read_scores(str(results), model, revision)
+        found = compare.differences(first, compare.read_scores(other, model))
+        if output:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            found.to_csv(output, index=False, float_format="%.4f")
+        else:
+            _say(compare.by_task_and_layer(found))
+        _say(*compare.described(found))
+
+    _guarded(do)
+
+
 @app.command(context_settings=EXTRA)
 def run(
     context: typer.Context,
     config: CONFIG = None,
     cores: Annotated[int, typer.Option(min=1, help="CPU cores that jobs may use.")] = 2,
+    verbose: Annotated[bool, typer.Option(help="Show Snakemake's own output.")] = False,
 ) -> None:
-    """Run the workflow on a config; what is there and still holds is not made again.
+    """Run the workflow on a config. Files that are up to date are not made again.
 
-    All further options are handed to snakemake: layerwise run -c mine.yaml --dry-run
+    Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
     """
-    _snakemake(config, ["--cores", str(cores), *context.args])
+    progress = [] if verbose or not sys.stderr.isatty() else ["--logger", "rich"]
+    _snakemake(config, ["--cores", str(cores), *progress, *context.args])
+    if not context.args:
+        _guarded(lambda: _say(*_summary(config)))
 
 
 @app.command()
 def plan(config: CONFIG = None) -> None:
-    """What a run would do, why, and what it will cost."""
-    from layerwise.project import ROOT
-
-    _call([str(ROOT / "scripts" / "plan_run.py"), "--config", str(config or "config.yaml")])
-
-
-@app.command()
-def report(
-    config: CONFIG = None,
-    output: Annotated[Path | None, typer.Option(help="The page to write.")] = None,
-) -> None:
-    """One page with all figures and tables of a run that is done."""
+    """List the jobs of a run, and the gigabytes of activations that it writes."""
+    _snakemake(config, ["--dry-run", "--quiet", "host", "rules"])
 
     def do() -> None:
         from layerwise.config import read_config
-        from layerwise.errors import LayerwiseError
+        from layerwise.workflow.sizes import describe
 
-        path = config or Path("config.yaml")
-        read = read_config([path])
-        made = [f"figures/{study}.png" for study in read.studies] + ["report/account.csv"]
-        lacking = [file for file in made if not Path(read.results, file).is_file()]
-        if lacking:
-            raise LayerwiseError(
-                f"The run of {path} is not done: {read.results} lacks {', '.join(lacking)}; "
-                f"run `layerwise run -c {path}` to its end, then ask for the report again."
-            )
-        page = output or Path(read.results) / "report.html"
-        _snakemake(config, ["--cores", "1", "--report", str(page)])
+        _say(*describe(read_config([config or Path("config.yaml")])))
 
     _guarded(do)
 
 
+@app.command()
+def report(config: CONFIG = None) -> None:
+    """Write one page with all figures and tables of a run; makes what is missing."""
+
+    def do() -> str:
+        from layerwise.config import read_config
+
+        return f"{read_config([config or Path('config.yaml')]).results}/report.html"
+
+    page = _guarded(do)
+    _snakemake(config, ["--cores", "1", page])
+    _say(f"{page} is up to date.")
+
+
+def _summary(config: Path | None) -> list[str]:
+    """The best layer of each model, and where to look."""
+    import pandas as pd
+
+    from layerwise.config import read_config
+    from layerwise.figures.report import shown
+
+    results = Path(read_config([config or Path("config.yaml")]).results)
+    best = results / "report" / "best_layers.csv"
+    table = shown(pd.read_csv(best)).to_string(index=False) if best.is_file() else ""
+    return [table, f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html."]
+
+
 def _snakemake(config: Path | None, arguments: list[str]) -> None:
+    """Run Snakemake; end with its exit status if it fails."""
     from importlib.util import find_spec
 
     from layerwise.project import SNAKEFILE
@@ -306,16 +357,14 @@ def _snakemake(config: Path | None, arguments: list[str]) -> None:
                 "snakemake is not installed; run: pip install 'layerwise[workflow]'"
             )
         if config is not None and not config.is_file():
-            raise LayerwiseError(f"There is no config {config}; paths count from where you run.")
+            raise LayerwiseError(f"There is no config {config}.")
 
     _guarded(do)
     given = ["--configfile", str(config)] if config else []
-    _call(["-m", "snakemake", "--snakefile", str(SNAKEFILE), *given, *arguments])
-
-
-def _call(arguments: list[str]) -> None:
-    """Run Python on something; its exit status is ours."""
-    raise SystemExit(subprocess.run([sys.executable, *arguments], check=False).returncode)
+    command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), *given, *arguments]
+    status = subprocess.run([sys.executable, *command], check=False).returncode
+    if status:
+        raise SystemExit(status)
 
 
 def _texts(path: Path) -> list[str]:

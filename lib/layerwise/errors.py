@@ -1,7 +1,7 @@
-"""The one exception a user should ever read.
+"""The exceptions that users read: one sentence each.
 
-A `LayerwiseError` carries one sentence: what came, what is accepted, where it was, how to mend it.
-Scripts print it without a traceback; anything else that is raised is a bug of ours.
+The sentence says what is wrong, where, and how to fix it. Scripts print it without a traceback. Any
+other exception is a bug.
 """
 
 from __future__ import annotations
@@ -10,30 +10,61 @@ import difflib
 from collections.abc import Iterable
 
 LONGEST = 780
-ENDS = 200
+TAIL = 200
 
 
 class LayerwiseError(Exception):
-    """A mistake in the input, said in one sentence.
+    """A mistake in the input, in one sentence.
 
-    What it quotes may be anyone's: line breaks and control characters are written out, and what
-    is endless loses its middle.
+    Line breaks and control characters are escaped, and a long message loses its middle.
+
+    Parameters
+    ----------
+    message : str
+    code : str
+        The kind of mistake, such as ``unknown_name``, for tests and programs.
     """
 
-    def __init__(self, message: str) -> None:
-        said = printable(message)
-        if len(said) > LONGEST:
-            said = f"{said[: LONGEST - ENDS - 5]} […] {said[-ENDS:]}"
-        super().__init__(said)
+    def __init__(self, message: str, *, code: str = "invalid") -> None:
+        text = printable(message)
+        if len(text) > LONGEST:
+            text = f"{text[: LONGEST - TAIL - 5]} […] {text[-TAIL:]}"
+        super().__init__(text)
+        self.code = code
+
+
+class ConfigError(LayerwiseError):
+    """A mistake in a config.
+
+    Parameters
+    ----------
+    where : str
+        The key, such as ``extract.tokens`` or ``models.a.revisions[2]``; empty for the whole.
+    problem : str
+        What is wrong and how to fix it, as a sentence that follows a colon.
+    code : str
+    file : str
+        The config's file, if it came from one.
+    """
+
+    def __init__(self, where: str, problem: str, *, code: str = "invalid", file: str = "") -> None:
+        super().__init__(": ".join(filter(None, (file, where, problem))), code=code)
+        self.where, self.problem = where, problem
+
+    def in_file(self, file: str) -> ConfigError:
+        """Return the same error with the name of the config's file."""
+        return ConfigError(self.where, self.problem, code=self.code, file=file)
 
 
 class DiskError(LayerwiseError):
-    """A file could not be written. What failed once will fail again, and HDF5 may be left in a
-    state in which it ends the process: nothing more is to be written in this one."""
+    """A file could not be written.
+
+    After a failed write HDF5 may end the process, so it should write nothing more.
+    """
 
 
 def printable(text: str) -> str:
-    """Text in one line, whose control characters and the like are written out (``\\x1b``)."""
+    """Text in one line, with control characters escaped (``\\x1b``)."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
@@ -46,13 +77,13 @@ def closest(name: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What another library says of an error, in short."""
+    """The first line of another library's error, or the error's type."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".")[:200] if lines else type(error).__name__
 
 
-def listed(names: Iterable[str], most: int = 12) -> str:
-    """Names for a sentence: the first of many, and how many more there are."""
-    known = list(map(str, names))
+def listed(names: Iterable[object], most: int = 12) -> str:
+    """Names for a sentence: the first `most`, and the number of further ones."""
+    known = list(names)
     more = f" and {len(known) - most:,} more" if len(known) > most else ""
     return (", ".join(map(repr, known[:most])) or "none") + more

@@ -11,13 +11,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from layerwise.config import Config
 from layerwise.config.corpora import HubTexts
 from layerwise.config.images import HubImages
 from layerwise.config.models import HubAdapter, Model
-from layerwise.config.token_tasks import ChoiceTask, HubQuestions, PairTask
+from layerwise.config.tasks import ChoiceTask, HubQuestions, MtebTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.failures import why
 from layerwise.models.source import Location
+from layerwise.tasks.names import QUICKSTART
 from layerwise.tasks.prompts import of_model
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,30 @@ MODEL_FILES = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja")
 CODE_FILES = ("*.py",)
 ADAPTER_FILES = ("adapter_config.json", "adapter_model.safetensors")
 WEIGHTS = ("*.safetensors", "**/*.gguf")
+
+
+def fetch_all(config: Config) -> None:
+    """Fetch all that a config takes from the hub; what is in the caches is not fetched again.
+
+    Raises
+    ------
+    LayerwiseError
+        If the hub cannot be reached, or lacks something.
+    """
+    for entry in config.models.values():
+        if any(hasattr(source, "hub") for source in (entry.source, *entry.adapters)):
+            for revision in entry.revisions:
+                fetch_model(entry, revision)
+    for corpus in config.corpora.values():
+        source = getattr(corpus, "source", None) or corpus.images
+        if hasattr(source, "hub"):
+            fetch_corpus(source)
+    for name, task in config.tasks.items():
+        if isinstance(task, ChoiceTask):
+            if isinstance(task.questions, HubQuestions):
+                fetch_questions(task)
+        elif isinstance(task, MtebTask) and task.folder is None and name not in QUICKSTART:
+            fetch_task(name)
 
 
 def fetch_model(model: Model, revision: str) -> dict[str, Any]:
@@ -127,7 +153,7 @@ def fetch_corpus(source: HubTexts | HubImages) -> dict[str, Any]:
     return {**source.plain(), **rows.facts, "rows": rows.total}
 
 
-def fetch_questions(task: ChoiceTask | PairTask) -> dict[str, Any]:
+def fetch_questions(task: ChoiceTask) -> dict[str, Any]:
     """Fetch the questions of a multiple-choice task, and its examples if it shows any.
 
     Returns
@@ -140,12 +166,11 @@ def fetch_questions(task: ChoiceTask | PairTask) -> dict[str, Any]:
     LayerwiseError
         If they are not on the hub, or it cannot be reached.
     """
-    from layerwise.tasks.items import of_hub
+    from layerwise.tasks.questions import of_hub
 
     source = getattr(task, "questions", None)
     if not isinstance(source, HubQuestions):
         raise LayerwiseError("The items of this task are not on the hub; nothing is to fetch.")
-    assert isinstance(task, ChoiceTask)
     splits = [source.split, *([source.examples] if task.shots else [])]
     rows = {split: len(of_hub(source, split)) for split in splits}
     return {"dataset": source.hub, "revision": source.revision, "rows": rows}

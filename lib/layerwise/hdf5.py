@@ -1,16 +1,11 @@
-"""What all our HDF5 files share: they are whole, say what they are, and are checked when read.
-
-What is in them is defined in `layerwise.activations.store` and `layerwise.tasks.layout`.
-"""
+"""HDF5 files: atomic writes, labelled dimensions, checksums, and checks on reading."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +22,6 @@ os.environ.setdefault("HDF5_USE_FILE_LOCKING", "FALSE")
 
 STRING = h5py.string_dtype("utf-8")
 
-# HDF5 keeps checksums of chunked arrays (as ours are) and of what describes them, but not of
-# strings and of the small arrays that are labels. The seal is a hash over those alone, so that
-# opening a file of gigabytes takes milliseconds.
-SEAL = "seal"
-# An attribute: the files whose arrays this one shows, by their path from here, with their seals.
-PARTS = "seals_of_parts"
 REMEDY = "delete it and run snakemake again."
 # Whatever h5py may raise on a file that is not as it was written.
 DAMAGE = (OSError, KeyError, ValueError, RuntimeError, TypeError)
@@ -60,7 +49,6 @@ def create(
             for key, value in attributes.items():
                 file.attrs[key] = value
             yield file
-            file.attrs[SEAL] = _seal(file)
             file.attrs["complete"] = True
     except RuntimeError as error:  # as HDF5 says it if a file cannot be closed
         fault = disk_fault(error)
@@ -203,34 +191,6 @@ def _check(
             raise LayerwiseError(
                 f"{path} is about {key} {file.attrs.get(key)!r}, wanted was {value!r}; {REMEDY}"
             )
-    # Files that an earlier layerwise wrote have none.
-    if SEAL in file.attrs and file.attrs[SEAL] != _seal(file):
-        raise LayerwiseError(f"{path} is damaged (a label was altered); {REMEDY}")
-    for name, seal in json.loads(file.attrs.get(PARTS, "{}")).items():
-        # HDF5 itself would read zeros in place of a part that is not there.
-        part = path.parent / name
-        with h5py.File(part, "r") if part.is_file() else nullcontext() as found:
-            if found is None or found.attrs.get(SEAL) != seal:
-                wrong = "is another by now" if found else "is not there"
-                raise LayerwiseError(f"{path} shows the arrays of {part}, which {wrong}; {REMEDY}")
-
-
-def _seal(file: h5py.File) -> str:
-    """Hash over the attributes and all arrays that HDF5 itself keeps no checksum of."""
-    digest = hashlib.sha256()
-    for name, value in sorted(file.attrs.items()):
-        if name not in (SEAL, "complete"):
-            digest.update(f"{name}={value!r};".encode("utf-8", "surrogatepass"))
-
-    def add(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        # A virtual array's checksums are those of its parts.
-        if isinstance(item, h5py.Dataset) and not item.fletcher32 and not item.is_virtual:
-            values = np.asarray(item[()])
-            content = repr(values.tolist()) if values.dtype == object else values.tobytes().hex()
-            digest.update(f"{name}={content};".encode("utf-8", "surrogatepass"))
-
-    file.visititems(add)
-    return digest.hexdigest()
 
 
 def read(array: h5py.Dataset, selection: Any) -> npt.NDArray[Any]:

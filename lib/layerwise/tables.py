@@ -1,17 +1,11 @@
 """Parquet tables: the one module that writes and reads them.
 
-A table says in its own metadata how it was made: versions, command, the key of its job with the
-recipe behind it, and what its maker adds. Any parquet reader shows that.
-
-One altered byte is noticed. Arrow's page checksums do not see to that: they leave out what
-describes the pages, where a flipped bit turns a depth of 0.5 into 1e252. So the metadata hold a
-seal, the SHA-256 of the whole file but for the seal's own digits. A table from elsewhere has none
-and is read as it is.
+A table's metadata say how it was made: versions, command, and the key of its job. Any Parquet
+reader shows them. Pages have checksums.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,8 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-SEAL = "seal"
-UNSEALED = b"-" * 64
 REMEDY = "delete it and run snakemake again."
 
 
@@ -40,7 +32,6 @@ def write(
     table: pd.DataFrame | pa.Table,
     *,
     key: str = "",
-    recipe: Mapping[str, Any] | None = None,
     kind: Kind | None = None,
     **facts: Any,
 ) -> None:
@@ -52,8 +43,6 @@ def write(
         Columns and types are kept; the index is not. NaN becomes null.
     key : str
         The key of the job that makes it.
-    recipe : mapping, optional
-        What the key is a hash of.
     kind : Kind, optional
         Makes `read` refuse other tables in its place.
     **facts
@@ -69,19 +58,17 @@ def write(
 
     if not isinstance(table, pa.Table):
         table = pa.Table.from_pandas(table, preserve_index=False)
-    table = table.replace_schema_metadata(None)
     if kind is not None:
         facts |= {"schema": kind.name, "schema_version": str(kind.version)}
-    if recipe is not None:
-        facts["recipe"] = dict(recipe)
-    record = provenance(**facts, key=key)
-    with replacing(path) as partial:
-        with pq.ParquetWriter(
+    table = table.replace_schema_metadata(None)
+    with (
+        replacing(path) as partial,
+        pq.ParquetWriter(
             partial, table.schema, compression="zstd", store_schema=False, write_page_checksum=True
-        ) as file:
-            file.write_table(table)
-            file.add_key_value_metadata({**record, SEAL: UNSEALED.decode()})
-        _seal(partial)
+        ) as file,
+    ):
+        file.write_table(table)
+        file.add_key_value_metadata(provenance(**facts, key=key))
 
 
 def read(
@@ -173,12 +160,8 @@ def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | Non
     if not path.is_file():
         raise _missing(path, what)
     try:
-        content = path.read_bytes()
-        with pq.ParquetFile(pa.BufferReader(content)) as file:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
             known = _decoded(file.metadata)
-            sealed = known.get(SEAL)
-            if sealed is not None and sealed != _hash(content, sealed.encode()):
-                raise ValueError("its bytes are not those that were written")
             if kind is not None:
                 _check(path, known, kind)
             lacking = [name for name in columns or () if name not in file.schema_arrow.names]
@@ -187,8 +170,7 @@ def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | Non
                     f"{path} lacks the columns {', '.join(lacking)}; is it a table of {what}?"
                 )
             table = file.read(columns=None if columns is None else list(columns))
-            # pandas' notes on its own columns are not what a table of ours goes by.
-            frame: pd.DataFrame = table.to_pandas(ignore_metadata=sealed is not None)
+            frame: pd.DataFrame = table.to_pandas(ignore_metadata="key" in known)
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise _damaged(path, what, error) from error
     return frame if columns is None else frame[list(columns)]
@@ -210,23 +192,6 @@ def _check(path: Path, known: Mapping[str, str], kind: Kind) -> None:
 
 def _decoded(metadata: Any) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in (metadata.metadata or {}).items()}
-
-
-def _seal(path: Path) -> None:
-    """Put the seal in its place."""
-    content = path.read_bytes()
-    with path.open("r+b") as file:
-        file.seek(content.rindex(UNSEALED))
-        file.write(_hash(content, UNSEALED).encode())
-
-
-def _hash(content: bytes, seal: bytes) -> str:
-    """SHA-256 of a file, hexadecimal, as it is before its seal is put in."""
-    place = content.rindex(seal)
-    digest = hashlib.sha256(memoryview(content)[:place])
-    digest.update(UNSEALED)
-    digest.update(memoryview(content)[place + len(seal) :])
-    return digest.hexdigest()
 
 
 def _missing(path: Path, what: str) -> LayerwiseError:

@@ -1,124 +1,141 @@
-# What the metrics have to do with the scores, study by study.
+# Metrics against scores, study by study, and published tables.
 
 
-rule associate_metrics:
+localrules:
+    import_published,
+    weights,
+
+
+rule associate:
     input:
-        inputs("associate_metrics"),
+        tables=study_tables("metrics", "scores"),
+        stale=stale("associate", "<results>/associations/{study}.parquet"),
     output:
-        **outputs("associate_metrics"),
+        "<results>/associations/{study}.parquet",
     log:
-        record("logs", "associate_metrics"),
-    benchmark:
-        record("benchmarks", "associate_metrics")
+        "<results>/logs/associate/{study}.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grows(4000),
         runtime=grows(60),
     params:
-        command=command("associate_metrics"),
+        run=script("associate_metrics"),
+        key=key("associate"),
     message:
         "Associating metrics with scores for {wildcards.study}"
     shell:
-        RUN
+        "{params.run} --study {wildcards.study:q} --output {output:q} --key {params.key}"
+        " --threads {threads} --log {log:q}"
 
 
-rule compare_choices:
+rule select:
     input:
-        inputs("compare_choices"),
+        tables=study_tables("metrics", "scores"),
+        prompts=study_prompts,
+        stale=stale("select", "<results>/selections/{study}.parquet"),
     output:
-        **outputs(
-            "compare_choices",
-            summary=report(
-                output("compare_choices", "summary"),
-                caption="../report/choices.rst",
-                category="Tables",
-                labels={"study": "{study}", "as": "every metric's picks over models"},
-            ),
+        selections="<results>/selections/{study}.parquet",
+        summary=report(
+            "<results>/selections/{study}.csv",
+            caption="../report/selections.rst",
+            category="Tables",
+            labels={"study": "{study}", "as": "layers selected by each metric"},
         ),
     log:
-        record("logs", "compare_choices"),
-    benchmark:
-        record("benchmarks", "compare_choices")
+        "<results>/logs/select/{study}.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grows(4000),
         runtime=grows(60),
     params:
-        command=command("compare_choices"),
+        run=script("select_layers"),
+        key=key("select"),
     message:
-        "Holding the layers that metrics pick against the scores for {wildcards.study}"
+        "Selecting layers by metrics for {wildcards.study}"
     shell:
-        RUN
+        "{params.run} --study {wildcards.study:q} --output {output.selections:q}"
+        " --summary {output.summary:q} --key {params.key} --threads {threads}"
+        " --log {log:q}"
 
 
-rule compare_layers:
+rule similarity:
     input:
-        inputs("compare_layers"),
+        activations=study_activations,
+        stale=stale("similarity", "<results>/similarities/{study}.parquet"),
     output:
-        **outputs("compare_layers"),
+        "<results>/similarities/{study}.parquet",
     log:
-        record("logs", "compare_layers"),
-    benchmark:
-        record("benchmarks", "compare_layers")
+        "<results>/logs/similarity/{study}.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grows(6000),
         runtime=grows(60),
     params:
-        command=command("compare_layers"),
+        run=script("compare_layers"),
+        key=key("similarity"),
     message:
-        "Comparing layers for {wildcards.study}"
+        "Comparing layers by CKA and RSA for {wildcards.study}"
     shell:
-        RUN
+        "{params.run} --study {wildcards.study:q} --output {output:q} --key {params.key}"
+        " --threads {threads} --log {log:q}"
 
 
 rule import_published:
     input:
-        inputs("import_published"),
+        lambda wildcards: [
+            path
+            for path in (
+                CONFIG.published[decode(wildcards.published)].scores,
+                CONFIG.published[decode(wildcards.published)].metrics,
+            )
+            if path
+        ],
+        stale=stale("published", "<results>/published/{published}.metrics.parquet"),
     output:
-        **outputs("import_published"),
+        scores="<results>/published/{published}.scores.parquet",
+        metrics="<results>/published/{published}.metrics.parquet",
     log:
-        record("logs", "import_published"),
-    benchmark:
-        record("benchmarks", "import_published")
+        "<results>/logs/published/{published}.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grows(2000),
         runtime=grows(10),
     params:
-        command=command("import_published"),
+        run=script("import_published"),
+        key=key("published"),
     message:
-        "Reading the published tables {wildcards.published}"
+        "Importing the published tables {wildcards.published}"
     shell:
-        RUN
+        "{params.run} --published {wildcards.published:q} --scores {output.scores:q}"
+        " --metrics {output.metrics:q} --key {params.key} --threads {threads}"
+        " --log {log:q}"
 
 
-rule find_best_layers:
+rule weights:
     input:
-        inputs("find_best_layers"),
+        studies.swept_tables(CONFIG),
     output:
-        **outputs("find_best_layers"),
+        report(
+            "<results>/report/weights.csv",
+            caption="../report/weights.rst",
+            category="Models",
+            labels={"table": "weights of each checkpoint"},
+        ),
     log:
-        record("logs", "find_best_layers"),
-    benchmark:
-        record("benchmarks", "find_best_layers")
+        "<results>/logs/weights.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
-        mem_mb=grows(2000),
-        runtime=grows(20),
+        mem_mb=grows(1000),
+        runtime=grows(10),
     params:
-        command=command("find_best_layers"),
+        run=script("compare_weights"),
+        key=key("weights"),
     message:
-        "Finding each model's best layer"
+        "Comparing the weights of checkpoints"
     shell:
-        RUN
+        "{params.run} --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

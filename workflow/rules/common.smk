@@ -1,195 +1,131 @@
-# What the rules share. The table of stages (layerwise.workflow.stages) says what each job reads and
-# writes; the plan made from it and the config says which jobs are due. Snakemake runs those and
-# nothing else: a job that is not due has no inputs here, so that nothing can make it run, and one
-# that is due has a file among its inputs that is newer than all of its own.
+# The config, the keys of its files, and the input functions that rules share.
 
+import json
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 
 from snakemake.exceptions import WorkflowError
-from snakemake.logging import logger
 
-# The plan and its jobs use the library that lies beside the workflow, whatever is installed, and
-# whatever environment a job runs in. By its relative path: PYTHONPATH cannot hold a colon.
-if set("{}") & set(str(workflow.basedir)):
-    raise WorkflowError(
-        f"The workflow lies in {workflow.basedir}, and Snakemake takes braces in that path for "
-        "patterns; rename the folder."
-    )
-BESIDE = Path(workflow.basedir).parent / "lib"
-# Of an installed package, workflow/ lies in layerwise/_project.
-LIBRARY = os.path.relpath(BESIDE if BESIDE.is_dir() else BESIDE.parents[2])
-if os.pathsep in LIBRARY:
-    raise WorkflowError(
-        f"The workflow lies in a folder with {os.pathsep!r} in its path ({LIBRARY}), which "
-        "PYTHONPATH cannot hold; move it, or run snakemake there."
-    )
-sys.path.insert(0, os.path.abspath(LIBRARY))
+# The library next to the workflow, whatever is installed.
+LIBRARY = Path(workflow.basedir).parent / "lib"
+if LIBRARY.is_dir():
+    sys.path.insert(0, str(LIBRARY))
 
+from layerwise.config import Config
 from layerwise.errors import LayerwiseError
-from layerwise.paths import decode, encode
-from layerwise.workflow import targets
-from layerwise.workflow.plan import Bundle
-from layerwise.workflow.run import MARK, Start, hand_on
-from layerwise.workflow.stages import STAGES
+from layerwise.files import replacing
+from layerwise.names import decode, encode
+from layerwise.project import export_library
+from layerwise.workflow import resources, studies
+from layerwise.workflow.keys import Keys
+from layerwise.workflow.stale import Stale
+from layerwise.workflow.validate import validate
 
-hand_on(LIBRARY)
+export_library()
 SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
 ENVIRONMENT = "../../envs/environment.yaml"
 
 try:
-    START = Start(config, workflow.configfiles, checked=not workflow.is_main_process)
-    PLAN, CONFIG = START.plan, START.plan.config
+    CONFIG = Config.of(config)
     if workflow.is_main_process:
-        DUE = START.due()
-        for line in START.reasons(DUE):
-            logger.info(line)
-        START.mark(DUE)
+        validate(CONFIG, workflow.configfiles)
 except LayerwiseError as error:
     raise WorkflowError(str(error))
 
-RESULTS = CONFIG.results
-TARGETS = START.files_of(targets.targets(CONFIG))
-# For the first page of the report, which knows the config alone.
-config["first_page"] = [
-    PLAN.paths(job)["page"]
-    for job in targets.targets(CONFIG)
-    if job.stage == "find_best_layers"
-]
-# Stages with a rule of their own; the others' jobs come in bundles.
-RULES = {name for name, stage in STAGES.items() if not stage.rule}
-MADE = STAGES["make_tasks"].more_files(CONFIG)
-ON_GPU = CONFIG.extract.device != "cpu"
+KEYS = Keys(CONFIG)
+STALE = Stale(CONFIG.results, main=workflow.is_main_process)
+STUDIES = [encode(study) for study in CONFIG.studies]
+SNAPSHOT = f"{CONFIG.results}/config.json"
 
 
-# Of a real run alone: one may well look at results that one cannot write.
+# Jobs read the config that the run was started with.
 onstart:
-    try:
-        START.take_hold()
-    except LayerwiseError as error:
-        raise WorkflowError(str(error))
+    with replacing(Path(SNAPSHOT)) as partial:
+        partial.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+
+
+def one_of(names):
+    """A pattern that matches these names alone."""
+    return "|".join(re.escape(encode(name)) for name in names) or "(?!)"
 
 
 wildcard_constraints:
-    model=r"[^/]+",
-    revision=r"[^/]+",
-    corpus=r"[^/]+?(?<!\.views)(?<!\.prompts)(?<!\.positions)",
-    task=r"[^/]+",
-    shard=r"[0-9]+",
-    study=r"[^/]+",
-    published=r"[^/]+",
-    part=r"[0-9]+",
+    model=one_of(CONFIG.models),
+    revision=one_of(
+        dict.fromkeys(r for m in CONFIG.models.values() for r in m.revisions)
+    ),
+    corpus=one_of(CONFIG.corpora),
+    study=one_of(CONFIG.studies),
+    published=one_of(CONFIG.published),
 
 
-def job_of(stage, wildcards):
-    return PLAN.job(stage, **{name: wildcards[name] for name in STAGES[stage].names})
+def names(wildcards):
+    """The names of the config that wildcards stand for."""
+    return {name: decode(value) for name, value in wildcards.items()}
 
 
-def inputs(stage, **names):
-    """What a job waits for, if it is due."""
+def key(stage):
+    """The key of a job's output: Snakemake reruns the job when it changes."""
 
     def of(wildcards):
-        job = job_of(stage, names or wildcards)
-        return [*PLAN.waits_for([job]), str(MARK)] if PLAN.needed(job) else []
+        try:
+            return getattr(KEYS, stage)(**names(wildcards))
+        except LayerwiseError as error:
+            raise WorkflowError(str(error))
 
     return of
 
 
-def bundle_of(rule, wildcards):
-    return Bundle(rule, *(decode(wildcards[n]) for n in ("model", "revision", "part")))
+def stale(stage, path):
+    """A marker newer than any output if the file exists with another key; else nothing.
 
-
-def turn(bundle):
-    """The markers that a bundle waits for until there is room on the disk.
-
-    In a run of everything: whoever asks for a file wants that, and not all that is before it in
-    the queue; and a job in a process of its own has had its turn.
+    This covers results that were copied without `.snakemake`.
     """
-    asked_for = set(
-        workflow.dag_settings.targets
-    )  # not known before the rules are read
-    shares = workflow.is_main_process and asked_for <= {"all"}
-    return PLAN.turns.get(bundle, []) if shares else []
-
-
-def bundle_inputs(rule):
-    """What a bundle waits for, if any of its jobs is due: the files that it reads, and its turn."""
 
     def of(wildcards):
-        bundle = bundle_of(rule, wildcards)
-        jobs = list(filter(PLAN.needed, PLAN.members(bundle)))
-        return [*PLAN.waits_for(jobs), *turn(bundle), str(MARK)] if jobs else []
+        return STALE.marker(path, wildcards, key(stage)(wildcards))
 
     return of
 
 
-def bundle_command(rule):
+def model_files(wildcards):
+    """The model's folder if the workflow makes it: trained here or converted from GGUF."""
+    model, revision = decode(wildcards.model), decode(wildcards.revision)
+    if model in CONFIG.nano:
+        return f"{CONFIG.results}/nano/{wildcards.model}/{wildcards.revision}/layerwise.json"
+    if CONFIG.models[model].source.gguf_file:
+        return f"{CONFIG.results}/converted/{wildcards.model}/{wildcards.revision}/layerwise.json"
+    return []
+
+
+def study_tables(*tables):
+    """The tables that a study reads: those named here, or all that its kind needs."""
+
     def of(wildcards):
-        bundle = bundle_of(rule, wildcards)
-        about = [
-            part
-            for name in ("model", "revision", "part")
-            for part in (f"--{name}", getattr(bundle, name))
+        study = decode(wildcards.study)
+        wanted = tables or studies.needs(CONFIG, study)
+        return [
+            path
+            for table in wanted
+            for path in studies.table_paths(CONFIG, study, table)
         ]
-        return [*program(rule), *about, "--key", PLAN.bundle_key(bundle)]
 
     return of
 
 
-def outputs(stage, **roles):
-    """The files of a stage as patterns; `roles` are for some of them in place of those."""
-    return {
-        role: roles.get(role, f"{RESULTS}/{path}")
-        for role, path in STAGES[stage].files.items()
-    }
-
-
-def output(stage, role):
-    return outputs(stage)[role]
-
-
-def record(kind, stage):
-    """A stage's log or benchmark file as a pattern."""
-    names = STAGES[stage].names if stage in RULES else ("model", "revision", "part")
-    suffix = {"logs": "log", "benchmarks": "tsv", "jobs": "json"}[kind]
-    parts = [RESULTS, kind, stage, *(f"{{{name}}}" for name in names)]
-    return f"{'/'.join(parts)}.{suffix}"
-
-
-def program(rule):
-    return ["python", f"{SCRIPTS}/{rule}.py", "--config", str(START.snapshot)]
-
-
-def command(stage, **names):
-    """The command of a job as a list; the shell gets each part in quotes."""
-
-    def of(wildcards):
-        job = job_of(stage, names or wildcards)
-        about = zip(STAGES[stage].names, job.names)
-        given = [part for name, value in about for part in (f"--{name}", value)]
-        return [*program(stage), *given, "--key", PLAN.key(job)]
-
-    return of
-
-
-def nano_outputs(model):
-    """The folders of a nano model's checkpoints, and the table of its losses."""
-    files = STAGES["train_nano"].paths(CONFIG, (model,))
-    losses = report(
-        files.pop("losses"),
-        caption="../report/losses.rst",
-        category="Models",
-        labels={"model": model, "table": "loss by revision"},
-    )
-    return {"losses": losses, "folders": list(files.values())}
-
-
-RUN = "{params.command:q} --threads {threads} --log {log:q}"
+def study_prompts(wildcards):
+    """The tables of prompts beside a study's metrics; none for published metrics."""
+    study = decode(wildcards.study)
+    if CONFIG.studies[study].published:
+        return []
+    return studies.table_paths(CONFIG, study, "prompts")
 
 
 def grows(base):
-    """Memory or minutes that grow with each attempt."""
+    """Megabytes or minutes that grow with each attempt."""
 
     def by_attempt(wildcards, attempt):
         return base * attempt
@@ -197,11 +133,71 @@ def grows(base):
     return by_attempt
 
 
-def scoring_memory(base):
-    """Memory that tasks of many texts need, and at least `base`."""
+def model_memory(wildcards, attempt):
+    """Megabytes for a job that loads a model; grows with each attempt."""
+    return attempt * resources.model_mb(CONFIG, decode(wildcards.model))
 
-    def by_attempt(wildcards, attempt):
-        bundle = bundle_of("score_tasks", wildcards)
-        return attempt * max(base, PLAN.scoring_megabytes(bundle))
 
-    return by_attempt
+def script(name):
+    """The start of a job's command: its script and the config that the run was started with."""
+    return (
+        f"python {shlex.quote(f'{SCRIPTS}/{name}.py')} --config {shlex.quote(SNAPSHOT)}"
+    )
+
+
+def study_activations(wildcards):
+    """The activations of all models of a study on its one corpus."""
+    study = decode(wildcards.study)
+    (corpus,) = studies.corpora(CONFIG, study)
+    return [
+        studies.activations_path(CONFIG, *point, corpus)
+        for point in studies.points(CONFIG, study)
+    ]
+
+
+def texts_of_corpus(wildcards):
+    """The file that a corpus of texts is selected from, if there is one."""
+    source = CONFIG.corpora[decode(wildcards.corpus)].source
+    if getattr(source, "package", None) == "wikipedia":
+        return f"{CONFIG.results}/texts/wikipedia.parquet"
+    if getattr(source, "task", None) and studies.quickstart_folder(CONFIG, source.task):
+        return f"{CONFIG.results}/tasks/layerwise.json"
+    return getattr(source, "file", None) or []
+
+
+def task_data(wildcards):
+    """The local data of all tasks that a model is scored on at a checkpoint."""
+    model, revision = decode(wildcards.model), decode(wildcards.revision)
+    found = []
+    for task in studies.tasks_scored(CONFIG, model, revision):
+        found += studies.task_files(CONFIG, task)
+        corpus = getattr(studies.entries(CONFIG)[task], "corpus", None)
+        if corpus:
+            found.append(f"{CONFIG.results}/corpora/{encode(corpus)}.parquet")
+        if studies.quickstart_folder(CONFIG, task):
+            found.append(f"{CONFIG.results}/tasks/layerwise.json")
+    return list(dict.fromkeys(found))
+
+
+def keep(path):
+    """Activations are temporary if the config says so."""
+    return path if getattr(CONFIG.extract, "keep_activations", True) else temp(path)
+
+
+def rule_name(verb, model):
+    """A name of a rule about one model."""
+    return "_".join([verb, re.sub(r"\W", "_", model)])
+
+
+def checkpoint_folders(model):
+    """The folders of the checkpoints of a model that is trained here."""
+    revisions = CONFIG.models[model].revisions
+    return [f"<results>/nano/{encode(model)}/{encode(r)}" for r in revisions]
+
+
+def nano_texts(model):
+    """The texts that a small model is trained on: a corpus, or the Wikipedia slice."""
+    corpus = CONFIG.nano[model].corpus
+    if corpus is None:
+        return f"{CONFIG.results}/texts/wikipedia.parquet"
+    return f"{CONFIG.results}/corpora/{encode(corpus)}.parquet"

@@ -1,126 +1,96 @@
-# Texts and images: prompts with ids, and their views. Made once for all models, on CPU.
+# Prompts and images with ids, and their views: made once for all models, on CPU.
 
 
-rule unpack_wikipedia:
+TEXTS = [c for c, entry in CONFIG.corpora.items() if hasattr(entry, "source")]
+IMAGES = [c for c in CONFIG.corpora if c not in TEXTS]
+
+
+localrules:
+    wikipedia,
+
+
+rule wikipedia:
     input:
-        inputs("unpack_wikipedia"),
+        stale=stale("wikipedia", "<results>/texts/wikipedia.parquet"),
     output:
-        **outputs("unpack_wikipedia"),
+        "<results>/texts/wikipedia.parquet",
     log:
-        record("logs", "unpack_wikipedia"),
-    benchmark:
-        record("benchmarks", "unpack_wikipedia")
-    # Short, and the longest jobs wait for it.
-    priority: 20
+        "<results>/logs/wikipedia.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grows(2000),
         runtime=grows(10),
     params:
-        command=command("unpack_wikipedia"),
+        run=script("unpack_wikipedia"),
+        key=key("wikipedia"),
     message:
-        "Cleaning the Wikipedia slice of its markup"
+        "Extracting the paragraphs of the Wikipedia slice"
     shell:
-        RUN
+        "{params.run} --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
 
 
-rule make_corpus:
+rule corpus:
     input:
-        inputs("make_corpus"),
+        texts=texts_of_corpus,
+        stale=stale("corpus", "<results>/corpora/{corpus}.parquet"),
     output:
-        **outputs("make_corpus"),
+        "<results>/corpora/{corpus}.parquet",
     log:
-        record("logs", "make_corpus"),
-    benchmark:
-        record("benchmarks", "make_corpus")
-    # Short, and the longest jobs wait for it.
-    priority: 20
+        "<results>/logs/corpus/{corpus}.log",
+    wildcard_constraints:
+        corpus=one_of(TEXTS),
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
-        mem_mb=grows(2000),
-        runtime=grows(20),
+        mem_mb=grows(4000),
+        runtime=grows(30),
     params:
-        command=command("make_corpus"),
+        run=script("make_corpus"),
+        key=key("corpus"),
     message:
-        "Choosing the prompts of {wildcards.corpus}"
+        "Selecting the prompts of {wildcards.corpus}"
     shell:
-        RUN
+        "{params.run} --corpus {wildcards.corpus:q} --texts {input.texts:q}"
+        " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
 
 
-rule make_views:
+rule views:
     input:
-        inputs("make_views"),
+        corpus="<results>/corpora/{corpus}.parquet",
+        stale=stale("views", "<results>/corpora/{corpus}.views.parquet"),
     output:
-        **outputs("make_views"),
+        "<results>/corpora/{corpus}.views.parquet",
     log:
-        record("logs", "make_views"),
-    benchmark:
-        record("benchmarks", "make_views")
-    # Short, and the longest jobs wait for it.
-    priority: 20
+        "<results>/logs/views/{corpus}.log",
+    wildcard_constraints:
+        corpus=one_of(TEXTS),
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grows(4000),
         runtime=grows(60),
     params:
-        command=command("make_views"),
+        run=script("make_views"),
+        key=key("views"),
     message:
         "Augmenting the prompts of {wildcards.corpus}"
     shell:
-        RUN
+        "{params.run} --corpus {wildcards.corpus:q} --prompts {input.corpus:q}"
+        " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
 
 
-rule make_images:
+use rule corpus as images with:
     input:
-        inputs("make_images"),
-    output:
-        **outputs("make_images"),
-    log:
-        record("logs", "make_images"),
-    benchmark:
-        record("benchmarks", "make_images")
-    # Short, and the longest jobs wait for it.
-    priority: 20
-    conda:
-        ENVIRONMENT
-    threads: 1
-    resources:
-        mem_mb=grows(8000),
-        runtime=grows(120),
-    params:
-        command=command("make_images"),
+        stale=stale("corpus", "<results>/corpora/{corpus}.parquet"),
+    wildcard_constraints:
+        corpus=one_of(IMAGES),
     message:
-        "Choosing the images of {wildcards.corpus}"
-    shell:
-        RUN
+        "Selecting the images of {wildcards.corpus}"
 
 
-rule draw_image_views:
-    input:
-        inputs("draw_image_views"),
-    output:
-        **outputs("draw_image_views"),
-    log:
-        record("logs", "draw_image_views"),
-    benchmark:
-        record("benchmarks", "draw_image_views")
-    # Short, and the longest jobs wait for it.
-    priority: 20
-    conda:
-        ENVIRONMENT
-    threads: 1
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(60),
-    params:
-        command=command("draw_image_views"),
+use rule views as image_views with:
+    wildcard_constraints:
+        corpus=one_of(IMAGES),
     message:
-        "Drawing views of the images of {wildcards.corpus}"
-    shell:
-        RUN
+        "Augmenting the images of {wildcards.corpus}"

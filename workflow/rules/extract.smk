@@ -1,109 +1,35 @@
-# A model at a checkpoint loaded once, for all corpora and tasks: one forward pass per prompt, view and
-# text; every layer in one file a corpus and one a task.
+# Every layer of a model at a checkpoint on a corpus and its views, in one pass. Needs a GPU for all
+# but small models.
 
 
-rule run_model:
+rule extract:
     input:
-        bundle_inputs("run_model"),
+        corpus="<results>/corpora/{corpus}.parquet",
+        views="<results>/corpora/{corpus}.views.parquet",
+        model=model_files,
+        stale=stale("extract", "<results>/activations/{model}/{revision}/{corpus}.h5"),
     output:
-        record("jobs", "run_model"),
+        keep("<results>/activations/{model}/{revision}/{corpus}.h5"),
     log:
-        record("logs", "run_model"),
+        "<results>/logs/extract/{model}/{revision}/{corpus}.log",
     benchmark:
-        record("benchmarks", "run_model")
+        "<results>/benchmarks/extract/{model}/{revision}/{corpus}.tsv"
     # Long jobs first, so that the short ones fill the gaps.
     priority: 15
     conda:
         ENVIRONMENT
     threads: CONFIG.extract.threads
     resources:
-        mem_mb=grows(8000),
+        mem_mb=model_memory,
         runtime=grows(240),
-        gpu=int(ON_GPU),
+        gpu=int(CONFIG.extract.device != "cpu"),
     params:
-        command=bundle_command("run_model"),
+        run=script("extract_activations"),
+        key=key("extract"),
     message:
-        "Running {wildcards.model} from {wildcards.revision} on"
+        "Extracting {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        RUN
-
-
-rule measure_surprisal:
-    input:
-        inputs("measure_surprisal"),
-    output:
-        **outputs("measure_surprisal"),
-    log:
-        record("logs", "measure_surprisal"),
-    benchmark:
-        record("benchmarks", "measure_surprisal")
-    conda:
-        ENVIRONMENT
-    threads: CONFIG.extract.threads
-    resources:
-        mem_mb=grows(8000),
-        runtime=grows(60),
-        gpu=int(ON_GPU),
-    params:
-        command=command("measure_surprisal"),
-    message:
-        "Measuring how surprising {wildcards.corpus} is to {wildcards.model} at {wildcards.revision}"
-    shell:
-        RUN
-
-
-# Of a corpus in shards: each alone, on whichever device is free.
-rule extract_shard:
-    input:
-        inputs("extract_shard"),
-    output:
-        **outputs("extract_shard"),
-    log:
-        record("logs", "extract_shard"),
-    benchmark:
-        record("benchmarks", "extract_shard")
-    priority: 15
-    conda:
-        ENVIRONMENT
-    threads: CONFIG.extract.threads
-    resources:
-        mem_mb=grows(8000),
-        runtime=grows(240),
-        gpu=int(ON_GPU),
-    params:
-        command=command("extract_shard"),
-    message:
-        "Extracting shard {wildcards.shard} of {wildcards.corpus} with {wildcards.model} at {wildcards.revision}"
-    shell:
-        RUN
-
-
-rule compare_weights:
-    input:
-        inputs("compare_weights"),
-    output:
-        **outputs(
-            "compare_weights",
-            table=report(
-                output("compare_weights", "table"),
-                caption="../report/weights.rst",
-                category="Models",
-                labels={"table": "weights of each checkpoint"},
-            ),
-        ),
-    log:
-        record("logs", "compare_weights"),
-    benchmark:
-        record("benchmarks", "compare_weights")
-    conda:
-        ENVIRONMENT
-    threads: 1
-    resources:
-        mem_mb=grows(1000),
-        runtime=grows(10),
-    params:
-        command=command("compare_weights"),
-    message:
-        "Comparing the weights of checkpoints"
-    shell:
-        RUN
+        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        " --corpus {wildcards.corpus:q} --prompts {input.corpus:q}"
+        " --views {input.views:q} --output {output:q} --key {params.key}"
+        " --threads {threads} --log {log:q}"

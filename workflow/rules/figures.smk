@@ -1,61 +1,118 @@
-# A study's figure, the table of exactly what it shows, and its caption.
+# A study's figure and the table of what it shows; the report and the explorer.
 
 
-rule draw_study:
+rule figure:
     input:
-        inputs("draw_study"),
+        tables=study_tables(),
+        stale=stale("figure", "<results>/figures/{study}.png"),
     output:
-        **outputs(
-            "draw_study",
-            png=report(
-                output("draw_study", "png"),
-                caption="../report/study.rst",
-                category="Figures",
-                labels={"study": "{study}", "as": "figure"},
-            ),
-            table=report(
-                output("draw_study", "table"),
-                caption="../report/study.rst",
-                category="Tables",
-                labels={"study": "{study}", "as": "table"},
-            ),
+        png=report(
+            "<results>/figures/{study}.png",
+            caption="../report/study.rst",
+            category="Figures",
+            labels={"study": "{study}", "as": "figure"},
+        ),
+        pdf="<results>/figures/{study}.pdf",
+        caption="<results>/figures/{study}.rst",
+        table=report(
+            "<results>/tables/{study}.csv",
+            caption="../report/study.rst",
+            category="Tables",
+            labels={"study": "{study}", "as": "table"},
         ),
     log:
-        record("logs", "draw_study"),
-    benchmark:
-        record("benchmarks", "draw_study")
+        "<results>/logs/figure/{study}.log",
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grows(4000),
         runtime=grows(20),
     params:
-        command=command("draw_study"),
+        run=script("draw_figure"),
+        key=key("figure"),
     message:
         "Drawing {wildcards.study}"
     shell:
-        RUN
+        "{params.run} --study {wildcards.study:q} --png {output.png:q}"
+        " --pdf {output.pdf:q} --caption {output.caption:q} --table {output.table:q}"
+        " --key {params.key} --threads {threads} --log {log:q}"
 
 
-rule build_explorer:
+rule best_layers:
     input:
-        inputs("build_explorer"),
+        [studies.task_table_path(CONFIG, *point) for point in studies.scored(CONFIG)],
     output:
-        **outputs("build_explorer"),
+        report(
+            "<results>/report/best_layers.csv",
+            caption="../report/best_layers.rst",
+            category="Tables",
+            labels={"table": "best layer of each model"},
+        ),
     log:
-        record("logs", "build_explorer"),
-    benchmark:
-        record("benchmarks", "build_explorer")
+        "<results>/logs/best_layers.log",
     conda:
         ENVIRONMENT
-    threads: 1
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(20),
+    params:
+        run=script("find_best_layers"),
+        key=key("best_layers"),
+    message:
+        "Finding each model's best layer"
+    shell:
+        "{params.run} --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+
+
+rule report:
+    input:
+        figures=expand("<results>/figures/{study}.png", study=STUDIES),
+        captions=expand("<results>/figures/{study}.rst", study=STUDIES),
+        best_layers=(
+            "<results>/report/best_layers.csv" if studies.scored(CONFIG) else []
+        ),
+        weights="<results>/report/weights.csv" if studies.swept(CONFIG) else [],
+        stale=stale("report", "<results>/report.html"),
+    output:
+        "<results>/report.html",
+    log:
+        "<results>/logs/report.log",
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(20),
+    params:
+        run=script("write_report"),
+        key=key("report"),
+    message:
+        "Writing the report"
+    shell:
+        "{params.run} --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
+
+
+rule explore:
+    input:
+        [
+            p
+            for tables in studies.explored(CONFIG).values()
+            for paths in tables.values()
+            for p in paths
+        ],
+        stale=stale("explore", "<results>/explore.html"),
+    output:
+        "<results>/explore.html",
+    log:
+        "<results>/logs/explore.log",
+    conda:
+        ENVIRONMENT
     resources:
         mem_mb=grows(4000),
         runtime=grows(20),
     params:
-        command=command("build_explorer"),
+        run=script("build_explorer"),
+        key=key("explore"),
     message:
         "Building the explorer"
     shell:
-        RUN
+        "{params.run} --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

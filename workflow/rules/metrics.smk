@@ -1,24 +1,31 @@
-# From activations to tidy tables of metrics, all layers of a file at once, on CPU.
+# From activations to tidy tables of metrics, on CPU: one row per layer, per prompt, per position.
 
 
-rule compute_metrics:
+rule metrics:
     input:
-        bundle_inputs("compute_metrics"),
+        activations="<results>/activations/{model}/{revision}/{corpus}.h5",
+        stale=stale("metrics", "<results>/metrics/{model}/{revision}/{corpus}.parquet"),
     output:
-        record("jobs", "compute_metrics"),
+        metrics="<results>/metrics/{model}/{revision}/{corpus}.parquet",
+        prompts="<results>/metrics/{model}/{revision}/{corpus}.prompts.parquet",
+        positions="<results>/metrics/{model}/{revision}/{corpus}.positions.parquet",
     log:
-        record("logs", "compute_metrics"),
+        "<results>/logs/metrics/{model}/{revision}/{corpus}.log",
     benchmark:
-        record("benchmarks", "compute_metrics")
+        "<results>/benchmarks/metrics/{model}/{revision}/{corpus}.tsv"
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
         mem_mb=grows(4000),
         runtime=grows(60),
     params:
-        command=bundle_command("compute_metrics"),
+        run=script("compute_metrics"),
+        key=key("metrics"),
     message:
-        "Metrics of {wildcards.model} from {wildcards.revision} on"
+        "Computing the metrics of {wildcards.model} at {wildcards.revision} on {wildcards.corpus}"
     shell:
-        RUN
+        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        " --corpus {wildcards.corpus:q} --activations {input.activations:q}"
+        " --metrics {output.metrics:q} --prompts {output.prompts:q}"
+        " --positions {output.positions:q} --key {params.key} --threads {threads}"
+        " --log {log:q}"

@@ -1,56 +1,68 @@
-# Models that have to be made before they can be loaded. The rest of the workflow sees folders.
+# Models that the workflow makes itself: trained on the spot, or converted from GGUF.
 
 
+# One rule for each model, since the number of its checkpoints comes from the config.
 for NANO in CONFIG.nano:
 
     rule:
         name:
-            f"train_{encode(NANO).replace('-', '_').replace('.', '_').replace('%', '_')}"
+            rule_name("train", NANO)
         input:
-            inputs("train_nano", model=NANO),
+            texts=nano_texts(NANO),
+            stale=STALE.marker(
+                f"{checkpoint_folders(NANO)[-1]}/layerwise.json", {}, KEYS.nano(NANO)
+            ),
         output:
-            **nano_outputs(NANO),
+            expand("{folder}/layerwise.json", folder=checkpoint_folders(NANO)),
+            losses=report(
+                f"<results>/nano/{encode(NANO)}.losses.csv",
+                caption="../report/losses.rst",
+                category="Models",
+                labels={"model": NANO, "table": "loss by checkpoint"},
+            ),
         log:
-            f"{RESULTS}/logs/train_nano/{encode(NANO)}.log",
+            f"<results>/logs/train_nano/{encode(NANO)}.log",
         benchmark:
-            f"{RESULTS}/benchmarks/train_nano/{encode(NANO)}.tsv"
-        # Beside the models that are there already, whose passes take longer.
+            f"<results>/benchmarks/train_nano/{encode(NANO)}.tsv"
+        # Passes of other models wait for nothing and take longer.
         priority: 10
         conda:
             ENVIRONMENT
-        threads: 1
         resources:
             mem_mb=grows(4000),
-            runtime=grows(30),
+            runtime=grows(60),
             gpu=int(CONFIG.nano[NANO].device != "cpu"),
         params:
-            command=command("train_nano", model=NANO),
+            run=script("train_nano"),
+            key=KEYS.nano(NANO),
+            model=NANO,
         message:
             f"Training {NANO}"
         shell:
-            RUN
+            "{params.run} --model {params.model:q} --texts {input.texts:q}"
+            " --losses {output.losses:q} --key {params.key} --threads {threads}"
+            " --log {log:q}"
 
 
 rule convert_gguf:
     input:
-        inputs("convert_gguf"),
+        stale=stale("gguf", "<results>/converted/{model}/{revision}/layerwise.json"),
     output:
-        **outputs("convert_gguf"),
+        "<results>/converted/{model}/{revision}/layerwise.json",
     log:
-        record("logs", "convert_gguf"),
-    benchmark:
-        record("benchmarks", "convert_gguf")
-    # Short, and the longest jobs wait for it.
+        "<results>/logs/convert_gguf/{model}/{revision}.log",
+    # The longest jobs wait for it.
     priority: 20
     conda:
         ENVIRONMENT
-    threads: 1
     resources:
-        mem_mb=grows(6000),
-        runtime=grows(20),
+        mem_mb=model_memory,
+        runtime=grows(30),
     params:
-        command=command("convert_gguf"),
+        run=script("convert_gguf"),
+        key=key("gguf"),
     message:
         "Converting {wildcards.model} from GGUF"
     shell:
-        RUN
+        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

@@ -63,3 +63,15 @@ def _section(name: str, entry: Mapping[str, Any]) -> tuple[str, Any]:
         f"tasks.{name}: {show(entry)} came; one of the keys "
         f"{', '.join([*sorted(OWN), *sorted(OF_TOKENS), 'folder'])} is needed."
     )
+
+
+from layerwise.config.own_tasks import OwnTask as LabelledTask  # noqa: E402
+from layerwise.config.token_tasks import ChoiceTask, HubQuestions  # noqa: E402
+
+
+class MtebTask:
+    folder = None
+
+
+def entries(config):
+    return {t: config.own_tasks.get(t) or config.token_tasks.get(t) or MtebTask() for t in config.tasks}

@@ -15,13 +15,15 @@ from layerwise.explore.gather import Curves, Explored
 CODES = ((2**8, "<u1"), (2**16, "<u2"), (2**32, "<u4"))
 
 
-def render(explored: Explored, title: str) -> str:
+def render(explored: Explored, title: str, *, key: str = "") -> str:
     """The page as HTML, which asks for nothing from anywhere.
 
     Parameters
     ----------
     title : str
-        What stands at its head.
+        Heading of the page.
+    key : str
+        The key of the job that makes the page, stored in its head.
     """
     data = {
         "title": title,
@@ -44,7 +46,7 @@ def render(explored: Explored, title: str) -> str:
         before, found, after = page.partition(mark)
         assert found, mark
         page = before + part + after
-    return page
+    return page.replace("<!-- key -->", f'<meta name="layerwise-key" content="{key}">', 1)
 
 
 def _curves(curves: Curves) -> dict[str, Any]:

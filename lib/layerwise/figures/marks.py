@@ -71,10 +71,10 @@ class Facets:
                 panel.ax.set_xlabel(xlabel)
             if panel.left or before != (panel.row, ylabel):
                 panel.ax.set_ylabel(wrapped(ylabel, 24))
-            elif share is True or share and panel.row in share:
+            elif share is True or (share and panel.row in share):
                 panel.ax.tick_params(labelleft=False)
             before = panel.row, ylabel
-            if share is True or share and panel.row in share:
+            if share is True or (share and panel.row in share):
                 alike.setdefault(ylabel, []).append(panel.ax)
         for axes in alike.values():
             ends = [a.get_ylim() for a in axes if a.has_data()]
@@ -82,11 +82,16 @@ class Facets:
                 ax.set_ylim(min(e[0] for e in ends), max(e[1] for e in ends))
         return self
 
-    def bar(self, mappable: Any, label: str, panels: Sequence[Panel] | None = None, **more: Any) -> Any:
+    def bar(
+        self, mappable: Any, label: str, panels: Sequence[Panel] | None = None, **more: Any
+    ) -> Any:
         """Add a colour bar beside some panels, by default all."""
         axes = [p.ax for p in panels or self.panels]
         height = self.figure.get_size_inches()[1] * len({p.row for p in panels or self.panels})
-        more = {"shrink": min(1.0, 2.4 * len({p.row for p in self.panels}) / height), "anchor": (0.0, 1.0)} | more
+        more = {
+            "shrink": min(1.0, 2.4 * len({p.row for p in self.panels}) / height),
+            "anchor": (0.0, 1.0),
+        } | more
         bar = self.figure.colorbar(
             mappable, ax=axes, location="right", aspect=22, pad=0.015, **more
         )
@@ -116,13 +121,18 @@ def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
     for role in ROLES:
         dimensions = [
             d for d in look.roles.get(role, ())
-            if d in table and (d == "model" and role != "dashes" or table[d].nunique() > 1)
+            if d in table and ((d == "model" and role != "dashes") or table[d].nunique() > 1)
         ]  # fmt: skip
         said = {d: {v: value_label(d, str(v)) for v in table[d].unique()} for d in dimensions}
         ranks = {d: {v: i for i, v in enumerate(said[d])} for d in dimensions}
         keys = table[dimensions].drop_duplicates().itertuples(index=False, name=None)
-        keys = sorted(keys, key=lambda key: [ranks[d][v] for d, v in zip(dimensions, key, strict=True)])
-        names = {k: " · ".join(filter(None, (said[d][v] for d, v in zip(dimensions, k, strict=True)))) for k in keys}
+        keys = sorted(
+            keys, key=lambda key: [ranks[d][v] for d, v in zip(dimensions, key, strict=True)]
+        )
+        names = {
+            k: " · ".join(filter(None, (said[d][v] for d, v in zip(dimensions, k, strict=True))))
+            for k in keys
+        }
         rows = table[dimensions].itertuples(index=False, name=None)
         values = [names[k] for k in rows] if dimensions else [""] * len(table)
         table[role] = pd.Categorical(values, list(dict.fromkeys(names.values())) or [""])
@@ -169,7 +179,16 @@ def facets(
         first = row == rows[0] or not any(p.column == column and p.top for p in panels)
         right = i % n == n - 1 or slots[i + 1][1] is None
         panels.append(
-            Panel(ax, data[data["panel"] == keys[i]], row, column, first, i % n == 0, last_of_block, right)
+            Panel(
+                ax,
+                data[data["panel"] == keys[i]],
+                row,
+                column,
+                first,
+                i % n == 0,
+                last_of_block,
+                right,
+            )
         )
     by_row = [d for d in look.roles.get("row", ()) if d != "y"]
     for panel in panels:
@@ -258,7 +277,8 @@ def palette(table: pd.DataFrame, look: Look) -> Palette:
     if names == [""]:
         return Palette({"": None}, {"": ""})
     return Palette(
-        {n: theme.colour_of(n, names) for n in names}, {n: theme.marker_of(n, names) for n in names}
+        {n: theme.colour_of(n, names) for n in names},
+        {n: theme.marker_of(n, names) for n in names},
     )
 
 

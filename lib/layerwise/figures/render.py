@@ -117,15 +117,15 @@ def draw(
         if tables.get(name) is None and name in OPTIONAL:
             continue
         if tables.get(name) is None:
-            raise LayerwiseError(f"A study of kind {study.kind} needs tables of {name}; give them.")
+            raise LayerwiseError(
+                f"A study of kind {study.kind} needs tables of {name}; give them."
+            )
         read[name] = _with_labels(tables[name], labels or {})
     order = order or Order()
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
     models = [*order.models, *sorted(there - {*order.models, ALL_MODELS})]
     better = {**declared(), **(directions or {}), **study.directions}
-    data = Data(
-        study, read, Order(models, order.revisions), better, own_texts or {}, confidence
-    )
+    data = Data(study, read, Order(models, order.revisions), better, own_texts or {}, confidence)
     kind = find(study.kind)
     table = kind.table(data)
     roles = data.roles(table) if "model" in table else data.kind.roles
@@ -178,7 +178,11 @@ def _span_of(table: pd.DataFrame, column: str) -> str:
 
 
 def _names(table: pd.DataFrame, column: str) -> list[str]:
-    return [str(v) for v in table[column].dropna().unique() if v not in ("", "none")] if column in table else []
+    return (
+        [str(v) for v in table[column].dropna().unique() if v not in ("", "none")]
+        if column in table
+        else []
+    )
 
 
 def _with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 
-from layerwise.association.best import best_layers
 from layerwise.association.order import Order, in_order
+from layerwise.association.selection import best_layers
 from layerwise.figures.labels import TOKENS, representation, representation_label
-from layerwise.figures.render import plain
-from layerwise.figures.select import mean_scores
 
 HEAD = (
     "Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)",
@@ -33,7 +33,7 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
     Returns
     -------
     DataFrame
-        model, revision, representation, best_layer (text: ``output``, a layer, or ``5–7 (tie)``),
+        model, revision, representation, best_layer (text: ``output``, a layer, or ``3 layers tie``),
         last_layer, score, output_score, difference, low, high (scores in [0, 1]; null without an
         interval), n_tasks, n_clusters.
     """
@@ -43,7 +43,6 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
     names = zip(best["tokens"], best["pooling"], strict=True)
     best = best.assign(representation=[representation(t, p) for t, p in names])
     best = best.drop_duplicates(["model", "revision", "representation"])
-    means = mean_scores(scores)
     rows = []
     for model in in_order(best["model"].unique(), order.models):
         mine = best[best["model"] == model]
@@ -54,7 +53,7 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
     return pd.DataFrame(
         {
             **{c: found[c] for c in ("model", "revision", "representation")},
-            "best_layer": [_best(row, means) for row in rows],
+            "best_layer": [_best(row) for row in rows],
             "last_layer": found["last_layer"],
             "score": found["best_score"],
             "output_score": found["output_score"],
@@ -67,53 +66,36 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
     )
 
 
-def _best(row: dict[str, object], means: pd.DataFrame) -> str:
-    if row["best_is_output"]:
-        return "output"
-    same = (means[["model", "revision", "representation"]] == [row["model"], row["revision"], row["representation"]]).all(axis=1)
-    layers = means.loc[same & (means["value"] >= float(str(row["best_score"])) - 1e-12), "layer"]
-    if len(layers) < 2:
-        return str(row["best_layer"])
-    return f"{layers.min()}–{layers.max()} (tie of {len(layers)})"
+def _best(row: dict[str, object]) -> str:
+    if int(str(row["n_tied"])) > 1:
+        return f"{row['n_tied']} layers tie"
+    return "output" if row["best_is_output"] else str(row["best_layer"])
 
 
-def cells(table: pd.DataFrame) -> list[tuple[str, ...]]:
-    """The first table as text, a tuple per row, in the columns of `HEAD`."""
-    rows = []
-    for row in table.itertuples():
-        revision = "" if row.revision == "main" else f" ({row.revision})"
-        best = row.best_layer if row.best_layer == "output" else f"{row.best_layer} of {row.last_layer}"
-        rows.append(
-            (
-                f"{row.model}{revision}", representation_label(row.representation), best,
-                _points(row.score), _points(row.output_score), _difference(row),
-            )
-        )  # fmt: skip
-    return rows
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The first table as people read it: texts, in the columns of `HEAD`; scores times 100."""
+    rows = [
+        (
+            row.model if row.revision == "main" else f"{row.model} ({row.revision})",
+            representation_label(row.representation),
+            f"{row.best_layer} of {row.last_layer}"
+            if row.best_layer.isdigit()
+            else row.best_layer,
+            _points(row.score),
+            _points(row.output_score),
+            _difference(row),
+        )
+        for row in table.astype({"best_layer": str}).itertuples()
+    ]
+    return pd.DataFrame(rows, columns=list(HEAD))
 
 
-def _difference(row: object) -> str:
-    value, low, high = (getattr(row, c) for c in ("difference", "low", "high"))
-    if pd.isna(value):
+def _difference(row: Any) -> str:
+    if pd.isna(row.difference):
         return "–"
-    return _points(value) + ("" if pd.isna(low) else f" ({_points(low)} to {_points(high)})")
+    interval = f" ({_points(row.low)} to {_points(row.high)})"
+    return _points(row.difference) + ("" if pd.isna(row.low) else interval)
 
 
 def _points(value: float) -> str:
     return "–" if pd.isna(value) else f"{100 * value:.1f}".replace("-", "−")
-
-
-def rst(table: pd.DataFrame) -> str:
-    """The first page as reStructuredText."""
-    lines = [".. list-table::", "   :header-rows: 1", ""]
-    for row in (HEAD, *cells(table)):
-        lines += [f"   {'  -' if i else '* -'} {plain(c)}" for i, c in enumerate(row)]
-    n_tasks, n_clusters = table["n_tasks"].max(), table["n_clusters"].max()
-    return "\n".join([*lines, "", f"{NOTE} Tasks: {n_tasks}; task clusters: {n_clusters}.", ""])
-
-
-def text(table: pd.DataFrame) -> str:
-    """The first table for a terminal."""
-    rows = [HEAD, *cells(table)]
-    widths = [max(len(r[i]) for r in rows) for i in range(len(HEAD))]
-    return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)

@@ -27,6 +27,7 @@ import pandas as pd
 from layerwise.association.curves import (
     BLOCK,
     METRIC_COLUMNS,
+    OUTPUT,
     SCORE_COLUMNS,
     ScoreCurves,
     require_columns,
@@ -102,9 +103,10 @@ class Data:
 
     def omit(self, names: Sequence[str], why: str) -> None:
         """Log and remember that something is not shown."""
-        if names:
-            self.omitted.append(f"{', '.join(names)} ({why})")
-            log.warning("%s: not shown: %s", self.study.kind, self.omitted[-1])
+        said = f"{', '.join(names)} ({why})"
+        if names and said not in self.omitted:
+            self.omitted.append(said)
+            log.warning("%s: not shown: %s", self.study.kind, said)
 
     def roles(self, table: pd.DataFrame) -> Roles:
         """Dimensions of each role for a table of one or several checkpoints a model."""
@@ -127,10 +129,14 @@ class Data:
         if scores is not None:
             kept = at_checkpoints(self.pick_scores("layers" in placed), shown)
             pooling = " or ".join(several(self.study.pooling))
-            self.omit([m for m in shown if m not in set(kept["model"])], f"not scored by {pooling}")
+            self.omit(
+                [m for m in shown if m not in set(kept["model"])], f"not scored by {pooling}"
+            )
             # The mean is over what has no role; a task has a type as well.
-            groups = ("task_type", "task") if "task" in placed else tuple(
-                d for d in POOLED if d in placed
+            groups = (
+                ("task_type", "task")
+                if "task" in placed
+                else tuple(d for d in POOLED if d in placed)
             )
             parts.append(mean_scores(kept, groups).assign(y=SCORE, metric=SCORE))
             shown = {m: r for m, r in shown.items() if m in set(parts[0]["model"])}
@@ -216,7 +222,11 @@ class Data:
         study, scores = self.study, self.tables["scores"]
         require_columns(scores, SCORE_COLUMNS, "scores")
         kept = only(with_output(scores), "model", study.models)
+        others = sorted(set(kept["pooling"]) - set(several(study.pooling)))
         kept = only(kept, "pooling", several(study.pooling))
+        if study.pooling == "mean":
+            others = [name for name in others if not name.endswith(f", {OUTPUT}")]
+            self.omit(others, "another pooling; name it under `pooling`")
         kept = only(kept, "layers", study.layers or (None if all_layers else (ONE,)))
         kept = only(kept, "task", study.tasks)
         kept = only(kept, "task_type", study.task_types)
@@ -362,7 +372,9 @@ class Data:
         pooled = found["model"] == ALL_MODELS
         kept = found[pooled | found.index.isin(at_checkpoints(single, shown).index)]
         kept = kept[kept["task_type"] == task_type_of(study, kept)]
-        kept = only(kept, "pooling", several(study.pooling), f"{what}: name it in association.poolings")
+        kept = only(
+            kept, "pooling", several(study.pooling), f"{what}: name it in association.poolings"
+        )
         kept = only(kept, "tokens", study.tokens)
         base = kept["protocol"] == BASELINE
         variant = ~base & _of_variant(kept, study, kept[~base])
@@ -409,7 +421,9 @@ def task_type_of(study: Study, table: pd.DataFrame) -> str:
     return one if one in set(table["task_type"]) else "all"
 
 
-def curves_of(table: pd.DataFrame, by: Sequence[str]) -> Iterator[tuple[dict[str, str], pd.DataFrame]]:
+def curves_of(
+    table: pd.DataFrame, by: Sequence[str]
+) -> Iterator[tuple[dict[str, str], pd.DataFrame]]:
     """Each combination of values with its rows, in the order of the table."""
     for key, part in table.groupby(list(by), sort=False):
         yield dict(zip(by, map(str, key), strict=True)), part
@@ -598,7 +612,9 @@ def _usual(table: pd.DataFrame, column: str, wanted: Sequence[object]) -> Sequen
     return wanted or usual
 
 
-def _variant(metrics: pd.DataFrame, choice: MetricChoice) -> tuple[pd.DataFrame, dict[str, object]]:
+def _variant(
+    metrics: pd.DataFrame, choice: MetricChoice
+) -> tuple[pd.DataFrame, dict[str, object]]:
     mine = only(metrics, "metric", [choice.metric])
     kept, found = mine, {}
     for column in VARIANT:

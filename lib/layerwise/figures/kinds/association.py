@@ -20,7 +20,6 @@ from layerwise.figures.labels import (
     SCORE_AXIS,
     metric_label,
     representation,
-    representation_label,
 )
 from layerwise.figures.marks import entry, facets, few_ticks, place
 from layerwise.figures.registry import Look, kind
@@ -86,7 +85,9 @@ def points(data: Data) -> pd.DataFrame:
     corpora = [OWN_TEXTS] if own else list(metrics["corpus"].unique())
     frames = []
     for curves in score_curves(scores):
-        variants, values = metric_curves(metrics, curves, own_texts=data.own_texts if own else None)
+        variants, values = metric_curves(
+            metrics, curves, own_texts=data.own_texts if own else None
+        )
         for index in np.flatnonzero(variants["corpus"].isin(corpora)):
             tasks, layers = usable(values[index])
             if not tasks.any():
@@ -113,7 +114,9 @@ def points(data: Data) -> pd.DataFrame:
             "tokens in common; name others under `models` or `revisions`."
         )
     table = pd.concat(frames, ignore_index=True).merge(y_of, on=VARIANT[1:])
-    data.omit([m for m in shown if m not in set(table["model"])], "no metrics on the scored tokens")
+    data.omit(
+        [m for m in shown if m not in set(table["model"])], "no metrics on the scored tokens"
+    )
     table = _with_associations(table, data)
     table = _with_dimensions(table)
     data.require_roles(table)
@@ -130,7 +133,9 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
         # The first measure's columns have plain names.
         more = {c: f"{c}_{measure}" for c in names} if k else {}
         one = one.rename(columns={"n_tasks": "over_tasks", **more})
-        table = table.merge(one, on=KEYS, how="left").assign(measure=measure if not k else table["measure"])
+        table = table.merge(one, on=KEYS, how="left").assign(
+            measure=measure if not k else table["measure"]
+        )
         over = table.pop("over_tasks")
         other = table[over.notna() & (over != table["n_tasks"])]
         if len(other):
@@ -146,7 +151,9 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
 def plot_points(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a point per layer, joined in order of depth and coloured by it."""
     t = place(table, look)
-    grid = facets(t, look, height=2.1, columns=6 if len(t["column"].cat.categories) <= 6 else 4, width=2.1)
+    grid = facets(
+        t, look, height=2.1, columns=6 if len(t["column"].cat.categories) <= 6 else 4, width=2.1
+    )
     for panel in grid.panels:
         part, ax = panel.table.sort_values("depth"), panel.ax
         ax.plot(part["value"], 100 * part["score"], color=theme.FAINT, linewidth=0.8, zorder=2)
@@ -174,7 +181,12 @@ RING: dict[str, Any] = {
     "marker": "o", "markersize": 7.5, "color": "none", "markeredgecolor": theme.INK,
     "markeredgewidth": 1.0, "linestyle": "none", "zorder": 4,
 }  # fmt: skip
-OUTPUT: dict[str, Any] = {"color": theme.GREY, "linewidth": 0.8, "linestyle": "dashed", "zorder": 1}
+OUTPUT: dict[str, Any] = {
+    "color": theme.GREY,
+    "linewidth": 0.8,
+    "linestyle": "dashed",
+    "zorder": 1,
+}
 
 
 def _association(row: pd.Series) -> str:
@@ -223,7 +235,11 @@ def _unreliable(table: pd.DataFrame, selections: pd.DataFrame | None) -> list[st
     if selections is None:
         return [""] * len(table)
     keys = ["model", "revision", "corpus", "metric", "protocol", "tokens", "pooling"]
-    why = selections[selections["refused"] != ""].drop_duplicates(keys).set_index(keys)["refused"]
+    why = (
+        selections[selections["unreliable"] != ""]
+        .drop_duplicates(keys)
+        .set_index(keys)["unreliable"]
+    )
     return list(why.reindex(pd.MultiIndex.from_frame(table[keys])).fillna(""))
 
 
@@ -236,7 +252,13 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
     rules = sorted(rules, key=lambda r: r in set(t.loc[t["protocol"] == BASELINE, "metric"]))
     models = [m for m in [*look.models, ALL_MODELS] if m in set(t["model"])]
     measure = t.loc[t["measure"] != MATCH, "measure"].iloc[0]
-    grid = facets(t, look, height=max(0.27, min(0.07 * len(models), 4 / len(rules))) * len(rules) + 1, width=3.6, columns=3)
+    grid = facets(
+        t,
+        look,
+        height=max(0.27, min(0.07 * len(models), 4 / len(rules))) * len(rules) + 1,
+        width=3.6,
+        columns=3,
+    )
     for panel in grid.panels:
         for model, part in panel.table.groupby("model"):
             shift = 0.7 * ((models.index(str(model)) + 0.5) / len(models) - 0.5)

@@ -9,19 +9,19 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from layerwise.association.curves import BLOCK, RESIDUAL, require_columns, score_curves
+from layerwise.config.kinds import DIMENSIONS
+from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import (
     SCORE,
     SUBLAYERS,
     representation,
-    value_label,
     with_unit,
 )
 from layerwise.figures.marks import dashes, depth_axis, entry, facets, line, palette, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import POINT, Data, at_checkpoints, curves_of, matrix, only
-from layerwise.config.studies import several
 from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
 from layerwise.vocabulary import LABELS, ONE
 
@@ -38,7 +38,9 @@ def curves(data: Data) -> pd.DataFrame:
     keys = sorted(placed | {"y", *POINT, "corpus", "sublayer", *(c for c in LABELS if c in table)})
     table["best"] = False
     for _, curve in table.groupby(keys, dropna=False):
-        direction = data.directions.get(curve["metric"].iloc[0]) if curve["y"].iloc[0] != SCORE else 1
+        direction = (
+            data.directions.get(curve["metric"].iloc[0]) if curve["y"].iloc[0] != SCORE else 1
+        )
         if direction is None or curve["value"].isna().all():
             continue
         values = direction * curve["value"]
@@ -77,7 +79,7 @@ def token_selection(data: Data) -> pd.DataFrame:
                 }
             )
         )  # fmt: skip
-    words = table.select_dtypes("object").columns
+    words = [c for c in DIMENSIONS if c in table]
     table = pd.concat([table, *rows], ignore_index=True)
     return table.assign(**{c: table[c].fillna("") for c in words})
 
@@ -100,11 +102,11 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
             _curve(panel.ax, part, ink, strokes[dash], colours, colour)
         depth_axis(panel.ax)
     colours.add_to(grid)
-    grid.handles += [
-        entry(n, linestyle=s) for n, s in strokes.items() if n and len(strokes) > 1
-    ]
+    grid.handles += [entry(n, linestyle=s) for n, s in strokes.items() if n and len(strokes) > 1]
     grid.handles += [entry("best layer", **marks.best())] if t["best"].any() else []
-    grid.handles.append(entry("model output" if only_score else "output or last layer", **marks.output()))
+    grid.handles.append(
+        entry("model output" if only_score else "output or last layer", **marks.output())
+    )
     if t.get("chance", pd.Series(dtype=float)).notna().any():
         grid.handles.append(entry("chance", color=theme.GREY, linestyle="dotted"))
     return grid.legend().label(marks.DEPTH, _axis).figure
@@ -196,12 +198,21 @@ def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     grid = facets(t, look)
     names = [s for s in SUBLAYERS if s in set(t["sublayer"])]
     inks = {s: theme.PALETTE[i % 7] for i, s in enumerate(names)} | {BLOCK: theme.INK}
-    added = {"mixer": inks.get("mixer", theme.PALETTE[0]), "MLP": inks.get("mlp", theme.PALETTE[1])}
+    added = {
+        "mixer": inks.get("mixer", theme.PALETTE[0]),
+        "MLP": inks.get("mlp", theme.PALETTE[1]),
+    }
     for panel in grid.panels:
         for sublayer, part in panel.table.groupby("sublayer", sort=False):
             changes = panel.row == "change"
             ink = added[STREAM[str(sublayer)]] if changes else inks[str(sublayer)]
-            line(panel.ax, part, "depth", colour=ink, linewidth=2 if sublayer == BLOCK and not changes else 1.3)
+            line(
+                panel.ax,
+                part,
+                "depth",
+                colour=ink,
+                linewidth=2 if sublayer == BLOCK and not changes else 1.3,
+            )
         depth_axis(panel.ax)
         if panel.row == "change":
             marks.zero(panel.ax)
@@ -256,7 +267,9 @@ def one_stream(table: pd.DataFrame) -> pd.DataFrame:
     """
     keys = ["model", "task"]
     others = table[table["readout"] != "output"]
-    first = others.sort_values("readout", key=lambda r: r != RESIDUAL).groupby(keys)["readout"].first()
+    first = (
+        others.sort_values("readout", key=lambda r: r != RESIDUAL).groupby(keys)["readout"].first()
+    )
     own = pd.MultiIndex.from_frame(table[keys]).map(first.to_dict())
     own = pd.Series(own, table.index).fillna("output")
     kept = table[(table["readout"] != "output") | (own == "output") | (table["depth"] == 1)]
@@ -284,9 +297,13 @@ def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
         line(panel.ax, part, "depth", "linear", colour=blue, scale=100)
         above = part[part["p_adjusted"] < ALPHA]
         marks.dots(panel.ax, above["depth"], 100 * above["linear"], colour=blue)
-        panel.ax.plot(end["depth"], 100 * end["linear"], **(marks.output(blue) if len(end) else {}))
+        panel.ax.plot(
+            end["depth"], 100 * end["linear"], **(marks.output(blue) if len(end) else {})
+        )
         depth_axis(panel.ax)
-    grid.label(marks.DEPTH, lambda p: PROBED.get(p["task_type"].iloc[0], "Accuracy (%)"), share=False)
+    grid.label(
+        marks.DEPTH, lambda p: PROBED.get(p["task_type"].iloc[0], "Accuracy (%)"), share=False
+    )
     handles = [
         entry("linear probe", color=blue),
         entry("above its control (adjusted p < .05)", color=blue, marker="o", markersize=4, linestyle="none"),

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.best import best_layers
 from layerwise.association.curves import last_layer_of
+from layerwise.association.selection import best_layers
 from layerwise.config.kinds import POOLED
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
@@ -159,9 +159,7 @@ def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         part = panel.table
         wide = part.pivot(index="task", columns="depth", values="above_output").reindex(names)
-        image = heat(
-            panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, up=False
-        )
+        image = heat(panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, up=False)
         best = part[part["best"]].groupby("task").filter(lambda p: len(p) == 1)
         columns = [wide.columns.get_loc(d) + 0.5 for d in best["depth"]]
         marks.dots(panel.ax, columns, [names.index(n) + 0.5 for n in best["task"]])

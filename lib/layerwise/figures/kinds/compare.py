@@ -10,9 +10,9 @@ from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.kinds.valley import ends, shared
 from layerwise.figures.labels import TOKENS
-from layerwise.figures.marks import depth_axis, entry, facets, few_ticks, heat, line, place
+from layerwise.figures.marks import depth_axis, entry, facets, heat, line, place
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import Data, curves_of, matrix, with_intervals
+from layerwise.figures.select import Data, curves_of, matrix, only, with_intervals
 from layerwise.stats import ALPHA, holm, paired_difference
 
 MEASURES = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
@@ -21,8 +21,15 @@ CKA = "cka_debiased"
 
 def similarity(data: Data) -> pd.DataFrame:
     """Similarity of every layer with every layer, with 95% jackknife intervals."""
-    table = with_intervals(data.tables["similarities"])
-    table = table.assign(representation=table["tokens"], low=table["low"].clip(-1, 1), high=table["high"].clip(-1, 1))
+    table = only(data.tables["similarities"], "tokens", data.study.tokens)
+    for column in ("model", "other_model"):
+        table = only(table, column, data.study.models)
+    table = with_intervals(table)
+    table = table.assign(
+        representation=table["tokens"],
+        low=table["low"].clip(-1, 1),
+        high=table["high"].clip(-1, 1),
+    )
     rank = {t: i for i, t in enumerate(TOKENS)}
     return table.sort_values("tokens", key=lambda t: t.map(rank), kind="stable", ignore_index=True)
 
@@ -32,10 +39,16 @@ def plot_similarity(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of CKA, and of RSA below it, for each pair of models and representation."""
     several = table.groupby("model")["revision"].nunique().max() > 1
     one, other = (
-        table[f"{o}model"] + (" " + table[f"{o}revision"] if several else "") for o in ("", "other_")
+        table[f"{o}model"] + (" " + table[f"{o}revision"] if several else "")
+        for o in ("", "other_")
     )
-    t = table.assign(pair=one.where(one == other, one + " and " + other), row_of=one, column_of=other)
-    t = place(t[t["measure"].isin(list(MEASURES))], Look({"column": ("pair", "representation")}, look.models))
+    t = table.assign(
+        pair=one.where(one == other, one + " and " + other), row_of=one, column_of=other
+    )
+    t = place(
+        t[t["measure"].isin(list(MEASURES))],
+        Look({"column": ("pair", "representation")}, look.models),
+    )
     t["row"] = pd.Categorical(t["measure"].map(MEASURES), list(MEASURES.values()))
     if t["column"].cat.categories.tolist() == [""]:
         t["column"] = pd.Categorical(t["pair"])
@@ -72,7 +85,12 @@ def differences(data: Data) -> pd.DataFrame:
             f"A study of kind {data.study.kind} compares models with the first; these tables have "
             f"{base[0]} at {base[1]} alone: name another under `models` or `revisions`."
         )
-    wide = {tuple(a.values()): matrix(p) for a, p in curves_of(table, ["y", "metric", "representation", "corpus", "model", "revision"])}
+    wide = {
+        tuple(a.values()): matrix(p)
+        for a, p in curves_of(
+            table, ["y", "metric", "representation", "corpus", "model", "revision"]
+        )
+    }
     rows = []
     for (y, metric, rep, corpus, *point), own in wide.items():
         if tuple(point) == base:
@@ -103,8 +121,23 @@ def _cka(similarities: pd.DataFrame, base: tuple[str, str], like: pd.DataFrame) 
     kept = with_intervals(similarities)
     kept = kept[(kept["measure"] == CKA) & (kept["layer"] == kept["other_layer"])
                 & (kept["model"] == base[0]) & (kept["revision"] == base[1])]  # fmt: skip
-    named = kept[["other_model", "other_revision", "tokens", "corpus", "layer", "depth", "value", "low", "high", "n"]]
-    named = named.rename(columns={"other_model": "model", "other_revision": "revision", "tokens": "representation"})
+    named = kept[
+        [
+            "other_model",
+            "other_revision",
+            "tokens",
+            "corpus",
+            "layer",
+            "depth",
+            "value",
+            "low",
+            "high",
+            "n",
+        ]
+    ]
+    named = named.rename(
+        columns={"other_model": "model", "other_revision": "revision", "tokens": "representation"}
+    )
     there = like[["model", "revision", "representation"]].drop_duplicates()
     return named.merge(there).assign(base=base[0], base_revision=base[1], y=CKA, metric=CKA)
 
@@ -129,5 +162,7 @@ def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
             marks.zero(panel.ax)
     grid.label(marks.DEPTH, lambda p: "CKA with the base" if p["y"].iloc[0] == CKA
                else f"Δ {marks.axis_label(p['metric'].iloc[0])}")  # fmt: skip
-    handles = [entry("differs from 0 (adjusted p < .05)", marker="o", markersize=4, linestyle="none")]
+    handles = [
+        entry("differs from 0 (adjusted p < .05)", marker="o", markersize=4, linestyle="none")
+    ]
     return grid.legend(handles).figure

@@ -13,7 +13,6 @@ from matplotlib.ticker import NullFormatter
 from layerwise.corpora.properties import LABELS, properties
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
-from layerwise.figures.labels import metric_label
 from layerwise.figures.marks import entry, facets, line, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import POINT, Data, curves_of
@@ -36,7 +35,7 @@ def bimodality(data: Data) -> pd.DataFrame:
     table = data.prompts()
     texts = data.tables.get("texts")
     known = pd.DataFrame()
-    if texts is not None and len(texts):
+    if texts is not None and "text" in texts:
         known = properties(list(texts["text"])).set_index(texts["prompt_id"].to_numpy())
     keys = [*POINT, "corpus", "metric"]
     edges = np.linspace(table["value"].min(), table["value"].max(), BINS + 1)
@@ -45,8 +44,24 @@ def bimodality(data: Data) -> pd.DataFrame:
         at = {**about, "layer": int(about["layer"]), "depth": float(about["depth"])}
         values = part["value"].to_numpy(dtype=float)
         dip, p = dip_test(values)
-        quartiles = dict(zip(("quartile_1", "median", "quartile_3"), np.quantile(values, [0.25, 0.5, 0.75]), strict=True))
-        dips.append({**at, "what": "dip", "value": dip, "p": p, "n": len(values), "mean": values.mean(), **quartiles})
+        quartiles = dict(
+            zip(
+                ("quartile_1", "median", "quartile_3"),
+                np.quantile(values, [0.25, 0.5, 0.75]),
+                strict=True,
+            )
+        )
+        dips.append(
+            {
+                **at,
+                "what": "dip",
+                "value": dip,
+                "p": p,
+                "n": len(values),
+                "mean": values.mean(),
+                **quartiles,
+            }
+        )
         counts = pd.DataFrame({"bin": edges[:-1], "value": np.histogram(values, edges)[0]})
         densities.append(counts.assign(what="density", **at))
     dip_table = pd.DataFrame(dips)
@@ -69,14 +84,24 @@ def bimodality(data: Data) -> pd.DataFrame:
 
 def _at(table: pd.DataFrame, row: pd.Series, keys: list[str]) -> pd.DataFrame:
     """The prompts of one layer of one panel."""
-    return table[(table[[*keys, "layer"]] == row[[*keys, "layer"]]).all(axis=1)].set_index("prompt_id")
+    return table[(table[[*keys, "layer"]] == row[[*keys, "layer"]]).all(axis=1)].set_index(
+        "prompt_id"
+    )
 
 
-def _effects(at: pd.DataFrame, row: pd.Series, known: pd.DataFrame, table: pd.DataFrame) -> list[dict[str, Any]]:
+def _effects(
+    at: pd.DataFrame, row: pd.Series, known: pd.DataFrame, table: pd.DataFrame
+) -> list[dict[str, Any]]:
     """Cliff's delta of each property between the two groups of a layer's prompts."""
     have = known.reindex(at.index).assign(n_tokens=at["n_tokens"])
     if row["representation"] == "all":
-        bare = _at(table.assign(representation=table["representation"].replace({"all": "", "drop_first": "all"})), row, ["model", "revision", "representation", "corpus", "metric"])
+        bare = _at(
+            table.assign(
+                representation=table["representation"].replace({"all": "", "drop_first": "all"})
+            ),
+            row,
+            ["model", "revision", "representation", "corpus", "metric"],
+        )
         have["sink"] = bare["value"].reindex(at.index) - at["value"] if len(bare) else np.nan
     upper = pd.Series(two_groups(at["value"].to_numpy(dtype=float)), at.index)
     rows = []
@@ -98,7 +123,9 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
     columns = Look({"column": look.roles["column"]}, look.models)
     t = place(table, columns)
     rows = {"density": "density", "dip": "density"}
-    t["row"] = pd.Categorical(t["what"].map(lambda w: rows.get(w, "groups")), ["density", "groups"])
+    t["row"] = pd.Categorical(
+        t["what"].map(lambda w: rows.get(w, "groups")), ["density", "groups"]
+    )
     t["row"] = t["row"].cat.remove_unused_categories()
     names = [p for p in PROPERTIES if p in set(t["what"])]
     grid = facets(t, columns, height=2.1)
@@ -109,7 +136,15 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
             _density(ax, part, colour)
             continue
         at = np.array([names.index(w) for w in part["what"]])
-        marks.dots(ax, part["value"], at, part["low"], part["high"], colour=colour, filled=part["p_adjusted"] < ALPHA)
+        marks.dots(
+            ax,
+            part["value"],
+            at,
+            part["low"],
+            part["high"],
+            colour=colour,
+            filled=part["p_adjusted"] < ALPHA,
+        )
         ax.set_yticks(range(len(names)), [PROPERTIES[n] for n in names])
         ax.set(xlim=(-1.05, 1.05), ylim=(len(names) - 0.5, -0.5))
         ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
@@ -148,7 +183,13 @@ def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
     ax.plot(dips["depth"], dips["mean"], color=theme.INK, linewidth=1)
     split = dips[dips["p_adjusted"] < ALPHA]
     if len(split):  # an unclipped line without points would claim the page's corner
-        ax.plot(split["depth"], [1.0] * len(split), transform=ax.get_xaxis_transform(), clip_on=False, **SPLIT)
+        ax.plot(
+            split["depth"],
+            [1.0] * len(split),
+            transform=ax.get_xaxis_transform(),
+            clip_on=False,
+            **SPLIT,
+        )
     ax.grid(visible=False)
     marks.depth_axis(ax)
 

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.choice import COLUMNS
 from layerwise.association.curves import require_columns
+from layerwise.association.selection import COLUMNS
 from layerwise.figures import marks, theme
 from layerwise.figures.kinds.association import row_axis
 from layerwise.figures.labels import RULES, metric_label, representation
@@ -26,8 +26,10 @@ def selections(data: Data) -> pd.DataFrame:
     require_columns(found, COLUMNS, "selections")
     table = data.pick_results(found, "selections")
     names = zip(table["tokens"], table["pooling"], strict=True)
-    table = table.assign(y=table["metric"], representation=[representation(t, p) for t, p in names])
-    return table.rename(columns={"refused": "unreliable", "n_sources": "n_clusters"})
+    table = table.assign(
+        y=table["metric"], representation=[representation(t, p) for t, p in names]
+    )
+    return table.rename(columns={"n_sources": "n_clusters"})
 
 
 @kind("layer_selection", "Score lost by selecting layers without labels", selections)

@@ -10,14 +10,14 @@ from matplotlib.figure import Figure
 from scipy.stats import spearmanr
 
 from layerwise.errors import LayerwiseError
-from layerwise.figures import marks, theme
+from layerwise.figures import marks
 from layerwise.figures.kinds.valley import bootstrap_ci, ends, shared
 from layerwise.figures.labels import value_label
 from layerwise.figures.marks import depth_axis, entry, facets, line, palette, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import POINT, Data, at_checkpoints, curves_of, matrix, mean_scores
 from layerwise.metrics.powerlaw import power_law_curves
-from layerwise.stats import ALPHA, best_set, holm, mean_ci, valley
+from layerwise.stats import best_set, holm, mean_ci, valley
 
 
 def power_law(data: Data) -> pd.DataFrame:
@@ -65,7 +65,9 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
         every = tuple(sorted(float(a) for a in alphas.unique()))
         data = Data(**{**vars(data), "study": data.study.model_copy(update={"alpha": every})})
     table = data.prompts().assign(alpha=lambda t: t["alpha"].astype(float))
-    chosen = at_checkpoints(data.pick_scores(), table.groupby("model")["revision"].unique().to_dict())
+    chosen = at_checkpoints(
+        data.pick_scores(), table.groupby("model")["revision"].unique().to_dict()
+    )
     if chosen["pooling"].nunique() > 1:
         raise LayerwiseError(
             f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`."

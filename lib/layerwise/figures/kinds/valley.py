@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,7 @@ from matplotlib.ticker import NullLocator
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
-from layerwise.figures.labels import SCORE_AXIS, TOKENS, with_unit
+from layerwise.figures.labels import SCORE_AXIS, with_unit
 from layerwise.figures.marks import depth_axis, entry, facets, line, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import (
@@ -148,7 +147,13 @@ def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
         names = list(panel.table["revision"].unique())
         for dash, part in panel.table.groupby("dashes"):
             part = part.assign(place=part["revision"].map(names.index))
-            line(panel.ax, part, "place" if sweep else "depth", colour=colour, linestyle=strokes[dash])
+            line(
+                panel.ax,
+                part,
+                "place" if sweep else "depth",
+                colour=colour,
+                linestyle=strokes[dash],
+            )
         if sweep:
             marks.zero(panel.ax)
             marks.checkpoint_axis(panel.ax, names)
@@ -157,15 +162,22 @@ def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
         own = table[(table["what"] == "valley") & (table["model"] == panel.table["model"].iloc[0])]
         if own["is_valley"].any():
             for layer in own[["shoulder", "lowest"]].iloc[0]:
-                panel.ax.axvline(layer / panel.table["layer"].max(), color=theme.GREY, linewidth=0.7)
+                panel.ax.axvline(
+                    layer / panel.table["layer"].max(), color=theme.GREY, linewidth=0.7
+                )
     metric = str(t["metric"].iloc[0])
     if sweep:
-        grid.label(marks.step_label(list(t["revision"].unique())), with_unit("Depth of the valley", metric))
+        grid.label(
+            marks.step_label(list(t["revision"].unique())),
+            with_unit("Depth of the valley", metric),
+        )
     else:
         grid.label(marks.DEPTH, marks.axis_label(metric), share=False)
     handles = [entry(n, linestyle=s) for n, s in strokes.items()]
     if not sweep:
-        handles.append(entry("valley with all tokens, and its shoulder", color=theme.GREY, linewidth=0.7))
+        handles.append(
+            entry("valley with all tokens, and its shoulder", color=theme.GREY, linewidth=0.7)
+        )
     return grid.legend(handles).figure
 
 
@@ -182,7 +194,9 @@ def size_scaling(data: Data) -> pd.DataFrame:
         table = data.prompts()
     sizes = {m: _size(m, data.study) for m in table["model"].unique()}
     rows, before = [], {}
-    table = table.assign(parameters=table["model"].map(sizes)).sort_values("parameters", kind="stable")
+    table = table.assign(parameters=table["model"].map(sizes)).sort_values(
+        "parameters", kind="stable"
+    )
     for about, part in curves_of(table, ["y", "metric", "representation", "model", "parameters"]):
         wide = matrix(part)
         array, layers = wide.to_numpy(dtype=float), wide.columns.to_numpy()
@@ -216,7 +230,9 @@ def _of_data_sets(data: Data) -> pd.DataFrame:
     metrics = data.tables["metrics"]
     picked = at_checkpoints(data.pick_metrics(metrics), data.checkpoints([metrics]))
     table = data.pick_variants(picked)
-    table = _with_dimensions(table.assign(prompt_id=table["corpus"], corpus="", representation=table["tokens"]))
+    table = _with_dimensions(
+        table.assign(prompt_id=table["corpus"], corpus="", representation=table["tokens"])
+    )
     data.require_roles(table)
     return data.sort(table)
 
@@ -255,7 +271,11 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
             if panel.row == "metric":
                 line(panel.ax, part, "depth", colour=colour)
                 continue
-            which = ("value", "low", "high") if panel.row == "depth" else ("place", "place_low", "place_high")
+            which = (
+                ("value", "low", "high")
+                if panel.row == "depth"
+                else ("place", "place_low", "place_high")
+            )
             scaled = part[list(which)] * (100 if panel.row == "place" else 1)
             marks.dots(panel.ax, part["parameters"], *scaled.T.to_numpy(), colour=colour, vertical=True,
                        filled=part["p_adjusted"] < ALPHA)  # fmt: skip
@@ -265,14 +285,20 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
             continue
         panel.ax.set_xscale("log")
         panel.ax.xaxis.set_minor_locator(NullLocator())
-        panel.ax.set_xticks(sizes, [_short(s) for s in sizes], rotation=90 if len(sizes) > 4 else 0)
+        panel.ax.set_xticks(
+            sizes, [_short(s) for s in sizes], rotation=90 if len(sizes) > 4 else 0
+        )
         panel.ax.margins(x=0.12)
         if panel.row == "place":
             panel.ax.set_ylim(-5, 105)
         else:
             marks.zero(panel.ax)
     metric = str(t["metric"].iloc[0])
-    words = {"metric": marks.axis_label(metric), "depth": with_unit("Depth of the valley", metric), "place": "Place of the valley (% of layers)"}
+    words = {
+        "metric": marks.axis_label(metric),
+        "depth": with_unit("Depth of the valley", metric),
+        "place": "Place of the valley (% of layers)",
+    }
     grid.label("Parameters", lambda p: words[p["row"].iloc[0]], share=False)
     handles = [entry(n, color=colours[n]) for n in names]
     handles.append(entry("deeper than 0 (adjusted p < .05)", marker="o", linestyle="none"))
@@ -290,7 +316,9 @@ def training_dynamics(data: Data) -> pd.DataFrame:
     """
     table = data.prompts()
     points = data.points(table)
-    chosen = at_checkpoints(data.pick_scores(), table.groupby("model")["revision"].unique().to_dict())
+    chosen = at_checkpoints(
+        data.pick_scores(), table.groupby("model")["revision"].unique().to_dict()
+    )
     if chosen["pooling"].nunique() > 1:
         raise LayerwiseError(
             f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`."
@@ -318,7 +346,12 @@ def training_dynamics(data: Data) -> pd.DataFrame:
         valleys = [valley(c) for c in cubes] if len(layers) > 2 else []
         for k, name in enumerate(names):
             if k:
-                add("change", paired_difference(cubes[k], cubes[k - 1]), revision=name, layer=layers)
+                add(
+                    "change",
+                    paired_difference(cubes[k], cubes[k - 1]),
+                    revision=name,
+                    layer=layers,
+                )
             if valleys:
                 add("valley", valleys[k].depth, revision=name, layer=layers[valleys[k].layer])
             if valleys and k:
@@ -331,9 +364,15 @@ def training_dynamics(data: Data) -> pd.DataFrame:
                 one = Estimate(*(np.asarray(v)[at] for v in found[:5]), found.n)
                 add("sink", one, revision=name, layer=layers[at])
             tokens = table.loc[table["representation"] == rep, "tokens"].iloc[0]
-            mine = scores[(scores["model"] == model) & (scores["tokens"] == tokens) & (scores["revision"] == name)]
+            mine = scores[
+                (scores["model"] == model)
+                & (scores["tokens"] == tokens)
+                & (scores["revision"] == name)
+            ]
             mine = mine.dropna(subset=["value"])
-            for what, column in (("best layer", "value"), ("last layer", "layer")) if len(mine) else ():
+            for what, column in (
+                (("best layer", "value"), ("last layer", "layer")) if len(mine) else ()
+            ):
                 row = mine.loc[mine[column].idxmax()]
                 add(what, dict(row[["value", "low", "high"]]), revision=name, layer=row["layer"],
                     n_tasks=row["n_tasks"], n_clusters=row["n_clusters"], n=np.nan)  # fmt: skip
@@ -346,7 +385,13 @@ def training_dynamics(data: Data) -> pd.DataFrame:
 def plot_training(table: pd.DataFrame, look: Look) -> Figure:
     """Draw significant changes as a heat map; below, valley and sink; below, scores."""
     columns = Look({"column": ("model", "representation")}, look.models)
-    rows = {"change": "change", "valley": "valley", "sink": "valley", "best layer": "score", "last layer": "score"}
+    rows = {
+        "change": "change",
+        "valley": "valley",
+        "sink": "valley",
+        "best layer": "score",
+        "last layer": "score",
+    }
     t = place(table[table["what"].isin(list(rows))], columns)
     t["row"] = pd.Categorical(t["what"].map(rows), ["change", "valley", "score"])
     t["row"] = t["row"].cat.remove_unused_categories()
@@ -356,7 +401,9 @@ def plot_training(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         part = panel.table
         model, rep = part[["model", "representation"]].iloc[0]
-        names = list(table.loc[(table["model"] == model) & (table["what"] == "valley"), "revision"].unique())
+        names = list(
+            table.loc[(table["model"] == model) & (table["what"] == "valley"), "revision"].unique()
+        )
         if panel.row == "change":
             names = [n for n in names if n in set(part["revision"])]
             shown = part.assign(value=part["value"].where(part["p_adjusted"] < ALPHA, 0.0))
@@ -373,8 +420,16 @@ def plot_training(table: pd.DataFrame, look: Look) -> Figure:
             marks.zero(panel.ax)
         marks.checkpoint_axis(panel.ax, names)
     metric = str(t["metric"].iloc[0])
-    words = {"change": "Layer", "valley": with_unit("Valley and sink", metric), "score": SCORE_AXIS}
-    grid.label(marks.step_label(list(t["revision"].unique())), lambda p: words[p["row"].iloc[0]], share=("valley", "score"))
+    words = {
+        "change": "Layer",
+        "valley": with_unit("Valley and sink", metric),
+        "score": SCORE_AXIS,
+    }
+    grid.label(
+        marks.step_label(list(t["revision"].unique())),
+        lambda p: words[p["row"].iloc[0]],
+        share=("valley", "score"),
+    )
     grid.bar(image, with_unit("Change from the checkpoint before", metric), grid.row("change"))
     handles = [entry(w, linestyle=s) for w, s in dashes.items() if w in set(t["what"])]
     return grid.legend(handles).figure

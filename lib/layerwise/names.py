@@ -1,0 +1,119 @@
+"""Names of models, revisions, corpora, tasks and studies: in paths, and the numbers in them."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import quote, unquote
+
+from layerwise.errors import LayerwiseError
+
+# File systems take 255 bytes; a suffix, and the mark of a file that is being written, come on top.
+LONGEST = 150
+
+
+def encode(name: str) -> str:
+    """Percent-encode a name as one path component; `decode` is the inverse.
+
+    Letters, digits and ``_ - ~ .`` stay readable. A leading dot is encoded, so no file is hidden.
+
+    Raises
+    ------
+    LayerwiseError
+        For an empty name, one with a NUL or a ``..`` component, or one too long for a file name.
+    """
+    if not name or "\0" in name or ".." in name.replace("\\", "/").split("/"):
+        raise LayerwiseError(
+            f"{name!r} cannot be the name of a model, revision, corpus, task or study: "
+            "it must not be empty or contain '..' as a part.",
+            code="bad_name",
+        )
+    quoted = quote(name, safe="", errors="surrogatepass")
+    quoted = "%2E" + quoted[1:] if quoted.startswith(".") else quoted
+    if len(quoted) > LONGEST:
+        raise LayerwiseError(
+            f"{name[:40] + '…'!r} is too long for the name of a model, revision, corpus, task or "
+            f"study: it takes {len(quoted)} characters in a path; use up to {LONGEST}.",
+            code="bad_name",
+        )
+    return quoted
+
+
+def decode(component: str) -> str:
+    """The name that `encode` turned into this path component."""
+    return unquote(component, errors="surrogatepass")
+
+
+def trained(model: str, revision: str) -> str:
+    """The folder, below the results folder, of a checkpoint that the workflow trains."""
+    return f"nano/{encode(model)}/{revision}"
+
+
+# Steps of training
+
+_STEP = re.compile(r"step[-_]?(\d+)", re.IGNORECASE)
+_CHECKPOINT = re.compile(r"(?:(?:checkpoint|ckpt|iter|global_step)[-_]?)?(\d+)", re.IGNORECASE)
+
+
+def step_of(revision: str) -> int | None:
+    """The training step in a revision's name, or None.
+
+    ``step512``, ``checkpoint-512``, ``512`` and ``stage1-step512-tokens3B`` give 512. ``main``,
+    versions such as ``v2`` and names such as ``e5`` give None.
+    """
+    found = _STEP.search(revision) or _CHECKPOINT.fullmatch(revision)
+    return int(found.group(1)) if found else None
+
+
+def order_key(revision: str) -> tuple[bool, int, str]:
+    """Sort key: by step; names without a step (``main``) come last, as the finished model."""
+    step = step_of(revision)
+    return step is None, step or 0, revision
+
+
+# Pythia's branches (Biderman et al. 2023, arXiv 2304.01373): step0, powers of two up to step512,
+# then every thousandth step up to step143000.
+_EARLY = (0, *(2**k for k in range(10)))
+SHORTHANDS: dict[str, tuple[str, ...]] = {
+    "all": tuple(f"step{n}" for n in (*_EARLY, *range(1000, 143_001, 1000))),
+    "log": tuple(f"step{n}" for n in (*_EARLY, *(1000 * 2**k for k in range(8)), 143_000)),
+}
+
+
+def pythia_checkpoints(shorthand: str, hub: str) -> tuple[str, ...]:
+    """The checkpoints that ``all`` (154) or ``log`` (20, evenly on a log scale) stand for.
+
+    Parameters
+    ----------
+    shorthand : {'all', 'log'}
+    hub : str
+        The model's name on the hub; empty for a model from elsewhere.
+
+    Raises
+    ------
+    ValueError
+        If there is no such shorthand, or the model is not one of Pythia's.
+    """
+    if shorthand not in SHORTHANDS:
+        known = ", ".join(map(repr, SHORTHANDS))
+        raise ValueError(f"expected a list of revisions or one of {known}, got {shorthand!r}")
+    if not hub.lower().startswith("eleutherai/pythia"):
+        raise ValueError(
+            f"{shorthand!r} stands for the checkpoints of EleutherAI/pythia-… only; list the "
+            "revisions by name"
+        )
+    return SHORTHANDS[shorthand]
+
+
+# Numbers of parameters
+
+_SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)\s?([mb])(?![A-Za-z])", re.IGNORECASE)
+_UNITS = {"m": 1e6, "b": 1e9}
+
+
+def size_of(name: str) -> float | None:
+    """The number of parameters in a model's name, ``pythia-410m`` or ``Llama-3-8B``.
+
+    None if the name has none, or several, of which one may be a number of tokens.
+    """
+    found = {float(number) * _UNITS[unit.lower()] for number, unit in _SIZE.findall(name)}
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,210 @@
+"""Multiple-choice questions: from the hub, from a file, or made of Wikipedia articles."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from layerwise.config.token_tasks import ChoiceTask, FileQuestions, HubQuestions
+from layerwise.corpora.paragraphs import Paragraph, read_paragraphs, sentences_of
+from layerwise.errors import LayerwiseError, closest, first_line
+from layerwise.files import sha256_text
+from layerwise.tasks.own_rows import read_rows
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Question(NamedTuple):
+    """A question with the answers to choose from; `answer` is the right one's place."""
+
+    subject: str
+    question: str
+    choices: tuple[str, ...]
+    answer: int
+
+
+def read_questions(
+    task: ChoiceTask, paragraphs: Path | None = None
+) -> tuple[list[Question], list[Question]]:
+    """The questions that a task draws, and the examples in front of them.
+
+    Parameters
+    ----------
+    paragraphs : Path, optional
+        Table of Wikipedia paragraphs, for questions that are made of them.
+
+    Raises
+    ------
+    LayerwiseError
+        If the data cannot be had, or hold something else than questions.
+    """
+    questions, examples = _all_questions(task, paragraphs)
+    order = np.random.default_rng(task.seed).permutation(len(questions))
+    questions = [questions[place] for place in sorted(order[: task.sample])]
+    for subject in dict.fromkeys(q.subject for q in questions) if task.shots else ():
+        n = sum(q.subject == subject for q in examples)
+        if n < task.shots:
+            about = f" about {subject!r}" if subject else ""
+            raise LayerwiseError(f"shots: {task.shots} is more than the {n} examples{about}.")
+    return questions, examples
+
+
+def _all_questions(
+    task: ChoiceTask, paragraphs: Path | None
+) -> tuple[list[Question], list[Question]]:
+    source = task.questions
+    if isinstance(source, HubQuestions):
+        splits = [source.split, *([source.examples] if task.shots else [])]
+        found = [_of_table(of_hub(source, s), source, f"{source.hub}, {s}") for s in splits]
+    elif isinstance(source, FileQuestions):
+        if task.shots and source.examples is None:
+            raise LayerwiseError(
+                f"shots: {task.shots} needs examples, and {source.file} has none; name a file of "
+                "them under examples, or set shots: 0."
+            )
+        files = [source.file, *([str(source.examples)] if task.shots else [])]
+        found = [_of_table(read_rows(Path(file)), source, file) for file in files]
+    else:
+        assert paragraphs is not None
+        return cloze(read_paragraphs(paragraphs)[0])
+    return found[0], found[1] if len(found) > 1 else []
+
+
+def of_hub(source: HubQuestions, split: str) -> pd.DataFrame:
+    """The rows of a split of questions on the hub, or in the local cache.
+
+    Raises
+    ------
+    LayerwiseError
+        If they cannot be had.
+    """
+    import datasets
+
+    try:
+        data: Any = datasets.load_dataset(
+            source.hub, source.name, split=split, revision=source.revision
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file fails in any of the libraries that read files
+        raise LayerwiseError(
+            f"The questions {source.hub!r} ({source.name or 'no configuration'}, split {split!r}) "
+            f"could not be loaded ({first_line(error)}); check the names, let this machine reach "
+            "the hub, or give a local file by {'file': …}."
+        ) from error
+    frame: pd.DataFrame = data.to_pandas()
+    return frame
+
+
+def _of_table(
+    frame: pd.DataFrame, source: HubQuestions | FileQuestions, where: str
+) -> list[Question]:
+    names = [source.question, source.choices, source.answer]
+    names += [source.subject] if source.subject is not None and source.subject in frame else []
+    for name in names:
+        if name not in frame:
+            raise LayerwiseError(
+                f"The questions of {where} have no column {name!r}{closest(name, frame.columns)}; "
+                f"there are {', '.join(map(str, frame.columns))}."
+            )
+    rows = frame[names].itertuples(index=False, name=None)
+    return [_question(f"{where}, row {place}", *row) for place, row in enumerate(rows)]
+
+
+def _question(where: str, text: Any, choices: Any, answer: Any, subject: Any = "") -> Question:
+    if isinstance(choices, str):
+        try:
+            choices = json.loads(choices)
+        except ValueError:
+            choices = ()
+    listed = list(choices) if isinstance(choices, list | tuple | np.ndarray) else []
+    if isinstance(answer, str) and len(answer) == 1 and answer.upper() in LETTERS:
+        answer = LETTERS.index(answer.upper())
+    # A column with a gap elsewhere holds whole numbers as floats.
+    number = isinstance(answer, int | float | np.number) and not isinstance(answer, bool)
+    whole = number and float(answer).is_integer()
+    if (
+        not isinstance(text, str)
+        or not text.strip()
+        or not 2 <= len(listed) <= len(LETTERS)
+        or not all(isinstance(one, str) and one.strip() for one in listed)
+        or not (whole and 0 <= answer < len(listed))
+    ):
+        raise LayerwiseError(
+            f"{where} is no question: accepted are a text, a list of 2 to {len(LETTERS)} answers "
+            "and the right one's place from 0 (or its letter); "
+            f"{text!r:.40}, {listed!r:.60} and {answer!r:.20} came."
+        )
+    subject = "" if pd.isna(subject) else str(subject)
+    return Question(subject.replace("_", " "), text, tuple(listed), int(answer))
+
+
+# Questions made of Wikipedia
+
+WORD = re.compile(r"[a-z]{5,}")
+WORDS = (12, 30)
+PER_ARTICLE, EXAMPLES, ANSWERS = 8, 10, 4
+
+
+def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Question]]:
+    """Which word is missing from a sentence? Made of encyclopedia articles.
+
+    Of each article up to eight sentences of 12 to 30 words, of which a word of five or more small
+    letters in the second half is blanked. The three others to choose from are words of the same
+    article that end in the same two letters (so that they mostly are of the same part of speech)
+    and do not stand in the sentence. All is chosen by hashes, so that the same articles always
+    give the same questions. A few are kept as examples.
+
+    Raises
+    ------
+    LayerwiseError
+        If the articles give too few.
+    """
+    articles: dict[str, list[str]] = {}
+    for paragraph in paragraphs:
+        articles.setdefault(paragraph.title, []).extend(sentences_of(paragraph.text))
+    found: list[Question] = []
+    for title, sentences in articles.items():
+        vocabulary = {word for s in sentences for word in WORD.findall(s)}
+        fitting = {s for s in sentences if WORDS[0] <= len(s.split()) <= WORDS[1]}
+        made = (_blanked(s, vocabulary) for s in _shuffled(fitting, title))
+        found += list(filter(None, made))[:PER_ARTICLE]
+    found = _shuffled(found, "question")
+    if len(found) <= 2 * EXAMPLES:
+        raise LayerwiseError(
+            f"The Wikipedia paragraphs give {len(found)} questions, and at least "
+            f"{2 * EXAMPLES + 1} are needed; give more articles."
+        )
+    return found[EXAMPLES:], found[:EXAMPLES]
+
+
+def _blanked(sentence: str, vocabulary: set[str]) -> Question | None:
+    for match in _shuffled(_late_words(sentence), sentence):
+        word = match.group()
+        others = {
+            w for w in vocabulary
+            if w[-2:] == word[-2:] and w not in sentence.lower() and word not in w
+        }  # fmt: skip
+        if len(others) >= ANSWERS - 1 and sentence.lower().count(word) == 1:
+            choices = _shuffled([word, *_shuffled(others, word)[: ANSWERS - 1]], "order", sentence)
+            text = f"{sentence[: match.start()]}____{sentence[match.end() :]}"
+            question = f"Which word is missing from this sentence? {text}"
+            return Question("", question, tuple(choices), choices.index(word))
+    return None
+
+
+def _late_words(sentence: str) -> Iterator[re.Match[str]]:
+    for match in re.finditer(r"(?<![\w-])[a-z]{5,}(?![\w-])", sentence):
+        if match.start() > len(sentence) / 2:
+            yield match
+
+
+def _shuffled(items: Iterable[Any], *seed: str) -> list[Any]:
+    """Items in an order that looks random but is always the same: by hash."""
+    return sorted(items, key=lambda item: sha256_text(*seed, str(item)))

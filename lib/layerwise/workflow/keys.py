@@ -1,0 +1,322 @@
+"""Keys: a short hash of everything that decides the values in a file.
+
+A key is made of the stage's version, its settings, the identity of the model or data, and the keys
+of its inputs. Snakemake compares it with the key of the last run (its ``params`` trigger), and the
+file stores it, so that results copied without ``.snakemake`` are checked too.
+
+Settings at their default are left out of a key. Raise the version of a stage when its code or a
+default changes values; ``tests/golden`` fails until you do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any
+
+from layerwise.config import Config
+from layerwise.config.tasks import entries
+from layerwise.metrics.registry import formula_hash
+from layerwise.models.identity import cached_sha256, folder_hashes, identity
+from layerwise.workflow import studies
+
+VERSIONS = {
+    "wikipedia": 1,
+    "corpus": 1,
+    "views": 1,
+    "nano": 1,
+    "gguf": 1,
+    "extract": 1,
+    "metrics": 1,
+    "tasks": 1,
+    "evaluate": 1,
+    "associate": 2,
+    "select": 2,
+    "similarity": 1,
+    "published": 1,
+    "figure": 1,
+    "weights": 1,
+    "best_layers": 2,
+    "report": 1,
+    "explore": 1,
+}
+
+# Settings that say how a job runs, not what it computes.
+MACHINE = {"device", "device_map", "batch_tokens", "threads", "waiting_gb", "keep_activations"}
+# Keys of a model's entry that override `extract` and `scoring`, where they are counted.
+OVERRIDES = {"revisions", "dtype", "tokens", "poolings", "readouts", "prompts", "include_prompt"}
+
+
+def digest(stage: str, *parts: Any) -> str:
+    """Hash of a stage's version and of anything JSON can hold; 16 hexadecimal digits."""
+    text = json.dumps([stage, VERSIONS.get(stage, 0), *parts], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def settings(section: Any, *leave_out: str) -> dict[str, Any]:
+    """The settings of a section that differ from their defaults, as JSON has them."""
+    exclude = MACHINE | set(leave_out)
+    found: dict[str, Any] = section.model_dump(mode="json", exclude_defaults=True, exclude=exclude)
+    return found
+
+
+def _cached(method: Callable[..., str]) -> Callable[..., str]:
+    """Compute each key once."""
+
+    @wraps(method)
+    def once(self: Keys, *names: str, **named: str) -> str:
+        call = method.__name__, *names, *sorted(named.items())
+        if call not in self._known:
+            self._known[call] = method(self, *names, **named)
+        return self._known[call]
+
+    return once
+
+
+class Keys:
+    """The keys of every file of a config, by stage and names.
+
+    Parameters
+    ----------
+    config : Config
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._known: dict[Any, str] = {}
+
+    # Corpora
+
+    @_cached
+    def wikipedia(self) -> str:
+        return digest("wikipedia")
+
+    @_cached
+    def corpus(self, corpus: str) -> str:
+        entry: Any = self.config.corpora[corpus]
+        source = getattr(entry, "source", None) or entry.images
+        data: Any = None
+        if getattr(source, "file", None):
+            data = _hash(Path(source.file))
+        elif getattr(source, "folder", None):
+            data = _sizes(Path(source.folder))
+        elif getattr(source, "package", None) == "wikipedia":
+            data = self.wikipedia()
+        elif getattr(source, "task", None):
+            data = self.task_data(source.task)
+        described = settings(entry, "views", "perturb")
+        for place in ("source", "images"):
+            described.get(place, {}).pop("file", None)
+            described.get(place, {}).pop("folder", None)
+        return digest("corpus", corpus, described, data)
+
+    @_cached
+    def views(self, corpus: str) -> str:
+        return digest("views", self.corpus(corpus), settings(self.config.corpora[corpus].views))
+
+    # Models
+
+    @_cached
+    def nano(self, model: str) -> str:
+        entry = self.config.nano[model]
+        data = self.corpus(entry.corpus) if getattr(entry, "corpus", None) else self.wikipedia()
+        return digest("nano", settings(entry), self.config.models[model].revisions, data)
+
+    @_cached
+    def gguf(self, model: str, revision: str) -> str:
+        entry = self.config.models[model]
+        bare = entry.model_copy(update={"adapters": ()})
+        return digest("gguf", identity(bare, revision))
+
+    @_cached
+    def model(self, model: str, revision: str) -> str:
+        """The identity of a model at a checkpoint: its settings and, if it is local, its files."""
+        entry = self.config.models[model]
+        made = self.nano(model) if model in self.config.nano else identity(entry, revision)
+        described = settings(entry, *OVERRIDES, "source", "adapters")
+        return digest("model", described, revision, made)
+
+    # Values
+
+    @_cached
+    def extract(self, model: str, revision: str, corpus: str) -> str:
+        perturb = getattr(self.config.corpora[corpus], "perturb", None)
+        return digest(
+            "extract",
+            self.model(model, revision),
+            self.views(corpus),
+            settings(self.config.extraction(model, corpus)),
+            None if perturb is None else settings(perturb),
+        )
+
+    @_cached
+    def metrics(self, model: str, revision: str, corpus: str) -> str:
+        section = settings(self.config.metrics)
+        return digest("metrics", self.extract(model, revision, corpus), section, self._formulas)
+
+    @cached_property
+    def _formulas(self) -> str:
+        return formula_hash()
+
+    @_cached
+    def quickstart_tasks(self) -> str:
+        return digest("tasks", self.wikipedia())
+
+    @_cached
+    def task_data(self, task: str) -> str:
+        """The identity of a task: its name, settings and, if it is local, its files."""
+        entry = entries(self.config).get(task)
+        data: Any = None
+        if studies.quickstart_folder(self.config, task) is not None:
+            data = self.quickstart_tasks()
+        elif getattr(entry, "folder", None):
+            data = folder_hashes(Path(entry.folder))
+        elif getattr(entry, "corpus", None):
+            data = self.corpus(entry.corpus)
+        else:
+            data = [_hash(Path(path)) for path in studies.task_files(self.config, task)]
+        described = {} if not hasattr(entry, "model_dump") else settings(entry, "folder", "file")
+        return digest("task", task, described, data)
+
+    @_cached
+    def score(self, model: str, revision: str, task: str) -> str:
+        """The key of one task's scores."""
+        entry = self.config.models[model]
+        return digest(
+            "evaluate",
+            self.model(model, revision),
+            self.task_data(task),
+            settings(self.config.scoring_of(model)),
+            {name: getattr(self.config.extraction(model), name)
+             for name in ("dtype", "tokens", "sink_ratio")},
+            [entry.prompts, entry.include_prompt],
+        )  # fmt: skip
+
+    def scores(self, model: str, revision: str) -> dict[str, str]:
+        """The keys of all tasks that a model is scored on at a checkpoint, by task."""
+        tasks = studies.tasks_scored(self.config, model, revision)
+        return {task: self.score(model, revision, task) for task in tasks}
+
+    @_cached
+    def evaluate(self, model: str, revision: str) -> str:
+        return digest("evaluate", self.scores(model, revision))
+
+    # Studies
+
+    @_cached
+    def published(self, published: str) -> str:
+        entry = self.config.published[published]
+        files = [getattr(entry, table) for table in ("scores", "metrics")]
+        return digest("published", [_hash(Path(f)) if f else None for f in files])
+
+    @_cached
+    def associate(self, study: str) -> str:
+        return digest("associate", *self._of_association(study))
+
+    @_cached
+    def select(self, study: str) -> str:
+        return digest("select", *self._of_association(study))
+
+    def _of_association(self, study: str) -> list[Any]:
+        own_texts = studies.own_texts(self.config)
+        return [
+            settings(self.config.association),
+            {c: own_texts.get(c) for c in studies.corpora(self.config, study)},
+            self._order(study),
+            self._inputs(study, ("metrics", "scores")),
+        ]
+
+    @_cached
+    def similarity(self, study: str) -> str:
+        (corpus,) = studies.corpora(self.config, study)
+        points = studies.points(self.config, study)
+        tokens = self.config.studies[study].tokens
+        return digest("similarity", tokens, [self.extract(m, r, corpus) for m, r in points])
+
+    @_cached
+    def figure(self, study: str) -> str:
+        return digest(
+            "figure",
+            settings(self.config.studies[study]),
+            settings(self.config.association),
+            self._order(study),
+            self._inputs(study, studies.needs(self.config, study)),
+        )
+
+    @_cached
+    def weights(self) -> str:
+        return digest("weights", [self.evaluate_or_metrics(m, r)
+                                  for m, r in studies.swept(self.config)])  # fmt: skip
+
+    def evaluate_or_metrics(self, model: str, revision: str) -> str:
+        """The identity of a checkpoint of a sweep."""
+        return self.model(model, revision)
+
+    @_cached
+    def best_layers(self) -> str:
+        points = studies.scored(self.config)
+        section = settings(self.config.association)
+        return digest("best_layers", list(self.config.models), section,
+                      [self.evaluate(m, r) for m, r in points])  # fmt: skip
+
+    @_cached
+    def report(self) -> str:
+        scored = self.best_layers() if studies.scored(self.config) else None
+        return digest("report", scored, {s: self.figure(s) for s in self.config.studies})
+
+    @_cached
+    def explore(self) -> str:
+        return digest(
+            "explore",
+            {study: self._inputs(study, studies.needs(self.config, study))
+             for study in self.config.studies},
+            settings(self.config.association),
+        )  # fmt: skip
+
+    def _order(self, study: str) -> dict[str, Any]:
+        """The models and checkpoints of a study in the config's order, which decides colours."""
+        own = studies.models(self.config, study)
+        places = {model: n for n, model in enumerate(self.config.models) if model in own}
+        return {
+            model: [place, studies.revisions(self.config, study, model)]
+            for model, place in places.items()
+        }
+
+    def _inputs(self, study: str, tables: tuple[str, ...]) -> dict[str, list[str]]:
+        """The keys of all tables that a study reads."""
+        return {table: self._table(study, table) for table in tables}
+
+    def _table(self, study: str, table: str) -> list[str]:
+        config = self.config
+        made: Mapping[str, Callable[[str], str]] = {
+            "associations": self.associate,
+            "selections": self.select,
+            "similarities": self.similarity,
+        }
+        if table in made:
+            return [made[table](study)]
+        corpora = studies.corpora(config, study)
+        if table == "texts":
+            return [self.corpus(corpus) for corpus in corpora]
+        published = config.studies[study].published
+        if published:
+            return [self.published(published)]
+        points = studies.points(config, study)
+        if table in studies.OF_TASKS:
+            tasks = studies.tasks(config, study)
+            return [self.score(m, r, task) for m, r in points for task in tasks]
+        return [self.metrics(m, r, corpus) for m, r in points for corpus in corpora]
+
+
+def _hash(path: Path) -> str:
+    """SHA-256 of a file; ``absent`` if there is none."""
+    return cached_sha256(path) if path.is_file() else "absent"
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """The size of each file in a folder of images, which would take long to read."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file())
+    return {path.relative_to(folder).as_posix(): path.stat().st_size for path in files}

@@ -1,0 +1,184 @@
+"""What the scripts of the rules share: options, a log to file and stderr, one-line errors."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layerwise.errors import LayerwiseError, printable
+from layerwise.files import DISK_REMEDY, disk_fault, memory_fault, replacing
+from layerwise.names import decode
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from layerwise.association.order import Order
+    from layerwise.config import Config
+    from layerwise.config.models import Model
+
+log = logging.getLogger("layerwise")
+
+# Bars of libraries would fill a log with half lines; ours write a line a minute.
+if not sys.stderr.isatty():
+    os.environ.setdefault("TQDM_DISABLE", "1")
+
+# Figures need no screen and hold no date, but matplotlib stumbles over odd values of these.
+os.environ.pop("SOURCE_DATE_EPOCH", None)
+os.environ["MPLBACKEND"] = "agg"
+
+# Torch's idle threads would spin for milliseconds on cores that other threads want next. This is
+# read when torch is loaded.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
+
+
+class Plain(logging.Formatter):
+    """Writes control characters out and indents further lines: names and texts may hold any, and
+    must neither steer a terminal nor look like entries of the log."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\n  ".join(map(printable, super().format(record).splitlines()))
+
+
+def parser(description: str | None, *names: str) -> argparse.ArgumentParser:
+    """An argument parser with the options of every script.
+
+    Parameters
+    ----------
+    description : str
+        What ``--help`` shows.
+    *names : str
+        Wildcards of the rule (model, revision, corpus, study): options that take a name of the
+        config, as it is or as paths encode it.
+    """
+    options = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    for name in names:
+        options.add_argument(
+            f"--{name}", required=True, type=decode, help=f"name of the {name} in the config"
+        )
+    options.add_argument(
+        "--config", type=Path, default=Path("config.yaml"), help="the config (default config.yaml)"
+    )
+    options.add_argument(
+        "--key", default="", help="key to store in the output; the workflow computes it"
+    )
+    options.add_argument("--log", type=Path, help="also write the log to this file")
+    options.add_argument("--threads", type=int, default=1, help="CPU threads to use (default 1)")
+    return options
+
+
+def files(options: argparse.ArgumentParser, **named: str) -> argparse.ArgumentParser:
+    """Add a required option for each input or output file, with its help."""
+    for name, about in named.items():
+        options.add_argument(f"--{name}", type=Path, required=True, help=about)
+    return options
+
+
+def config_of(arguments: argparse.Namespace) -> Config:
+    """The config that ``--config`` names."""
+    from layerwise.config import read_config
+
+    return read_config([arguments.config])
+
+
+def loadable(config: Config, model: str, revision: str) -> Model:
+    """A model's entry with the source that it is loaded from: a GGUF model's converted folder."""
+    from layerwise.config.models import FolderSource
+    from layerwise.names import encode
+
+    entry = config.models[model]
+    if not entry.source.gguf_file:
+        return entry
+    folder = f"{config.results}/converted/{encode(model)}/{encode(revision)}"
+    return entry.model_copy(update={"source": FolderSource(folder=folder)})
+
+
+def order_of(config: Config) -> Order:
+    """The order of models and checkpoints in the config."""
+    from layerwise.association.order import Order
+
+    models = config.models
+    return Order(tuple(models), {m: tuple(entry.revisions) for m, entry in models.items()})
+
+
+def read_table(config: Config, study: str, table: str) -> pd.DataFrame:
+    """A table that a study reads, from all of its files, scores of the study's tasks alone."""
+    from layerwise import tables
+    from layerwise.association.sources import with_text_sources
+    from layerwise.workflow import studies
+
+    paths = [Path(path) for path in studies.table_paths(config, study, table)]
+    found = tables.read(paths, table)
+    if table in studies.OF_TASKS and not config.studies[study].published:
+        found = found[found["task"].isin(studies.tasks(config, study))]
+    if table == "scores":
+        found = with_text_sources(found, config.association.text_sources)
+    return found.reset_index(drop=True)
+
+
+def run(main: Callable[[argparse.Namespace], None], options: argparse.ArgumentParser) -> None:
+    """Parse arguments, set up logging, run `main`; a user's mistake becomes one line and status 1.
+
+    Parameters
+    ----------
+    main : function of the parsed arguments
+    options : ArgumentParser
+        From `parser`.
+    """
+    arguments = options.parse_args()
+    guarded(lambda: main(arguments), arguments.log)
+
+
+def guarded(do: Callable[[], Any], log_file: Path | None = None) -> Any:
+    """Do something with a log; a user's mistake becomes one line and exit status 1."""
+    _start_log(log_file)
+    try:
+        return do()
+    except LayerwiseError as error:
+        log.error("%s", error)
+        sys.exit(1)
+    except Exception as error:  # libraries report a full disk in errors of all kinds
+        if memory_fault(error):
+            log.error("Out of memory; lower threads or batch_tokens, or ask the cluster for more.")
+            sys.exit(1)
+        fault = disk_fault(error)
+        if fault:
+            where = getattr(error, "filename", None) or "a result"
+            log.error("Could not write %s: %s; %s", where, fault, DISK_REMEDY)
+            sys.exit(1)
+        log.exception("Unexpected failure; this is a bug in layerwise")
+        sys.exit(2)
+
+
+def _start_log(path: Path | None) -> None:
+    # A log that the disk does not take must not cost the work.
+    logging.raiseExceptions = False
+    handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
+    problem = None
+    if path:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handlers.append(logging.FileHandler(path, mode="w"))
+        except OSError as error:
+            problem = error.strerror
+    for handler in handlers:
+        handler.setFormatter(Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+    logging.captureWarnings(True)
+    # It reports every table of a font that goes into a PDF.
+    logging.getLogger("fontTools").setLevel(logging.WARNING)
+    if problem:
+        log.warning("There will be no log file %s: %s", path, problem)
+
+
+def write_marker(path: Path, key: str) -> None:
+    """Write the key of a folder that is complete, as a file in it."""
+    with replacing(path) as partial:
+        partial.write_text(json.dumps({"key": key}) + "\n", encoding="utf-8")

@@ -1,0 +1,88 @@
+"""Files whose stored key is not the key that the config asks for.
+
+Snakemake's own ``params`` trigger compares keys with the records in ``.snakemake``. Where there
+are none, as in a copied results folder, the key in the file itself decides.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+MARKER = Path(".snakemake") / "layerwise.stale"
+HTML_KEY = '<meta name="layerwise-key" content="{key}">'
+
+
+class Stale:
+    """Finds stale files of a run.
+
+    Parameters
+    ----------
+    results : str
+        The results folder, in place of ``<results>`` in patterns.
+    main : bool
+        True in the process that plans the run. It renews the marker, before Snakemake reads the
+        times of files.
+    """
+
+    def __init__(self, results: str, *, main: bool = True) -> None:
+        self.results = results
+        if main:
+            MARKER.parent.mkdir(exist_ok=True)
+            # Snakemake compares contents as well as times.
+            MARKER.write_text(f"{time.time_ns()}\n")
+
+    def marker(self, pattern: str, wildcards: Mapping[str, str], key: str) -> list[str]:
+        """The marker if the file of a pattern exists and carries another key, else nothing."""
+        path = Path(pattern.replace("<results>", self.results).format(**dict(wildcards.items())))
+        if not path.is_file() or key_of(path) == key:
+            return []
+        return [str(MARKER)]
+
+
+def key_of(path: Path) -> str | None:
+    """The key that a file carries; None if it has none or cannot be read.
+
+    A damaged file is made again, so the error is not shown.
+    """
+    try:
+        return _READERS[path.suffix](path)
+    except Exception:  # libraries raise errors of all kinds on a damaged file
+        return None
+
+
+def _hdf5(path: Path) -> Any:
+    import h5py
+
+    with h5py.File(path, "r") as file:
+        return file.attrs.get("key")
+
+
+def _parquet(path: Path) -> Any:
+    from layerwise import tables
+
+    return tables.facts(path).get("key")
+
+
+def _png(path: Path) -> Any:
+    from PIL import Image
+
+    with Image.open(path) as image:
+        return getattr(image, "text", {}).get("key")
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))["key"]
+
+
+def _html(path: Path) -> Any:
+    with path.open(encoding="utf-8") as file:
+        found = re.search(HTML_KEY.format(key="(.+?)"), file.read(4096))
+    return found and found[1]
+
+
+_READERS = {".h5": _hdf5, ".parquet": _parquet, ".png": _png, ".json": _json, ".html": _html}

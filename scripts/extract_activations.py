@@ -1,0 +1,48 @@
+"""Extract every layer of a model at a checkpoint on a corpus and its views, in one pass."""
+
+from __future__ import annotations
+
+import argparse
+
+from layerwise.workflow import script
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Load the model, run the prompts, write the activations."""
+    from layerwise.activations.extract import extract, set_threads
+    from layerwise.corpora.prompts import read
+    from layerwise.models.load import load
+
+    set_threads(arguments.threads)
+    config = script.config_of(arguments)
+    settings = config.extraction(arguments.model, arguments.corpus)
+    entry = script.loadable(config, arguments.model, arguments.revision)
+    corpus = read(arguments.prompts, arguments.views)
+    loaded = load(
+        arguments.model, entry, arguments.revision, device=settings.device, dtype=settings.dtype
+    )
+    extract(
+        loaded,
+        corpus=corpus.name,
+        prompts=corpus.ids,
+        views=corpus.views,
+        settings=settings,
+        perturb=config.corpora[corpus.name].perturb,
+        target=arguments.output,
+        attributes={
+            "key": arguments.key,
+            "corpus_sha256": corpus.hash,
+            "n_views": len(corpus.views) - 1,
+        },
+    )
+
+
+if __name__ == "__main__":
+    options = script.parser(__doc__, "model", "revision", "corpus")
+    script.files(
+        options,
+        prompts="corpus to read",
+        views="views to read",
+        output="HDF5 file to write",
+    )
+    script.run(main, options)

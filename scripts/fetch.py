@@ -1,0 +1,18 @@
+"""Fetch all models, corpora and tasks of a config into the local caches."""
+
+from __future__ import annotations
+
+import argparse
+
+from layerwise.workflow import script
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Fetch what the config takes from the hub; what is in the caches is not fetched again."""
+    from layerwise.fetch import fetch_all
+
+    fetch_all(script.config_of(arguments))
+
+
+if __name__ == "__main__":
+    script.run(main, script.parser(__doc__))

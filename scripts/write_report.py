@@ -1,0 +1,21 @@
+"""Write the report: one page with the best layer of each model, and all figures with captions."""
+
+from __future__ import annotations
+
+import argparse
+
+from layerwise.files import replacing
+from layerwise.workflow import script
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Collect the figures and tables, write the page."""
+    from layerwise.workflow.report import render
+
+    page = render(script.config_of(arguments), arguments.key)
+    with replacing(arguments.output) as partial:
+        partial.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    script.run(main, script.files(script.parser(__doc__), output="HTML page to write"))

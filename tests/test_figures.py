@@ -1,0 +1,277 @@
+"""Figures: one of each kind from small tables, and what their numbers mean."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from association_tables import tidy_metrics, tidy_scores
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from scipy import stats
+
+from layerwise.association.order import Order
+from layerwise.association.selection import select_layers
+from layerwise.association.table import associate
+from layerwise.config.kinds import KINDS
+from layerwise.config.studies import Study
+from layerwise.errors import LayerwiseError
+from layerwise.figures import report
+from layerwise.figures.registry import find
+from layerwise.figures.render import Drawn, draw, plain, templates
+from layerwise.metrics.registry import directions
+
+sys.path.insert(0, str(Path(__file__).parent / "golden"))
+import made_up
+
+ORDER = Order(list(made_up.LAYERS), made_up.CHECKPOINTS)
+SIZES = {m: 10.0 ** (6 + i) for i, m in enumerate(made_up.LAYERS)}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "curves": {"y": ("scores", "metrics"), "metrics": ("prompt_entropy",)},
+    "model_overview": {"models": ("decoder-70m",)},
+    "layer_similarity": {"models": ("encoder-20m",), "tokens": ("all",)},
+    "finetuning_effects": {"models": ("encoder-20m", "nano-1m"), "tokens": ("all",)},
+    "size_scaling": {"tokens": ("all",), "sizes": SIZES},
+    "training_dynamics": {"models": ("nano-1m",), "tokens": ("all",)},
+    "alpha_robustness": {"models": ("encoder-20m",), "tokens": ("all",)},
+    "bimodality": {"models": ("decoder-70m",), "tokens": ("all",)},
+    "scores_over_checkpoints": {"models": ("nano-1m",)},
+}
+
+
+@cache
+def tables() -> dict[str, pd.DataFrame]:
+    found = made_up.tables()
+    texts = pd.DataFrame({"prompt_id": found["prompts"]["prompt_id"].unique()})
+    return {
+        **found,
+        "positions": made_up.positions(),
+        "similarities": made_up.similarities(),
+        "probes": made_up.probes(),
+        "texts": texts.assign(text=["one word " * (1 + i % 5) for i in range(len(texts))]),
+    }
+
+
+@cache
+def results() -> dict[str, pd.DataFrame]:
+    """Tables for kinds about associations and selections, of two models alone."""
+    found = {
+        name: table[table["revision"].isin(["main", "step64"]) & (table["tokens"] == "all")
+                    & table["model"].isin(["encoder-20m", "nano-1m"])]
+        for name, table in made_up.tables().items() if name != "prompts"
+    }  # fmt: skip
+    scored = found["metrics"], found["scores"]
+    return {
+        **found,
+        "associations": associate(*scored, None, ORDER),
+        "selections": select_layers(*scored, dict(directions()), order=ORDER),
+    }
+
+
+def made(kind: str, given: dict[str, pd.DataFrame] | None = None, **settings: Any) -> Drawn:
+    """Draw a study; a complaint of the layout is an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawn = draw(Study(kind=kind, **settings), given or tables(), ORDER)
+        FigureCanvasAgg(drawn.figure).draw()
+    return drawn
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_drawn(kind: str) -> None:
+    given = tables()
+    if {"associations", "selections"} & {*KINDS[kind].needs}:
+        given = results()
+    if kind == "sublayers":
+        given = {**given, "prompts": made_up.parts_of_blocks()}
+    drawn = made(kind, given, **SETTINGS.get(kind, {}))
+    assert len(drawn.table) > 0
+    assert drawn.title == find(kind).title
+    assert len(drawn.title.split()) <= 8
+    assert len(drawn.caption) > 40
+    assert "{" not in drawn.caption
+    p = [c for c in drawn.table if c == "p" or str(c).startswith("p_")]
+    assert not (drawn.table[p] == 0).any().any()
+    if "low" in drawn.table:
+        known = drawn.table.dropna(subset=["low", "high"])
+        assert (known["low"] <= known["high"]).all()
+    page = drawn.figure.bbox
+    for text in drawn.figure.texts:
+        box = text.get_window_extent()
+        assert page.x0 - 4 <= box.x0 and box.x1 <= page.x1 + 4, text.get_text()
+
+
+def test_every_kind_has_a_caption() -> None:
+    assert set(templates()) == set(KINDS)
+
+
+SCORES = np.array([[0.3, 0.5, 0.4], [0.5, 0.8, 0.5], [0.2, 0.5, 0.3], [0.6, 0.7, 0.7]])
+
+
+def test_scores_have_the_mean_over_tasks_and_an_interval_without_their_levels() -> None:
+    table = made("score_by_depth", {"scores": tidy_scores(SCORES)}).table
+    assert table["value"].tolist() == pytest.approx(SCORES.mean(axis=0))
+    assert table["best"].tolist() == [False, True, False]
+    assert table["output_score"].unique() == pytest.approx([SCORES[:, 2].mean()])
+    apart = SCORES - SCORES.mean(axis=1, keepdims=True)
+    error = np.sqrt(1.5) * apart.std(axis=0, ddof=1) / 2
+    width = (table["high"] - table["low"]) / 2
+    assert width.tolist() == pytest.approx(stats.t.ppf(0.975, 3) * error)
+
+
+def test_two_tasks_give_no_interval() -> None:
+    table = made("score_by_depth", {"scores": tidy_scores(SCORES[:2])}).table
+    assert table["low"].isna().all()
+
+
+def test_two_prompts_give_no_interval_and_few_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    metrics = tidy_metrics({"prompt_entropy": np.arange(4.0)}).assign(n=2)
+    drawn = made("metrics_by_depth", {"metrics": metrics}, metrics=("prompt_entropy",))
+    assert drawn.table["low"].isna().all()
+    assert "Fewer than 30 prompts" in drawn.caption
+    made("attention_sink")
+    assert "rests on 24 prompts" in caplog.text
+
+
+def test_layers_that_tie_have_no_best_one() -> None:
+    scores = tidy_scores(np.ones((4, 5)))
+    table = made("score_by_depth", {"scores": scores}).table
+    assert table["best"].all()
+    (best,) = report.first_table(scores)["best_layer"]
+    assert best == "5 layers tie"
+
+
+def test_the_first_page_has_one_row_per_model_and_token_selection() -> None:
+    first = tidy_scores(SCORES, model="a")
+    table = report.first_table(pd.concat([tidy_scores(SCORES, model="b"), first]), Order(["b"]))
+    assert table["model"].tolist() == ["b", "a"]
+    assert table["score"].tolist() == pytest.approx([SCORES.mean(axis=0).max()] * 2)
+    shown = report.shown(table)
+    assert tuple(shown.columns) == report.HEAD
+    assert shown["Best layer"].tolist() == ["1 of 2", "1 of 2"]
+    assert shown["Output's score"].iloc[0] == f"{100 * SCORES[:, 2].mean():.1f}"
+
+
+def test_token_selections_are_compared_task_by_task() -> None:
+    more = SCORES + np.array([[0.1, 0.0, 0.2]])
+    scores = pd.concat([tidy_scores(SCORES), tidy_scores(more, tokens="drop_first")])
+    metrics = pd.concat([
+        tidy_metrics({"prompt_entropy": np.arange(3.0)}, tokens=t) for t in ("all", "drop_first")
+    ])  # fmt: skip
+    table = made("token_selection", {"scores": scores, "metrics": metrics}).table
+    change = table[table["y"] == "score difference"]
+    assert change["value"].tolist() == pytest.approx([0.1, 0.0, 0.2])
+    assert change["n_tasks"].tolist() == [4, 4, 4]
+
+
+def test_title_is_the_studys_or_none() -> None:
+    given = {"scores": tidy_scores(SCORES)}
+    assert made("score_by_depth", given, title="Mine").title == "Mine"
+    drawn = made("score_by_depth", given, title=None)
+    assert drawn.title == ""
+    assert drawn.rst().startswith("Mean main score over 4 tasks")
+    assert drawn.figure.get_suptitle() == ""
+
+
+def test_values_without_a_role_are_not_pooled() -> None:
+    one, other = (tidy_metrics({"prompt_entropy": np.arange(3.0)}, corpus=c) for c in "ab")
+    with pytest.raises(LayerwiseError, match="mix several values of corpus: a, b; name one"):
+        made("metrics_by_depth", {"metrics": pd.concat([one, other])}, metrics=("prompt_entropy",))
+    with pytest.raises(LayerwiseError, match="more than once"):
+        made(
+            "metrics_by_depth",
+            {"metrics": pd.concat([one, one.assign(value=0.0)])},
+            metrics=("prompt_entropy",),
+        )
+    table = made(
+        "metrics_by_depth", {"metrics": pd.concat([one, other])}, metrics=("prompt_entropy",),
+        colour="corpus",
+    ).table  # fmt: skip
+    assert set(table["corpus"]) == {"a", "b"}
+
+
+def test_perturbations_are_a_dimension() -> None:
+    parts = [tidy_metrics({"prompt_entropy": np.arange(3.0)}, corpus=c) for c in ("a", "b")]
+    study = Study(kind="metrics_by_depth", metrics=("prompt_entropy",), colour="repetition")
+    labels = {"a": {"repetition": 0.1}, "b": {"repetition": 0.5}}
+    drawn = draw(study, {"metrics": pd.concat(parts)}, labels=labels)
+    legend = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
+    assert legend[:2] == ["repetition 0.1", "repetition 0.5"]
+
+
+def test_what_is_asked_for_and_missing_is_named() -> None:
+    given = {"scores": tidy_scores(SCORES)}
+    with pytest.raises(
+        LayerwiseError, match="asks for the model 'n', which its tables don't have"
+    ):
+        made("score_by_depth", given, models=("n",))
+    with pytest.raises(LayerwiseError, match="asks for the pooling 'max'"):
+        made("score_by_depth", given, pooling="max")
+    with pytest.raises(LayerwiseError, match="needs tables of metrics"):
+        made("metrics_by_depth", given)
+    with pytest.raises(LayerwiseError, match="model with two or more checkpoints"):
+        made("scores_over_checkpoints", given)
+
+
+def test_other_poolings_are_not_dropped_in_silence(caplog: pytest.LogCaptureFixture) -> None:
+    scores = pd.concat([tidy_scores(SCORES), tidy_scores(SCORES).assign(pooling="max")])
+    drawn = made("score_by_depth", {"scores": scores})
+    assert "max (another pooling; name it under `pooling`)" in drawn.caption
+    with pytest.raises(LayerwiseError, match="shows one pooling"):
+        made(
+            "training_dynamics", {**tables(), "scores": both_poolings()},
+            models=("nano-1m",), tokens=("all",), pooling=("mean", "max"),
+        )  # fmt: skip
+
+
+def both_poolings() -> pd.DataFrame:
+    scores = tables()["scores"]
+    return pd.concat([scores, scores.assign(pooling="max")], ignore_index=True)
+
+
+def test_a_bidirectional_model_has_no_prefixes() -> None:
+    positions = tables()["positions"]
+    other = positions[positions["model"] == "nano-1m"].assign(model="bert", metric="token_norm")
+    given = {"positions": pd.concat([positions, other], ignore_index=True)}
+    assert "bert (bidirectional)" in made("along_sequence", given).caption
+    with pytest.raises(LayerwiseError, match="bert has no prefix_entropy: it is bidirectional"):
+        made("along_sequence", given, models=("bert", "nano-1m"))
+
+
+def test_an_unreliable_selection_is_marked() -> None:
+    found = results()["selections"].copy()
+    found["unreliable"] = np.where(found["metric"] == "infonce", "12 prompts", "")
+    drawn = made("layer_selection", {"selections": found})
+    legend = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
+    assert "unreliable metric" in legend
+    names = [t.get_text() for t in drawn.figure.axes[0].get_yticklabels()]
+    assert names[-1] == "InfoNCE loss", "unreliable metrics come last"
+
+
+def test_sizes_are_compared_prompt_by_prompt() -> None:
+    table = made("size_scaling", tokens=("all",), sizes=SIZES).table
+    valleys = table[table["what"] == "valley"].set_index("model")
+    first, second = list(made_up.LAYERS)[:2]
+    change = valleys.loc[second, "value"] - valleys.loc[first, "value"]
+    assert valleys.loc[second, "change"] == pytest.approx(change)
+    assert valleys.loc[second, "smaller"] == first
+
+
+@pytest.mark.parametrize("text", ["a|b|", "*a*", "x: y", ".. note::", "1. a", "<b>"])
+def test_names_are_no_markup(text: str) -> None:
+    made_plain = plain(text)
+    assert plain(text).replace("\\", "").replace(" ", "") == text.replace(" ", "")
+    assert made_plain.startswith("\\") or "\\" in made_plain or text == "x: y"
+
+
+def test_files_of_a_figure_are_written(tmp_path: Path) -> None:
+    drawn = made("power_law")
+    paths = [tmp_path / f"f.{end}" for end in ("png", "pdf", "csv", "rst")]
+    drawn.write(*paths, {"key": "k"})
+    assert all(p.stat().st_size > 100 for p in paths)
+    assert len(pd.read_csv(paths[2])) == len(drawn.table)

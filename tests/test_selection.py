@@ -1,0 +1,547 @@
+"""Layer selection without labels, best layers, published tables, and their script."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from association_tables import tidy_metrics, tidy_scores
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from layerwise import stats
+from layerwise.association import measures, spearman
+from layerwise.association.curves import score_curves
+from layerwise.association.published import (
+    TASK_OF_DATASET,
+    published_metrics,
+    published_scores,
+    read_table,
+)
+from layerwise.association.selection import (
+    CONSENSUS,
+    MIDDLE,
+    NESTED,
+    OUTPUT,
+    best_layers,
+    select_layers,
+    selected_layers,
+    summarize,
+    why_unreliable,
+)
+from layerwise.association.sources import with_text_sources
+from layerwise.association.table import associate
+from layerwise.config.association import AssociationSettings
+from layerwise.errors import LayerwiseError
+
+ROOT = Path(__file__).parents[1]
+PUBLISHED = ROOT.parent / "shared" / "published"
+needs_published = pytest.mark.skipif(
+    not PUBLISHED.is_dir(), reason="the published tables are not beside the repository"
+)
+DOWN_UP = {"curvature": -1, "lidar": 1}
+
+
+def pick(table: pd.DataFrame, metric: str) -> pd.Series:
+    """The one row of a metric over all tasks."""
+    found = table[(table["metric"] == metric) & (table["task_type"] == "all")]
+    assert len(found) == 1
+    return found.iloc[0]
+
+
+# Choice
+
+
+def test_choice_follows_the_direction() -> None:
+    scores = tidy_scores(np.array([[0.1, 0.5, 0.3, 0.6, 0.2]]))
+    metrics = tidy_metrics({"curvature": np.array([5, 1, 3, 2, 4.0]), "lidar": np.arange(5.0)})
+    table = select_layers(metrics, scores, DOWN_UP)
+    low = pick(table, "curvature")
+    assert (low["layer"], low["score"], low["best_layer"]) == (1, 0.5, 3)
+    assert low["regret"] == pytest.approx(0.1)
+    assert low["gain_over_output"] == pytest.approx(0.3)
+    assert low["gain_over_middle"] == pytest.approx(0.2)
+    assert pd.isna(low["gain_low"])  # one task has no interval
+    assert pick(table, "lidar")["layer"] == 4
+    assert pick(table, OUTPUT)["layer"] == 4
+    assert pick(table, MIDDLE)["layer"] == 2
+
+
+def test_of_equal_layers_the_shallowest() -> None:
+    scores = tidy_scores(np.array([[0.1, 0.5, 0.3, 0.6]]))
+    metrics = tidy_metrics({"curvature": np.array([5, 1, 1, 2.0])})
+    assert pick(select_layers(metrics, scores, DOWN_UP), "curvature")["layer"] == 1
+
+
+def test_consensus_is_the_best_mean_rank() -> None:
+    scores = tidy_scores(np.full((1, 4), 0.5))
+    metrics = tidy_metrics(
+        {
+            "curvature": np.array([1, 2, 9, 9.0]),
+            "lidar": np.array([0, 5, 6, 1.0]),
+            "prompt_entropy": np.array([9, 1, 2, 3.0]),
+        }
+    )
+    directions = {**DOWN_UP, "prompt_entropy": -1}
+    assert pick(select_layers(metrics, scores, directions), CONSENSUS)["layer"] == 1
+
+
+def test_consensus_does_not_count_variations_twice() -> None:
+    scores = tidy_scores(np.full((1, 4), 0.5))
+    seven = {"curvature": np.array([1, 2, 3, 4.0]), "lidar": np.array([4, 3, 2, 1.0])}
+    more = {f"variation{i}": np.array([1, 2, 3, 9.0]) for i in range(5)}
+    directions = {**DOWN_UP, **dict.fromkeys(more, 1)}
+    table = select_layers(tidy_metrics(seven | more), scores, directions)
+    assert pick(table, CONSENSUS)["layer"] == 0
+
+
+@settings(deadline=None, max_examples=12)
+@given(arrays(float, (3, 6), elements=st.floats(0, 1)), st.permutations(range(6)))
+def test_regret_and_gain_hold_together(values: np.ndarray, ranks: list[int]) -> None:
+    metrics = tidy_metrics({"lidar": np.array(ranks, dtype=float), "curvature": np.arange(6.0)})
+    table = select_layers(metrics, tidy_scores(values), DOWN_UP)
+    assert (table["regret"] >= 0).all()
+    close = partial(np.testing.assert_allclose, atol=1e-12)
+    close(table["score"] + table["regret"], table["best_score"])
+    close(table["score"] - table["gain_over_output"], table["output_score"])
+    assert pick(table, "lidar")["layer"] == ranks.index(5)
+    # A pick depends on the order of the values alone.
+    bent = metrics.assign(value=np.exp(metrics["value"]))
+    again = select_layers(bent, tidy_scores(values), DOWN_UP)
+    assert list(again["layer"]) == list(table["layer"])
+
+
+def test_the_interval_of_a_regret_says_whether_tasks_agree() -> None:
+    metrics = tidy_metrics({"lidar": np.array([3.0, 2, 1])})  # picks layer 0; layer 1 is best
+    level = np.array([[0.1], [0.4], [0.7], [0.2]])
+    agreed = tidy_scores(level + np.array([0.0, 0.1, 0.05]))
+    row = pick(select_layers(metrics, agreed, DOWN_UP), "lidar")
+    assert [row["regret_low"], row["regret_high"]] == pytest.approx([0.1, 0.1])
+    unlike = np.array([[0.0, 0.5, 0], [0, 0.4, 0], [0.3, 0, 0], [0.4, 0, 0]])
+    row = pick(select_layers(metrics, tidy_scores(unlike), DOWN_UP), "lidar")
+    assert (row["best_layer"], row["regret"]) == (1, pytest.approx(0.05))
+    assert row["regret_low"] == 0 < row["regret"] < row["regret_high"]
+    assert row["regret_high"] <= 1 - stats.mean_ci(unlike[:, 0]).low
+    leads = unlike[:, 0] - unlike[:, 2]
+    half = 3.182446 * leads.std(ddof=1) / 2  # Student's t with three degrees of freedom
+    assert row["gain_high"] - row["gain_over_output"] == pytest.approx(half, rel=1e-5)
+    alone = select_layers(metrics, tidy_scores(unlike[:1]), DOWN_UP)
+    assert alone[["regret_low", "regret_high"]].isna().all(axis=None)
+
+
+def of_rules(n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Models in each of which one metric (lidar) knows the best layer, and two do not."""
+    scores, metrics = [], []
+    for i in range(n):
+        best = rng.permutation(7)
+        scores.append(tidy_scores(0.3 + 0.05 * best + rng.normal(0, 0.01, (4, 7)), model=f"m{i}"))
+        curves = {
+            "lidar": best.astype(float), "curvature": rng.random(7), "dime": rng.random(7),
+            "twin": 2.0 * best,
+        }  # fmt: skip
+        metrics.append(tidy_metrics(curves, model=f"m{i}").assign(stderr=0.001))
+    return pd.concat(metrics), pd.concat(scores)
+
+
+ENDS = {"curvature": -1, "lidar": 1, "dime": 1, "twin": 1}
+
+
+def test_a_winner_is_judged_where_it_was_not_chosen(rng: np.random.Generator) -> None:
+    metrics, scores = of_rules(6, rng)
+    table = select_layers(metrics, scores, ENDS)
+    nested = table[(table["metric"] == NESTED) & (table["task_type"] == "all")]
+    assert len(nested) == 6
+    assert nested["regret"].max() < 0.02
+    assert nested["p"].iloc[0] < 0.05
+    np.testing.assert_allclose(nested["score"] + nested["regret"], nested["best_score"])
+    shuffled = metrics.copy()
+    at = metrics["metric"].isin(["lidar", "twin"])
+    shuffled.loc[at, "value"] = rng.random(int(at.sum()))
+    chance = select_layers(shuffled, scores, ENDS)
+    assert chance.loc[chance["metric"] == NESTED, "p"].iloc[0] > 0.05
+
+
+def test_layers_without_a_value_are_not_picked() -> None:
+    scores = tidy_scores(np.array([[0.1, 0.5, 0.3, 0.6]]))
+    metrics = tidy_metrics({"curvature": np.array([5, 1, 3, 2.0])})
+    metrics = metrics[metrics["layer"] != 1]
+    assert pick(select_layers(metrics, scores, DOWN_UP), "curvature")["layer"] == 3
+
+
+def without_last(table: pd.DataFrame, task: str = "task0") -> pd.DataFrame:
+    """Scores in which a task lacks the last layer, so that all do."""
+    return table[~((table["task"] == task) & (table["depth"] == 1))]
+
+
+def test_a_last_layer_without_a_score_is_no_baseline() -> None:
+    scores = without_last(tidy_scores(np.random.default_rng(0).random((3, 5))))
+    metrics = tidy_metrics({"lidar": np.arange(5.0)})
+    table = select_layers(metrics, scores, DOWN_UP)
+    assert set(table["metric"]) == {"lidar", MIDDLE}
+    unknown = ["output_score", "gain_over_output", "gain_low", "gain_high"]
+    assert table[unknown].isna().all(axis=None)
+    others = ["score", "regret", "gain_over_middle", "middle_score"]
+    assert table[others].notna().all(axis=None)
+    assert (pick(table, MIDDLE)["layer"], pick(table, MIDDLE)["gain_over_middle"]) == (2, 0)
+    row = summarize(table).set_index("metric").loc["lidar"]
+    assert (row["beats_output"], row["ties_output"]) == (0, 0)
+
+
+def test_own_texts_pick_from_the_tasks_known_throughout(caplog: pytest.LogCaptureFixture) -> None:
+    scores = tidy_scores(np.random.default_rng(0).random((2, 5)))
+    first = tidy_metrics({"lidar": np.array([0, 1, 9, 1, 0.0])}, corpus="t0")
+    second = tidy_metrics({"lidar": np.array([99, 0, 0, 0, 99.0])}, corpus="t1")
+    own = {"t0": "task0", "t1": "task1"}
+
+    def picked(*metrics: pd.DataFrame) -> pd.Series:
+        table = select_layers(pd.concat(metrics), scores, DOWN_UP, own_texts=own)
+        return table.set_index("corpus")["layer"]
+
+    assert picked(first, second)["task texts"] == 0
+    # A mean over other tasks at layer 1 than at the next would be of no use.
+    assert picked(first, second[second["layer"] != 1])["task texts"] == 2
+    assert "select no layer" not in caplog.text
+    assert "task texts" not in picked(first[first["layer"] != 2], second[second["layer"] != 1])
+    assert "all tasks: 1 metrics select no layer" in caplog.text
+
+
+def test_summary_counts_models() -> None:
+    scores, metrics = [], []
+    for model, good in (("a", 0), ("b", 3)):
+        values = np.full((2, 4), 0.2)
+        values[:, good] = 0.6
+        scores.append(tidy_scores(values, model=model))
+        metrics.append(tidy_metrics({"curvature": np.array([0, 1, 2, 3.0])}, model=model))
+    summary = summarize(select_layers(pd.concat(metrics), pd.concat(scores), DOWN_UP))
+    row = summary[summary["metric"] == "curvature"].iloc[0]
+    assert (row["n_models"], row["beats_output"], row["beats_middle"]) == (2, 1, 1)
+    assert row["mean_regret"] == pytest.approx(0.2)
+    last = summary[summary["metric"] == OUTPUT].iloc[0]
+    assert (last["beats_output"], last["ties_output"]) == (0, 2)
+
+
+def test_summary_takes_the_last_checkpoint_alone() -> None:
+    scores, metrics = [], []
+    for revision, value in (("step1", 0.1), ("step10", 0.9)):
+        values = np.array([[value, 0.5, 0.5, 0.5]])
+        scores.append(tidy_scores(values, revision=revision))
+        metrics.append(tidy_metrics({"curvature": np.arange(4.0)}, revision=revision))
+    summary = summarize(select_layers(pd.concat(metrics), pd.concat(scores), DOWN_UP))
+    row = summary[summary["metric"] == "curvature"].iloc[0]
+    assert row["mean_score"] == pytest.approx(0.9)
+    assert row["n_models"] == 1
+
+
+def test_the_sign_that_the_scores_show_stands_beside_the_declared_one(
+    rng: np.random.Generator,
+) -> None:
+    rise = np.linspace(0.2, 0.6, 8)
+    scores = tidy_scores(rise + rng.normal(0, 0.005, (5, 8)))
+    metrics = tidy_metrics({"curvature": rise, "lidar": rise, "flat": np.ones(8)})
+    table = select_layers(metrics, scores, {"curvature": -1, "lidar": 1, "flat": 1})
+    table = table.set_index("metric")
+    assert table.loc[["curvature", "lidar"], "direction"].tolist() == [-1, 1]
+    for name in ("curvature", "lidar"):
+        row = table.loc[name]
+        mean = scores.groupby("layer")["main_score"].mean()
+        assert row["spearman"] == pytest.approx(spearman(rise, mean))
+        assert row["null95"] == measures.null_level("spearman", 8)
+    assert table.loc[["flat", OUTPUT, MIDDLE], "spearman"].isna().all()
+    assert table.loc[[OUTPUT, MIDDLE], "direction"].isna().all()
+
+
+def test_no_direction_is_said() -> None:
+    with pytest.raises(LayerwiseError, match="None of the metrics has a direction"):
+        select_layers(
+            tidy_metrics({"depthness": np.arange(4.0)}), tidy_scores(np.ones((1, 4))), DOWN_UP
+        )
+
+
+def test_too_few_prompts() -> None:
+    good = np.array([0.0, 1, 2, 9, 3])
+    rng = np.random.default_rng(0)
+    assert why_unreliable(good, None, 100) == why_unreliable(good, None, 0) == ""
+    assert why_unreliable(good, good + rng.normal(size=(99, 5)), 100) == ""
+    assert why_unreliable(good, None, 29) == "29 prompts; selecting a layer takes 30"
+    noisy = why_unreliable(good, good + rng.normal(0, 20, size=(99, 5)), 100)
+    assert noisy.endswith("of resamples select another layer")
+
+
+def test_noise_that_layers_share_moves_no_selection(rng: np.random.Generator) -> None:
+    curve = np.array([0.0, 0.2, 0.5, 0.2, 0.0])
+    values = curve + rng.normal(0, 5, (40, 1)) + rng.normal(0, 0.1, (40, 5))
+    metrics = tidy_metrics({"lidar": values.mean(axis=0)}).assign(stderr=5 / np.sqrt(40))
+    prompts = pd.concat([
+        tidy_metrics({"lidar": row}).drop(columns=["stderr", "n", "normalization"]).assign(
+            prompt_id=f"p{i}"
+        )
+        for i, row in enumerate(values)
+    ])  # fmt: skip
+    scores = tidy_scores(np.full((2, 5), 0.5))
+    alone = select_layers(metrics, scores, DOWN_UP)
+    paired = select_layers(metrics, scores, DOWN_UP, prompts=prompts)
+    assert pick(alone, "lidar")["unreliable"] and pick(paired, "lidar")["unreliable"] == ""
+    one = selected_layers(metrics, DOWN_UP, model="m", prompts=prompts)
+    assert one["unreliable"].tolist() == [""]
+
+
+def test_unreliable_metrics_are_shown_and_have_no_say() -> None:
+    scores = tidy_scores(np.full((2, 4), 0.5))
+    curves = {
+        "curvature": np.array([1, 2, 9, 9.0]), "lidar": np.array([0, 4, 6, 5.0]),
+        "prompt_entropy": np.array([9, 1, 2, 3.0]),
+    }  # fmt: skip
+    directions = {**DOWN_UP, "prompt_entropy": -1}
+    metrics = tidy_metrics(curves)
+    plain = select_layers(metrics, scores, directions)
+    assert (plain["unreliable"] == "").all() and pick(plain, CONSENSUS)["layer"] == 1
+    metrics["stderr"] = np.where(metrics["metric"] == "curvature", 50.0, 0.1)
+    table = select_layers(metrics, scores, directions)
+    assert pick(table, "curvature")["layer"] == 0 and pick(table, "curvature")["unreliable"]
+    assert pick(table, CONSENSUS)["layer"] == 2
+    row = summarize(table).set_index("metric").loc["curvature"]
+    assert (row["n_unreliable"], row["n_models"]) == (1, 0) and np.isnan(row["mean_regret"])
+
+
+def test_selected_layers_of_one_model() -> None:
+    curves = {"curvature": np.array([5, 4, 1, 2, 3.0]), "lidar": np.array([1, 2, 9, 3, 4.0])}
+    metrics = pd.concat([
+        tidy_metrics(curves, tokens="drop_first"),
+        tidy_metrics({k: v[::-1] for k, v in curves.items()}, tokens="all"),
+    ])  # fmt: skip
+    table = selected_layers(metrics, DOWN_UP, model="m").set_index("metric")
+    assert set(table["tokens"]) == {"drop_first"}
+    assert table["layer"].to_dict() == {"curvature": 2, "lidar": 2, CONSENSUS: 2}
+    assert table["better"].to_dict() == {"curvature": "lower", "lidar": "higher", CONSENSUS: ""}
+    for asked, words in (
+        ({"model": "mm"}, "did you mean 'm'"),
+        ({"model": "m", "tokens": "drop_sinks"}, "no tokens 'drop_sinks'"),
+    ):
+        with pytest.raises(LayerwiseError, match=words):
+            selected_layers(metrics, DOWN_UP, **asked)
+    with pytest.raises(LayerwiseError, match="name one with --corpus"):
+        selected_layers(pd.concat([metrics, metrics.assign(corpus="news")]), DOWN_UP, model="m")
+    with pytest.raises(LayerwiseError, match="more than once; give each metrics table once"):
+        selected_layers(pd.concat([metrics, metrics]), DOWN_UP, model="m")
+
+
+# Best layers
+
+
+def test_best_layer_and_its_lead() -> None:
+    values = np.array([[0.2, 0.6, 0.5], [0.2, 0.8, 0.5], [0.4, 0.7, 0.5]])
+    row = best_layers(tidy_scores(values)).iloc[0]
+    assert (row["best_layer"], row["last_layer"], row["n_tied"]) == (1, 2, 1)
+    assert (row["n_tasks"], row["n_sources"]) == (3, 3)
+    assert (row["gain"], row["gain_new_task"]) == pytest.approx((0.2, 0.2))
+    alone = stats.mean_ci(values[:, 1] - values[:, 2])
+    assert row["gain_low"] < alone.low, "the interval corrects for selecting the layer"
+    assert row["may_be_best"].startswith("1"), "the highest is always among them"
+    few = best_layers(tidy_scores(values[:2])).iloc[0]
+    assert few[["gain_low", "may_be_best", "as_good_as_output"]].isna().all()
+
+
+def test_ties_are_counted() -> None:
+    row = best_layers(tidy_scores(np.ones((3, 4)))).iloc[0]
+    assert (row["n_tied"], row["n_layers"], row["gain"]) == (4, 4, 0)
+
+
+def test_tasks_of_shared_texts_tell_less() -> None:
+    values = np.array([[0.2, 0.6, 0.5], [0.2, 0.8, 0.5], [0.4, 0.7, 0.5], [0.3, 0.6, 0.5]])
+    scores = tidy_scores(values)
+    shared = with_text_sources(scores, {"task0": "same", "task3": "same"})
+    apart, together = (best_layers(t).iloc[0] for t in (scores, shared))
+    assert (apart["n_sources"], together["n_sources"]) == (4, 3)
+    assert together["gain_high"] - together["gain_low"] > apart["gain_high"] - apart["gain_low"]
+
+
+def test_layers_as_good_as_the_output_are_named(rng: np.random.Generator) -> None:
+    level = rng.uniform(0.2, 0.8, (12, 1))
+    values = level + np.array([-0.2, -0.001, 0.0, 0.0]) + rng.normal(0, 0.001, (12, 4))
+    row = best_layers(tidy_scores(values)).iloc[0]
+    assert row["as_good_as_output"] == "1, 2"
+    far = best_layers(tidy_scores(values + np.array([0, -0.1, -0.1, 0]))).iloc[0]
+    assert far["as_good_as_output"] == "none"
+
+
+def test_no_lead_over_a_last_layer_without_a_score() -> None:
+    values = np.array([[0.2, 0.6, 0.5, 0.9], [0.2, 0.8, 0.5, 0.9]])
+    row = best_layers(without_last(tidy_scores(values))).iloc[0]
+    assert (row["best_layer"], row["last_layer"], row["best_score"]) == (1, 3, 0.7)
+    assert row[["output_score", "gain", "gain_low", "gain_high"]].isna().all()
+    assert pd.isna(row["as_good_as_output"])
+
+
+def with_output(values: np.ndarray, output: np.ndarray) -> pd.DataFrame:
+    """Scores of the residual stream and of the output, which differ in the last layer alone."""
+    residual = tidy_scores(values).assign(readout="residual")
+    handed_out = np.column_stack([values[:, :-1], output])
+    return pd.concat([residual, tidy_scores(handed_out).assign(readout="output")])
+
+
+def test_the_best_layer_is_held_against_the_models_output() -> None:
+    values = np.array([[0.2, 0.6, 0.1], [0.2, 0.8, 0.1], [0.4, 0.7, 0.1]])
+    table = best_layers(with_output(values, np.array([0.5, 0.5, 0.5])))
+    assert len(table) == 1, "the output is no reading of its own"
+    row = table.iloc[0]
+    assert (row["pooling"], row["best_layer"], row["best_is_output"]) == ("mean", 1, False)
+    assert (row["output_score"], row["output_from"]) == (0.5, "output")
+    assert row["gain"] == pytest.approx(0.2)
+    assert row["n_layers"] == 3
+    alone = best_layers(tidy_scores(values)).iloc[0]
+    assert alone["gain"] == pytest.approx(0.6), "without one the last layer stands in"
+    assert alone["output_from"] == "last layer"
+
+
+def test_the_output_may_be_the_best() -> None:
+    values = np.array([[0.2, 0.6, 0.1], [0.2, 0.8, 0.1], [0.3, 0.7, 0.1]])
+    row = best_layers(with_output(values, np.array([0.9, 0.9, 0.9]))).iloc[0]
+    assert (row["best_layer"], row["last_layer"], row["best_is_output"]) == (2, 2, True)
+    assert (row["best_score"], row["gain"]) == (pytest.approx(0.9), 0)
+    assert row["may_be_best"].endswith("output")
+    # A post-norm model's output is its last layer.
+    same = best_layers(with_output(values[:, [0, 2, 1]], values[:, 1])).iloc[0]
+    assert (same["best_layer"], same["best_is_output"], same["gain"]) == (2, True, 0)
+
+
+def test_picks_are_held_against_the_models_output() -> None:
+    metrics = tidy_metrics({"lidar": np.array([0, 1, 2.0]), "curvature": np.array([2, 0, 1.0])})
+    scores = with_output(np.array([[0.2, 0.6, 0.1], [0.2, 0.8, 0.1]]), np.array([0.9, 0.9]))
+    table = select_layers(metrics, scores, DOWN_UP).set_index("metric")
+    assert len(table) == 3 + len({OUTPUT, MIDDLE}) - (CONSENSUS not in table.index)
+    assert table.loc["lidar", ["layer", "score"]].tolist() == [2, 0.1], "layer L is not the output"
+    assert table.loc[OUTPUT, ["layer", "score", "regret"]].tolist() == [2, 0.9, 0]
+    assert table.loc["curvature", "gain_over_output"] == pytest.approx(-0.2)
+    assert table.loc["curvature", "regret"] == pytest.approx(0.2)
+    assert table["best_is_output"].all()
+    asked = select_layers(metrics, scores, DOWN_UP, poolings=["mean, output"])
+    assert set(asked["pooling"]) == {"mean, output"}
+    assert asked.set_index("metric").loc["lidar", "score"] == pytest.approx(0.9)
+
+
+# Published tables
+
+
+@pytest.fixture(scope="module")
+def published() -> tuple[pd.DataFrame, pd.DataFrame]:
+    scores = published_scores(read_table(PUBLISHED / "mteb_scores.csv.gz"))
+    return published_metrics(read_table(PUBLISHED / "metrics.csv.gz")), scores
+
+
+@needs_published
+def test_published_scores_have_the_known_answers(published) -> None:
+    found = {
+        c.model: (c.values.mean(axis=0), c.layers, c.tasks) for c in score_curves(published[1])
+    }
+    for model, layer, best, last in (
+        ("Pythia-14m", 0, 40.38, 34.16),
+        ("Pythia-70m", 0, 44.39, 40.38),
+        ("Pythia-160m", 8, 47.07, 43.53),
+    ):
+        mean, layers, tasks = found[model]
+        assert len(tasks) == 32
+        assert layers[mean.argmax()] == layer
+        assert 100 * mean.max() == pytest.approx(best, abs=0.005)
+        assert 100 * mean[-1] == pytest.approx(last, abs=0.005)
+
+
+@needs_published
+def test_published_metrics_are_of_the_test_split(published) -> None:
+    raw = read_table(PUBLISHED / "metrics.csv.gz")
+    mine = published[0]
+    emotion = mine[
+        (mine["corpus"] == "mteb/emotion")
+        & (mine["metric"] == "lidar")
+        & (mine["normalization"] == "raw")
+        & (mine["model"] == "Pythia-70m")
+    ].set_index("layer")["value"]
+    theirs = raw[
+        (raw["dataset"] == "mteb/emotion")
+        & (raw["split"] == "test")
+        & (raw["metric"] == "lidar")
+        & (raw["normalization"] == "raw")
+        & (raw["size"] == "70m")
+    ].set_index("layer")["value"]
+    pd.testing.assert_series_equal(emotion.sort_index(), theirs.sort_index(), check_names=False)
+    entropy = mine[mine["metric"] == "prompt_entropy"]
+    assert set(entropy.loc[entropy["corpus"] == "wikitext", "alpha"]) == {2.0}
+    assert set(entropy.loc[entropy["corpus"] != "wikitext", "alpha"]) == {1.0}
+    assert mine["value"].notna().all()
+    assert set(mine.loc[mine["metric"] == "curvature", "alpha"].isna()) == {True}
+
+
+@needs_published
+def test_published_tables_can_be_associated(published) -> None:
+    metrics, scores = published
+    plan = AssociationSettings(
+        measures=("spearman",), own_texts=TASK_OF_DATASET, metrics=("infonce", "lidar")
+    )
+    table = associate(metrics, scores, plan)
+    wikitext = table[
+        (table["corpus"] == "wikitext")
+        & (table["metric"] == "infonce")
+        & (table["task_type"] == "all")
+    ].set_index("model")
+    assert wikitext.loc["Pythia-160m", "value"] == pytest.approx(-0.868, abs=0.001)
+    assert wikitext.loc["Pythia-160m", "n_layers"] == 13
+    n_models = len(wikitext) - 1
+    assert wikitext.loc["all", "n_models"] == n_models
+    assert wikitext.loc["all", "reason"].startswith(f"{n_models} models: a test")
+    own = table[(table["corpus"] == "task texts") & (table["task_type"] == "all")]
+    assert set(own["n_tasks"]) == {29}
+    assert set(TASK_OF_DATASET.values()) < set(scores["task"])
+
+
+def test_published_columns_are_checked() -> None:
+    with pytest.raises(LayerwiseError, match=r"lacks the column.*hf_subset"):
+        published_scores(pd.DataFrame({"family": ["x"], "size": ["1m"]}))
+
+
+def test_missing_published_table(tmp_path: Path) -> None:
+    with pytest.raises(LayerwiseError, match="There is no table"):
+        read_table(tmp_path / "no.csv")
+    (tmp_path / "bad.parquet").write_bytes(b"not parquet")
+    with pytest.raises(LayerwiseError, match="neither CSV nor parquet"):
+        read_table(tmp_path / "bad.parquet")
+
+
+# Scripts
+
+
+def run_script(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / "scripts" / name), *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+
+
+@needs_published
+def test_import_script(tmp_path: Path) -> None:
+    sources = {
+        "scores": str(PUBLISHED / "mteb_scores.csv.gz"),
+        "metrics": str(PUBLISHED / "metrics.csv.gz"),
+    }  # fmt: skip
+    config = {
+        "results": str(tmp_path / "results"), "published": {"paper": sources},
+        "studies": {"best": {"kind": "score_by_depth", "published": "paper"}},
+    }  # fmt: skip
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(config))
+    done = run_script("import_published.py", "--config", path, "--published", "paper")
+    assert done.returncode == 0, done.stderr
+    (scores,) = (tmp_path / "results").rglob("*scores*.parquet")
+    table = pd.read_parquet(scores)
+    assert table["task"].nunique() == 32
+    assert {c.output_from for c in score_curves(table)} == {"output"}
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(7)

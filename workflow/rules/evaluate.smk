@@ -1,0 +1,64 @@
+# Scores of every layer on all tasks that studies read: one job per model and checkpoint. Finished
+# tasks are kept in a folder next to the table, so a killed job and an added task embed only what
+# is missing.
+
+
+localrules:
+    quickstart_tasks,
+
+
+rule quickstart_tasks:
+    input:
+        texts="<results>/texts/wikipedia.parquet",
+        stale=stale("quickstart_tasks", "<results>/tasks/layerwise.json"),
+    output:
+        "<results>/tasks/layerwise.json",
+    log:
+        "<results>/logs/quickstart_tasks.log",
+    # The longest jobs wait for it.
+    priority: 20
+    conda:
+        ENVIRONMENT
+    resources:
+        mem_mb=grows(2000),
+        runtime=grows(10),
+    params:
+        run=script("make_tasks"),
+        key=key("quickstart_tasks"),
+    message:
+        "Making the quickstart's tasks"
+    shell:
+        "{params.run} --texts {input.texts:q} --output {output:q} --key {params.key}"
+        " --threads {threads} --log {log:q}"
+
+
+rule evaluate:
+    input:
+        tasks=task_data,
+        model=model_files,
+        stale=stale("evaluate", "<results>/scores/{model}/{revision}.parquet"),
+    output:
+        scores="<results>/scores/{model}/{revision}.parquet",
+        probes="<results>/probes/{model}/{revision}.parquet",
+    log:
+        "<results>/logs/evaluate/{model}/{revision}.log",
+    benchmark:
+        "<results>/benchmarks/evaluate/{model}/{revision}.tsv"
+    priority: 15
+    conda:
+        ENVIRONMENT
+    threads: max(CONFIG.extract.threads, CONFIG.scoring.threads)
+    resources:
+        mem_mb=lambda wildcards, attempt: model_memory(wildcards, attempt)
+        + attempt * int(2000 + 1000 * getattr(CONFIG.scoring, "waiting_gb", 4)),
+        runtime=grows(480),
+        gpu=int(CONFIG.extract.device != "cpu"),
+    params:
+        run=script("evaluate_model"),
+        key=key("evaluate"),
+    message:
+        "Scoring the layers of {wildcards.model} at {wildcards.revision}"
+    shell:
+        "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
+        " --output {output.scores:q} --probes {output.probes:q} --key {params.key}"
+        " --threads {threads} --log {log:q}"
