@@ -11,10 +11,11 @@ import yaml
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.base import NAME
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
+from layerwise.section import NAME
 from layerwise.tasks.names import PAPER
+from layerwise.workflow.validate import validate
 
 QUICK = (
     "EmotionClassification",
@@ -171,7 +172,7 @@ def write(folder: Path, document: dict[str, Any]) -> Path:
     path = folder / "config.yaml"
     if path.exists():
         raise LayerwiseError(f"There is a config {path} already; name another folder.")
-    Config.of(document)
+    validate(Config.of(document))
     folder.mkdir(parents=True, exist_ok=True)
     text = yaml.dump(document, Dumper=_Plain, sort_keys=False, width=99, allow_unicode=True)
     path.write_text(
