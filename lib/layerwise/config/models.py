@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -24,7 +24,7 @@ from layerwise.section import (
     SomeOf,
     one_of,
 )
-from layerwise.vocabulary import Dtype, Pooling, Readout, Tokens
+from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
 
 
 class HubSource(Section):
@@ -170,7 +170,7 @@ class Model(Section):
     poolings: SomeOf[Pooling] | None = Field(
         None, description="Poolings of this model; null for scoring.poolings."
     )
-    readouts: SomeOf[Readout] | None = Field(
+    readouts: SomeOf[ScoredReadout] | None = Field(
         None, description="Readouts of this model; null for scoring.readouts."
     )
     prompts: Literal["saved"] | dict[str, str] | None = Field(
@@ -239,8 +239,3 @@ class Nano(Section):
     )
     learning_rate: float = Field(0.003, gt=0, le=1, description="Peak learning rate of AdamW.")
     seed: Seed = Field(0, description="Seed of weights and of the order of the windows.")
-
-    # Constants that used to be settings; training still reads some of them.
-    objective: ClassVar[str] = "causal"
-    device: ClassVar[str] = "cpu"
-    corpus: ClassVar[str | None] = None
