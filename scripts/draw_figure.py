@@ -21,7 +21,7 @@ def main(arguments: argparse.Namespace) -> None:
         {table: script.read_table(config, study, table) for table in studies.needs(config, study)},
         script.order_of(config),
         directions=config.association.directions,
-        own_texts=studies.own_texts(config),
+        own_texts=config.own_texts,
         labels=config.labels(),
         confidence=config.scoring.confidence,
     )

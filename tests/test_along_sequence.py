@@ -22,6 +22,7 @@ from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.metrics import sequence
 from layerwise.models.load import load
+from layerwise.section import parse
 
 N = 9
 

@@ -19,6 +19,7 @@ from hypothesis.extra.numpy import arrays
 
 from layerwise import stats
 from layerwise.association import measures, spearman
+from layerwise.association.best import best_layers
 from layerwise.association.curves import score_curves
 from layerwise.association.published import (
     TASK_OF_DATASET,
@@ -26,16 +27,15 @@ from layerwise.association.published import (
     published_scores,
     read_table,
 )
+from layerwise.association.reliability import why_unreliable
 from layerwise.association.selection import (
     CONSENSUS,
     MIDDLE,
     NESTED,
     OUTPUT,
-    best_layers,
     select_layers,
     selected_layers,
     summarize,
-    why_unreliable,
 )
 from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate
@@ -534,10 +534,13 @@ def test_import_script(tmp_path: Path) -> None:
     }  # fmt: skip
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(config))
-    done = run_script("import_published.py", "--config", path, "--published", "paper")
+    out = {n: tmp_path / f"{n}.parquet" for n in ("scores", "metrics")}
+    done = run_script(
+        "import_published.py", "--config", path, "--published", "paper",
+        "--scores", out["scores"], "--metrics", out["metrics"],
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (scores,) = (tmp_path / "results").rglob("*scores*.parquet")
-    table = pd.read_parquet(scores)
+    table = pd.read_parquet(out["scores"])
     assert table["task"].nunique() == 32
     assert {c.output_from for c in score_curves(table)} == {"output"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,8 +21,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.corpora.perturb import perturb as perturbed
 from layerwise.corpora.perturb import vocabulary_of
 from layerwise.errors import LayerwiseError
-from layerwise.files import provenance, sha256_text
-from layerwise.models import chat
+from layerwise.files import provenance
 from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.failures import not_finite
 from layerwise.models.load import LoadedModel
@@ -46,7 +44,6 @@ def extract(
     settings: ExtractSettings,
     target: Path,
     attributes: Mapping[str, Any],
-    is_chat: bool = False,
     perturb: Perturb | None = None,
 ) -> None:
     """Write the activations file of one model at one revision on one corpus.
@@ -62,29 +59,21 @@ def extract(
         caller's, in loading the model.
     attributes : mapping
         Further provenance (the corpus' hash, the seed, …).
-    is_chat : bool
-        Whether the texts are messages (`layerwise.corpora.chat`), for the model's chat template.
     perturb : Perturb, optional
         What becomes of the tokens of the prompts, of which there are no views then.
 
     Raises
     ------
     LayerwiseError
-        If a prompt has no tokens, a state is not finite, the model lacks the readout, a chat
-        template or known sublayers, or memory or disk do not suffice.
+        If a prompt has no tokens, a state is not finite, the model lacks the readout or known
+        sublayers, or memory or disk do not suffice.
     """
-    if is_chat:
-        views = [chat.render(loaded, texts) for texts in views]
-        loaded = chat.without_own_tokens(loaded)
-        template = json.dumps(loaded.tokenizer.chat_template)
-        attributes = {**attributes, "chat_template_sha256": sha256_text(template)}
     forward.check_readout(loaded, settings.readout)
     loaded.check_tokens(settings.tokens)
     readouts = readouts_of(loaded, settings)
     needs = Needs(
-        settings.protocols, settings.tokens, settings.spectra, settings.curvature,
-        norms=settings.spectra, prefixes=settings.prefixes and _causal(loaded),
-        sink_ratio=settings.sink_ratio,
+        settings.protocols, settings.tokens,
+        prefixes=settings.prefixes and _causal(loaded), sink_ratio=settings.sink_ratio,
     )  # fmt: skip
     inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
@@ -112,7 +101,7 @@ def extract(
         }
     )
     kinds = len(settings.protocols) * len(settings.tokens)
-    per_layer = kinds * (hidden * 4 + (rank * 8 if settings.spectra else 0))
+    per_layer = kinds * (hidden * 4 + rank * 8)
     per_prompt = per_layer * n_layers * (1 + len(inner))
     window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
     reduction = Reduction(loaded, needs, readouts, settings.readout, prompts)
@@ -122,8 +111,7 @@ def extract(
         store.create(
             target, protocols=settings.protocols, tokens=settings.tokens, n_layers=n_layers,
             n_views=len(views), prompts=prompts, hidden=hidden, rank=rank, attributes=record,
-            sublayers=inner, spectra=settings.spectra, curvature=settings.curvature,
-            prefix_tokens=needs.prefix_tokens,
+            sublayers=inner, prefix_tokens=needs.prefix_tokens,
         ) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", kind) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
@@ -334,13 +322,9 @@ def token_ids(
     prompts: Sequence[str],
     texts: Sequence[str],
     *,
-    is_chat: bool = False,
     perturb: Perturb | None = None,
 ) -> list[list[int]]:
     """The tokens of prompts as `extract` hands them to the model."""
-    if is_chat:
-        texts = chat.render(loaded, texts)
-        loaded = chat.without_own_tokens(loaded)
     ids, _ = loaded.tokenize(list(texts))
     return ids if perturb is None else _perturbed(loaded, ids, prompts, perturb)
 

@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from layerwise.association.order import step_of
 from layerwise.config.kinds import ROLES
 from layerwise.figures import theme
 from layerwise.figures.labels import axis_label, value_label, wrapped
 from layerwise.figures.registry import Look
+from layerwise.names import step_of
 from layerwise.vocabulary import LABELS
 
 WIDTH, HEIGHT = 2.45, 1.9  # of a panel, in inches

@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from layerwise.association.best import best_layers
 from layerwise.association.order import Order, in_order
-from layerwise.association.selection import best_layers
 from layerwise.figures.labels import TOKENS, representation, representation_label
 
 HEAD = (

@@ -227,7 +227,7 @@ class Data:
         if study.pooling == "mean":
             others = [name for name in others if not name.endswith(f", {OUTPUT}")]
             self.omit(others, "another pooling; name it under `pooling`")
-        kept = only(kept, "layers", study.layers or (None if all_layers else (ONE,)))
+        kept = only(kept, "layers", None if all_layers else (ONE,))
         kept = only(kept, "task", study.tasks)
         kept = only(kept, "task_type", study.task_types)
         return only(kept, "tokens", study.tokens)
@@ -329,7 +329,7 @@ class Data:
             ],
             "corpus": study.corpora, "tokens": selections, "task": study.tasks,
             "pooling": several(study.pooling), "sublayer": study.sublayers or list(SUBLAYERS),
-            "layers": study.layers or (ONE,), "task_type": study.task_types,
+            "layers": (ONE,), "task_type": study.task_types,
             "protocol": ["paper", "reference"], "normalization": list(USUAL.values())[2:],
         }  # fmt: skip
         return in_order(there, orders.get(dimension))

@@ -26,7 +26,7 @@ from layerwise.figures.select import (
     matrix,
     mean_scores,
 )
-from layerwise.models.parameters import UNITS, size_of
+from layerwise.names import UNITS, size_of
 from layerwise.stats import (
     ALPHA,
     FEWEST,
