@@ -293,12 +293,41 @@ def load(
     sha256 = weights.weights_hash(network)
     if model.device_map is None:
         network.to(claim.device)
+    return prepare(
+        name, network, reader, anatomy, model,
+        revision=revision, dtype=dtype, weights=sha256, claim=claim,
+    )  # fmt: skip
+
+
+def prepare(
+    name: str,
+    network: Any,
+    reader: Any,
+    anatomy: Anatomy,
+    model: Model,
+    *,
+    revision: str,
+    dtype: str,
+    weights: str,
+    claim: devices.Claim,
+) -> LoadedModel:
+    """Make a network on its device ready to be read, with a short pass through it.
+
+    Parameters
+    ----------
+    reader
+        Its tokenizer or image processor. A tokenizer without a pad token is given one.
+    model : Model
+        Entry that says how its inputs are made.
+    weights : str
+        Hash of the weights.
+    """
     where: torch.device = next(network.parameters()).device
-    images = None
+    images = tokenizer = None
     if takes_images(network.config):
+        who = f"Model {name!r} at {revision!r}"
         images = Images(who, reader, model, network, DTYPES[dtype])
         anatomy, max_length = _with_patches(name, network, anatomy, images, where)
-        tokenizer = None
     else:
         tokenizer = reader
         embeddings = network.get_input_embeddings().weight
@@ -318,7 +347,7 @@ def load(
         dtype=dtype,
         max_length=max_length,
         special_tokens=model.special_tokens,
-        weights=sha256,
+        weights=weights,
         claim=claim,
         images=images,
     )
