@@ -46,7 +46,7 @@ FILES = {
     "similarities": ("similarities/*.parquet", ("study",)),
     "activations": ("activations/*/*/*.h5", ("model", "revision", "corpus")),
 }
-PARTS = (".prompts", ".positions", ".views")
+PARTS = ("prompts", "positions", "views")
 
 # What is taken of a dimension where the caller names nothing and the table has it.
 USUAL: dict[str, object] = {
@@ -292,12 +292,13 @@ class Run:
         pattern, wildcards = FILES[table]
         found = {}
         for path in sorted(self.folder.glob(pattern)):
-            parts = [*path.relative_to(self.folder).parts[1:-1], path.stem]
-            if not path.stem.endswith(PARTS):
-                found[path] = dict(zip(wildcards, map(decode, parts), strict=True))
-            elif table in PART_TABLES and path.stem.endswith(f".{table}"):
-                parts[-1] = path.stem.removesuffix(f".{table}")
-                found[path] = dict(zip(wildcards, map(decode, parts), strict=True))
+            stem, _, part = path.stem.rpartition(".")
+            if part not in PARTS:
+                stem = path.stem
+            elif part != table:
+                continue
+            names = map(decode, [*path.relative_to(self.folder).parts[1:-1], stem])
+            found[path] = dict(zip(wildcards, names, strict=True))
         return found
 
     def _paths(self, table: str, **wanted: Any) -> list[Path]:
@@ -312,3 +313,347 @@ class Run:
                     _one_of(name, each, known)
                 files = {p: n for p, n in files.items() if n[name] in _several(value)}
         return list(files)
+
+
+def analyse(
+    model: Any,
+    texts: Any,
+    tokenizer: Any = None,
+    metrics: str | Sequence[str] | None = None,
+    labels: Sequence[Any] | None = None,
+    *,
+    views: Sequence[Sequence[Any]] = (),
+    tokens: str | Sequence[str] = "all",
+    protocols: str | Sequence[str] = "paper",
+    alphas: float | Sequence[float] = 1.0,
+    normalizations: str | Sequence[str] = "raw",
+    column: str = "text",
+    revision: str = "main",
+    device: str = "auto",
+    threads: int = 1,
+) -> pd.DataFrame:
+    """Compute metrics of every layer of a model on texts or images.
+
+    The code is that of the workflow, and so are the values.
+
+    Parameters
+    ----------
+    model
+        A live model of transformers or sentence-transformers, which is left as it was, or a
+        folder or hub name.
+    texts
+        A list of texts or of PIL images, a `datasets.Dataset`, or a file (.txt, .csv, .jsonl,
+        .parquet).
+    tokenizer : optional
+        Tokenizer or image processor of a live model; by default that of where it came from.
+    metrics : str or sequence of str, optional
+        By default all that `views` suffice for.
+    labels : sequence, optional
+        A label of each text. Adds the score of a linear probe, as rows of the metric
+        ``linear_probe``: accuracy of classes, R² of numbers, on held-out texts.
+    views : sequence of V sequences, optional
+        Augmented copies of the texts, for metrics that compare views (InfoNCE, DiME, LiDAR).
+    tokens, protocols, alphas, normalizations : optional
+        One or several of each; several become rows side by side.
+    column : str
+        Column of a data set or file that holds the texts, or images.
+    revision : str
+        Of a model on the hub.
+    device : str
+        auto, cpu, cuda or cuda:N, for a model that is loaded here.
+    threads : int
+        Layers whose metrics are computed at once.
+
+    Returns
+    -------
+    DataFrame
+        As the workflow's tables of metrics (model, layer, depth, metric, value, stderr, n, and the
+        dimensions), with the ends ``low`` and ``high`` of 95% intervals.
+
+    Examples
+    --------
+    >>> import layerwise as lw
+    >>> table = lw.analyse(model, texts, tokenizer, metrics=["prompt_entropy", "curvature"])
+    >>> table[["layer", "metric", "value", "n"]].head(3).round(2)
+       layer          metric  value   n
+    0      0  prompt_entropy   0.00  24
+
+    Raises
+    ------
+    LayerwiseError
+        If a name is unknown, the model cannot be read, or the texts do not suit it.
+    """
+    prompts = prompts_of(texts, column)
+    with loaded_model(model, tokenizer, revision, device) as loaded:
+        table = measure(
+            loaded, [prompts, *(prompts_of(view, column) for view in views)],
+            {"metrics": metrics, "tokens": tokens, "protocols": protocols, "alphas": alphas,
+             "normalizations": normalizations}, threads,
+        )  # fmt: skip
+        if labels is not None:
+            probes = [probe_scores(loaded, prompts, labels, name) for name in _several(tokens)]
+            table = pd.concat([table, *probes], ignore_index=True)
+    return table
+
+
+def measure(
+    loaded: LoadedModel, views: Sequence[Sequence[Any]], settings: dict[str, Any], threads: int = 1
+) -> pd.DataFrame:
+    """Extract in a temporary folder and compute metrics; settings as in a config."""
+    from layerwise.activations.extract import extract
+    from layerwise.activations.store import Activations
+    from layerwise.config.base import parse
+    from layerwise.config.extraction import ExtractSettings
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics.registry import all_metrics
+    from layerwise.metrics.table import compute
+
+    known, n_views = all_metrics(), len(views) - 1
+    lists = {name: list(_several(value)) for name, value in settings.items() if value is not None}
+    lists.setdefault("metrics", [m for m, one in known.items() if one.min_views <= n_views])
+    chosen = parse(MetricsSettings, lists)
+    for name in chosen.metrics or ():
+        if known[name].min_views > n_views:
+            raise LayerwiseError(
+                f"{name} needs {known[name].min_views} augmented copies of each prompt, got "
+                f"{n_views}; give them as views=.",
+                code="too_few_views",
+            )
+    inputs = {name for metric in chosen.metrics or () for name in known[metric].inputs}
+    extraction = parse(ExtractSettings, {
+        "tokens": lists["tokens"], "protocols": lists["protocols"],
+        "spectra": bool(inputs & {"spectra", "norms"}), "curvature": "curvature" in inputs,
+    })  # fmt: skip
+    with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
+        path = Path(folder) / "prompts.h5"
+        extract(
+            loaded, corpus="prompts", prompts=[str(n) for n in range(len(views[0]))], views=views,
+            settings=extraction, target=path, attributes={},
+        )  # fmt: skip
+        with Activations(path) as activations:
+            table, _ = compute(activations, chosen, threads)
+    half = 1.959964 * table["stderr"]
+    return table.assign(low=table["value"] - half, high=table["value"] + half)
+
+
+def probe_scores(
+    loaded: LoadedModel, prompts: Sequence[Any], labels: Sequence[Any], tokens: str = "all"
+) -> pd.DataFrame:
+    """Scores of a linear probe by layer, in the columns of the metrics, with low and high."""
+    from layerwise.activations.embedding import embed, representations_of
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.tasks.labelled import layer_score
+    from layerwise.tasks.task import normalized
+
+    data, settings = labelled(prompts, labels), ScoringSettings()
+    ways = representations_of(loaded, [tokens], settings.poolings[:1], settings.readouts)
+    (vectors,) = embed(loaded, prompts, ways[:1])
+    last = loaded.anatomy.n_layers - 1
+    rows = []
+    for layer, values in enumerate(vectors):
+        found = layer_score(data, [normalized(values) if settings.normalize else values])
+        rows.append({
+            "model": loaded.name, "revision": loaded.revision, "corpus": "prompts",
+            "sublayer": "block", "layer": layer, "depth": layer / max(1, last), "metric": PROBE,
+            "protocol": "paper", "tokens": tokens, "normalization": "raw", "value": found.score,
+            "n": found.n, "n_left_out": 0, "low": found.low, "high": found.high,
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
+    """Prompts with a label each, ready for probes; equal prompts stay together."""
+    from layerwise import probes
+    from layerwise.choosing import kind_of
+    from layerwise.tasks.labelled import Labelled
+
+    labels = list(labels)
+    if len(labels) != len(prompts):
+        raise LayerwiseError(
+            f"There are {len(labels)} labels for {len(prompts)} texts; give each text one."
+        )
+    kind = kind_of(pd.DataFrame({"text": "", "label": labels}), "labels")
+    values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
+    names = [getattr(prompt, "sha256", prompt) for prompt in prompts]
+    return Labelled(kind, [names], values, names)
+
+
+def choose(
+    model: Any, texts: Any, labels: Sequence[Any] | None = None, tokenizer: Any = None,
+    *, tokens: str | None = None, column: str = "text", revision: str = "main",
+    device: str = "auto", threads: int = 1,
+) -> Choice:  # fmt: skip
+    """Choose a layer: by labels of the texts, or without any by the metrics.
+
+    Parameters
+    ----------
+    tokens : str, optional
+        Token selection; by default ``drop_first`` for causal models, else ``all``.
+    model, texts, labels, tokenizer, column, revision, device, threads
+        As for `analyse`.
+
+    Returns
+    -------
+    Choice
+        Its `sentence` says what to do, its `table` has every layer.
+    """
+    from layerwise import choosing
+
+    prompts = prompts_of(texts, column)
+    with loaded_model(model, tokenizer, revision, device) as loaded:
+        options: dict[str, Any] = {
+            "tokens": tokens or ("drop_first" if loaded.is_causal() else "all"), "threads": threads
+        }  # fmt: skip
+        if labels is None:
+            some = choosing.sample_texts(prompts, len(prompts))
+            return choosing.choose_by_metrics(loaded, some, **options)
+        return choosing.choose_by_labels(loaded, labelled(prompts, labels), **options)
+
+
+def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
+    """Draw a metric by depth, from a table of `analyse` or `Run.metrics`.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Models, and whatever else has several values, are told apart by colours and panels.
+    metric : str
+    ax : matplotlib Axes, optional
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> import layerwise as lw
+    >>> figure = lw.plot(lw.analyse(model, texts, tokenizer), "prompt_entropy")
+    """
+    from layerwise.association.order import Order
+    from layerwise.config.studies import Study
+    from layerwise.figures.render import draw
+
+    _one_of("metric", metric, table["metric"].unique())
+    study = Study(kind="metrics_by_depth", metrics=(metric,))
+    rows = table[table["metric"] == metric]
+    return draw(study, {"metrics": rows}, Order(), ax=ax).figure
+
+
+@contextmanager
+def loaded_model(
+    model: Any, tokenizer: Any = None, revision: str = "main", device: str = "auto"
+) -> Iterator[LoadedModel]:
+    """A live model as it is, or one loaded from a folder or the hub."""
+    from layerwise.models.live import live
+    from layerwise.models.load import load
+    from layerwise.models.source import named
+
+    if not isinstance(model, str | Path):
+        with live(model, tokenizer) as loaded:
+            yield loaded
+        return
+    from layerwise.config.models import Model
+
+    name = str(model).rstrip("/").rsplit("/", 1)[-1]
+    yield load(name, Model(source=named(str(model))), revision, device=device)
+
+
+def prompts_of(source: Any, column: str = "text") -> list[Any]:
+    """Texts or images as a model is given them; PIL images become pictures.
+
+    Parameters
+    ----------
+    source
+        A list, a `datasets.Dataset` or a file.
+    column : str
+        Column of a data set or file.
+    """
+    if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
+        from layerwise.config.base import parse
+        from layerwise.config.corpora import FileTexts
+        from layerwise.corpora.sources import open_source
+
+        entry = {"file": str(source)}
+        if Path(source).suffix != ".txt":
+            entry["column"] = column
+        return [text for _, text in open_source(parse(FileTexts, entry))]
+    names = getattr(source, "column_names", None)
+    if names is not None:
+        _one_of("column", column, names)
+        source = source[column]
+    prompts = [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(source)]
+    if isinstance(source, str) or not prompts:
+        raise LayerwiseError(
+            f"texts: expected a list of texts or images, a data set or a file, got {source!r:.60}."
+        )
+    return prompts
+
+
+def _picture(number: int, image: Any) -> Any:
+    """A PIL image as the library reads images; the PNG in between loses nothing."""
+    import io
+
+    from layerwise.corpora.images import Picture
+    from layerwise.extras import require
+    from layerwise.files import sha256_bytes
+
+    pil = require("PIL.Image", "images")
+    if isinstance(image, Picture):
+        return image
+    if not isinstance(image, pil.Image):
+        raise LayerwiseError(
+            f"texts: expected texts or PIL images, got {type(image).__name__} at {number}."
+        )
+    file = io.BytesIO()
+    upright = require("PIL.ImageOps", "images").exif_transpose(image)
+    (upright.convert("RGB") if upright.mode in ("CMYK", "YCbCr", "HSV") else upright).save(
+        file, "PNG"
+    )
+    return Picture(str(number), file.getvalue(), None, sha256_bytes(file.getvalue()))
+
+
+def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
+    """Rows of a table by the values of columns, and of the usual variant in the others.
+
+    A metric or task that does not have a dimension's usual value keeps all of its rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame({"metric": "rankme", "tokens": ["all", "drop_first"], "value": [3, 2]})
+    >>> select(table)["value"].tolist(), select(table, tokens=None)["value"].tolist()
+    ([3], [3, 2])
+
+    Raises
+    ------
+    LayerwiseError
+        If there is no such column or value; the message names those that exist.
+    """
+    for name, value in dimensions.items():
+        _one_of("column", name, table.columns)
+        if value is not None:
+            known = table[name].dropna().unique()
+            for each in _several(value):
+                _one_of(name, each, known)
+            table = table[table[name].isin(_several(value))]
+    each = next((c for c in ("metric", "task") if c in table), None)
+    for name, usual in USUAL.items():
+        if name in table and name not in dimensions:
+            fits = table[name] == usual
+            there = fits if each is None else fits.groupby(table[each]).transform("any")
+            table = table[fits | table[name].isna() | ~there]
+    return table.reset_index(drop=True)
+
+
+def _one_of(what: str, name: object, known: Iterable[Any]) -> None:
+    names = list(known)
+    if name not in names:
+        raise LayerwiseError(
+            f"There is no {what} {name!r}{closest(str(name), map(str, names))}; "
+            f"there are {listed(names)}.",
+            code="unknown_name",
+        )
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """One value or several of them, as a tuple."""
+    if isinstance(value, str | float | int):
+        return (value,)
+    return tuple(value)

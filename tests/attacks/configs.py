@@ -30,7 +30,7 @@ BASE: dict[str, Any] = {
         "hub": {"source": {"hub": "owner/texts"}},
         "news": {"source": {"package": "lee"}},
         "own": {"source": {"task": "LeeNewsSimilarity"}},
-        "chats": {"source": {"hub": "owner/chats", "chat": [{"role": "user", "content": "{a}"}]}},
+        "chats": {"source": {"hub": "owner/chats", "template": "{a}"}},
         "odd": {"source": {"package": "lee"}, "views": {"n": 0}, "perturb": {"repetition": 0.5}},
         "digits": {"images": {"package": "digits"}},
         "photos": {"images": {"folder": "photos"}},

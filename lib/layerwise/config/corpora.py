@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import string
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
@@ -19,27 +20,33 @@ from layerwise.config.base import (
     one_of,
 )
 from layerwise.config.extraction import ExtractSettings
-from layerwise.corpora.rows import parts_of
 from layerwise.vocabulary import LABELS, Protocol, Sublayer, Tokens
 
 Action = Literal["insert", "substitute", "swap", "delete"]
-SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".txt")
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".txt")
 
 
 def _template(value: str) -> str:
-    parts_of(value)
+    """Refuse a template that is more than text with columns in braces."""
+    try:
+        pieces = list(string.Formatter().parse(value))
+    except ValueError as error:
+        raise ValueError(
+            f"{str(error)[0].lower()}{str(error)[1:]}; accepted are columns in braces, such as "
+            "{question}; {{ and }} are braces of the text itself"
+        ) from error
+    for _, name, form, conversion in pieces:
+        if name == "" or form or conversion:
+            raise ValueError(
+                "accepted in braces is the name of a column and nothing else, such as {question}"
+            )
+    if all(name is None for _, name, _, _ in pieces):
+        raise ValueError("it names no column; accepted is a text such as 'Q: {question}'")
     return value
 
 
 Template = Annotated[str, AfterValidator(_template)]
 """A text with columns in braces."""
-
-
-class Turn(Section):
-    """One message of a chat."""
-
-    role: Literal["system", "user", "assistant"] = Field(description="Who speaks.")
-    content: Template = Field(description="What is said, with columns in braces: '{question}'.")
 
 
 class Columns(Section):
@@ -54,22 +61,10 @@ class Columns(Section):
         description="Text over several columns in place of `column`, such as "
         "'Q: {question}\\nA: {answer}'; a row in which one of them holds nothing is left out.",
     )
-    chat: str | tuple[Turn, ...] | None = Field(
-        default=None,
-        json_schema_extra=later(None),
-        description="Chat in place of `column`, which each model writes by its tokenizer's chat "
-        "template: the column that holds messages (role and content), or the messages themselves, "
-        "with columns in braces.",
-    )
-
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if self.chat in ("", ()):
-            raise ValueError("no messages came in chat; accepted is a column, or a list of turns")
-        ways = {"column": self.column != "text", "template": self.template, "chat": self.chat}
-        given = [name for name, value in ways.items() if value]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} came; accepted is one of them")
+        if self.template is not None and self.column != "text":
+            raise ValueError("column and template came; accepted is one of them")
         return self
 
 
@@ -96,8 +91,8 @@ class FileTexts(Columns):
     """Texts of a local file."""
 
     file: str = Field(
-        description="Local file: .parquet, .jsonl (or .ndjson), or .txt with one prompt a line; "
-        "UTF-8.",
+        description="Local file: .parquet, .csv, .jsonl (or .ndjson, .json), or .txt with one "
+        "prompt a line; UTF-8.",
     )
     id: str | None = Field(
         default=None,
@@ -108,11 +103,7 @@ class FileTexts(Columns):
     @classmethod
     def _readable(cls, value: str) -> str:
         if not value.lower().endswith(SUFFIXES):
-            mend = ""
-            if value.lower().endswith(".csv"):
-                new = value[: -len("csv")] + "parquet"
-                mend = f'; pandas.read_csv("{value}").to_parquet("{new}") makes one'
-            raise ValueError(f"accepted are files that end in {', '.join(SUFFIXES)}{mend}")
+            raise ValueError(f"accepted are files that end in {', '.join(SUFFIXES)}")
         return value
 
 
@@ -320,12 +311,6 @@ class CorpusSettings(Kept):
         "nothing. It goes with views.n 0.",
         json_schema_extra=later(None),
     )
-
-    @model_validator(mode="after")
-    def _whole_chats(self) -> Self:
-        if getattr(self.source, "chat", None) is not None and self.filters.longer == "cut":
-            raise ValueError("filters.longer: cut came with a chat; accepted there is drop")
-        return self
 
     @model_validator(mode="after")
     def _no_views(self) -> Self:

@@ -112,12 +112,6 @@ class ImageCorpus(Kept):
         description="An image that cannot be read stops the run, or is left out with its name in "
         "the log.",
     )
-    max_pixels: int = Field(
-        100_000_000,
-        ge=1,
-        le=2_000_000_000,
-        description="Most pixels of an image; a larger one counts as damaged.",
-    )
     views: ImageViews = Field(
         default=ImageViews(), description="Augmented copies of each image, by kornia."
     )

@@ -1,11 +1,10 @@
-"""What a model's weights are, as a hash and by a sample, and whether they are whole."""
+"""Hashes of a model's weights."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import LayerwiseError
@@ -35,49 +34,6 @@ def weights_hash(model: nn.Module) -> str:
         flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
         digest.update(flat.numpy().data)
     return digest.hexdigest()
-
-
-# What follows goes by transformers' loading info. transformers fills what it does not find with
-# random numbers and leaves aside what it has no place for, with a warning at most: a file that
-# has lost a tensor would give values that look like any other.
-
-
-def misfits(found: Mapping[str, Any]) -> list[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """Tensors of another shape than the config asks for: name, their shape, the config's."""
-    return sorted(
-        (name, tuple(came), tuple(wanted))
-        for name, came, wanted in found.get("mismatched_keys") or ()
-    )
-
-
-def missing(found: Mapping[str, Any], *, encoder_alone: bool) -> list[str]:
-    """Tensors that the model has and its files lack.
-
-    Parameters
-    ----------
-    encoder_alone : bool
-        Whether the decoder is left aside, which checkpoints of encoders don't have.
-    """
-    apart = ("decoder.",) if encoder_alone else ()
-    return sorted(
-        name
-        for name in found.get("missing_keys") or ()
-        # Nothing is read off poolers; language models of BERT's kind come without one.
-        if "pooler" not in name and not name.startswith(apart)
-    )
-
-
-def beyond(found: Mapping[str, Any], path: str, blocks: int) -> list[str]:
-    """Tensors of blocks that the files have and the model, of so many `blocks`, does not.
-
-    Others may well be left over: a head, or buffers of an older transformers.
-    """
-    place = re.compile(rf"(?:^|\.){re.escape(path)}\.(\d+)\.")
-    return sorted(
-        name
-        for name in found.get("unexpected_keys") or ()
-        if (match := place.search(name)) and int(match[1]) >= blocks
-    )
 
 
 def likeness(one: Sequence[float], other: Sequence[float]) -> float:

@@ -30,7 +30,7 @@ from layerwise.activations.words import words_of
 from layerwise.config.own_tasks import TASK_TYPES, OwnTask
 from layerwise.config.scoring import ScoringSettings
 from layerwise.corpora.images import Picture
-from layerwise.corpora.images_table import read_images, read_labels
+from layerwise.corpora.prompts import read_images, read_labels
 from layerwise.errors import LayerwiseError, closest
 from layerwise.probes import Probe, Split
 from layerwise.tasks import conll
@@ -108,7 +108,7 @@ def read(task: OwnTask, images: Path | None = None) -> Labelled:
 
 
 def _read_images(task: OwnTask, path: Path) -> Labelled:
-    pictures, _, _ = read_images(path)
+    pictures = read_images(path)
     known = read_labels(path)
     missing = [p.name for p in pictures if p.name not in known]
     if missing:
@@ -289,7 +289,7 @@ class LoadedLabelTask:
         """All texts at once: probes need them together."""
         pictures: dict[str, Picture] = {}
         if self._images is not None:
-            pictures = {picture.sha256: picture for picture in read_images(self._images)[0]}
+            pictures = {picture.sha256: picture for picture in read_images(self._images)}
         yield Unit([("", text) for text in self.data.distinct()], pictures)
 
     def score(self, unit: Unit, vectors: Vectors) -> Found:  # noqa: ARG002
