@@ -48,11 +48,12 @@ def points(config: Config, study: str) -> list[tuple[str, str]]:
 
 def own_texts(config: Config) -> dict[str, str]:
     """The corpora that are a task's own texts, with the task."""
-    return {
+    of_tasks = {
         name: entry.source.task
         for name, entry in config.corpora.items()
         if getattr(getattr(entry, "source", None), "task", None)
     }
+    return {**of_tasks, **config.association.own_texts}
 
 
 def corpora(config: Config, study: str) -> tuple[str, ...]:
