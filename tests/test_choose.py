@@ -10,7 +10,7 @@ import pytest
 import tiny
 from typer.testing import CliRunner
 
-from layerwise import choose
+from layerwise import choosing as choose
 from layerwise.app import _texts, app
 from layerwise.association.selection import NO_LABELS
 from layerwise.errors import LayerwiseError
@@ -162,8 +162,8 @@ def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
 
 
 BAD = {
-    "binary.txt": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40, "is not UTF-8"),
-    "binary.parquet": (b"\x00\xff" * 99, "no parquet file"),
+    "binary.txt": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40, "that it is UTF-8"),
+    "binary.parquet": (b"\x00\xff" * 99, "not a parquet file"),
     "empty.txt": (b"", "is empty"),
     "one.txt": (b"only one text\n", "1 different texts given"),
     "blank.txt": (b" \n\n \n", "no text but blank ones"),

@@ -55,9 +55,7 @@ USUAL: dict[str, object] = {
 }  # fmt: skip
 PROBE = "linear_probe"
 # Keys of a study that take several names; one is enough here.
-LISTS = frozenset(
-    {"models", "corpora", "tasks", "task_types", "tokens", "metrics", "sublayers"}
-)
+LISTS = frozenset({"models", "corpora", "tasks", "task_types", "tokens", "metrics", "sublayers"})
 
 
 def open(folder: str | Path = "results") -> Run:  # noqa: A001
@@ -117,7 +115,10 @@ class Run:
         return list(self._config.studies) if self._config else []
 
     def metrics(
-        self, metric: str | Sequence[str] | None = None, model: str | None = None, **dimensions: Any
+        self,
+        metric: str | Sequence[str] | None = None,
+        model: str | None = None,
+        **dimensions: Any,
     ) -> pd.DataFrame:
         """Metrics by layer: the table ``metrics`` of `table`.
 
@@ -134,7 +135,10 @@ class Run:
         return self.table("metrics", metric=metric, model=model, **dimensions)
 
     def scores(
-        self, task: str | Sequence[str] | None = None, model: str | None = None, **dimensions: Any
+        self,
+        task: str | Sequence[str] | None = None,
+        model: str | None = None,
+        **dimensions: Any,
     ) -> pd.DataFrame:
         """Scores of tasks by layer, with their intervals: the table ``scores`` of `table`.
 
@@ -236,9 +240,10 @@ class Run:
         from layerwise import tables
         from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
-        from layerwise.figures.render import draw
 
         study, own = self._study(name, choices)
+        from layerwise.figures.render import draw
+
         read = {}
         for table in needs(study):
             wanted = {"study": own} if FILES[table][1] == ("study",) else {}
@@ -279,11 +284,13 @@ class Run:
         return Order(tuple(models), {m: tuple(entry.revisions) for m, entry in models.items()})
 
     def _names(self, wildcard: str) -> list[str]:
+        tables = ("metrics", "scores", "activations")
         found = {
             names[wildcard]
-            for table, (_, wildcards) in FILES.items() if wildcard in wildcards and table != "texts"
+            for table in tables
+            if wildcard in FILES[table][1]
             for names in self._files(table).values()
-        }  # fmt: skip
+        }
         order = getattr(self._config, {"model": "models", "corpus": "corpora"}[wildcard], {})
         return [n for n in order if n in found] + sorted(found - set(order))
 
@@ -373,10 +380,16 @@ def analyse(
     Examples
     --------
     >>> import layerwise as lw
-    >>> table = lw.analyse(model, texts, tokenizer, metrics=["prompt_entropy", "curvature"])
-    >>> table[["layer", "metric", "value", "n"]].head(3).round(2)
-       layer          metric  value   n
-    0      0  prompt_entropy   0.00  24
+    >>> table = lw.analyse(model, texts, tokenizer, metrics="prompt_entropy")
+    >>> table[["layer", "value", "n"]].round(1)
+       layer  value   n
+    0      0    2.5  24
+    1      1    2.1  24
+    2      2    2.1  24
+    3      3    1.9  24
+    >>> probed = lw.analyse(model, texts, tokenizer, "rankme", labels)
+    >>> sorted(set(probed["metric"]))
+    ['linear_probe', 'rankme']
 
     Raises
     ------
@@ -524,7 +537,7 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
     Examples
     --------
     >>> import layerwise as lw
-    >>> figure = lw.plot(lw.analyse(model, texts, tokenizer), "prompt_entropy")
+    >>> figure = lw.plot(lw.analyse(model, texts, tokenizer), "prompt_entropy")  # doctest: +SKIP
     """
     from layerwise.association.order import Order
     from layerwise.config.studies import Study
@@ -568,12 +581,12 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
         from layerwise.config.base import parse
         from layerwise.config.corpora import FileTexts
-        from layerwise.corpora.sources import open_source
+        from layerwise.corpora.sources import open_texts
 
         entry = {"file": str(source)}
         if Path(source).suffix != ".txt":
             entry["column"] = column
-        return [text for _, text in open_source(parse(FileTexts, entry))]
+        return [text for _, text in open_texts(parse(FileTexts, entry))]
     names = getattr(source, "column_names", None)
     if names is not None:
         _one_of("column", column, names)
@@ -617,7 +630,9 @@ def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
     Examples
     --------
     >>> import pandas as pd
-    >>> table = pd.DataFrame({"metric": "rankme", "tokens": ["all", "drop_first"], "value": [3, 2]})
+    >>> table = pd.DataFrame(
+    ...     {"metric": "rankme", "tokens": ["all", "drop_first"], "value": [3, 2]}
+    ... )
     >>> select(table)["value"].tolist(), select(table, tokens=None)["value"].tolist()
     ([3], [3, 2])
 
@@ -629,7 +644,7 @@ def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
     for name, value in dimensions.items():
         _one_of("column", name, table.columns)
         if value is not None:
-            known = table[name].dropna().unique()
+            known = table[name].dropna().unique().tolist()
             for each in _several(value):
                 _one_of(name, each, known)
             table = table[table[name].isin(_several(value))]
