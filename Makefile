@@ -61,7 +61,7 @@ test-attacks: $(READY)
 
 # How often intervals cover and tests reject, on simulated curves and the published tables.
 test-calibration: $(READY)
-	pytest tests/calibration
+	pytest -m slow tests/test_calibration.py
 
 # A SLURM cluster on this machine (root on Debian), and the workflow on it.
 test-slurm: $(READY)

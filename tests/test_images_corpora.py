@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from layerwise.config import Config
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.images import HubImages, ImageCorpus, ImageViews, PackageImages
 from layerwise.corpora import image_views, prompts
 from layerwise.corpora.image_sources import of_classes, open_images

@@ -17,7 +17,7 @@ import pandas as pd
 
 from layerwise import probes, stats
 from layerwise.association.selection import NO_LABELS, selected_layers
-from layerwise.config.own_tasks import OwnTask as LabelledTask
+from layerwise.config.tasks import LabelledTask as LabelledTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
 from layerwise.tasks import conll, labelled
@@ -103,7 +103,7 @@ def choose_by_metrics(
     known = all_metrics()
     wanted = {m: better for m, better in directions().items() if known[m].min_views == 0}
     settings = MetricsSettings().model_copy(update={"metrics": tuple(wanted), "alphas": (1.0,)})
-    extraction = ExtractSettings(tokens=(tokens,), protocols=("paper",), keep_states=0)  # type: ignore[arg-type]
+    extraction = ExtractSettings(tokens=(tokens,))  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "texts.h5"
         extract(

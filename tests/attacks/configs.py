@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from layerwise.config import Config
-from layerwise.config.base import Section
+from layerwise.section import Section
 
 # Every section and every kind of source stands here once.
 BASE: dict[str, Any] = {

@@ -281,6 +281,7 @@ def activations(name: str, corpus: str = "plain", readout: str = "residual") -> 
         views=given,
         settings=ExtractSettings(
             tokens=tokens,
+            protocols=("paper", "reference"),
             readout=readout,
             prefixes=name in ("llama", "mamba2"),
             sublayers=("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"),
@@ -563,12 +564,12 @@ def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.Data
     """Scores and probes of a task of one's own labels."""
     import task_data
 
-    from layerwise.config.own_tasks import OwnTask
+    from layerwise.config.tasks import LabelledTask
     from layerwise.tasks.labelled import LabelTask
 
     path = task_data.labelled(kind, place("labels"))
     more = {"group": "by"} if kind == "regression" else {}
-    task = LabelTask(OwnTask(file=str(path), kind=kind, **more))
+    task = LabelTask(LabelledTask(file=str(path), kind=kind, **more))
     readings = [PLAIN, OUTPUT, ("drop_first", "mean", "residual")]
     return evaluated(task, model("llama"), entry("llama"), readings, normalize=normalize)
 
@@ -603,7 +604,7 @@ def choices(shots: int) -> pd.DataFrame:
     """Multiple-choice questions answered at each layer by the logit lens."""
     import task_data
 
-    from layerwise.config.token_tasks import ChoiceTask, FileQuestions
+    from layerwise.config.tasks import ChoiceTask, FileQuestions
     from layerwise.models.load import load
     from layerwise.tasks.choice import QuestionTask
 
