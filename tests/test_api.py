@@ -42,7 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         target.parent.mkdir(parents=True)
         extract(
             loaded, corpus="sentences", prompts=[str(n) for n in range(len(TEXTS))],
-            views=[TEXTS], settings=ExtractSettings(tokens=("all", "drop_first")), target=target,
+            views=[TEXTS], settings=ExtractSettings(tokens=("all", "drop_first"), protocols=("paper", "reference")),
+            target=target,
             attributes={},
         )  # fmt: skip
         with Activations(target) as activations:

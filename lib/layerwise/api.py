@@ -256,7 +256,7 @@ class Run:
 
     def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
         """A study, and the name of the config's study whose tables it reads."""
-        from layerwise.config.base import parse
+        from layerwise.section import parse
         from layerwise.config.kinds import KINDS
         from layerwise.config.studies import Study
 
@@ -415,7 +415,7 @@ def measure(
     """Extract in a temporary folder and compute metrics; settings as in a config."""
     from layerwise.activations.extract import extract
     from layerwise.activations.store import Activations
-    from layerwise.config.base import parse
+    from layerwise.section import parse
     from layerwise.config.extraction import ExtractSettings
     from layerwise.config.metrics import MetricsSettings
     from layerwise.metrics.registry import all_metrics
@@ -426,17 +426,16 @@ def measure(
     lists.setdefault("metrics", [m for m, one in known.items() if one.min_views <= n_views])
     chosen = parse(MetricsSettings, lists)
     for name in chosen.metrics or ():
+        _one_of("metric", name, known)
         if known[name].min_views > n_views:
             raise LayerwiseError(
                 f"{name} needs {known[name].min_views} augmented copies of each prompt, got "
                 f"{n_views}; give them as views=.",
                 code="too_few_views",
             )
-    inputs = {name for metric in chosen.metrics or () for name in known[metric].inputs}
-    extraction = parse(ExtractSettings, {
-        "tokens": lists["tokens"], "protocols": lists["protocols"],
-        "spectra": bool(inputs & {"spectra", "norms"}), "curvature": "curvature" in inputs,
-    })  # fmt: skip
+    extraction = parse(
+        ExtractSettings, {"tokens": lists["tokens"], "protocols": lists["protocols"]}
+    )
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "prompts.h5"
         extract(
@@ -579,7 +578,7 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
         Column of a data set or file.
     """
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
-        from layerwise.config.base import parse
+        from layerwise.section import parse
         from layerwise.config.corpora import FileTexts
         from layerwise.corpora.sources import open_texts
 
