@@ -67,7 +67,9 @@ def loaded(folder: Path, **settings: Any) -> LoadedModel:
 def extracted(model: LoadedModel, target: Path, **settings: Any) -> Path:
     extract(
         model, corpus="c", prompts=IDS, views=[TEXTS],
-        settings=ExtractSettings(**{"batch_tokens": 64, **settings}), target=target, attributes={},
+        settings=ExtractSettings(
+            **{"tokens": ("all", "drop_first"), "batch_tokens": 64, **settings}
+        ), target=target, attributes={},
     )  # fmt: skip
     return target
 

@@ -24,7 +24,7 @@ from layerwise.section import (
     SomeOf,
     one_of,
 )
-from layerwise.vocabulary import Dtype, Pooling, Readout, Tokens
+from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
 
 
 class HubSource(Section):
@@ -170,7 +170,7 @@ class Model(Section):
     poolings: SomeOf[Pooling] | None = Field(
         None, description="Poolings of this model; null for scoring.poolings."
     )
-    readouts: SomeOf[Readout] | None = Field(
+    readouts: SomeOf[ScoredReadout] | None = Field(
         None, description="Readouts of this model; null for scoring.readouts."
     )
     prompts: Literal["saved"] | dict[str, str] | None = Field(

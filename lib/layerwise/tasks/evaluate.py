@@ -37,7 +37,7 @@ from layerwise.errors import DiskError, LayerwiseError
 from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks import results
-from layerwise.tasks.prompts import Prompts, of_model
+from layerwise.tasks.prompts import Prompts, normalizes, of_model
 from layerwise.tasks.task import Key, LoadedTask, Task, Unit, Vectors, normalized
 
 if TYPE_CHECKING:
@@ -141,6 +141,9 @@ def evaluate(
             tempfile.TemporaryDirectory(prefix="layerwise-") as scratch,
         ):
             loaded = load()
+            if scoring.normalize is None:
+                normalize = normalizes(entry, loaded.revision)
+                scoring = scoring.model_copy(update={"normalize": normalize})
             facts: dict[str, Any] = {
                 "model": loaded.name, "revision": loaded.revision, "dtype": loaded.dtype,
                 "weights_sha256": loaded.weights, "settings": scoring.plain(),
