@@ -42,9 +42,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         target.parent.mkdir(parents=True)
         extract(
             loaded, corpus="sentences", prompts=[str(n) for n in range(len(TEXTS))],
-            views=[TEXTS], settings=ExtractSettings(tokens=("all", "drop_first"), protocols=("paper", "reference")),
-            target=target,
-            attributes={},
+            views=[TEXTS], target=target, attributes={},
+            settings=ExtractSettings(
+                tokens=("all", "drop_first"), protocols=("paper", "reference")
+            ),
         )  # fmt: skip
         with Activations(target) as activations:
             metrics, prompts = compute(

@@ -256,9 +256,9 @@ class Run:
 
     def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
         """A study, and the name of the config's study whose tables it reads."""
-        from layerwise.section import parse
         from layerwise.config.kinds import KINDS
         from layerwise.config.studies import Study
+        from layerwise.section import parse
 
         studies = self._config.studies if self._config else {}
         _one_of("study or kind", name, [*studies, *KINDS])
@@ -415,11 +415,11 @@ def measure(
     """Extract in a temporary folder and compute metrics; settings as in a config."""
     from layerwise.activations.extract import extract
     from layerwise.activations.store import Activations
-    from layerwise.section import parse
     from layerwise.config.extraction import ExtractSettings
     from layerwise.config.metrics import MetricsSettings
     from layerwise.metrics.registry import all_metrics
     from layerwise.metrics.table import compute
+    from layerwise.section import parse
 
     known, n_views = all_metrics(), len(views) - 1
     lists = {name: list(_several(value)) for name, value in settings.items() if value is not None}
@@ -578,9 +578,9 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
         Column of a data set or file.
     """
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
-        from layerwise.section import parse
         from layerwise.config.corpora import FileTexts
         from layerwise.corpora.sources import open_texts
+        from layerwise.section import parse
 
         entry = {"file": str(source)}
         if Path(source).suffix != ".txt":
