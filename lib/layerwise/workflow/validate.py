@@ -182,7 +182,15 @@ def _labelled(config: Config) -> dict[str, LabelledTask]:
 
 
 def _nano(config: Config) -> Problems:
+    rules: dict[str, str] = {}
     for model, nano in config.nano.items():
+        other = rules.setdefault(re.sub(r"\W", "_", model), model)
+        if other != model:
+            yield (
+                "nano",
+                f"{other!r} and {model!r} differ only in punctuation; rename one",
+                "bad_name",
+            )
         entry, where = config.models[model], f"models.{model}"
         folder = f"{config.results}/{trained(model, '{revision}')}"
         given = getattr(entry.source, "folder", None)
