@@ -96,7 +96,7 @@ def choose(
     """
 
     def do() -> None:
-        from layerwise import choose as choosing
+        from layerwise import choosing
         from layerwise.activations.extract import set_threads
         from layerwise.activations.representation import TOKENS
         from layerwise.config.models import Model
