@@ -234,13 +234,13 @@ def test_table(rng: np.random.Generator) -> None:
     assert set(table["task_type"]) == {"all", "STS", "Clustering"}
     assert "flat" not in set(table["metric"])
     assert table["value"].notna().all()
-    assert table[["p", "p_all"]].isna().all(axis=None)
+    assert table[["p", "p_adjusted"]].isna().all(axis=None)
     assert set(table["reason"]) == {"one model: its layers are one curve, not a sample"}
     same = {"metric": "prompt_entropy", "tokens": "all", "task_type": "all"}
     rho = one(table, **same, measure="spearman")
     assert rho["value"] == pytest.approx(1)
     assert (rho["n_layers"], rho["n_tasks"], rho["n_sources"], rho["n_models"]) == (9, 4, 4, 1)
-    assert rho["chance"] == measures.null_level("spearman", 9) > 0.8
+    assert rho["null95"] == measures.null_level("spearman", 9) > 0.8
     tau = one(table, metric="curvature", tokens="all", task_type="all", measure="kendall")
     assert tau["value"] == pytest.approx(-1)
     falling = one(table, metric="curvature", tokens="all", task_type="all", measure="dcor")
@@ -311,15 +311,15 @@ def of_models(n: int, rng: np.random.Generator, *, knows: bool) -> tuple[pd.Data
 def test_metrics_are_matched_across_models(rng: np.random.Generator) -> None:
     table = associate(*of_models(7, rng, knows=True))
     knows = one(table, model="all", metric="curvature", measure="match")
-    assert knows["p_all"] < 0.01
+    assert knows["p_adjusted"] < 0.01
     assert knows["value"] > 0.8
     assert knows["n_models"] == 7
     lidar = one(table, model="all", metric="lidar", measure="match")
-    assert lidar["p_all"] > 0.05
-    assert lidar["p_all"] >= lidar["p"]
+    assert lidar["p_adjusted"] > 0.05
+    assert lidar["p_adjusted"] >= lidar["p"]
     few = associate(*of_models(4, rng, knows=True))
     row = one(few, model="all", metric="curvature", measure="match")
-    assert pd.isna(row["p_all"])
+    assert pd.isna(row["p_adjusted"])
     assert row["reason"] == "4 models: a test over models takes 6"
 
 
@@ -331,12 +331,12 @@ def test_readings_are_corrected_together(rng: np.random.Generator) -> None:
     first, again = one(alone, **keys), one(both[both["tokens"] == "all"], **keys)
     assert first["p"] == again["p"]
     # The same curves under another name are no further chance.
-    assert first["p_all"] == again["p_all"]
+    assert first["p_adjusted"] == again["p_adjusted"]
     other = twice[0].assign(
         value=np.where(twice[0]["tokens"] == "all", twice[0]["value"], rng.random(len(twice[0])))
     )
     more = one(associate(other, twice[1]).query("tokens == 'all'"), **keys)
-    assert more["p_all"] >= first["p_all"]
+    assert more["p_adjusted"] >= first["p_adjusted"]
 
 
 def test_adding_a_model_leaves_the_others_rows_alone(rng: np.random.Generator) -> None:

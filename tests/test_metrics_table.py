@@ -23,7 +23,6 @@ from pydantic import Field
 
 from layerwise import metrics
 from layerwise.activations import store as layout
-from layerwise.association.stability import agreement, stability
 from layerwise.config import metrics as config
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
@@ -365,9 +364,7 @@ def test_fewer_prompts_than_dimensions_and_the_reverse(tmp_path: Path) -> None:
         ("two_nn", {"discard": 1.0}, "discard: expected less than 1"),
     ],
 )
-def test_a_wrong_setting_of_a_metric(
-    section: str, given: dict[str, Any], message: str
-) -> None:
+def test_a_wrong_setting_of_a_metric(section: str, given: dict[str, Any], message: str) -> None:
     settings = MetricsSettings(settings={section: given})
     with pytest.raises(LayerwiseError, match=message):
         settings.of(section, registry.sections()[section])
@@ -761,45 +758,6 @@ def test_the_tool_for_sample_sizes_takes_its_settings_from_the_config(
     assert "Traceback" not in done.stderr
 
 
-def test_picks_are_compared_between_prompts_that_share_none(activations_file: Path) -> None:
-    settings = MetricsSettings(metrics=("rankme", "lidar"), protocols=("paper",), tokens=("all",))
-    with layout.Activations(activations_file) as activations:
-        ends, views = {"rankme": 1, "lidar": 1}, activations.n_views - 1
-        found = agreement(
-            activations, settings, ends, prompts=(6, 12), views=(2, views), repeats=3
-        )
-        with pytest.raises(LayerwiseError, match="two samples of 13"):
-            agreement(activations, settings, ends, prompts=(13,), views=(2,))
-        orders = np.random.default_rng(0).permuted(np.tile(np.arange(24), (3, 1)), axis=1)
-        each = [activations.pooled("paper", "all", at) for at in range(activations.n_layers)]
-    whole = int(np.argmax([metrics.rankme(x) for x in each]))
-    picks = np.array(
-        [
-            [np.argmax([metrics.rankme(x[rows]) for x in each]) for rows in (o[:12], o[12:])]
-            for o in orders
-        ]
-    )
-    row = pick(found, metric="rankme", n=12).iloc[0]
-    assert row["pick_of_all"] == whole
-    assert row["same"] == pytest.approx((picks[:, 0] == picks[:, 1]).mean())
-    tenth = 0.1 * (len(each) - 1)
-    assert row["near_all"] == pytest.approx((np.abs(picks - whole) <= tenth).mean())
-    assert len(pick(found, metric="lidar")) == 2 * len({2, views}), "one for each number of views"
-    assert found.loc[found["metric"] == "rankme", "views"].isna().all()
-
-
 def test_sizes_halve_down_to_sixteen() -> None:
     assert sample_size.halvings(1000) == (31, 62, 125, 250, 500, 1000)
     assert sample_size.halvings(10) == (10,)
-
-
-def test_metrics_with_a_sample_of_their_own_are_checked_on_it(activations_file: Path) -> None:
-    with layout.Activations(activations_file) as activations:
-        n = len(activations.prompts)
-        asked = {"metrics": ("curvature", "dime"), "dime": {"sample": n - 2}}
-        both = MetricsSettings(**asked)  # type: ignore[arg-type]
-        found = stability(activations, both, {"curvature": 1, "dime": 1}, repeats=2)
-        assert set(found.loc[found["metric"] == "dime", "n"]) == {n - 2}
-        assert set(found.loc[found["metric"] == "curvature", "n"]) == {n}
-        without = MetricsSettings(metrics=("curvature",))
-        assert not len(stability(activations, without, {"dime": 1}))

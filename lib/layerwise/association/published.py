@@ -2,8 +2,8 @@
 
 Scores: family, size, revision, layer, task, task_type, hf_subset, languages, split, main_score.
 Metrics: family, size, revision, dataset, split, metric, normalization, layer, value; or those of
-our own tables, of models that ran elsewhere. All as CSV (gzipped or not) or parquet. Associations
-and figures of them need no model.
+our own tables, of models that ran elsewhere. All as CSV (gzipped or not) or parquet. So the
+association and the figures can be had without running a model.
 """
 
 from __future__ import annotations
@@ -31,46 +31,17 @@ METRICS = (
 )  # fmt: skip
 
 # The released tables' names for metrics that are called otherwise here.
-METRIC_NAMES = {"entropy_sentence": "prompt_entropy", "entropy_dataset": "dataset_entropy"}
+METRIC_NAMES = {
+    "entropy_sentence": "prompt_entropy",
+    "prompt-entropy": "prompt_entropy",
+    "entropy_dataset": "dataset_entropy",
+    "dataset-entropy": "dataset_entropy",
+}
 
 LONGEST_NAME = 150
 MOST_LAYERS = 10_000
 
 WITH_ALPHA = frozenset({"prompt_entropy", "dataset_entropy", "dime"})
-
-# The MTEB task whose texts a data set of the metrics has, by its name on the hub. Each task can
-# then be compared with the metrics on its texts.
-TASK_OF_DATASET = {
-    "mteb/amazon_counterfactual": "AmazonCounterfactualClassification",
-    "mteb/amazon_massive_intent": "MassiveIntentClassification",
-    "mteb/amazon_massive_scenario": "MassiveScenarioClassification",
-    "mteb/amazon_reviews_multi": "AmazonReviewsClassification",
-    "mteb/arxiv-clustering-s2s": "ArxivClusteringS2S",
-    "mteb/askubuntudupquestions-reranking": "AskUbuntuDupQuestions",
-    "mteb/banking77": "Banking77Classification",
-    "mteb/biorxiv-clustering-s2s": "BiorxivClusteringS2S",
-    "mteb/biosses-sts": "BIOSSES",
-    "mteb/emotion": "EmotionClassification",
-    "mteb/medrxiv-clustering-s2s": "MedrxivClusteringS2S",
-    "mteb/mind_small": "MindSmallReranking",
-    "mteb/mtop_domain": "MTOPDomainClassification",
-    "mteb/mtop_intent": "MTOPIntentClassification",
-    "mteb/reddit-clustering": "RedditClustering",
-    "mteb/scidocs-reranking": "SciDocsRR",
-    "mteb/sickr-sts": "SICK-R",
-    "mteb/stackexchange-clustering": "StackExchangeClustering",
-    "mteb/stackoverflowdupquestions-reranking": "StackOverflowDupQuestions",
-    "mteb/sts12-sts": "STS12",
-    "mteb/sts13-sts": "STS13",
-    "mteb/sts14-sts": "STS14",
-    "mteb/sts15-sts": "STS15",
-    "mteb/sts16-sts": "STS16",
-    "mteb/sts17-crosslingual-sts": "STS17",
-    "mteb/stsbenchmark-sts": "STSBenchmark",
-    "mteb/toxic_conversations_50k": "ToxicConversationsClassification",
-    "mteb/tweet_sentiment_extraction": "TweetSentimentExtractionClassification",
-    "mteb/twentynewsgroups-clustering": "TwentyNewsgroupsClustering",
-}
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -132,7 +103,7 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
             "depth": _depth(model, layer),
             "tokens": "all",
             "pooling": "mean",
-            # The authors cut the model at each layer and applied its final norm to all of them.
+            # The authors cut the model at each layer, so that its last norm is applied to all.
             "readout": "final_norm",
             "main_score": _scores(kept),
             "score_low": np.nan,
@@ -146,11 +117,11 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
 def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     """Published metrics as tidy metrics of the protocol `reference`; the corpus is the data set.
 
-    Tables with the columns of our own are unchanged, without parts of blocks.
+    Tables that have the columns of our own stay as they are, but for parts of blocks.
 
-    The test split is taken of data sets with several, as for the scores. Missing values (curvature
-    has many) are left out and logged. Alpha is 2 on WikiText and 1 elsewhere, as in the released
-    code.
+    Where a data set has several splits, the test split is taken, so that metric and score are
+    of the same texts. Missing values (curvature has many) are left out and logged. Alpha is 2 on
+    WikiText and 1 elsewhere, as the released code had it.
 
     Raises
     ------

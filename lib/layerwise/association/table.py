@@ -11,8 +11,8 @@ value                the measure between the metric's curve and the mean score o
                      minus the mean over models at each depth
 sign                 direction; for distance correlations that of Spearman's rho
 low, high            95% interval over tasks, of slopes only
-chance               size that 95% of pairs of unrelated smooth curves stay below
-p, p_all             of ``match``, by permuting models; adjusted for all metrics and readings
+null95               size that 95% of pairs of unrelated smooth curves stay below
+p, p_adjusted        of ``match``, by permuting models; adjusted for all metrics and readings
 reason               reason for a missing p or value
 n_layers             number of layers (for ``all``, of common depths)
 n_tasks, n_sources   number of tasks, and of the text sources that they come from
@@ -66,8 +66,8 @@ ONE_MODEL = "one model: its layers are one curve, not a sample"
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "measure", "value", "sign", "low", "high", "chance", "p",
-    "p_all", "reason", "n_layers", "n_tasks", "n_sources", "n_models",
+    "pooling", "task_type", "measure", "value", "sign", "low", "high", "null95", "p",
+    "p_adjusted", "reason", "n_layers", "n_tasks", "n_sources", "n_models",
 )  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def _sizes(
             direction = rho if measure in ("dcor", "bcdcor") else value
             yield {
                 "measure": measure, "value": value, "sign": int(np.sign(direction)),
-                "chance": measures.null_level(measure, n_layers),
+                "null95": measures.null_level(measure, n_layers),
             }  # fmt: skip
 
 
@@ -257,7 +257,7 @@ def _over_models(
         {
             **head, "model": POOLED, "revision": POOLED, "task_type": group, "measure": MATCH,
             "value": value[i], "sign": int(np.sign(value[i])), "p": p[i],
-            "p_all": p_adjusted[i], "reason": reason, "n_layers": n_points,
+            "p_adjusted": p_adjusted[i], "reason": reason, "n_layers": n_points,
             "n_models": n_models,
         }
         for i, (head, _, _) in enumerate(curves)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -67,9 +67,3 @@ class ExtractSettings(Section):
         description="Keep activations once their metrics are computed. Without them, another "
         "metric needs the model again.",
     )
-
-    # Constants that used to be settings; extraction still reads some of them.
-    spectra: ClassVar[bool] = True
-    curvature: ClassVar[bool] = True
-    keep_states: ClassVar[int] = 0
-    shards: ClassVar[int] = 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -239,8 +239,3 @@ class Nano(Section):
     )
     learning_rate: float = Field(0.003, gt=0, le=1, description="Peak learning rate of AdamW.")
     seed: Seed = Field(0, description="Seed of weights and of the order of the windows.")
-
-    # Constants that used to be settings; training still reads some of them.
-    objective: ClassVar[str] = "causal"
-    device: ClassVar[str] = "cpu"
-    corpus: ClassVar[str | None] = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -33,7 +33,3 @@ class ScoringSettings(Section):
         4.0, description="Limit, in gigabytes of local disk, on embeddings that wait for scoring."
     )
     seed: Seed = Field(0, description="Seed of resampling; mteb's own seeds do not change.")
-
-    layers: ClassVar[tuple[str, ...]] = ("one",)
-    bootstrap: ClassVar[int] = 1000
-    """Resamples behind the interval of a score that has several runs."""

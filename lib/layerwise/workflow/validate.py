@@ -50,7 +50,7 @@ OF_TEXTS = {"texts", "surprisals"}
 # Kinds that compare all tokens with other selections.
 TOKEN_KINDS = {"sink_valley", "token_choice"}
 # Kinds that show each token selection and pooling in a column.
-READING_KINDS = {"layer_choice", "association_strength"}
+READING_KINDS = {"layer_selection", "association_strength"}
 
 
 def validate(config: Config, files: Iterable[str | Path] = ()) -> None:
@@ -182,7 +182,15 @@ def _labelled(config: Config) -> dict[str, LabelledTask]:
 
 
 def _nano(config: Config) -> Problems:
+    rules: dict[str, str] = {}
     for model, nano in config.nano.items():
+        other = rules.setdefault(re.sub(r"\W", "_", model), model)
+        if other != model:
+            yield (
+                "nano",
+                f"{other!r} and {model!r} differ only in punctuation; rename one",
+                "bad_name",
+            )
         entry, where = config.models[model], f"models.{model}"
         folder = f"{config.results}/{trained(model, '{revision}')}"
         given = getattr(entry.source, "folder", None)
