@@ -50,7 +50,7 @@ OF_TEXTS = {"texts", "surprisals"}
 # Kinds that compare all tokens with other selections.
 TOKEN_KINDS = {"sink_valley", "token_choice"}
 # Kinds that show each token selection and pooling in a column.
-READING_KINDS = {"layer_choice", "association_strength"}
+READING_KINDS = {"layer_selection", "association_strength"}
 
 
 def validate(config: Config, files: Iterable[str | Path] = ()) -> None:
