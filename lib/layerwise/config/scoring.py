@@ -1,8 +1,8 @@
-"""The section ``scoring``: how layers are scored on tasks."""
+"""The section ``scoring``: scoring of layers on tasks."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -11,7 +11,7 @@ from layerwise.vocabulary import Pooling, ScoredReadout
 
 
 class ScoringSettings(Section):
-    """How layers are scored on tasks."""
+    """Scoring of layers on tasks."""
 
     poolings: SomeOf[Pooling] = Field(
         ("mean",), description="How the states of a text's tokens become one vector."
@@ -19,8 +19,8 @@ class ScoringSettings(Section):
     readouts: SomeOf[ScoredReadout] = Field(
         ("final_norm",),
         description="final_norm: the residual stream after each block, through the model's final "
-        "norm if it has one; at the last layer this is the model's output. residual: the stream "
-        "as it is.",
+        "norm if it has one; at the last layer this is the model's output. residual: without "
+        "the norm.",
     )
     normalize: bool | None = Field(
         None,
@@ -33,7 +33,3 @@ class ScoringSettings(Section):
         4.0, description="Limit, in gigabytes of local disk, on embeddings that wait for scoring."
     )
     seed: Seed = Field(0, description="Seed of resampling; mteb's own seeds do not change.")
-
-    layers: ClassVar[tuple[str, ...]] = ("one",)
-    bootstrap: ClassVar[int] = 1000
-    """Resamples behind the interval of a score that has several runs."""
