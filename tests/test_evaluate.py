@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 import tiny
 from mteb.models.abs_encoder import AbsEncoder
-from task_fixtures import folders, own_cache  # noqa: F401
 
 from layerwise import tables
 from layerwise.activations import embedding
@@ -73,7 +72,7 @@ def run(folder: Path, model: LoadedModel, tmp_path: Path) -> Callable[..., pd.Da
     return evaluated
 
 
-def quickstart(folders: dict[str, str], *names: str) -> dict[str, Any]:  # noqa: F811
+def quickstart(folders: dict[str, str], *names: str) -> dict[str, Any]:
     return {name: open_task(name, None, folder=folders[name]) for name in names or QUICKSTART}
 
 
@@ -146,7 +145,7 @@ def own_task(folder: Path) -> Any:
 
 
 def test_a_killed_job_goes_on_where_it_was(
-    run: Any, model: LoadedModel, folders: dict[str, str],  # noqa: F811
+    run: Any, model: LoadedModel, folders: dict[str, str],
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
 ) -> None:  # fmt: skip
     tasks = quickstart(folders, "LeeNewsSimilarity", "WikipediaArticlePairs")

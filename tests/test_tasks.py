@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 from articles import wikipedia
-from task_fixtures import folders, own_cache  # noqa: F401
 
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.scoring import ScoringSettings
@@ -39,7 +38,7 @@ def test_tasks_that_cannot_be_scored_are_refused(name: str, says: str) -> None:
         catalog.get_task(name)
 
 
-def test_data_identify_a_task(folders: dict[str, str], tmp_path: Path) -> None:  # noqa: F811
+def test_data_identify_a_task(folders: dict[str, str], tmp_path: Path) -> None:
     one = catalog.data_identity(catalog.get_task("LeeNewsSimilarity", folders))
     table = quickstart.news_similarity()
     table.loc[0, "score"] += 0.1
@@ -48,7 +47,7 @@ def test_data_identify_a_task(folders: dict[str, str], tmp_path: Path) -> None: 
     assert catalog.data_identity(changed) != one
 
 
-def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None:  # noqa: F811
+def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None:
     def units(name: str, most: int = 10**6) -> list[Any]:
         return list(MtebTask(name, folders[name]).load(ScoringSettings()).units(most))
 
@@ -105,7 +104,7 @@ def test_the_first_fitting_prompt_is_used(left_out: int, prompt_type: str, expec
     assert Prompts(given).of("T", task, prompt_type) == expected
 
 
-def test_instructions_are_mtebs(folders: dict[str, str]) -> None:  # noqa: F811
+def test_instructions_are_mtebs(folders: dict[str, str]) -> None:
     task = MtebTask("LeeNewsSimilarity", folders["LeeNewsSimilarity"]).load(ScoringSettings())
     prompt = Prompts({"STS": "Instruct: {instruction}\n"}).of("LeeNewsSimilarity", task, "")
     assert prompt == "Instruct: Retrieve semantically similar text.\n"
