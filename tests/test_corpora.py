@@ -18,13 +18,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.config.base import parse
 from layerwise.config.corpora import CorpusSettings, FileTexts, Filters, HubTexts, Sample
 from layerwise.corpora import packages, prompts, wikipedia
 from layerwise.corpora.make import make_corpus, make_views
 from layerwise.corpora.select import count_tokens, cut, is_heading, select
 from layerwise.corpora.sources import of_texts, open_texts, prompt_of
 from layerwise.errors import LayerwiseError
+from layerwise.section import parse
 
 SHARED = Path(__file__).parents[2] / "shared"
 WIKITEXT = SHARED / "texts" / "wikitext-103-validation.parquet"
@@ -137,22 +137,6 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
     (tmp_path / "folder.txt").mkdir()
     with pytest.raises(LayerwiseError, match="is a folder"):
         read(file=str(tmp_path / "folder.txt"))
-
-
-@pytest.mark.parametrize(
-    ("source", "said"),
-    [
-        ({"template": "no column"}, "it names no column"),
-        ({"template": "Q: {question"}, "accepted are columns in braces"),
-        ({"template": "{}"}, "the name of a column and nothing else"),
-        ({"template": "{a!r}"}, "the name of a column and nothing else"),
-        ({"template": "{a}", "column": "b"}, "column and template came"),
-        ({"file": "a.xls"}, "accepted are files that end in .parquet"),
-    ],
-)
-def test_wrong_sources_are_refused_with_their_place(source: dict[str, Any], said: str) -> None:
-    with pytest.raises(LayerwiseError, match=re.escape(said)):
-        source_of(**{"file": "a.jsonl", **source})
 
 
 # Packages, tasks and the hub

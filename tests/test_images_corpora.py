@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from layerwise.config import Config
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.images import HubImages, ImageCorpus, ImageViews, PackageImages
 from layerwise.corpora import image_views, prompts
 from layerwise.corpora.image_sources import of_classes, open_images
@@ -292,7 +292,7 @@ def test_config_tells_images_from_texts() -> None:
     with pytest.raises(LayerwiseError, match=r"corpora.digits: unknown key 'filters'"):
         bad = {"images": {"package": "digits"}, "filters": {"min_tokens": 3}}
         Config.of({**STUDY, "corpora": {"digits": bad}})
-    with pytest.raises(LayerwiseError, match=r"images.package: \"digit\" came.*digits"):
+    with pytest.raises(LayerwiseError, match=r"images.package: expected digits"):
         Config.of({**STUDY, "corpora": {"digits": {"images": {"package": "digit"}}}})
 
 

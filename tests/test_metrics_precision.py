@@ -13,7 +13,6 @@ from layerwise.activations import representation
 from layerwise.activations.reduce import Needs, Reduced, decompose
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import registry
-from layerwise.metrics.catalog.alpha_req import Settings
 from layerwise.metrics.catalog.curvature import curvature
 from layerwise.metrics.formulas.entropy import entropy, entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import gram_spectrum
@@ -172,7 +171,7 @@ def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -
         n_tokens=np.stack([[len(p) for p in prompts]] * 4),
         ends=(views[1], views[2]),
     )
-    return Layer(arrays, MetricsSettings(alpha_req=Settings(ranks=(3, 500))), protocol)
+    return Layer(arrays, MetricsSettings(settings={"alpha_req": {"ranks": [3, 500]}}), protocol)
 
 
 def all_values(layer: Layer) -> dict[tuple[str, float | None], float]:

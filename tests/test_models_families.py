@@ -210,7 +210,10 @@ def test_sublayers_in_the_file(loaded: LoadedModel, tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     extract(
         loaded, corpus="c", prompts=[f"p{i}" for i in range(len(TEXTS))], views=[TEXTS, TEXTS],
-        settings=ExtractSettings(sublayers=INNER, batch_tokens=64), target=path, attributes={},
+        settings=ExtractSettings(
+            sublayers=INNER, batch_tokens=64, tokens=("all", "drop_first"),
+            protocols=("paper", "reference"),
+        ), target=path, attributes={},
     )  # fmt: skip
     found = states_of(loaded, budget=64, sublayers=loaded.anatomy.sublayers)
     for name in loaded.anatomy.sublayers:

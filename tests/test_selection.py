@@ -19,6 +19,7 @@ from hypothesis.extra.numpy import arrays
 
 from layerwise import stats
 from layerwise.association import measures, spearman
+from layerwise.association.best import best_layers
 from layerwise.association.curves import score_curves
 from layerwise.association.published import (
     TASK_OF_DATASET,
@@ -26,16 +27,15 @@ from layerwise.association.published import (
     published_scores,
     read_table,
 )
+from layerwise.association.reliability import why_unreliable
 from layerwise.association.selection import (
     CONSENSUS,
     MIDDLE,
     NESTED,
     OUTPUT,
-    best_layers,
     select_layers,
     selected_layers,
     summarize,
-    why_unreliable,
 )
 from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate

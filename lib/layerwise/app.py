@@ -99,11 +99,11 @@ def choose(
         from layerwise import choose as choosing
         from layerwise.activations.extract import set_threads
         from layerwise.activations.representation import TOKENS
-        from layerwise.config.base import parse
         from layerwise.config.models import Model
         from layerwise.errors import LayerwiseError, closest
         from layerwise.models.load import load
         from layerwise.models.source import named
+        from layerwise.section import parse
 
         if (texts is None) == (labels is None):
             raise LayerwiseError("Give either a file of texts, or labelled rows by --labels.")
@@ -155,7 +155,10 @@ def export(
         str, typer.Option(help="mean, weighted_mean, max, last_token or cls.")
     ] = "mean",
     tokens: Annotated[str, typer.Option(help="all, drop_first or drop_sinks.")] = "all",
-    readout: Annotated[str, typer.Option(help="output, residual or final_norm.")] = "output",
+    readout: Annotated[
+        str | None,
+        typer.Option(help="final_norm or residual (default: final_norm where the model has one)."),
+    ] = None,
     normalize: Annotated[bool, typer.Option(help="Scale embeddings to unit length.")] = True,
     texts: Annotated[
         Path | None,
@@ -179,11 +182,11 @@ def export(
 
     def do() -> None:
         from layerwise.activations.extract import set_threads
-        from layerwise.config.base import parse
         from layerwise.config.models import Model
         from layerwise.export import Recipe, cut
         from layerwise.models.load import load
         from layerwise.models.source import named
+        from layerwise.section import parse
 
         recipe = Recipe(layer, tokens, pooling, readout, normalize)
         cut.check_target(out)

@@ -17,7 +17,7 @@ import pandas as pd
 
 from layerwise import probes, stats
 from layerwise.association.selection import NO_LABELS, selected_layers
-from layerwise.config.own_tasks import OwnTask as LabelledTask
+from layerwise.config.tasks import LabelledTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
 from layerwise.tasks import conll, labelled
@@ -103,7 +103,7 @@ def choose_by_metrics(
     known = all_metrics()
     wanted = {m: better for m, better in directions().items() if known[m].min_views == 0}
     settings = MetricsSettings().model_copy(update={"metrics": tuple(wanted), "alphas": (1.0,)})
-    extraction = ExtractSettings(tokens=(tokens,), protocols=("paper",), keep_states=0)  # type: ignore[arg-type]
+    extraction = ExtractSettings(tokens=(tokens,))  # type: ignore[arg-type]
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "texts.h5"
         extract(
@@ -201,10 +201,7 @@ def choose_by_labels(
     from layerwise.activations.representation import Representation
 
     texts = data.distinct()
-    # The last layer after the final norm is the output; without one, the last layer is.
-    normed = [r for r in ("final_norm", "output") if r in loaded.anatomy.readouts][:1]
-    ways = [Representation(tokens, "mean", readout) for readout in ("residual", *normed)]
-    vectors = embed(loaded, texts, ways)
+    (vectors,) = embed(loaded, texts, [Representation(tokens, "mean", "final_norm")])
     rows = {text: row for row, text in enumerate(texts)}
     columns = [[rows[text] for text in column] for column in data.texts]
 
@@ -212,7 +209,7 @@ def choose_by_labels(
         unit = normalized(layer)
         return labelled.layer_score(data, [unit[column] for column in columns])
 
-    found = Parallel(n_jobs=threads)(delayed(score)(v) for v in [*vectors[0], vectors[-1, -1]])
+    found = Parallel(n_jobs=threads)(delayed(score)(v) for v in [*vectors, vectors[-1]])
     return choose_by_scores(found, data.kind)
 
 

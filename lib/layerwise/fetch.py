@@ -44,9 +44,8 @@ def fetch_all(config: Config) -> None:
             for revision in entry.revisions:
                 fetch_model(entry, revision)
     for corpus in config.corpora.values():
-        source = getattr(corpus, "source", None) or corpus.images
-        if hasattr(source, "hub"):
-            fetch_corpus(source)
+        if isinstance(corpus.source, HubTexts | HubImages):
+            fetch_corpus(corpus.source)
     for name, task in config.tasks.items():
         if isinstance(task, ChoiceTask):
             if isinstance(task.questions, HubQuestions):

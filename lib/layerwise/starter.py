@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from layerwise.config import Config
-from layerwise.config.base import NAME
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
+from layerwise.section import NAME
 
 
 def write(folder: Path, models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> Path:
@@ -50,10 +50,7 @@ def write(folder: Path, models: Sequence[str], prompts: Path | None, tasks: Sequ
     Config.of(document)
     folder.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(document, sort_keys=False, width=99, allow_unicode=True)
-    path.write_text(
-        "# Every key, with its default: workflow/schemas/config.schema.yaml of layerwise.\n\n"
-        + text
-    )
+    path.write_text("# Every key, with its default: python -m layerwise.config.schema\n\n" + text)
     return path
 
 

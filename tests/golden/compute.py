@@ -281,6 +281,7 @@ def activations(name: str, corpus: str = "plain", readout: str = "residual") -> 
         views=given,
         settings=ExtractSettings(
             tokens=tokens,
+            protocols=("paper", "reference"),
             readout=readout,
             prefixes=name in ("llama", "mamba2"),
             sublayers=("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"),
@@ -530,7 +531,7 @@ def mteb_scores(
     normalize: bool = True,
     prompt: tuple[dict[str, str], bool] | None = None,
 ) -> pd.DataFrame:
-    """Scores of a task of mteb's at every layer, of the output at the last one alone."""
+    """Scores of a task of mteb's at every layer."""
     from layerwise.tasks.mteb_task import MtebTask
 
     of_model = entry(family)
@@ -544,17 +545,16 @@ def mteb_scores(
 
 
 def scores_shown(table: pd.DataFrame) -> pd.DataFrame:
-    last = table["layer"] == table["layer"].max()
-    return table[(table["readout"] != "output") | last][[*SCORE, *SCORES]]
+    return table[[*SCORE, *SCORES]]
 
 
 PLAIN = ("all", "mean", "residual")
-OUTPUT = ("all", "mean", "output")
+NORMED = ("all", "mean", "final_norm")
 ALL_READINGS = [
     (tokens, pooling, readout)
     for tokens in ("all", "drop_first")
     for pooling in ("mean", "weighted_mean", "last_token")
-    for readout in ("residual", "final_norm", "output")
+    for readout in ("residual", "final_norm")
 ]
 
 
@@ -563,13 +563,13 @@ def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.Data
     """Scores and probes of a task of one's own labels."""
     import task_data
 
-    from layerwise.config.own_tasks import OwnTask
+    from layerwise.config.tasks import LabelledTask
     from layerwise.tasks.labelled import LabelTask
 
     path = task_data.labelled(kind, place("labels"))
     more = {"group": "by"} if kind == "regression" else {}
-    task = LabelTask(OwnTask(file=str(path), kind=kind, **more))
-    readings = [PLAIN, OUTPUT, ("drop_first", "mean", "residual")]
+    task = LabelTask(LabelledTask(file=str(path), kind=kind, **more))
+    readings = [PLAIN, NORMED, ("drop_first", "mean", "residual")]
     return evaluated(task, model("llama"), entry("llama"), readings, normalize=normalize)
 
 
@@ -595,15 +595,14 @@ PROBED = (
 
 def own_probes(kind: str) -> pd.DataFrame:
     table = own_tables(kind)[1]
-    last = table["layer"] == table["layer"].max()
-    return table[(table["readout"] != "output") | last][[*READ, "layer", *PROBED]]
+    return table[[*READ, "layer", *PROBED]]
 
 
 def choices(shots: int) -> pd.DataFrame:
     """Multiple-choice questions answered at each layer by the logit lens."""
     import task_data
 
-    from layerwise.config.token_tasks import ChoiceTask, FileQuestions
+    from layerwise.config.tasks import ChoiceTask, FileQuestions
     from layerwise.models.load import load
     from layerwise.tasks.choice import QuestionTask
 
@@ -620,35 +619,35 @@ def choices(shots: int) -> pd.DataFrame:
 
 CASES |= {
     "evaluate.classification": Case(
-        partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN, OUTPUT]), SCORE
+        partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN, NORMED]), SCORE
     ),
     "evaluate.classification_raw": Case(
         partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN], normalize=False), SCORE
     ),
     "evaluate.clustering": Case(
-        partial(mteb_scores, "WikipediaArticleClustering", "llama", [PLAIN, OUTPUT]), SCORE
+        partial(mteb_scores, "WikipediaArticleClustering", "llama", [PLAIN, NORMED]), SCORE
     ),
     "evaluate.pairs": Case(
-        partial(mteb_scores, "WikipediaArticlePairs", "llama", [PLAIN, OUTPUT]), SCORE
+        partial(mteb_scores, "WikipediaArticlePairs", "llama", [PLAIN, NORMED]), SCORE
     ),
     "evaluate.reranking": Case(
-        partial(mteb_scores, "WikipediaArticleReranking", "llama", [PLAIN, OUTPUT]), SCORE
+        partial(mteb_scores, "WikipediaArticleReranking", "llama", [PLAIN, NORMED]), SCORE
     ),
-    "evaluate.retrieval": Case(partial(mteb_scores, "NFCorpus", "llama", [PLAIN, OUTPUT]), SCORE),
+    "evaluate.retrieval": Case(partial(mteb_scores, "NFCorpus", "llama", [PLAIN, NORMED]), SCORE),
     "evaluate.retrieval_prompts": Case(
         partial(
             mteb_scores,
             "NFCorpus",
             "llama",
-            [PLAIN, OUTPUT],
+            [PLAIN, NORMED],
             prompt=({"query": "quick fox: ", "document": "lazy dog: "}, False),
         ),
         SCORE,
     ),
     "evaluate.sts": Case(partial(mteb_scores, "LeeNewsSimilarity", "llama", ALL_READINGS), SCORE),
-    "evaluate.sts_minilm": Case(partial(mteb_scores, "BIOSSES", "minilm", [PLAIN, OUTPUT]), SCORE),
+    "evaluate.sts_minilm": Case(partial(mteb_scores, "BIOSSES", "minilm", [PLAIN, NORMED]), SCORE),
     "evaluate.images": Case(
-        partial(mteb_scores, "CIFAR10", "vit", [PLAIN, ("class", "mean", "output")]), SCORE
+        partial(mteb_scores, "CIFAR10", "vit", [PLAIN, ("class", "mean", "final_norm")]), SCORE
     ),
     "evaluate.own_classes": Case(partial(own_scores, "classification"), SCORE),
     "evaluate.own_classes_raw": Case(partial(own_scores, "classification", False), SCORE),
@@ -762,7 +761,7 @@ def choices_summed_up() -> pd.DataFrame:
 def best() -> pd.DataFrame:
     import made_up
 
-    from layerwise.association.selection import best_layers
+    from layerwise.association.best import best_layers
 
     return numbers_of(best_layers(made_up.tables()["scores"]))
 

@@ -349,12 +349,10 @@ def test_a_job_over_its_time_goes_on_where_it_was(
 STEPS = ["step0", "step1", "step2", "step4"]
 SWEEP: dict[str, Any] = {
     "corpora": {"mine": {"source": {"file": "mine.txt"}, "filters": {"min_tokens": 5}}},
-    "tasks": ["SICK-R"],
-    "task_folders": {"SICK-R": "pairs"},
+    "tasks": {"SICK-R": {"folder": "pairs"}},
     "extract": {"device": "auto", "threads": 1},
     "metrics": {"metrics": ["prompt_entropy", "curvature"]},
     "scoring": {"threads": 1},
-    "jobs": {"checkpoints": 4},
     "models": {
         name: {"source": {"folder": f"results/nano/{name}/{{revision}}"}, "revisions": STEPS}
         for name in ("neox-nano", "mamba2-nano")

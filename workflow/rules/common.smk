@@ -171,7 +171,7 @@ def task_data(wildcards):
     found = []
     for task in studies.tasks_scored(CONFIG, model, revision):
         found += studies.task_files(CONFIG, task)
-        corpus = getattr(studies.entries(CONFIG)[task], "corpus", None)
+        corpus = getattr(CONFIG.tasks[task], "corpus", None)
         if corpus:
             found.append(f"{CONFIG.results}/corpora/{encode(corpus)}.parquet")
         if studies.quickstart_folder(CONFIG, task):
@@ -181,7 +181,7 @@ def task_data(wildcards):
 
 def keep(path):
     """Activations are temporary if the config says so."""
-    return path if getattr(CONFIG.extract, "keep_activations", True) else temp(path)
+    return path if CONFIG.extract.keep_activations else temp(path)
 
 
 def rule_name(verb, model):
@@ -193,11 +193,3 @@ def checkpoint_folders(model):
     """The folders of the checkpoints of a model that is trained here."""
     revisions = CONFIG.models[model].revisions
     return [f"<results>/nano/{encode(model)}/{encode(r)}" for r in revisions]
-
-
-def nano_texts(model):
-    """The texts that a small model is trained on: a corpus, or the Wikipedia slice."""
-    corpus = CONFIG.nano[model].corpus
-    if corpus is None:
-        return f"{CONFIG.results}/texts/wikipedia.parquet"
-    return f"{CONFIG.results}/corpora/{encode(corpus)}.parquet"

@@ -72,9 +72,8 @@ def extract(
     loaded.check_tokens(settings.tokens)
     readouts = readouts_of(loaded, settings)
     needs = Needs(
-        settings.protocols, settings.tokens, settings.spectra, settings.curvature,
-        norms=settings.spectra, prefixes=settings.prefixes and _causal(loaded),
-        sink_ratio=settings.sink_ratio,
+        settings.protocols, settings.tokens,
+        prefixes=settings.prefixes and _causal(loaded), sink_ratio=settings.sink_ratio,
     )  # fmt: skip
     inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
@@ -102,7 +101,7 @@ def extract(
         }
     )
     kinds = len(settings.protocols) * len(settings.tokens)
-    per_layer = kinds * (hidden * 4 + (rank * 8 if settings.spectra else 0))
+    per_layer = kinds * (hidden * 4 + rank * 8)
     per_prompt = per_layer * n_layers * (1 + len(inner))
     window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
     reduction = Reduction(loaded, needs, readouts, settings.readout, prompts)
@@ -112,8 +111,7 @@ def extract(
         store.create(
             target, protocols=settings.protocols, tokens=settings.tokens, n_layers=n_layers,
             n_views=len(views), prompts=prompts, hidden=hidden, rank=rank, attributes=record,
-            sublayers=inner, spectra=settings.spectra, curvature=settings.curvature,
-            prefix_tokens=needs.prefix_tokens,
+            sublayers=inner, prefix_tokens=needs.prefix_tokens,
         ) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", kind) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,

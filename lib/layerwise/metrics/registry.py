@@ -19,8 +19,8 @@ from layerwise.metrics.source import modules_of
 from layerwise.vocabulary import Normalization, Protocol, Tokens
 
 if TYPE_CHECKING:
-    from layerwise.config.base import Section
     from layerwise.metrics.layer import Layer
+    from layerwise.section import Section
 
 Input: TypeAlias = Literal["pooled", "pair", "views", "spectra", "norms", "curvature", "ends"]
 
@@ -123,8 +123,8 @@ class Metric:
     settings : subclass of Section, optional
         Its own settings, given to `compute` as the second argument.
     section : str
-        Their key in the config's ``metrics``: the metric's name by default. Metrics that name one
-        section share it.
+        Their key in the config's ``metrics.settings``: the metric's name by default. Metrics that
+        name one section share it.
     note : str
         What a reader should know before comparing it with a paper.
     """
@@ -178,9 +178,7 @@ class Metric:
         if self.settings is None:
             yield from self.compute(layer)
         else:
-            # A metric of a notebook is registered after the config's model was made.
-            own = getattr(layer.settings, self.section, None) or self.settings()
-            yield from self.compute(layer, own)
+            yield from self.compute(layer, layer.settings.of(self.section, self.settings))
 
 
 _METRICS: dict[str, Metric] = {}
@@ -249,7 +247,7 @@ def functions() -> dict[str, Callable[..., float]]:
 
 
 def sections() -> dict[str, type[Section]]:
-    """The settings that metrics have of their own, by their key in the config's ``metrics``."""
+    """The settings of single metrics, by their key in the config's ``metrics.settings``."""
     found: dict[str, type[Section]] = {}
     for each in all_metrics().values():
         if each.settings is not None and found.setdefault(each.section, each.settings) is not (

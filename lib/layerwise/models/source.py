@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from layerwise.config.base import parse
 from layerwise.config.models import (
     FolderAdapter,
     FolderSource,
@@ -19,6 +18,7 @@ from layerwise.config.models import (
 )
 from layerwise.errors import LayerwiseError
 from layerwise.files import is_file, is_folder
+from layerwise.section import parse
 
 TIMEOUT_S = 10.0
 

@@ -115,6 +115,12 @@ def saved(location: Location, include_prompt: bool | None = None) -> Prompts:
     return Prompts(by_name, include_prompt)
 
 
+def normalizes(model: Model, revision: str) -> bool:
+    """True if a sentence-transformers folder scales the model's embeddings to unit length."""
+    modules = _read(locate(model.source, revision), MODULES) or []
+    return any(module["type"].rpartition(".")[2] == "Normalize" for module in modules)
+
+
 def _include_prompt(location: Location) -> bool:
     """What the folder's Pooling module says; true where it says nothing."""
     for module in _read(location, MODULES) or []:

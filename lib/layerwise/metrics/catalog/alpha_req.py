@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator
 
-from layerwise.config.base import Positive, Section
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import covariance_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
+from layerwise.section import Positive, Section
 
 FEWEST_RANKS = 5
 
