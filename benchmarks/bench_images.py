@@ -105,7 +105,7 @@ def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str
         start = clock()
         extract(
             loaded, corpus="bench", prompts=[p.name for p in pictures], views=[pictures],
-            settings=ExtractSettings(spectra=False, tokens=("patches",)),
+            settings=ExtractSettings(tokens=("patches",)),
             target=folder / "e.h5", attributes={},
         )  # fmt: skip
         return clock() - start
@@ -113,7 +113,7 @@ def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, pixels, cut)}
     jobs["decoding and preprocessing alone"] = reading
     jobs |= {name: lambda r=r: pooled(r) for name, r in READINGS.items()}
-    jobs["extract: pooled and curvature"] = extracted
+    jobs["extract"] = extracted
     bare(loaded, pixels, cut[:1])
     best = dict.fromkeys(jobs, float("inf"))
     for _ in range(repeats):

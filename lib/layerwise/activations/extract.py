@@ -71,10 +71,8 @@ def extract(
     forward.check_readout(loaded, settings.readout)
     loaded.check_tokens(settings.tokens)
     readouts = readouts_of(loaded, settings)
-    needs = Needs(
-        settings.protocols, settings.tokens,
-        prefixes=settings.prefixes and _causal(loaded), sink_ratio=settings.sink_ratio,
-    )  # fmt: skip
+    prefixes = settings.prefixes and _causal(loaded)
+    needs = Needs(settings.protocols, settings.tokens, prefixes, settings.sink_ratio)
     inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
     coming = loaded.prompts_ahead(views)
@@ -101,8 +99,7 @@ def extract(
         }
     )
     kinds = len(settings.protocols) * len(settings.tokens)
-    per_layer = kinds * (hidden * 4 + rank * 8)
-    per_prompt = per_layer * n_layers * (1 + len(inner))
+    per_prompt = kinds * (hidden * 4 + rank * 8) * n_layers * (1 + len(inner))
     window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
     reduction = Reduction(loaded, needs, readouts, settings.readout, prompts)
     kind = "image" if loaded.images else "text"
@@ -178,9 +175,7 @@ class Reduction:
 
         Below the last layer the readout ``output`` is the stream as it is.
         """
-        needs = self.needs
-        if view:
-            needs = replace(needs, spectra=False, norms=False, curvature=False, prefixes=False)
+        needs = replace(self.needs, pooled_only=view > 0)
         if sublayer not in (BLOCK, OUTPUT):
             return {"residual": replace(needs, prefixes=False)}
         last = layer == self.loaded.anatomy.n_layers - 1
@@ -194,9 +189,8 @@ class Reduction:
             own = replace(needs, protocols=protocols)
             if readout != at_layer(self.readout):
                 own = replace(own, norms=False, prefixes=False)
-            if (readout == OUTPUT) == (sublayer == OUTPUT) and (
-                protocols or own.norms or own.prefixes
-            ):
+            empty = not protocols and (needs.pooled_only or not own.norms)
+            if (readout == OUTPUT) == (sublayer == OUTPUT) and not empty:
                 found[readout] = own
         return found
 

@@ -50,6 +50,10 @@ class Study(Section):
         + "; ".join(f"{name} ({kind.about})" for name, kind in KINDS.items())
         + "."
     )
+    title: str | None = Field(
+        default="",
+        description="Title of the figure; empty for the kind's own, null for none.",
+    )
     published: Name | None = Field(
         default=None,
         description="Published tables to draw in place of the config's models.",
