@@ -19,7 +19,7 @@ Direction = Literal[1, -1]
 
 
 class AssociationSettings(Section):
-    """How metrics are associated with task scores over layers, and how layers are selected."""
+    """Association of metrics with task scores over layers, and selection of layers."""
 
     measures: SomeOf[Measure] = Field(
         ("r", "slope", "dcor", "bcdcor", "spearman", "kendall"),
@@ -44,8 +44,7 @@ class AssociationSettings(Section):
     poolings: tuple[str, ...] | None = Field(
         None,
         description="Poolings of the scores, with the readout where several are scored ('mean, "
-        "final_norm'). null for all, without the readout output if the residual stream is scored: "
-        "they differ at the last layer only.",
+        "final_norm'); null for all.",
     )
     own_texts: dict[str, str] = Field(
         {},

@@ -318,7 +318,7 @@ def _paths(config: Config) -> Iterator[tuple[str, str | None, Callable[[str], bo
 
 # Studies
 
-# What a table is computed from.
+# Sections that a table is computed from.
 SECTIONS = {
     "metrics": ("corpora",),
     "prompts": ("corpora",),
@@ -505,7 +505,7 @@ def _is_bidirectional(config: Config, model: str) -> bool:
 
 
 def _of_the_kind(config: Config, study: Study) -> Problems:
-    """What single kinds need."""
+    """Requirements of single kinds."""
     kind, curves = KINDS[study.kind], study.curves or ()
     if study.kind == "size_scaling":
         for model in study.models or config.models:
@@ -537,7 +537,7 @@ def _of_the_kind(config: Config, study: Study) -> Problems:
 
 
 def _roles(config: Config, study: Study) -> Problems:
-    """Every dimension with several values has a role, so that nothing is averaged unseen."""
+    """Every dimension with several values has a role: a figure averages over none unseen."""
     if not needs(study):
         return
     labels = {} if study.published else config.labels()
