@@ -14,6 +14,7 @@ OWN_TEXTS = "task texts"
 """The corpus in which each task is compared with the metrics on its own texts."""
 
 Measure = Literal["r", "slope", "dcor", "bcdcor", "spearman", "kendall"]
+Over = Literal["layers", "tasks"]
 Direction = Literal[1, -1]
 
 

@@ -293,6 +293,7 @@ class _Job:
                 self.waiting[future] = waiting
         pending.is_embedded = True
         self._finish(pending)
+        self._collect(block=False)
 
     def _inputs(
         self, pending: _Pending, unit: Unit

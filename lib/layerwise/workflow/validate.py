@@ -531,6 +531,9 @@ def _of_the_kind(config: Config, study: Study) -> Problems:
         yield "task_types", f"{study.kind} takes one task type or all; name one", "too_many"
     if study.kind == "association_strength" and study.measure == "all":
         yield "measure", "association_strength draws one measure; name one", "too_many"
+    if study.over == "tasks" and OWN_TEXTS not in (study.corpora or ()):
+        problem = f"over: tasks needs a metric on each task's texts; add {OWN_TEXTS!r}"
+        yield "corpora", problem, "missing"
 
 
 def _roles(config: Config, study: Study) -> Problems:
