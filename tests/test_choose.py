@@ -10,7 +10,7 @@ import pytest
 import tiny
 from typer.testing import CliRunner
 
-from layerwise import choose
+from layerwise import choosing as choose
 from layerwise.app import _texts, app
 from layerwise.association.selection import NO_LABELS
 from layerwise.errors import LayerwiseError

@@ -96,7 +96,7 @@ def choose(
     """
 
     def do() -> None:
-        from layerwise import choose as choosing
+        from layerwise import choosing
         from layerwise.activations.extract import set_threads
         from layerwise.activations.representation import TOKENS
         from layerwise.config.models import Model
@@ -368,10 +368,11 @@ def _summary(config: Path | None) -> list[str]:
     import pandas as pd
 
     from layerwise.config import read_config
+    from layerwise.figures.report import shown
 
     results = Path(read_config([config or Path("config.yaml")]).results)
     best = results / "report" / "best_layers.csv"
-    table = pd.read_csv(best).to_string(index=False, float_format="%.3g") if best.is_file() else ""
+    table = shown(pd.read_csv(best)).to_string(index=False) if best.is_file() else ""
     return [table, f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html."]
 
 

@@ -13,7 +13,7 @@ from configs import VALUES, filled, places, put, renamed
 from layerwise.config import Config
 from layerwise.config.studies import Study
 from layerwise.errors import ConfigError
-from layerwise.figures.studies import Tables, draw
+from layerwise.figures.render import draw
 
 __all__ = ["tally"]
 
@@ -50,7 +50,7 @@ def test_names_that_would_be_formulas_are_drawn_as_they_are(tally: Tally) -> Non
     study = Study(kind="score_by_depth")
 
     def figure() -> set[str]:
-        drawn = draw(study, Tables(scores=pd.DataFrame(rows)))
+        drawn = draw(study, {"scores": pd.DataFrame(rows)})
         drawn.figure.savefig("/dev/null", format="png")
         return {text.get_text() for text in drawn.figure.findobj(lambda o: hasattr(o, "get_text"))}
 

@@ -808,9 +808,18 @@ def published(what: str) -> pd.DataFrame:
 
 KEYS = (
     *("model", "revision", "corpus", "sublayer", "metric", "protocol", "tokens", "alpha"),
-    *("normalization", "pooling", "readout", "reading", "task", "task_type", "subset", "split"),
+    *(
+        "normalization",
+        "pooling",
+        "readout",
+        "representation",
+        "task",
+        "task_type",
+        "subset",
+        "split",
+    ),
     *("measure", "layer", "other_model", "other_revision", "other_layer", "position", "quantity"),
-    *("y", "rule", "group", "prompt_id", "beta", "row"),
+    *("y", "rule", "group", "prompt_id", "beta", "what", "path", "step", "row"),
 )
 
 
@@ -853,22 +862,22 @@ STUDIES: dict[str, dict[str, Any]] = {
     "metrics_by_depth": {},
     "metrics_over_checkpoints": {"models": ("nano-1m",)},
     "model_overview": {"models": ("decoder-70m",)},
-    "token_choice": {},
+    "token_selection": {},
     "checkpoint_heatmap": {"models": ("nano-1m",)},
     "scores_over_checkpoints": {"models": ("nano-1m", "mamba-1m")},
     "task_heatmap": {"models": ("decoder-70m", "encoder-20m")},
     "metric_vs_score": {},
-    "layer_choice": {},
+    "layer_selection": {},
     "association_strength": {},
     "probes_by_depth": {},
-    "value_distribution": {"models": ("decoder-70m", "encoder-20m")},
+    "bimodality": {"models": ("decoder-70m", "encoder-20m")},
     "along_sequence": {"models": ("decoder-70m", "nano-1m")},
-    "block_parts": {"models": ("decoder-70m", "encoder-20m")},
-    "sink_valley": {},
+    "sublayers": {"models": ("decoder-70m", "encoder-20m")},
+    "attention_sink": {},
     "layer_similarity": {"models": ("nano-1m",)},
-    "model_difference": {"models": ("encoder-20m", "nano-1m"), "tokens": ("all",)},
+    "finetuning_effects": {"models": ("encoder-20m", "nano-1m"), "tokens": ("all",)},
     "size_scaling": {},
-    "training_course": {"models": ("nano-1m",)},
+    "training_dynamics": {"models": ("nano-1m",)},
     "alpha_robustness": {"models": ("decoder-70m", "encoder-20m"), "tokens": ("all",)},
     "power_law": {},
 }
@@ -878,11 +887,11 @@ def behind_figure(kind: str) -> pd.DataFrame:
     import made_up
 
     from layerwise.config.studies import Study
-    from layerwise.figures.studies import Tables, draw
+    from layerwise.figures.render import draw
 
     study = Study(kind=kind, **STUDIES[kind])
     found = made_up.tables()
-    prompts = made_up.parts_of_blocks() if kind == "block_parts" else found["prompts"]
+    prompts = made_up.parts_of_blocks() if kind == "sublayers" else found["prompts"]
     similarities = made_up.similarities()
     if study.models:
         last = [made_up.CHECKPOINTS[name][-1] for name in study.models]
@@ -892,23 +901,21 @@ def behind_figure(kind: str) -> pd.DataFrame:
             & similarities["revision"].isin(last)
             & similarities["other_revision"].isin(last)
         ]
-    drawn = draw(
-        study,
-        Tables(
-            metrics=found["metrics"],
-            scores=found["scores"],
-            prompts=prompts,
-            positions=made_up.positions(),
-            associations=associations()
-            if kind in ("metric_vs_score", "association_strength")
-            else None,
-            selections=chosen() if kind == "layer_choice" else None,
-            similarities=similarities,
-            probes=made_up.probes(),
-        ),
-        made_up_order(),
-    )
-    return numbers_of(drawn.table)
+    tables = {
+        **{name: found[name] for name in ("metrics", "scores")},
+        "prompts": prompts,
+        "positions": made_up.positions(),
+        "similarities": similarities,
+        "probes": made_up.probes(),
+    }
+    if kind in ("metric_vs_score", "association_strength"):
+        tables["associations"] = associations()
+    if kind == "layer_selection":
+        tables["selections"] = chosen()
+    table = draw(study, tables, made_up_order()).table
+    if kind == "bimodality":
+        table = table[table["what"] != "density"]
+    return numbers_of(table)
 
 
 CASES |= {f"figure.{kind}": Case(partial(behind_figure, kind), KEYS) for kind in STUDIES}

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from layerwise.config.studies import Study
 
 # The dimensions of the tidy tables. `y` is what is drawn: the score, or one of the metrics;
-# `reading` is tokens and pooling (with the readout) together, `layers` which layers are read
+# `representation` is tokens and pooling (with the readout) together, `layers` which layers are read
 # together.
 DIMENSIONS = (
-    "y", "model", "revision", "corpus", "task", "task_type", "reading", "tokens", "pooling",
+    "y", "model", "revision", "corpus", "task", "task_type", "representation", "tokens", "pooling",
     "layers", "sublayer", "protocol", "alpha", "normalization",
 )  # fmt: skip
 # A dimension whose values also say those of others.
-PARTS = {"reading": ("tokens", "pooling"), "task": ("task_type",), "corpus": LABELS}
+PARTS = {"representation": ("tokens", "pooling"), "task": ("task_type",), "corpus": LABELS}
 POOLED = ("task", "task_type")  # the mean over tasks is what "the score" means
 
 ROLES = ("row", "column", "colour", "dashes")
@@ -38,7 +38,7 @@ SHOWN = ("prompt_entropy", "curvature", "infonce")
 Roles = Mapping[str, tuple[str, ...]]
 
 OVER_TRAINING: Roles = {
-    "row": ("y",), "column": ("model", "reading"), "colour": ("revision",)
+    "row": ("y",), "column": ("model", "representation"), "colour": ("revision",)
 }  # fmt: skip
 
 
@@ -50,12 +50,9 @@ class Kind:
     ----------
     about : str
         One line for people.
-    draw : str
-        The module of `layerwise.figures`, and the function in it, that draws the kind from a
-        `layerwise.figures.given.Given`.
     needs : tuple of str
-        The tables it reads, of metrics, prompts, positions, scores, associations, choices,
-        similarities, probes, surprisals, and texts of a corpus.
+        The tables it reads, of metrics, prompts, positions, scores, associations, selections,
+        similarities, probes, and texts of a corpus.
     published : tuple of str
         The tables it reads of published results, if others.
     roles : mapping of role to dimensions
@@ -77,7 +74,6 @@ class Kind:
     """
 
     about: str
-    draw: str
     needs: tuple[str, ...] = ()
     roles: Roles = field(default_factory=dict)
     takes: tuple[str, ...] = ROLES
@@ -92,126 +88,109 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "curves": Kind(
-        "scores, metrics or both by depth, the roles as the study gives them",
-        "curves.draw",
+        "scores, metrics or both by depth, with roles that the study chooses",
         ("metrics",),
-        {"column": ("y",), "colour": ("model",), "dashes": ("reading",)},
+        {"column": ("y",), "colour": ("model",), "dashes": ("representation",)},
     ),
     "score_by_depth": Kind(
         "mean task score by depth, a panel per model",
-        "curves.draw",
         ("scores",),
-        {"column": ("model",), "dashes": ("reading",)},
-        over={"column": ("model", "reading"), "colour": ("revision",)},
+        {"column": ("model",), "dashes": ("representation",)},
+        over={"column": ("model", "representation"), "colour": ("revision",)},
         metrics=(),
     ),
     "metrics_by_depth": Kind(
         "metrics by depth, models compared",
-        "curves.draw",
         ("metrics",),
-        {"column": ("y",), "row": ("reading",), "colour": ("model",)},
+        {"column": ("y",), "row": ("representation",), "colour": ("model",)},
         over=OVER_TRAINING,
     ),
     "metrics_over_checkpoints": Kind(
         "metrics by depth, a line per checkpoint",
-        "curves.draw",
         ("metrics",), OVER_TRAINING, over=OVER_TRAINING, revisions="all", checkpoints=True,
     ),
     "model_overview": Kind(
         "score and all metrics of one model by depth",
-        "curves.draw",
         ("metrics", "scores"),
-        {"column": ("y",), "dashes": ("reading",)},
+        {"column": ("y",), "dashes": ("representation",)},
         metrics=None,
     ),
-    "token_choice": Kind(
-        "what counting the first token does, by depth",
-        "curves.draw_tokens",
+    "token_selection": Kind(
+        "metrics and scores by depth for each token selection, with paired score differences",
         ("metrics", "scores"),
-        {"row": ("y",), "column": ("model",), "dashes": ("reading",)},
+        {"row": ("y",), "column": ("model",), "dashes": ("representation",)},
         metrics=("prompt_entropy",),
     ),
     "checkpoint_heatmap": Kind(
         "a metric by layer and checkpoint",
-        "heatmaps.metrics",
         ("metrics",),
-        {"row": ("y",), "column": ("model", "reading"), "x": ("revision",)},
-        takes=PANELS, over={"row": ("y",), "column": ("model", "reading"), "x": ("revision",)},
+        {"row": ("y",), "column": ("model", "representation"), "x": ("revision",)},
+        takes=PANELS, over={"row": ("y",), "column": ("model", "representation"), "x": ("revision",)},
         revisions="all", metrics=("prompt_entropy",), checkpoints=True,
     ),
     "scores_over_checkpoints": Kind(
-        "score by layer and checkpoint: which layer is best when, and by how much",
-        "heatmaps.scores",
+        "task score by layer and checkpoint, with the best layer and its gain over the output",
         ("scores",),
-        {"column": ("model", "reading"), "x": ("revision",)},
-        takes=("column",), over={"column": ("model", "reading"), "x": ("revision",)},
+        {"column": ("model", "representation"), "x": ("revision",)},
+        takes=("column",), over={"column": ("model", "representation"), "x": ("revision",)},
         revisions="all", metrics=(), checkpoints=True,
     ),
     "task_heatmap": Kind(
-        "each task's score by depth, against the model's output",
-        "heatmaps.tasks",
+        "score of each task by depth, relative to the model's output",
         ("scores",),
-        {"column": ("model", "reading"), "y": ("task",)},
-        takes=PANELS, over={"column": ("model", "revision", "reading"), "y": ("task",)},
+        {"column": ("model", "representation"), "y": ("task",)},
+        takes=PANELS, over={"column": ("model", "revision", "representation"), "y": ("task",)},
         metrics=(),
     ),
     "metric_vs_score": Kind(
         "metric against score, a point per layer",
-        "metric_vs_score.draw",
         ("metrics", "scores", "associations"),
         {"row": ("model",), "column": ("tokens", "pooling", "y")},
         takes=PANELS,
         over={"row": ("model", "revision"), "column": ("tokens", "pooling", "y")},
     ),
-    "layer_choice": Kind(
-        "what picking a layer by a metric loses",
-        "layer_choice.draw",
+    "layer_selection": Kind(
+        "score lost by selecting the layer with a metric, without labels",
         ("selections",),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),
     "association_strength": Kind(
-        "association of each metric with the score, and baselines",
-        "association_strength.draw",
+        "association of each metric with the task score, and of baselines",
         ("associations",),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
         takes=(), metrics=None,
     ),
     "probes_by_depth": Kind(
-        "linear probes of one's own labels by depth, beside their control and selectivity",
-        "probed.draw",
+        "linear probes of your own labels by depth, with their control and selectivity",
         ("probes",),
-        {"row": ("model", "reading"), "column": ("task",)},
+        {"row": ("model", "representation"), "column": ("task",)},
         takes=(), metrics=(),
     ),
-    "value_distribution": Kind(
-        "a metric over prompts by depth: one hump or more",
-        "value_distribution.draw",
-        ("prompts",),
-        {"column": ("model", "reading")},
-        takes=PANELS, over={"column": ("model", "revision", "reading")},
+    "bimodality": Kind(
+        "a metric over prompts by depth: one mode or two, and how two groups of prompts differ",
+        ("prompts", "texts"),
+        {"column": ("model", "representation")},
+        takes=PANELS, over={"column": ("model", "revision", "representation")},
         metrics=("prompt_entropy",), one=("y",),
     ),
     "along_sequence": Kind(
-        "the entropy of a prompt's first t tokens, or the norm of its t-th token, as t grows",
-        "along_sequence.draw",
+        "entropy of a prompt's first t tokens, or norm of its t-th token, by t",
         ("positions",),
-        {"row": ("y",), "column": ("model", "reading"), "x": ("position",)},
-        takes=PANELS, over={"row": ("y",), "column": ("model", "revision", "reading"),
+        {"row": ("y",), "column": ("model", "representation"), "x": ("position",)},
+        takes=PANELS, over={"row": ("y",), "column": ("model", "revision", "representation"),
                             "x": ("position",)},
         metrics=("prefix_entropy",),
     ),
-    "block_parts": Kind(
-        "an entropy inside blocks, and what each part adds to its change from layer to layer",
-        "block_parts.draw",
+    "sublayers": Kind(
+        "a metric at each sublayer, and the change that mixer and MLP make in each block",
         ("prompts",),
-        {"column": ("model", "reading"), "colour": ("sublayer",)},
-        takes=(), over={"column": ("model", "revision", "reading"), "colour": ("sublayer",)},
+        {"column": ("model", "representation"), "colour": ("sublayer",)},
+        takes=(), over={"column": ("model", "revision", "representation"), "colour": ("sublayer",)},
         metrics=("prompt_entropy",), one=("y",),
     ),
-    "sink_valley": Kind(
-        "how much of the valley of an entropy is the first token, or the sinks",
-        "sink_valley.draw",
+    "attention_sink": Kind(
+        "a metric by depth with and without sink tokens, and the share of its valley that they cause",
         ("prompts",),
         {"column": ("model",), "dashes": ("tokens",)},
         takes=(), over={"column": ("model",), "x": ("revision",), "dashes": ("tokens",)},
@@ -219,51 +198,38 @@ KINDS: Mapping[str, Kind] = {
     ),
     "layer_similarity": Kind(
         "CKA and RSA between all layers of models and checkpoints",
-        "layer_similarity.draw",
         ("similarities",),
-        {"row": ("model", "revision"), "column": ("reading",)},
-        takes=(), over={"row": ("model", "revision"), "column": ("reading",)}, metrics=(),
+        {"row": ("model", "revision"), "column": ("representation",)},
+        takes=(), over={"row": ("model", "revision"), "column": ("representation",)}, metrics=(),
     ),
-    "model_difference": Kind(
-        "models (checkpoints) against the first, prompt by prompt, layer by layer: tuning",
-        "model_difference.draw",
+    "finetuning_effects": Kind(
+        "difference of models or checkpoints from the first, paired by prompt",
         ("prompts", "similarities"),
-        {"row": ("y",), "column": ("model", "reading")},
-        takes=(), over={"row": ("y",), "column": ("model", "revision", "reading")},
+        {"row": ("y",), "column": ("model", "representation")},
+        takes=(), over={"row": ("y",), "column": ("model", "revision", "representation")},
         metrics=("prompt_entropy", "effective_rank", "curvature"), points=2,
     ),
     "size_scaling": Kind(
-        "depth and place of the valley against the number of parameters",
-        "size_scaling.draw",
+        "depth and place of the compression valley by number of parameters",
         ("prompts",),
-        {"row": ("y",), "column": ("reading",), "colour": ("model",)},
+        {"row": ("y",), "column": ("representation",), "colour": ("model",)},
         takes=(), metrics=("prompt_entropy",), published=("metrics",),
     ),
-    "training_course": Kind(
-        "which layers change when, when valley and sink appear, scores beside",
-        "training_course.draw",
+    "training_dynamics": Kind(
+        "change of each layer between checkpoints, with valley, sink and scores",
         ("prompts", "scores"),
-        {"column": ("model", "reading"), "x": ("revision",)},
-        takes=(), over={"column": ("model", "reading"), "x": ("revision",)},
+        {"column": ("model", "representation"), "x": ("revision",)},
+        takes=(), over={"column": ("model", "representation"), "x": ("revision",)},
         revisions="all", metrics=("prompt_entropy",), one=("y",), checkpoints=True,
     ),
     "alpha_robustness": Kind(
-        "real layers at every alpha beside the theory; which conclusions hang on alpha",
-        "alpha_robustness.draw",
+        "an entropy by depth at every order alpha, beside power-law spectra",
         ("prompts", "scores"),
-        {"column": ("model", "reading"), "colour": ("alpha",)},
+        {"column": ("model", "representation"), "colour": ("alpha",)},
         takes=(), metrics=("prompt_entropy",), one=("y",),
     ),
-    "prompt_groups": Kind(
-        "where prompts fall into two groups, and what tells the groups apart",
-        "prompt_groups.draw",
-        ("prompts", "texts", "surprisals"),
-        {"column": ("model", "reading")},
-        takes=(), over={"column": ("model", "revision", "reading")},
-        metrics=("prompt_entropy",), one=("y",),
-    ),
     "power_law": Kind(
-        "entropy of power-law spectra, no data needed", "power_law.draw", takes=(), metrics=()
+        "entropy of power-law spectra; needs no data", takes=(), metrics=()
     ),
 }  # fmt: skip
 
@@ -351,7 +317,7 @@ def refuse(study: Study, dimension: str, values: object) -> LayerwiseError:
 # Where a study names the values of a dimension.
 NAMES = {
     "model": "models", "revision": "revisions", "corpus": "corpora", "tokens": "tokens",
-    "sublayer": "sublayers", "y": "metrics", "reading": "tokens", "task": "tasks",
+    "sublayer": "sublayers", "y": "metrics", "representation": "tokens", "task": "tasks",
     "task_type": "task_types", "layers": "layers",
 }  # fmt: skip
 

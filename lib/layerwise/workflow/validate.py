@@ -50,7 +50,7 @@ OF_TEXTS = {"texts", "surprisals"}
 # Kinds that compare all tokens with other selections.
 TOKEN_KINDS = {"sink_valley", "token_choice"}
 # Kinds that show each token selection and pooling in a column.
-READING_KINDS = {"layer_choice", "association_strength"}
+READING_KINDS = {"layer_selection", "association_strength"}
 
 
 def validate(config: Config, files: Iterable[str | Path] = ()) -> None:
@@ -318,7 +318,7 @@ def _paths(config: Config) -> Iterator[tuple[str, str | None, Callable[[str], bo
 
 # Studies
 
-# What a table is computed from.
+# Sections that a table is computed from.
 SECTIONS = {
     "metrics": ("corpora",),
     "prompts": ("corpora",),
@@ -505,7 +505,7 @@ def _is_bidirectional(config: Config, model: str) -> bool:
 
 
 def _of_the_kind(config: Config, study: Study) -> Problems:
-    """What single kinds need."""
+    """Requirements of single kinds."""
     kind, curves = KINDS[study.kind], study.curves or ()
     if study.kind == "size_scaling":
         for model in study.models or config.models:
@@ -531,10 +531,13 @@ def _of_the_kind(config: Config, study: Study) -> Problems:
         yield "task_types", f"{study.kind} takes one task type or all; name one", "too_many"
     if study.kind == "association_strength" and study.measure == "all":
         yield "measure", "association_strength draws one measure; name one", "too_many"
+    if study.over == "tasks" and OWN_TEXTS not in (study.corpora or ()):
+        problem = f"over: tasks needs a metric on each task's texts; add {OWN_TEXTS!r}"
+        yield "corpora", problem, "missing"
 
 
 def _roles(config: Config, study: Study) -> Problems:
-    """Every dimension with several values has a role, so that nothing is averaged unseen."""
+    """Every dimension with several values has a role: a figure averages over none unseen."""
     if not needs(study):
         return
     labels = {} if study.published else config.labels()
