@@ -14,6 +14,7 @@ OWN_TEXTS = "task texts"
 """The corpus in which each task is compared with the metrics on its own texts."""
 
 Measure = Literal["r", "slope", "dcor", "bcdcor", "spearman", "kendall"]
+Over = Literal["layers", "tasks"]
 Direction = Literal[1, -1]
 
 
@@ -61,10 +62,6 @@ class AssociationSettings(Section):
         "A cluster counts as one draw. Those of the quickstart and of the paper are known.",
     )
     seed: Seed = Field(0, description="Seed of permutations.")
-
-    # Constants that used to be settings; the table of associations still reads them.
-    baselines: ClassVar[bool] = True
-    pooled: ClassVar[bool] = True
 
 
 def _shipped(value: str, info: ValidationInfo) -> str:
