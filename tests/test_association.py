@@ -132,25 +132,22 @@ def test_layers_without_a_score_are_left_out_with_their_reason(
     assert "task1 left out, without a score at any layer: its labels are all alike" in caplog.text
 
 
-def test_the_output_of_other_readings_counts_for_them_alone() -> None:
+def test_the_output_is_the_last_layer_after_the_final_norm() -> None:
     values = np.random.default_rng(0).random((2, 5))
     parts = [
         tidy_scores(values + shift, tokens=tokens).assign(readout=readout)
         for tokens, readout, shift in (
-            ("all", "residual", 0), ("all", "output", 1), ("drop_first", "residual", 2),
-            ("drop_first", "final_norm", 3),
+            ("all", "residual", 0), ("all", "final_norm", 1), ("drop_first", "residual", 2),
         )
     ]  # fmt: skip
     table = pd.concat(parts)
     found = {(c.tokens, c.pooling): c.output - values[:, 4] for c in score_curves(table)}
     np.testing.assert_allclose(found["all", "mean"], 1)
-    np.testing.assert_allclose(found["all", "mean, output"], 1)
-    np.testing.assert_allclose(found["drop_first", "mean"], 3)
-    np.testing.assert_allclose(found["drop_first", "mean, final_norm"], 3)
-    assert {c.output_from for c in score_curves(table)} == {"output"}
-    kept = of_poolings(table)
-    told = set(zip(kept["tokens"], kept["pooling"], strict=True))
-    assert told == set(found) - {("all", "mean, output")}
+    np.testing.assert_allclose(found["all", "mean, final_norm"], 1)
+    np.testing.assert_allclose(found["drop_first", "mean"], 2)
+    assert [c.output_from for c in score_curves(table)] == ["output", "output", "last layer"]
+    kept = of_poolings(table, ["mean"])
+    assert set(kept["pooling"]) == {"mean"}
     pd.testing.assert_frame_equal(of_poolings(kept), kept)
 
 
@@ -401,6 +398,20 @@ def test_own_texts_set_each_task_against_its_own_corpus(rng: np.random.Generator
     assert slope["value"] == pytest.approx(100 * np.mean(sizes))
     apart = one(table, corpus="texts0", metric="curvature", measure="dcor")
     assert apart["value"] < 0.999
+
+
+def test_over_tasks_a_measure_is_the_mean_over_layers(rng: np.random.Generator) -> None:
+    values, metric = rng.random((6, 8)), rng.random((6, 8))
+    metrics = [tidy_metrics({"lidar": m}, corpus=f"texts{t}") for t, m in enumerate(metric)]
+    plan = AssociationSettings(
+        measures=("spearman", "r"), own_texts={f"texts{t}": f"task{t}" for t in range(6)}
+    )
+    table = associate(pd.concat(metrics), tidy_scores(values), plan, over="tasks")
+    found = table[table["metric"] == "lidar"].set_index(["corpus", "measure"])
+    wanted = [spearman(metric[:, at], values[:, at]) for at in range(8)]
+    assert found.loc[("task texts", "spearman"), "value"] == pytest.approx(np.mean(wanted))
+    assert "no depth" in found.loc[("task texts", "r"), "reason"]
+    assert "same for all tasks" in found.loc[("texts0", "spearman"), "reason"]
 
 
 def test_nothing_in_common_is_said() -> None:
