@@ -245,6 +245,46 @@ def new(
     _guarded(do)
 
 
+@app.command()
+def compare(
+    results: Annotated[Path, typer.Argument(help="Results folder of your run.")],
+    other: Annotated[
+        str,
+        typer.Argument(
+            help="Another results folder, a table made by scripts/import_release.py, or "
+            "'published' for the numbers that ship with layerwise."
+        ),
+    ],
+    model: Annotated[str, typer.Argument(help="Model, in upper or lower case.")],
+    revision: Annotated[
+        str | None, typer.Option(help="Checkpoint of your run, if it has several.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="CSV of all tasks and layers (default: print it).")
+    ] = None,
+) -> None:
+    """Compare a model's task scores with those of another run or with the published ones.
+
+    Scores are of all tokens, mean pooling and the final norm, as in presets/as_released.yaml.
+
+    Example: layerwise compare results/as_released published pythia-410m
+    """
+
+    def do() -> None:
+        from layerwise.association import compare
+
+        first = compare.read_scores(str(results), model, revision)
+        found = compare.differences(first, compare.read_scores(other, model))
+        if output:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            found.to_csv(output, index=False, float_format="%.4f")
+        else:
+            _say(compare.by_task_and_layer(found))
+        _say(*compare.described(found))
+
+    _guarded(do)
+
+
 @app.command(context_settings=EXTRA)
 def run(
     context: typer.Context,
