@@ -33,7 +33,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.models import nano
 from layerwise.models.load import LoadedModel, load
-from layerwise.tasks.layout import Reading
+from layerwise.activations.representation import Representation
 
 # Layers, width, heads, width of the MLP, vocabulary.
 SHAPES = {"pythia-410m": (24, 1024, 16, 4096, 50304), "tiny": (3, 64, 4, 256, 2000)}
@@ -47,7 +47,7 @@ PLANS = {
     "and one kind of spectrum": ExtractSettings(protocols=("paper",), tokens=("all",)),
     "and all four": ExtractSettings(),
 }
-READINGS = [Reading("all", "mean", "residual"), Reading("drop_first", "mean", "residual")]
+READINGS = [Representation("all", "mean", "residual"), Representation("drop_first", "mean", "residual")]
 
 
 def make_model(shape: str, folder: Path) -> Path:

@@ -29,7 +29,7 @@ import torch
 from PIL import Image
 
 from layerwise.activations import batches
-from layerwise.activations.embed import embed
+from layerwise.activations.embedding import embed
 from layerwise.activations.extract import extract
 from layerwise.config.base import parse
 from layerwise.config.extraction import ExtractSettings
@@ -38,12 +38,12 @@ from layerwise.corpora.images import Picture
 from layerwise.files import sha256_bytes
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.probe import pass_options
-from layerwise.tasks.layout import Reading
+from layerwise.activations.representation import Representation
 
 CROP = (500, 375)
 READINGS = {
-    "pooled, patches": [Reading("patches")],
-    "pooled, patches and class": [Reading("patches"), Reading("class")],
+    "pooled, patches": [Representation("patches")],
+    "pooled, patches and class": [Representation("patches"), Representation("class")],
 }
 
 clock: Callable[[], float] = time.perf_counter
@@ -96,9 +96,9 @@ def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str
             images.read(picture)
         return clock() - start
 
-    def pooled(readings: list[Reading]) -> float:
+    def pooled(readings: list[Representation]) -> float:
         start = clock()
-        embed(loaded, pictures, lambda *_: None, readings=readings)
+        embed(loaded, pictures, readings)
         return clock() - start
 
     def extracted() -> float:

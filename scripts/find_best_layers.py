@@ -11,7 +11,7 @@ from layerwise.workflow import script
 def main(arguments: argparse.Namespace) -> None:
     """Read the scores, find, write."""
     from layerwise import tables
-    from layerwise.association.best import best_layers
+    from layerwise.association.selection import best_layers
     from layerwise.association.sources import with_text_sources
     from layerwise.workflow import studies
 

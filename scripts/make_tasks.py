@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from layerwise import cli
+import argparse
+
+from layerwise.workflow import script
 
 
-def main(run: cli.Run) -> None:
-    """Read the paragraphs, make the tasks."""
+def main(arguments: argparse.Namespace) -> None:
+    """Write a folder for each task, and the marker that they are complete."""
     from layerwise.corpora.paragraphs import read_paragraphs
     from layerwise.tasks.names import QUICKSTART
     from layerwise.tasks.quickstart import make_tasks
-    from layerwise.workflow import stamps
 
-    paragraphs, _ = read_paragraphs(run.input("texts"))
-    make_tasks(paragraphs, list(QUICKSTART), run.files["stamp"].parent)
-    for path in [*(run.files[task] for task in QUICKSTART), run.files["stamp"]]:
-        stamps.write(path, run.stamp)
+    paragraphs, _ = read_paragraphs(arguments.texts)
+    make_tasks(paragraphs, list(QUICKSTART), arguments.output.parent)
+    script.write_marker(arguments.output, arguments.key)
 
 
 if __name__ == "__main__":
-    cli.run_job("make_tasks", main, __doc__)
+    options = script.parser(__doc__)
+    script.files(options, texts="Wikipedia paragraphs to read", output="marker to write")
+    script.run(main, options)

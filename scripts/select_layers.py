@@ -10,16 +10,18 @@ from layerwise.workflow import script
 def main(arguments: argparse.Namespace) -> None:
     """Read the tables, select, compare, write."""
     from layerwise import tables
-    from layerwise.association.choice import choose_layers, summarize
+    from layerwise.association.selection import select_layers, summarize
     from layerwise.metrics.registry import directions
     from layerwise.workflow import studies
 
     config = script.config_of(arguments)
     settings, order = config.association, script.order_of(config)
-    selections = choose_layers(
+    published = config.studies[arguments.study].published
+    selections = select_layers(
         script.read_table(config, arguments.study, "metrics"),
         script.read_table(config, arguments.study, "scores"),
         {**directions(), **settings.directions},
+        prompts=None if published else script.read_table(config, arguments.study, "prompts"),
         own_texts=studies.own_texts(config),
         poolings=settings.poolings,
         order=order,

@@ -31,8 +31,9 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 
 from layerwise import tables
-from layerwise.activations.embed import embed
+from layerwise.activations.embedding import embed
 from layerwise.activations.extract import extract
+from layerwise.activations.representation import Representation
 from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import (
@@ -49,7 +50,6 @@ from layerwise.models.gguf import convert
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.probe import LENGTH, example_texts, probe
 from layerwise.models.source import Location, locate, package_folder
-from layerwise.tasks.layout import Reading
 
 TEXTS = tiny.texts(12, seed=1)
 IDS = [f"p{i}" for i in range(len(TEXTS))]
@@ -531,16 +531,13 @@ def test_many_texts_are_tokenised_as_one_by_one(
 
 def test_embeddings_agree_with_activations(llama: Path, tmp_path: Path) -> None:
     model = loaded(llama)
-    slabs: list[np.ndarray] = []
-    embed(
-        model, TEXTS, lambda _, __, slab: slabs.append(slab),
-        readings=[Reading("all"), Reading("drop_first")], budget=64,
-    )  # fmt: skip
+    ways = [Representation("all"), Representation("drop_first")]
+    vectors = embed(model, TEXTS, ways, budget=64)
     with Activations(extracted(model, tmp_path / "a.h5")) as file:
         for place, tokens in enumerate(("all", "drop_first")):
             for layer in range(4):
                 np.testing.assert_allclose(
-                    slabs[0][place][layer], file.pooled("paper", tokens, layer), rtol=1e-6
+                    vectors[place, layer], file.pooled("paper", tokens, layer), rtol=1e-6
                 )
 
 
@@ -903,7 +900,7 @@ def test_nan_in_float32_is_not_blamed_on_the_type(llama: Path, tmp_path: Path) -
     model.anatomy.blocks[0].mlp.down_proj.weight[0, 0] = torch.nan
     for run in (
         lambda: extracted(model, tmp_path / "a.h5"),
-        lambda: embed(model, TEXTS, lambda *_: None, readings=[Reading()]),
+        lambda: embed(model, TEXTS, [Representation()]),
     ):
         with pytest.raises(LayerwiseError, match=r"at layer 1 for .* in float32; check") as caught:
             run()

@@ -17,7 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from scipy import stats
 from test_figures import OF_PROMPTS, check_layout
 
-from layerwise import similarity
+from layerwise.association import similarity
 from layerwise.activations import store as layout
 from layerwise.config import Config
 from layerwise.config.studies import Study

@@ -166,7 +166,7 @@ def fetch_questions(task: ChoiceTask) -> dict[str, Any]:
     LayerwiseError
         If they are not on the hub, or it cannot be reached.
     """
-    from layerwise.tasks.items import of_hub
+    from layerwise.tasks.questions import of_hub
 
     source = getattr(task, "questions", None)
     if not isinstance(source, HubQuestions):

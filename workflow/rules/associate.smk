@@ -32,6 +32,7 @@ rule associate:
 rule select:
     input:
         tables=study_tables("metrics", "scores"),
+        prompts=study_prompts,
         stale=stale("select", "<results>/selections/{study}.parquet"),
     output:
         selections="<results>/selections/{study}.parquet",

@@ -116,6 +116,14 @@ def study_tables(*tables):
     return of
 
 
+def study_prompts(wildcards):
+    """The tables of prompts beside a study's metrics; none for published metrics."""
+    study = decode(wildcards.study)
+    if CONFIG.studies[study].published:
+        return []
+    return studies.table_paths(CONFIG, study, "prompts")
+
+
 def grows(base):
     """Megabytes or minutes that grow with each attempt."""
 

@@ -31,10 +31,10 @@ from layerwise.association.curves import (
     score_curves,
     usable,
 )
-from layerwise.association.measures import embed, paired_strengths
+from layerwise.association.measures import FEWEST_LAYERS as MIN_LAYERS
+from layerwise.association.measures import strengths
 from layerwise.association.order import Order
 from layerwise.association.stability import Reasons, reasons_of
-from layerwise.association.table import MIN_LAYERS
 from layerwise.association.votes import refused_together, same_votes
 from layerwise.errors import LayerwiseError
 from layerwise.statistics import depth, headlines
@@ -270,9 +270,9 @@ def _signs(variants: pd.DataFrame, curve: Floats, score: Floats) -> dict[Key, tu
         known = np.isfinite(curve[i])
         if known.sum() < MIN_LAYERS or np.ptp(curve[i][known]) == 0:
             continue
-        x, y = embed("spearman", curve[i][None, known]), embed("spearman", score[None, known])
+        rho = strengths("spearman", curve[i][None, known], score[None, known])
         chance = depth.chance_level(int(known.sum()), "spearman")
-        found[_key(variant)] = float(paired_strengths("spearman", x, y)[0]), chance
+        found[_key(variant)] = float(rho[0]), chance
     return found
 
 

@@ -451,6 +451,15 @@ def usable(values: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]
     return tasks, layers
 
 
+def mean_curve(values: Floats) -> Floats:
+    """Mean of one metric's curves (t, n) over the tasks that it is known for; NaN elsewhere."""
+    tasks, layers = usable(values)
+    mean = np.full(values.shape[1], np.nan)
+    if tasks.any():
+        mean[layers] = values[tasks][:, layers].mean(axis=0)
+    return mean
+
+
 def baselines(scores: ScoreCurves) -> tuple[pd.DataFrame, Floats]:
     """The pseudo-metrics that a real one has to beat, in the form of `metric_curves`.
 

@@ -1,155 +1,148 @@
-"""Measures of association between two curves over layers: dCor, Spearman, Kendall.
-
-Each of the three is the cosine between two *embeddings*, one made of either curve alone:
+"""Measures of association between two curves over the layers of a model.
 
 =========  ==================================================================================
-dcor       double-centred matrix of pairwise distances (Székely et al. 2007); the square root
-           of the cosine is the distance correlation (V-statistic)
-spearman   centred mid-ranks; the cosine is Spearman's rho
-kendall    signs of all pairwise differences; the cosine is Kendall's tau-b, ties included
+r          partial correlation given depth: Pearson's, of residuals on polynomials of depth
+slope      points of score per standard deviation of the metric, given depth
+dcor       distance correlation (Székely et al. 2007), in [0, 1]
+bcdcor     bias-corrected squared distance correlation (Székely & Rizzo 2013), in [-1, 1]
+spearman   rank correlation, in [-1, 1]
+kendall    Kendall's tau-b, in [-1, 1]
 =========  ==================================================================================
 
-So any number of metrics against any number of permuted, shifted or resampled score curves is one
-matrix product (`strengths`), which is what makes the null distributions cheap. The functions for
-one pair of curves (`distance_correlation`, `spearman`, `kendall`) go through the well-known
-libraries instead; the tests hold the two routes together to 1e-12.
+Any two smooth curves over the same layers are associated to some degree, so that one model gives a
+size and no p value. `null_level` is the size that unrelated curves reach.
 """
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from layerwise.errors import LayerwiseError
 
-Measure = Literal["dcor", "spearman", "kendall"]
-MEASURES: tuple[Measure, ...] = get_args(Measure)
-
 Floats = npt.NDArray[np.float64]
 
-# Relative norm below which an embedding is that of a constant curve and has no direction.
-FLAT = 1e-14
+FEWEST_LAYERS = 4
+"""Layers below which any two curves agree or disagree by chance."""
+FEWEST_GIVEN_DEPTH = 6
+"""Layers that a quadratic in depth and a metric leave two degrees of freedom."""
+GIVEN_DEPTH = ("r", "slope")
 
 
 def distance_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
     """Distance correlation of two curves, in [0, 1]; 0 if either is constant.
 
-    V-statistic of Székely, Rizzo & Bakirov (2007), by `dcor.distance_correlation`. Biased upwards
-    for few points: two independent curves of 25 layers reach about 0.3.
-
-    Parameters
-    ----------
-    x, y : array, shape (n,)
+    Biased upwards for few points: two independent curves of 25 layers reach about 0.3.
 
     Raises
     ------
     LayerwiseError
         If the curves differ in length, are shorter than 2, or hold a NaN or infinity.
     """
-    import dcor  # numba behind it takes seconds to load, and only this function needs it
-
-    a, b = _pair(x, y)
-    return float(dcor.distance_correlation(a, b))
+    return float(strengths("dcor", *_pair(x, y))[0])
 
 
 def spearman(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Spearman's rho of two curves, in [-1, 1], mid-ranks for ties (`scipy.stats.spearmanr`).
-
-    Raises
-    ------
-    LayerwiseError
-        If the curves differ in length, are shorter than 2, hold a NaN or infinity, or one of them
-        is constant, for which rho is not defined.
-    """
-    from scipy.stats import spearmanr
-
-    a, b = _pair(x, y, vary=True)
-    return float(spearmanr(a, b).statistic)
+    """Spearman's rho of two curves, in [-1, 1], mid-ranks for ties; errors as for `kendall`."""
+    return float(strengths("spearman", *_pair(x, y, vary=True))[0])
 
 
 def kendall(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
-    """Kendall's tau-b of two curves, in [-1, 1] (`scipy.stats.kendalltau`).
+    """Kendall's tau-b of two curves, in [-1, 1].
 
     Raises
     ------
     LayerwiseError
         If the curves differ in length, are shorter than 2, hold a NaN or infinity, or one of them
-        is constant, for which tau-b is not defined.
+        is constant.
     """
-    from scipy.stats import kendalltau
-
-    a, b = _pair(x, y, vary=True)
-    return float(kendalltau(a, b, variant="b").statistic)
+    return float(strengths("kendall", *_pair(x, y, vary=True))[0])
 
 
-def embed(measure: Measure, curves: npt.ArrayLike) -> Floats:
-    """The unit-length embedding of each curve, whose cosines are the measure.
-
-    Parameters
-    ----------
-    curves : array, shape (k, n)
-
-    Returns
-    -------
-    array, shape (k, f)
-        f = n (n + 1) / 2 for dcor, n for spearman, n (n - 1) / 2 for kendall: of a symmetric or
-        antisymmetric matrix one triangle is enough. The embedding of a constant curve is zero.
-    """
-    values = np.asarray(curves, dtype=np.float64)
-    n = values.shape[1]
+def strengths(measure: str, x: Floats, y: Floats) -> Floats:
+    """Association of k pairs of curves, shapes (k, n) to (k,); 0 where a curve is constant."""
+    if measure == "r":
+        return _correlations(residuals(x), residuals(y))
     if measure == "spearman":
-        from scipy.stats import rankdata
-
-        ranks = np.asarray(rankdata(values, axis=1), dtype=np.float64)
-        return _unit(ranks - (n + 1) / 2, np.sqrt(n) * n)
+        return _correlations(*(_centred(stats.rankdata(curves, axis=1)) for curves in (x, y)))
     if measure == "kendall":
-        upper = np.triu_indices(n, 1)
-        return _unit(np.sign(values[:, upper[0]] - values[:, upper[1]]), n)
-    upper = np.triu_indices(n)
-    distances = np.abs(values[:, :, None] - values[:, None, :])
-    scale = distances.max(axis=(1, 2), initial=0.0)
-    rows = distances.mean(axis=2)
-    centred = distances - rows[:, :, None] - rows[:, None, :] + rows.mean(axis=1)[:, None, None]
-    # Off-diagonal entries stand for two equal ones of the full matrix.
-    weights = np.where(upper[0] == upper[1], 1.0, np.sqrt(2.0))
-    return _unit(centred[:, upper[0], upper[1]] * weights, scale * n)
+        found = [stats.kendalltau(a, b).statistic for a, b in zip(x, y, strict=True)]
+        return np.asarray(np.nan_to_num(found))
+    import dcor  # loads numba, which takes seconds
+
+    function = dcor.distance_correlation if measure == "dcor" else dcor.u_distance_correlation_sqr
+    return np.array([float(function(a, b)) for a, b in zip(x, y, strict=True)])
 
 
-def strengths(measure: Measure, left: Floats, right: Floats) -> Floats:
-    """The measure between every embedding on the left and every one on the right.
+def slopes(metric: Floats, scores: Floats) -> Floats:
+    """Change of each score per standard deviation of the metric, given depth.
+
+    The regression of scores on polynomials of depth and the metric.
 
     Parameters
     ----------
-    left : array, shape (k, f), from `embed`
-    right : array, shape (p, f), from `embed`
+    metric : array, shape (n,) or (t, n)
+    scores : array, shape (t, n)
 
     Returns
     -------
-    array, shape (k, p)
-        In [0, 1] for dcor, else in [-1, 1]; 0 where either curve is constant.
+    array, shape (t,)
+        In units of the scores; 0 for a metric that is a polynomial of depth.
     """
-    return _finish(measure, left @ right.T)
+    x = _unit(residuals(np.atleast_2d(metric)))
+    n_layers = x.shape[1]
+    free = n_layers - _polynomials(n_layers).shape[1]
+    return np.asarray((residuals(scores) * x).sum(axis=1) / np.sqrt(free))
 
 
-def paired_strengths(measure: Measure, left: Floats, right: Floats) -> Floats:
-    """The measure between embeddings that stand side by side, shapes (k, f), (k, f) to (k,)."""
-    return _finish(measure, np.einsum("kf,kf->k", left, right))
+def residuals(curves: Floats) -> Floats:
+    """Curves minus their regression on polynomials of depth, shape (k, n); 0 if only rounding."""
+    basis = _polynomials(curves.shape[1])
+    found = curves - (curves @ basis) @ basis.T
+    size = np.linalg.norm(found, axis=1, keepdims=True)
+    return np.asarray(
+        np.where(size > 1e-10 * np.linalg.norm(curves, axis=1, keepdims=True), found, 0)
+    )
 
 
-def _finish(measure: Measure, cosines: Floats) -> Floats:
-    if measure == "dcor":
-        # Rounding can leave a cosine of -1e-17; the V-statistic itself is never negative.
-        result: Floats = np.sqrt(np.clip(cosines, 0.0, 1.0))
-        return result
-    return np.clip(cosines, -1.0, 1.0)
+@lru_cache(maxsize=256)
+def null_level(
+    measure: str, n_layers: int, level: float = 0.95, n_draws: int = 2000, seed: int = 0
+) -> float:
+    """The absolute strength that this share of pairs of unrelated smooth curves stays below.
+
+    Curves are random walks over depth. Real curves may be smoother and reach more, so that this
+    is a reference for the eye and not a test. NaN for fewer layers than the measure needs.
+    """
+    if n_layers < (FEWEST_GIVEN_DEPTH if measure in GIVEN_DEPTH else FEWEST_LAYERS):
+        return float("nan")
+    rng = np.random.default_rng(seed)
+    x, y = np.cumsum(rng.normal(size=(2, n_draws, n_layers)), axis=2)
+    return float(np.quantile(np.abs(strengths(measure, x, y)), level))
 
 
-def _unit(vectors: Floats, scale: Floats | float) -> Floats:
-    norms = np.linalg.norm(vectors, axis=1)
-    flat = norms <= FLAT * np.asarray(scale)
-    return np.where(flat[:, None], 0.0, vectors / np.where(flat, 1.0, norms)[:, None])
+def _polynomials(n_layers: int) -> Floats:
+    """Orthonormal polynomials of depth, quadratic or (from 12 layers) cubic; a row per layer."""
+    degree = 2 if n_layers < 12 else 3
+    depth = np.linspace(-1.0, 1.0, n_layers)
+    return np.asarray(np.linalg.qr(np.vander(depth, degree + 1, increasing=True))[0])
+
+
+def _centred(curves: Floats) -> Floats:
+    return np.asarray(curves - curves.mean(axis=1, keepdims=True))
+
+
+def _unit(curves: Floats) -> Floats:
+    size = np.linalg.norm(curves, axis=-1, keepdims=True)
+    return np.asarray(np.divide(curves, size, out=np.zeros_like(curves), where=size > 0))
+
+
+def _correlations(x: Floats, y: Floats) -> Floats:
+    """Cosines of centred curves, row by row."""
+    return np.asarray(np.clip((_unit(x) * _unit(y)).sum(axis=1), -1.0, 1.0))
 
 
 def _pair(x: npt.ArrayLike, y: npt.ArrayLike, *, vary: bool = False) -> tuple[Floats, Floats]:
@@ -167,4 +160,4 @@ def _pair(x: npt.ArrayLike, y: npt.ArrayLike, *, vary: bool = False) -> tuple[Fl
         raise LayerwiseError(
             "A rank correlation with a constant curve is not defined; leave that metric out."
         )
-    return a, b
+    return a[None], b[None]

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import pandas as pd
 
-_STEP = re.compile(r"step[-_]?(\d+)", re.IGNORECASE)
-_WORD_AND_NUMBER = re.compile(r"[A-Za-z]*[-_]?(\d+)")
+_STEP = re.compile(r"(?:step|checkpoint|ckpt|iter(?:ation)?)[-_]?(\d+)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -50,10 +49,10 @@ class Order:
 def step_of(revision: str) -> int | None:
     """The training step in a revision's name, or None.
 
-    ``step512``, ``checkpoint-512``, ``512`` and ``stage1-step512-tokens3B`` give 512; ``main``, a
-    tag such as ``v1.0`` or a commit's hash give None.
+    ``step512``, ``checkpoint-512``, ``512`` and ``stage1-step512-tokens3B`` give 512; ``main``,
+    ``v2``, ``e5`` or a commit's hash give None.
     """
-    found = _STEP.search(revision) or _WORD_AND_NUMBER.fullmatch(revision)
+    found = _STEP.search(revision) or re.fullmatch(r"(\d+)", revision)
     return int(found.group(1)) if found else None
 
 

@@ -1,34 +1,26 @@
 """The association of every metric with the task scores over layers, as one tidy table.
 
-One row a model, revision, corpus, metric (protocol, alpha, normalization), token choice, pooling,
-task type and measure. Rows of one model say how large an association is, and how large it is among
-curves that know nothing of one another; there is no p, since the layers of a model are one curve
-and not draws. Rows of the model ``all`` are over models, the last revision of each: there is a p
-where there are models enough. What each is stands in docs/statistics.md.
+One row per model, revision, corpus, metric (protocol, alpha, normalization), token selection,
+pooling, task type and measure. Rows of one model give a size and no p value, because the layers
+of a model are one curve and not a sample. Rows of the model ``all`` are over models, the last
+revision of each, with a p value for `FEWEST_MODELS` models or more.
 
 ==================== ==========================================================================
-value                the measure between the metric's curve and the mean score over the tasks;
-                     of ``all``, ``match``: mean correlation of a model's metric with its own
-                     scores, both less the mean over models at each depth; ``slope``: points of
-                     score (0 to 100) per standard deviation of the metric, given depth
-sign                 direction: that of Spearman's rho for distance correlations, which have none
-low, high            95 % interval over tasks (of ``all``: over models); slopes alone have one
-chance               what 95 % of pairs of unrelated smooth curves of so many layers stay below
-without_error        r as it would be without the metric's and the score's errors, slope without
-                     the metric's; null where more than 70 % of a curve beyond depth is error
-reliability          share of the metric's curve beyond depth (of ``all``: beyond the mean of the
-                     models) that is not error over prompts
-strangers            of ``match``: the same with the scores of other models
-p, p_all             of ``all``; p_all is corrected for all metrics of the task type, in all
-                     readings that the same models have
-reason               why there is no p
-n_layers             layers that went into it (of ``all``: common depths)
-n_tasks, n_sources   tasks, and sources of their texts, which count as draws
+value                the measure between the metric's curve and the mean score over the tasks; for
+                     ``match``, the mean correlation of a model's metric with its own scores, both
+                     minus the mean over models at each depth
+sign                 direction; for distance correlations that of Spearman's rho
+low, high            95% interval over tasks, of slopes only
+chance               size that 95% of pairs of unrelated smooth curves stay below
+p, p_all             of ``match``, by permuting models; adjusted for all metrics and readings
+reason               reason for a missing p or value
+n_layers             number of layers (for ``all``, of common depths)
+n_tasks, n_sources   number of tasks, and of the text sources that they come from
 n_models             1, or the number of models
 ==================== ==========================================================================
 
-Rows with protocol ``baseline`` are the pseudo-metrics that a metric has to beat. A metric is set
-against scores of the same token choice only.
+Rows with the protocol ``baseline`` are pseudo-metrics that a metric has to beat. A metric is
+compared with scores of the same token selection only.
 """
 
 from __future__ import annotations
@@ -43,6 +35,8 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from layerwise import stats
+from layerwise.association import measures
 from layerwise.association.curves import (
     NO_ALPHA,
     VARIANT,
@@ -54,13 +48,9 @@ from layerwise.association.curves import (
     select,
     usable,
 )
-from layerwise.association.measures import embed, paired_strengths
 from layerwise.association.order import Order
 from layerwise.config.association import AssociationSettings
 from layerwise.errors import LayerwiseError
-from layerwise.statistics import corrections, depth, matching, mixed
-from layerwise.statistics.sampling import design, mean_and_error
-from layerwise.statistics.tasks import within_tasks
 
 log = logging.getLogger(__name__)
 
@@ -69,16 +59,15 @@ Floats = npt.NDArray[np.float64]
 POOLED = "all"
 MATCH = "match"
 BASELINE = "baseline"
-MIN_LAYERS = 4  # below that any two curves agree or disagree perfectly by chance
-FEWEST_FOR_SLOPE = 4  # models
-ONE_MODEL = "one model: its layers are one curve, not draws"
-GIVEN_DEPTH = ("r", "slope")
+FEWEST_MODELS = 6
+"""With five models there are 120 permutations, and most correlations of .5 are missed."""
+N_PERMUTATIONS = 5000
+ONE_MODEL = "one model: its layers are one curve, not a sample"
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "measure", "value", "sign", "low", "high", "chance", "without_error",
-    "reliability", "strangers", "p", "p_all", "reason", "n_layers", "n_tasks", "n_sources",
-    "n_models",
+    "pooling", "task_type", "measure", "value", "sign", "low", "high", "chance", "p",
+    "p_all", "reason", "n_layers", "n_tasks", "n_sources", "n_models",
 )  # fmt: skip
 
 
@@ -89,7 +78,6 @@ class _Model:
     scores: ScoreCurves
     variants: pd.DataFrame
     values: Floats
-    errors: Floats
 
 
 def associate(
@@ -108,18 +96,18 @@ def associate(
     settings : AssociationSettings, optional
         The config's `association`; its defaults without one.
     order : Order, optional
-        The config's checkpoints, the last of which stand for their models; without one, by their
-        steps.
+        The config's checkpoints, the last of which represent their models; without one, the last
+        training step does.
 
     Returns
     -------
     DataFrame with the columns of `COLUMNS`, see the module's docstring. Metrics that are constant
-    over layers, or known at fewer than `MIN_LAYERS` of them, have no row; the log counts them.
+    over layers, or known at too few of them, have no row; the log counts them.
 
     Raises
     ------
     LayerwiseError
-        If the tables have no model, revision and token choice in common.
+        If the tables have no model, revision and token selection in common.
     """
     settings, order = settings or AssociationSettings(), order or Order()
     chosen = select(
@@ -138,30 +126,28 @@ def associate(
                 curves.model, curves.revision, curves.tokens,
             )  # fmt: skip
             continue
-        _, errors = metric_curves(chosen, curves, own_texts=settings.own_texts, column="stderr")
         if settings.baselines:
             more_variants, more_values = baselines(curves)
             variants = pd.concat([variants, more_variants], ignore_index=True)
             values = np.concatenate([values, more_values])
-            errors = np.concatenate([errors, np.zeros_like(more_values)])
-        models.append(_Model(curves, variants, values, errors))
+        models.append(_Model(curves, variants, values))
     if not models:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in "
-            f"common: metrics are of {_names(chosen)}, scores of {_names(scores)}."
+            f"common: metrics are of {_names(metrics)}; scores are of {_names(scores)}."
         )
     rows: list[dict[str, object]] = []
     for one in models:
         for group in one.scores.groups():
-            rows += _of_one(one, group, settings)
+            rows += _of_one(one, group, settings.measures)
     if settings.pooled:
         for family in _families(models, order):
             for group in family[0][0].scores.groups():
-                rows += _over_models(family, group, settings)
+                rows += _over_models(family, group, settings.seed)
     if not rows:
         raise LayerwiseError(
-            f"No metric varies over at least {MIN_LAYERS} layers that have scores, so there is "
-            "nothing to associate; score more layers, or give deeper models."
+            f"No metric varies over at least {measures.FEWEST_LAYERS} layers that have scores, so "
+            "there is nothing to associate; score more layers, or use deeper models."
         )
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     return table.astype({"alpha": float, "sign": "Int64"})
@@ -172,246 +158,186 @@ def _names(frame: pd.DataFrame) -> str:
     return "; ".join(" ".join(map(str, t)) for t in triples.to_numpy()) or "nothing"
 
 
-def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]]:
-    """Readings whose scores several models have, those of the same models together.
-
-    The last revision of each model stands for it.
-    """
-    by_readout: dict[tuple[str, str], dict[str, list[_Model]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
-    for one in models:
-        s = one.scores
-        by_readout[s.tokens, s.pooling][s.model].append(one)
-    families: dict[tuple[str, ...], list[list[_Model]]] = defaultdict(list)
-    for by_model in by_readout.values():
-        if len(by_model) > 1:
-            last = {m: order.last(m, (o.scores.revision for o in v)) for m, v in by_model.items()}
-            chosen = [
-                next(o for o in v if o.scores.revision == last[m]) for m, v in by_model.items()
-            ]
-            _say_what_some_lack(chosen)
-            families[tuple(by_model)].append(chosen)
-    return list(families.values())
-
-
-def _of_one(one: _Model, group: str, settings: AssociationSettings) -> list[dict[str, object]]:
+def _of_one(one: _Model, group: str, wanted: Sequence[str]) -> list[dict[str, object]]:
     """Associate all metrics of a model with the scores of one task type."""
-    chosen, s, rows, left_out = one.scores.of_type(group), one.scores, [], 0
+    chosen, s, n_left_out = one.scores.of_type(group), one.scores, 0
+    rows: list[dict[str, object]] = []
     for k, variant in enumerate(one.variants[VARIANT].to_dict("records")):
         tasks, layers = usable(one.values[k][chosen])
         x = one.values[k][chosen][tasks][:, layers]
-        if layers.sum() < MIN_LAYERS or not len(x) or np.ptp(x.mean(axis=0)) == 0:
-            left_out += 1
+        few = layers.sum() < measures.FEWEST_LAYERS
+        if few or not len(x) or np.ptp(x.mean(axis=0)) == 0:
+            n_left_out += 1
             continue
         y = s.values[chosen[tasks]][:, layers]
         sources = s.sources_of(chosen[tasks])
-        common = {
+        common: dict[Any, object] = {
             "model": s.model, "revision": s.revision, **variant, "tokens": s.tokens,
             "pooling": s.pooling, "task_type": group, "reason": ONE_MODEL,
             "n_layers": int(layers.sum()), "n_tasks": len(y), "n_sources": len(set(sources)),
             "n_models": 1,
         }  # fmt: skip
-        errors = one.errors[k][chosen][tasks][:, layers]
-        rows += [{**common, **f} for f in _sizes(x, y, errors, sources, settings.measures)]
-    if left_out:
+        rows += [common | size for size in _sizes(x, y, sources, wanted)]
+    if n_left_out:
         log.info(
             "%s at %s, tokens %s, %s tasks: %d metrics left out, constant or at fewer than %d "
             "layers",
-            s.model, s.revision, s.tokens, group, left_out, MIN_LAYERS,
+            s.model, s.revision, s.tokens, group, n_left_out, measures.FEWEST_LAYERS,
         )  # fmt: skip
     return rows
 
 
 def _sizes(
-    x: Floats, y: Floats, errors: Floats, sources: Sequence[str], measures: Sequence[str]
+    x: Floats, y: Floats, sources: Sequence[str], wanted: Sequence[str]
 ) -> Iterator[dict[str, object]]:
     """Each measure of a metric's curves (t, n) with the scores (t, n)."""
-    metric, score = x.mean(axis=0), y.mean(axis=0)
-    layers = len(metric)
-    rho = _strength("spearman", metric, score)
-    deep = layers >= depth.FEWEST_LAYERS
-    measured = {"metric": np.nan, "score": np.nan}
-    if deep:
-        measured["metric"] = float(depth.reliability(metric, _error_of_mean(x, errors)))
-        if len(set(sources)) > 1:
-            how = design(len(y), sources)
-            measured["score"] = float(
-                depth.reliability(score, mean_and_error(within_tasks(y), how)[1])
-            )
-    for measure in measures:
-        found: dict[str, object] = {"measure": measure, "reliability": measured["metric"]}
-        if measure in GIVEN_DEPTH and not deep:
-            few = f"{layers} layers: given depth it takes {depth.FEWEST_LAYERS}"
-            yield found | {"reason": few}
-            continue
-        if measure == "slope":
-            value = 100 * float(depth.slopes_of_tasks(x, y).mean())
-            found["value"] = value
-            if len(set(sources)) > 1:
-                over = depth.slope_beyond_depth(x, 100 * y, sources)
-                found |= {"low": over.low, "high": over.high}
-            if measured["metric"] >= LEAST:
-                found["without_error"] = value / measured["metric"]
+    metric, score = x.mean(axis=0)[None], y.mean(axis=0)[None]
+    n_layers = metric.shape[1]
+    rho = float(measures.strengths("spearman", metric, score)[0])
+    for measure in wanted:
+        if measure in measures.GIVEN_DEPTH and n_layers < measures.FEWEST_GIVEN_DEPTH:
+            few = f"{n_layers} layers: given depth it takes {measures.FEWEST_GIVEN_DEPTH}"
+            yield {"measure": measure, "reason": few}
+        elif measure == "slope":
+            over_tasks = stats.clustered_mean_ci(measures.slopes(x, 100 * y), sources)
+            value, low, high, *_ = over_tasks
+            yield {
+                "measure": measure, "value": value, "sign": int(np.sign(value)), "low": low,
+                "high": high,
+            }  # fmt: skip
         else:
-            if measure == "r":
-                value = float(depth.beyond_depth(metric, score).r)
-                found["without_error"] = depth.without_error(
-                    value, measured["metric"], measured["score"]
-                )
-            elif measure == "bcdcor":
-                value = depth.bias_corrected_dcor(metric, score)
-            else:
-                value = _strength(measure, metric, score)
-            found |= {"value": value, "chance": depth.chance_level(layers, measure)}
-        found["sign"] = int(np.sign(rho if measure in ("dcor", "bcdcor") else value))
-        yield found
+            value = float(measures.strengths(measure, metric, score)[0])
+            direction = rho if measure in ("dcor", "bcdcor") else value
+            yield {
+                "measure": measure, "value": value, "sign": int(np.sign(direction)),
+                "chance": measures.null_level(measure, n_layers),
+            }  # fmt: skip
 
 
-LEAST = 0.3
-"""Reliability below which nothing is corrected for error: more noise than signal."""
+def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]]:
+    """Readings that several models have scores for, those of the same models together.
 
-
-def _strength(measure: str, metric: Floats, score: Floats) -> float:
-    one, other = embed(measure, metric[None]), embed(measure, score[None])  # type: ignore[arg-type]
-    return float(paired_strengths(measure, one, other)[0])  # type: ignore[arg-type]
-
-
-def _error_of_mean(x: Floats, errors: Floats) -> Floats:
-    """Standard errors of a metric's mean curve over tasks, (t, n) to (n,)."""
-    if (x == x[:1]).all():  # one corpus for all tasks
-        return np.asarray(errors[0])
-    return np.asarray(np.sqrt(np.square(errors).sum(axis=0)) / len(errors))
-
-
-@dataclass(frozen=True)
-class _Matched:
-    """One metric of one reading over models, at common depths: (m, p), its errors, (m, t, p)."""
-
-    head: Mapping[Any, Any]
-    metric: Floats
-    errors: Floats
-    scores: Floats
-    sources: tuple[str, ...]
+    The last revision of each model represents it.
+    """
+    by_reading: dict[tuple[str, str], dict[str, list[_Model]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
+    for one in models:
+        by_reading[one.scores.tokens, one.scores.pooling][one.scores.model].append(one)
+    families: dict[tuple[str, ...], list[list[_Model]]] = defaultdict(list)
+    for by_model in by_reading.values():
+        if len(by_model) > 1:
+            last = {m: order.last(m, (o.scores.revision for o in v)) for m, v in by_model.items()}
+            chosen = [
+                next(o for o in v if o.scores.revision == last[m]) for m, v in by_model.items()
+            ]
+            _log_missing(chosen)
+            families[tuple(by_model)].append(chosen)
+    return list(families.values())
 
 
 def _over_models(
-    readings: Sequence[Sequence[_Model]], group: str, settings: AssociationSettings
+    readings: Sequence[Sequence[_Model]], group: str, seed: int
 ) -> list[dict[str, object]]:
-    """Match all metrics of all readings at once: do they belong to their own model's scores?"""
-    curves = [c for blocks in readings for c in _at_common_depths(blocks, group)]
+    """Test if the metrics of all readings belong to their own model's scores."""
+    curves = [c for models in readings for c in _at_common_depths(models, group)]
     if not curves:
         return []
-    models = len(readings[0])
-    points = min(c.metric.shape[1] for c in curves)
-    found = matching.match(
-        [matching.on_common_depths(list(c.metric), points) for c in curves],
-        [matching.on_common_depths(list(c.scores.mean(axis=1)), points) for c in curves],
-        seed=settings.seed,
+    n_points, n_models = min(c[1].shape[1] for c in curves), len(readings[0])
+    strengths = np.stack(
+        [_apart(_resampled(x, n_points)) @ _apart(_resampled(y, n_points)).T for _, x, y in curves]
     )
-    rows: list[dict[str, object]] = []
-    slopes = []
-    for i, c in enumerate(curves):
-        common = {
-            **c.head, "model": POOLED, "revision": POOLED, "task_type": group,
-            "n_layers": points, "n_tasks": c.scores.shape[1], "n_sources": len(set(c.sources)),
-            "n_models": models,
-        }  # fmt: skip
-        rows.append(
-            {
-                **common, "measure": MATCH, "value": found.value[i],
-                "sign": int(np.sign(found.value[i])), "strangers": found.strangers[i],
-                "p": found.p[i], "p_all": found.p_all[i], "reason": found.reason,
-            }
-        )  # fmt: skip
-        slope: dict[str, object] = {**common, "measure": "slope"}
-        if models < FEWEST_FOR_SLOPE:
-            slope["reason"] = f"{models} models: a slope over models takes {FEWEST_FOR_SLOPE}"
-        elif len(set(c.sources)) < 2:
-            slope["reason"] = "tasks of one text source: a slope over models takes two"
-        else:
-            over = mixed.beyond_depth_over_models(list(c.metric), list(100 * c.scores), c.sources)
-            known = mixed.reliability_over_models(list(c.metric), list(c.errors))
-            slope |= {
-                "value": over.value, "low": over.low, "high": over.high, "p": over.p,
-                "sign": int(np.sign(over.value)), "reason": "", "reliability": known,
-            }  # fmt: skip
-            if known >= LEAST:
-                slope["without_error"] = over.value / known
-        slopes.append(slope)
-    if "slope" not in settings.measures:
-        return rows
-    p_all = corrections.holm([float(s.get("p", np.nan)) for s in slopes])  # type: ignore[arg-type]
-    return rows + [{**s, "p_all": p} for s, p in zip(slopes, p_all, strict=True)]
+    value = np.trace(strengths, axis1=1, axis2=2) / n_models
+    p = p_adjusted = np.full(len(curves), np.nan)
+    reason = f"{n_models} models: a test over models takes {FEWEST_MODELS}"
+    if n_models >= FEWEST_MODELS:
+        _, p, p_adjusted = stats.pairing_test(strengths, N_PERMUTATIONS, seed)
+        reason = ""
+    return [
+        {
+            **head, "model": POOLED, "revision": POOLED, "task_type": group, "measure": MATCH,
+            "value": value[i], "sign": int(np.sign(value[i])), "p": p[i],
+            "p_all": p_adjusted[i], "reason": reason, "n_layers": n_points,
+            "n_models": n_models,
+        }
+        for i, (head, _, _) in enumerate(curves)
+    ]  # fmt: skip
 
 
-def _at_common_depths(blocks: Sequence[_Model], group: str) -> Iterator[_Matched]:
-    """The metrics that all models have, and vary, with the scores of the tasks that all have."""
+def _at_common_depths(
+    models: Sequence[_Model], group: str
+) -> Iterator[tuple[dict[Any, Any], Floats, Floats]]:
+    """Metrics that all models have: their columns, metric and score, shape (models, depths)."""
     tasks = sorted(
-        set.intersection(*({b.scores.tasks[i] for i in b.scores.of_type(group)} for b in blocks))
+        set.intersection(*({m.scores.tasks[i] for i in m.scores.of_type(group)} for m in models))
     )
     if not tasks:
         return
-    order = [[b.scores.tasks.index(t) for t in tasks] for b in blocks]
-    sources = blocks[0].scores.sources_of(order[0])
-    variants, metrics, errors = _in_common(blocks)
-    head = blocks[0].scores
-    points = min(len(b.scores.layers) for b in blocks)
-    at = np.linspace(0.0, 1.0, points)
-    for k, variant in enumerate(variants[VARIANT].to_dict("records")):
-        if variant["protocol"] == BASELINE:
-            continue  # the same in all models, and nothing is left of it
-        found = [usable(m[k][o]) for m, o in zip(metrics, order, strict=True)]
-        which: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in found])
-        if not which.any() or any(w.sum() < MIN_LAYERS for _, w in found):
+    chosen = [[m.scores.tasks.index(t) for t in tasks] for m in models]
+    sources = models[0].scores.sources_of(chosen[0])
+    n_points = min(len(m.scores.layers) for m in models)
+    at = np.linspace(0.0, 1.0, n_points)
+    for variant, values in _in_common(models):
+        known = [usable(v[c]) for v, c in zip(values, chosen, strict=True)]
+        which: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in known])
+        if not which.any() or any(n.sum() < measures.FEWEST_LAYERS for _, n in known):
             continue
-        x, y, noise = [], [], []
-        for block, metric, error, o, (_, layers) in zip(
-            blocks, metrics, errors, order, found, strict=True
-        ):
-            deep = block.scores.layers / max(block.scores.last_layer, 1)
-            curves = metric[k][o][which][:, layers]
-            x.append(np.interp(at, deep[layers], curves.mean(axis=0)))
-            own = _error_of_mean(curves, error[k][o][which][:, layers])
-            noise.append(np.interp(at, deep[layers], own))
-            scores = block.scores.values[o][which]
-            y.append(np.stack([np.interp(at, deep, task) for task in scores]))
-        if any(np.ptp(c) == 0 for c in x):
-            continue
-        reading: dict[Any, Any] = {"tokens": head.tokens, "pooling": head.pooling}
-        kept = tuple(s for s, w in zip(sources, which, strict=True) if w)
-        yield _Matched({**variant, **reading}, np.stack(x), np.stack(noise), np.stack(y), kept)
+        x, y = [], []
+        for one, value, c, (_, layers) in zip(models, values, chosen, known, strict=True):
+            depth = one.scores.layers / max(one.scores.last_layer, 1)
+            x.append(np.interp(at, depth[layers], value[c][which][:, layers].mean(axis=0)))
+            y.append(np.interp(at, depth, one.scores.values[c][which].mean(axis=0)))
+        if all(np.ptp(curve) > 0 for curve in x):
+            head = {
+                **variant, "tokens": models[0].scores.tokens, "pooling": models[0].scores.pooling,
+                "n_tasks": int(which.sum()),
+                "n_sources": len({s for s, w in zip(sources, which, strict=True) if w}),
+            }  # fmt: skip
+            yield head, np.stack(x), np.stack(y)
 
 
-def _keys(block: _Model) -> list[tuple[object, ...]]:
-    """What tells a model's metrics from one another, in a form that can be compared."""
+def _keys(model: _Model) -> list[tuple[object, ...]]:
     # A missing alpha equals a missing alpha here, as it does not in a plain comparison.
-    plain = block.variants[VARIANT].fillna({"alpha": NO_ALPHA})
-    return [tuple(r) for r in plain.to_numpy()]
+    plain = model.variants[VARIANT].fillna({"alpha": NO_ALPHA})
+    return [tuple(row) for row in plain.to_numpy()]
 
 
-def _say_what_some_lack(blocks: Sequence[_Model]) -> None:
-    """Log the metrics that a model lacks and others have, which no pooled row can be about."""
-    there = [dict.fromkeys(_keys(b)) for b in blocks]
-    anywhere = dict.fromkeys(k for keys in there for k in keys)
-    for block, keys in zip(blocks, there, strict=True):
-        lacking: dict[object, list[str]] = defaultdict(list)
-        for corpus, *rest in (k for k in anywhere if k not in keys):
-            lacking[corpus].append("/".join(str(r) for r in rest if r != NO_ALPHA))
-        for corpus, names in lacking.items():
+def _log_missing(models: Sequence[_Model]) -> None:
+    """Log the metrics that a model lacks and others have, which no row over models is about."""
+    anywhere = dict.fromkeys(key for model in models for key in _keys(model))
+    for model in models:
+        mine, s = set(_keys(model)), model.scores
+        missing = [
+            "/".join(str(k) for k in key if k != NO_ALPHA) for key in anywhere if key not in mine
+        ]
+        if missing:
             log.warning(
-                "pooled, tokens %s, pooling %s: left out on %s, since %s at %s lacks them: %s",
-                block.scores.tokens, block.scores.pooling, corpus, block.scores.model,
-                block.scores.revision, ", ".join(names),
+                "over models, tokens %s, pooling %s: %s at %s lacks %s",
+                s.tokens, s.pooling, s.model, s.revision, ", ".join(missing),
             )  # fmt: skip
 
 
-def _in_common(blocks: Sequence[_Model]) -> tuple[pd.DataFrame, list[Floats], list[Floats]]:
-    """The metrics that all blocks have, in one order, and their errors."""
-    keys = [_keys(b) for b in blocks]
-    everywhere = set(keys[0]).intersection(*keys[1:])
-    common = [k for k in keys[0] if k in everywhere]
-    index = [[k.index(c) for c in common] for k in keys]
-    first = blocks[0].variants.iloc[index[0]].reset_index(drop=True)
-    picked = list(zip(blocks, index, strict=True))
-    return first, [b.values[i] for b, i in picked], [b.errors[i] for b, i in picked]
+def _in_common(models: Sequence[_Model]) -> Iterator[tuple[Mapping[Any, Any], list[Floats]]]:
+    """Each metric that all models have, with its values in each."""
+    keys = [_keys(m) for m in models]
+    for row, key in enumerate(keys[0]):
+        variant: dict[Any, Any] = models[0].variants[VARIANT].iloc[row].to_dict()
+        # Baselines are the same in all models, so that nothing is left of them.
+        if variant["protocol"] != BASELINE and all(key in mine for mine in keys[1:]):
+            yield variant, [m.values[k.index(key)] for m, k in zip(models, keys, strict=True)]
+
+
+def _resampled(curves: Floats, n_points: int) -> Floats:
+    at, old = np.linspace(0, 1, n_points), np.linspace(0, 1, curves.shape[1])
+    return np.stack([np.interp(at, old, curve) for curve in curves])
+
+
+def _apart(curves: Floats) -> Floats:
+    """Curves of models to unit length, minus their mean over models, to unit length."""
+    scaled = _unit(curves - curves.mean(axis=1, keepdims=True))
+    return _unit(scaled - scaled.mean(axis=0))
+
+
+def _unit(curves: Floats) -> Floats:
+    size = np.linalg.norm(curves, axis=1, keepdims=True)
+    return np.asarray(np.divide(curves, size, out=np.zeros_like(curves), where=size > 1e-12))

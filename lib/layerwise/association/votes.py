@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from layerwise.association.measures import FEWEST_LAYERS as MIN_LAYERS
 from layerwise.association.stability import Reasons
-from layerwise.association.table import MIN_LAYERS
 from layerwise.statistics import headlines
 
 Floats = npt.NDArray[np.float64]

@@ -18,8 +18,8 @@ from layerwise.models.load import LoadedModel
 from layerwise.statistics.flips import flips
 from layerwise.tasks import conll, labelled
 from layerwise.tasks.labelled import Found, Labelled
-from layerwise.tasks.layout import Reading
 from layerwise.tasks.own_rows import read_rows
+from layerwise.tasks.task import normalized
 
 
 @dataclass(frozen=True)
@@ -184,26 +184,18 @@ def choose_by_labels(
     """The score of every layer, and of the output, on labelled texts."""
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
-    from layerwise.activations.embed import embed
-    from layerwise.tasks.joined import normalized
+    from layerwise.activations.embedding import embed
+    from layerwise.activations.representation import Representation
 
     texts = data.distinct()
     there = [r for r in ("residual", "output") if r in loaded.anatomy.readouts]
-    parts: list[list[Any]] = [[] for _ in there]
-
-    def keep(_start: int, _stop: int, slabs: Sequence[Any]) -> None:
-        for mine, slab in zip(parts, slabs, strict=True):
-            mine.append(slab.copy())
-
-    embed(loaded, texts, keep, readings=[Reading(tokens, "mean", r) for r in there])
-    layers = list(np.concatenate(parts[0], axis=1))
-    if len(parts) > 1:
-        layers.append(np.concatenate(parts[1], axis=1)[-1])
+    vectors = embed(loaded, texts, [Representation(tokens, "mean", name) for name in there])
+    layers = [*vectors[0], *vectors[1:, -1]]
     rows = {text: row for row, text in enumerate(texts)}
     places = [[rows[text] for text in column] for column in data.texts]
     work = (delayed(_layer)(data, normalized(layer), places) for layer in layers)
     found: list[Found] = list(Parallel(n_jobs=threads)(work))
-    if len(parts) == 1:
+    if len(there) == 1:
         found.append(found[-1])
     return LabelledChoice(found[:-1], found[-1], len(data.labels), SCORES[data.kind])
 

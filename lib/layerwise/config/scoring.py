@@ -56,6 +56,11 @@ class ScoringSettings(Section):
         le=1024,
         description="Processes that score layers side by side in one job.",
     )
+    waiting_gb: float = Field(
+        default=4.0,
+        gt=0,
+        description="Most vectors, in gigabytes of local disk, that wait to be scored.",
+    )
     normalize: bool = Field(
         default=True,
         description="Scale every embedding to unit length before it is scored; changes no "

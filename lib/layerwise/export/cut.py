@@ -26,14 +26,18 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from layerwise.activations import embed as embedding
-from layerwise.activations.representation import POOLINGS, SINK_RATIO, TOKENS
+from layerwise.activations.embedding import embed, representations_of
+from layerwise.activations.representation import (
+    POOLINGS,
+    SINK_RATIO,
+    TOKENS,
+    Representation,
+)
 from layerwise.errors import LayerwiseError, closest
 from layerwise.export import card
 from layerwise.files import disk_fault, memory_fault
 from layerwise.models.architectures import OUTPUT, READOUTS, dissect
 from layerwise.models.load import LoadedModel
-from layerwise.tasks.layout import Reading
 
 # sentence-transformers' names of the same poolings.
 POOLING_MODES = {
@@ -73,9 +77,9 @@ class Recipe:
     normalize: bool = True
 
     @property
-    def reading(self) -> Reading:
+    def representation(self) -> Representation:
         """As embeddings files have it."""
-        return Reading(self.tokens, self.pooling, self.readout)
+        return Representation(self.tokens, self.pooling, self.readout)
 
     @property
     def needs_code(self) -> bool:
@@ -199,7 +203,7 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
                 f"{name} is {value!r}{closest(value, accepted)}; accepted are "
                 f"{', '.join(accepted)}."
             )
-    embedding.those_it_has(loaded, [recipe.reading])
+    representations_of(loaded, [recipe.tokens], [recipe.pooling], [recipe.readout])
     if getattr(loaded.model.config, "is_encoder_decoder", False):
         raise LayerwiseError(
             f"{loaded.name} ({loaded.anatomy.kind}) is the encoder of an encoder-decoder, which "
@@ -233,13 +237,8 @@ def _size(model: nn.Module) -> int:
 
 def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> tuple[Array, float]:
     """The whole model's embeddings at the layer, shape (N, D), and the seconds they took."""
-    slabs: list[Array] = []
     started = time.monotonic()
-    embedding.embed(
-        loaded, texts, lambda _start, _stop, slab: slabs.append(slab[0][recipe.layer]),
-        readings=[recipe.reading],
-    )  # fmt: skip
-    found = np.concatenate(slabs)
+    found = embed(loaded, texts, [recipe.representation])[0, recipe.layer]
     if recipe.normalize:
         norms = np.linalg.norm(found, axis=1, keepdims=True)
         found = found / np.where(norms > 0, norms, 1)

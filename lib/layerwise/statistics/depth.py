@@ -186,19 +186,9 @@ def chance_level(
         "r" is the partial correlation given depth; "dcor" the plain distance correlation, "bcdcor"
         the bias-corrected one. In absolute value.
     """
-    from layerwise.association.measures import embed, paired_strengths
+    from layerwise.association.measures import null_level
 
-    if layers < (FEWEST_LAYERS if measure == "r" else 4):
-        return float("nan")
-    rng = np.random.default_rng(seed)
-    x, y = np.cumsum(rng.normal(size=(2, draws, layers)), axis=2)
-    if measure == "r":
-        found = (_unit(residuals(x), x) * _unit(residuals(y), y)).sum(axis=1)
-    elif measure == "bcdcor":
-        found = np.array([bias_corrected_dcor(a, b) for a, b in zip(x, y, strict=True)])
-    else:
-        found = paired_strengths(measure, embed(measure, x), embed(measure, y))
-    return float(np.quantile(np.abs(found), level))
+    return null_level(measure, layers, level, draws, seed)
 
 
 def reliability(values: npt.ArrayLike, errors: npt.ArrayLike) -> Floats:

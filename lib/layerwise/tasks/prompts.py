@@ -1,12 +1,10 @@
-"""What a model is given in front of a text: its prompts, and which of them mteb would take.
+"""Prompts that stand in front of the texts of tasks.
 
-A model's prompts are by name, as sentence-transformers and mteb have them. For a text of a task,
-mteb takes the first that there is of task and prompt type (``STS12-query``), task (``STS12``),
-task type and prompt type (``Reranking-query``), task type (``Reranking``), and prompt type
-(``query``); see ``get_prompt_name`` in ``mteb.models.abs_encoder``. A text that has no prompt type
-(all but those of reranking tasks, nearly) and none of these has sentence-transformers' own default
-prompt: here the name `DEFAULT`. In a prompt, `INSTRUCTION` stands for mteb's own instruction for
-the task, as for its models of the class ``InstructSentenceTransformerModel``.
+A model's prompts are by name, as in sentence-transformers and mteb: of a task and prompt type
+(``STS12-query``), a task, a task type and prompt type, a task type, or a prompt type (``query``,
+``document``). The first that exists is used, in this order (mteb's `get_prompt_name`); texts
+without a prompt type have the name ``default`` beside. In a prompt, ``{instruction}`` stands for
+mteb's instruction for the task.
 """
 
 from __future__ import annotations
@@ -15,17 +13,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from layerwise.activations.words import Word
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_text
 from layerwise.models.source import Location, locate
 from layerwise.tasks.names import DEFAULT, INSTRUCTION, PROMPT_TYPES
 
 if TYPE_CHECKING:
     from layerwise.config.models import Model
-    from layerwise.tasks.texts import TaskTexts
+    from layerwise.tasks.task import LoadedTask
 
 SETTINGS = "config_sentence_transformers.json"
 MODULES = "modules.json"
@@ -40,45 +37,36 @@ class Prompts:
     ----------
     by_name : mapping
     include_prompt : bool
-        Whether their tokens count in the pooling.
+        True if their tokens count in the pooling.
     """
 
     by_name: Mapping[str, str] = field(default_factory=dict)
     include_prompt: bool = True
 
-    def of(self, asked: TaskTexts) -> dict[str, str]:
-        """The prompt in front of a task's texts, by prompt type; without those that are empty."""
-        found = {}
-        for prompt_type in dict.fromkeys(asked.prompt_types):
-            prompt = next(
-                (
-                    self.by_name[name]
-                    for name in names(asked.task, asked.task_type, prompt_type)
-                    if name in self.by_name
-                ),
-                "",
-            )
-            if INSTRUCTION in prompt:
-                instruction = asked.instructions.get(prompt_type, "")
-                prompt = instruction and prompt.replace(INSTRUCTION, instruction)
-            if prompt:
-                found[prompt_type] = prompt
-        return found
+    def of(self, name: str, task: LoadedTask, prompt_type: str) -> str:
+        """The prompt in front of a task's texts of a prompt type; empty for none.
 
+        Parameters
+        ----------
+        name : str
+            The task's name.
+        prompt_type : {'', 'query', 'document'}
+        """
+        if not self.by_name:
+            return ""
+        from mteb.models.abs_encoder import get_prompt_name
+        from mteb.types import PromptType
 
-def names(task: str, task_type: str, prompt_type: str = "") -> list[str]:
-    """The names under which mteb looks for the prompt of a text, in its order.
-
-    Parameters
-    ----------
-    task, task_type : str
-    prompt_type : {'', 'query', 'document'}
-    """
-    if not prompt_type:
-        return [task, task_type, DEFAULT]
-    return [
-        f"{task}-{prompt_type}", task, f"{task_type}-{prompt_type}", task_type, prompt_type,
-    ]  # fmt: skip
+        about: Any = SimpleNamespace(name=name, type=task.task_type)
+        kind = PromptType(prompt_type) if prompt_type else None
+        found = get_prompt_name(dict(self.by_name), about, kind)
+        if found is None and not prompt_type:
+            found = DEFAULT
+        prompt = self.by_name.get(found or "", "")
+        if INSTRUCTION not in prompt:
+            return prompt
+        instruction = task.instruction(prompt_type)
+        return instruction and prompt.replace(INSTRUCTION, instruction)
 
 
 def of_model(model: Model, revision: str) -> Prompts:
@@ -174,25 +162,3 @@ def _of_hub(location: Location, name: str) -> Path | None:
         raise LayerwiseError(
             f"The {name} of {location.name} cannot be had: {failures.why(error, location)}"
         ) from error
-
-
-def key_of(prompt: str, text: str | Word) -> str:
-    """What a text behind a prompt is known by: a hash, of the text alone where there is none; a
-    word by its sentence and its place in it."""
-    if isinstance(text, Word):
-        return sha256_text(json.dumps([prompt, *text]))
-    return sha256_text(json.dumps([prompt, text]) if prompt else text)
-
-
-def pairs(asked: TaskTexts, before: Mapping[str, str]) -> dict[str, tuple[str, Any]]:
-    """The distinct pairs of prompt and text of a task by key, in the order of first use.
-
-    Parameters
-    ----------
-    before : mapping from prompt type to prompt, as `Prompts.of` gives it
-    """
-    found: dict[str, tuple[str, Any]] = {}
-    for prompt_type, text in zip(asked.prompt_types, asked.texts, strict=True):
-        prompt = before.get(prompt_type, "")
-        found.setdefault(key_of(prompt, text), (prompt, text))
-    return found

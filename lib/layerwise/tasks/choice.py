@@ -1,19 +1,19 @@
-"""Multiple choice at every layer: what it predicts through the last norm and the unembedding.
+"""Multiple choice at every layer: predictions through the final norm and the unembedding.
 
-The plain logit lens (nostalgebraist 2020): the states after block l are read as if they were the
-last ones. It asks what the *last* layer's readout finds in a layer, not what the layer holds: a
-state that stands in another basis than the last layer's reads as noise although a readout trained
-for it might find the answer (Belrose et al. 2023, arXiv 2303.08112). Chance at a layer therefore
-says that the answer cannot be read off there, and nothing more; at the last layer the readout is
-the model's own.
+The plain logit lens (nostalgebraist 2020) reads the states after block l as if they were the last
+ones. Chance at a layer means that the last layer's readout finds no answer there; one that is
+trained for the layer might find it (Belrose et al. 2023, arXiv 2303.08112). At the last layer the
+readout is the model's own.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from layerwise.activations import forward
 from layerwise.activations.representation import Packed
 from layerwise.config.models import Model
+from layerwise.config.scoring import ScoringSettings
 from layerwise.config.token_tasks import ChoiceTask
 from layerwise.errors import LayerwiseError
 from layerwise.models import hooks
@@ -31,24 +32,85 @@ from layerwise.models.architectures import BLOCK
 from layerwise.models.failures import not_finite, why
 from layerwise.models.load import DTYPES, LoadedModel
 from layerwise.models.probe import pass_options, states_out
-from layerwise.models.source import locate
+from layerwise.models.source import Location, locate
+from layerwise.probes import wilson
 from layerwise.progress import Progress
-from layerwise.tasks.items import LETTERS, Question
+from layerwise.tasks.questions import LETTERS, Question, read_questions
 
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
-# Memory of the logits that are there at once.
+# Memory of the logits of one layer.
 LOGITS_BYTES = 64 * 2**20
 WINDOW = 128  # questions whose tokens are in memory
 PROBE = 9  # tokens on which a readout is tried
 # How far logits may be off: the rounding of each type.
 ROUNDING = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
+INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
+# Names of unembeddings in files, where they differ from the module's: GPT-NeoX and RWKV.
+IN_FILES = ("embed_out", "head")
 
 
 class NoAnswersError(LayerwiseError):
-    """A model that cannot be asked: it has no next token to predict, or not in this way."""
+    """A model without a readout of the next token that every layer can be read with."""
+
+
+@dataclass(frozen=True)
+class QuestionTask:
+    """A task of multiple-choice questions.
+
+    Attributes
+    ----------
+    paragraphs : Path, optional
+        Table of Wikipedia paragraphs, for questions that are made of them.
+    """
+
+    entry: ChoiceTask
+    paragraphs: Path | None = None
+
+    def rows(
+        self, loaded: LoadedModel, entry: Model, settings: ScoringSettings, budget: int | None
+    ) -> list[dict[str, Any]]:
+        """Rows of the table of scores: one for each layer and form of the questions.
+
+        A model that cannot be asked has rows without a score, which give the reason.
+
+        Parameters
+        ----------
+        entry : Model
+            The model's entry in the config.
+        budget : int, optional
+            Tokens in a batch, pads included.
+        """
+        questions, examples = read_questions(self.entry, self.paragraphs)
+        about = {"task_type": "MultipleChoice", "subset": "default", "split": "test",
+                 "tokens": "all", "readout": "final_norm"}  # fmt: skip
+        n_layers, n = loaded.anatomy.n_layers, 1
+        places = [(form, layer) for form in self.entry.forms for layer in range(n_layers)]
+        scores: dict[tuple[str, int], dict[str, Any]] = {}
+        try:
+            found = answer(loaded, lens_of(loaded, entry), self.entry, questions, examples, budget)
+        except NoAnswersError as error:
+            scores = {place: {"main_score": None, "n_runs": n, "why": str(error)}
+                      for place in places}  # fmt: skip
+        else:
+            for k, form in enumerate(found.forms):
+                for layer, right in enumerate(found.right[k]):
+                    n, count = len(right), int(right.sum())
+                    low, high = wilson(count, n, settings.confidence)
+                    scores[form, layer] = {
+                        "main_score": count / n, "score_low": low, "score_high": high,
+                        "n_runs": n, "chance": found.chance,
+                    }  # fmt: skip
+        return [
+            {**about, "layer": layer, "depth": layer / max(n_layers - 1, 1), "pooling": form,
+             **scores[form, layer]}
+            for form, layer in places
+        ]  # fmt: skip
+
+
+# Readout
 
 
 @dataclass(frozen=True)
@@ -63,7 +125,7 @@ class Lens:
 
     @property
     def at_once(self) -> int:
-        """States whose log-probabilities memory is to hold together."""
+        """Number of states whose log-probabilities are in memory together."""
         return max(1, LOGITS_BYTES // (4 * len(next(self.head.parameters()))))
 
     def __call__(self, states: Tensor) -> Tensor:
@@ -74,7 +136,7 @@ class Lens:
 
 @torch.inference_mode()
 def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
-    """The readout of a causal language model.
+    """The readout of a causal language model; of its files, the unembedding alone is loaded.
 
     Parameters
     ----------
@@ -86,80 +148,109 @@ def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
     NoAnswersError
         If the model takes images or sees later tokens, has no unembedding of its own, or its
         logits are not a (scaled or capped) linear map of its last states.
-    LayerwiseError
-        If its files cannot be had.
     """
     if loaded.images is not None:
-        raise NoAnswersError(
-            f"{loaded.name} takes images, and no layer of it can be asked for a next token; leave "
-            "it out of the studies of multiple choice."
-        )
-    tokens = torch.arange(1, 1 + PROBE, device=loaded.device)[None] % _vocabulary(loaded)
+        raise NoAnswersError(f"{loaded.name} takes images and predicts no next token.")
+    network: Any = loaded.model
+    tokens = torch.arange(1, 1 + PROBE, device=loaded.device)[None]
+    tokens %= len(network.get_input_embeddings().weight)
     _look_back(loaded, tokens)
     full = _with_head(loaded, entry)
-    head = full.get_output_embeddings()
-    logits = full(input_ids=tokens.to("cpu"), **pass_options(full)).logits[0].float()
-    states = states_out(full.base_model(input_ids=tokens.to("cpu"), **pass_options(full)))
-    if states is None:
-        raise _unlike(loaded)
-    config = full.config.get_text_config()
-    tolerance = ROUNDING[loaded.dtype] * float(logits.abs().max())
-    for scale in _scales(config):
-        if torch.allclose(scale(head(states[0]).float()), logits, rtol=0, atol=tolerance):
-            break
-    else:
-        raise _unlike(loaded)
-    norm = loaded.anatomy.final_norm
-    if norm is None and not _hands_out_last(loaded, tokens):
-        raise _unlike(loaded)
     # Of a model that is spread over several devices, the last norm is on the last.
+    norm = loaded.anatomy.final_norm
     device = next((p.device for p in norm.parameters()), loaded.device) if norm else loaded.device
-    return Lens(norm, head.to(device), scale, DTYPES[loaded.dtype], device)
-
-
-def _vocabulary(loaded: LoadedModel) -> int:
-    return len(loaded.model.get_input_embeddings().weight)  # type: ignore[operator]
+    head = full.get_output_embeddings().to(device, DTYPES[loaded.dtype])
+    try:
+        logits = full(input_ids=tokens, **pass_options(full)).logits[0].float()
+    except (RuntimeError, NotImplementedError) as error:  # of parts that are not loaded
+        raise _unlike(loaded) from error
+    states = states_out(network(input_ids=tokens, **pass_options(network)))
+    if states is None or (norm is None and not _hands_out_last(loaded, tokens)):
+        raise _unlike(loaded)
+    tolerance = ROUNDING[loaded.dtype] * float(logits.abs().max())
+    for scale in _scales(full.config.get_text_config()):
+        scaled = scale(head(states[0].to(device)).float())
+        if torch.allclose(scaled, logits.to(device), rtol=0, atol=tolerance):
+            return Lens(norm, head, scale, DTYPES[loaded.dtype], device)
+    raise _unlike(loaded)
 
 
 def _look_back(loaded: LoadedModel, tokens: Tensor) -> None:
     """Refuse a model in which a later token changes an earlier one's states."""
+    network: Any = loaded.model
     other = tokens.clone()
-    other[0, -1] = (other[0, -1] + 1) % _vocabulary(loaded)
-    seen = [
-        states_out(loaded.model(input_ids=ids, **pass_options(loaded.model)))
-        for ids in (tokens, other)
-    ]
-    one, two = seen
+    other[0, -1] = (other[0, -1] + 1) % len(network.get_input_embeddings().weight)
+    one, two = (
+        states_out(network(input_ids=ids, **pass_options(network))) for ids in (tokens, other)
+    )
     alike = one is not None and two is not None and torch.allclose(
         one[:, :-1].float(), two[:, :-1].float(), rtol=0, atol=1e-3 * float(one.abs().max())
     )  # fmt: skip
     if not alike:
-        raise NoAnswersError(
-            f"{loaded.name} ({type(loaded.model).__name__}) sees later tokens and so predicts no "
-            "next one: no layer of it can be asked for an answer; leave it out of the studies of "
-            "multiple choice."
-        )
+        raise NoAnswersError(f"{loaded.name} sees later tokens and so predicts no next one.")
 
 
 def _with_head(loaded: LoadedModel, entry: Model) -> Any:
-    """The model with its unembedding, on the CPU."""
+    """The language model around a loaded model, with the weights of its unembedding."""
     from transformers import AutoModelForCausalLM
 
-    location = locate(entry.source, loaded.revision)
-    where = {} if location.revision is None else {"revision": location.revision}
-    who = f"{loaded.name} ({type(loaded.model).__name__})"
+    network: Any = loaded.model
     try:
-        full, found = AutoModelForCausalLM.from_pretrained(
-            location.name, dtype=DTYPES[loaded.dtype], use_safetensors=True,
-            output_loading_info=True, trust_remote_code=entry.trust_remote_code, **where,
-        )  # fmt: skip
+        with torch.device("meta"):
+            full = AutoModelForCausalLM.from_config(
+                network.config, trust_remote_code=entry.trust_remote_code
+            )
     except ValueError as error:  # as transformers says that there is no such class
-        raise _headless(who) from error
-    except Exception as error:  # the hub's, the network's, the disk's: `why` tells them apart
-        raise LayerwiseError(f"{who}: {why(error, location)}") from error
-    if full.get_output_embeddings() is None or found["missing_keys"]:
-        raise _headless(who)
+        raise _headless(loaded) from error
+    setattr(full, full.base_model_prefix, network)
+    head = full.get_output_embeddings()
+    if head is None:
+        raise _headless(loaded)
+    if full.config.get_text_config().tie_word_embeddings:
+        tensors = {"weight": network.get_input_embeddings().weight}
+    else:
+        (name,) = (name for name, module in full.named_modules() if module is head)
+        tensors = _tensors(locate(entry.source, loaded.revision), (name, *IN_FILES))
+    if set(tensors) != {name for name, _ in head.named_parameters()}:
+        raise _headless(loaded)
+    head.load_state_dict(tensors, assign=True)
     return full.eval()
+
+
+def _tensors(location: Location, modules: Sequence[str]) -> dict[str, Tensor]:
+    """The tensors of a module in a model's safetensors files, under the first of its names.
+
+    Raises
+    ------
+    LayerwiseError
+        If the files cannot be had.
+    """
+    from safetensors import safe_open
+    from transformers.utils import cached_file
+
+    def file(name: str, *, required: bool) -> str | None:
+        found: str | None = cached_file(
+            location.name, name, revision=location.revision,
+            _raise_exceptions_for_missing_entries=required,
+        )  # fmt: skip
+        return found
+
+    try:
+        index = file(INDEX, required=False)
+        names = {WEIGHTS}
+        if index is not None:
+            listed = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"]
+            names = {part for name, part in listed.items() if name.rpartition(".")[0] in modules}
+        found: dict[str, dict[str, Tensor]] = {}
+        for name in names:
+            with safe_open(file(name, required=True), "pt") as tensors:
+                for key in tensors.keys():  # noqa: SIM118  (not a dictionary)
+                    module, _, parameter = key.rpartition(".")
+                    if module in modules:
+                        found.setdefault(module, {})[parameter] = tensors.get_tensor(key)
+        return next((found[module] for module in modules if module in found), {})
+    except Exception as error:  # the hub's, the network's, the disk's: `why` tells them apart
+        raise LayerwiseError(f"{location.name}: {why(error, location)}") from error
 
 
 def _scales(config: Any) -> Iterator[Callable[[Tensor], Tensor]]:
@@ -185,18 +276,14 @@ def _hands_out_last(loaded: LoadedModel, tokens: Tensor) -> bool:
     return output is not None and torch.equal(last[0], output)
 
 
-def _headless(who: str) -> NoAnswersError:
-    return NoAnswersError(
-        f"{who} has no unembedding in its files, so no answer can be read from its layers; leave "
-        "it out of the studies of multiple choice, or take the files of the language model."
-    )
+def _headless(loaded: LoadedModel) -> NoAnswersError:
+    return NoAnswersError(f"{loaded.name} has no unembedding in its files.")
 
 
 def _unlike(loaded: LoadedModel) -> NoAnswersError:
     return NoAnswersError(
-        f"What {loaded.name} ({type(loaded.model).__name__}) predicts is more than its last norm "
-        "and its unembedding applied to its last layer, so other layers cannot be read that way; "
-        "leave it out of the studies of multiple choice."
+        f"The logits of {loaded.name} are more than its final norm and its unembedding, so other "
+        "layers cannot be read with them."
     )
 
 

@@ -1,39 +1,21 @@
-"""What a token task asks: questions with answers to choose from, or pairs of sentences.
-
-``results/items/{task}.parquet``, one row an item. Questions: ``role`` (question or example),
-``subject`` (empty where there is none), ``question``, ``choices``, ``answer`` (from 0). Pairs:
-``split``, ``subset``, ``first``, ``second``, ``judged``.
-"""
+"""Multiple-choice questions: from the hub, from a file, or made of Wikipedia articles."""
 
 from __future__ import annotations
 
 import json
-import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from layerwise import tables
-from layerwise.config.token_tasks import (
-    ChoiceTask,
-    FileQuestions,
-    HubQuestions,
-    PairTask,
-)
-from layerwise.corpora.paragraphs import Paragraph, sentences_of
+from layerwise.config.token_tasks import ChoiceTask, FileQuestions, HubQuestions
+from layerwise.corpora.paragraphs import Paragraph, read_paragraphs, sentences_of
 from layerwise.errors import LayerwiseError, closest, first_line
 from layerwise.files import sha256_text
-from layerwise.tables import Kind
 from layerwise.tasks.own_rows import read_rows
-
-log = logging.getLogger(__name__)
-
-QUESTIONS = Kind("layerwise.questions", 1)
-PAIRS = Kind("layerwise.pairs", 1)
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -47,126 +29,50 @@ class Question(NamedTuple):
     answer: int
 
 
-def write_items(
-    path: Path,
-    task: ChoiceTask | PairTask,
-    *,
-    paragraphs: Sequence[Paragraph] = (),
-    folders: Mapping[str, str] | None = None,
-    **facts: Any,
-) -> None:
-    """Write the items of a token task.
+def read_questions(
+    task: ChoiceTask, paragraphs: Path | None = None
+) -> tuple[list[Question], list[Question]]:
+    """The questions that a task draws, and the examples in front of them.
 
     Parameters
     ----------
-    paragraphs : sequence of Paragraph
-        Of Wikipedia articles, for questions that are made of them.
-    folders : mapping
-        Of MTEB task to the local folder of its data.
-    **facts
-        More for the file's metadata: key and recipe of the job.
+    paragraphs : Path, optional
+        Table of Wikipedia paragraphs, for questions that are made of them.
 
     Raises
     ------
     LayerwiseError
-        If the data cannot be had or are none of their kind.
+        If the data cannot be had, or hold something else than questions.
     """
-    if isinstance(task, PairTask):
-        pairs = _pairs(task.pairs, folders)
-        tables.write(path, pairs.iloc[_drawn(task, len(pairs))], kind=PAIRS, **facts)
-        return
-    questions, examples = _questions(task, paragraphs)
-    questions = [questions[place] for place in _drawn(task, len(questions))]
-    if task.shots:
-        _enough(task, questions, examples)
-    rows = [("question", *q) for q in questions] + [("example", *q) for q in examples]
-    frame = pd.DataFrame(rows, columns=["role", *Question._fields])
-    tables.write(path, frame, kind=QUESTIONS, **facts)
+    questions, examples = _all_questions(task, paragraphs)
+    order = np.random.default_rng(task.seed).permutation(len(questions))
+    questions = [questions[place] for place in sorted(order[: task.sample])]
+    for subject in dict.fromkeys(q.subject for q in questions) if task.shots else ():
+        n = sum(q.subject == subject for q in examples)
+        if n < task.shots:
+            about = f" about {subject!r}" if subject else ""
+            raise LayerwiseError(f"shots: {task.shots} is more than the {n} examples{about}.")
+    return questions, examples
 
 
-def _drawn(task: ChoiceTask | PairTask, n: int) -> list[int]:
-    """Which of n items are taken, in their order."""
-    size = n if task.sample is None else task.sample
-    return sorted(np.random.default_rng(task.seed).permutation(n)[:size])
-
-
-def read_questions(path: Path) -> tuple[list[Question], list[Question]]:
-    """The questions and the examples of a file.
-
-    Raises
-    ------
-    LayerwiseError
-        If it is missing, damaged, or of another kind.
-    """
-    frame = tables.read(path, "questions", ["role", *Question._fields], kind=QUESTIONS)
-    found: dict[str, list[Question]] = {"question": [], "example": []}
-    for role, subject, question, choices, answer in frame.itertuples(index=False):
-        found[role].append(Question(subject, question, tuple(choices), int(answer)))
-    return found["question"], found["example"]
-
-
-def read_pairs(path: Path) -> pd.DataFrame:
-    """The pairs of a file, with their columns.
-
-    Raises
-    ------
-    LayerwiseError
-        If it is missing, damaged, or of another kind.
-    """
-    columns = ["split", "subset", "first", "second", "judged"]
-    return tables.read(path, "sentence pairs", columns, kind=PAIRS)
-
-
-def _pairs(name: str, folders: Mapping[str, str] | None) -> pd.DataFrame:
-    from layerwise.tasks import catalog
-
-    task = catalog.load(catalog.get_task(name, folders))
-    frames = []
-    for subset in task.hf_subsets:
-        for split in task.eval_splits:
-            rows = task.dataset.get(subset, task.dataset)[split]
-            first, second = getattr(task, "column_names", ("sentence1", "sentence2"))
-            frames.append(
-                pd.DataFrame(
-                    {
-                        "split": split,
-                        "subset": subset,
-                        "first": list(rows[first]),
-                        "second": list(rows[second]),
-                        "judged": np.asarray(rows["score"], dtype=float),
-                    }
-                )
-            )
-    found = pd.concat(frames, ignore_index=True)
-    odd = ~np.isfinite(found["judged"])
-    for side in ("first", "second"):
-        odd |= ~found[side].map(lambda text: isinstance(text, str))
-    if odd.any():
-        raise LayerwiseError(
-            f"The data of {name} have a pair without a text or score in row {int(odd.argmax())}; "
-            "mend the files in its folder."
-        )
-    return found
-
-
-def _questions(
-    task: ChoiceTask, paragraphs: Sequence[Paragraph]
+def _all_questions(
+    task: ChoiceTask, paragraphs: Path | None
 ) -> tuple[list[Question], list[Question]]:
     source = task.questions
     if isinstance(source, HubQuestions):
-        read = [source.split, *([source.examples] if task.shots else [])]
-        found = [_columns(of_hub(source, split), source, f"{source.hub}, {split}")
-                 for split in read]  # fmt: skip
+        splits = [source.split, *([source.examples] if task.shots else [])]
+        found = [_of_table(of_hub(source, s), source, f"{source.hub}, {s}") for s in splits]
     elif isinstance(source, FileQuestions):
         if task.shots and source.examples is None:
             raise LayerwiseError(
-                f"shots: {task.shots} came, and the questions in {source.file} have no examples; "
-                "name a file of them under `examples`, or say shots: 0."
+                f"shots: {task.shots} needs examples, and {source.file} has none; name a file of "
+                "them under examples, or set shots: 0."
             )
-        read = [source.file, *([str(source.examples)] if task.shots else [])]
-        found = [_columns(read_rows(Path(file)), source, file) for file in read]
+        files = [source.file, *([str(source.examples)] if task.shots else [])]
+        found = [_of_table(read_rows(Path(file)), source, file) for file in files]
     else:
-        return cloze(paragraphs)
+        assert paragraphs is not None
+        return cloze(read_paragraphs(paragraphs)[0])
     return found[0], found[1] if len(found) > 1 else []
 
 
@@ -196,7 +102,7 @@ def of_hub(source: HubQuestions, split: str) -> pd.DataFrame:
     return frame
 
 
-def _columns(
+def _of_table(
     frame: pd.DataFrame, source: HubQuestions | FileQuestions, where: str
 ) -> list[Question]:
     names = [source.question, source.choices, source.answer]
@@ -237,16 +143,6 @@ def _question(where: str, text: Any, choices: Any, answer: Any, subject: Any = "
         )
     subject = "" if pd.isna(subject) else str(subject)
     return Question(subject.replace("_", " "), text, tuple(listed), int(answer))
-
-
-def _enough(task: ChoiceTask, questions: Iterable[Question], examples: Sequence[Question]) -> None:
-    for subject in dict.fromkeys(q.subject for q in questions):
-        there = sum(q.subject == subject for q in examples)
-        if there < task.shots:
-            raise LayerwiseError(
-                f"shots: {task.shots} came, and there are {there} examples"
-                f"{f' of the subject {subject!r}' if subject else ''}; lower shots."
-            )
 
 
 # Questions made of Wikipedia

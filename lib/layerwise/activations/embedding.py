@@ -1,0 +1,274 @@
+"""Embed texts, images or words: vectors of all layers and representations from one pass."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from layerwise.activations import batches, forward
+from layerwise.activations.representation import (
+    POOLINGS,
+    SINK_RATIO,
+    Packed,
+    Representation,
+    after,
+    choose,
+    inside,
+    pool,
+    representations,
+)
+from layerwise.activations.words import Span, Word, spans
+from layerwise.errors import LayerwiseError, closest
+from layerwise.models.architectures import BLOCK, OUTPUT
+from layerwise.models.failures import not_finite
+from layerwise.models.load import LoadedModel
+from layerwise.progress import Progress
+
+log = logging.getLogger(__name__)
+
+Array = npt.NDArray[Any]
+
+# Tokens are counted when a window begins, so memory holds the token ids of one window and the
+# vectors of one batch.
+WINDOW = {"cpu": 2048, "cuda": 32768}
+
+
+def representations_of(
+    loaded: LoadedModel,
+    tokens: Sequence[str],
+    poolings: Sequence[str],
+    readouts: Sequence[str],
+) -> list[Representation]:
+    """Every selection of tokens with every pooling and every readout that the model has.
+
+    Raises
+    ------
+    LayerwiseError
+        If the model has none of the readouts, or not the tokens, or a pooling is unknown.
+    """
+    loaded.check_tokens(tokens)
+    for pooling in poolings:
+        if pooling not in POOLINGS:
+            raise LayerwiseError(
+                f"pooling: expected one of {', '.join(POOLINGS)}, got {pooling!r}"
+                f"{closest(pooling, POOLINGS)}."
+            )
+    there = loaded.anatomy.readouts
+    absent = [name for name in readouts if name not in there]
+    if len(absent) == len(readouts):
+        raise LayerwiseError(
+            f"scoring.readouts: {loaded.name} ({loaded.anatomy.kind}) has no "
+            f"{' and no '.join(absent)}; add one of {', '.join(there)}."
+        )
+    if absent:
+        log.warning("%s has no readout %s; it is left out", loaded.name, " and no ".join(absent))
+    left = [name for name in readouts if name in there]
+    return representations(tokens, poolings, left)
+
+
+def embed(
+    loaded: LoadedModel, texts: Sequence[Any], ways: Sequence[Representation], **options: Any
+) -> Array:
+    """Embed texts, images or words in memory; parameters as of `embed_into`.
+
+    Returns
+    -------
+    array, shape (representations, layers, texts, D), float32
+    """
+    anatomy = loaded.anatomy
+    into = np.empty((len(ways), anatomy.n_layers, len(texts), anatomy.hidden), np.float32)
+    with Progress(len(texts), f"{loaded.name} {loaded.revision}", "text") as bar:
+        for n in embed_into(loaded, texts, into, ways, **options):
+            bar.update(n)
+    return into
+
+
+def embed_into(
+    loaded: LoadedModel,
+    texts: Sequence[Any],
+    into: Array,
+    ways: Sequence[Representation],
+    *,
+    prompts: Sequence[str] | None = None,
+    include_prompt: bool = True,
+    budget: int | None = None,
+    sink_ratio: float = SINK_RATIO,
+) -> Iterator[int]:
+    """Fill an array with the vectors of texts, images or words at every layer.
+
+    A text without any token is given the end-of-text token. A text of which no token counts (one
+    token under ``drop_first``) has the zero vector. Both are counted in the log.
+
+    A word's vector is pooled over its own tokens; the model reads the whole sentence once for all
+    its words that follow one another. Which tokens count is decided over the sentence.
+
+    Parameters
+    ----------
+    texts : sequence of str, of images, or of `layerwise.activations.words.Word`
+    into : array, shape (representations, layers, texts, D), float32
+    ways : sequence of Representation
+        Those that the model has (`representations_of`).
+    prompts : sequence of str, optional
+        Prompt in front of each text; empty for none.
+    include_prompt : bool
+        Whether the tokens of prompts count in the pooling. If not, special tokens in front of them
+        do not either, as in sentence-transformers' Pooling.
+    budget : int, optional
+        Tokens in a batch, pads included.
+    sink_ratio : float
+        See `layerwise.activations.representation.choose`.
+
+    Yields
+    ------
+    int
+        How many texts have been embedded since the last time.
+
+    Raises
+    ------
+    LayerwiseError
+        If a vector is not finite, or a text cannot be tokenized.
+    """
+    before = [""] * len(texts) if prompts is None else prompts
+    of_words = len(texts) > 0 and isinstance(texts[0], Word)
+    parts = list(batches.windows(len(texts), WINDOW[loaded.device.type]))
+    words: list[list[Span] | None] = [None] * len(parts)
+    if of_words:
+        placed = [spans(loaded, [texts[i].behind(before[i]) for i in part]) for part in parts]
+        words = [of_part for _, of_part in placed]
+        coming = loaded.prompts_ahead(sentences for sentences, _ in placed)
+    else:
+        coming = loaded.prompts_ahead(
+            [before[i] + texts[i] if before[i] else texts[i] for i in part] for part in parts
+        )
+    skip = not (include_prompt or of_words)
+    lengths = {p: prompt_length(loaded, p) for p in set(before)} if skip else {}
+    n_empty = n_cut = n_without = 0
+    for part, of_part, (ids, cut) in zip(parts, words, coming, strict=True):
+        n_empty += sum(not prompt for prompt in ids)
+        n_cut += sum(c > 0 for c in cut)
+        n_without += sum(span.start == span.stop for span in of_part or ())
+        window = _Window(
+            loaded, ways, into[:, :, part.start : part.stop], sink_ratio,
+            [lengths[before[i]] for i in part] if any(lengths.values()) else None,
+            of_part, [texts[i] for i in part],
+        )  # fmt: skip
+        forward.run(
+            loaded, [prompt or [loaded.stand_in] for prompt in ids], window.batch,
+            output=any(r.readout == OUTPUT for r in ways), budget=budget,
+        )  # fmt: skip
+        yield len(part)
+    for n, what in (
+        (n_empty, "texts without a token of their own"),
+        (n_cut, f"texts cut at {loaded.max_length} tokens"),
+        (n_without, "words without a token, whose vectors are zero"),
+    ):
+        if n:
+            log.warning("%s: %d of %d inputs are %s", loaded.name, n, len(texts), what)
+
+
+def prompt_length(loaded: LoadedModel, prompt: str) -> int:
+    """Number of tokens of a prompt, with special tokens in front and without those at its end, as
+    sentence-transformers counts them."""
+    if not prompt:
+        return 0
+    ((ids,), _) = loaded.tokenize([prompt])
+    return len(ids) - (ids[-1:] != [] and ids[-1] in loaded.tokenizer.all_special_ids)
+
+
+class _Window:
+    """Texts that are tokenized together, and where their vectors go.
+
+    Parameters
+    ----------
+    into : array, shape (representations, layers, n, D)
+    prompts : list of int, optional
+        Number of first tokens of each text that do not count.
+    words : list of Span, optional
+        Words that are embedded in place of whole texts.
+    texts : list
+        What the vectors are of, for errors.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedModel,
+        ways: Sequence[Representation],
+        into: Array,
+        sink_ratio: float,
+        prompts: list[int] | None,
+        words: list[Span] | None,
+        texts: list[Any],
+    ) -> None:
+        self.loaded, self.ways, self.into, self.texts = loaded, ways, into, texts
+        self.sink_ratio, self.prompts, self.words = sink_ratio, prompts, words
+
+    def batch(self, rows: list[int]) -> _Batch:
+        """Make the taker of the batch of some prompts."""
+        if self.words is None:
+            prompts = None if self.prompts is None else torch.tensor(self.prompts)[rows]
+            return _Batch(self, rows, prompts, None)
+        place = {row: k for k, row in enumerate(rows)}
+        of_batch = [k for k, span in enumerate(self.words) if span.prompt in place]
+        located = [
+            (place[self.words[k].prompt], self.words[k].start, self.words[k].stop)
+            for k in of_batch
+        ]
+        return _Batch(self, of_batch, None, torch.tensor(located))
+
+
+class _Batch:
+    """Vectors of one batch, on the device until the pass is over."""
+
+    def __init__(
+        self, window: _Window, rows: list[int], prompts: Tensor | None, words: Tensor | None
+    ) -> None:
+        self.window, self.rows, self.prompts, self.words = window, rows, prompts, words
+        self.values: dict[tuple[int, int], Tensor] = {}
+
+    def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
+        """Pool one layer's states in every representation that reads them."""
+        loaded = self.window.loaded
+        last = layer == loaded.anatomy.n_layers - 1
+        for place, way in enumerate(self.window.ways):
+            source = OUTPUT if last and way.readout == OUTPUT else BLOCK
+            if sublayer == source:
+                states = forward.read(loaded, packed, way.readout)
+                self.values[place, layer] = self._pooled(states, way)
+
+    def _pooled(self, states: Packed, way: Representation) -> Tensor:
+        ratio = self.window.sink_ratio
+        if self.words is not None:
+            where = self.words.to(states.lengths.device).T
+            return pool(inside(states, way.tokens, *where, ratio=ratio), way.pooling)
+        if self.prompts is None:
+            return pool(choose(states, way.tokens, ratio), way.pooling)
+        prompts = self.prompts.to(states.lengths.device)
+        if way.tokens == "drop_first":  # which a prompt that does not count takes with it
+            chosen = after(states, prompts.clamp(min=1))
+        else:
+            chosen = choose(after(states, prompts), way.tokens, ratio)
+        return pool(chosen, way.pooling, prompts)
+
+    def finish(self) -> None:
+        """Write the vectors to the window's array.
+
+        Raises
+        ------
+        LayerwiseError
+            If one is not finite.
+        """
+        loaded = self.window.loaded
+        for (place, layer), pooled in self.values.items():
+            values = pooled.cpu().numpy()
+            bad = ~np.isfinite(values).all(axis=1)
+            if bad.any():
+                text = str(self.window.texts[self.rows[int(bad.argmax())]])[:60]
+                where = f"layer {layer} for the text {text!r}"
+                raise LayerwiseError(not_finite(loaded.name, loaded.revision, loaded.dtype, where))
+            self.window.into[place, layer, self.rows] = values

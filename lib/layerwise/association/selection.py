@@ -1,0 +1,702 @@
+"""Layer selection: the layers that metrics select without labels, and the best ones by score.
+
+A metric with a declared direction selects the layer at its better end; of equal layers the
+shallowest. It does not look at the scores. Beside the metrics there are the ``consensus`` (the
+best mean rank over the paper's seven metrics) and two baselines: ``model output``, which is what
+users of a model get, and ``middle layer``, l = L/2 rounded down. ``best rule of the others``
+takes, in each model, the rule that does best in the other models.
+
+A selection is unreliable with fewer than `layerwise.stats.FEW` prompts, or if other samples of
+prompts would select another layer. The consensus and the best rule ignore unreliable metrics.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy.stats import permutation_test, rankdata
+
+from layerwise import stats
+from layerwise.association import measures
+from layerwise.association.curves import (
+    METRIC_COLUMNS,
+    NO_ALPHA,
+    VARIANT,
+    Candidates,
+    ScoreCurves,
+    check_metrics_once,
+    last_layer_of,
+    mean_curve,
+    metric_curves,
+    of_blocks,
+    of_poolings,
+    require_columns,
+    score_curves,
+)
+from layerwise.association.order import Order
+from layerwise.errors import LayerwiseError, closest
+
+log = logging.getLogger(__name__)
+
+Floats = npt.NDArray[np.float64]
+Layers = npt.NDArray[np.int64]
+
+CONSENSUS = "consensus"
+NESTED = "best rule of the others"
+OUTPUT = "model output"
+MIDDLE = "middle layer"
+BASELINE = "baseline"
+CONSENSUS_OF = (
+    "prompt_entropy", "dataset_entropy", "effective_rank", "curvature", "infonce", "lidar", "dime",
+)  # fmt: skip
+"""The paper's metrics; others are variations of them and would count the same evidence twice."""
+NO_LABELS = (
+    "No metric reliably selects a better layer than the model's output; use the output, or give "
+    "labels to compare layers on."
+)
+NEAR = 0.1
+"""Distance in depth within which two layers count as the same selection."""
+STABLE = 0.8
+"""Share of resampled curves that must select nearly the same layer."""
+N_RESAMPLES = 1000
+MARGIN = 0.01
+"""Layers within one point of 100 of the output count as equally good."""
+
+COLUMNS = (
+    "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
+    "pooling", "task_type", "direction", "spearman", "null95", "layer", "depth", "unreliable",
+    "score", "best_layer", "best_is_output", "best_score", "regret", "regret_low",
+    "regret_high", "output_score", "output_from", "gain_over_output", "gain_low", "gain_high",
+    "middle_score", "gain_over_middle", "p", "n_layers", "n_tasks", "n_sources",
+)  # fmt: skip
+BEST_COLUMNS = (
+    "model", "revision", "tokens", "pooling", "task_type", "best_layer", "best_is_output",
+    "n_tied", "last_layer", "best_depth", "best_score", "output_score", "output_from", "gain",
+    "gain_new_task", "gain_low", "gain_high", "may_be_best", "as_good_as_output", "n_layers",
+    "n_tasks", "n_sources",
+)  # fmt: skip
+
+
+def select_by_metrics(
+    variants: pd.DataFrame,
+    values: Floats,
+    layers: Layers,
+    directions: Mapping[str, int],
+    resampled: Sequence[Floats | None],
+    n: npt.NDArray[np.int64],
+) -> list[dict[Any, Any]]:
+    """The layer that each metric selects, then the consensus of each corpus and protocol.
+
+    Parameters
+    ----------
+    variants : DataFrame
+        The columns of `VARIANT`, one row per metric.
+    values : array, shape (k, L)
+    layers : array, shape (L,)
+    directions : mapping of metric to +1 (higher is better) or -1
+        Metrics that are not in it are skipped.
+    resampled : sequence of k arrays, shape (B, L), or None
+        Curves of each metric on other samples of prompts, from `resampled_curves`.
+    n : array, shape (k,)
+        Numbers of prompts, 0 if unknown.
+
+    Returns
+    -------
+    list of dict
+        `VARIANT`, layer, direction (null for the consensus), and `unreliable`: why there
+        are too few prompts, empty if there are enough.
+    """
+    found: list[dict[Any, Any]] = []
+    ranks: dict[tuple[str, str], list[Floats]] = {}
+    for row, variant in enumerate(variants[VARIANT].to_dict("records")):
+        direction, known = directions.get(variant["metric"]), np.isfinite(values[row])
+        if direction is None or not known.any():
+            continue
+        good = np.where(known, direction * values[row], -np.inf)
+        others = resampled[row]
+        reason = why_unreliable(
+            good, others if others is None else direction * others, int(n[row])
+        )
+        found.append(
+            {**variant, "layer": int(layers[int(np.argmax(good))]), "direction": direction,
+             "unreliable": reason}
+        )  # fmt: skip
+        if is_plain(variant) and variant["metric"] in CONSENSUS_OF and not reason:
+            ranks.setdefault((variant["corpus"], variant["protocol"]), []).append(rankdata(good))
+    for (corpus, protocol), of_metrics in ranks.items():
+        if len(of_metrics) > 1:
+            best = int(layers[int(np.argmax(np.mean(of_metrics, axis=0)))])
+            found.append(_rule(CONSENSUS, best, corpus, protocol))
+    return found
+
+
+def _rule(name: str, layer: int, corpus: str = "none", protocol: str = BASELINE) -> dict[Any, Any]:
+    return {
+        "corpus": corpus, "metric": name, "protocol": protocol, "alpha": np.nan,
+        "normalization": "raw", "layer": layer, "direction": pd.NA, "unreliable": "",
+    }  # fmt: skip
+
+
+def why_unreliable(good: Floats, resampled: Floats | None, n: int) -> str:
+    """Why there are too few prompts to select a layer by a metric; empty if there are enough.
+
+    Parameters
+    ----------
+    good : array, shape (L,)
+        The metric, higher being better; minus infinity where it has no value.
+    resampled : array, shape (B, L), optional
+        The same on other samples of prompts.
+    n : int
+        Number of prompts, 0 if unknown.
+    """
+    if 0 < n < stats.FEW:
+        return f"{n} prompts; selecting a layer takes {stats.FEW}"
+    if resampled is None:
+        return ""
+    selected = np.where(np.isfinite(resampled), resampled, -np.inf).argmax(axis=1)
+    near = float((np.abs(selected - good.argmax()) <= NEAR * (len(good) - 1)).mean())
+    return "" if near >= STABLE else f"{1 - near:.0%} of resamples select another layer"
+
+
+def resampled_curves(
+    variants: pd.DataFrame,
+    values: Floats,
+    stderr: Floats | None,
+    prompts: pd.DataFrame | None,
+    layers: Layers,
+    seed: int = 0,
+) -> list[Floats | None]:
+    """Curves of each metric as other samples of prompts would give them, shape (B, L) each.
+
+    Bootstrap samples of the prompts where their values are known, so that noise that layers share
+    cancels; else draws from the standard errors, independent between layers, which overstates it.
+    None for a metric without either.
+
+    Parameters
+    ----------
+    values, stderr : array, shape (k, L)
+    prompts : DataFrame, optional
+        Tidy table of prompts of this model, revision and token selection.
+    """
+    rng = np.random.default_rng(seed)
+    wide: dict[tuple[object, ...], Floats] = {}
+    if prompts is not None and len(prompts):
+        keys = ["corpus", "metric", "protocol", "alpha"]
+        for key, part in of_blocks(prompts).fillna({"alpha": NO_ALPHA}).groupby(keys):
+            curves = part.pivot(index="prompt_id", columns="layer", values="value")
+            wide[key] = curves.reindex(columns=layers).dropna().to_numpy(dtype=np.float64)
+    found: list[Floats | None] = []
+    for row, variant in enumerate(variants.fillna({"alpha": NO_ALPHA}).to_dict("records")):
+        own = wide.get(
+            (variant["corpus"], variant["metric"], variant["protocol"], variant["alpha"])
+        )
+        if own is not None and len(own) and variant["normalization"] == "raw":
+            n = len(own)
+            found.append(rng.multinomial(n, np.full(n, 1 / n), size=N_RESAMPLES) @ own / n)
+        elif stderr is not None and np.isfinite(stderr[row]).any():
+            noise = rng.normal(size=(N_RESAMPLES, len(layers)))
+            found.append(values[row] + noise * np.nan_to_num(stderr[row]))
+        else:
+            found.append(None)
+    return found
+
+
+def is_plain(variant: Mapping[Any, Any]) -> bool:
+    """True for the raw metric, of alpha 1 if it has an order."""
+    alpha = variant["alpha"]
+    return variant["normalization"] == "raw" and bool(pd.isna(alpha) or alpha == 1)
+
+
+def select_layers(
+    metrics: pd.DataFrame,
+    scores: pd.DataFrame,
+    directions: Mapping[str, int],
+    *,
+    prompts: pd.DataFrame | None = None,
+    own_texts: Mapping[str, str] | None = None,
+    poolings: Sequence[str] | None = None,
+    order: Order | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare the layers that metrics select with the best ones, per model and task type.
+
+    Parameters
+    ----------
+    metrics, scores : DataFrame
+        Tidy tables.
+    directions : mapping of metric to 1 or -1
+    prompts : DataFrame, optional
+        Tidy table of prompts, by which selections are resampled; see `resampled_curves`.
+    own_texts : mapping of corpus to task, optional
+        As in `layerwise.association.curves.metric_curves`.
+    poolings : sequence of str, optional
+        As in `layerwise.association.curves.of_poolings`.
+    order : Order, optional
+        The config's checkpoints, the last of which represent their models in `NESTED`.
+
+    Returns
+    -------
+    DataFrame with the columns of `COLUMNS`. Scores are in [0, 1]; regret = best score - score.
+    The 95% interval of the regret is from intervals that hold for all layers together, and that of
+    the gain over the output is Student's; both are over text sources and need three of them.
+    `direction` is the end that was selected; the sign of `spearman` (metric and mean score over
+    layers) is the end that the scores favour. The best is one of the layers or the model's output
+    (`best_is_output`; `best_layer` is then L). `p` of `NESTED` tests its mean regret.
+
+    Raises
+    ------
+    LayerwiseError
+        If metrics and scores have no model in common, or no metric has a direction.
+    """
+    if not set(metrics["metric"]) & set(directions):
+        raise LayerwiseError(
+            "None of the metrics has a direction, so that none can select a layer; metrics are "
+            f"{', '.join(sorted(map(str, metrics['metric'].unique()))[:10])}."
+        )
+    rows: list[dict[str, object]] = []
+    for curves in score_curves(of_poolings(scores, poolings)):
+        variants, values = metric_curves(metrics, curves, own_texts=own_texts)
+        if not len(variants):
+            log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
+            continue
+        stderr = _more(metrics, curves, own_texts, "stderr")
+        n = _more(metrics, curves, own_texts, "n")
+        own_prompts = None if prompts is None else _of_curves(prompts, curves)
+        for group in curves.groups():
+            tasks = curves.of_type(group)
+            curve = np.stack([mean_curve(v) for v in values[:, tasks]])
+            errors = None if stderr is None else stderr[:, tasks].mean(axis=1)
+            resampled = resampled_curves(variants, curve, errors, own_prompts, curves.layers, seed)
+            found = select_by_metrics(
+                variants, curve, curves.layers, directions, resampled, _n_prompts(n, len(variants))
+            )
+            n_missing = int(variants["metric"].isin(list(directions)).sum()) - sum(
+                s["metric"] != CONSENSUS for s in found
+            )
+            if n_missing:
+                log.warning(
+                    "%s at %s (%s, %s), %s tasks: %d metrics select no layer, since no task has a "
+                    "value at each of their layers",
+                    curves.model, curves.revision, curves.tokens, curves.pooling, group, n_missing,
+                )  # fmt: skip
+            score = curves.values[tasks].mean(axis=0)
+            selected = [s | _spearman(s, variants, curve, score) for s in found]
+            rows += _against_scores(selected + _baselines(curves, tasks), curves, group, seed)
+    if not rows:
+        raise LayerwiseError(
+            "The metrics and the scores have no model with the same revision and tokens in common."
+        )
+    table = pd.DataFrame(rows)
+    nested = [row for part in _rules_over_models(table, order or Order()) for row in part]
+    table = pd.concat([table, pd.DataFrame(nested)]) if nested else table
+    table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
+    return table.astype({"direction": "Int64", "layer": "Int64"})
+
+
+def _more(
+    metrics: pd.DataFrame, curves: ScoreCurves, own_texts: Mapping[str, str] | None, column: str
+) -> Floats | None:
+    if column not in metrics:
+        return None
+    return metric_curves(metrics, curves, own_texts=own_texts, column=column)[1]
+
+
+def _of_curves(prompts: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
+    same = (prompts["model"] == curves.model) & (prompts["revision"] == curves.revision)
+    return prompts[same & (prompts["tokens"] == curves.tokens)]
+
+
+def _n_prompts(n: Floats | None, k: int) -> npt.NDArray[np.int64]:
+    """Smallest known number of prompts of each of k metrics; 0 where none is known."""
+    if n is None:
+        return np.zeros(k, dtype=np.int64)
+    known = np.where(n > 0, n, np.inf).reshape(k, -1).min(axis=1)
+    return np.where(np.isfinite(known), known, 0).astype(np.int64)
+
+
+def _spearman(
+    selected: Mapping[Any, Any], variants: pd.DataFrame, curves: Floats, score: Floats
+) -> dict[str, float]:
+    """Rank correlation of the metric that selected a layer with the mean score, over layers."""
+    same = variants[VARIANT].fillna(-1) == pd.Series(selected)[VARIANT].fillna(-1)
+    for curve in curves[same.all(axis=1).to_numpy()]:
+        known = np.isfinite(curve)
+        n_layers = int(known.sum())
+        if n_layers >= measures.FEWEST_LAYERS and np.ptp(curve[known]) > 0:
+            rho = measures.strengths("spearman", curve[None, known], score[None, known])
+            null95 = measures.null_level("spearman", n_layers)
+            return {"spearman": float(rho[0]), "null95": null95}
+    return {}
+
+
+def _baselines(curves: ScoreCurves, tasks: npt.NDArray[np.intp]) -> list[dict[Any, Any]]:
+    found = [_rule(MIDDLE, int(curves.layers[curves.middle]))]
+    if np.isfinite(curves.output[tasks]).all():
+        found = [_rule(OUTPUT, curves.last_layer), *found]
+    return found
+
+
+def _against_scores(
+    selected: Sequence[Mapping[Any, Any]], curves: ScoreCurves, group: str, seed: int
+) -> Iterator[dict[str, object]]:
+    """One row per selected layer: its score, regret, and gains over output and middle layer."""
+    tasks = curves.of_type(group)
+    candidates, sources = curves.candidates(tasks), curves.sources_of(tasks)
+    values, output = candidates.values, candidates.output_scores
+    mean, place = values.mean(axis=0), {int(layer): i for i, layer in enumerate(curves.layers)}
+    best, middle = int(np.argmax(mean)), curves.middle
+    regrets: dict[int, tuple[float, float]] = {}
+    for one in selected:
+        at = place[one["layer"]] if one["metric"] != OUTPUT else candidates.output
+        assert at is not None
+        if at not in regrets:
+            regrets[at] = _regret_ci(values, at, sources, seed)
+        gain = stats.clustered_mean_ci(values[:, at] - output, sources)
+        yield {
+            **one,
+            "model": curves.model,
+            "revision": curves.revision,
+            "tokens": curves.tokens,
+            "pooling": curves.pooling,
+            "task_type": group,
+            "depth": one["layer"] / max(curves.last_layer, 1),
+            "score": mean[at],
+            "best_layer": int(candidates.layers[best]),
+            "best_is_output": best == candidates.output,
+            "best_score": mean[best],
+            "regret": mean[best] - mean[at],
+            "regret_low": regrets[at][0],
+            "regret_high": regrets[at][1],
+            "output_score": output.mean(),
+            "output_from": curves.output_from,
+            "gain_over_output": mean[at] - output.mean(),
+            "gain_low": gain.low,
+            "gain_high": gain.high,
+            "middle_score": mean[middle],
+            "gain_over_middle": mean[at] - mean[middle],
+            "p": np.nan,
+            "n_layers": len(curves.layers),
+            "n_tasks": len(values),
+            "n_sources": len(set(sources)),
+            "last_layer": curves.last_layer,
+            "curve": values[:, : len(curves.layers)].mean(axis=0),
+            "layers": curves.layers,
+        }
+
+
+def _regret_ci(values: Floats, at: int, sources: Sequence[str], seed: int) -> tuple[float, float]:
+    """Interval of the lead of the best layer over one that was selected without the scores."""
+    leads = stats.simultaneous_ci(values - values[:, [at]], sources, seed=seed)
+    # No layer leads by more than the selected one lies below the highest possible score.
+    room = 1 - stats.clustered_mean_ci(values[:, at], sources).low
+    low, high = np.maximum(0.0, leads.low.max()), np.minimum(leads.high.max(), room)
+    return float(low), float(high)
+
+
+def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[list[dict[Any, Any]]]:
+    """Rows of `NESTED`: in each model, the rule that is best in the other models."""
+    final = order.only_last(table)
+    plain = np.array([is_plain(row) for row in final.to_dict("records")])
+    final = final[(final["protocol"] != BASELINE) & plain]
+    for _, part in final.groupby(["corpus", "protocol", "tokens", "pooling", "task_type"]):
+        good = (part["unreliable"] == "").groupby(part["metric"]).transform("all")
+        wide = part[good].pivot(index="metric", columns="model", values="depth").dropna()
+        wide = wide.drop_duplicates()  # rules that select the same layers are one
+        of_model = part.drop_duplicates("model").set_index("model").loc[list(wide.columns)]
+        if wide.shape[1] < 2 or len(wide) < 2:
+            continue
+        models = [_Curve(row) for row in of_model.to_dict("records")]
+        depths = wide.to_numpy(dtype=float)
+        # Regret in model m of the layer that rule k selects in model j, at the same depth.
+        regrets = np.stack([m.regret_at(depths) for m in models], axis=2)
+        own = np.arange(len(models))
+
+        def mean_nested(dealt: npt.NDArray[np.intp], regrets: Floats = regrets) -> float:
+            return float(nested_regret(regrets[:, dealt, np.arange(len(dealt))]).mean())
+
+        p = np.nan
+        if len(models) >= 4:
+            p = permutation_test(
+                (own,), mean_nested, permutation_type="pairings", alternative="less",
+                n_resamples=1000, vectorized=False, rng=np.random.default_rng(0),
+            ).pvalue  # fmt: skip
+        nested = nested_regret(regrets[:, own, own])
+        yield [
+            {
+                **row, **_rule(NESTED, 0, row["corpus"], row["protocol"]), "model": model,
+                "layer": pd.NA, "depth": np.nan, "spearman": np.nan, "null95": np.nan,
+                "score": row["best_score"] - lost, "regret": lost, "regret_low": np.nan,
+                "regret_high": np.nan, "gain_low": np.nan, "gain_high": np.nan, "p": p,
+                "gain_over_output": row["best_score"] - lost - row["output_score"],
+                "gain_over_middle": row["best_score"] - lost - row["middle_score"],
+            }
+            for (model, row), lost in zip(of_model.to_dict("index").items(), nested, strict=True)
+        ]  # fmt: skip
+
+
+class _Curve:
+    """The mean score of a model by layer, and what layers at some depths lose."""
+
+    def __init__(self, row: Mapping[Any, Any]) -> None:
+        self.best, self.curve = row["best_score"], row["curve"]
+        self.depth = row["layers"] / max(row["last_layer"], 1)
+
+    def regret_at(self, depths: Floats) -> Floats:
+        """Regret of the layers nearest to some depths, in their shape."""
+        nearest = np.abs(depths[..., None] - self.depth).argmin(axis=-1)
+        return np.asarray(self.best - self.curve[nearest])
+
+
+def nested_regret(regrets: Floats) -> Floats:
+    """Regret in each model of the rule that is best in the other models.
+
+    Parameters
+    ----------
+    regrets : array, shape (rules, models)
+
+    Returns
+    -------
+    array, shape (models,)
+        The mean over rules that tie.
+    """
+    others = regrets.sum(axis=1, keepdims=True) - regrets
+    winners = others <= others.min(axis=0) + 1e-12
+    return np.asarray((regrets * winners).sum(axis=0) / winners.sum(axis=0))
+
+
+def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFrame:
+    """Summarise each rule over all models, the last revision of each.
+
+    Returns
+    -------
+    DataFrame
+        One row per metric (with corpus, protocol, alpha, normalization), tokens, pooling and task
+        type, best first: n_models, mean_score, mean_regret, worst_regret, mean_gain_over_output,
+        and numbers of models: beats_output, ties_output, beats_middle, n_above_output (interval
+        of the gain above 0) and n_unreliable. A model where the rule is unreliable counts in the
+        last alone.
+    """
+    final = (order or Order()).only_last(selections)
+    good = final["unreliable"] == ""
+    numbers = ["score", "regret", "gain_over_output", "gain_over_middle", "gain_low"]
+    final = final.assign(**{c: final[c].astype(float).where(good) for c in numbers})
+    summary = (
+        final.assign(
+            beats_output=final["gain_over_output"] > 0,
+            ties_output=final["gain_over_output"] == 0,
+            beats_middle=final["gain_over_middle"] > 0,
+            above=final["gain_low"] > 0,
+            unreliable=~good,
+            model=final["model"].where(good),
+        )
+        .groupby([*VARIANT, "tokens", "pooling", "task_type"], dropna=False)
+        .agg(
+            n_models=("model", "nunique"),
+            mean_score=("score", "mean"),
+            mean_regret=("regret", "mean"),
+            worst_regret=("regret", "max"),
+            mean_gain_over_output=("gain_over_output", "mean"),
+            beats_output=("beats_output", "sum"),
+            ties_output=("ties_output", "sum"),
+            beats_middle=("beats_middle", "sum"),
+            n_above_output=("above", "sum"),
+            n_unreliable=("unreliable", "sum"),
+        )
+        .reset_index()
+    )
+    return summary.sort_values(["task_type", "tokens", "mean_regret"], ignore_index=True)
+
+
+def selected_layers(
+    metrics: pd.DataFrame,
+    directions: Mapping[str, int],
+    *,
+    model: str,
+    revision: str | None = None,
+    tokens: str | None = None,
+    corpus: str | None = None,
+    protocol: str = "paper",
+    prompts: pd.DataFrame | None = None,
+    order: Order | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """The layer that each metric selects in one model, without any scores.
+
+    Parameters
+    ----------
+    revision, tokens, corpus : str, optional
+        By default the last revision, `drop_first` tokens if there are any (a first token of huge
+        norm would otherwise dominate), and the only corpus.
+    prompts, order
+        As in `select_layers`.
+
+    Returns
+    -------
+    DataFrame
+        model, revision, tokens, corpus, metric, better (``higher`` or ``lower``; empty for the
+        consensus), layer, depth, unreliable.
+
+    Raises
+    ------
+    LayerwiseError
+        If the metrics lack what was asked for, hold a value twice, or are on several corpora of
+        which none is named.
+    """
+    require_columns(metrics, METRIC_COLUMNS, "metrics")
+    part = _only(of_blocks(metrics), "model", model)
+    last = (order or Order()).last(model, part["revision"].unique())
+    part = _only(part, "revision", revision or last)
+    if tokens is None:
+        tokens = "drop_first" if "drop_first" in set(part["tokens"]) else "all"
+    part = _only(part, "tokens", tokens)
+    corpora = sorted(part["corpus"].unique())
+    if corpus is None and len(corpora) > 1:
+        raise LayerwiseError(
+            f"The metrics of {model} are on {', '.join(corpora)}; name one with --corpus."
+        )
+    part = _only(_only(part, "corpus", corpus or corpora[0]), "protocol", protocol)
+    part = part[(part["normalization"] == "raw") & (part["alpha"].isna() | (part["alpha"] == 1))]
+    check_metrics_once(part)
+    wide = {
+        column: part.set_index([*VARIANT, "layer"])[column].astype(float).unstack("layer")
+        for column in ("value", "stderr", "n")
+        if column in part
+    }
+    values = wide["value"]
+    arrays = {c: w.to_numpy(dtype=np.float64) for c, w in wide.items()}
+    variants, layers = values.index.to_frame(index=False), values.columns.to_numpy(np.int64)
+    if prompts is not None:
+        for column in ("model", "revision", "tokens", "corpus"):
+            prompts = prompts[prompts[column] == part[column].iloc[0]]
+    resampled = resampled_curves(
+        variants, arrays["value"], arrays.get("stderr"), prompts, layers, seed
+    )
+    n = _n_prompts(arrays.get("n"), len(variants))
+    found = select_by_metrics(variants, arrays["value"], layers, directions, resampled, n)
+    if not found:
+        raise LayerwiseError(
+            f"None of the metrics of {model} has a direction, so that none can select a layer."
+        )
+    names = {c: str(part[c].iloc[0]) for c in ("model", "revision", "tokens")}
+    table = pd.DataFrame([names | row for row in found])
+    table["depth"] = table["layer"] / max(last_layer_of(part), 1)
+    table["better"] = table["direction"].map({1: "higher", -1: "lower"}).fillna("")
+    shown = ("corpus", "metric", "better", "layer", "depth", "unreliable")
+    return table[[*names, *shown]]
+
+
+def _only(frame: pd.DataFrame, column: str, wanted: str) -> pd.DataFrame:
+    there = sorted(map(str, frame[column].unique()))
+    if wanted not in there:
+        raise LayerwiseError(
+            f"The metrics have no {column} {wanted!r}{closest(wanted, there)}; there is "
+            f"{', '.join(there) or 'nothing'}."
+        )
+    return frame[frame[column] == wanted]
+
+
+def best_layers(
+    scores: pd.DataFrame, *, poolings: Sequence[str] | None = None, seed: int = 0
+) -> pd.DataFrame:
+    """Find each model's best layer by its scores, over all tasks and per task type.
+
+    Returns
+    -------
+    DataFrame
+        `BEST_COLUMNS`, one row per model, revision, tokens, pooling and task type; scores in
+        [0, 1]. `best_layer` is L where the model's output is best (`best_is_output`). `n_tied` is
+        the number of layers with the best score. `gain` is the lead over the output on these
+        tasks, `gain_new_task` that on each text source of the layer that the other sources select.
+        The 95% interval corrects for the selection. `may_be_best` are the
+        layers (and ``output``) that hold the best one with 95% confidence, `as_good_as_output`
+        those within `MARGIN` of the output (two one-sided tests, Holm's correction). Intervals
+        need tasks of three text sources, gains a score of the output. `output_from` is
+        ``last layer`` if layer L stands in for the output.
+    """
+    rows = []
+    for curves in score_curves(of_poolings(scores, poolings)):
+        for group in curves.groups():
+            tasks = curves.of_type(group)
+            candidates, sources = curves.candidates(tasks), curves.sources_of(tasks)
+            mean = candidates.values.mean(axis=0)
+            best = int(np.argmax(mean))
+            layer = int(candidates.layers[best])
+            row: dict[str, object] = {
+                "model": curves.model,
+                "revision": curves.revision,
+                "tokens": curves.tokens,
+                "pooling": curves.pooling,
+                "task_type": group,
+                "best_layer": layer,
+                "best_is_output": best == candidates.output,
+                "n_tied": int((mean >= mean[best] - 1e-12).sum()),
+                "last_layer": curves.last_layer,
+                "best_depth": float(layer / max(curves.last_layer, 1)),
+                "best_score": float(mean[best]),
+                "output_score": float(candidates.output_scores.mean()),
+                "output_from": curves.output_from,
+                "n_layers": len(curves.layers),
+                "n_tasks": len(candidates.values),
+                "n_sources": len(set(sources)),
+            }
+            rows.append(row | _uncertainty(candidates, best, sources, seed))
+    return pd.DataFrame(rows).reindex(columns=list(BEST_COLUMNS))
+
+
+def _uncertainty(
+    candidates: Candidates, best: int, sources: Sequence[str], seed: int
+) -> dict[str, object]:
+    leads = candidates.values - candidates.output_scores[:, None]
+    found: dict[str, object] = {"gain": float(leads[:, best].mean())}
+    if len(set(sources)) < stats.FEWEST:
+        return found
+    may_be = np.flatnonzero(stats.best_set(candidates.values, sources, seed=seed))
+    found["may_be_best"] = layers_text(candidates, may_be)
+    if candidates.output is not None:
+        over_all = stats.simultaneous_ci(leads, sources, seed=seed)
+        inside = np.flatnonzero(np.arange(len(candidates.layers)) != candidates.output)
+        p = stats.holm(stats.equivalence_p(leads[:, inside], MARGIN, sources))
+        found |= {
+            "gain_new_task": _gain_left_out(leads, sources),
+            "gain_low": float(over_all.low[best]),
+            "gain_high": float(over_all.high[best]),
+            "as_good_as_output": layers_text(candidates, inside[p <= stats.ALPHA]) or "none",
+        }
+    return found
+
+
+def _gain_left_out(leads: Floats, sources: Sequence[str]) -> float:
+    """Mean lead on each text source of the layer that the other sources select."""
+    found = np.empty(len(leads))
+    for source in set(sources):
+        out = np.array([s == source for s in sources])
+        found[out] = leads[out, leads[~out].mean(axis=0).argmax()]
+    return float(found.mean())
+
+
+def layers_text(candidates: Candidates, places: npt.NDArray[np.intp]) -> str:
+    """Layers as text: runs of them as ``4–7``, and ``output``."""
+    runs: list[list[int]] = []
+    for layer in (int(candidates.layers[i]) for i in places if i != candidates.output):
+        if runs and runs[-1][-1] == layer - 1:
+            runs[-1].append(layer)
+        else:
+            runs.append([layer])
+    names = [f"{r[0]}–{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
+    if candidates.output is not None and candidates.output in list(places):
+        names.append("output")
+    return ", ".join(names)
+
+
+def layers_named(text: str) -> set[str]:
+    """Layers, by number, and ``output`` that a cell of `may_be_best` names."""
+    found: set[str] = set()
+    for name in text.split(", "):
+        first, _, last = name.partition("–")
+        found |= {str(n) for n in range(int(first), int(last) + 1)} if last else {name}
+    return found

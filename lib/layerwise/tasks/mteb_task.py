@@ -1,0 +1,305 @@
+"""MTEB's tasks: mteb loads the data, asks for vectors, and scores them.
+
+mteb's evaluation runs over two encoders: a recorder lists the inputs that the evaluators ask for,
+and a lookup then gives them one layer's vectors.
+
+Importing this imports mteb, which takes seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import sklearn
+from mteb.abstasks.clustering_legacy import AbsTaskClusteringLegacy
+from mteb.models.abs_encoder import AbsEncoder
+from mteb.models.model_meta import ModelMeta, ScoringFunction
+from mteb.types import PromptType
+
+from layerwise.config.scoring import ScoringSettings
+from layerwise.corpora.images import Picture, read_file
+from layerwise.errors import LayerwiseError
+from layerwise.files import sha256_bytes
+from layerwise.tasks import catalog, results
+from layerwise.tasks.eager import eager_columns
+from layerwise.tasks.task import Array, Key, Unit, Vectors
+
+Selection = tuple[str, str, int, int]
+"""Split, subset, and a range of a clustering's sets."""
+Scores = dict[tuple[str, str], dict[str, Any]]
+"""mteb's scores by split and subset."""
+
+# Differences below this share of the largest value are rounding.
+ROUNDING = 1e-5
+# It logs every step of every layer.
+logging.getLogger("mteb").setLevel(logging.WARNING)
+
+MODEL = ModelMeta.create_empty(
+    {
+        "name": "layerwise/layer",
+        "revision": "none",
+        "similarity_fn_name": ScoringFunction.COSINE,
+        "modalities": ["text", "image"],
+    }
+)
+
+
+@dataclass(frozen=True)
+class MtebTask:
+    """A task of mteb, or one of the quickstart's.
+
+    Attributes
+    ----------
+    folder : str, optional
+        Local folder of its data, in place of the hub's.
+    """
+
+    name: str
+    folder: str | None = None
+
+    def load(self, settings: ScoringSettings) -> LoadedMtebTask:
+        """Read or download the task's data."""
+        folders = {} if self.folder is None else {self.name: self.folder}
+        task = catalog.load(catalog.get_task(self.name, folders))
+        return LoadedMtebTask(task, settings)
+
+
+class LoadedMtebTask:
+    """An mteb task with its data; see `layerwise.tasks.task.LoadedTask`."""
+
+    def __init__(self, task: Any, settings: ScoringSettings) -> None:
+        self.task, self.settings = task, settings
+        self.task_type = str(task.metadata.type)
+        # An evaluation advances the task's random states; each layer gets those of a fresh task.
+        self._states = task.rng_state.getstate(), task.np_rng.bit_generator.state
+
+    def instruction(self, prompt_type: str) -> str:
+        """mteb's instruction for inputs of a prompt type; empty for none."""
+        kind = PromptType(prompt_type) if prompt_type else None
+        found = _Recorder().get_instruction(self.task.metadata, kind)
+        # mteb returns all of a task's instructions for an input without a prompt type.
+        return found if isinstance(found, str) else ""
+
+    def units(self, most: int) -> Iterator[Unit]:
+        """The whole task; or of a larger clustering as many sets as have `most` texts together."""
+        name = self.task.metadata.name
+        for selection in self._selections(most):
+            recorder = _Recorder()
+            with warnings.catch_warnings():
+                # Scores of noise are ill-defined, and not wanted.
+                warnings.simplefilter("ignore")
+                try:
+                    self._evaluate(recorder, selection)
+                except (LayerwiseError, MemoryError):
+                    raise
+                except Exception as error:  # of mteb's code, on data that may hold anything
+                    raise catalog.unusable(self.task, error) from error
+            bad = [text for _, text in recorder.keys if not isinstance(text, str)]
+            if bad or not recorder.keys:
+                came = f"{bad[0]!r:.60} in place of a text" if bad else "nothing to encode"
+                raise LayerwiseError(f"The data of {name} have {came}; check its files.")
+            pictures = {
+                sha: Picture(f"{name} {place}", data, None, sha)
+                for place, (sha, data) in enumerate(recorder.images.items())
+            }
+            yield Unit(list(recorder.keys), pictures, selection)
+
+    def score(self, unit: Unit, vectors: Vectors) -> Scores:
+        """mteb's scores of one layer, and the reason where one is not defined."""
+        scores = self._evaluate(_Lookup(vectors), unit.selection)
+        for (split, subset), found in scores.items():
+            if not math.isfinite(found["main_score"]):
+                found["why"] = self._why(split, subset, vectors.values)
+        return scores
+
+    def rows(self, parts: Sequence[Scores]) -> list[dict[str, Any]]:
+        """One row for each split and subset."""
+        made = []
+        for split, subset in dict.fromkeys(place for part in parts for place in part):
+            found = [part[split, subset] for part in parts if (split, subset) in part]
+            scores = found[0]
+            if len(found) > 1:  # a clustering in several units
+                values = [value for one in found for value in one["v_measures"]]
+                scores = {"v_measures": values, "main_score": np.mean(values)}
+            score = round(float(scores["main_score"]), results.DECIMALS)
+            known = math.isfinite(score)
+            runs = results.runs(scores, self.task.metadata.main_score)
+            low, high = results.interval(runs, self.settings) if known else (None, None)
+            made.append(
+                {"split": split, "subset": subset, "main_score": score if known else None,
+                 "score_low": low, "score_high": high, "n_runs": len(runs) or 1,
+                 "why": scores.get("why")}
+            )  # fmt: skip
+        return made
+
+    def _selections(self, most: int) -> Iterator[Selection | None]:
+        task, sizes = self.task, {}
+        if isinstance(task, AbsTaskClusteringLegacy) and task.metadata.modalities == ["text"]:
+            for place in self._places():
+                sets = self._data(*place)[task.input_column_name]
+                sizes[place] = [len(texts) for texts in sets]
+        if sum(map(sum, sizes.values())) <= most:
+            yield None
+            return
+        for (split, subset), counts in sizes.items():
+            start = n = 0
+            for row, count in enumerate(counts):
+                if row > start and n + count > most:
+                    yield split, subset, start, row
+                    start, n = row, 0
+                n += count
+            yield split, subset, start, len(counts)
+
+    def _places(self) -> list[tuple[str, str]]:
+        return [(s, h) for s in self.task.eval_splits for h in self.task.hf_subsets]
+
+    def _data(self, split: str, subset: str) -> Any:
+        return self.task.dataset.get(subset, self.task.dataset)[split]
+
+    def _evaluate(self, encoder: AbsEncoder, selection: Selection | None) -> Scores:
+        """Evaluate an encoder as `mteb.evaluate` does, on all data or a selection."""
+        task = self.task
+        task.rng_state.setstate(self._states[0])
+        task.np_rng.bit_generator.state = self._states[1]
+        random.seed(task.seed)
+        np.random.seed(task.seed)  # noqa: NPY002  (mteb's own seeding)
+        # Vectors are finite; checking again takes a twelfth of an STS task's time.
+        finite = sklearn.get_config()["assume_finite"] or task.metadata.type == "STS"
+        scores: Scores = {}
+        with (
+            self._narrowed(selection),
+            eager_columns(),
+            sklearn.config_context(assume_finite=finite),
+        ):
+            for split, subset in self._places() if selection is None else [selection[:2]]:
+                found = task.evaluate(
+                    encoder, split, subsets_to_run=[subset],
+                    # Vectors are looked up, so the batch size changes nothing.
+                    encode_kwargs={"batch_size": 1024, "show_progress_bar": False},
+                )  # fmt: skip
+                scores[split, subset] = dict(found[subset])
+        return scores
+
+    @contextmanager
+    def _narrowed(self, selection: Selection | None) -> Iterator[None]:
+        """Reduce the task's data to a selection while the block runs."""
+        if selection is None:
+            yield
+            return
+        split, subset, start, stop = selection
+        data = self.task.dataset.get(subset, self.task.dataset)
+        whole = data[split]
+        data[split] = whole.select(range(start, stop))
+        try:
+            yield
+        finally:
+            data[split] = whole
+
+    def _why(self, split: str, subset: str, vectors: Array) -> str:
+        data = self._data(split, subset)
+        if self.task_type == "STS" and len(set(data["score"])) == 1:
+            return "the task's labels are all alike"
+        if np.ptp(vectors, axis=0).max() <= ROUNDING * np.abs(vectors).max():
+            return f"the embeddings of all {len(vectors)} texts are alike"
+        return "the similarities of all pairs are alike, or some of them is no number"
+
+
+class _Recorder(AbsEncoder):
+    """Records its inputs and returns noise of shape (N, 2).
+
+    Attributes
+    ----------
+    keys : dict
+        Distinct inputs, in order of first use.
+    images : dict
+        Bytes of images by their hash.
+    """
+
+    mteb_model_meta = MODEL
+
+    def __init__(self) -> None:
+        self.keys: dict[Key, None] = {}
+        self.images: dict[str, bytes] = {}
+        self._noise = np.random.default_rng(0)
+
+    def encode(
+        self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
+    ) -> Array:
+        """Record inputs."""
+        if _of_images(task_metadata):
+            images = {sha256_bytes(data): data for data in _images(inputs, task_metadata.name)}
+            self.images |= images
+        texts = _texts(inputs, task_metadata)
+        self.keys |= dict.fromkeys((_name(prompt_type), text) for text in texts)
+        return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
+
+
+class _Lookup(AbsEncoder):
+    """Looks up one layer's vectors."""
+
+    mteb_model_meta = MODEL
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors = vectors
+
+    def encode(
+        self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
+    ) -> Array:
+        """Vectors of inputs, shape (N, D)."""
+        return self._vectors.of(_name(prompt_type), _texts(inputs, task_metadata))
+
+
+def _name(prompt_type: Any) -> str:
+    return prompt_type.value if prompt_type else ""
+
+
+def _of_images(metadata: Any) -> bool:
+    return "image" in metadata.modalities
+
+
+def _texts(inputs: Any, metadata: Any) -> list[str]:
+    """The texts of one of mteb's data loaders, or hashes of its images."""
+    from datasets import Dataset
+    from torch.utils.data import SequentialSampler
+
+    if _of_images(metadata):
+        return [sha256_bytes(data) for data in _images(inputs, metadata.name)]
+    if isinstance(inputs.dataset, Dataset) and isinstance(inputs.sampler, SequentialSampler):
+        # The whole column: row by row takes longer than all evaluators do.
+        return list(inputs.dataset["text"])
+    return [text for batch in inputs for text in batch["text"]]
+
+
+def _images(inputs: Any, task: str) -> Iterator[bytes]:
+    """Bytes of the image files of one of mteb's data loaders.
+
+    Raises
+    ------
+    LayerwiseError
+        If the task's data hold them as something else, or one is missing.
+    """
+    from datasets import Dataset, Image
+
+    data = inputs.dataset
+    feature = data.features.get("image") if isinstance(data, Dataset) else None
+    if not isinstance(feature, Image):
+        raise LayerwiseError(
+            f"The images of {task} come as {type(feature or data).__name__}; expected a data set "
+            "whose column of images has the feature Image."
+        )
+    held = data.select_columns(["image"]).cast_column("image", Image(decode=False))
+    for row, image in enumerate(held["image"]):
+        if image and image.get("bytes"):
+            yield image["bytes"]
+        elif image and image.get("path"):
+            yield read_file(image["path"], f"{task} {row}")
+        else:
+            raise LayerwiseError(f"The data of {task} have no image in row {row} (from 0).")

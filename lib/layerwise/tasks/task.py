@@ -1,0 +1,111 @@
+"""The parts of an evaluation that all kinds of tasks share."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.errors import LayerwiseError
+
+if TYPE_CHECKING:
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.corpora.images import Picture
+
+Array = npt.NDArray[Any]
+
+Key = tuple[str, Any]
+"""Prompt type ('query', 'document' or '') and text; for images the SHA-256 of the file, for words
+a `layerwise.activations.words.Word`."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A part of a task that is embedded and scored as a whole.
+
+    Attributes
+    ----------
+    keys : sequence of Key
+        Distinct inputs.
+    pictures : mapping
+        Images by their hash, if the inputs are images.
+    selection : object
+        Part of the task's data, in the task's own terms; None for all.
+    """
+
+    keys: Sequence[Key]
+    pictures: Mapping[str, Picture] = field(default_factory=dict)
+    selection: Any = None
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of one layer.
+
+    Attributes
+    ----------
+    values : array, shape (N, D), float32
+    rows : mapping
+        Row of each input.
+    """
+
+    values: Array
+    rows: Mapping[Key, int]
+
+    def of(self, prompt_type: str, texts: Sequence[Any]) -> Array:
+        """Vectors of some texts, shape (len(texts), D).
+
+        Raises
+        ------
+        LayerwiseError
+            If a text was not embedded.
+        """
+        try:
+            return self.values[[self.rows[prompt_type, text] for text in texts]]
+        except KeyError as error:
+            raise LayerwiseError(
+                f"The text {str(error.args[0][1])[:60]!r} was not embedded: the task's data "
+                "changed while it was evaluated; start the evaluation again."
+            ) from error
+
+
+class LoadedTask(Protocol):
+    """A task with its data."""
+
+    task_type: str
+
+    def instruction(self, prompt_type: str) -> str:
+        """Instruction for inputs of a prompt type; empty for none."""
+
+    def units(self, most: int) -> Iterator[Unit]:
+        """Parts of the task of at most `most` inputs, where it can be divided."""
+
+    def score(self, unit: Unit, vectors: Vectors) -> Any:
+        """Score one layer on one unit."""
+
+    def rows(self, parts: Sequence[Any]) -> list[dict[str, Any]]:
+        """Rows of the table of scores for one layer, from the scores of all units in order."""
+
+
+class Task(Hashable, Protocol):
+    """A task of the config: small, hashable, and sent to the processes that score."""
+
+    def load(self, settings: ScoringSettings) -> LoadedTask:
+        """Read or download the task's data."""
+
+
+# Rows whose float64 fits a core's cache.
+_CACHED = 256
+
+
+def normalized(vectors: Array) -> Array:
+    """Scale rows to unit length, shape (N, D), float32; a zero row stays zero."""
+    scaled = np.empty(vectors.shape, np.float32)
+    for start in range(0, len(vectors), _CACHED):
+        rows = vectors[start : start + _CACHED].astype(np.float64)
+        norms = np.sqrt(np.vecdot(rows, rows))
+        scaled[start : start + _CACHED] = rows / np.where(norms > 0, norms, 1)[:, None]
+    return scaled
