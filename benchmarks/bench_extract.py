@@ -35,7 +35,7 @@ import torch
 
 from layerwise.activations import batches, curvature, eigen, representation
 from layerwise.activations.extract import extract
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.models.load import LoadedModel, load

@@ -28,7 +28,7 @@ from bench_embed import all_layers, last_layer
 from bench_extract import bare, ours
 
 from layerwise.activations import batches, card, eigen
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.models import nano

@@ -31,7 +31,7 @@ from PIL import Image
 from layerwise.activations import batches
 from layerwise.activations.embedding import embed
 from layerwise.activations.extract import extract
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.corpora.images import Picture

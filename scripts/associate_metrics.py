@@ -11,10 +11,9 @@ def main(arguments: argparse.Namespace) -> None:
     """Read the tables, associate, write."""
     from layerwise import tables
     from layerwise.association.table import associate
-    from layerwise.workflow import studies
 
     config = script.config_of(arguments)
-    settings = config.association.model_copy(update={"own_texts": studies.own_texts(config)})
+    settings = config.association.model_copy(update={"own_texts": config.own_texts})
     found = associate(
         script.read_table(config, arguments.study, "metrics"),
         script.read_table(config, arguments.study, "scores"),

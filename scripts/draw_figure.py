@@ -24,7 +24,7 @@ def main(arguments: argparse.Namespace) -> None:
         Tables(**read),
         script.order_of(config),
         directions=config.association.directions,
-        own_texts=studies.own_texts(config),
+        own_texts=config.own_texts,
         labels=config.labels(),
     )
     tables.write_csv(arguments.table, drawn.table)

@@ -12,7 +12,6 @@ def main(arguments: argparse.Namespace) -> None:
     from layerwise import tables
     from layerwise.association.selection import select_layers, summarize
     from layerwise.metrics.registry import directions
-    from layerwise.workflow import studies
 
     config = script.config_of(arguments)
     settings, order = config.association, script.order_of(config)
@@ -22,7 +21,7 @@ def main(arguments: argparse.Namespace) -> None:
         script.read_table(config, arguments.study, "scores"),
         {**directions(), **settings.directions},
         prompts=None if published else script.read_table(config, arguments.study, "prompts"),
-        own_texts=studies.own_texts(config),
+        own_texts=config.own_texts,
         poolings=settings.poolings,
         order=order,
         seed=settings.seed,

@@ -36,10 +36,10 @@ def main(arguments: argparse.Namespace) -> None:
 def read_texts(path: Path) -> list[str]:
     """The texts of a corpus, or the paragraphs of the Wikipedia slice."""
     from layerwise.corpora.paragraphs import read_paragraphs
-    from layerwise.corpora.table import read_prompts
+    from layerwise.corpora.prompts import read
 
     if path.parent.name == "corpora":
-        return list(read_prompts(path)[0].texts)
+        return list(read(path).views[0])
     return [paragraph.text for paragraph in read_paragraphs(path)[0]]
 
 

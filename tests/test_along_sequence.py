@@ -18,7 +18,7 @@ from layerwise.activations import forward
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations, grid
 from layerwise.config import Config
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.config.studies import Study

@@ -19,11 +19,12 @@ from layerwise.association.curves import (
     score_curves,
     usable,
 )
-from layerwise.association.order import Order, order_key, step_of
+from layerwise.association.order import Order
 from layerwise.association.sources import text_source, with_text_sources
 from layerwise.association.table import COLUMNS, associate
 from layerwise.config.association import AssociationSettings
 from layerwise.errors import LayerwiseError
+from layerwise.names import order_key, step_of
 from layerwise.tasks.names import PAPER, QUICKSTART
 
 

@@ -11,7 +11,6 @@ import tiny
 import tiny_images
 from conftest import ROOT
 
-from layerwise.models import nano
 from layerwise.models.load import load
 
 
@@ -42,10 +41,7 @@ def test_the_passes_arithmetic_is_that_of_the_shape(bench_gpu: ModuleType) -> No
 def test_the_table_of_studies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     bench = importlib.import_module("bench_studies")
-    nano.build(
-        "gpt_neox", layers=2, hidden=32, vocabulary=tiny.VOCABULARY, context=64
-    ).save_pretrained(tmp_path)
-    nano.train_tokenizer(tiny.WORDS, tiny.VOCABULARY).save_pretrained(tmp_path)
+    tiny.save("gpt_neox", tmp_path)
     loaded = load("m", tiny.entry(tmp_path), "main", device="cpu")
     texts = tiny.texts(8, shortest=8)
     rows = bench.measure(loaded, tiny.entry(tmp_path), texts, 0, 1, tmp_path)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures.studies import Tables, draw

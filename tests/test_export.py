@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+import torch
+from transformers import AutoModel, AutoTokenizer
 
 from layerwise.errors import LayerwiseError
 from layerwise.export import Recipe, cut, export
@@ -22,9 +24,10 @@ RECIPES = [
     Recipe(1),
     Recipe(0),
     Recipe(3),
+    Recipe(1, readout="residual"),
     Recipe(3, readout="residual", pooling="max"),
-    Recipe(2, readout="final_norm", pooling="last_token", normalize=False),
-    Recipe(2, tokens="drop_first", pooling="weighted_mean"),
+    Recipe(2, pooling="last_token", normalize=False),
+    Recipe(2, tokens="drop_first", pooling="weighted_mean", readout="residual"),
     Recipe(2, tokens="drop_sinks", pooling="cls"),
 ]
 
@@ -40,8 +43,6 @@ def loaded(family: str, folder: Path) -> LoadedModel:
 def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
     whole = loaded(family, tmp_path / "whole")
     for place, recipe in enumerate(RECIPES):
-        if recipe.readout not in whole.anatomy.readouts:
-            continue
         if family == "mamba" and recipe.layer == 0:
             continue
         # `export` itself compares the embeddings; here we see that it kept what it had to.
@@ -67,7 +68,7 @@ def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
         check=True,
     )
     found = np.array(json.loads(out.stdout))
-    wanted, _ = cut._whole(whole, Recipe(2, tokens="drop_first"), TEXTS)
+    wanted, _ = cut._whole(whole, Recipe(2, "drop_first", readout="final_norm"), TEXTS)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
@@ -80,20 +81,29 @@ def test_texts_are_no_chat(tmp_path: Path) -> None:
     assert whole.tokenizer.chat_template is not None
 
 
+def test_the_final_norm_comes_before_the_pooling(tmp_path: Path) -> None:
+    """A cut model's last hidden state is normed, and no block more is kept."""
+    whole = loaded("llama", tmp_path / "whole")
+    export(whole, Recipe(2), tmp_path / "cut", TEXTS)
+    card = (tmp_path / "cut/README.md").read_text()
+    assert "| readout | through the model's final norm |" in card
+    assert "Why this layer" not in card
+    assert len(AutoModel.from_pretrained(tmp_path / "cut").layers) == 2
+
+
 def test_plain_transformers_loads_it(tmp_path: Path) -> None:
     """The card says which hidden state the layer is."""
-    import torch
-    from transformers import AutoModel, AutoTokenizer
-
     whole = loaded("llama", tmp_path / "whole")
-    export(whole, Recipe(2, normalize=False), tmp_path / "cut", TEXTS)
+    recipe = Recipe(2, readout="residual", normalize=False)
+    export(whole, recipe, tmp_path / "cut", TEXTS, origin="best in {models}")
     card = (tmp_path / "cut/README.md").read_text()
     assert "hidden_states[2]" in card
     assert f"sentence-transformers {version('sentence-transformers')}, trans" in card
+    assert "Why this layer: best in {models}." in card
     model = AutoModel.from_pretrained(tmp_path / "cut")
     assert len(model.layers) == 3
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "cut")
-    wanted, _ = cut._whole(whole, Recipe(2, normalize=False), TEXTS[:1])
+    wanted, _ = cut._whole(whole, recipe, TEXTS[:1])
     with torch.no_grad():
         states = model(**tokenizer(TEXTS[0], return_tensors="pt")).hidden_states[2]
     np.testing.assert_allclose(states[0].mean(dim=0), wanted[0], atol=1e-5)
@@ -102,13 +112,10 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        (Recipe(9), r"layer is 9; .* to 3"),
-        (Recipe(1, tokens="first"), r"tokens is 'first'.*accepted are all, drop_first"),
-        (
-            Recipe(1, pooling="means"),
-            r"pooling is 'means', did you mean 'mean'|pooling is 'means'",
-        ),
-        (Recipe(1, readout="normed"), r"readout is 'normed'.*accepted are"),
+        (Recipe(9), r"layers 0 \(embedding output\) to 3, got 9"),
+        (Recipe(1, tokens="first"), r"tokens: expected one of all, drop_first.*got 'first'"),
+        (Recipe(1, pooling="means"), r"got 'means' \(did you mean 'mean'\?\)"),
+        (Recipe(1, readout="output"), r"readout: expected one of residual, final_norm"),
         (Recipe(0, readout="final_norm"), r"Layer 0 through the final norm cannot be exported"),
     ],
 )
@@ -158,7 +165,7 @@ def test_the_command(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert failed.returncode == 1
-    assert "layer is 7" in failed.stderr
+    assert "got 7" in failed.stderr
     assert "Traceback" not in failed.stderr
 
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from layerwise.errors import DiskError, LayerwiseError
 from layerwise.files import replacing, sha256_text
-from layerwise.paths import decode, encode
+from layerwise.names import decode, encode
 
 NAMES = st.text(min_size=1, max_size=40).filter(
     lambda n: "\0" not in n and ".." not in n.replace("\\", "/").split("/") and n.isprintable()

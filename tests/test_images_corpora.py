@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import io
 import json
-import zlib
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
 from layerwise.config import Config
-from layerwise.config.corpora import Sample
-from layerwise.config.images import FolderImages, HubImages, ImageViews, PackageImages
-from layerwise.corpora import images_table, images_views, prompts
-from layerwise.corpora.images import Picture, UnreadableError, decode
-from layerwise.corpora.images_sources import SUFFIXES, choose, of_classes, open_images, png
+from layerwise.section import parse
+from layerwise.config.images import HubImages, ImageCorpus, ImageViews, PackageImages
+from layerwise.corpora import image_views, prompts
+from layerwise.corpora.image_sources import of_classes, open_images
+from layerwise.corpora.images import Picture, UnreadableError, decode, png
+from layerwise.corpora.make import make_corpus, make_views
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_bytes
-from layerwise.workflow import content
 
 RNG = np.random.default_rng(0)
 COLOURS = RNG.integers(0, 256, (6, 9, 3), dtype=np.uint8)
@@ -80,11 +81,13 @@ def test_sixteen_bits_are_scaled() -> None:
 
 def test_values_without_a_white_are_refused() -> None:
     for mode in ("I", "F"):
-        with pytest.raises(UnreadableError, match=rf"'odd' holds 32-bit values .*'{mode}'"):
+        with pytest.raises(
+            UnreadableError, match=rf"'odd'.*32-bit values.*'{mode}'"
+        ):
             shown(saved(Image.new(mode, (4, 4), 3), "TIFF"))
 
 
-def test_orientation_is_carried_out() -> None:
+def test_orientation_is_applied() -> None:
     image = Image.fromarray(COLOURS)
     exif = image.getexif()
     exif[0x0112] = 6  # a camera held upright: to be turned clockwise
@@ -108,20 +111,6 @@ def test_damaged_images_are_named(data: bytes) -> None:
         shown(data)
 
 
-def test_a_huge_image_is_not_decoded() -> None:
-    # A PNG that says 60,000 x 60,000 and holds nothing.
-    data = bytearray(png(COLOURS))
-    data[16:24] = (60_000).to_bytes(4, "big") * 2
-    with pytest.raises(UnreadableError):
-        decode(bytes(data), "odd", 1000)
-    data[29:33] = zlib.crc32(data[12:29]).to_bytes(4, "big")
-    # Over Pillow's own limit, which has no say.
-    with pytest.raises(UnreadableError, match=r"more than max_pixels \(1,000,000,000\)"):
-        decode(bytes(data), "odd", 10**9)
-    with pytest.raises(UnreadableError, match=r"9 x 6 pixels, more than max_pixels \(50\)"):
-        decode(png(COLOURS), "odd", 50)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     for number in range(6):
@@ -132,49 +121,48 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "pets"
 
 
-def test_one_folder_a_class(folder: Path) -> None:
-    source = open_images(FolderImages(folder=str(folder)))
-    assert source.ids == sorted(source.ids)
-    assert source.labels == [name.split("/")[0] for name in source.ids]
-    chosen = choose(source, Sample(n=4, seed=3), "error", 10**6)
-    fewer = choose(source, Sample(n=2, seed=3), "error", 10**6)
-    assert chosen.pictures[:2] == fewer.pictures
-    assert chosen.counts["kept"] == 4
-    assert chosen.counts["not_sampled"] == 2
-    assert {p.data for p in chosen.pictures} == {None}, "kept as references"
+def corpus(tmp_path: Path, images: dict[str, object], **given: object) -> pd.DataFrame:
+    """The table of a corpus, as the workflow makes it."""
+    settings = parse(ImageCorpus, {"images": images, **given})
+    make_corpus(tmp_path / "c.parquet", "c", settings)
+    return prompts.read_corpus(tmp_path / "c.parquet")
+
+
+def test_one_folder_a_class(folder: Path, tmp_path: Path) -> None:
+    images = {"folder": str(folder)}
+    four, two = (corpus(tmp_path, images, sample={"n": n, "seed": 3}) for n in (4, 2))
+    pd.testing.assert_frame_equal(four[:2], two)
+    assert (four["label"] == four["prompt_id"].str.split("/").str[0]).all()
+    assert four["image"].isna().all(), "kept as references"
+    assert (four["width"] == 10).all() and (four["height"] == 8).all()
 
 
 def test_damaged_images_are_dropped_or_stop_the_run(
-    folder: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / "cat" / "1.png").write_bytes(b"GIF89a, but no more")
     (folder / "dog" / "0.png").write_bytes((folder / "dog" / "2.png").read_bytes())
-    source = open_images(FolderImages(folder=str(folder)))
     with pytest.raises(LayerwiseError, match=r"'cat/1\.png' cannot be read"):
-        choose(source, Sample(), "error", 10**6)
-    chosen = choose(source, Sample(), "drop", 10**6)
-    assert chosen.counts == {
-        "read": 6, "damaged": 1, "duplicate": 1, "not_sampled": 0, "kept": 4,
-    }  # fmt: skip
+        corpus(tmp_path, {"folder": str(folder)})
+    kept = corpus(tmp_path, {"folder": str(folder)}, damaged="drop")
+    counts = json.loads(pq.read_metadata(tmp_path / "c.parquet").metadata[b"counts"])
+    assert counts == {"read": 6, "damaged": 1, "duplicate": 1, "kept": 4, "not_sampled": 0}
+    assert len(kept) == 4
     assert "cat/1.png" in caplog.text
-    with pytest.raises(LayerwiseError, match="No image is left"):
-        choose(source, Sample(), "drop", 5)
 
 
 def test_a_folder_without_images(tmp_path: Path) -> None:
     with pytest.raises(LayerwiseError, match="holds no image"):
-        open_images(FolderImages(folder=str(tmp_path)))
+        corpus(tmp_path, {"folder": str(tmp_path)})
     with pytest.raises(LayerwiseError, match="There is no folder"):
-        open_images(FolderImages(folder=str(tmp_path / "none")))
+        corpus(tmp_path, {"folder": str(tmp_path / "none")})
 
 
-def test_digits() -> None:
-    source = open_images(PackageImages(package="digits"))
-    assert len(source.ids) == 1797
-    chosen = choose(source, Sample(n=50), "error", 10**6)
-    assert chosen.sizes == [(8, 8)] * 50
-    assert set(chosen.labels) <= set("0123456789")
-    values = np.asarray(decode(chosen.pictures[0].content(), "digit"))
+def test_digits(tmp_path: Path) -> None:
+    table = corpus(tmp_path, {"package": "digits"}, sample={"n": 50})
+    assert (table["width"] == 8).all()
+    assert set(table["label"]) <= set("0123456789")
+    values = np.asarray(prompts.read(tmp_path / "c.parquet").views[0][0].pixels())
     assert set(np.unique(values)) <= {round(v * 255 / 16) for v in range(17)}
 
 
@@ -197,17 +185,8 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found, np.asarray(images[2]))
     with pytest.raises(LayerwiseError, match="no column 'picture'"):
         open_images(HubImages(hub=str(tmp_path), column="picture"))
-    with pytest.raises(LayerwiseError, match=r"no column 'label'.*there are 'image'"):
+    with pytest.raises(LayerwiseError, match=r"column 'label' .*holds no images"):
         open_images(HubImages(hub=str(tmp_path), column="label"))
-
-
-def test_a_listing_is_of_images_alone(folder: Path) -> None:
-    known = content.listing(folder, SUFFIXES)
-    assert len(known) == 6
-    (folder / ".DS_Store").write_bytes(b"x")
-    assert content.listing(folder, SUFFIXES) == known
-    (folder / "cat" / "7.JPG").write_bytes(b"x")
-    assert content.listing(folder, SUFFIXES) == {**known, "cat/7.JPG": 1}
 
 
 VIEWS = ImageViews(n=3, size=32)
@@ -215,12 +194,13 @@ PHOTO = png(RNG.integers(0, 256, (40, 60, 3), dtype=np.uint8))
 
 
 def drawn(name: str = "a", **settings: object) -> list[str]:
-    chosen = VIEWS.model_copy(update=settings)
-    return images_views.draw(name, sha256_bytes(PHOTO), (60, 40), chosen)
+    image = {"prompt_id": [name], "sha256": [sha256_bytes(PHOTO)], "width": [60], "height": [40]}
+    views = image_views.draw(pd.DataFrame(image), VIEWS.model_copy(update=settings))
+    return views["drawn"].to_list()
 
 
 def view(record: str) -> np.ndarray:
-    return np.asarray(images_views.carry_out(decode(PHOTO, "a"), record))
+    return np.asarray(image_views.apply(decode(PHOTO, "a"), record))
 
 
 def test_views_are_seeded_and_differ() -> None:
@@ -255,24 +235,18 @@ def test_views_do_what_they_are_asked() -> None:
     assert np.diff(blurred.astype(int), axis=0).std() <= np.diff(plain.astype(int), axis=0).std()
 
 
-def test_drawing_leaves_the_global_generator_alone() -> None:
+def test_drawing_leaves_all_generators_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
+
+    def seeded(_seed: int) -> None:
+        raise AssertionError("a GPU was seeded")
 
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded)
     drawn()
     assert torch.equal(torch.rand(2), expected)
-
-
-def test_drawing_seeds_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-
-    def seeded(_seed: int) -> None:
-        raise AssertionError
-
-    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded)
-    assert len(images_views.draw("a", "b", (40, 30), VIEWS)) == VIEWS.n
 
 
 def test_classes_are_drawn_whole() -> None:
@@ -283,43 +257,28 @@ def test_classes_are_drawn_whole() -> None:
     assert [three.fetch(row).name for row in (0, 5)] == [three.ids[row] for row in (0, 5)]
     assert set(of_classes(digits, 2, 0).labels) < set(three.labels)
     assert of_classes(digits, None, 0) is digits
-    with pytest.raises(LayerwiseError, match=r"classes: 11 came.*10 classes"):
+    with pytest.raises(LayerwiseError, match=r"10 classes, not 11"):
         of_classes(digits, 11, 0)
 
 
-def test_tables_there_and_back(folder: Path, tmp_path: Path) -> None:
-    source = open_images(FolderImages(folder=str(folder)))
-    chosen = choose(source, Sample(), "error", 10**6)
-    corpus, views = tmp_path / "pets.parquet", tmp_path / "pets.views.parquet"
-    images_table.write_images(corpus, "pets", chosen)
-    records = [
-        images_views.draw(p.name, p.sha256, size, VIEWS)
-        for p, size in zip(chosen.pictures, chosen.sizes, strict=True)
-    ]
-    images_table.write_views(views, "pets", chosen.pictures, records)
-    found = prompts.read(corpus, views)
-    assert found.ids == [p.name for p in chosen.pictures]
-    assert list(found.views[0]) == chosen.pictures
-    assert [p.drawn for p in found.views[2]] == [own[1] for own in records]
+def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:
+    table = corpus(tmp_path, {"folder": str(folder)})
+    path, views = tmp_path / "c.parquet", tmp_path / "c.views.parquet"
+    make_views(views, path, VIEWS)
+    found = prompts.read(path, views)
+    assert found.ids == table["prompt_id"].to_list()
+    assert [p.sha256 for p in found.views[0]] == table["sha256"].to_list()
+    records = image_views.draw(table, VIEWS)
+    second = records[records["view"] == 2]["drawn"].to_list()
+    assert [picture.drawn for picture in found.views[2]] == second
     assert found.views[2][0].pixels().size == (32, 32)
-    labels = images_table.read_labels(corpus)
-    assert labels == dict(zip(found.ids, chosen.labels, strict=True))
-    other = chosen.pictures[:2]
-    images_table.write_views(views, "pets", other, records[:2])
-    with pytest.raises(LayerwiseError, match="views of other images"):
-        prompts.read(corpus, views)
-    Path(str(chosen.pictures[0].path)).write_bytes(png(COLOURS))
-    with pytest.raises(LayerwiseError, match="is not the one that the corpus was made of"):
+    assert prompts.read_labels(path) == dict(zip(found.ids, table["label"], strict=True))
+    Path(str(found.views[0][0].path)).write_bytes(png(COLOURS))
+    with pytest.raises(LayerwiseError, match="has changed since the corpus was made"):
         found.views[0][0].pixels()
-
-
-def test_bytes_there_and_back(tmp_path: Path) -> None:
-    source = open_images(PackageImages(package="digits"))
-    chosen = choose(source, Sample(n=3), "error", 10**6)
-    images_table.write_images(tmp_path / "d.parquet", "d", chosen)
-    pictures, sizes, _ = images_table.read_images(tmp_path / "d.parquet")
-    assert pictures == chosen.pictures
-    assert sizes == chosen.sizes
+    corpus(tmp_path, {"folder": str(folder)}, sample={"n": 2})
+    with pytest.raises(LayerwiseError, match="views of other prompts"):
+        prompts.read(path, views)
 
 
 STUDY = {"studies": {"power_law": {"kind": "power_law"}}}

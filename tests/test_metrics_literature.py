@@ -286,7 +286,7 @@ def layer_of(views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None
         n_tokens=np.full(views.shape[:2], 9),
         ends=(views[1], views[2]),
     )
-    settings = MetricsSettings(alpha_req=alpha_req.Settings(ranks=(3, 500)))
+    settings = MetricsSettings(settings={"alpha_req": {"ranks": [3, 500]}})
     return Layer(arrays, settings, protocol)
 
 

@@ -163,7 +163,7 @@ def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -
         n_tokens=np.stack([[len(p) for p in prompts]] * 4),
         ends=(views[1], views[2]),
     )
-    return Layer(arrays, MetricsSettings(alpha_req=Settings(ranks=(3, 500))), protocol)
+    return Layer(arrays, MetricsSettings(settings={"alpha_req": {"ranks": [3, 500]}}), protocol)
 
 
 def all_values(layer: Layer) -> dict[tuple[str, float | None], float]:

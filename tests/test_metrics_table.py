@@ -25,7 +25,6 @@ from layerwise import metrics
 from layerwise.activations import store as layout
 from layerwise.association.stability import agreement, stability
 from layerwise.config import metrics as config
-from layerwise.config.base import Section, parse
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.metrics import catalog, lists, registry, sample_size, table
@@ -36,8 +35,8 @@ from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
+from layerwise.section import Section, parse
 from layerwise.tables import read, write
-from layerwise.workflow.fingerprint import reachable
 
 ROOT = Path(__file__).parents[1]
 N, V, D, LAYERS = 24, 3, 10, 4
@@ -125,7 +124,7 @@ def compute(path: Path, **settings: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 @pytest.fixture(scope="module")
 def tables(activations_file: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return compute(activations_file, alpha_req=alpha_req.Settings(ranks=(2, 500)))
+    return compute(activations_file, settings={"alpha_req": {"ranks": [2, 500]}})
 
 
 def pick(frame: pd.DataFrame, **where: Any) -> pd.DataFrame:
@@ -356,68 +355,34 @@ def test_fewer_prompts_than_dimensions_and_the_reverse(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("section", "given", "message"),
     [
-        ({"metrics": ["lidra"]}, "lidra.*did you mean 'lidar'"),
-        ({"metrics": ["lidar", "lidar"]}, "once"),
-        ({"protocols": ["papr"]}, "did you mean 'paper'"),
-        ({"normalizations": ["logn"]}, "did you mean 'logN'"),
-        ({"alpha": [1]}, "did you mean 'alphas'"),
-        ({"alphas": [0]}, "more than 0"),
-        ({"alphas": ["two"]}, "two"),
-        ({"pair": "both"}, '"augmented", "original"'),
-        ({"dime": {"permutations": 0}}, "metrics.dime.permutations.* 1 or more"),
-        ({"dime": {"permutation": 9}}, "did you mean 'permutations'"),
-        ({"infonce": {"temperature": -1}}, "metrics.infonce.temperature.* 0.0001 or more"),
-        ({"lidar": {"delta": 0}}, "metrics.lidar.delta.* more than 0"),
-        ({"alpha_req": {"ranks": [5, 5]}}, "metrics.alpha_req.ranks.*the first below the last"),
-        ({"two_nn": {"discard": 1.0}}, "less than 1"),
-        ({"stderr_groups": 1}, "2 or more"),
+        ("dime", {"permutations": 0}, "permutations: expected at least 1"),
+        ("dime", {"permutation": 9}, "did you mean 'permutations'"),
+        ("infonce", {"temperature": -1}, "temperature: expected at least 0.0001"),
+        ("lidar", {"delta": 0}, "delta: expected more than 0"),
+        ("alpha_req", {"ranks": [5, 5]}, "ranks.*the first below the last"),
+        ("two_nn", {"discard": 1.0}, "discard: expected less than 1"),
     ],
 )
-def test_a_wrong_setting_is_named_with_what_is_accepted(
-    given: dict[str, Any], message: str
+def test_a_wrong_setting_of_a_metric(
+    section: str, given: dict[str, Any], message: str
 ) -> None:
+    settings = MetricsSettings(settings={section: given})
     with pytest.raises(LayerwiseError, match=message):
-        parse(MetricsSettings, given, "metrics")
+        settings.of(section, registry.sections()[section])
 
 
 def test_settings_come_from_json_and_go_back_to_it() -> None:
-    given = {"alphas": [1, "inf"], "alpha_req": {"ranks": [2, 50]}}
+    given = {"alphas": [1, "inf"], "settings": {"alpha_req": {"ranks": [2, 50]}}}
     read = parse(MetricsSettings, given, "metrics")
     assert read.alphas == (1.0, math.inf)
-    assert read.alpha_req.ranks == (2, 50)
+    assert read.of("alpha_req", alpha_req.Settings).ranks == (2, 50)
     assert parse(MetricsSettings, read.plain()) == read
     assert read.plain() == MetricsSettings().plain() | given
     schema = MetricsSettings.model_json_schema()
     assert set(schema["properties"]) == set(read.plain())
     assert schema["properties"]["alphas"]["default"] == [1, 2, "inf"]
-    for each in schema["properties"].values():
-        section = schema["$defs"].get(each.get("$ref", "").removeprefix("#/$defs/"), each)
-        assert "description" in section
-        for own in section.get("properties", {}).values():
-            assert {"description", "default"} <= set(own)
-
-
-@pytest.mark.parametrize(
-    "first",
-    [
-        "import layerwise.config.base",
-        "import layerwise.metrics.catalog.lidar",
-        "import layerwise.metrics.catalog.alpha_req",
-        "import layerwise.metrics.table",
-        "from layerwise.metrics import two_nn",
-        "from layerwise.metrics.registry import all_metrics; all_metrics()",
-    ],
-)
-def test_settings_are_complete_whichever_module_is_imported_first(first: str) -> None:
-    code = (
-        f"{first}; from layerwise.config.metrics import MetricsSettings;"
-        "print(sorted(MetricsSettings.model_fields))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str(sorted(MetricsSettings.model_fields))
-    assert {"lidar", "dime", "infonce", "alpha_req", "two_nn"} <= set(MetricsSettings.model_fields)
 
 
 def test_a_setting_reaches_its_metric(activations_file: Path) -> None:
@@ -435,8 +400,7 @@ def test_a_setting_reaches_its_metric(activations_file: Path) -> None:
         ("infonce", {"temperature": 0.5}),
         ("two_nn", {"discard": 0.4}),
     ):
-        made = registry.sections()[key](**value)
-        moved = values(**{key: made}) != plain
+        moved = values(settings={key: value}) != plain
         changed = set(moved[moved].index.get_level_values("metric"))
         assert changed == ({"infonce", "infonce_mi_bound"} if key == "infonce" else {key})
 
@@ -639,27 +603,16 @@ def test_the_page_on_adding_a_metric_is_true(monkeypatch: pytest.MonkeyPatch) ->
         jackknife = uncertainty.from_leave_one_out(np.asarray(without))
         assert result(name, X).stderr == pytest.approx(jackknife, rel=0.15)
     with pytest.raises(LayerwiseError, match="did you mean 'components'"):
-        parse(config.build(), {"top_share": {"component": 2}})
+        parse(registry.sections()["top_share"], {"component": 2})
 
 
-def test_the_key_of_the_tables_knows_every_metric_and_no_tool() -> None:
-    reached = set(reachable("layerwise.metrics.table:compute"))
-    files = pkgutil.iter_modules(catalog.__path__, "layerwise.metrics.catalog.")
-    assert {module.name for module in files} <= reached
-    tools = {"lists", "sample_size", "powerlaw"}
-    assert not {f"layerwise.metrics.{tool}" for tool in tools} & reached
-
-
-def test_a_section_must_not_hide_a_shared_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_metrics_cannot_declare_one_section(monkeypatch: pytest.MonkeyPatch) -> None:
     class Other(Section):
         size: int = Field(1, description="x")
 
-    add_wrong(monkeypatch, len, settings=Other, section="pair")
-    with pytest.raises(ValueError, match=r"metrics\.pair"):
-        config.build()
     add_wrong(monkeypatch, len, settings=Other, section="lidar")
     with pytest.raises(ValueError, match="'lidar' is another metric's"):
-        config.build()
+        registry.sections()
 
 
 # The flat library
@@ -674,7 +627,7 @@ def on_plain_arrays(name: str) -> tuple[float, float]:
     bends = np.full(30, metrics.curvature(Z))
     norms = np.tile(np.linalg.norm(Z, axis=1), (30, 1))
     arrays = Arrays(views, spectra=spectra, norms=norms, curvature=bends, ends=ends)
-    settings = MetricsSettings(alphas=(1.0,), alpha_req=alpha_req.Settings(ranks=(2, 12)))
+    settings = MetricsSettings(alphas=(1.0,), settings={"alpha_req": {"ranks": [2, 12]}})
     declared = registry.get(name)
     given: tuple[Any, ...] = {
         "pooled": (views[0],), "spectra": (Z,), "norms": (Z,), "curvature": (Z,),

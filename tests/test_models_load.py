@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import json
@@ -28,16 +27,17 @@ import pytest
 import tiny
 import torch
 from huggingface_hub import constants
-from safetensors.torch import load_file, save_file
+from kept_states import Keep
+from safetensors.torch import load_file
 
 from layerwise import tables
+from layerwise.activations import forward
 from layerwise.activations.embedding import embed
 from layerwise.activations.extract import extract
 from layerwise.activations.representation import Representation
 from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import (
-    FolderAdapter,
     FolderSource,
     HubAdapter,
     HubSource,
@@ -102,7 +102,9 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "hub"
 
 
-def test_revisions_come_from_the_hubs_cache_offline(cache: Path, tmp_path: Path) -> None:
+def test_revisions_come_from_the_hubs_cache_offline(
+    cache: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     folders = {f"step{n}": tiny.save("gpt_neox", tmp_path / f"s{n}", seed=n) for n in (1, 2)}
     folders["step0"] = folders["step1"]
     in_cache(cache, "EleutherAI/pythia-tiny", folders)
@@ -116,45 +118,28 @@ def test_revisions_come_from_the_hubs_cache_offline(cache: Path, tmp_path: Path)
         facts = {"model": "pythia", "revision": revision, "dtype": model.dtype}
         frame = pd.DataFrame({"layer": [0]})
         tables.write(files[-1], frame, **facts, weights_sha256=model.weights)
-    found = [checkpoints.checkpoint_of(file) for file in files]
-    same = checkpoints.same_weights(found)
-    assert [[c.revision for c in group] for group in same] == [["step0", "step1"]]
-    rows = {row["revision"]: row for row in checkpoints.table(found)}
-    assert [rows[r]["same_as"] for r in ("step0", "step1", "step2")] == ["step1", "step0", ""]
-    with pytest.raises(LayerwiseError, match=r"pythia.*'step3'.*not in the cache.*network"):
+    with caplog.at_level(logging.WARNING):
+        found = checkpoints.compare([*files, files[0]]).set_index("revision")["same_as"]
+    assert found.to_dict() == {"step0": "step1", "step1": "step0", "step2": ""}
+    assert "pythia: the revisions step0, step1 have the same weights" in caplog.text
+    with pytest.raises(LayerwiseError, match=r"pythia.*'step3'.*the hub cannot be reached"):
         load("pythia", entry, "step3", device="cpu")
 
 
-def test_equal_weights_of_other_models_or_dtypes_are_no_finding() -> None:
-    def checkpoint(model: str, revision: str, dtype: str = "float32") -> checkpoints.Checkpoint:
-        return checkpoints.Checkpoint(model, revision, dtype, "abc")
+def test_weights_of_other_models_or_dtypes_are_not_compared(tmp_path: Path) -> None:
+    def table(place: int, **facts: str) -> Path:
+        about = {"model": "a", "revision": "x", "dtype": "float32", "weights_sha256": "abc"}
+        path = tmp_path / f"{place}.parquet"
+        tables.write(path, pd.DataFrame({"a": [1]}), **{**about, **facts})
+        return path
 
-    assert not checkpoints.same_weights([checkpoint("a", "x"), checkpoint("b", "x")])
-    assert not checkpoints.same_weights([checkpoint("a", "x"), checkpoint("a", "y", "bfloat16")])
-    twice = [checkpoint("a", "x"), checkpoint("a", "x"), checkpoint("a", "y")]
-    assert checkpoints.same_weights(twice) == [(twice[0], twice[2])]
-
-
-def test_a_file_without_a_hash_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    tables.write(path, pd.DataFrame({"a": [1]}), model="m", revision="main")
+    found = checkpoints.compare(
+        [table(0), table(1, model="b"), table(2, revision="y", dtype="bfloat16")]
+    )
+    assert not found["same_as"].any()
+    tables.write(tmp_path / "a.parquet", pd.DataFrame({"a": [1]}), model="m")
     with pytest.raises(LayerwiseError, match=r"a\.parquet does not say which weights"):
-        checkpoints.checkpoint_of(path)
-
-
-def test_tables_of_other_weights_are_not_joined(tmp_path: Path) -> None:
-    def made(name: str, **facts: str) -> Path:
-        tables.write(tmp_path / name, pd.DataFrame({"a": [1]}), **facts)
-        return tmp_path / name
-
-    about = {"model": "m", "revision": "main", "dtype": "float32"}
-    metrics = made("metrics.parquet", **about, weights_sha256="x")
-    scores = made("scores.parquet", **about, weights_sha256="y")
-    later = made("later.parquet", **{**about, "revision": "step1"}, weights_sha256="y")
-    published = made("published.parquet")
-    checkpoints.check_weights([metrics, later, published, metrics])
-    with pytest.raises(LayerwiseError, match=r"metrics\.parquet and .*scores.*of m at main"):
-        checkpoints.check_weights([metrics, later, scores])
+        checkpoints.compare([tmp_path / "a.parquet"])
 
 
 def test_the_hash_sees_one_changed_bit(llama: Path) -> None:
@@ -182,24 +167,6 @@ def test_pythias_checkpoints_by_shorthand() -> None:
 # Bidirectional attention and adapters
 
 
-def test_mamba_2_in_both_directions(tmp_path: Path) -> None:
-    """Half of the heads see later tokens, and half the earlier ones; pads change nothing."""
-    folder = tiny.save("mamba2", tmp_path / "m")
-    causal, both = loaded(folder), loaded(folder, bidirectional=True)
-    assert both.weights == causal.weights
-    a, b = [5, 6, 7, 8, 9, 10], [5, 6, 7, 8, 9, 200]
-    torch.testing.assert_close(first_states(causal, a)[:5], first_states(causal, b)[:5])
-    for position in range(5):
-        difference = first_states(both, a)[position] - first_states(both, b)[position]
-        assert difference.abs().max() > 1e-5, position
-    turned = first_states(both, a[::-1]).flip(0)
-    assert (turned - first_states(both, a)).abs().max() > 1e-2  # left is not right
-    alone = extracted(both, tmp_path / "a.h5", batch_tokens=1)
-    together = extracted(both, tmp_path / "b.h5", batch_tokens=10_000)
-    with h5py.File(alone) as one, h5py.File(together) as other:
-        np.testing.assert_allclose(other["pooled"], one["pooled"], rtol=1e-4, atol=1e-4)
-
-
 def test_bidirectional_attention_sees_later_tokens(llama: Path) -> None:
     a, b = [5, 6, 7, 8, 9, 10], [5, 6, 7, 8, 9, 200]
     causal, both = loaded(llama), loaded(llama, bidirectional=True)
@@ -219,222 +186,8 @@ def test_bidirectional_values_do_not_depend_on_the_batch(llama: Path, tmp_path: 
 
 def test_models_without_attention_cannot_be_bidirectional(tmp_path: Path) -> None:
     folder = tiny.save("mamba", tmp_path / "m")
-    with pytest.raises(LayerwiseError, match="bidirectional: true came for MambaModel"):
+    with pytest.raises(LayerwiseError, match="MambaModel has no attention that can"):
         loaded(folder, bidirectional=True)
-
-
-def adapter(
-    folder: Path, modules: dict[str, tuple[int, int]], prefix: str = "", **config: Any
-) -> dict[str, torch.Tensor]:
-    """Write a LoRA adapter as PEFT does; module -> (out, in). Returns its matrices."""
-    folder.mkdir()
-    generator = torch.Generator().manual_seed(7)
-    rank = config.get("r", 4)
-    tensors = {}
-    for name, (outputs, inputs) in modules.items():
-        at = f"base_model.model.{prefix}{name}"
-        tensors[f"{at}.lora_A.weight"] = torch.randn(rank, inputs, generator=generator)
-        tensors[f"{at}.lora_B.weight"] = torch.randn(outputs, rank, generator=generator)
-    save_file(tensors, folder / "adapter_model.safetensors")
-    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 8, "bias": "none", **config}
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
-    return tensors
-
-
-UP, Q = "layers.1.mlp.up_proj", "layers.0.self_attn.q_proj"
-SHAPES = {UP: (48, 32), Q: (32, 32)}
-
-
-@pytest.mark.parametrize(
-    ("config", "prefix", "scale"),
-    [({}, "", 8 / 4), ({"use_rslora": True}, "", 8 / 2), ({"r": 2}, "model.", 8 / 2)],
-)
-def test_merged_adapters_are_base_plus_scaled_product(
-    llama: Path, tmp_path: Path, config: dict[str, Any], prefix: str, scale: float
-) -> None:
-    tensors = adapter(tmp_path / "a", SHAPES, prefix, **config)
-    base = loaded(llama)
-    merged = loaded(llama, adapters=(FolderAdapter(folder=str(tmp_path / "a")),))
-    for name in SHAPES:
-        at = f"base_model.model.{prefix}{name}"
-        product = tensors[f"{at}.lora_B.weight"] @ tensors[f"{at}.lora_A.weight"]
-        expected = base.model.get_submodule(name).weight + scale * product
-        torch.testing.assert_close(merged.model.get_submodule(name).weight, expected)
-    untouched = "layers.2.mlp.up_proj"
-    torch.testing.assert_close(
-        merged.model.get_submodule(untouched).weight, base.model.get_submodule(untouched).weight
-    )
-    assert merged.weights != base.weights
-
-
-def test_patterns_give_modules_a_rank_and_a_scale_of_their_own(
-    llama: Path, tmp_path: Path
-) -> None:
-    patterns = {
-        "rank_pattern": {"mlp.up_proj": 2},
-        "alpha_pattern": {"model.layers.1.mlp.up_proj": 1},
-    }
-    tensors = adapter(tmp_path / "a", SHAPES, "model.")
-    up = {k: t[:2] if "lora_A" in k else t[:, :2] for k, t in tensors.items() if UP in k}
-    tensors |= {k: t.contiguous() for k, t in up.items()}
-    save_file(tensors, tmp_path / "a" / "adapter_model.safetensors")
-    settings(tmp_path / "a", **patterns)
-    base = loaded(llama)
-    merged = loaded(llama, adapters=(FolderAdapter(folder=str(tmp_path / "a")),))
-    for name, scale in ((UP, 1 / 2), (Q, 8 / 4)):
-        b, a = (tensors[f"base_model.model.model.{name}.lora_{x}.weight"] for x in "BA")
-        expected = base.model.get_submodule(name).weight + scale * b @ a
-        torch.testing.assert_close(merged.model.get_submodule(name).weight, expected)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        {"target_modules": ["up_proj", "q_proj"], "layers_to_transform": [0, 1]},
-        {"target_modules": ["model.layers.1.mlp.up_proj", "layers.0.self_attn.q_proj"]},
-        {"target_modules": "(a+)+$"},
-        {"target_modules": ["up_proj"], "exclude_modules": "(a+)+$"},
-    ],
-)
-def test_the_modules_meant_are_those_of_the_file(
-    llama: Path, tmp_path: Path, config: dict[str, Any]
-) -> None:
-    modules = SHAPES
-    if "layers_to_transform" in config:
-        modules = {name.replace("1", n): s for name, s in SHAPES.items() for n in "01"}
-        modules |= {Q.replace("0", n): (32, 32) for n in "01"}
-    tensors = adapter(tmp_path / "a", modules, **config)
-    base, merged = (
-        loaded(llama, adapters=a) for a in ((), (FolderAdapter(folder=str(tmp_path / "a")),))
-    )
-    for name in modules:
-        b, a = (tensors[f"base_model.model.{name}.lora_{x}.weight"] for x in "BA")
-        expected = base.model.get_submodule(name).weight + 2 * b @ a
-        torch.testing.assert_close(merged.model.get_submodule(name).weight, expected)
-
-
-def test_adapters_of_gpt_2s_transposed_layers(tmp_path: Path) -> None:
-    folder = tiny.save("gpt2", tmp_path / "m")
-    name = "h.1.mlp.c_fc"
-    tensors = adapter(tmp_path / "a", {name: (48, 32)}, fan_in_fan_out=True)
-    found = loaded(folder, adapters=(FolderAdapter(folder=str(tmp_path / "a")),))
-    b, a = (tensors[f"base_model.model.{name}.lora_{x}.weight"] for x in "BA")
-    expected = loaded(folder).model.get_submodule(name).weight + 2 * (b @ a).T
-    torch.testing.assert_close(found.model.get_submodule(name).weight, expected)
-
-
-def test_adapters_are_merged_one_after_another(llama: Path, tmp_path: Path) -> None:
-    one = adapter(tmp_path / "a", {UP: (48, 32)})
-    two = adapter(tmp_path / "b", {UP: (48, 32)}, lora_alpha=4)
-    both = tuple(FolderAdapter(folder=str(tmp_path / n)) for n in "ab")
-    found = loaded(llama, adapters=both).model.get_submodule(UP).weight
-    a, b = (f"base_model.model.{UP}.lora_{x}.weight" for x in "AB")
-    expected = loaded(llama).model.get_submodule(UP).weight + 2 * one[b] @ one[a]
-    torch.testing.assert_close(found, expected + two[b] @ two[a])
-
-
-@pytest.mark.parametrize(
-    ("modules", "config", "match"),
-    [
-        ({UP: (48, 32)}, {"use_dora": True}, "LORA with use_dora; accepted is plain LoRA"),
-        ({UP: (48, 32)}, {"peft_type": "IA3"}, "IA3; accepted is plain LoRA"),
-        ({"layers.9.mlp.up_proj": (48, 32)}, {}, "'layers.9.mlp.up_proj', which LlamaModel does"),
-        ({UP: (32, 32)}, {}, r"up_proj.lora_B.weight of the shape \(32, 4\), but .* \(48, 4\)"),
-        (
-            {UP: (48, 32)},
-            {"claimed": {"r": 8}},
-            r"lora_A.weight of the shape \(4, 32\), .*its rank",
-        ),
-        ({UP: (48, 32)}, {"claimed": {"rank_pattern": {"up_proj": 2}}}, r"\(4, 32\).*\(2, 32\)"),
-        ({UP: (48, 32)}, {"rank_pattern": {"up_proj": -4}}, "'rank_pattern' .*\"up_proj\": -4"),
-        ({UP: (48, 32)}, {"rank_pattern": [4]}, r"'rank_pattern' .*\[4\] came"),
-        ({UP: (48, 32)}, {"alpha_pattern": {"(a+)+$": 4}}, "'alpha_pattern' .*names of modules"),
-        ({UP: (48, 32)}, {"alpha_pattern": {"up_proj": 0}}, "'alpha_pattern' .*a number above 0"),
-        ({UP: (48, 32)}, {"init_lora_weights": "pissa"}, "LORA with init_lora_weights; accepted"),
-        ({UP: (48, 32)}, {"use_qalora": True}, "LORA with use_qalora; accepted"),
-        ({UP: (48, 32)}, {"layer_replication": [[0, 3]]}, "LORA with layer_replication; accepted"),
-        ({UP: (48, 32)}, {"alora_invocation_tokens": [1]}, "with alora_invocation_tokens; acc"),
-        ({UP: (48, 32)}, {"bias": "all"}, "LORA with bias; accepted"),
-        ({UP: (48, 32)}, {"modules_to_save": ["norm"]}, "LORA with modules_to_save; accepted"),
-        ({UP: (48, 32)}, {"of_tomorrow": 1}, "has the key 'of_tomorrow', which this peft does"),
-        ({}, {}, "holds no matrix"),
-        ({UP: (48, 32)}, {"target_modules": ["up_proj"]}, r"layers.0.mlp.up_proj.*shape None"),
-        ({UP: (48, 32)}, {"target_modules": ["down"]}, "does not fit LlamaModel"),
-    ],
-)
-def test_adapters_that_do_not_fit_are_refused(
-    llama: Path, tmp_path: Path, modules: dict[str, tuple[int, int]], config: Any, match: str
-) -> None:
-    claimed = config.pop("claimed", {})
-    adapter(tmp_path / "a", modules, **config)
-    settings(tmp_path / "a", **claimed)
-    with pytest.raises(LayerwiseError, match=match):
-        loaded(llama, adapters=(FolderAdapter(folder=str(tmp_path / "a")),))
-
-
-def test_pickled_adapters_are_not_read(llama: Path, tmp_path: Path) -> None:
-    adapter(tmp_path / "a", {UP: (48, 32)})
-    (tmp_path / "a" / "adapter_model.safetensors").rename(tmp_path / "a" / "adapter_model.bin")
-    with pytest.raises(LayerwiseError, match=r"no adapter_model\.safetensors"):
-        loaded(llama, adapters=(FolderAdapter(folder=str(tmp_path / "a")),))
-
-
-def cut(path: Path, size: int) -> None:
-    path.write_bytes(path.read_bytes()[:size])
-
-
-def settings(folder: Path, **changes: Any) -> None:
-    path = folder / "adapter_config.json"
-    made = json.loads(path.read_text()) | changes
-    path.write_text(json.dumps({k: v for k, v in made.items() if v is not ...}))
-
-
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
-
-
-@pytest.mark.parametrize(
-    ("change", "file", "match"),
-    [
-        (lambda f: cut(f / CONFIG, 20), CONFIG, r"is damaged \(Expecting.*fetch or copy it"),
-        (
-            lambda f: (f / CONFIG).write_text("[1]"),
-            CONFIG,
-            r"is damaged \(\[1\] came, accepted is",
-        ),
-        (lambda f: (f / CONFIG).write_bytes(b"\xff"), CONFIG, "is damaged"),
-        (lambda f: cut(f / WEIGHTS, -9), WEIGHTS, r"is damaged \(.*fetch or copy it"),
-        (lambda f: cut(f / WEIGHTS, 0), WEIGHTS, "is damaged"),
-        (
-            lambda f: settings(f, r=...),
-            CONFIG,
-            "'r' .* must be a whole number above 0, but it is missing",
-        ),
-        (
-            lambda f: settings(f, lora_alpha=...),
-            CONFIG,
-            "'lora_alpha' .* but it is missing; fetch",
-        ),
-        (lambda f: settings(f, r=0), CONFIG, "'r' .* but 0 came"),
-        (lambda f: settings(f, r=4.5), CONFIG, "'r' .* but 4.5 came"),
-        (lambda f: settings(f, r=float("inf")), CONFIG, "'r' .* but Infinity came"),
-        (lambda f: settings(f, lora_alpha=float("inf")), CONFIG, "'lora_alpha' .* Infinity came"),
-        (lambda f: (f / CONFIG).write_text("[" * 10**5), CONFIG, "is damaged"),
-        (lambda f: settings(f, lora_alpha="8"), CONFIG, "'lora_alpha' .* but \"8\" came"),
-    ],
-)
-def test_damaged_adapters_are_named_with_their_file(
-    llama: Path, tmp_path: Path, change: Callable[[Path], object], file: str, match: str
-) -> None:
-    folder = tmp_path / "a"
-    adapter(folder, {UP: (48, 32)})
-    change(folder)
-    with pytest.raises(LayerwiseError, match=match) as caught:
-        loaded(llama, adapters=(FolderAdapter(folder=str(folder)),))
-    assert f"{file} of the adapter {folder} " in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-# dtype, memory, length
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.1), ("float16", 0.02)])
@@ -459,48 +212,6 @@ def test_overflow_in_float16_names_the_dtype(llama: Path, tmp_path: Path) -> Non
         extracted(model, tmp_path / "a.h5")
 
 
-@contextlib.contextmanager
-def memory_for(model: LoadedModel, prompts: int) -> Iterator[list[int]]:
-    """Run out of memory, as a GPU does, at block 2 of batches of more than `prompts`."""
-    sizes: list[int] = []
-
-    def full(_: Any, args: tuple[torch.Tensor, ...]) -> None:
-        sizes.append(args[0].shape[0])
-        if args[0].shape[0] > prompts:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-
-    handle = model.anatomy.blocks[1].register_forward_pre_hook(full)
-    yield sizes
-    handle.remove()
-
-
-def test_out_of_memory_halves_the_batch_and_goes_on(
-    llama: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    model = loaded(llama)
-    whole = extracted(model, tmp_path / "a.h5", batch_tokens=10_000)
-    with memory_for(model, 3) as sizes, caplog.at_level(logging.WARNING):
-        pieces = extracted(model, tmp_path / "b.h5", batch_tokens=10_000)
-    assert sizes[:3] == [12, 6, 3]
-    assert max(sizes[2:]) == 3, "what did not fit once is not tried again"
-    assert [r.message for r in caplog.records] == [
-        "out of memory with 12 prompts; going on with 6",
-        "out of memory with 6 prompts; going on with 3",
-    ]
-    with h5py.File(whole) as a, h5py.File(pieces) as b:
-        for name in ("pooled", "spectrum", "curvature"):
-            np.testing.assert_allclose(b[name], a[name], rtol=1e-4, atol=1e-4, err_msg=name)
-
-
-def test_out_of_memory_at_one_prompt_is_an_error(llama: Path, tmp_path: Path) -> None:
-    model = loaded(llama)
-    with (
-        memory_for(model, 0),
-        pytest.raises(LayerwiseError, match=r"m does not fit one prompt of \d+ .*device_map"),
-    ):
-        extracted(model, tmp_path / "a.h5")
-
-
 def test_long_prompts_are_cut_and_counted(
     llama: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -508,9 +219,8 @@ def test_long_prompts_are_cut_and_counted(
     full = [len(ids) for ids in loaded(llama).tokenize(TEXTS)[0]]
     with caplog.at_level(logging.WARNING):
         path = extracted(model, tmp_path / "a.h5")
-    with Activations(path) as file, h5py.File(path) as raw:
+    with Activations(path) as file:
         assert file.n_tokens("paper", "all", 1).tolist() == [min(n, 40) for n in full]
-        assert raw["n_cut"][0].tolist() == [max(0, n - 40) for n in full]
         assert int(file.attributes["max_length"]) == 40
     cut = sum(n > 40 for n in full)
     assert 0 < cut < len(full)
@@ -562,17 +272,18 @@ def test_what_is_not_asked_for_is_not_there(llama: Path, tmp_path: Path) -> None
 
 def test_spectra_of_prompts_longer_than_the_model_is_wide(llama: Path, tmp_path: Path) -> None:
     """T > 32 = D: the hidden Gram matrix is taken, and its spectrum is the token one's."""
-    path = extracted(loaded(llama), tmp_path / "a.h5", keep_states=12)
-    with Activations(path) as file:
-        states = file.states(2)
+    model, found = loaded(llama), {}
+    forward.run(model, model.tokenize(TEXTS)[0], lambda rows: Keep(found, rows, len(TEXTS)))
+    states = found[2, "block"]
+    with Activations(extracted(model, tmp_path / "a.h5")) as file:
         assert max(len(z) for z in states) > 32
         for prompt, z in enumerate(states):
             singular = np.linalg.svd(z.astype(float), compute_uv=False) ** 2
             spectrum = file.spectrum("paper", "all", 2)[prompt]
             np.testing.assert_allclose(
-                spectrum[: len(singular)], singular, rtol=1e-7, atol=1e-9 * singular[0]
+                spectrum[: len(singular)], singular, rtol=1e-5, atol=1e-7 * singular[0]
             )
-            assert np.all(np.abs(spectrum[len(singular) :]) <= 1e-9 * singular[0])
+            assert not spectrum[32:].any()
 
 
 # Devices
@@ -635,33 +346,6 @@ def test_spreading_claims_every_gpu(tmp_path: Path) -> None:
     assert devices.claim(["gpu-b", "gpu-c"], folder=tmp_path).device.index == 1
 
 
-NOBODY = 65534
-
-
-def claim_as_another(folder: Path, answers: Any, leave: Any) -> None:
-    if os.geteuid() == 0:
-        os.setuid(NOBODY)
-    try:
-        claim = devices.claim(["gpu-a", "gpu-b"], folder=folder)
-    except LayerwiseError as error:
-        answers.put(str(error))
-    else:
-        answers.put(claim.device.index)
-        leave.wait()
-
-
-@contextlib.contextmanager
-def another_user(folder: Path) -> Iterator[int | str]:
-    """A job of another user (of the same one where the tests have no rights to change it)."""
-    context = multiprocessing.get_context("fork")
-    answers, leave = context.Queue(), context.Event()
-    job = context.Process(target=claim_as_another, args=(folder, answers, leave))
-    job.start()
-    yield answers.get(timeout=30)
-    leave.set()
-    job.join()
-
-
 @pytest.fixture
 def shared_folder() -> Iterator[Path]:
     """A folder like /tmp: every user may write there; pytest's own are closed to others."""
@@ -682,20 +366,6 @@ def test_lock_files_are_open_to_every_user_whatever_the_umask(shared_folder: Pat
     finally:
         os.umask(before)
     assert mode(shared_folder / "layerwise-gpu-gpu-a.lock") == 0o666
-    with another_user(shared_folder) as index:
-        assert index == 0
-
-
-@pytest.mark.parametrize("of_the_file", [0, 0o444, 0o644])
-def test_a_lock_file_that_others_may_not_write_is_named(
-    shared_folder: Path, of_the_file: int
-) -> None:
-    path = shared_folder / "layerwise-gpu-gpu-a.lock"
-    path.touch()
-    path.chmod(of_the_file)
-    with another_user(shared_folder) as said:
-        assert f"The lock file {path} of a GPU may not be opened (Permission denied)" in str(said)
-        assert f"chmod a+rw {path}" in str(said)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -713,7 +383,7 @@ def test_pickle_is_not_read(llama: Path, tmp_path: Path) -> None:
     shutil.copytree(llama, folder)
     torch.save(load_file(llama / "model.safetensors"), folder / "pytorch_model.bin")
     (folder / "model.safetensors").unlink()
-    with pytest.raises(LayerwiseError, match=r"safetensors \(only pytorch_model.bin\).*not read"):
+    with pytest.raises(LayerwiseError, match=r"as safetensors, and pickle files are not read"):
         loaded(folder)
 
 
@@ -776,26 +446,6 @@ def test_a_tokenizer_made_up_for_want_of_files_is_refused(family: str, tmp_path:
         loaded(folder)
 
 
-class PanicException(BaseException):
-    """Called as that of Rust is."""
-
-
-def test_a_tokenizer_that_panics_is_one_sentence(
-    llama: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import transformers
-
-    def panic(*_: object, **__: object) -> None:
-        raise PanicException("index out of bounds:\n the len is 3")
-
-    model = dataclasses.replace(loaded(llama), tokenizer=panic)
-    with pytest.raises(LayerwiseError, match=r"broke down on a text \(index out of bounds: the"):
-        next(model.tokenize_ahead([TEXTS]))
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", panic)
-    with pytest.raises(LayerwiseError, match=r"Model 'm' at 'main': .*PanicException: index out"):
-        loaded(llama)
-
-
 @pytest.mark.parametrize("longest", [-5, 0, True])
 def test_a_longest_input_that_cannot_be_is_refused(
     llama: Path, tmp_path: Path, longest: object
@@ -803,7 +453,7 @@ def test_a_longest_input_that_cannot_be_is_refused(
     folder = tmp_path / "m"
     shutil.copytree(llama, folder)
     changed(folder, "tokenizer_config.json", model_max_length=longest)
-    with pytest.raises(LayerwiseError, match=r"m says that model_max_length is .*accepted is"):
+    with pytest.raises(LayerwiseError, match=r"model_max_length is .*must be above 0"):
         loaded(folder)
 
 
@@ -958,7 +608,7 @@ def test_the_hubs_refusals_by_name_token_and_branch(tmp_path: Path) -> None:
     names = ["a/unknown", "a/gated", "a/good"]
     unknown, gated, branch = said(tmp_path, names, HF_ENDPOINT=address)
     server.shutdown()
-    assert "there is no model of the name 'a/unknown'" in unknown
+    assert "there is no model 'a/unknown' on the hub" in unknown
     assert "a/gated needs a token" in gated
     assert "a/good has no branch or tag 'step7'" in branch
 
@@ -966,7 +616,7 @@ def test_the_hubs_refusals_by_name_token_and_branch(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_no_network_and_no_name(tmp_path: Path) -> None:
     offline, wrong = said(tmp_path, ["a/b", "a/b/c d"], HF_HUB_OFFLINE="1")
-    assert "not in the cache, and HF_HUB_OFFLINE keeps it from the hub" in offline
+    assert "not in the cache, and the hub cannot be reached" in offline
     assert "hf download a/b --revision step7" in offline
     assert "'a/b/c d' cannot be a name on the hub" in wrong
 
@@ -982,7 +632,7 @@ def test_the_disk(llama: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> 
             raise OSError("wrapped") from error
 
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", full)
-    with pytest.raises(LayerwiseError, match=r"the disk did not .*\(/cache/blob\).*HF_HOME"):
+    with pytest.raises(LayerwiseError, match=r"read or written \(/cache/blob\).*HF_HOME"):
         loaded(llama)
 
 
@@ -1059,7 +709,6 @@ def test_gguf_files_are_read_and_converted_once(
     model = loaded(tmp_path / "converted")
     assert (model.anatomy.n_layers, model.anatomy.hidden) == (31, 576)
     assert model.anatomy.sublayers[-1] == "block"
-    path = extracted(model, tmp_path / "a.h5", batch_tokens=512, keep_states=1)
-    with Activations(path) as file_:
-        norms = [np.linalg.norm(file_.states(layer)[0], axis=1) for layer in range(31)]
-    assert norms[13][0] > 50 * np.median(norms[13][1:]), "the first token is a sink"
+    with Activations(extracted(model, tmp_path / "a.h5", batch_tokens=512)) as found:
+        norms = found.norms(13)[0]
+    assert norms[0] > 50 * np.median(norms[1 : len(TEXTS[0].split())]), "the first token is a sink"

@@ -1,4 +1,4 @@
-"""Perturbed corpora: tokens, the corpora of a config, the extraction, and their figure."""
+"""Perturbed corpora: tokens, the corpora of a config, and the extraction."""
 
 from __future__ import annotations
 
@@ -9,27 +9,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import tiny
 import torch
-from association_tables import tidy_metrics
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config import Config
-from layerwise.config.base import parse
 from layerwise.config.corpora import Perturb
 from layerwise.config.extraction import ExtractSettings
-from layerwise.config.studies import Study
-from layerwise.corpora.perturb import perturb, vocabulary_of
+from layerwise.corpora.perturb import perturb, randomise_tokens, repeat_tokens, vocabulary_of
 from layerwise.errors import LayerwiseError
-from layerwise.figures.studies import Tables, draw
 from layerwise.models.load import load
-from layerwise.workflow.plan import Plan
-from layerwise.workflow.targets import Job
+from layerwise.workflow.validate import validate
 
 SPECIAL = frozenset({0, 1})
 VOCABULARY = tuple(range(2, 50))
@@ -39,6 +33,7 @@ def done(ids: list[int], prompt: str = "p", **how: Any) -> list[int]:
     return perturb(ids, Perturb(**how), special=SPECIAL, vocabulary=VOCABULARY, prompt=prompt)
 
 
+@settings(max_examples=25)
 @given(
     st.lists(st.integers(2, 49), min_size=1, max_size=40),
     st.floats(0, 1),
@@ -51,6 +46,34 @@ def test_special_tokens_stay_and_come_from_nowhere(ids: list[int], p: float, how
     assert not set(found[1:-1]) & SPECIAL
     if how == "repetition":
         assert set(found[1:-1]) <= set(ids)
+
+
+tokens = st.lists(st.integers(0, 999), max_size=40)
+
+
+@settings(max_examples=25)
+@given(tokens, st.floats(0, 1), st.floats(0, 1), st.integers())
+def test_a_larger_share_replaces_the_same_tokens_and_further_ones(
+    ids: list[int], p: float, q: float, seed: int
+) -> None:
+    few, many = (repeat_tokens(ids, x, seed) for x in sorted((p, q)))
+    changed = {i for i, (a, b) in enumerate(zip(ids, few, strict=True)) if a != b}
+    assert all(many[i] == few[i] for i in changed)
+    assert len({few[i] for i in changed}) <= 1
+    few, many = (randomise_tokens(ids, x, range(50), seed) for x in sorted((p, q)))
+    assert all(m == f for i, f, m in zip(ids, few, many, strict=True) if f != i)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_a_share_p_is_replaced(p: float) -> None:
+    ids = list(range(10_000))
+    drawn = randomise_tokens(ids, p, range(50_000, 60_000), 0)
+    for made in (repeat_tokens(ids, p, 0), drawn):
+        share = sum(a != b for a, b in zip(ids, made, strict=True)) / len(ids)
+        assert share == pytest.approx(p, abs=0.02)
+    # Uniform draws: 10,000 p of 10,000 ids leave a share exp(-p) of them out.
+    fresh = {t for t in drawn if t >= 50_000}
+    assert len(fresh) / 10_000 == pytest.approx(1 - np.exp(-p), abs=0.02)
 
 
 def test_nothing_at_zero_and_one_token_at_one() -> None:
@@ -123,39 +146,22 @@ def test_a_list_makes_a_corpus_of_each_value() -> None:
     assert again == made, "a snapshot is read as it was written"
 
 
-def test_only_the_extraction_knows_of_it() -> None:
-    plan = Plan(config())
-    one, two = (f"rep repetition {p} length 4" for p in ("0", "0.5"))
-    made = [plan.recipe(Job("make_corpus", (c,)))["settings"] for c in (one, two)]
-    assert {k: v for k, v in made[0].items() if k != "name"} == {
-        k: v for k, v in made[1].items() if k != "name"
-    }
-    found = plan.recipe(Job("extract_activations", ("m", "main", two)))["settings"]
-    assert found["perturb"] == {"repetition": 0.5, "randomness": None, "length": 4, "seed": 0}
-    plain = plan.recipe(Job("extract_activations", ("m", "main", "plain")))["settings"]
-    assert "perturb" not in plain
-    assert "perturb" not in plan.recipe(Job("make_corpus", ("plain",)))["settings"]
-
-
 @pytest.mark.parametrize(
     ("path", "value", "match"),
     [
-        ("corpora__rep__perturb", {}, "one or more of the keys repetition"),
-        ("corpora__rep__perturb", {"repetition": [0, 1.5]}, "at most 1|less than or equal to 1|1"),
-        ("corpora__rep__views", {"n": 2}, r"views: \{n: 0\}"),
         ("studies__s__row", "reading", "would mix several values of .*length"),
         ("studies__s__colour", "randomness", "no dimension 'randomness'"),
     ],
 )
 def test_what_cannot_be_is_refused(path: str, value: Any, match: str) -> None:
     with pytest.raises(LayerwiseError, match=match):
-        config(**{path: value})
+        validate(config(**{path: value}))
 
 
 def test_two_corpora_that_differ_by_no_label_are_not_laid_on_one_another() -> None:
     other = copy.deepcopy(CONFIG["corpora"]["rep"])
     with pytest.raises(LayerwiseError, match="would mix several values of corpus"):
-        config(corpora__more=other, studies__s__corpora=["rep", "more"])
+        validate(config(corpora__more=other, studies__s__corpora=["rep", "more"]))
 
 
 # Real states
@@ -180,25 +186,3 @@ def test_the_extraction_perturbs_each_models_own_tokens(tmp_path: Path) -> None:
     assert seen[0.0].shape == seen[1.0].shape == (6, 5)
     assert (seen[1.0] == seen[1.0][:, :1]).all(), "one token, whatever its place"
     assert not (seen[0.0] == seen[0.0][:, :1]).all(dim=1).any()
-
-
-# The figure
-
-
-def test_strengths_are_ordered_colours_and_the_title_says_what_moved() -> None:
-    parts = []
-    for p in (0.0, 0.1, 1.0):
-        curve = np.full(9, 3.0)
-        curve[4] -= 2 * p
-        parts.append(tidy_metrics({"prompt_entropy": curve}, corpus=f"rep repetition {p:g}"))
-    tables = Tables(metrics=pd.concat(parts, ignore_index=True))
-    study = parse(Study, {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"],
-                          "colour": "repetition", "tokens": ["all"]})  # fmt: skip
-    labels = {f"rep repetition {p:g}": {"repetition": p} for p in (0.0, 0.1, 1.0)}
-    drawn = draw(study, tables, labels=labels)
-    assert "at 1 of 9 layers of m (by up to −2 nats at layer 4)" in drawn.title
-    assert sorted(drawn.table["repetition"].unique()) == [0.0, 0.1, 1.0]
-    handles = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
-    assert handles[:3] == ["repetition 0", "repetition 0.1", "repetition 1"]
-    with pytest.raises(LayerwiseError, match="would mix several values of"):
-        draw(study, tables)

@@ -29,7 +29,7 @@ from layerwise.figures.drawn import Drawn
 from layerwise.figures.studies import Order, Tables, draw
 from layerwise.figures.training_course import appears, paths
 from layerwise.metrics.catalog.cka import cka
-from layerwise.models.parameters import size_of
+from layerwise.names import size_of
 from layerwise.statistics.groups import effect, split
 from layerwise.statistics.prompts import largest, means, squared
 from layerwise.statistics.valleys import dips, valley

@@ -534,10 +534,13 @@ def test_import_script(tmp_path: Path) -> None:
     }  # fmt: skip
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(config))
-    done = run_script("import_published.py", "--config", path, "--published", "paper")
+    out = {n: tmp_path / f"{n}.parquet" for n in ("scores", "metrics")}
+    done = run_script(
+        "import_published.py", "--config", path, "--published", "paper",
+        "--scores", out["scores"], "--metrics", out["metrics"],
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (scores,) = (tmp_path / "results").rglob("*scores*.parquet")
-    table = pd.read_parquet(scores)
+    table = pd.read_parquet(out["scores"])
     assert table["task"].nunique() == 32
     assert {c.output_from for c in score_curves(table)} == {"output"}
 

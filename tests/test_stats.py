@@ -149,26 +149,6 @@ def test_early_and_late_layers(rng):
     assert stats.early_late_difference(curves).estimate == pytest.approx(2, abs=0.5)
 
 
-def test_spearman_and_its_error(rng):
-    x = rng.normal(size=(2, 60))
-    y = x[0] + rng.normal(size=60)
-    found = stats.spearman_ci(x, y)
-    expected = [scipy.stats.spearmanr(row, y).statistic for row in x]
-    np.testing.assert_allclose(found.estimate, expected)
-    boot = [
-        scipy.stats.spearmanr(x[0][i], y[i]).statistic for i in rng.integers(0, 60, size=(300, 60))
-    ]
-    assert found.stderr[0] == pytest.approx(np.std(boot), rel=0.25)
-    # Observations of the same two texts count once.
-    twice = stats.spearman_ci(
-        np.tile(x, 2), np.tile(y, 2), pairs=np.tile(np.arange(120).reshape(2, 60), 2)
-    )
-    np.testing.assert_allclose(twice.stderr, found.stderr, rtol=0.02)
-    assert np.isnan(stats.spearman_ci(np.ones((1, 60)), y).estimate).all()
-    with pytest.raises(LayerwiseError, match="n ≥ 10"):
-        stats.spearman_ci(x[:, :5], y[:5])
-
-
 def test_two_groups(rng):
     values = np.concatenate([rng.normal(0, 1, 60), rng.normal(8, 0.5, 40)])
     upper = stats.two_groups(values)

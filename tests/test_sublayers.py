@@ -20,7 +20,7 @@ from layerwise.association.choice import choose_layers
 from layerwise.association.recommendation import recommend
 from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
-from layerwise.config.base import parse
+from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.kinds import KINDS
 from layerwise.config.metrics import MetricsSettings

@@ -10,8 +10,7 @@ import torch
 import transformers as hf
 
 from layerwise.config.models import FolderSource, Model, Preprocess
-from layerwise.corpora.images import Picture
-from layerwise.corpora.images_sources import png
+from layerwise.corpora.images import Picture, png
 from layerwise.files import sha256_bytes
 
 SIZE, PATCH = 32, 8

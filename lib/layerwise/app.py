@@ -62,8 +62,8 @@ def choose(
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="Labelled rows instead (.csv, .jsonl, .parquet): columns text and label; first, "
-            "second and score; or chosen and rejected. Or words and tags (.conll, .conllu).",
+            help="Labelled rows instead (.csv, .jsonl, .parquet): columns text and label, or "
+            "first, second and score. Or words and tags (.conll, .conllu).",
             show_default=False,
         ),
     ] = None,
@@ -80,64 +80,66 @@ def choose(
         typer.Option(min=20, max=5000, help="Most texts, labelled rows or words, that are read."),
     ] = 1000,
     max_length: Annotated[int, typer.Option(min=1, help="Longest text in tokens.")] = 256,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sample, halves and splits.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the sample and the splits.")] = 0,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Print the whole table.")] = False,
+    csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw it here (.png, .pdf, .svg).")] = None,
     revision: REVISION = "main",
     device: DEVICE = "auto",
     dtype: DTYPE = "float32",
     threads: THREADS = 2,
 ) -> None:
-    """Which layer to use of a model: from texts alone, or from labels.
+    """Choose a layer of a model: by its metrics on texts, or by its scores on labels.
 
-    From texts, it prints what each metric picks, whether random halves of the texts agree, what
-    such picks have lost in other models, and the advice. From labels, every layer's score.
-
-    Example: layerwise choose HuggingFaceTB/SmolLM2-135M texts.txt
+    Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
 
     def do() -> None:
-        import time
-
+        from layerwise import choose as choosing
         from layerwise.activations.extract import set_threads
         from layerwise.activations.representation import TOKENS
-        from layerwise.choosing import by_labels, described
-        from layerwise.choosing import choose as choosing
-        from layerwise.config.base import parse
         from layerwise.config.models import Model
         from layerwise.errors import LayerwiseError, closest
-        from layerwise.metrics.registry import all_metrics
         from layerwise.models.load import load
         from layerwise.models.source import named
+        from layerwise.section import parse
 
         if (texts is None) == (labels is None):
             raise LayerwiseError("Give either a file of texts, or labelled rows by --labels.")
         if tokens is not None and tokens not in TOKENS:
             raise LayerwiseError(
-                f"--tokens {tokens!r} came{closest(tokens, TOKENS)}; accepted are "
-                f"{', '.join(TOKENS)}."
+                f"--tokens: got {tokens!r}{closest(tokens, TOKENS)}; expected {', '.join(TOKENS)}."
             )
-        # What is read is checked before the model is loaded, which may take minutes.
+        # Files are checked before the model is loaded, which may take minutes.
         if texts is not None:
             given = _texts(texts)
-            drawn = choosing.sample(given, sample, seed)
+            drawn = choosing.sample_texts(given, sample, seed)
         else:
             assert labels is not None
-            data, n = by_labels.read_labels(labels, sample, seed)
+            data, n = choosing.read_labels(labels, sample, seed)
         set_threads(threads)
         entry = parse(Model, {"source": named(model).plain(), "max_length": max_length})
         loaded = load(model, entry, revision, device=device, dtype=dtype)
-        started = time.monotonic()
-        after = loaded.is_causal()
-        which = tokens or ("drop_first" if after else "all")
+        selection = tokens or ("drop_first" if loaded.is_causal() else "all")
         if texts is not None:
-            found = choosing.choose(loaded, drawn, tokens=which, threads=threads, seed=seed)
+            choice = choosing.choose_by_metrics(
+                loaded, drawn, tokens=selection, threads=threads, seed=seed
+            )
             used = f"{len(drawn)} of {len(given)} texts"
-            lines = described.described(found, {n: m.label for n, m in all_metrics().items()})
         else:
-            told = by_labels.choose_by_labels(loaded, data, tokens=which, threads=threads)
-            used = f"{len(data.labels)} of {n} labelled rows"
-            lines = described.described_labels(told)
-        seconds = time.monotonic() - started
-        _say(f"{model}: {used}, {seconds:.0f} s after loading", *lines)
+            choice = choosing.choose_by_labels(loaded, data, tokens=selection, threads=threads)
+            score = choice.score[0].lower() + choice.score[1:]
+            used = f"{len(data.labels)} of {n} labelled rows; {score}"
+        _say(choice.sentence, f"({model}, {used}, tokens: {selection})")
+        if verbose:
+            _say(choice.table.round(3).to_string(index=False))
+        if csv is not None:
+            choice.table.to_csv(csv, index=False)
+        if json is not None:
+            choice.table.to_json(json, orient="records", indent=1)
+        if plot is not None:
+            choosing.plot(choice, plot)
 
     _guarded(do)
 
@@ -153,7 +155,10 @@ def export(
         str, typer.Option(help="mean, weighted_mean, max, last_token or cls.")
     ] = "mean",
     tokens: Annotated[str, typer.Option(help="all, drop_first or drop_sinks.")] = "all",
-    readout: Annotated[str, typer.Option(help="output, residual or final_norm.")] = "output",
+    readout: Annotated[
+        str | None,
+        typer.Option(help="final_norm or residual (default: final_norm where the model has one)."),
+    ] = None,
     normalize: Annotated[bool, typer.Option(help="Scale embeddings to unit length.")] = True,
     texts: Annotated[
         Path | None,
@@ -177,11 +182,11 @@ def export(
 
     def do() -> None:
         from layerwise.activations.extract import set_threads
-        from layerwise.config.base import parse
         from layerwise.config.models import Model
         from layerwise.export import Recipe, cut
         from layerwise.models.load import load
         from layerwise.models.source import named
+        from layerwise.section import parse
 
         recipe = Recipe(layer, tokens, pooling, readout, normalize)
         cut.check_target(out)
@@ -368,10 +373,12 @@ def _snakemake(config: Path | None, arguments: list[str]) -> None:
 
 def _texts(path: Path) -> list[str]:
     """The texts of a file that are not blank."""
-    from layerwise.corpora.local import read_file
+    from layerwise.config.corpora import FileTexts
+    from layerwise.corpora.sources import open_texts
     from layerwise.errors import LayerwiseError
 
-    found = [text for _, text in read_file(path) if text.strip()]
+    source = FileTexts(file=str(path))
+    found = [text for _, text in open_texts(source) if text.strip()]
     if not found:
         raise LayerwiseError(f"{path} holds no text but blank ones.")
     return found

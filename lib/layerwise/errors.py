@@ -1,7 +1,7 @@
 """The exceptions that users read: one sentence each.
 
-The sentence says what is wrong, where, and how to fix it. Scripts print it without a traceback. Any
-other exception is a bug.
+The sentence says what is wrong, where, and how to fix it. Scripts print it without a traceback.
+Any other exception is a bug.
 """
 
 from __future__ import annotations

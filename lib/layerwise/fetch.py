@@ -44,9 +44,8 @@ def fetch_all(config: Config) -> None:
             for revision in entry.revisions:
                 fetch_model(entry, revision)
     for corpus in config.corpora.values():
-        source = getattr(corpus, "source", None) or corpus.images
-        if hasattr(source, "hub"):
-            fetch_corpus(source)
+        if isinstance(corpus.source, HubTexts | HubImages):
+            fetch_corpus(corpus.source)
     for name, task in config.tasks.items():
         if isinstance(task, ChoiceTask):
             if isinstance(task.questions, HubQuestions):
@@ -138,17 +137,17 @@ def fetch_corpus(source: HubTexts | HubImages) -> dict[str, Any]:
     Raises
     ------
     LayerwiseError
-        As `corpora.sources.open_source` or `corpora.images_sources.open_images`.
+        As `corpora.sources.open_texts` or `corpora.image_sources.open_images`.
     """
-    from layerwise.corpora.images_sources import open_images
-    from layerwise.corpora.sources import open_source
+    from layerwise.corpora.image_sources import open_images
+    from layerwise.corpora.sources import open_texts
 
     _hub(source)
     if isinstance(source, HubImages):
         images = open_images(source)
         log.info("%s: %d images", _hub(source), len(images.ids))
         return {**source.plain(), **images.facts, "rows": len(images.ids)}
-    rows = open_source(source)
+    rows = open_texts(source)
     log.info("%s: %d rows", _hub(source), rows.total)
     return {**source.plain(), **rows.facts, "rows": rows.total}
 

@@ -107,7 +107,7 @@ def pythia_checkpoints(shorthand: str, hub: str) -> tuple[str, ...]:
 # Numbers of parameters
 
 _SIZE = re.compile(r"(?<![A-Za-z0-9.])(\d+(?:\.\d+)?)\s?([mb])(?![A-Za-z])", re.IGNORECASE)
-_UNITS = {"m": 1e6, "b": 1e9}
+UNITS = {"m": 1e6, "b": 1e9}
 
 
 def size_of(name: str) -> float | None:
@@ -115,5 +115,5 @@ def size_of(name: str) -> float | None:
 
     None if the name has none, or several, of which one may be a number of tokens.
     """
-    found = {float(number) * _UNITS[unit.lower()] for number, unit in _SIZE.findall(name)}
+    found = {float(number) * UNITS[unit.lower()] for number, unit in _SIZE.findall(name)}
     return found.pop() if len(found) == 1 else None

@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from layerwise.config import Config
-from layerwise.config.base import NAME
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
+from layerwise.section import NAME
 
 
 def write(folder: Path, models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from layerwise.config import Config
-from layerwise.config.base import Section
+from layerwise.section import Section
 
 # Every section and every kind of source stands here once.
 BASE: dict[str, Any] = {
@@ -30,7 +30,7 @@ BASE: dict[str, Any] = {
         "hub": {"source": {"hub": "owner/texts"}},
         "news": {"source": {"package": "lee"}},
         "own": {"source": {"task": "LeeNewsSimilarity"}},
-        "chats": {"source": {"hub": "owner/chats", "chat": [{"role": "user", "content": "{a}"}]}},
+        "chats": {"source": {"hub": "owner/chats", "template": "{a}"}},
         "odd": {"source": {"package": "lee"}, "views": {"n": 0}, "perturb": {"repetition": 0.5}},
         "digits": {"images": {"package": "digits"}},
         "photos": {"images": {"folder": "photos"}},

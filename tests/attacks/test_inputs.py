@@ -18,9 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from layerwise.association.published import published_metrics, published_scores, read_table
-from layerwise.config.corpora import HubTexts
-from layerwise.corpora import hub
-from layerwise.corpora.local import read_file
+from layerwise.config.corpora import FileTexts, HubTexts
+from layerwise.corpora.sources import open_texts
 from layerwise.tasks import catalog
 from layerwise.tasks.texts import distinct_texts
 
@@ -30,6 +29,10 @@ AREA = "damaged inputs"
 VALUES = "wrong values"
 FUZZ = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 N = 40
+
+
+def texts_of(path: Path, **columns: Any) -> list[tuple[str, str]]:
+    return list(open_texts(FileTexts(file=str(path), **columns)))
 
 
 def damaged(content: bytes, n: int, seed: int = 0) -> list[bytes]:
@@ -79,7 +82,7 @@ def test_texts(tally: Tally, tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     for content in damaged(TEXT_FILES[name], 6 * N):
         path.write_bytes(content)
-        _, found = tally.attack(AREA, lambda: list(read_file(path)))
+        _, found = tally.attack(AREA, lambda: texts_of(path))
         assert found is None or all(isinstance(t, str) for _, t in found)
 
 
@@ -95,7 +98,7 @@ ROWS: list[Any] = [
 def test_rows_of_json(tally: Tally, tmp_path: Path, row: Any, id_column: str | None) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text(json.dumps({"text": "fine", "id": "a"}) + "\n" + json.dumps(row))
-    tally.attack(AREA, lambda: list(read_file(path, id_column=id_column)))
+    tally.attack(AREA, lambda: texts_of(path, id=id_column))
 
 
 @pytest.mark.parametrize(
@@ -110,7 +113,7 @@ def test_rows_of_json(tally: Tally, tmp_path: Path, row: Any, id_column: str | N
 def test_odd_json(tally: Tally, tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.jsonl"
     path.write_bytes(content)
-    tally.attack(AREA, lambda: list(read_file(path)))
+    tally.attack(AREA, lambda: texts_of(path))
 
 
 COLUMNS: list[Any] = [
@@ -124,7 +127,7 @@ COLUMNS: list[Any] = [
 def test_columns_of_parquet(tally: Tally, tmp_path: Path, values: Any) -> None:
     path = tmp_path / "t.parquet"
     pd.DataFrame({"text": values}).to_parquet(path)
-    _, found = tally.attack(AREA, lambda: list(read_file(path)))
+    _, found = tally.attack(AREA, lambda: texts_of(path))
     assert found is None or all(isinstance(t, str) for _, t in found)
 
 
@@ -136,14 +139,14 @@ def test_text_of_parquet_that_is_not_utf_8(tally: Tally, tmp_path: Path) -> None
     column = pa.StringArray.from_buffers(2, bad.buffers()[1], bad.buffers()[2])
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"text": column}), path)
-    message, _ = tally.attack(AREA, lambda: list(read_file(path)))
+    message, _ = tally.attack(AREA, lambda: texts_of(path))
     assert message is not None
 
 
 def test_a_table_of_many_columns_is_told_in_short(tally: Tally, tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     pd.DataFrame({f"column {k}": [k] for k in range(5000)}).to_parquet(path)
-    message, _ = tally.attack("messages", lambda: read_file(path))
+    message, _ = tally.attack("messages", lambda: texts_of(path))
     assert message is not None
     assert "4,988 more" in message
     assert "'column 3'" in message
@@ -154,7 +157,7 @@ def test_paths_that_are_no_files(tally: Tally, tmp_path: Path, name: str) -> Non
     (tmp_path / "folder.parquet").mkdir()
     (tmp_path / "loop.txt").symlink_to("loop.txt")
     for odd in (name, "folder.parquet", "loop.txt", "x" * 300 + ".txt", "a\0b.txt"):
-        message, _ = tally.attack(AREA, lambda odd=odd: list(read_file(tmp_path / odd)))
+        message, _ = tally.attack(AREA, lambda odd=odd: texts_of(tmp_path / odd))
         assert message is not None
 
 
@@ -189,7 +192,7 @@ def test_data_sets(tally: Tally, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         (folder / name).write_bytes(content)
         if k < len(READMES):
             (folder / "README.md").write_text(READMES[k], encoding="latin-1")
-        tally.attack(AREA, lambda folder=folder: list(hub.read_hub(HubTexts(hub=str(folder)))))
+        tally.attack(AREA, lambda folder=folder: list(open_texts(HubTexts(hub=str(folder)))))
 
 
 # Tasks in local folders

@@ -88,21 +88,16 @@ PROSE = [
 ]
 
 
-def corpus_rows(corpus: Any) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
-            "number": range(len(corpus.prompt_ids)),
-            "prompt_id": corpus.prompt_ids,
-            "text": [short_hash(text) for text in corpus.texts],
-            "n_tokens": corpus.n_tokens,
-        }
-    )
+def corpus_rows(source: Any, filters: Any, sample: Any) -> pd.DataFrame:
+    from layerwise.corpora.select import select
+    from layerwise.corpora.sources import open_texts
+
+    prompts, _ = select(open_texts(*source), filters, sample)
+    return prompts.assign(number=range(len(prompts)), text=prompts["text"].map(short_hash))
 
 
 def corpus_of_a_file(kind: str) -> pd.DataFrame:
     from layerwise.config.corpora import FileTexts, Filters, Sample
-    from layerwise.corpora.filters import select
-    from layerwise.corpora.sources import open_source
 
     path = place("corpora") / f"texts.{kind}"
     if kind == "txt":
@@ -113,38 +108,27 @@ def corpus_of_a_file(kind: str) -> pd.DataFrame:
         pd.DataFrame({"name": ids, "body": PROSE}).to_json(path, orient="records", lines=True)
         source = FileTexts(file=str(path), column="body", id="name")
     filters = Filters(min_tokens=5, max_tokens=22, longer="cut" if kind == "jsonl" else "drop")
-    rows = open_source(source)
-    sample = Sample(n=4, seed=3)
-    return corpus_rows(select(rows, filters, sample, total=rows.total, words=rows.words))
+    return corpus_rows([source], filters, Sample(n=4, seed=3))
 
 
 def corpus_of_wikipedia() -> pd.DataFrame:
     from layerwise.config.corpora import Filters, PackageTexts, Sample
     from layerwise.corpora import wikipedia
-    from layerwise.corpora.filters import select
-    from layerwise.corpora.sources import open_source
 
     path = place("corpora") / "wikipedia.parquet"
     wikipedia.unpack(path)
-    rows = open_source(PackageTexts(package="wikipedia"), path)
-    filters = Filters(min_tokens=30, max_tokens=60)
-    chosen = select(rows, filters, Sample(n=20), total=rows.total, words=rows.words)
-    return corpus_rows(chosen)
+    source = (PackageTexts(package="wikipedia"), path)
+    return corpus_rows(source, Filters(min_tokens=30, max_tokens=60), Sample(n=20))
 
 
 def views_of_texts(actions: tuple[str, ...]) -> pd.DataFrame:
     from layerwise.config.corpora import ViewSettings
-    from layerwise.corpora.augment import augment
-    from layerwise.corpora.table import Corpus
+    from layerwise.corpora.views import augment
 
     texts = [text for text in dict.fromkeys(PROSE) if len(text) > 30]
-    corpus = Corpus("prose", [f"p{i}" for i in range(len(texts))], texts, [9] * len(texts))
-    made = augment(corpus, ViewSettings(n=4, seed=1, actions=actions))
-    return pd.DataFrame(
-        {"prompt_id": prompt, "view": number, "text": short_hash(view)}
-        for prompt, own in zip(corpus.prompt_ids, made, strict=True)
-        for number, view in enumerate(own or (), start=1)
-    )
+    prompts = pd.DataFrame({"prompt_id": [f"p{i}" for i in range(len(texts))], "text": texts})
+    views = augment(prompts, ViewSettings(n=4, seed=1, actions=actions))
+    return views.assign(text=views["text"].map(short_hash))
 
 
 def perturbed_tokens() -> pd.DataFrame:
@@ -175,43 +159,35 @@ def perturbed_tokens() -> pd.DataFrame:
 
 
 @cache
-def digits() -> Any:
+def digits() -> pd.DataFrame:
     from layerwise.config.corpora import Sample
-    from layerwise.config.images import PackageImages
-    from layerwise.corpora import images_sources
+    from layerwise.config.images import ImageCorpus, PackageImages
+    from layerwise.corpora import image_sources
 
-    source = images_sources.of_classes(
-        images_sources.open_images(PackageImages(package="digits")), 4, 1
-    )
-    return images_sources.choose(source, Sample(n=12, seed=1), "error", 10**6)
+    package = PackageImages(package="digits")
+    images = image_sources.of_classes(image_sources.open_images(package), 4, 1)
+    settings = ImageCorpus(images=package, sample=Sample(n=12, seed=1))
+    return image_sources.choose(images, settings)[0]
 
 
 def corpus_of_images() -> pd.DataFrame:
-    chosen = digits()
-    pictures = chosen.pictures
-    return pd.DataFrame(
-        {
-            "number": range(len(pictures)),
-            "prompt_id": [picture.name for picture in pictures],
-            "label": chosen.labels,
-            "image": [picture.sha256[:16] for picture in pictures],
-            "width": [width for width, _ in chosen.sizes],
-            "height": [height for _, height in chosen.sizes],
-        }
-    )
+    images = digits()
+    images = images.assign(number=range(len(images)), image=images["sha256"].str[:16])
+    return images[["number", "prompt_id", "label", "image", "width", "height"]]
 
 
 def views_of_images() -> pd.DataFrame:
     from layerwise.config.images import ImageViews
-    from layerwise.corpora import images_views
+    from layerwise.corpora import image_views
+    from layerwise.corpora.prompts import pictures_of
 
     settings = ImageViews(n=3, seed=1, size=32)
     rows = []
-    for picture, size in list(zip(digits().pictures, digits().sizes, strict=True))[:4]:
-        for view, drawn in enumerate(
-            images_views.draw(picture.name, picture.sha256, size, settings), start=1
-        ):
-            pixels = np.asarray(images_views.carry_out(picture.pixels(), drawn), np.float64)
+    images = digits()[:4]
+    drawn = image_views.draw(images, settings).groupby("prompt_id", sort=False)["drawn"]
+    for picture in pictures_of(images):
+        for view, parameters in enumerate(drawn.get_group(picture.name), start=1):
+            pixels = np.asarray(image_views.apply(picture.pixels(), parameters), np.float64)
             rows.append(
                 {
                     "prompt_id": picture.name,
@@ -305,6 +281,7 @@ def activations(name: str, corpus: str = "plain", readout: str = "residual") -> 
         views=given,
         settings=ExtractSettings(
             tokens=tokens,
+            protocols=("paper", "reference"),
             readout=readout,
             prefixes=name in ("llama", "mamba2"),
             sublayers=("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"),
@@ -587,12 +564,12 @@ def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.Data
     """Scores and probes of a task of one's own labels."""
     import task_data
 
-    from layerwise.config.own_tasks import OwnTask
+    from layerwise.config.tasks import LabelledTask
     from layerwise.tasks.labelled import LabelTask
 
     path = task_data.labelled(kind, place("labels"))
     more = {"group": "by"} if kind == "regression" else {}
-    task = LabelTask(OwnTask(file=str(path), kind=kind, **more))
+    task = LabelTask(LabelledTask(file=str(path), kind=kind, **more))
     readings = [PLAIN, OUTPUT, ("drop_first", "mean", "residual")]
     return evaluated(task, model("llama"), entry("llama"), readings, normalize=normalize)
 
@@ -627,7 +604,7 @@ def choices(shots: int) -> pd.DataFrame:
     """Multiple-choice questions answered at each layer by the logit lens."""
     import task_data
 
-    from layerwise.config.token_tasks import ChoiceTask, FileQuestions
+    from layerwise.config.tasks import ChoiceTask, FileQuestions
     from layerwise.models.load import load
     from layerwise.tasks.choice import QuestionTask
 

@@ -48,7 +48,7 @@ def images(folder: Path) -> Path:
     """Images of three colours with noise, as the files of MTEB's task CIFAR10."""
     import datasets
 
-    from layerwise.corpora.images_sources import png
+    from layerwise.corpora.images import png
 
     features = datasets.Features(
         {"img": datasets.Image(), "label": datasets.ClassLabel(names=list("abc"))}

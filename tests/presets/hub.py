@@ -28,7 +28,7 @@ from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
 from layerwise.config.images import ImageCorpus
-from layerwise.config.token_tasks import HubQuestions
+from layerwise.config.tasks import HubQuestions
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.models import nano
 from layerwise.tasks.names import QUICKSTART

@@ -119,10 +119,8 @@ def cut(preset: str) -> dict[str, Any]:
             if "classes" in entry:
                 entry["classes"] = 4
             continue
-        # A chat is whole or left out.
-        most = 8 * WORDS if "chat" in entry["source"] else WORDS
         least = entry["filters"].get("min_tokens", 0)
-        entry["filters"] = {**entry["filters"], "max_tokens": max(most, 3 * least // 2)}
+        entry["filters"] = {**entry["filters"], "max_tokens": max(WORDS, 3 * least // 2)}
     for entry in config.get("token_tasks", {}).values():
         if "sample" in entry:
             entry["sample"] = QUESTIONS

@@ -171,7 +171,7 @@ def task_data(wildcards):
     found = []
     for task in studies.tasks_scored(CONFIG, model, revision):
         found += studies.task_files(CONFIG, task)
-        corpus = getattr(studies.entries(CONFIG)[task], "corpus", None)
+        corpus = getattr(CONFIG.tasks[task], "corpus", None)
         if corpus:
             found.append(f"{CONFIG.results}/corpora/{encode(corpus)}.parquet")
         if studies.quickstart_folder(CONFIG, task):
@@ -181,7 +181,7 @@ def task_data(wildcards):
 
 def keep(path):
     """Activations are temporary if the config says so."""
-    return path if getattr(CONFIG.extract, "keep_activations", True) else temp(path)
+    return path if CONFIG.extract.keep_activations else temp(path)
 
 
 def rule_name(verb, model):

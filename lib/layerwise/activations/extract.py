@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,8 +21,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.corpora.perturb import perturb as perturbed
 from layerwise.corpora.perturb import vocabulary_of
 from layerwise.errors import LayerwiseError
-from layerwise.files import provenance, sha256_text
-from layerwise.models import chat
+from layerwise.files import provenance
 from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.failures import not_finite
 from layerwise.models.load import LoadedModel
@@ -46,7 +44,6 @@ def extract(
     settings: ExtractSettings,
     target: Path,
     attributes: Mapping[str, Any],
-    is_chat: bool = False,
     perturb: Perturb | None = None,
 ) -> None:
     """Write the activations file of one model at one revision on one corpus.
@@ -62,22 +59,15 @@ def extract(
         caller's, in loading the model.
     attributes : mapping
         Further provenance (the corpus' hash, the seed, …).
-    is_chat : bool
-        Whether the texts are messages (`layerwise.corpora.chat`), for the model's chat template.
     perturb : Perturb, optional
         What becomes of the tokens of the prompts, of which there are no views then.
 
     Raises
     ------
     LayerwiseError
-        If a prompt has no tokens, a state is not finite, the model lacks the readout, a chat
-        template or known sublayers, or memory or disk do not suffice.
+        If a prompt has no tokens, a state is not finite, the model lacks the readout or known
+        sublayers, or memory or disk do not suffice.
     """
-    if is_chat:
-        views = [chat.render(loaded, texts) for texts in views]
-        loaded = chat.without_own_tokens(loaded)
-        template = json.dumps(loaded.tokenizer.chat_template)
-        attributes = {**attributes, "chat_template_sha256": sha256_text(template)}
     forward.check_readout(loaded, settings.readout)
     loaded.check_tokens(settings.tokens)
     readouts = readouts_of(loaded, settings)
@@ -334,13 +324,9 @@ def token_ids(
     prompts: Sequence[str],
     texts: Sequence[str],
     *,
-    is_chat: bool = False,
     perturb: Perturb | None = None,
 ) -> list[list[int]]:
     """The tokens of prompts as `extract` hands them to the model."""
-    if is_chat:
-        texts = chat.render(loaded, texts)
-        loaded = chat.without_own_tokens(loaded)
     ids, _ = loaded.tokenize(list(texts))
     return ids if perturb is None else _perturbed(loaded, ids, prompts, perturb)
 

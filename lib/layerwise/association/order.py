@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pandas as pd
 
-_STEP = re.compile(r"(?:step|checkpoint|ckpt|iter(?:ation)?)[-_]?(\d+)", re.IGNORECASE)
+from layerwise.names import order_key
 
 
 @dataclass(frozen=True)
@@ -44,22 +43,6 @@ class Order:
         """The rows of each model's last checkpoint, of those that the frame has."""
         last = {str(m): self.last(str(m), r) for m, r in frame.groupby("model")["revision"]}
         return frame[frame["revision"] == frame["model"].map(last)]
-
-
-def step_of(revision: str) -> int | None:
-    """The training step in a revision's name, or None.
-
-    ``step512``, ``checkpoint-512``, ``512`` and ``stage1-step512-tokens3B`` give 512; ``main``,
-    ``v2``, ``e5`` or a commit's hash give None.
-    """
-    found = _STEP.search(revision) or re.fullmatch(r"(\d+)", revision)
-    return int(found.group(1)) if found else None
-
-
-def order_key(revision: str) -> tuple[bool, int, str]:
-    """Sort key: by step; names without a step (``main``) come last, as the finished model."""
-    step = step_of(revision)
-    return step is None, step or 0, revision
 
 
 def in_order(present: Iterable[Hashable], order: Iterable[Hashable] | None) -> list[str]:

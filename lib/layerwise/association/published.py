@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import METRIC_COLUMNS, of_blocks, require_columns
-from layerwise.config.base import NAME, NAMES
 from layerwise.errors import LayerwiseError, first_line
 from layerwise.files import is_file
+from layerwise.section import NAME, NAMES
 
 log = logging.getLogger(__name__)
 
@@ -233,7 +233,7 @@ def _names(table: pd.DataFrame, column: str, what: str) -> pd.Series[str]:
         if pd.isna(value) or len(name) > LONGEST_NAME or not re.fullmatch(NAME, name):
             raise LayerwiseError(
                 f"The column {column!r} of the published {what} holds {str(value)[:60]!r}, which "
-                f"cannot be a name; {NAMES}"
+                f"is not a name; {NAMES}."
             )
     return given.map(made)
 

@@ -17,6 +17,7 @@ import pandas as pd
 from layerwise.activations.store import Activations
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
+from layerwise.metrics.catalog import lidar
 from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.sample_size import against_n_by_layer
 from layerwise.metrics.table import compute_layer, wanted
@@ -123,12 +124,13 @@ def _share_of_delta(
     activations: Activations, settings: MetricsSettings, tokens: str, protocol: str
 ) -> float:
     """The median over layers of the share of LiDAR that is set by its regulariser."""
+    delta = settings.of("lidar", lidar.Settings).delta
     shares = []
     for layer in range(activations.n_layers):
         arrays = Arrays.of(activations, protocol, tokens, layer)
         kept = Layer(arrays, settings, protocol, errors=False).kept_in_views
         views = activations.views(protocol, tokens, layer)[1:, kept]
-        shares.append(samples.share_decided_by_delta(views, settings.lidar.delta))  # type: ignore[attr-defined]
+        shares.append(samples.share_decided_by_delta(views, delta))
     return float(np.median(shares))
 
 

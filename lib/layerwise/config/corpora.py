@@ -1,33 +1,40 @@
-"""The section ``corpora``: where prompts come from, which are taken, and their views."""
+"""The section ``corpora``: the source of the prompts, their selection, and their views."""
 
 from __future__ import annotations
 
 import itertools
+import string
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, Tag, field_validator, model_validator
 
-from layerwise.config.base import (
+from layerwise.config.extraction import ExtractSettings
+from layerwise.section import (
     Count,
     Distinct,
     Positive,
+    Probability,
     Section,
     Seed,
     SomeOf,
-    later,
     one_of,
 )
-from layerwise.config.extraction import ExtractSettings
-from layerwise.corpora.rows import parts_of
 from layerwise.vocabulary import LABELS, Protocol, Sublayer, Tokens
 
 Action = Literal["insert", "substitute", "swap", "delete"]
-SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".txt")
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".txt")
 
 
 def _template(value: str) -> str:
-    parts_of(value)
+    """Refuse a template that is more than text with columns in braces."""
+    try:
+        columns = [part[1:] for part in string.Formatter().parse(value)]
+    except ValueError as error:
+        raise ValueError(f"{error}; write {{{{ and }}}} for braces in the text") from error
+    named = [name for name, _, _ in columns if name is not None]
+    if not named or "" in named or any(form or conversion for _, form, conversion in columns):
+        raise ValueError("expected text with columns in braces, such as 'Q: {question}'")
     return value
 
 
@@ -35,41 +42,20 @@ Template = Annotated[str, AfterValidator(_template)]
 """A text with columns in braces."""
 
 
-class Turn(Section):
-    """One message of a chat."""
-
-    role: Literal["system", "user", "assistant"] = Field(description="Who speaks.")
-    content: Template = Field(description="What is said, with columns in braces: '{question}'.")
-
-
 class Columns(Section):
-    """Which columns of a table a prompt is made of, and how."""
+    """The columns of a table that make a prompt."""
 
-    column: str = Field(
-        default="text", description="Column or key that holds the text; not for .txt."
-    )
+    column: str = Field("text", description="Column or key that holds the text; unused for .txt.")
     template: Template | None = Field(
-        default=None,
-        json_schema_extra=later(None),
+        None,
         description="Text over several columns in place of `column`, such as "
-        "'Q: {question}\\nA: {answer}'; a row in which one of them holds nothing is left out.",
-    )
-    chat: str | tuple[Turn, ...] | None = Field(
-        default=None,
-        json_schema_extra=later(None),
-        description="Chat in place of `column`, which each model writes by its tokenizer's chat "
-        "template: the column that holds messages (role and content), or the messages themselves, "
-        "with columns in braces.",
+        "'Q: {question}\\nA: {answer}'. Rows in which one of them is empty are dropped.",
     )
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if self.chat in ("", ()):
-            raise ValueError("no messages came in chat; accepted is a column, or a list of turns")
-        ways = {"column": self.column != "text", "template": self.template, "chat": self.chat}
-        given = [name for name, value in ways.items() if value]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} came; accepted is one of them")
+        if self.template is not None and self.column != "text":
+            raise ValueError("both column and template are given; keep one of them")
         return self
 
 
@@ -78,46 +64,36 @@ class HubTexts(Columns):
 
     hub: str = Field(
         min_length=1,
-        description="Data set on the Hugging Face hub ('owner/name'), or a local folder of one; a "
-        "cached copy serves offline.",
+        description="Data set on the Hugging Face hub ('owner/name') or its local folder. A "
+        "cached copy is used offline.",
     )
     name: str | None = Field(
-        default=None, description="The data set's configuration, such as wikitext-103-raw-v1."
+        None, description="The data set's configuration, such as wikitext-103-raw-v1."
     )
-    split: str = Field(
-        default="train", description="Split, such as train, validation or train[:10%]."
-    )
-    revision: str | None = Field(
-        default=None, description="Branch, tag or commit of the data set."
-    )
+    split: str = Field("train", description="Split, such as train, validation or train[:10%].")
+    revision: str | None = Field(None, description="Branch, tag or commit of the data set.")
 
 
 class FileTexts(Columns):
     """Texts of a local file."""
 
     file: str = Field(
-        description="Local file: .parquet, .jsonl (or .ndjson), or .txt with one prompt a line; "
-        "UTF-8.",
+        description=f"Local file in UTF-8 ({', '.join(SUFFIXES)}); .txt has a prompt a line.",
     )
     id: str | None = Field(
-        default=None,
-        description="Column or key that holds a unique id; null numbers the rows from 0.",
+        None, description="Column or key with a unique id; null numbers the rows from 0."
     )
 
     @field_validator("file")
     @classmethod
     def _readable(cls, value: str) -> str:
         if not value.lower().endswith(SUFFIXES):
-            mend = ""
-            if value.lower().endswith(".csv"):
-                new = value[: -len("csv")] + "parquet"
-                mend = f'; pandas.read_csv("{value}").to_parquet("{new}") makes one'
-            raise ValueError(f"accepted are files that end in {', '.join(SUFFIXES)}{mend}")
+            raise ValueError(f"{value} is of no known type; use one of {', '.join(SUFFIXES)}")
         return value
 
 
 class PackageTexts(Section):
-    """Texts that come inside a Python package."""
+    """Texts that come in a Python package."""
 
     package: Literal["wikipedia", "lee", "lee_background"] = Field(
         description="Texts in gensim's test data: paragraphs of 102 Wikipedia articles, 50 or 300 "
@@ -126,7 +102,7 @@ class PackageTexts(Section):
 
 
 class TaskTexts(Section):
-    """Texts of an MTEB task."""
+    """Texts of a task."""
 
     task: str = Field(min_length=1, description="The distinct texts of this MTEB task.")
 
@@ -138,163 +114,145 @@ TextSource = Annotated[
     | Annotated[TaskTexts, Tag("task")],
     one_of("hub", "file", "package", "task"),
 ]
-"""Where the texts of a corpus come from, told apart by its key."""
+"""The source of a corpus of texts."""
 
 
 class Filters(Section):
-    """Which texts are left out, in this order."""
+    """Texts to drop, in this order."""
 
     drop_headings: bool = Field(
-        default=True,
-        description="Leave out headings as WikiText ( = Title = ) and MediaWiki (== Title ==) "
-        "write them.",
+        True,
+        description="Drop headings of WikiText ( = Title = ) and MediaWiki (== Title ==).",
     )
-    min_tokens: Count = Field(
-        default=30,
-        description="Leave out texts with fewer tokens: words and punctuation marks, counted "
-        "without any model.",
-    )
+    min_tokens: Count = Field(30, description="Drop texts with fewer words and punctuation marks.")
     max_tokens: Positive | None = Field(
-        default=None,
-        description="Most tokens of a prompt, at least min_tokens; null for no limit.",
+        None, description="Maximum number of words and punctuation marks; null for no limit."
     )
     longer: Literal["drop", "cut"] = Field(
-        default="drop",
-        description="Texts with more than max_tokens are left out, or cut after so many.",
+        "drop", description="Drop longer texts, or cut them after max_tokens."
     )
-    drop_duplicates: bool = Field(default=True, description="Keep only the first of equal texts.")
+    drop_duplicates: bool = Field(True, description="Keep only the first of equal texts.")
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if self.max_tokens is not None and self.max_tokens < self.min_tokens:
             raise ValueError(
-                f"accepted is a max_tokens of at least min_tokens, which is {self.min_tokens}"
+                f"max_tokens is {self.max_tokens} and min_tokens {self.min_tokens}; raise "
+                "max_tokens or lower min_tokens"
             )
         return self
 
 
 class Sample(Section):
-    """Which of the texts left are taken."""
+    """The sample of the prompts that passed the filters."""
 
     n: Positive | None = Field(
-        default=None,
+        None,
         description="Number of prompts; null for all. A larger number keeps the earlier prompts, "
         "in the same order.",
     )
-    seed: Seed = Field(default=0, description="Another seed draws other prompts.")
+    seed: Seed = Field(0, description="Seed of the sample.")
 
 
 class ViewSettings(Section):
     """Augmented copies of each prompt: nlpaug's SplitAug, RandomCharAug, KeyboardAug in turn."""
 
     n: int = Field(
-        default=2,
+        2,
         ge=0,
         le=1000,
-        description="Views of each prompt besides the prompt itself; InfoNCE and DiME need 2, "
-        "LiDAR as many as possible (16 in the reference). A larger number keeps the earlier ones.",
+        description="Views of each prompt. InfoNCE and DiME need 2, LiDAR gains from more (16 in "
+        "the reference). A larger number keeps the earlier views.",
     )
-    seed: Seed = Field(default=0, description="Another seed makes other views.")
+    seed: Seed = Field(0, description="Seed of the views.")
     p: float = Field(
-        default=0.3,
+        0.3,
         gt=0,
         le=1,
         description="Share of words, and of the characters of such a word, that each augmenter "
         "changes.",
     )
     cap: Positive | None = Field(
-        default=10,
-        description="Most words, and characters a word, that an augmenter changes; 10 is "
-        "nlpaug's own, null lifts it.",
+        10,
+        description="Maximum number of words, and of characters a word, that an augmenter "
+        "changes; 10 is nlpaug's default, null for no limit.",
     )
     actions: SomeOf[Action] = Field(
-        default=("substitute",),
-        description="What RandomCharAug may do; one is drawn for each view. The paper lists all "
-        "four, the library's default is substitute.",
+        ("substitute",),
+        description="Actions of RandomCharAug; one is drawn for each view. The paper lists all "
+        "four, nlpaug's default is substitute.",
     )
     on_failure: Literal["error", "drop"] = Field(
-        default="error",
-        description="A prompt without enough distinct views stops the run, or is left out with "
-        "its name in the log.",
+        "error",
+        description="Stop at a prompt without enough distinct views, or drop it and log its id.",
     )
-
-
-Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class Perturb(Section):
-    """What becomes of a prompt's tokens before a model sees them.
+    """Changes of a prompt's tokens before a model sees them.
 
-    It is done to the token ids of each model; special tokens stay where they are. A key with a
-    list makes a corpus of each of its values, named ``<corpus> <key> <value>``.
+    They change the token ids of each model; special tokens stay in place. A key with a list makes
+    a corpus of each value, named ``<corpus> <key> <value>``.
     """
 
     repetition: Probability | SomeOf[Probability] | None = Field(
-        default=None,
-        description="Probability that a token is replaced by one drawn, once, from the prompt's "
-        "own tokens.",
+        None,
+        description="Probability that a token is replaced by one that is drawn, once, from the "
+        "prompt's own tokens.",
     )
     randomness: Probability | SomeOf[Probability] | None = Field(
-        default=None,
+        None,
         description="Probability that a token is replaced by one drawn uniformly from the "
-        "vocabulary, special tokens excluded.",
+        "vocabulary without special tokens.",
     )
     length: Positive | SomeOf[Positive] | None = Field(
-        default=None,
-        description="Tokens that are kept of each prompt, from the first; a shorter prompt is an "
+        None,
+        description="Number of tokens kept of each prompt, from the first; a shorter prompt is an "
         "error. With randomness 1: random prompts of that length.",
     )
     seed: Seed = Field(
-        default=0,
-        description="Another seed replaces other tokens. A larger probability replaces the same "
-        "tokens by the same ones, and further ones.",
+        0,
+        description="Seed of the replacements. A larger probability replaces the same tokens and "
+        "further ones.",
     )
 
     @model_validator(mode="after")
     def _something(self) -> Self:
         if not self.labels:
-            raise ValueError(f"one or more of the keys {', '.join(LABELS)} is needed")
+            raise ValueError(f"no perturbation is given; add one of {', '.join(LABELS)}")
         return self
 
     @property
     def labels(self) -> dict[str, Any]:
-        """What the corpus is told apart by: the keys that are given, and their values."""
+        """The given perturbations and their values."""
         return {key: value for key in LABELS if (value := getattr(self, key)) is not None}
 
 
-# Settings of `extract` that a corpus may have of its own.
+# Settings of `extract` that a corpus may override.
 KEPT = ("tokens", "protocols", "sublayers", "prefixes")
 
 
 class Kept(Section):
-    """What is kept of a pass on a corpus alone."""
+    """Settings of `extract` for one corpus."""
 
     tokens: SomeOf[Tokens] | None = Field(
-        default=None,
-        description="Which tokens of this corpus' prompts count; null for the model's own, or "
-        "extract.tokens.",
-        json_schema_extra=later(None),
+        None,
+        description="Token selections for this corpus; null for the model's or extract.tokens.",
     )
     protocols: SomeOf[Protocol] | None = Field(
-        default=None,
-        description="How token states of this corpus are normalised; null for extract.protocols.",
-        json_schema_extra=later(None),
+        None, description="Protocols for this corpus; null for extract.protocols."
     )
     sublayers: Distinct[Sublayer] | None = Field(
-        default=None,
-        description="Parts of each block that are kept on this corpus; null for "
-        "extract.sublayers. They cost several times what the layers do: fewer prompts will do.",
-        json_schema_extra=later(None),
+        None,
+        description="Sub-layers kept on this corpus; null for extract.sublayers. They take "
+        "several times the disk of the layers, so use fewer prompts.",
     )
     prefixes: bool | None = Field(
-        default=None,
-        description="Whether the spectra of each prompt's first t tokens are kept on this corpus; "
-        "null for extract.prefixes.",
-        json_schema_extra=later(None),
+        None, description="extract.prefixes for this corpus; null for the section's."
     )
 
     def over(self, section: ExtractSettings) -> ExtractSettings:
-        """What is kept of a pass, with the corpus' own settings in place of the section's."""
+        """The section with the corpus' own settings in place of its."""
         own = {key: value for key in KEPT if (value := getattr(self, key)) is not None}
         return section.model_copy(update=own)
 
@@ -302,49 +260,32 @@ class Kept(Section):
 class CorpusSettings(Kept):
     """Prompts and their views: ``corpora.<name>``."""
 
-    source: TextSource = Field(
-        description="Where the texts come from; exactly one of hub, file, package, task."
-    )
-    filters: Filters = Field(
-        default=Filters(), description="Which texts are left out, in this order."
-    )
-    sample: Sample = Field(default=Sample(), description="Which of the texts left are taken.")
-    views: ViewSettings = Field(
-        default=ViewSettings(),
-        description="Augmented copies of each prompt (nlpaug's SplitAug, RandomCharAug, "
-        "KeyboardAug in sequence).",
-    )
+    source: TextSource = Field(description="Source of the texts: one of hub, file, package, task.")
+    filters: Filters = Field(Filters(), description="Texts to drop.")
+    sample: Sample = Field(Sample(), description="Sample of the remaining texts.")
+    views: ViewSettings = Field(ViewSettings(), description="Augmented copies of each prompt.")
     perturb: Perturb | None = Field(
-        default=None,
-        description="What becomes of the tokens of each prompt before a model sees them; null for "
-        "nothing. It goes with views.n 0.",
-        json_schema_extra=later(None),
+        None,
+        description="Changes of each prompt's tokens before a model sees them. Needs views.n 0.",
     )
-
-    @model_validator(mode="after")
-    def _whole_chats(self) -> Self:
-        if getattr(self.source, "chat", None) is not None and self.filters.longer == "cut":
-            raise ValueError("filters.longer: cut came with a chat; accepted there is drop")
-        return self
 
     @model_validator(mode="after")
     def _no_views(self) -> Self:
         if self.perturb is not None and self.views.n:
             raise ValueError(
-                "perturb changes tokens and views are made of text, so views: {n: 0} is accepted "
-                "beside perturb alone"
+                "perturb changes tokens and views are made of text; add views: {n: 0}"
             )
         return self
 
     def spread(self, name: str) -> Iterator[tuple[str, CorpusSettings]]:
-        """The corpora that this entry stands for, by name: one of each perturbation listed."""
-        listed = {k: v for k, v in (self.perturb.labels if self.perturb else {}).items()
-                  if isinstance(v, tuple)}  # fmt: skip
+        """The corpora that this entry stands for, by name: one for each listed perturbation."""
+        given = self.perturb.labels if self.perturb else {}
+        listed = {key: values for key, values in given.items() if isinstance(values, tuple)}
         if self.perturb is None or not listed:
             yield name, self
             return
         for values in itertools.product(*listed.values()):
             chosen = dict(zip(listed, values, strict=True))
-            said = " ".join(f"{key} {value:g}" for key, value in chosen.items())
-            one = self.perturb.model_copy(update=chosen)
-            yield f"{name} {said}", self.model_copy(update={"perturb": one})
+            label = " ".join(f"{key} {value:g}" for key, value in chosen.items())
+            perturb = self.perturb.model_copy(update=chosen)
+            yield f"{name} {label}", self.model_copy(update={"perturb": perturb})

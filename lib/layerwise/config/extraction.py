@@ -2,77 +2,74 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+import re
+from typing import Annotated, ClassVar
 
-from layerwise.config.base import Distinct, Positive, Section, SomeOf, later
+from pydantic import AfterValidator, Field
+
+from layerwise.section import Distinct, Positive, Section, SomeOf, Threads
 from layerwise.vocabulary import Dtype, Protocol, Readout, Sublayer, Tokens
+
+
+def _device(value: str) -> str:
+    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", value):
+        raise ValueError(f"expected auto, cpu, cuda or cuda:N, got {value!r}")
+    return value
+
+
+Device = Annotated[str, AfterValidator(_device)]
 
 
 class ExtractSettings(Section):
     """How models are run, and what is kept of each layer."""
 
-    device: str = Field(
-        "auto",
-        pattern=r"^(auto|cpu|cuda(:[0-9][0-9]?[0-9]?)?)$",
-        description="auto, cpu, cuda or cuda:N; auto takes a GPU if there is one and says so in "
-        "the log.",
+    device: Device = Field(
+        "auto", description="auto, cpu, cuda or cuda:N; auto takes a GPU if there is one."
     )
-    dtype: Dtype = Field("float32", description="Type that the model computes in.")
+    dtype: Dtype = Field("float32", description="Type that models compute in.")
     readout: Readout = Field(
         "residual",
-        description="residual: the stream after each block; final_norm: the model's last norm "
-        "applied to each; output: the last layer as the model hands it out, the others as they "
-        "are. The protocol reference always reads output, as the authors' code does.",
+        description="residual: the residual stream after each block; final_norm: the final norm "
+        "applied to it; output: the residual stream, and the model's output as the last "
+        "layer. The protocol reference always uses output, as the authors' code does.",
     )
     tokens: SomeOf[Tokens] = Field(
-        ("all", "drop_first"), description="Which tokens of a prompt count, side by side."
+        ("all",), description="Token selections to extract; several are kept side by side."
     )
     protocols: SomeOf[Protocol] = Field(
-        ("paper", "reference"),
-        description="How token states are normalised before they are pooled, side by side.",
-    )
-    spectra: bool = Field(
-        True,
-        description="Whether each prompt's token spectrum is computed; prompt entropy needs it.",
+        ("paper",),
+        description="Normalisation of token states: as in the paper's formulas (paper), or as in "
+        "the released code (reference).",
     )
     prefixes: bool = Field(
         False,
-        description="Whether the spectra of each prompt's first t tokens are kept, for t on a "
-        "grid (1, 2, 3, 4, 6, 8, 11, 16, …); prefix_entropy needs them. Of causal models alone; "
-        "another leaves them out and says so.",
-        json_schema_extra=later(False),
+        description="Keep the spectra of each prompt's first t tokens for t = 1, 2, 3, 4, 6, 8, "
+        "11, 16, …, which prefix_entropy needs. Causal models only.",
     )
     sink_ratio: float = Field(
         5.0,
         gt=1,
         le=1_000_000,
-        description="drop_sinks leaves out tokens whose norm is more than this many times the "
-        "median norm of the prompt at the layer.",
-        json_schema_extra=later(5.0),
+        description="drop_sinks drops tokens whose norm is more than this many times the median "
+        "norm of the prompt at the layer.",
     )
-    curvature: bool = Field(True, description="Whether each prompt's curvature is computed.")
     sublayers: Distinct[Sublayer] = Field(
         (),
-        description="Parts of each block that are kept beside its output; a model without one of "
-        "them (Mamba has no MLP, BERT no input norm) leaves it out and says so.",
-    )
-    keep_states: int = Field(
-        0,
-        ge=0,
-        le=1_000_000,
-        description="Of how many prompts, from the first, the token states themselves are kept, "
-        "for a reader's own analyses.",
+        description="Sub-layers of each block to keep beside its output. A model without one of "
+        "them skips it (Mamba has no MLP, BERT no input norm).",
     )
     batch_tokens: Positive | None = Field(
-        None,
-        description="Tokens in a batch, pads included; null for what suits the device.",
+        None, description="Tokens in a batch, padding included; null chooses by device."
     )
-    shards: int = Field(
-        1,
-        ge=1,
-        le=1000,
-        description="Jobs that a corpus is spread over, each with a file of its own: several GPUs "
-        "work on it at once, and a kill costs one of them. For 100,000 prompts and more.",
-        json_schema_extra=later(1),
+    threads: Threads = Field(2, description="CPU threads of a job.")
+    keep_activations: bool = Field(
+        True,
+        description="Keep activations once their metrics are computed. Without them, another "
+        "metric needs the model again.",
     )
-    threads: int = Field(2, ge=1, le=1024, description="CPU threads of a job.")
+
+    # Constants that used to be settings; extraction still reads some of them.
+    spectra: ClassVar[bool] = True
+    curvature: ClassVar[bool] = True
+    keep_states: ClassVar[int] = 0
+    shards: ClassVar[int] = 1

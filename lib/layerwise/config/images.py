@@ -1,4 +1,4 @@
-"""Image corpora: where images come from, which are taken, and their views."""
+"""Image corpora: the source of the images, their selection, and their views."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Annotated
 
 from pydantic import Field, Tag
 
-from layerwise.config.base import Positive, Section, Seed, later, one_of
 from layerwise.config.corpora import Kept, Sample
+from layerwise.section import Positive, Probability, Section, Seed, one_of
 from layerwise.vocabulary import Damaged, ImagePackage
-
-Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 class HubImages(Section):
@@ -19,16 +17,14 @@ class HubImages(Section):
 
     hub: str = Field(
         min_length=1,
-        description="Data set on the Hugging Face hub ('owner/name'), or a local folder of one; a "
-        "cached copy serves offline.",
+        description="Data set on the Hugging Face hub ('owner/name') or its local folder. A "
+        "cached copy is used offline.",
     )
     name: str | None = Field(None, description="The data set's configuration.")
     split: str = Field("train", description="Split, such as train, validation or train[:10%].")
     revision: str | None = Field(None, description="Branch, tag or commit of the data set.")
     column: str = Field("image", description="Column that holds the images.")
-    label: str | None = Field(
-        None, description="Column that holds the label; null for images without one."
-    )
+    label: str | None = Field(None, description="Column that holds the labels; null for none.")
 
 
 class FolderImages(Section):
@@ -36,13 +32,13 @@ class FolderImages(Section):
 
     folder: str = Field(
         min_length=1,
-        description="Local folder of images. Those in a folder inside it have its name as their "
-        "label (one folder a class); an image's id is its path in the folder.",
+        description="Local folder of images. The folder that an image lies in, inside this one, "
+        "is its label; its path is its id.",
     )
 
 
 class PackageImages(Section):
-    """Images that come inside a Python package."""
+    """Images that come in a Python package."""
 
     package: ImagePackage = Field(
         description="digits: 1,797 handwritten digits of 8 x 8 pixels, in scikit-learn.",
@@ -55,7 +51,7 @@ ImageSource = Annotated[
     | Annotated[PackageImages, Tag("package")],
     one_of("hub", "folder", "package"),
 ]
-"""Where the images of a corpus come from, told apart by its key."""
+"""The source of a corpus of images."""
 
 
 class ImageViews(Section):
@@ -66,10 +62,10 @@ class ImageViews(Section):
         2,
         ge=0,
         le=1000,
-        description="Views of each image besides the image itself; InfoNCE and DiME need 2, LiDAR "
-        "as many as possible (16 in the reference). A larger number keeps the earlier ones.",
+        description="Views of each image. InfoNCE and DiME need 2, LiDAR gains from more (16 in "
+        "the reference). A larger number keeps the earlier views.",
     )
-    seed: Seed = Field(0, description="Another seed makes other views.")
+    seed: Seed = Field(0, description="Seed of the views.")
     size: Positive = Field(
         224, le=4096, description="Side of a view in pixels, before a model's own preprocessing."
     )
@@ -80,58 +76,44 @@ class ImageViews(Section):
         description="Smallest share of the image's area that a view shows; 1 for no crop.",
     )
     flip: Probability = Field(
-        0.5, description="Probability that left and right change places; 0 for digits and letters."
+        0.5, description="Probability of a horizontal flip; use 0 for digits and letters."
     )
     jitter: Probability = Field(
         0.4,
-        description="Most that brightness, contrast and saturation change, as a share; hue by a "
-        "quarter of it. 8 of 10 views are changed.",
+        description="Largest relative change of brightness, contrast and saturation, and four "
+        "times that of hue; 80% of the views are changed.",
     )
-    grey: Probability = Field(0.2, description="Probability that a view has no colour.")
+    grey: Probability = Field(0.2, description="Probability of a grey view.")
     blur: Probability = Field(
-        0.5, description="Probability that a view is blurred, by 0.1 to 2 pixels of 224."
+        0.5, description="Probability of a blurred view (0.1 to 2 pixels of 224)."
     )
 
 
 class ImageCorpus(Kept):
     """Images and their views: ``corpora.<name>``."""
 
-    images: ImageSource = Field(
-        description="Where the images come from; exactly one of hub, folder, package."
-    )
-    sample: Sample = Field(default=Sample(), description="Which of the images are taken.")
+    images: ImageSource = Field(description="Source of the images: one of hub, folder, package.")
+    sample: Sample = Field(Sample(), description="Sample of the images.")
     classes: int | None = Field(
         None,
         ge=2,
-        description="Images of so many classes alone, which the sample's seed draws, so that a "
-        "sample has enough of each for a probe; null for all.",
-        json_schema_extra=later(None),
+        description="Restrict to this many classes, drawn with the sample's seed; null for all.",
     )
     damaged: Damaged = Field(
-        "error",
-        description="An image that cannot be read stops the run, or is left out with its name in "
-        "the log.",
+        "error", description="Stop at an image that cannot be read, or drop it and log its id."
     )
-    max_pixels: int = Field(
-        100_000_000,
-        ge=1,
-        le=2_000_000_000,
-        description="Most pixels of an image; a larger one counts as damaged.",
-    )
-    views: ImageViews = Field(
-        default=ImageViews(), description="Augmented copies of each image, by kornia."
-    )
+    views: ImageViews = Field(ImageViews(), description="Augmented copies of each image.")
 
-    # What corpora of texts have too.
+    # The same attributes as corpora of texts.
 
     @property
     def source(self) -> HubImages | FolderImages | PackageImages:
-        """Where the images come from."""
+        """The source of the images."""
         return self.images
 
     @property
     def perturb(self) -> None:
-        """Nothing: tokens of images are not perturbed."""
+        """None: perturbations are of tokens of text."""
         return
 
     def spread(self, name: str) -> Iterator[tuple[str, ImageCorpus]]:

@@ -1,19 +1,15 @@
-"""The studies of a config: what each shows."""
+"""The section ``studies``: figures with their tables."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
 from layerwise.config.association import OWN_TEXTS, Direction, Measure
-from layerwise.config.base import Alpha, Name, Section, SomeOf, later
-from layerwise.config.kinds import (
-    KINDS,
-    ROLES,
-)
-from layerwise.config.scoring import Layers
+from layerwise.config.kinds import KINDS, ROLES
+from layerwise.section import Alpha, Name, Section, SomeOf
 from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
 
 if TYPE_CHECKING:
@@ -30,7 +26,8 @@ class MetricChoice(Section):
 
     metric: str = Field(description="Name of the metric.")
     protocol: Protocol | None = Field(
-        default=None, description="Formulas as printed (paper), or as the released code has them."
+        default=None,
+        description="Formulas as in the paper, or as in the released code (reference).",
     )
     alpha: Alpha | None = Field(
         default=None, description="Order of the entropy; inf for infinity."
@@ -40,133 +37,114 @@ class MetricChoice(Section):
     )
     direction: Direction | None = Field(
         default=None,
-        description="1 if higher is better, -1 if lower, in this study; by default what "
-        "association.directions says, and else what the metric declares.",
+        description="1 if higher is better, -1 if lower; null for association.directions or the "
+        "metric's own.",
     )
 
 
 class Study(Section):
-    """A figure with its table. What it needs of models, corpora and tasks is computed, no more."""
-
-    gone: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("resamples", "seed"),
-        "bands over tasks are Student's, not percentiles of a bootstrap",
-    )
+    """A figure with its table. Only what studies need is computed."""
 
     kind: KindName = Field(
-        description="Which figure: "
+        description="Kind of figure: "
         + "; ".join(f"{name} ({kind.about})" for name, kind in KINDS.items())
         + "."
     )
     published: Name | None = Field(
         default=None,
-        description="Draw these published tables, in place of the config's own models.",
+        description="Published tables to draw in place of the config's models.",
     )
     models: SomeOf[Name] | None = Field(
         default=None,
-        description="Models, in the order of the panels; null for all that the config has.",
+        description="Models, in the order of the panels; null for all.",
     )
     revisions: Literal["last", "all"] | SomeOf[Name] | None = Field(
         default=None,
         description="Checkpoints: last, all, or a list; null for the last of each model, or all "
-        "in studies of checkpoints. The order is that of the models' own lists.",
+        "in studies of checkpoints.",
     )
     corpora: SomeOf[Name] | None = Field(
         default=None,
-        description="Corpora the metrics are computed on; null for all. 'task texts' stands for "
-        "all corpora that are a task's own texts: each task is then set against the metrics on "
-        "its texts.",
+        description="Corpora of the metrics; null for all. 'task texts' compares each task with "
+        "the metrics on its own texts.",
     )
     tasks: SomeOf[Name] | None = Field(
-        default=None, description="Tasks that the mean score is over; null for all of the config."
+        default=None, description="Tasks of the mean score; null for all."
     )
     task_types: SomeOf[str] | None = Field(
         default=None,
-        description="Task types that the mean score is over, such as STS; null for all.",
+        description="Task types of the mean score, such as STS; null for all.",
     )
     tokens: SomeOf[Tokens] | None = Field(
-        default=None, description="Token choices to show; null for all that were extracted."
+        default=None, description="Token selections; null for all that are extracted."
     )
     pooling: str | SomeOf[str] = Field(
         default="mean",
-        description="How the scored embeddings were pooled, as in scoring.poolings; 'mean, "
-        "final_norm' is that readout where several were scored. Several are told apart as "
-        "readings.",
-    )
-    layers: SomeOf[Layers] | None = Field(
-        default=None,
-        description="Which layers were read together for the scores, as in scoring.layers; null "
-        "for one, the layer itself, or for all that are scored where layers has a role.",
-        json_schema_extra=later(None),
+        description="Pooling of the scores, as in scoring.poolings; 'mean, final_norm' names the "
+        "readout where several are scored.",
     )
     sublayers: SomeOf[Literal["block", Sublayer]] | None = Field(
         default=None,
-        description="Parts of blocks in place of the layers themselves (block); null for the "
-        "layers, or for all parts where sublayer has a role.",
+        description="Sub-layers to show; block is the layer itself. null for the layers, or for "
+        "all sub-layers where sublayer has a role.",
     )
     y: SomeOf[Literal["scores", "metrics"]] | None = Field(
-        default=None, description="What studies of the kind curves draw; null for the metrics."
+        default=None, description="Tables that the kind curves draws; null for the metrics."
     )
     metrics: Annotated[tuple[str | MetricChoice, ...], Field(min_length=1)] | None = Field(
         default=None,
-        description="Metrics to draw, by name or as an object that also names the variant; null "
-        "for the kind's own choice.",
+        description="Metrics to draw, by name or as a mapping that also names the variant; null "
+        "for the kind's default.",
     )
     protocol: Protocol | SomeOf[Protocol] | None = Field(
         default=None,
-        description="Protocol of the metrics given by name alone; null for paper, or the only one "
-        "that is computed. A list needs a role, as it does below.",
+        description="Protocol of metrics given by name only; null for paper, or the only one "
+        "that is computed. A list needs a role, here and below.",
     )
     alpha: Alpha | SomeOf[Alpha] | None = Field(
         default=None,
-        description="Alpha of the metrics given by name alone; null for 1, or the only one that "
-        "is computed. Metrics without an alpha are drawn whatever it is.",
+        description="Alpha of metrics given by name only; null for 1, or the only one that is "
+        "computed. Metrics without an alpha ignore it.",
     )
     normalization: Normalization | SomeOf[Normalization] | None = Field(
-        default=None, description="Normalisation of the metrics given by name alone; null for raw."
+        default=None, description="Normalisation of metrics given by name only; null for raw."
     )
     measure: Measure | Literal["all"] | None = Field(
         default=None,
-        description="Association written above the panels of metric_vs_score ('all' writes every "
-        "one), or drawn by association_strength; null for the first of association.measures.",
+        description="Association shown in metric_vs_score ('all' shows every one) and "
+        "association_strength; null for the first of association.measures.",
     )
-    row: Role = Field(default=None, description="Dimension, or dimensions, of the rows of panels.")
-    column: Role = Field(
-        default=None, description="Dimension, or dimensions, of the columns of panels."
-    )
-    colour: Role = Field(default=None, description="Dimension, or dimensions, that colours mean.")
-    dashes: Role = Field(default=None, description="Dimension, or dimensions, that dashes mean.")
+    row: Role = Field(default=None, description="Dimensions of the rows of panels.")
+    column: Role = Field(default=None, description="Dimensions of the columns of panels.")
+    colour: Role = Field(default=None, description="Dimensions that colours show.")
+    dashes: Role = Field(default=None, description="Dimensions that dashes show.")
     ordered: bool = Field(
         default=False,
-        description="Whether what the colours mean are steps of one thing, such as models ever "
-        "larger, and gets an ordered scale; checkpoints and alphas always do.",
+        description="Use a sequential colour scale, as for models of increasing size; checkpoints "
+        "and alphas always have one.",
     )
     sizes: dict[Name, Annotated[float, Field(gt=0)]] | None = Field(
         default=None,
-        description="Numbers of parameters by model, for size_scaling; null to read them off the "
-        "models' names (pythia-410m).",
-        json_schema_extra=later(None),
+        description="Numbers of parameters by model, for size_scaling; null to read them from "
+        "the models' names (pythia-410m).",
     )
 
     @property
     def roles(self) -> dict[str, tuple[str, ...]]:
-        """The roles that the study itself gives, each with its dimensions."""
+        """The roles that the study assigns, each with its dimensions."""
         given = {role: getattr(self, role) for role in ROLES}
         return {r: several(v) for r, v in given.items() if v is not None}
 
     @property
     def curves(self) -> tuple[MetricChoice, ...] | None:
-        """The metrics shown, in the study's variant where they name none; None for all there are.
-
-        A metric stands there once for each protocol, alpha and normalisation of the study.
-        """
+        """The metrics shown, one for each protocol, alpha and normalisation; None for all."""
         names: Sequence[str | MetricChoice] | None = self.metrics
         if names is None:
             names = KINDS[self.kind].metrics
         return None if names is None else self.variants(names)
 
     def variants(self, names: Iterable[str | MetricChoice]) -> tuple[MetricChoice, ...]:
-        """Metrics in the study's variant, or variants, where they name none."""
+        """Metrics in the study's protocols, alphas and normalisations where they name none."""
         found = []
         for name in names:
             one = MetricChoice(metric=name) if isinstance(name, str) else name
@@ -179,13 +157,13 @@ class Study(Section):
 
     @property
     def directions(self) -> dict[str, int]:
-        """The better ends that the study itself gives."""
+        """The directions that the study assigns to metrics."""
         chosen = [m for m in self.metrics or () if isinstance(m, MetricChoice)]
         return {m.metric: m.direction for m in chosen if m.direction is not None}
 
 
 def several(value: Any) -> tuple[Any, ...]:
-    """One value or several of them, as a tuple; empty for None."""
+    """One value or several values as a tuple; empty for None."""
     if value is None:
         return ()
     return value if isinstance(value, tuple) else (value,)
@@ -194,10 +172,7 @@ def several(value: Any) -> tuple[Any, ...]:
 def corpora_of(
     study: Study, known: Sequence[str], own_texts: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The corpora whose metrics a study reads, `OWN_TEXTS` spelled out.
-
-    Without any named, all that there are.
-    """
+    """The corpora whose metrics a study reads, with `OWN_TEXTS` replaced by its corpora."""
     found: dict[str, None] = {}
     for name in study.corpora or tuple(known):
         found.update(dict.fromkeys(own_texts if name == OWN_TEXTS else (name,)))
@@ -205,7 +180,7 @@ def corpora_of(
 
 
 def revisions_of(study: Study, checkpoints: Sequence[str]) -> tuple[str, ...]:
-    """The checkpoints of one model that a study shows, in the model's own order."""
+    """The checkpoints of one model that a study shows, in the model's order."""
     wanted = study.revisions or KINDS[study.kind].revisions
     if wanted == "last":
         return tuple(checkpoints[-1:])

@@ -1,77 +1,244 @@
-"""`tasks` as a mapping: names with what they are, in place of a list and the sections behind it.
+"""The section ``tasks``: tasks that layers are scored on.
 
 .. code-block:: yaml
 
     tasks:
-      STSBenchmark:                                      # mteb's, or the quickstart's
-      EmotionClassification: {folder: /data/emotion}     # as in task_folders
-      reviews: {file: reviews.csv, kind: classification} # as in own_tasks
-      mmlu: {questions: {hub: cais/mmlu, name: all}}     # as in token_tasks
+      STSBenchmark:                                       # of mteb, or of the quickstart
+      EmotionClassification: {folder: /data/emotion}      # its data from a local folder
+      reviews: {file: reviews.csv, kind: classification}  # your own labels
+      mmlu: {questions: {hub: cais/mmlu, name: all}}      # multiple choice, by logit lens
+
+A list of names is short for entries without settings.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, Self
 
-from layerwise.config.base import show
-from layerwise.errors import LayerwiseError
+from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
-OWN = {"file", "corpus", "kind"}
-OF_TOKENS = {"questions", "pairs"}
+from layerwise.section import Distinct, Name, Positive, Section, Seed, SomeOf, distinct, one_of
+from layerwise.vocabulary import WORDS
 
-
-def listed(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config with `tasks` as a list and each task's own settings in their section.
-
-    Raises
-    ------
-    LayerwiseError
-        If a task is no mapping, of no section, or named in its section as well.
-    """
-    tasks = given.get("tasks")
-    if not isinstance(tasks, Mapping):
-        return given
-    found: dict[str, Any] = {**given, "tasks": list(tasks)}
-    for name, entry in tasks.items():
-        if entry is None or entry == {}:
-            continue
-        if not isinstance(entry, Mapping):
-            raise LayerwiseError(
-                f"tasks.{name}: {show(entry)} came; accepted is a mapping as in own_tasks or "
-                "token_tasks, {folder: …}, or nothing."
-            )
-        section, value = _section(name, entry)
-        there = found.get(section) or {}
-        if isinstance(there, Mapping):
-            if name in there:
-                raise LayerwiseError(
-                    f"tasks.{name}: {section} names it as well; say what it is in one place."
-                )
-            found[section] = {**there, name: value}
-    return found
+Kind = Literal["classification", "regression", "pairs", "tags"]
+SUFFIXES = (".parquet", ".jsonl", ".csv")
+TAGGED = (".conll", ".conllu")
+"""Files of words and tags."""
+TEXTS = {
+    "classification": ("text",),
+    "regression": ("text",),
+    "pairs": ("first", "second"),
+    "tags": (),
+}
+"""Default columns of texts, by kind."""
+TASK_TYPES = {
+    "classification": "Classification",
+    "regression": "Regression",
+    "pairs": "STS",
+    "tags": "Tagging",
+}
+"""Task type in the tables of scores, by kind."""
+LABELS = {"classification": "label", "regression": "label", "pairs": "score"}
+"""Default column of labels, by kind."""
+MULTIPLE_CHOICE = "MultipleChoice"
+"""Task type of `ChoiceTask` in the tables of scores."""
 
 
-def _section(name: str, entry: Mapping[str, Any]) -> tuple[str, Any]:
-    if set(entry) == {"folder"}:
-        return "task_folders", entry["folder"]
-    if OWN & set(entry):
-        return "own_tasks", entry
-    if OF_TOKENS & set(entry):
-        return "token_tasks", entry
-    raise LayerwiseError(
-        f"tasks.{name}: {show(entry)} came; one of the keys "
-        f"{', '.join([*sorted(OWN), *sorted(OF_TOKENS), 'folder'])} is needed."
+class MtebTask(Section):
+    """A task of mteb, or one of the quickstart's."""
+
+    folder: str | None = Field(
+        None,
+        min_length=1,
+        description="Local folder of the task's data in mteb's schema; null for the hub.",
     )
 
 
-from layerwise.config.own_tasks import OwnTask as LabelledTask  # noqa: E402
-from layerwise.config.token_tasks import ChoiceTask, HubQuestions  # noqa: E402
+class LabelledTask(Section):
+    """A task made of your own labels."""
+
+    file: str | None = Field(
+        None,
+        description="Local file of labelled texts (.parquet, .jsonl, .csv), or of words and tags "
+        "(.conll, .conllu).",
+    )
+    corpus: Name | None = Field(
+        None, description="In place of a file: an image corpus with labels, for classification."
+    )
+    kind: Kind = Field(
+        description="classification: a class for each text; regression: a number for each text; "
+        "pairs: a number for two texts, such as their similarity; tags: a class for each word.",
+    )
+    texts: Distinct[str] | None = Field(
+        None,
+        description="Columns of the texts; null for text, or first and second of pairs.",
+    )
+    label: str | None = Field(
+        None, min_length=1, description="Column of the label; null for label, or score of pairs."
+    )
+    group: str | None = Field(
+        None,
+        min_length=1,
+        description="Column whose equal values keep rows together, such as an author, in either "
+        "training or test data of a probe. Equal texts always stay together.",
+    )
+    word: Positive | None = Field(
+        None,
+        description="For tags: column of the word, from 1; null for the first, or for FORM.",
+    )
+    tag: Positive | None = Field(
+        None,
+        description="For tags: column of the tag, from 1; null for the last, or for UPOS.",
+    )
+    sample: Positive | None = Field(
+        None,
+        description="For tags: number of words to probe, in whole sentences drawn by the seed; "
+        f"null for {WORDS:,}. A larger number keeps the earlier sentences.",
+    )
+    seed: Seed = Field(0, description="Seed of the split into training and test data.")
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.file is None) == (self.corpus is None):
+            raise ValueError("give one of file and corpus")
+        suffixes = TAGGED if self.kind == "tags" else SUFFIXES
+        if self.file is not None and not self.file.lower().endswith(suffixes):
+            expected = ", ".join(suffixes)
+            raise ValueError(f"{self.kind} needs a file of type {expected}, got {self.file}")
+        unused = {
+            "classification": ("word", "tag", "sample"),
+            "regression": ("word", "tag", "sample"),
+            "pairs": ("group", "word", "tag", "sample"),
+            "tags": ("texts", "label", "group"),
+        }[self.kind]
+        if self.corpus is not None:
+            unused = ("texts", "label", "group", "word", "tag", "sample")
+            if self.kind != "classification":
+                raise ValueError("a corpus has labels of classes; write kind: classification")
+        for key in unused:
+            if getattr(self, key) is not None:
+                raise ValueError(f"{self.kind} does not use {key} here; remove it")
+        expected_columns = len(TEXTS[self.kind])
+        if self.texts is not None and len(self.texts) != expected_columns:
+            raise ValueError(
+                f"{self.kind} needs {expected_columns} columns of texts, got {len(self.texts)}"
+            )
+        if self.word is not None and self.word == self.tag:
+            raise ValueError(f"word and tag are both column {self.word}; name two columns")
+        return self
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """The columns of texts."""
+        return self.texts or TEXTS[self.kind]
+
+    @property
+    def label_column(self) -> str | None:
+        """The column of labels; None for tags."""
+        return self.label or LABELS.get(self.kind)
 
 
-class MtebTask:
-    folder = None
+class _Columns(Section):
+    """Columns of questions, named as in MMLU."""
+
+    question: str = Field("question", min_length=1, description="Column of the question.")
+    choices: str = Field("choices", min_length=1, description="Column of the list of answers.")
+    answer: str = Field(
+        "answer", min_length=1, description="Column of the correct answer's position, from 0."
+    )
+    subject: str | None = Field(
+        "subject", description="Column of the subject, for examples of the same; null for none."
+    )
 
 
-def entries(config):
-    return {t: config.own_tasks.get(t) or config.token_tasks.get(t) or MtebTask() for t in config.tasks}
+class HubQuestions(_Columns):
+    """Questions on the Hugging Face hub."""
+
+    hub: str = Field(min_length=1, description="Data set on the hub, such as cais/mmlu.")
+    name: str | None = Field(None, description="The data set's configuration, such as all.")
+    split: str = Field("test", description="Split of the questions.")
+    examples: str = Field("dev", description="Split of the examples for few-shot prompts.")
+    revision: str | None = Field(None, description="Branch, tag or commit of the data set.")
+
+
+class FileQuestions(_Columns):
+    """Questions in a local file."""
+
+    file: str = Field(
+        description="Local file: .parquet, .jsonl, or .csv with the answers as a JSON list."
+    )
+    examples: str | None = Field(None, description="File of the examples for few-shot prompts.")
+
+    @field_validator("file", "examples")
+    @classmethod
+    def _readable(cls, value: str | None) -> str | None:
+        if value is not None and not value.lower().endswith(SUFFIXES):
+            raise ValueError(f"{value} is of no known type; use one of {', '.join(SUFFIXES)}")
+        return value
+
+
+class PackageQuestions(Section):
+    """Questions made from texts in a Python package."""
+
+    package: Literal["wikipedia"] = Field(
+        description="Which of four words is missing from a sentence of gensim's Wikipedia?"
+    )
+
+
+Questions = Annotated[
+    Annotated[HubQuestions, Tag("hub")]
+    | Annotated[FileQuestions, Tag("file")]
+    | Annotated[PackageQuestions, Tag("package")],
+    one_of("hub", "file", "package"),
+]
+"""The source of multiple-choice questions."""
+
+
+class ChoiceTask(Section):
+    """Multiple choice: the answer that a layer finds most likely, read by logit lens."""
+
+    questions: Questions = Field(description="Source of the questions: hub, file or package.")
+    shots: int = Field(
+        0, ge=0, le=100, description="Examples before each question, of the same subject."
+    )
+    forms: SomeOf[Literal["letter", "answer", "answer_per_character"]] = Field(
+        ("letter", "answer", "answer_per_character"),
+        description="letter: the answers are listed, and A, B, C or D is chosen; answer: the "
+        "answer by its log-likelihood after the question; answer_per_character: the same divided "
+        "by its length. They are listed as poolings.",
+    )
+    sample: Positive | None = Field(
+        None, description="Number of questions, in equal shares of all subjects; null for all."
+    )
+    seed: Seed = Field(0, description="Seed of that sample.")
+
+
+def _tag(entry: Any) -> str:
+    given = entry if isinstance(entry, dict) else getattr(entry, "__dict__", ())
+    if "questions" in given:
+        return "choice"
+    return "labelled" if {"file", "corpus", "kind"} & set(given) else "mteb"
+
+
+def _empty(entry: Any) -> Any:
+    return {} if entry is None else entry
+
+
+Task = Annotated[
+    Annotated[MtebTask, Tag("mteb")]
+    | Annotated[LabelledTask, Tag("labelled")]
+    | Annotated[ChoiceTask, Tag("choice")],
+    Discriminator(_tag),
+    BeforeValidator(_empty),
+]
+"""A task: of mteb, of your own labels, or of multiple choice."""
+
+
+def _named(tasks: Any) -> Any:
+    if isinstance(tasks, tuple) and all(isinstance(name, str) for name in tasks):
+        return dict.fromkeys(distinct(tasks))
+    return tasks
+
+
+Tasks = Annotated[dict[Name, Task], BeforeValidator(_named)]
+"""Tasks by name; a list of names is short for entries without settings."""

@@ -2,9 +2,8 @@
 
 Whatever a file holds becomes 8-bit RGB: a grey image has three equal channels, transparent parts
 are shown on white, CMYK and palettes are converted, 16-bit grey is divided by 257, an orientation
-in EXIF is carried out, and of an animation the first frame counts. What has no such reading is
-refused by name: 32-bit and floating-point values, which have no agreed white, damaged files, and
-images of more pixels than are allowed.
+in EXIF is applied, and of an animation the first frame counts. 32-bit and floating-point values,
+which have no agreed white, are refused, and so are damaged files.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import io
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,11 +22,10 @@ if TYPE_CHECKING:
     from PIL import Image
 
 SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
-NO_WHITE = ("I", "F")
 
 
 class UnreadableError(LayerwiseError):
-    """An image that cannot be read, or is not to be."""
+    """An image that cannot be read."""
 
 
 @dataclass(frozen=True)
@@ -39,12 +37,12 @@ class Picture:
     name : str
         Its id, for messages.
     data : bytes or None
-        Of its file, in whatever format; None for one that lies at `path`.
+        Bytes of its file, in whatever format; None for one that lies at `path`.
     path : str or None
     sha256 : str
-        Of the file's bytes.
+        Hash of the file's bytes.
     drawn : str
-        What a view does to it (`layerwise.corpora.images_views`); empty for the image itself.
+        Parameters of a view (`layerwise.corpora.image_views`); empty for the image itself.
     """
 
     name: str
@@ -54,25 +52,25 @@ class Picture:
     drawn: str = ""
 
     def content(self) -> bytes:
-        """The bytes of its file.
+        """Return the bytes of its file.
 
         Raises
         ------
         UnreadableError
-            If the file is not there any more, or is another than it was.
+            If the file is gone, or has changed.
         """
         if self.data is not None:
             return self.data
-        found = read_file(str(self.path), self.name)
-        if sha256_bytes(found) != self.sha256:
+        data = read_file(str(self.path), self.name)
+        if sha256_bytes(data) != self.sha256:
             raise UnreadableError(
-                f"The image {self.name!r} ({self.path}) is not the one that the corpus was made "
-                "of; put it back, or delete the corpus' file and run again."
+                f"The image {self.name!r} ({self.path}) has changed since the corpus was made; "
+                "put it back, or delete the corpus' file and run again."
             )
-        return found
+        return data
 
     def pixels(self) -> Image.Image:
-        """Its pixels, 8-bit RGB.
+        """Return its pixels, 8-bit RGB.
 
         Raises
         ------
@@ -82,19 +80,13 @@ class Picture:
         image = decode(self.content(), self.name)
         if not self.drawn:
             return image
-        from layerwise.corpora import images_views
+        from layerwise.corpora import image_views
 
-        return images_views.carry_out(image, self.drawn)
+        return image_views.apply(image, self.drawn)
 
 
 def read_file(path: str, name: str) -> bytes:
-    """The bytes of an image's file.
-
-    Raises
-    ------
-    UnreadableError
-        If it cannot be read.
-    """
+    """Read the bytes of an image's file; an `UnreadableError` says why they cannot be read."""
     try:
         return Path(path).read_bytes()
     except OSError as error:
@@ -103,8 +95,8 @@ def read_file(path: str, name: str) -> bytes:
         ) from error
 
 
-def decode(data: bytes, name: str, max_pixels: int | None = None) -> Image.Image:
-    """The pixels of an image file, 8-bit RGB.
+def decode(data: bytes, name: str) -> Image.Image:
+    """Decode an image file to 8-bit RGB.
 
     Parameters
     ----------
@@ -112,36 +104,27 @@ def decode(data: bytes, name: str, max_pixels: int | None = None) -> Image.Image
         In any format that Pillow reads.
     name : str
         The image's id, for errors.
-    max_pixels : int, optional
-        Most pixels that it may have. This is looked at before they are decoded.
 
     Raises
     ------
     UnreadableError
-        If it is damaged, cut off, too large, no image, or holds values without an agreed white.
+        If it is damaged, cut off, no image, above Pillow's limit of pixels, or holds values
+        without an agreed white.
     """
     from PIL import Image, ImageOps
 
-    # The size is checked here, against the config's own limit.
-    Image.MAX_IMAGE_PIXELS = None
     try:
         image: Image.Image = Image.open(io.BytesIO(data))
-        n = image.width * image.height
-        if max_pixels is not None and n > max_pixels:
-            raise UnreadableError(
-                f"The image {name!r} has {image.width} x {image.height} pixels, more than "
-                f"max_pixels ({max_pixels:,}); raise that, or set damaged: drop."
-            )
         # Pillow opens a 16-bit PGM as 32 bits, scaled to 65,535.
         deep = image.mode in SIXTEEN_BITS or (image.format == "PPM" and image.mode == "I")
-        if image.mode in NO_WHITE and not deep:
-            raise UnreadableError(
-                f"The image {name!r} holds 32-bit values (Pillow's mode {image.mode!r}), "
-                "which have no agreed white; convert it to 8 or 16 bits."
+        if image.mode in ("I", "F") and not deep:
+            raise ValueError(
+                f"it holds 32-bit values, which have no agreed white (Pillow's mode "
+                f"{image.mode!r}); convert it to 8 or 16 bits"
             )
         image.load()
         return _rgb(ImageOps.exif_transpose(image), deep=deep)
-    except (LayerwiseError, MemoryError):
+    except MemoryError:
         raise
     except Exception as error:  # a damaged file fails in any way in any of Pillow's readers
         raise UnreadableError(
@@ -159,7 +142,16 @@ def _rgb(image: Image.Image, *, deep: bool) -> Image.Image:
     if image.mode in ("La", "RGBa"):  # channels multiplied by their transparency
         image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
     if image.mode in ("LA", "RGBA", "PA") or "transparency" in image.info:
-        see_through = image.convert("RGBA")
-        white = Image.new("RGBA", see_through.size, "white")
-        image = Image.alpha_composite(white, see_through)
+        transparent = image.convert("RGBA")
+        white = Image.new("RGBA", transparent.size, "white")
+        image = Image.alpha_composite(white, transparent)
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def png(values: Any) -> bytes:
+    """Encode an 8-bit array of pixels as a PNG file."""
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.fromarray(values).save(file, "PNG")
+    return file.getvalue()

@@ -1,6 +1,7 @@
 """Perturbed token sequences: repetition, randomness and length (the paper, Appendix F).
 
-Done to each model's own token ids: a text that is decoded and encoded again is another sequence.
+Applied to each model's own token ids: a text that is decoded and encoded again is another
+sequence.
 """
 
 from __future__ import annotations
@@ -22,45 +23,43 @@ def perturb(
     vocabulary: Sequence[int],
     prompt: str,
 ) -> list[int]:
-    """A prompt's token ids, perturbed: cut, then repeated, then randomised.
+    """Perturb a prompt's token ids: cut, then repeat, then randomise.
 
     Parameters
     ----------
     ids : sequence of int
-        With special tokens, which stay in their places and count for nothing.
+        With special tokens, which stay in their places and do not count.
     how : Perturb
         With one value a key.
     special : collection of int
     vocabulary : sequence of int
         The ids to draw from, see `vocabulary_of`.
     prompt : str
-        The prompt's id, which names its draws.
+        The prompt's id, which seeds its draws.
 
     Raises
     ------
     LayerwiseError
         If the prompt has fewer tokens than are to be kept.
     """
-    own = [token for token in ids if token not in special]
-    length = len(own) if how.length is None else int(how.length)  # type: ignore[arg-type]
-    if length > len(own):
+    words = [token for token in ids if token not in special]
+    length = len(words) if how.length is None else int(how.length)  # type: ignore[arg-type]
+    if length > len(words):
         raise LayerwiseError(
-            f"The prompt {prompt!r} has {len(own)} tokens, of which perturb.length would keep "
+            f"The prompt {prompt!r} has {len(words)} tokens, of which perturb.length would keep "
             f"{length}; ask for fewer, or raise filters.min_tokens of the corpus."
         )
     seed = f"{how.seed}/{prompt}"
-    changed = repeat_tokens(own[:length], float(how.repetition or 0), seed)  # type: ignore[arg-type]
-    p = float(how.randomness or 0)  # type: ignore[arg-type]
-    rest = iter(randomise_tokens(changed, p, vocabulary, seed))
+    words = repeat_tokens(words[:length], float(how.repetition or 0), seed)  # type: ignore[arg-type]
+    words = randomise_tokens(words, float(how.randomness or 0), vocabulary, seed)  # type: ignore[arg-type]
+    rest = iter(words)
     # A special token stands between the same two tokens as before, or at the end.
-    return [
-        found for token in ids
-        if (found := token if token in special else next(rest, None)) is not None
-    ]  # fmt: skip
+    in_place = (token if token in special else next(rest, None) for token in ids)
+    return [token for token in in_place if token is not None]
 
 
 def vocabulary_of(tokenizer: Any, embeddings: int) -> tuple[list[int], frozenset[int]]:
-    """The ids that a text can have, in order, and those of special tokens.
+    """Return the ids that a text can have, in order, and those of special tokens.
 
     Parameters
     ----------
@@ -81,77 +80,31 @@ def repeat_tokens(ids: Sequence[int], p: float, seed: int | str) -> list[int]:
     p = 1 it fills the whole sequence. The paper's text could also mean a new draw at each place,
     but at p = 1 that would give a shuffled prompt and no repetition.
 
-    Parameters
-    ----------
-    ids : sequence of int
-        Token ids, special tokens left out.
-    p : float
-        Probability of each token, 0 to 1.
-    seed : int or str
-        Anything that names this sequence. With the same seed a larger `p` replaces the same places
-        by the same token, and further ones.
-
-    Returns
-    -------
-    list of int
-        As many ids as came.
-
-    Raises
-    ------
-    LayerwiseError
-        If `p` is no probability.
+    With the same seed a larger `p` replaces the same places by the same token, and further ones.
     """
-    draws = _draws(len(ids), p, seed)
     if not ids:
         return []
-    repeated = _generator("token", seed).choice(ids)
+    draws, repeated = _draws(len(ids), seed), _generator("token", seed).choice(ids)
     return [repeated if draw < p else token for token, draw in zip(ids, draws, strict=True)]
 
 
 def randomise_tokens(
-    ids: Sequence[int], p: float, vocab: int | Sequence[int], seed: int | str
+    ids: Sequence[int], p: float, vocabulary: Sequence[int], seed: int | str
 ) -> list[int]:
     """Replace each token, with probability `p`, by one drawn uniformly from the vocabulary (F.2).
 
-    Parameters
-    ----------
-    ids : sequence of int
-        Token ids, special tokens left out.
-    p : float
-        Probability of each token, 0 to 1.
-    vocab : int or sequence of int
-        Vocabulary size, or the ids to draw from (leave out special tokens and, where the embedding
-        matrix is larger than the vocabulary, the ids that no text gives). A token may be replaced
-        by itself.
-    seed : int or str
-        Anything that names this sequence. With the same seed a larger `p` replaces the same places
-        by the same tokens, and further ones.
-
-    Returns
-    -------
-    list of int
-        As many ids as came.
-
-    Raises
-    ------
-    LayerwiseError
-        If `p` is no probability or the vocabulary is empty.
+    A token may be replaced by itself. With the same seed a larger `p` replaces the same places by
+    the same tokens, and further ones.
     """
-    size = vocab if isinstance(vocab, int) else len(vocab)
-    if size < 1:
-        raise LayerwiseError("A vocabulary of no tokens came; randomise_tokens needs one or more.")
-    draws = _draws(len(ids), p, seed)
     source = _generator("token", seed)
-    picked = [source.randrange(size) for _ in ids]
-    drawn = picked if isinstance(vocab, int) else [vocab[i] for i in picked]
+    drawn = [vocabulary[source.randrange(len(vocabulary))] for _ in ids]
+    draws = _draws(len(ids), seed)
     return [
         other if draw < p else token for token, other, draw in zip(ids, drawn, draws, strict=True)
     ]
 
 
-def _draws(n: int, p: float, seed: int | str) -> list[float]:
-    if not 0 <= p <= 1:
-        raise LayerwiseError(f"p is {p!r}; accepted is a probability, from 0 to 1.")
+def _draws(n: int, seed: int | str) -> list[float]:
     source = _generator("place", seed)
     return [source.random() for _ in range(n)]
 

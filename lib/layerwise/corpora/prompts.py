@@ -1,52 +1,186 @@
-"""A corpus as a model is given it, texts or images alike."""
+"""Files of prompts and of their views: what is in them, and how they are written and read.
+
+``corpora/{corpus}.parquet``
+    One row a prompt: ``prompt_id`` (unique), ``text``, ``n_tokens`` (words and punctuation marks,
+    see `layerwise.corpora.select.count_tokens`).
+``images/{corpus}.parquet``
+    One row an image: ``prompt_id`` (unique), ``label``, ``image`` (the bytes of its file) or
+    ``path`` (for images of a local folder), ``sha256`` of those bytes, ``width``, ``height``.
+``{corpus}.views.parquet``
+    One row a prompt and view: ``prompt_id``, ``view`` (1 … V), and ``text``, or for an image
+    ``drawn`` (the drawn parameters, see `layerwise.corpora.image_views`). View 0 is the prompt.
+
+Views store the hash of the prompts that they were made of, so that they are never read with
+another corpus.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from layerwise import tables
+from layerwise.corpora.images import Picture
+from layerwise.errors import LayerwiseError
+from layerwise.files import sha256_text
+from layerwise.tables import Kind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TEXTS = Kind("layerwise.corpus", 2)
+TEXT_VIEWS = Kind("layerwise.views", 2)
+IMAGES = Kind("layerwise.images", 1)
+IMAGE_VIEWS = Kind("layerwise.image_views", 1)
 
 
 @dataclass(frozen=True)
 class Prompts:
-    """Prompts and their views.
+    """Prompts and their views, as a model reads them.
 
     Attributes
     ----------
     name : str
-        Of the corpus.
+        Name of the corpus.
     ids : list of str, length N
     views : V + 1 sequences of N
         Texts, or images (`layerwise.corpora.images.Picture`); view 0 is the prompt itself.
     hash : str
-        SHA-256 of ids and prompts.
-    is_chat : bool
-        Whether the texts are messages (`layerwise.corpora.chat`).
+        SHA-256 of ids and prompts, in order.
     """
 
     name: str
     ids: list[str]
     views: Sequence[Sequence[Any]]
     hash: str
-    is_chat: bool = False
 
 
-def read(path: Path, views_path: Path) -> Prompts:
-    """Read a corpus of texts or of images with its views.
+def hash_of(prompts: pd.DataFrame) -> str:
+    """SHA-256 of the ids and the texts (or hashes of images) of a corpus, in order."""
+    content = prompts["sha256" if "sha256" in prompts else "text"]
+    return sha256_text(*prompts["prompt_id"], *content)
+
+
+def write_corpus(path: Path, name: str, prompts: pd.DataFrame, **facts: Any) -> None:
+    """Write a corpus of texts or images.
+
+    Parameters
+    ----------
+    prompts : DataFrame
+        One row a prompt, with the columns above.
+    **facts
+        Key and provenance, for the file's metadata.
 
     Raises
     ------
     LayerwiseError
-        If a file is missing, damaged, edited, or of another kind or version, or the views are of
-        another corpus.
+        If there is no prompt, an id is empty, holds a NUL or is not unique, or the folder cannot
+        be written.
     """
-    from layerwise import tables
-    from layerwise.corpora import images_table, table
+    ids = prompts["prompt_id"]
+    wrong = ids[ids.duplicated() | (ids == "") | ids.str.contains("\0", regex=False)]
+    if len(wrong):
+        raise LayerwiseError(
+            f"The corpus {name!r} has the prompt id {wrong.iloc[0]!r} twice, or it is empty or "
+            "holds a NUL; name another id column, or none to number the prompts.",
+        )
+    if prompts.empty:
+        raise LayerwiseError(f"The corpus {name!r} has no prompt.")
+    facts |= {"corpus": name, "hash": hash_of(prompts), "n": len(prompts)}
+    kind = IMAGES if "sha256" in prompts else TEXTS
+    tables.write(path, prompts, kind=kind, **facts)
 
-    if tables.facts(path).get("schema") == images_table.IMAGES.name:
-        return images_table.read(path, views_path)
-    corpus, views = table.read_prompts(path, views_path)
-    return Prompts(
-        corpus.name, corpus.prompt_ids, [corpus.texts, *views], corpus.hash, corpus.is_chat
-    )
+
+def read_corpus(path: Path) -> pd.DataFrame:
+    """Read the table of a corpus, without its views.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file is missing, damaged, or no corpus.
+    """
+    return tables.read(path, "prompts", kind=IMAGES if _of_images(path) else TEXTS)
+
+
+def write_views(path: Path, corpus: Path, views: pd.DataFrame, n: int, **facts: Any) -> None:
+    """Write the views of a corpus.
+
+    Parameters
+    ----------
+    corpus : Path
+        File of the corpus.
+    views : DataFrame
+        ``prompt_id``, ``view`` and ``text`` or ``drawn``; prompts without views were dropped.
+    n : int
+        Number of views of each prompt.
+    """
+    about = tables.facts(corpus)
+    if n and views.empty:
+        raise LayerwiseError(
+            f"No prompt of {about['corpus']!r} could be augmented; raise filters.min_tokens.",
+        )
+    facts |= {"corpus": about["corpus"], "corpus_hash": about["hash"], "n_views": n}
+    facts["n_dropped"] = int(about["n"]) - views["prompt_id"].nunique() if n else 0
+    kind = IMAGE_VIEWS if _of_images(corpus) else TEXT_VIEWS
+    tables.write(path, views.astype({"prompt_id": str, "view": "int64"}), kind=kind, **facts)
+
+
+def read(path: Path, views_path: Path | None = None) -> Prompts:
+    """Read a corpus with its views, without the prompts that views could not be made of.
+
+    Raises
+    ------
+    LayerwiseError
+        If a file is missing, damaged or of another kind, or the views belong to other prompts.
+    """
+    about, prompts, images = tables.facts(path), read_corpus(path), _of_images(path)
+    content = pictures_of(prompts) if images else prompts["text"].to_list()
+    of_prompt = dict(zip(prompts["prompt_id"], content, strict=True))
+    if views_path is None:
+        return Prompts(about["corpus"], list(of_prompt), [content], hash_of(prompts))
+    views_about = tables.facts(views_path)
+    views = tables.read(views_path, "views", kind=IMAGE_VIEWS if images else TEXT_VIEWS)
+    if views_about["corpus_hash"] != hash_of(prompts):
+        raise LayerwiseError(
+            f"{views_path} holds views of other prompts than those of {path}; {tables.REMEDY}",
+        )
+    each: list[list[Any]] = []
+    if n := int(views_about["n_views"]):
+        prompts = prompts[prompts["prompt_id"].isin(views["prompt_id"])]
+        wide = views.pivot(index="prompt_id", columns="view", values="drawn" if images else "text")
+        each = [wide.loc[prompts["prompt_id"], view].to_list() for view in range(1, n + 1)]
+    ids = prompts["prompt_id"].to_list()
+    content = [of_prompt[prompt_id] for prompt_id in ids]
+    if images:
+        each = [
+            [replace(picture, drawn=drawn) for picture, drawn in zip(content, view, strict=True)]
+            for view in each
+        ]
+    return Prompts(about["corpus"], ids, [content, *each], hash_of(prompts))
+
+
+def pictures_of(images: pd.DataFrame) -> list[Picture]:
+    """Images of a corpus' table."""
+    columns = (images[name] for name in ("prompt_id", "image", "path", "sha256"))
+    return [
+        # A missing value is NaN in pandas.
+        Picture(name, d if isinstance(d, bytes) else None, p if isinstance(p, str) else None, h)
+        for name, d, p, h in zip(*columns, strict=True)
+    ]
+
+
+def read_images(path: Path) -> list[Picture]:
+    """Images of a corpus."""
+    return pictures_of(read_corpus(path))
+
+
+def read_labels(path: Path) -> dict[str, str]:
+    """Label of each image that has one, by its id."""
+    images = read_corpus(path).dropna(subset="label")
+    return dict(zip(images["prompt_id"], images["label"], strict=True))
+
+
+def _of_images(path: Path) -> bool:
+    return tables.facts(path).get("schema") == IMAGES.name

@@ -13,75 +13,12 @@ import pandas as pd
 WORD = re.compile(r"\w+(?:['’]\w+)*")
 MARKUP = re.compile(r"[\[\]{}<>|=*_#@\\/~^`]|&\w+;")
 # Commonest function words of English: running English text has 35 to 50 in 100 words of them.
-ENGLISH = frozenset(
-    [
-        "the",
-        "of",
-        "and",
-        "to",
-        "in",
-        "a",
-        "is",
-        "that",
-        "it",
-        "was",
-        "for",
-        "on",
-        "as",
-        "with",
-        "he",
-        "be",
-        "by",
-        "at",
-        "his",
-        "are",
-        "this",
-        "from",
-        "or",
-        "had",
-        "not",
-        "but",
-        "have",
-        "they",
-        "which",
-        "an",
-        "were",
-        "their",
-        "has",
-        "been",
-        "its",
-        "who",
-        "she",
-        "her",
-        "will",
-        "more",
-        "would",
-        "when",
-        "there",
-        "if",
-        "no",
-        "can",
-        "all",
-        "we",
-        "you",
-        "i",
-        "him",
-        "them",
-        "than",
-        "into",
-        "other",
-        "so",
-        "what",
-        "up",
-        "out",
-        "about",
-        "over",
-        "after",
-        "also",
-        "one",
-        "two",
-    ]
-)
+_ENGLISH = """
+    the of and to in a is that it was for on as with he be by at his are this from or had not
+    but have they which an were their has been its who she her will more would when there if
+    no can all we you i him them than into other so what up out about over after also one two
+    """
+ENGLISH = frozenset(_ENGLISH.split())
 
 # Property: what it is, for people.
 LABELS = {

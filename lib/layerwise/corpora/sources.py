@@ -1,83 +1,251 @@
-"""Where the texts of a corpus come from: one source of the config, opened as (id, text) pairs.
+"""Where the texts of a corpus come from: one source of the config, read as (id, text) pairs.
 
-The kinds of source are the sections of `layerwise.config.corpora`; a new one needs its section
-there and its line in `open_source`.
+Data sets of the hub and local files are both loaded by ``datasets``. A new kind of source needs
+its section in `layerwise.config.corpora` and its line in `open_texts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+import re
+import string
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from layerwise.config.corpora import FileTexts, HubTexts, TaskTexts, TextSource
-from layerwise.corpora import chat, hub, local, packages
-from layerwise.corpora.local import Rows
-from layerwise.corpora.paragraphs import read_paragraphs
-from layerwise.corpora.rows import Prompts
-from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_file, sha256_text
+from layerwise import tables
+from layerwise.config.corpora import Columns, FileTexts, HubTexts, TaskTexts, TextSource
+from layerwise.corpora.packages import news
+from layerwise.errors import LayerwiseError, closest, first_line, listed
+from layerwise.files import is_file, is_folder, sha256_file, sha256_text
+
+if TYPE_CHECKING:
+    from layerwise.config.images import HubImages
+
+log = logging.getLogger(__name__)
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+BUILDERS = {
+    ".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv",
+    ".txt": "text",
+}  # fmt: skip
 
 
-def open_source(source: TextSource, path: Path | None = None) -> Rows:
-    """Open a source; its texts can be read once.
+@dataclass(frozen=True)
+class Texts:
+    """(id, text) pairs of a source; iterate over them once.
+
+    Attributes
+    ----------
+    total : int or None
+        Number of pairs, if known.
+    facts : mapping
+        Provenance besides the source's own settings.
+    """
+
+    pairs: Iterable[tuple[str, str]]
+    total: int | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        return iter(self.pairs)
+
+
+def open_texts(source: TextSource, path: Path | None = None) -> Texts:
+    """Open a source.
 
     Parameters
     ----------
     source : HubTexts, FileTexts, PackageTexts or TaskTexts
     path : Path, optional
-        The file that an earlier step made of it: of the package `wikipedia` the table of
-        paragraphs (``scripts/unpack_wikipedia.py``), of a task the list of its texts
-        (``scripts/list_task_texts.py``). Other sources need none.
+        File that an earlier step made of the source: the paragraphs of the package ``wikipedia``,
+        or the texts of a task. Other sources need none.
 
     Raises
     ------
     LayerwiseError
-        If that file is not given, or what the source names cannot be read.
+        If the source cannot be read; while iterating, if a text is no text or an id no id.
     """
-    if isinstance(source, HubTexts | FileTexts):
-        return _table(source)
-    if isinstance(source, TaskTexts):
-        return of_texts(text for _, text in local.read_file(_given(path, source)))
-    if source.package == "wikipedia":
-        return _wikipedia(_given(path, source))
-    texts = packages.news(source.package)
-    pairs = ((f"{source.package}-{number}", text) for number, text in enumerate(texts))
-    return Rows(len(texts), pairs)
-
-
-def _table(source: HubTexts | FileTexts) -> Rows:
-    """A row a prompt; a corpus of chats is marked as such."""
-    prompts = Prompts.of_source(source)
     if isinstance(source, HubTexts):
-        rows = hub.read_hub(source, prompts)
-    else:
-        rows = local.read_file(Path(source.file), prompts, source.id)
-        rows.facts["source_sha256"] = sha256_file(Path(source.file))
-    facts = {**rows.facts, "format": chat.FORMAT} if prompts.is_chat else rows.facts
-    words = chat.words if prompts.is_chat else str
-    return Rows(rows.total, prompts.told(rows), facts, words)
-
-
-def of_texts(texts: Iterable[str]) -> Rows:
-    """The distinct texts of anything that yields texts.
-
-    Ids come from the texts themselves, so that a text keeps its id when the list changes.
-    """
-    distinct = dict.fromkeys(texts)
-    return Rows(len(distinct), ((sha256_text(text)[:16], text) for text in distinct))
-
-
-def _given(path: Path | None, source: TextSource) -> Path:
+        data, facts = load_hub(source)
+        where = f"data set {source.hub!r}"
+        return Texts(_prompts(data, source, None, where), len(data), facts)
+    if isinstance(source, FileTexts):
+        data, facts = load_file(Path(source.file))
+        return Texts(_prompts(data, source, source.id, source.file), None, facts)
+    if not isinstance(source, TaskTexts) and source.package != "wikipedia":
+        lines = news(source.package)
+        return Texts(((f"{source.package}-{n}", line) for n, line in enumerate(lines)), len(lines))
     if path is None:
-        raise LayerwiseError(
-            f"The source {source.plain()} is read from a file that another script makes; give "
-            "its path (scripts/unpack_wikipedia.py, scripts/list_task_texts.py)."
+        raise LayerwiseError(f"The source {source.plain()} needs the file of its texts.")
+    if isinstance(source, TaskTexts):
+        return of_texts(tables.read(path, "texts", ["text"])["text"])
+    rows = tables.read(path, "paragraphs", ["article_id", "paragraph", "text"])
+    ids = rows["article_id"].astype(str) + "-" + rows["paragraph"].astype(str)
+    about = tables.facts(path)
+    facts = {name: about[name] for name in ("source_sha256", "licence") if name in about}
+    return Texts(zip(ids, rows["text"], strict=True), len(rows), facts)
+
+
+def of_texts(texts: Iterable[str]) -> Texts:
+    """Distinct texts, with ids that come from the texts: a text keeps its id in a longer list."""
+    distinct = dict.fromkeys(texts)
+    return Texts(((sha256_text(text)[:16], text) for text in distinct), len(distinct))
+
+
+def columns_of(source: Columns) -> list[str]:
+    """Columns that the prompts of a source are made of."""
+    if source.template is None:
+        return [source.column]
+    return [name for _, name, _, _ in string.Formatter().parse(source.template) if name]
+
+
+def prompt_of(row: Mapping[str, Any], source: Columns) -> str:
+    """Make the prompt of a row; empty if a column is null, or all of them are blank.
+
+    Raises
+    ------
+    LayerwiseError
+        If the row lacks a column, or it holds no text.
+    """
+    for name in columns_of(source):
+        if name not in row:
+            raise LayerwiseError(
+                f"there is no column {name!r}{closest(name, row)}; there are {listed(row)}."
+            )
+        if row[name] is not None and not isinstance(row[name], str):
+            value = row[name]
+            raise LayerwiseError(
+                f"{name!r} holds {type(value).__name__} {str(value)[:40]!r}, not text."
+            )
+    values = [row[name] for name in columns_of(source)]
+    if None in values or not any(value.strip() for value in values):
+        return ""
+    if source.template is None:
+        return str(values[0])
+    parts = string.Formatter().parse(source.template)
+    return "".join(literal + (row[name] if name else "") for literal, name, _, _ in parts)
+
+
+def load_file(path: Path) -> tuple[Any, dict[str, str]]:
+    """Load a local file as a stream of rows: parquet, JSON (lines), CSV, or text by lines.
+
+    Returns
+    -------
+    data : datasets.IterableDataset
+    facts : dict
+        ``source_sha256`` of the file.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is missing, empty, damaged or not readable.
+    """
+    import datasets
+    import pandas as pd
+
+    if is_folder(path):
+        raise LayerwiseError(f"{path} is a folder; name a file in it ({', '.join(BUILDERS)}).")
+    if not is_file(path):
+        near = closest(path.name, [p.name for p in path.parent.glob("*")])
+        raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
+    if not path.stat().st_size:
+        raise LayerwiseError(f"{path} is empty.")
+    builder = BUILDERS[path.suffix.lower()]
+    files = {"train": [str(path)]}
+    options: dict[str, Any] = {"encoding": "utf-8-sig"} if builder in ("csv", "text") else {}
+    try:
+        facts = {"source_sha256": sha256_file(path)}
+        if builder == "csv":  # every column is text; an empty field is null, "NA" is not
+            header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
+            text = datasets.Features(dict.fromkeys(header, datasets.Value("string")))
+            options |= {"features": text, "keep_default_na": False, "na_values": [""]}
+        # A stream: nothing is copied into a cache.
+        data = datasets.load_dataset(
+            builder, data_files=files, split="train", streaming=True, **options
         )
-    return path
+    except Exception as error:  # each of the libraries beneath has errors of its own
+        raise LayerwiseError(f"{path} cannot be read ({first_line(error)}).") from error
+    return data, facts
 
 
-def _wikipedia(path: Path) -> Rows:
-    paragraphs, metadata = read_paragraphs(path)
-    pairs = ((f"{row.article_id}-{row.number}", row.text) for row in paragraphs)
-    facts = {k: v for k, v in metadata.items() if k in ("source_sha256", "licence")}
-    return Rows(len(paragraphs), pairs, facts)
+def load_hub(source: HubTexts | HubImages) -> tuple[Any, dict[str, str]]:
+    """Load a data set of the hub, from the cache where there is no network.
+
+    A data set's own code is never run.
+
+    Returns
+    -------
+    data : datasets.Dataset
+    facts : dict
+        ``fingerprint`` of the data, and the ``commit`` where the cache tells it.
+
+    Raises
+    ------
+    LayerwiseError
+        If the hub cannot be reached and the cache has no copy, or the data set, configuration,
+        split or revision does not exist.
+    """
+    import datasets
+
+    at = f" at {source.revision!r}" if source.revision else ""
+    what = f"data set {source.hub!r}{at}"
+    try:
+        data: Any = datasets.load_dataset(
+            source.hub, source.name, split=source.split, revision=source.revision
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # each of the libraries beneath has errors of its own
+        raise LayerwiseError(
+            f"Could not load the {what}, split {source.split!r} ({first_line(error)}); check "
+            "name, split and revision, and the network or the cache."
+        ) from error
+    facts = {"fingerprint": str(data._fingerprint)}
+    folders = (Path(file["filename"]).parent.name for file in data.cache_files)
+    commit = next(filter(COMMIT.fullmatch, folders), None)
+    if commit is not None:
+        facts["commit"] = commit
+        # Offline, datasets takes the newest copy in the cache, whatever the revision asked for.
+        if source.revision and COMMIT.fullmatch(source.revision) and commit != source.revision:
+            raise LayerwiseError(
+                f"The cache holds commit {commit} of {source.hub!r}, not {source.revision!r}; run "
+                "once with a network, or ask for that commit."
+            )
+    return data, facts
+
+
+def _prompts(
+    rows: Iterable[Mapping[str, Any]], source: Columns, id_column: str | None, where: str
+) -> Iterator[tuple[str, str]]:
+    """Make the prompts of rows, and log how many rows lack a column's value."""
+    n_lacking, number = 0, 0
+    each = iter(rows)
+    while True:
+        try:
+            row = next(each)
+        except StopIteration:
+            break
+        except MemoryError:
+            raise
+        except Exception as error:  # a damaged file fails in any of the libraries beneath
+            raise LayerwiseError(
+                f"{where} cannot be read after row {number} ({first_line(error)}); check its "
+                "format, and that it is UTF-8."
+            ) from error
+        try:
+            text = prompt_of(row, source)
+        except LayerwiseError as error:
+            raise LayerwiseError(f"{where}, row {number}: {error}") from error
+        prompt_id = number if id_column is None else row.get(id_column)
+        if isinstance(prompt_id, bool) or not isinstance(prompt_id, str | int):
+            raise LayerwiseError(
+                f"{where}, row {number}: the id in {id_column!r} is {prompt_id!r}; accepted are "
+                "strings and whole numbers."
+            )
+        n_lacking += any(row[name] is None for name in columns_of(source))
+        yield str(prompt_id), text
+        number += 1
+    if n_lacking:
+        log.warning("%s: left out %d rows in which a column is null", where, n_lacking)

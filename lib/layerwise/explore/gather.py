@@ -13,10 +13,11 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import BLOCK, RESIDUAL, of_poolings
-from layerwise.association.order import Order, step_of
+from layerwise.association.order import Order
 from layerwise.figures import labels, style
 from layerwise.figures.frames import mean_scores
 from layerwise.metrics import registry
+from layerwise.names import step_of
 
 METRIC_KEYS = (
     "model", "revision", "corpus", "sublayer", "metric", "protocol", "tokens", "alpha",

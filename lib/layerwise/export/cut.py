@@ -1,12 +1,11 @@
 """Cut a model at a layer and save it as a sentence-transformers folder.
 
 The blocks after the layer are left out. What `AutoModel` returns of a cut model is the stream
-after its last block, through the final norm where the family has one: the readout ``final_norm``
-(and ``output`` at the last layer). The stream itself, ``residual``, transformers hands out only as
-the input of a block, so that one block more is kept and sentence-transformers'
-`WeightedLayerPooling` takes what goes into it. Dropped tokens need a module that
-sentence-transformers lacks: it is saved with the folder, and loading it needs
-``trust_remote_code=True``.
+after its last block, through the final norm where the family has one: the readout ``final_norm``.
+The stream itself, ``residual``, transformers hands out only as the input of a block, so one block
+more is kept and sentence-transformers' `WeightedLayerPooling` takes what goes into it. Dropped
+tokens need a module that sentence-transformers lacks: it is saved with the folder, and loading it
+needs ``trust_remote_code=True``.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,8 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from layerwise.activations.embedding import embed, representations_of
+from layerwise.activations.embedding import embed
+from layerwise.activations.forward import check_readout
 from layerwise.activations.representation import (
     POOLINGS,
     SINK_RATIO,
@@ -36,7 +36,7 @@ from layerwise.activations.representation import (
 from layerwise.errors import LayerwiseError, closest
 from layerwise.export import card
 from layerwise.files import disk_fault, memory_fault
-from layerwise.models.architectures import OUTPUT, READOUTS, dissect
+from layerwise.models.architectures import READOUTS, dissect
 from layerwise.models.load import LoadedModel
 
 # sentence-transformers' names of the same poolings.
@@ -64,8 +64,9 @@ class Recipe:
         0 (embedding output) to L (last block).
     tokens : {'all', 'drop_first', 'drop_sinks'}
     pooling : {'mean', 'weighted_mean', 'max', 'last_token', 'cls'}
-    readout : {'output', 'residual', 'final_norm'}
-        ``output`` is the residual stream below layer L, and what the model hands out at L.
+    readout : {'final_norm', 'residual'}, optional
+        By default the model's final norm is applied before pooling, as scores have it; a model
+        without one, and layer 0, have ``residual`` alone.
     normalize : bool
         Whether embeddings are scaled to unit length.
     """
@@ -73,13 +74,20 @@ class Recipe:
     layer: int
     tokens: str = "all"
     pooling: str = "mean"
-    readout: str = OUTPUT
+    readout: str | None = None
     normalize: bool = True
+
+    def of(self, loaded: LoadedModel) -> Recipe:
+        """The recipe for a model, its readout filled in."""
+        if self.readout is not None:
+            return self
+        normed = self.layer > 0 and loaded.anatomy.final_norm is not None
+        return replace(self, readout="final_norm" if normed else "residual")
 
     @property
     def representation(self) -> Representation:
-        """As embeddings files have it."""
-        return Representation(self.tokens, self.pooling, self.readout)
+        """Tokens, pooling and readout."""
+        return Representation(self.tokens, self.pooling, self.readout or "residual")
 
     @property
     def needs_code(self) -> bool:
@@ -144,6 +152,7 @@ def export(
         If the layer, tokens, pooling or readout is none of the model's, the folder is not empty,
         the model cannot be cut, or the saved one gives other embeddings.
     """
+    recipe = recipe.of(loaded)
     check(loaded, recipe)
     check_target(target)
     wanted, whole_seconds = _whole(loaded, recipe, texts)
@@ -171,7 +180,7 @@ def export(
                 f"{loaded.name} ({loaded.anatomy.kind}) cannot be cut at layer {recipe.layer} by "
                 f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved."
             )
-        _tell_where(folder, loaded, recipe, cut, origin)
+        (folder / "README.md").write_text(card.text(loaded, recipe, cut.state, origin))
         if target.is_dir():
             target.rmdir()
         shutil.move(folder, target)
@@ -190,29 +199,29 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
     last = loaded.anatomy.n_layers - 1
     if not 0 <= recipe.layer <= last:
         raise LayerwiseError(
-            f"layer is {recipe.layer}; {loaded.name} has the layers 0 (embedding output) to "
-            f"{last}."
+            f"layer: {loaded.name} has the layers 0 (embedding output) to {last}, got "
+            f"{recipe.layer}."
         )
     for name, value, accepted in (
-        ("tokens", recipe.tokens, TOKENS),
+        ("tokens", recipe.tokens, TOKENS[:3]),
         ("pooling", recipe.pooling, POOLINGS),
-        ("readout", recipe.readout, READOUTS),
+        ("readout", recipe.readout, READOUTS[:2]),
     ):
         if value not in accepted:
             raise LayerwiseError(
-                f"{name} is {value!r}{closest(value, accepted)}; accepted are "
-                f"{', '.join(accepted)}."
+                f"{name}: expected one of {', '.join(accepted)}, got {value!r}"
+                f"{closest(str(value), accepted)}."
             )
-    representations_of(loaded, [recipe.tokens], [recipe.pooling], [recipe.readout])
+    check_readout(loaded, recipe.representation.readout)
     if getattr(loaded.model.config, "is_encoder_decoder", False):
         raise LayerwiseError(
             f"{loaded.name} ({loaded.anatomy.kind}) is the encoder of an encoder-decoder, which "
-            "cannot be exported; take one that is an encoder or a decoder."
+            "cannot be exported; use a model that is an encoder or a decoder."
         )
     if recipe.layer == 0 and recipe.readout == "final_norm":
         raise LayerwiseError(
             "Layer 0 through the final norm cannot be exported, since a model without blocks "
-            "cannot be loaded; take the readout output."
+            "cannot be loaded; use the readout residual."
         )
 
 
@@ -247,11 +256,10 @@ def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> tuple[A
 
 def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[Cut]:
     """Where the layer's states may be, one of which is right."""
-    layer, last = recipe.layer, loaded.anatomy.n_layers - 1
-    handed_out = recipe.readout == "final_norm" or (recipe.readout == OUTPUT and layer == last)
-    if layer and (handed_out or loaded.anatomy.final_norm is None):
+    layer = recipe.layer
+    if layer and (recipe.readout == "final_norm" or loaded.anatomy.final_norm is None):
         return [Cut(layer, None)]
-    # Transformers lists what goes into each block; of Mamba and RWKV, what comes out of it.
+    # transformers lists what goes into each block; of Mamba and RWKV, what comes out of it.
     return [Cut(layer + 1, layer), *([Cut(layer, layer - 1)] if layer else [])]
 
 
@@ -330,15 +338,6 @@ def _add_token_choice(folder: Path, tokens: str) -> None:
     (folder / "TokenChoice").mkdir()
     settings = {"tokens": tokens, "sink_ratio": SINK_RATIO}
     (folder / "TokenChoice" / "config.json").write_text(json.dumps(settings, indent=2))
-
-
-def _tell_where(folder: Path, loaded: LoadedModel, recipe: Recipe, cut: Cut, origin: str) -> None:
-    about = card.text(
-        model=loaded.name, revision=loaded.revision, weights=loaded.weights,
-        last=loaded.anatomy.n_layers - 1, state=cut.state, recipe=recipe,
-        origin=origin,
-    )  # fmt: skip
-    (folder / "README.md").write_text(about)
 
 
 def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> tuple[Array, float]:

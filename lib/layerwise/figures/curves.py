@@ -11,13 +11,13 @@ import pandas as pd
 from matplotlib.cm import ScalarMappable
 from matplotlib.lines import Line2D
 
-from layerwise.association.order import step_of
 from layerwise.figures import findings, marks, panels, sources, style
 from layerwise.figures.drawn import Drawn
 from layerwise.figures.frames import Rows, at
 from layerwise.figures.given import Given
 from layerwise.figures.labels import of_all_tokens, value_label
 from layerwise.figures.panels import Grid, Panel
+from layerwise.names import step_of
 from layerwise.vocabulary import LABELS
 
 BAR = 9  # so many checkpoints get a colour bar in place of a legend

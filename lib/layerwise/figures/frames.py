@@ -157,7 +157,7 @@ def values_of(table: pd.DataFrame, dimension: str, study: Study, order: Order) -
     orders: Mapping[str, Iterable[str] | None] = {
         "corpus": study.corpora, "tokens": study.tokens or list(TOKENS), "task": study.tasks,
         "pooling": several(study.pooling), "sublayer": study.sublayers or list(SUBLAYERS),
-        "layers": study.layers or (ONE,),
+        "layers": (ONE,),
         "task_type": study.task_types, "protocol": ["paper", "reference"],
         "normalization": ["raw", "logN", "logD", "logNlogD", "maxEntropy"],
     }  # fmt: skip
@@ -497,7 +497,7 @@ def pick_scores(scores: pd.DataFrame, study: Study, *, everything: bool = False)
             f"There are no scores with the pooling {missing[0]!r}; there are "
             f"{'; '.join(sorted(scores['pooling'].unique())) or 'none'}."
         )
-    kept = _only(kept, "layers", study.layers or (None if everything else (ONE,)))
+    kept = _only(kept, "layers", None if everything else (ONE,))
     kept = _only(kept, "task", study.tasks)
     kept = _only(kept, "task_type", study.task_types)
     return _only(kept, "tokens", study.tokens)

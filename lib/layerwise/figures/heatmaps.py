@@ -13,7 +13,6 @@ from matplotlib.ticker import MaxNLocator
 
 from layerwise.association.best import best_layers, layers_named
 from layerwise.association.curves import last_layer_of
-from layerwise.association.order import step_of
 from layerwise.config.kinds import POOLED
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
@@ -34,6 +33,7 @@ from layerwise.figures.labels import (
     value_label,
 )
 from layerwise.figures.panels import Panel
+from layerwise.names import step_of
 from layerwise.vocabulary import ONE
 
 TICKS = 6

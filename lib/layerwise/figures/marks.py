@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.typing import ColorType
 
-from layerwise.association.order import step_of
 from layerwise.figures.style import GREY, INK, LINE, text_width
+from layerwise.names import step_of
 
 
 def best_mark(colour: ColorType) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
-from layerwise.association.order import step_of
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, style
 from layerwise.figures.frames import Rows
 from layerwise.figures.labels import reading_label
+from layerwise.names import step_of
 
 log = logging.getLogger(__name__)
 

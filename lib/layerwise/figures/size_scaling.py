@@ -36,7 +36,7 @@ from layerwise.figures.labels import (
     metric_label,
     reading_label,
 )
-from layerwise.models.parameters import UNITS, size_of
+from layerwise.names import UNITS, size_of
 from layerwise.statistics.corrections import holm
 from layerwise.statistics.prompts import Estimate
 from layerwise.statistics.valleys import valley

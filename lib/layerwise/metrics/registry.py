@@ -19,8 +19,8 @@ from layerwise.metrics.source import modules_of
 from layerwise.vocabulary import Normalization, Protocol, Tokens
 
 if TYPE_CHECKING:
-    from layerwise.config.base import Section
     from layerwise.metrics.layer import Layer
+    from layerwise.section import Section
 
 Input: TypeAlias = Literal["pooled", "pair", "views", "spectra", "norms", "curvature", "ends"]
 
@@ -121,8 +121,8 @@ class Metric:
     settings : subclass of Section, optional
         Its own settings, given to `compute` as the second argument.
     section : str
-        Their key in the config's ``metrics``: the metric's name by default. Metrics that name one
-        section share it.
+        Their key in the config's ``metrics.settings``: the metric's name by default. Metrics that
+        name one section share it.
     note : str
         What a reader should know before comparing it with a paper.
     """
@@ -179,9 +179,7 @@ class Metric:
         if self.settings is None:
             yield from self.compute(seen)
         else:
-            # A metric of a notebook is registered after the config's model was made.
-            own = getattr(layer.settings, self.section, None) or self.settings()
-            yield from self.compute(seen, own)
+            yield from self.compute(seen, layer.settings.of(self.section, self.settings))
 
 
 _METRICS: dict[str, Metric] = {}
@@ -250,7 +248,7 @@ def functions() -> dict[str, Callable[..., float]]:
 
 
 def sections() -> dict[str, type[Section]]:
-    """The settings that metrics have of their own, by their key in the config's ``metrics``."""
+    """The settings of single metrics, by their key in the config's ``metrics.settings``."""
     found: dict[str, type[Section]] = {}
     for each in all_metrics().values():
         if each.settings is not None and found.setdefault(each.section, each.settings) is not (

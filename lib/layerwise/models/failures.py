@@ -1,24 +1,24 @@
-"""What to say of a model that cannot be had or run. Words alone: nothing here decides a value.
-
-So these functions are called in `raise` statements and nowhere else.
-"""
+"""Messages about models that cannot be loaded or run."""
 
 from __future__ import annotations
 
-import errno
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
+from layerwise.files import disk_fault
 from layerwise.models.source import Location
 
-DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
-# How the files of tokenizers are called.
+# Names of tokenizers' files.
 TOKENIZER = ("*token*", "vocab*", "*.model", "merges.txt")
+NO_TOKENIZER = (
+    "has no tokenizer that knows any text; put the tokenizer's files (tokenizer.json and "
+    "tokenizer_config.json, or those of its kind) beside the weights."
+)
 
 
 def why(error: BaseException, location: Location) -> str:
-    """One sentence on what went wrong and how to mend it.
+    """One sentence on what went wrong and how to fix it.
 
     Goes by the exceptions' types along the chain of causes; transformers says most things as
     OSError with a text, and texts change.
@@ -27,11 +27,12 @@ def why(error: BaseException, location: Location) -> str:
     text = " ".join(str(error).split())
     name, revision = location.name, location.revision
     for cause in _chain(error):
-        if isinstance(cause, OSError) and cause.errno in DISK:
-            where = f" ({cause.filename})" if cause.filename else ""
+        fault = disk_fault(cause) if isinstance(cause, OSError) and cause.errno else None
+        if fault:
+            where = f" ({cause.filename})" if getattr(cause, "filename", None) else ""
             return (
-                f"the disk did not take or give its files{where}: {cause.strerror}; free space, "
-                "mend the folder's permissions, or set HF_HOME to a folder that can be written."
+                f"its files cannot be read or written{where}: {fault}; free space, fix the "
+                "folder's permissions, or set HF_HOME to a folder that can be written."
             )
     if "GatedRepoError" in kinds:
         return (
@@ -42,22 +43,19 @@ def why(error: BaseException, location: Location) -> str:
         return f"{name} has no branch or tag {revision!r}; see the branches on its page."
     if "RepositoryNotFoundError" in kinds:
         return (
-            f"there is no model of the name {name!r} on the hub, or it is private: check the "
-            "name, or run `hf auth login` if it is yours."
+            f"there is no model {name!r} on the hub, or it is private: check the name, or run "
+            "`hf auth login` if it is yours."
         )
     if "HFValidationError" in kinds:
-        return f"{name!r} cannot be a name on the hub, which are like 'owner/model'."
-    if kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError"}:
-        from huggingface_hub import constants
-
-        cut_off = "HF_HUB_OFFLINE" if constants.HF_HUB_OFFLINE else "the network"
+        return f"{name!r} cannot be a name on the hub; names are like 'owner/model'."
+    if kinds & {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError"} or (
+        location.folder is None and not location.reachable()
+    ):
         return (
-            f"{name} at {revision!r} is not in the cache, and {cut_off} keeps it from the hub; "
-            f"fetch it on a machine with a network (`hf download {name} --revision {revision}`), "
-            "set HF_HOME to a cache that has it, or name a folder that holds it."
+            f"{name} at {revision!r} is not in the cache, and the hub cannot be reached; fetch it "
+            f"on a machine with a network (`hf download {name} --revision {revision}`), set "
+            "HF_HOME to a cache that has it, or name a folder that holds it."
         )
-    if "HfHubHTTPError" in kinds:
-        return f"the hub refused {name}: {text}"
     return _of_its_files(error, text, kinds, location)
 
 
@@ -65,8 +63,8 @@ def _of_its_files(error: BaseException, text: str, kinds: set[str], location: Lo
     name, folder = location.name, location.folder
     if "trust_remote_code" in text or "custom code" in text:
         return (
-            f"{name} needs code of its own to be run; read that code, then set "
-            "trust_remote_code: true for this model."
+            f"{name} needs code of its own; read that code, then set trust_remote_code: true for "
+            "this model."
         )
     if location.gguf_file and not isinstance(error, OSError | ImportError):
         return (
@@ -76,20 +74,18 @@ def _of_its_files(error: BaseException, text: str, kinds: set[str], location: Lo
     if folder is not None and not (folder / "config.json").is_file():
         return f"the folder {folder} has no config.json; it is not a Hugging Face model folder."
     if "safetensors" in text and "no file named" in text:
-        pickled = sorted(p.name for p in Path(folder).glob("*.bin")) if folder else []
-        there = f" (only {', '.join(pickled)})" if pickled else ""
         return (
-            f"{name} has no weights as safetensors{there}, and pickle files are not read: they "
-            "can run code; convert them to safetensors first."
+            f"{name} has no weights as safetensors, and pickle files are not read: they can run "
+            "code; convert them to safetensors first."
         )
     if "SafetensorError" in kinds:
         return f"its safetensors file is damaged ({text}); fetch or copy it again."
     if "JSONDecodeError" in kinds:
         files = sorted(Path(folder).glob("*.json")) if folder else []
-        broken = ", ".join(p.name for p in files if not _is_json(p)) or "a file of it"
+        broken = ", ".join(p.name for p in files if not _is_json(p)) or "one of its files"
         return f"{broken} is not a valid JSON file ({text}); fetch or copy it again."
     if folder is not None and not any(p for like in TOKENIZER for p in folder.glob(like)):
-        return of_no_tokenizer(location)
+        return f"{name} {NO_TOKENIZER}"
     if not isinstance(error, OSError | ValueError | ImportError):
         return (
             f"transformers cannot make a model of its files ({type(error).__name__}: {text}); "
@@ -98,51 +94,14 @@ def _of_its_files(error: BaseException, text: str, kinds: set[str], location: Lo
     return text
 
 
-def of_misfits(found: Sequence[tuple[str, tuple[int, ...], tuple[int, ...]]]) -> str:
-    """What to say of tensors that do not fit the config."""
-    name, came, wanted = found[0]
-    return (
-        f"{name} has the shape {came} in its weights, {wanted} by its config.json "
-        f"({len(found)} do not fit); fetch or copy both again."
-    )
-
-
-def of_missing(names: Sequence[str]) -> str:
-    """What to say of tensors that are not there."""
-    return (
-        f"its weights lack {_first(names)}; fetch or copy them again, or check whether "
-        "config.json is of another model."
-    )
-
-
-def of_left_over(names: Sequence[str], blocks: int) -> str:
-    """What to say of the tensors of blocks that the config knows nothing of."""
-    return (
-        f"its config.json says {blocks} blocks, but its weights have more ({_first(names)}); "
-        "correct num_hidden_layers, or fetch or copy both again."
-    )
-
-
-def of_no_tokenizer(location: Location) -> str:
-    """What to say of a tokenizer that knows no text."""
-    return (
-        f"{location.name} has no tokenizer that knows any text; put the tokenizer's files "
-        "(tokenizer.json and tokenizer_config.json, or those of its kind) beside the weights."
-    )
-
-
 def not_finite(model: str, revision: str, dtype: str, place: str) -> str:
-    """What to say of NaN or infinity among a model's states at a place ("layer 3 for …")."""
+    """Message on NaN or infinity among a model's states at a place ("layer 3 for …")."""
     remedy = (
         "check the weights, which hold NaN or infinity or lead to them."
         if dtype == "float32"
         else "try dtype: float32, or check the weights."
     )
     return f"{model} at {revision!r} gives NaN or infinity at {place} in {dtype}; {remedy}"
-
-
-def _first(names: Sequence[str]) -> str:
-    return f"{names[0]} and {len(names) - 1} more" if len(names) > 1 else names[0]
 
 
 def _is_json(path: Path) -> bool:

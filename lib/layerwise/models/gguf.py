@@ -39,9 +39,7 @@ def convert(location: Location, target: Path) -> None:
     from transformers import AutoModel, AutoTokenizer
 
     quiet()
-    common = {"gguf_file": location.gguf_file}
-    if location.revision is not None:
-        common["revision"] = location.revision
+    common = location.options()
     try:
         with read_once():
             tokenizer = AutoTokenizer.from_pretrained(location.name, **common)

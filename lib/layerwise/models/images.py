@@ -169,7 +169,7 @@ class Images:
         LayerwiseError
             If they become of several shapes, or the processor does not take them.
         """
-        from layerwise.corpora.images_sources import png
+        from layerwise.corpora.images import png
 
         generator = torch.Generator().manual_seed(0)
         made = []

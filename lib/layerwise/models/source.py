@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib.util
 import re
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from layerwise.config.base import parse
 from layerwise.config.models import (
     FolderAdapter,
     FolderSource,
@@ -17,6 +18,9 @@ from layerwise.config.models import (
 )
 from layerwise.errors import LayerwiseError
 from layerwise.files import is_file, is_folder
+from layerwise.section import parse
+
+TIMEOUT_S = 10.0
 
 AnySource = HubSource | FolderSource | PackageSource | HubAdapter | FolderAdapter
 
@@ -33,6 +37,34 @@ class Location:
     def folder(self) -> Path | None:
         """The folder, if the model is a local one."""
         return Path(self.name) if self.revision is None else None
+
+    def reachable(self) -> bool:
+        """True for a local folder, or if the hub answers."""
+        return self.folder is not None or _hub_answers()
+
+    def options(self) -> dict[str, Any]:
+        """What `from_pretrained` of transformers takes beside the name.
+
+        Without a network only the cache is asked: huggingface_hub would try each file for half a
+        minute.
+        """
+        found: dict[str, Any] = {}
+        if self.folder is None:
+            found |= {"revision": self.revision, "local_files_only": not _hub_answers()}
+        if self.gguf_file is not None:
+            found["gguf_file"] = self.gguf_file
+        return found
+
+
+@cache
+def _hub_answers() -> bool:
+    from huggingface_hub import constants, get_session
+
+    try:
+        get_session().head(constants.ENDPOINT, timeout=TIMEOUT_S)
+    except Exception:  # offline mode, no network, a proxy's refusal
+        return False
+    return True
 
 
 def locate(source: AnySource, revision: str = "main") -> Location:

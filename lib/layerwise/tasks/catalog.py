@@ -60,7 +60,7 @@ def get_task(name: str, folders: Folders | None = None) -> Any:
     elif name in QUICKSTART:
         raise LayerwiseError(
             f"tasks: {name} has no data yet; make them with scripts/make_tasks.py and give their "
-            "folder in task_folders."
+            "folder, as tasks: {NAME: {folder: …}}."
         )
     return task
 
@@ -188,16 +188,16 @@ def _what_to_do(task: Any, error: Exception) -> str:
     remedy = (
         "the folder must hold the files of the task's data set on the hub, with their columns."
         if Path(path).is_dir()
-        else "let this machine reach the hub, or give a local copy in task_folders."
+        else "let this machine reach the hub, or give a local copy under tasks.….folder."
     )
     return f"{path} ({type(error).__name__}: {reason}); {remedy}"
 
 
 def _check_folder(name: str, folder: Path) -> None:
     if not folder.is_dir():
-        raise LayerwiseError(f"task_folders.{name}: there is no folder {folder}.")
+        raise LayerwiseError(f"tasks.{name}.folder: there is no folder {folder}.")
     if not any(folder.rglob("*.*")):
         raise LayerwiseError(
-            f"task_folders.{name}: {folder} is empty; it must hold the task's data in mteb's "
+            f"tasks.{name}.folder: {folder} is empty; it must hold the task's data in mteb's "
             "schema (such as test.parquet)."
         )

@@ -25,7 +25,7 @@ from layerwise.activations import forward
 from layerwise.activations.representation import Packed
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.token_tasks import ChoiceTask
+from layerwise.config.tasks import ChoiceTask
 from layerwise.errors import LayerwiseError
 from layerwise.models import hooks
 from layerwise.models.architectures import BLOCK

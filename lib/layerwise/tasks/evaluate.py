@@ -31,11 +31,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from layerwise import tables
-from layerwise.config.own_tasks import OwnTask
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.token_tasks import ChoiceTask
+from layerwise.config.tasks import ChoiceTask, LabelledTask
 from layerwise.errors import DiskError, LayerwiseError
-from layerwise.paths import encode
+from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks import results
 from layerwise.tasks.prompts import Prompts, of_model
@@ -67,7 +66,7 @@ def open_task(
     Parameters
     ----------
     name : str
-    entry : OwnTask, ChoiceTask or other
+    entry : LabelledTask, ChoiceTask or other
         The config's entry; any other is a task of mteb or of the quickstart.
     folder : str, optional
         Local folder of the data of such a task; by default the entry's.
@@ -76,7 +75,7 @@ def open_task(
     paragraphs : Path, optional
         Table of Wikipedia paragraphs that questions are made of.
     """
-    if isinstance(entry, OwnTask):
+    if isinstance(entry, LabelledTask):
         from layerwise.tasks.labelled import LabelTask
 
         return LabelTask(entry, images)

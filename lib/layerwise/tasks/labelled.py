@@ -27,10 +27,10 @@ import pandas as pd
 
 from layerwise import probes
 from layerwise.activations.words import words_of
-from layerwise.config.own_tasks import TASK_TYPES, OwnTask
 from layerwise.config.scoring import ScoringSettings
+from layerwise.config.tasks import TASK_TYPES, LabelledTask
 from layerwise.corpora.images import Picture
-from layerwise.corpora.images_table import read_images, read_labels
+from layerwise.corpora.prompts import read_images, read_labels
 from layerwise.errors import LayerwiseError, closest
 from layerwise.probes import Probe, Split
 from layerwise.tasks import conll
@@ -81,7 +81,7 @@ class Labelled:
         return list(dict.fromkeys(text for column in self.texts for text in column))
 
 
-def read(task: OwnTask, images: Path | None = None) -> Labelled:
+def read(task: LabelledTask, images: Path | None = None) -> Labelled:
     """Read the labelled texts of a file, or the labelled images of a corpus.
 
     Parameters
@@ -107,8 +107,8 @@ def read(task: OwnTask, images: Path | None = None) -> Labelled:
     return data
 
 
-def _read_images(task: OwnTask, path: Path) -> Labelled:
-    pictures, _, _ = read_images(path)
+def _read_images(task: LabelledTask, path: Path) -> Labelled:
+    pictures = read_images(path)
     known = read_labels(path)
     missing = [p.name for p in pictures if p.name not in known]
     if missing:
@@ -121,7 +121,7 @@ def _read_images(task: OwnTask, path: Path) -> Labelled:
     return Labelled(task.kind, [names], labels, names, task.seed)
 
 
-def _read_words(task: OwnTask, path: Path) -> Labelled:
+def _read_words(task: LabelledTask, path: Path) -> Labelled:
     """Words of randomly drawn whole sentences, without those of tags in too few sentences."""
     sentences = list(dict.fromkeys(conll.read(path, task.word, task.tag)))
     drawn: list[conll.Sentence] = []
@@ -153,7 +153,7 @@ def _read_words(task: OwnTask, path: Path) -> Labelled:
     return Labelled(task.kind, [words], labels, [w.sentence for w in words], task.seed, types)
 
 
-def _read_texts(task: OwnTask, path: Path) -> Labelled:
+def _read_texts(task: LabelledTask, path: Path) -> Labelled:
     frame = read_rows(path)
     columns = [*task.text_columns, str(task.label_column), *([task.group] if task.group else [])]
     for name in columns:
@@ -264,7 +264,7 @@ class LabelTask:
         The table of its corpus of images.
     """
 
-    entry: OwnTask
+    entry: LabelledTask
     images: Path | None = None
 
     def load(self, settings: ScoringSettings) -> LoadedLabelTask:
@@ -289,7 +289,7 @@ class LoadedLabelTask:
         """All texts at once: probes need them together."""
         pictures: dict[str, Picture] = {}
         if self._images is not None:
-            pictures = {picture.sha256: picture for picture in read_images(self._images)[0]}
+            pictures = {picture.sha256: picture for picture in read_images(self._images)}
         yield Unit([("", text) for text in self.data.distinct()], pictures)
 
     def score(self, unit: Unit, vectors: Vectors) -> Found:  # noqa: ARG002

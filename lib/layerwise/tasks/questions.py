@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from layerwise.config.token_tasks import ChoiceTask, FileQuestions, HubQuestions
+from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
 from layerwise.corpora.paragraphs import Paragraph, read_paragraphs, sentences_of
 from layerwise.errors import LayerwiseError, closest, first_line
 from layerwise.files import sha256_text

@@ -30,7 +30,7 @@ from layerwise.corpora.packages import gensim_file, news
 from layerwise.corpora.paragraphs import Paragraph
 from layerwise.errors import LayerwiseError, closest
 from layerwise.files import replacing
-from layerwise.paths import encode
+from layerwise.names import encode
 from layerwise.tasks import passages
 from layerwise.tasks.names import QUICKSTART
 

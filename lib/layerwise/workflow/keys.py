@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.config import Config
-from layerwise.config.tasks import entries
+from layerwise.config.tasks import LabelledTask, MtebTask
 from layerwise.metrics.registry import formula_hash
 from layerwise.models.identity import cached_sha256, folder_hashes, identity
 from layerwise.workflow import studies
@@ -168,17 +168,17 @@ class Keys:
     @_cached
     def task_data(self, task: str) -> str:
         """The identity of a task: its name, settings and, if it is local, its files."""
-        entry = entries(self.config).get(task)
+        entry = self.config.tasks.get(task)
         data: Any = None
         if studies.quickstart_folder(self.config, task) is not None:
             data = self.quickstart_tasks()
-        elif getattr(entry, "folder", None):
+        elif isinstance(entry, MtebTask) and entry.folder is not None:
             data = folder_hashes(Path(entry.folder))
-        elif getattr(entry, "corpus", None):
+        elif isinstance(entry, LabelledTask) and entry.corpus is not None:
             data = self.corpus(entry.corpus)
         else:
             data = [_hash(Path(path)) for path in studies.task_files(self.config, task)]
-        described = {} if not hasattr(entry, "model_dump") else settings(entry, "folder", "file")
+        described = {} if entry is None else settings(entry, "folder", "file")
         return digest("task", task, described, data)
 
     @_cached
@@ -221,7 +221,7 @@ class Keys:
         return digest("select", *self._of_association(study))
 
     def _of_association(self, study: str) -> list[Any]:
-        own_texts = studies.own_texts(self.config)
+        own_texts = self.config.own_texts
         return [
             settings(self.config.association),
             {c: own_texts.get(c) for c in studies.corpora(self.config, study)},

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from layerwise.config import Config
 from layerwise.errors import LayerwiseError
-from layerwise.models.parameters import size_of
 from layerwise.models.source import locate
+from layerwise.names import size_of
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # Libraries, activations of a batch, and reading the file.

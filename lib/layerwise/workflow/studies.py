@@ -8,7 +8,7 @@ from __future__ import annotations
 from layerwise.config import Config
 from layerwise.config.kinds import needs as needs_of
 from layerwise.config.studies import corpora_of, revisions_of
-from layerwise.config.tasks import ChoiceTask, LabelledTask, entries
+from layerwise.config.tasks import ChoiceTask, LabelledTask
 from layerwise.names import encode
 from layerwise.tasks.names import QUICKSTART
 
@@ -46,18 +46,9 @@ def points(config: Config, study: str) -> list[tuple[str, str]]:
     return [(m, r) for m in models(config, study) for r in revisions(config, study, m)]
 
 
-def own_texts(config: Config) -> dict[str, str]:
-    """The corpora that are a task's own texts, with the task."""
-    return {
-        name: entry.source.task
-        for name, entry in config.corpora.items()
-        if getattr(getattr(entry, "source", None), "task", None)
-    }
-
-
 def corpora(config: Config, study: str) -> tuple[str, ...]:
     """The corpora of a study."""
-    return corpora_of(config.studies[study], list(config.corpora), own_texts(config))
+    return corpora_of(config.studies[study], list(config.corpora), config.own_texts)
 
 
 def tasks(config: Config, study: str) -> tuple[str, ...]:
@@ -67,7 +58,7 @@ def tasks(config: Config, study: str) -> tuple[str, ...]:
         return named
     labelled = {
         name
-        for name, entry in entries(config).items()
+        for name, entry in config.tasks.items()
         if isinstance(entry, LabelledTask) and entry.kind != "pairs"
     }
     return tuple(task for task in named if task in labelled)
@@ -133,13 +124,13 @@ def swept_tables(config: Config) -> list[str]:
 
 def quickstart_tasks(config: Config) -> list[str]:
     """The tasks of the config that the workflow makes from the Wikipedia slice."""
-    named = [*config.tasks, *own_texts(config).values()]
+    named = [*config.tasks, *config.own_texts.values()]
     return [t for t in dict.fromkeys(named) if quickstart_folder(config, t) is not None]
 
 
 def quickstart_folder(config: Config, task: str) -> str | None:
     """The folder of a task that the workflow makes; None for any other task."""
-    entry = entries(config).get(task)
+    entry = config.tasks.get(task)
     if task not in QUICKSTART or isinstance(entry, LabelledTask | ChoiceTask):
         return None
     return None if getattr(entry, "folder", None) else f"{config.results}/tasks/{encode(task)}"
@@ -147,7 +138,7 @@ def quickstart_folder(config: Config, task: str) -> str | None:
 
 def task_files(config: Config, task: str) -> list[str]:
     """The user's own files that a task is read from."""
-    entry = entries(config).get(task)
+    entry = config.tasks.get(task)
     if isinstance(entry, LabelledTask):
         return [entry.file] if entry.file else []
     if isinstance(entry, ChoiceTask):

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator
 
-from layerwise.config.base import Positive, Section
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import SampleSpectrum, centred
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
+from layerwise.section import Positive, Section
 
 FEWEST_RANKS = 5
 

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.config.base import Positive, Section, later
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, sample
 from layerwise.metrics.formulas.entropy import collision_entropy, entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
+from layerwise.section import Positive, Section
 
 Permutations = npt.NDArray[np.intp]
 
@@ -37,7 +37,6 @@ class Settings(Section):
         le=100_000,
         description="Prompts at most; where there are more, DiME is that of a random sample of so "
         "many, and the table's n says so. It grows with log N: compare equal n.",
-        json_schema_extra=later(2000),
     )
 
 

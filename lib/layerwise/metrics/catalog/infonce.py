@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.config.base import Section
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, PerPrompt, metric
+from layerwise.section import Section
 
 # Anchors compared at a time: a block of similarities stays in the cache.
 BLOCK = 512

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.config.base import Section
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, as_numpy
@@ -17,6 +16,7 @@ from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues, referen
 from layerwise.metrics.formulas.spectra import centred, significant
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
+from layerwise.section import Section
 
 Views = npt.NDArray[np.floating]
 

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.config.base import Section, later
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import (
     Array,
@@ -20,6 +19,7 @@ from layerwise.metrics.formulas.arrays import (
 )
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
+from layerwise.section import Section
 
 FEWEST_PROMPTS = 10
 
@@ -36,7 +36,6 @@ class Settings(Section):
         le=100_000,
         description="Prompts at most; where there are more, a random sample of so many is taken, "
         "and the table's n says so.",
-        json_schema_extra=later(5000),
     )
 
 

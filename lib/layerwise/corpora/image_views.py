@@ -1,0 +1,123 @@
+"""Views of an image: crop, flip, jitter, grey and blur, by kornia; scaled by Pillow.
+
+The parameters of a view are drawn once and stored (`draw`); the view is made each time it is read
+(`apply`), so that views take no room. The parameters depend on the seed, the image's id and bytes,
+the view's number and the settings, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from layerwise.config.images import ImageViews
+from layerwise.files import sha256_text
+from layerwise.progress import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from PIL import Image
+
+# Standard deviation of the blur, from and to, for a side of 224 pixels, as in SimCLR.
+SIDE, LEAST, MOST = 224, 0.1, 2.0
+JITTERED = 0.8
+
+_local = threading.local()
+
+
+def draw(images: pd.DataFrame, settings: ImageViews) -> pd.DataFrame:
+    """Draw the parameters of the views of a corpus' images.
+
+    Parameters
+    ----------
+    images : DataFrame
+        Table of the corpus.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``prompt_id``, ``view`` (1 … V) and ``drawn``: the view's ``size`` and the drawn
+        parameters of each step, as JSON.
+    """
+    import pandas as pd
+    import torch
+
+    rows = []
+    of_view = torch.Size((1, 3, settings.size, settings.size))
+    with torch.random.fork_rng(devices=[]), Progress(len(images), "drawing", "image") as bar:
+        columns = (images[name] for name in ("prompt_id", "sha256", "width", "height"))
+        for prompt_id, sha256, width, height in zip(*columns, strict=True):
+            shape = torch.Size((1, 3, height, width))
+            for view in range(1, settings.n + 1):
+                key = sha256_text("view", str(settings.seed), prompt_id, sha256, str(view))
+                # kornia draws from the global generator of the CPU.
+                torch.default_generator.manual_seed(int(key[:15], 16))
+                drawn = {}
+                for name, step in _steps_of(settings).items():
+                    if name == ("resize" if settings.crop < 1 else "crop"):
+                        continue
+                    first = name in ("resize", "crop")
+                    parameters = step.forward_parameters(shape if first else of_view)
+                    drawn[name] = {k: v.tolist() for k, v in parameters.items()}
+                record = json.dumps({"size": settings.size, "steps": drawn})
+                rows.append((prompt_id, view, record))
+            bar.update()
+    return pd.DataFrame(rows, columns=["prompt_id", "view", "drawn"])
+
+
+def apply(image: Image.Image, drawn: str) -> Image.Image:
+    """Make a view of an image.
+
+    Parameters
+    ----------
+    image : PIL image, 8-bit RGB
+    drawn : str
+        Parameters, as `draw` gives them.
+    """
+    import numpy as np
+    import torch
+    from PIL import Image
+
+    record = json.loads(drawn)
+    side, drawn_steps = record["size"], record["steps"]
+    # The box is kornia's; it would scale without antialiasing, and the whole image as floats.
+    ((first, _, last, _),) = drawn_steps.pop("crop" if "crop" in drawn_steps else "resize")["src"]
+    box = (*first, last[0] + 1, last[1] + 1)
+    image = image.crop(box).resize((side, side), Image.Resampling.BILINEAR)
+    values = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None] / 255
+    with torch.inference_mode():
+        steps = _by_thread(side)
+        for name, parameters in drawn_steps.items():
+            tensors = {k: torch.tensor(v) for k, v in parameters.items()}
+            values = steps[name](values, params=tensors)
+    pixels = (values[0].clamp(0, 1) * 255).round().to(torch.uint8)
+    return Image.fromarray(pixels.permute(1, 2, 0).numpy())
+
+
+def _by_thread(size: int) -> dict[str, Any]:
+    """Steps of this thread: kornia's modules remember what they did last."""
+    if getattr(_local, "size", None) != size:
+        # Probabilities and ranges are among the drawn parameters.
+        _local.size, _local.steps = size, _steps_of.__wrapped__(ImageViews(size=size))
+    steps: dict[str, Any] = _local.steps
+    return steps
+
+
+@lru_cache(maxsize=4)
+def _steps_of(settings: ImageViews) -> dict[str, Any]:
+    import kornia.augmentation as aug
+
+    side, jitter = settings.size, settings.jitter
+    # Kernel: a tenth of the side, odd.
+    width = side // 20 * 2 + 1
+    sigma = (LEAST * side / SIDE, MOST * side / SIDE)
+    return {
+        "resize": aug.Resize((side, side)),
+        "crop": aug.RandomResizedCrop((side, side), scale=(settings.crop, 1.0)),
+        "flip": aug.RandomHorizontalFlip(p=settings.flip),
+        "jitter": aug.ColorJitter(jitter, jitter, jitter, jitter / 4, p=JITTERED),
+        "grey": aug.RandomGrayscale(p=settings.grey),
+        "blur": aug.RandomGaussianBlur((width, width), sigma, p=settings.blur),
+    }

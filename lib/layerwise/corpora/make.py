@@ -1,0 +1,67 @@
+"""Make the files of a corpus and of its views, of texts or of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from layerwise.config.corpora import CorpusSettings, ViewSettings
+from layerwise.config.images import ImageCorpus, ImageViews
+from layerwise.corpora import prompts
+
+
+def make_corpus(
+    target: Path,
+    name: str,
+    settings: CorpusSettings | ImageCorpus,
+    *,
+    texts: Path | None = None,
+    key: str = "",
+    **facts: Any,
+) -> None:
+    """Read a source, filter and sample it, and write the corpus.
+
+    Parameters
+    ----------
+    texts : Path, optional
+        File of the source's texts, where an earlier step makes it (`sources.open_texts`).
+    key : str
+        Stored in the file.
+    """
+    if isinstance(settings, ImageCorpus):
+        from layerwise.corpora.image_sources import choose, of_classes, open_images
+
+        images = open_images(settings.images)
+        images = of_classes(images, settings.classes, settings.sample.seed)
+        table, counts = choose(images, settings)
+        facts |= {**images.facts, "labels": table["label"].value_counts().sort_index().to_dict()}
+    else:
+        from layerwise.corpora.select import select
+        from layerwise.corpora.sources import open_texts
+
+        source = open_texts(settings.source, texts)
+        table, counts = select(source, settings.filters, settings.sample)
+        facts |= source.facts
+    prompts.write_corpus(target, name, table, key=key, counts=counts, **facts)
+
+
+def make_views(
+    target: Path,
+    corpus: Path,
+    settings: ViewSettings | ImageViews,
+    *,
+    processes: int = 1,
+    key: str = "",
+    **facts: Any,
+) -> None:
+    """Augment the prompts of a corpus and write the views; those of images are only drawn."""
+    table = prompts.read_corpus(corpus)
+    if isinstance(settings, ImageViews):
+        from layerwise.corpora.image_views import draw
+
+        views = draw(table, settings)
+    else:
+        from layerwise.corpora.views import augment
+
+        views = augment(table, settings, processes)
+    prompts.write_views(target, corpus, views, settings.n, key=key, **facts)

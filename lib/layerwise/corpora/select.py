@@ -1,0 +1,152 @@
+"""Which texts of a source become prompts: filters, and a stable sample.
+
+The paper (Skean et al. 2025, section on data) leaves out headings and texts of fewer than 30
+tokens. Tokens are counted without any model here, so that a corpus is the same for all models.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from layerwise.config.corpora import Filters, Sample
+from layerwise.errors import LayerwiseError
+from layerwise.files import sha256_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+# Han and kana are written without spaces, so each character counts. Elsewhere a run of letters and
+# digits is a word, and any other visible character counts as one.
+TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+                   r"|[^\W\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
+                   r"|[^\w\s]")  # fmt: skip
+HEADING = re.compile(r"(=(?: ?=)*)\s*[^=\s](?:.*[^=\s])?\s*(=(?: ?=)*)")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
+COUNTS = ("read", "blank", "heading", "short", "long", "duplicate", "not_sampled", "kept", "cut")
+
+
+def count_tokens(text: str) -> int:
+    """Count words and punctuation marks.
+
+    A run of letters, digits and underscores is a word; every other visible character counts as
+    one, and so does each Han or kana character. ``don't`` counts three.
+
+    >>> count_tokens("Two words.")
+    3
+    """
+    return sum(1 for _ in TOKEN.finditer(text))
+
+
+def cut(text: str, max_tokens: int) -> str:
+    """Return the beginning of a text, of at most `max_tokens` tokens."""
+    for number, match in enumerate(TOKEN.finditer(text), start=1):
+        if number == max_tokens:
+            return text[: match.end()]
+    return text
+
+
+def is_heading(text: str) -> bool:
+    """Return True for one line between the same number of equals signs on both sides."""
+    found = HEADING.fullmatch(text.strip())
+    return found is not None and found[1].count("=") == found[2].count("=")
+
+
+def select(
+    texts: Iterable[tuple[str, str]], filters: Filters, sample: Sample
+) -> tuple[pd.DataFrame, dict[str, int]]:
+    """Choose the prompts among (id, text) pairs, in one pass.
+
+    Outer whitespace is removed, and U+FFFD replaces lone surrogates, which have no UTF-8.
+
+    The sample is stable: every text has a key, the SHA-256 of the seed, the text and how often it
+    came before, and the `n` smallest keys are taken, in their order. So a larger `n` begins with
+    the same prompts, and the order of the source does not matter.
+
+    Returns
+    -------
+    prompts : DataFrame
+        Columns ``prompt_id``, ``text``, ``n_tokens``.
+    counts : dict
+        ``read`` = ``blank`` + ``heading`` + ``short`` + ``long`` + ``duplicate`` +
+        ``not_sampled`` + ``kept``; ``cut`` counts texts that were shortened.
+
+    Raises
+    ------
+    LayerwiseError
+        If no text is left.
+    """
+    import pandas as pd
+
+    tally: Counter[str] = Counter()
+    keyed = _keyed(_filtered(texts, filters, tally), sample.seed)
+    chosen = sorted(keyed) if sample.n is None else heapq.nsmallest(sample.n, keyed)
+    tally["kept"] = len(chosen)
+    tally["not_sampled"] = tally["passed"] - len(chosen)
+    counts = {name: tally[name] for name in COUNTS}
+    summary = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in counts.items())
+    if not chosen:
+        raise LayerwiseError(
+            f"No prompt is left of the {counts['read']} texts of this source ({summary}) with the "
+            f"filters {filters.plain()}; give another column or source, or lower min_tokens."
+        )
+    log.info("Prompts: %s", summary)
+    if sample.n is not None and len(chosen) < sample.n:
+        log.warning("Only %d prompts are left; sample.n asks for %d", len(chosen), sample.n)
+    prompts = pd.DataFrame(chosen, columns=["key", "prompt_id", "text"]).drop(columns="key")
+    return prompts.assign(n_tokens=prompts["text"].map(count_tokens)), counts
+
+
+def in_sample_order(ids: Sequence[str], seed: int) -> list[int]:
+    """Places of ids in the order in which a stable sample takes them."""
+    return sorted(range(len(ids)), key=lambda i: sha256_text(str(seed), ids[i]))
+
+
+def _filtered(
+    texts: Iterable[tuple[str, str]], filters: Filters, tally: Counter[str]
+) -> Iterator[tuple[str, str]]:
+    seen: set[bytes] = set()
+    for prompt_id, raw in texts:
+        tally["read"] += 1
+        text = SURROGATE.sub("\ufffd", raw).strip()
+        n_tokens = count_tokens(text)
+        if reason := _reason_to_drop(text, n_tokens, filters):
+            tally[reason] += 1
+            continue
+        if filters.max_tokens is not None and n_tokens > filters.max_tokens:
+            text = cut(text, filters.max_tokens)
+            tally["cut"] += 1
+        if filters.drop_duplicates:
+            digest = bytes.fromhex(sha256_text(text))
+            if digest in seen:
+                tally["duplicate"] += 1
+                continue
+            seen.add(digest)
+        tally["passed"] += 1
+        yield prompt_id, text
+
+
+def _reason_to_drop(text: str, n_tokens: int, filters: Filters) -> str:
+    if not text:
+        return "blank"
+    if filters.drop_headings and is_heading(text):
+        return "heading"
+    if n_tokens < filters.min_tokens:
+        return "short"
+    too_long = filters.max_tokens is not None and n_tokens > filters.max_tokens
+    return "long" if too_long and filters.longer == "drop" else ""
+
+
+def _keyed(texts: Iterable[tuple[str, str]], seed: int) -> Iterator[tuple[str, str, str]]:
+    times: Counter[bytes] = Counter()
+    for prompt_id, text in texts:
+        digest = sha256_text(text)
+        came_before = times[bytes.fromhex(digest)]
+        times[bytes.fromhex(digest)] += 1
+        yield sha256_text(str(seed), digest, str(came_before)), prompt_id, text

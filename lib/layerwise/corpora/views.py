@@ -1,0 +1,189 @@
+"""Views of texts: copies of a prompt with typing errors, made by nlpaug.
+
+SplitAug, RandomCharAug and KeyboardAug in sequence, each with p = 0.3 of the words (and, for the
+latter two, of the characters of those words), as the paper's Appendix D prints. All else is the
+library's default: at most ten words, and ten characters a word, are changed (so that long prompts
+are changed less than short ones; ``cap: null`` lifts that), and RandomCharAug substitutes.
+
+A view depends on the seed, the prompt's id and text and the view's number, and on nothing else:
+not on the number of views, the order of prompts, the number of processes or the corpus' name.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import multiprocessing
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from layerwise.config.corpora import ViewSettings
+from layerwise.errors import LayerwiseError
+from layerwise.files import sha256_text
+from layerwise.progress import Progress
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS = 50
+# A process takes some 4 s to import nlpaug: as long as it takes to augment this much text.
+CHARACTERS_PER_PROCESS = 2_000_000
+BATCH = 16
+
+
+@lru_cache(maxsize=16)
+def augmenters(p: float, cap: int | None, action: str) -> list[Any]:
+    """SplitAug, RandomCharAug with `action`, and KeyboardAug, to be applied in this order.
+
+    Parameters
+    ----------
+    p : float
+        Share of words, and of the characters of a word, 0 to 1; nlpaug reads 0 as 0.3.
+    cap : int or None
+        Most words, and characters a word; None for no cap. nlpaug's own is 10.
+    action : str
+        ``insert``, ``substitute``, ``swap`` or ``delete``.
+    """
+    import nlpaug.augmenter.char as nac
+    import nlpaug.augmenter.word as naw
+
+    shares = {"aug_char_p": p, "aug_word_p": p, "aug_char_max": cap, "aug_word_max": cap}
+    return [
+        naw.SplitAug(aug_p=p, aug_max=cap),
+        nac.RandomCharAug(action=action, **shares),
+        nac.KeyboardAug(**shares),
+    ]
+
+
+def respaced(text: str) -> str:
+    """Return the text as nlpaug does when it changes no word, with spaces around punctuation."""
+    from nlpaug.util.text.tokenizer import Tokenizer
+
+    return str(Tokenizer.reverse_tokenizer(Tokenizer.tokenizer(text)))
+
+
+def views_of(settings: ViewSettings, prompt_id: str, text: str) -> list[str] | None:
+    """Make the views of a prompt.
+
+    No two are equal, and none equals the prompt, as it is or with nlpaug's spaces.
+
+    Returns
+    -------
+    list of str or None
+        `settings.n` texts, none blank; None if there are too few distinct ones.
+    """
+    taken = {text, text.strip(), respaced(text)}
+    views: list[str] = []
+    with untouched_random_state():
+        for number in range(1, settings.n + 1):
+            attempts = (
+                _view(settings, prompt_id, text, number, attempt) for attempt in range(ATTEMPTS)
+            )
+            view = next((v for v in attempts if v.strip() and v not in taken), None)
+            if view is None:
+                return None
+            taken.add(view)
+            views.append(view)
+    return views
+
+
+def _view(settings: ViewSettings, prompt_id: str, text: str, number: int, attempt: int) -> str:
+    key = sha256_text("view", str(settings.seed), prompt_id, text, str(number), str(attempt))
+    # nlpaug draws from these two global generators.
+    random.seed(int(key[:32], 16))
+    np.random.seed(int(key[32:40], 16))  # noqa: NPY002
+    action = settings.actions[int(key[40:], 16) % len(settings.actions)]
+    for augmenter in augmenters(settings.p, settings.cap, action):
+        # A list of one text, or of none where there is nothing to augment.
+        text = next(iter(augmenter.augment(text)), text)
+    return text
+
+
+@contextmanager
+def untouched_random_state() -> Iterator[None]:
+    """Restore the states of `random` and numpy's global generator at the end."""
+    state, numpy_state = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        np.random.set_state(numpy_state)  # noqa: NPY002
+
+
+def augment(prompts: pd.DataFrame, settings: ViewSettings, processes: int = 1) -> pd.DataFrame:
+    """Make the views of a corpus' prompts.
+
+    Parameters
+    ----------
+    prompts : DataFrame
+        Columns ``prompt_id`` and ``text``.
+    processes : int
+        Most processes to use; a small corpus takes fewer.
+
+    Returns
+    -------
+    DataFrame
+        Columns ``prompt_id``, ``view`` (1 … V), ``text``, in the order of the prompts.
+
+    Raises
+    ------
+    LayerwiseError
+        If a prompt has too few distinct views and ``on_failure`` is ``error``.
+    """
+    import pandas as pd
+
+    rows: list[tuple[str, int, str]] = []
+    if settings.n:
+        work = settings.n * int(prompts["text"].str.len().sum())
+        processes = min(processes, math.ceil(work / CHARACTERS_PER_PROCESS))
+        ids, texts = prompts["prompt_id"].to_list(), prompts["text"].to_list()
+        with _mapping(processes) as mapped, Progress(len(ids), "augmenting", "prompts") as bar:
+            each = mapped(partial(views_of, settings), ids, texts)
+            for prompt_id, text, views in zip(ids, texts, each, strict=True):
+                bar.update()
+                if views is None:
+                    _fail(prompt_id, text, settings)
+                    continue
+                rows += [(prompt_id, number, view) for number, view in enumerate(views, start=1)]
+    return pd.DataFrame(rows, columns=["prompt_id", "view", "text"])
+
+
+@contextmanager
+def _mapping(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
+    """A map over one process or several."""
+    if processes <= 1:
+        yield map
+        return
+    # Spawned, not forked: the caller may hold threads (torch, arrow), which a fork can deadlock.
+    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        yield partial(pool.map, chunksize=BATCH)
+    except BrokenProcessPool as error:
+        raise LayerwiseError(
+            "A process that makes views was killed, most likely because memory ran out; give "
+            "fewer threads or more memory."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _fail(prompt_id: str, text: str, settings: ViewSettings) -> None:
+    problem = (
+        f"The prompt {prompt_id!r} ({text[:40]!r}) has no {settings.n} distinct views after "
+        f"{ATTEMPTS} attempts each"
+    )
+    if settings.on_failure == "error":
+        raise LayerwiseError(
+            f"{problem}: augmenters change words of four letters or more; raise "
+            "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'."
+        )
+    log.warning("%s; dropped", problem)

@@ -1,0 +1,349 @@
+"""The base of every section of a config, the types of its keys, and its error messages.
+
+A section is a pydantic model that is read once and then passed on as it is: no part of layerwise
+takes settings as a dictionary.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, TypeVar
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
+
+from layerwise.errors import ConfigError, closest
+
+S = TypeVar("S", bound="Section")
+T = TypeVar("T")
+
+
+class Section(BaseModel):
+    """A part of the config: frozen, without unknown keys, NaN or infinity.
+
+    Types are strict: ``2.0`` is not an integer and ``"yes"`` is not a boolean.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        validate_default=True,
+        protected_namespaces=(),
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, given: Any) -> Any:
+        if isinstance(given, dict):
+            for key in given:
+                if key not in cls.model_fields:
+                    hint = closest(key, cls.model_fields) or f"; use {_or(cls.model_fields)}"
+                    raise PydanticCustomError(
+                        "unknown_key", "unknown key {key}{hint}", {"key": repr(key), "hint": hint}
+                    )
+        return given
+
+    def plain(self) -> dict[str, Any]:
+        """The section as JSON has it, with every default."""
+        return self.model_dump(mode="json")
+
+    def keyed(self) -> dict[str, Any]:
+        """The settings that differ from their defaults, as JSON has them.
+
+        Keys of files are made of these, so a new setting changes no key. When the default of a
+        setting changes, raise the version of its stage.
+        """
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+
+# Types of keys
+
+LARGEST = 10_000_000
+NAME = r"^(?!.*(^|/)\.\.?(/|$))[A-Za-z0-9][A-Za-z0-9 ._/+:@=,~-]*$"
+NAMES = (
+    "names start with a letter or digit and consist of letters, digits, spaces and ._/+:@=,~- "
+    "without a '..' part"
+)
+
+
+def _name(value: str) -> str:
+    if not re.fullmatch(NAME, value) or value.endswith("\n"):
+        context = {"name": _show(value)}
+        raise PydanticCustomError("bad_name", "{name} is not a name; " + NAMES, context)
+    return value
+
+
+def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse a list with duplicates."""
+    for value in values:
+        if values.count(value) > 1:
+            raise PydanticCustomError(
+                "duplicate", "{value} is listed twice; list it once", {"value": _show(value)}
+            )
+    return values
+
+
+def _alpha(value: Any) -> Any:
+    return math.inf if value == "inf" else value
+
+
+def _bounded_alpha(value: float) -> float:
+    if 1e6 < value < math.inf:
+        raise PydanticCustomError("out_of_range", "expected up to 1000000, or inf")
+    return value
+
+
+Name = Annotated[str, AfterValidator(_name), WithJsonSchema({"type": "string", "pattern": NAME})]
+"""A name of a model, revision, corpus, task or study."""
+
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
+Threads = Annotated[int, Field(ge=1, le=1024)]
+Seed = Annotated[int, Field(ge=0, lt=2**32)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
+
+Alpha = Annotated[
+    float,
+    Field(gt=0, allow_inf_nan=True),
+    BeforeValidator(_alpha),
+    AfterValidator(_bounded_alpha),
+    PlainSerializer(lambda value: "inf" if math.isinf(value) else value),
+    WithJsonSchema({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, {"const": "inf"}]}),
+]
+"""The order of an entropy: above 0, ``inf`` for infinity."""
+
+Distinct = Annotated[
+    tuple[T, ...], AfterValidator(distinct), Field(json_schema_extra={"uniqueItems": True})
+]
+"""A list without duplicates."""
+SomeOf = Annotated[
+    Distinct[T], Field(min_length=1, json_schema_extra={"minItems": 1, "uniqueItems": True})
+]
+"""A list without duplicates, of at least one."""
+
+
+def one_of(*keys: str) -> Discriminator:
+    """Distinguish the members of a union by which of these keys is given."""
+
+    def tag(value: Any) -> str | None:
+        given = value if isinstance(value, dict) else getattr(value, "__dict__", ())
+        return next((key for key in keys if key in given), None)
+
+    return Discriminator(
+        tag,
+        custom_error_type="one_of",
+        custom_error_message="expected a mapping with one of the keys {keys}",
+        custom_error_context={"keys": ", ".join(keys)},
+    )
+
+
+# Reading and errors
+
+
+def parse(kind: type[S], given: Any, where: str = "") -> S:
+    """Read a section from what YAML or JSON gave.
+
+    Parameters
+    ----------
+    kind : subclass of Section
+    given : mapping
+    where : str
+        The section's place in the config, for errors: ``extract``, ``models.pythia``.
+
+    Raises
+    ------
+    ConfigError
+        In one sentence: the key, what was expected, what was given, and the closest known name.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            where or "the config", f"expected a mapping, got {_show(given)}.", code="wrong_type"
+        )
+    given = _checked(given, where)
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        raise _explain(error, given, where) from None
+
+
+# Keys whose text models read; it may have several lines.
+_TEXTS = re.compile(r"\.(template|content)$|\bprompts\.[^.]*$")
+
+
+def _checked(value: Any, where: str) -> Any:
+    """The value with tuples for lists, if it holds JSON's types and printable text only."""
+    if isinstance(value, Mapping):
+        for key in value:
+            if not isinstance(key, str):
+                problem = f"the key {key!r} is not text; put it in quotes."
+                raise ConfigError(where, problem, code="wrong_type")
+            _printable(key, where)
+        return {k: _checked(v, f"{where}.{k}" if where else k) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return tuple(_checked(v, where) for v in value)
+    if isinstance(value, str):
+        _printable(value, where)
+    elif not (value is None or isinstance(value, bool | int | float)):
+        kind = type(value).__name__
+        raise ConfigError(where, f"{value!r} is a {kind}; put it in quotes.", code="wrong_type")
+    return value
+
+
+def _printable(text: str, where: str) -> None:
+    """Refuse line breaks, terminal sequences and lone surrogates."""
+    allowed = "\n\t" if _TEXTS.search(where) else ""
+    for c in text:
+        if c not in allowed and unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp"):
+            problem = f"{text[:60]!a} contains the control character U+{ord(c):04X}; remove it."
+            raise ConfigError(where, problem, code="control_character")
+
+
+_TYPES = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "tuple_type": "a list",
+}
+_BOUNDS = {
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "less_than": "less than {lt}",
+    "multiple_of": "a multiple of {multiple_of}",
+    "too_short": "at least {min_length}",
+    "too_long": "at most {max_length}",
+    "string_too_short": "text",
+    "string_pattern_mismatch": "text of the form {pattern}",
+    "finite_number": "a finite number",
+}
+
+
+def _explain(error: ValidationError, given: Any, where: str) -> ConfigError:
+    """The first mistake that pydantic found, as one sentence."""
+    found = [(_path(e, given), e) for e in error.errors(include_url=False)]
+    # A list of which one item is wrong is also not a text: the item says more.
+    best = max(path for path, _ in found if path[: len(found[0][0])] == found[0][0])
+    errors = [e for path, e in found if path == best]
+    place = where
+    for key in best:
+        place += f"[{key}]" if isinstance(key, int) else f".{key}" if place else str(key)
+    problem, code = _sentence(errors)
+    return ConfigError(place or "the config", problem + ".", code=code)
+
+
+def _sentence(errors: list[Any]) -> tuple[str, str]:
+    """What is wrong at one place, and its code."""
+    # Of a union's members, the one with the right type failed for a better reason.
+    first = min(errors, key=lambda e: e["type"] in _TYPES)
+    value = first["input"]
+    kind, context = first["type"], first.get("ctx", {})
+    if kind == "missing":
+        return "this key is missing", "missing"
+    if kind in ("unknown_key", "bad_name", "duplicate", "out_of_range"):
+        return first["msg"], kind
+    if kind == "one_of":
+        near = ""
+        if isinstance(value, dict):
+            near = next(filter(None, (closest(k, context["keys"].split(", ")) for k in value)), "")
+        return f"{first['msg']}, got {_show(value)}{near}", kind
+    if kind == "value_error":
+        return str(context["error"]), "invalid"
+    literals = [w for e in errors if e["type"] == "literal_error" for w in _literals(e)]
+    types = [_TYPES[e["type"]] for e in errors if e["type"] in _TYPES]
+    if literals:
+        near = closest(str(value), literals)
+        if near and len(literals) > 8:
+            return f"there is no {_show(value)}{near}", "unknown_value"
+        return f"expected {_or([*literals, *types])}, got {_show(value)}{near}", "unknown_value"
+    if types:
+        return f"expected {_or(types)}, got {_show(value)}{_fix(types, value)}", "wrong_type"
+    bounds = {k: f"{v:g}" if isinstance(v, float) else v for k, v in context.items()}
+    expected = _BOUNDS.get(kind, first["msg"]).format(**bounds)
+    return f"expected {expected}, got {_show(value)}", "out_of_range"
+
+
+def _fix(types: list[str], value: Any) -> str:
+    """The advice that follows a wrong type."""
+    if "a list" in types and isinstance(value, str | int | float):
+        return f"; write [{value}]"
+    if types == ["text"] and isinstance(value, bool | int | float):
+        return "; put it in quotes"
+    if "a number" in types and isinstance(value, str):
+        try:
+            return f"; write {float(value)}"
+        except ValueError:
+            return ""
+    return ""
+
+
+def _literals(error: Any) -> list[str]:
+    expected = str(error["ctx"]["expected"])
+    return re.findall(r"'([^']*)'", expected) or [expected]
+
+
+def _or(words: Any) -> str:
+    *most, last = dict.fromkeys(map(str, words))
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def _path(error: Any, given: Any) -> tuple[Any, ...]:
+    """The keys and positions that lead to an error, without pydantic's marks of union members.
+
+    pydantic's location names the members of unions too, which look like keys. The path is the
+    longest that leads to the value that pydantic refused.
+    """
+    loc, value = tuple(error["loc"]), error["input"]
+    if loc[-1:] == ("[key]",):
+        return max(_paths(loc[:-2], given), key=lambda p: len(p[0]))[0] + loc[-2:-1]
+    end: tuple[Any, ...] = ()
+    if error["type"] == "missing":
+        loc, end = loc[:-1], loc[-1:]
+    fitting = [path for path, at in _paths(loc, given) if at is value or at == value]
+    return max(fitting, key=len, default=()) + end
+
+
+def _paths(loc: tuple[Any, ...], value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """Every path in a value that takes some of these steps in order, with what is there."""
+    if not loc:
+        yield (), value
+        return
+    step, rest = loc[0], loc[1:]
+    if step not in (value if isinstance(value, dict) else range(_length(value))):
+        yield from _paths(rest, value)
+        return
+    for path, at in _paths(rest, value[step]):
+        yield (step, *path), at
+    if isinstance(step, str):
+        yield from _paths(rest, value)
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, tuple) else 0
+
+
+def _show(value: Any) -> str:
+    """A value as YAML would have it, cut to 60 characters."""
+    text = repr(value) if isinstance(value, str) else json.dumps(value, default=str)
+    return text if len(text) <= 60 else text[:57] + "..."

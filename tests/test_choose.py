@@ -1,0 +1,210 @@
+"""`layerwise choose`: a layer from texts alone, or from labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from typer.testing import CliRunner
+
+from layerwise import choose
+from layerwise.app import _texts, app
+from layerwise.association.selection import NO_LABELS
+from layerwise.errors import LayerwiseError
+from layerwise.models.load import load
+from layerwise.tasks import labelled
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save("llama", tmp_path_factory.mktemp("models") / "llama")
+
+
+def run(caplog: pytest.LogCaptureFixture, *given: object) -> tuple[int, str]:
+    """Exit status, and what it printed or logged as an error."""
+    caplog.clear()
+    result = CliRunner().invoke(app, ["choose", *map(str, given), "--threads", "1"])
+    errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    return result.exit_code, "\n".join([result.output, *errors])
+
+
+def test_from_texts(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "t.txt").write_text("\n".join(tiny.texts(120)))
+    files = {"--csv": tmp_path / "t.csv", "--plot": tmp_path / "t.png"}
+    asked = [x for pair in files.items() for x in pair]
+    status, said = run(caplog, folder, tmp_path / "t.txt", "--sample", "110", "--verbose", *asked)
+    assert status == 0, said
+    assert NO_LABELS in said and "110 of 120 texts" in said and "prompt_entropy" in said
+    table = pd.read_csv(files["--csv"])
+    assert {"metric", "layer", "unreliable"} <= set(table) and "consensus" in set(table["metric"])
+    assert files["--plot"].stat().st_size > 1000
+
+
+def test_from_labels(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is printed is what probes of the same vectors give."""
+    texts = list(dict.fromkeys(tiny.texts(90)))[:80]
+    frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})
+    frame.to_csv(tmp_path / "l.csv", index=False)
+    status, said = run(caplog, folder, "--labels", tmp_path / "l.csv", "--tokens", "all")
+    assert status == 0, said
+    assert "80 of 80 labelled rows; accuracy of a linear probe" in said
+    loaded = load("m", tiny.entry(folder), "main", device="cpu")
+    data, n = choose.read_labels(tmp_path / "l.csv", 1000)
+    found = choose.choose_by_labels(loaded, data, tokens="all")
+    assert n == 80 and len(found.table) == loaded.anatomy.n_layers + 1
+    choose.plot(found, tmp_path / "l.png")
+    import torch
+
+    with torch.no_grad():
+        states = [
+            loaded.model(
+                torch.tensor([loaded.tokenizer(t)["input_ids"]]), output_hidden_states=True
+            ).hidden_states[1][0].mean(0)
+            for t in texts
+        ]  # fmt: skip
+    vectors = torch.stack(states).numpy()
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    score = labelled.layer_score(data, [unit]).score
+    assert found.table.loc[1, "score"] == pytest.approx(score)
+
+
+def test_pairs_are_known_by_their_columns(folder: Path, tmp_path: Path) -> None:
+    texts = tiny.texts(60)
+    pairs = pd.DataFrame({"first": texts[:30], "second": texts[30:], "score": np.arange(30.0)})
+    pairs.to_parquet(tmp_path / "p.parquet")
+    data, _ = choose.read_labels(tmp_path / "p.parquet", 25)
+    assert data.kind == "pairs" and len(data.labels) == 25
+    numbers = pd.DataFrame({"text": texts, "label": np.arange(60.0)})
+    assert choose.kind_of(numbers, "x") == "regression"
+    assert choose.kind_of(numbers.assign(label=[0, 1] * 30), "x") == "classification"
+
+
+def test_words_and_tags_are_known_by_their_file(tmp_path: Path) -> None:
+    lines = [f"w{k % 97} {'N' if k % 7 > 3 else 'V'}\n" + "\n" * (k % 5 == 4) for k in range(300)]
+    (tmp_path / "d.conll").write_text("".join(lines))
+    data, n = choose.read_labels(tmp_path / "d.conll", 100)
+    assert data.kind == "tags" and len(data.labels) <= 100 and n == 300
+    assert choose.SCORES[data.kind] and len(data.types or ()) == len(data.labels)
+
+
+def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"text": [f"text {k}" for k in range(3000)], "label": "common"})
+    frame.loc[:299, "label"] = "other"
+    frame.loc[1000:1004, "label"] = "rare"
+    frame.to_parquet(tmp_path / "l.parquet")
+    for seed in range(5):
+        data, n = choose.read_labels(tmp_path / "l.parquet", 100, seed)
+        counts = np.bincount(data.labels)
+        assert n == 3000 and counts.sum() == 100 and counts[2] == 5 and 5 <= counts[1] < 25
+    with pytest.raises(LayerwiseError, match="--sample 12 is too few for 3 classes; give 15"):
+        choose.read_labels(tmp_path / "l.parquet", 12)
+    with pytest.raises(LayerwiseError, match=r"16 of 3000 rows drawn.*needs 20"):
+        choose.read_labels(tmp_path / "l.parquet", 16)
+
+
+def test_labels_that_give_no_score() -> None:
+    none = labelled.Found(None, None, None, 30, None, None, "the similarities are alike")
+    with pytest.raises(LayerwiseError, match="These labels give no score: the simil"):
+        choose.choose_by_scores([none, none], "pairs")
+
+
+def test_equal_layers_are_not_chosen() -> None:
+    rng = np.random.default_rng(0)
+    chosen = []
+    for _ in range(30):
+        right = rng.normal(size=120) + rng.normal(size=(32, 120)) > -0.5
+        chosen.append(choose.choose_by_scores([of_rows(one) for one in right], "tags").layer)
+    assert sum(layer is not None for layer in chosen) <= 3
+
+
+def test_a_layer_that_leads_by_pairs_of_rows_is_chosen() -> None:
+    output = np.arange(200) < 120
+    layers = [of_rows(output), of_rows(output | (np.arange(200) > 188)), of_rows(output)]
+    choice = choose.choose_by_scores(layers, "classification")
+    assert choice.layer == 1
+    assert choice.sentence.startswith("Layer 1: 0.66 (95% CI 0.")
+    row = choice.table.iloc[1]
+    assert row["difference"] == pytest.approx(11 / 200) and 0 < row["difference_low"] < 11 / 200
+
+
+def test_ties_are_reported() -> None:
+    all_right, most = of_rows(np.ones(100, bool)), of_rows(np.arange(100) < 90)
+    choice = choose.choose_by_scores([all_right] * 4, "classification")
+    assert choice.layer is None
+    assert choice.sentence.startswith("All 3 layers tie with the output: 1.00")
+    choice = choose.choose_by_scores([most, all_right, all_right, all_right], "classification")
+    assert choice.layer is None and "layers 1, 2 tie with it" in choice.sentence
+    choice = choose.choose_by_scores([all_right, all_right, most], "classification")
+    assert choice.layer == 0 and choice.sentence.startswith("Layers 0, 1 (tie): 1.00")
+    assert "no layer scores higher" in choose.choose_by_scores([most, all_right], "tags").sentence
+
+
+def of_rows(right: np.ndarray) -> labelled.Found:
+    """The score of a layer that has some rows right."""
+    p, n = float(right.mean()), len(right)
+    margin = 1.96 * np.sqrt(p * (1 - p) / n)
+    return labelled.Found(p, p - margin, p + margin, n, 0.5, None, parts=right / n)
+
+
+def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
+    texts = [f"text {k}" for k in range(100_000)]
+    drawn = choose.sample_texts(texts, 1000)
+    assert len(drawn) == 1000 and drawn == choose.sample_texts(texts, 1000)
+    assert drawn != choose.sample_texts(texts, 1000, seed=1)
+    assert choose.sample_texts([*texts[:30], " ", *texts[:30]], 1000) == texts[:30]
+    with pytest.raises(LayerwiseError, match="1 different texts given"):
+        choose.sample_texts(["one text"] * 50, 1000)
+    (tmp_path / "many.txt").write_text("\n".join(texts))
+    assert _texts(tmp_path / "many.txt") == texts
+
+
+BAD = {
+    "binary.txt": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40, "is not UTF-8"),
+    "binary.parquet": (b"\x00\xff" * 99, "no parquet file"),
+    "empty.txt": (b"", "is empty"),
+    "one.txt": (b"only one text\n", "1 different texts given"),
+    "blank.txt": (b" \n\n \n", "no text but blank ones"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_texts(
+    name: str, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    content, told = BAD[name]
+    (tmp_path / name).write_bytes(content)
+    status, said = run(caplog, folder, tmp_path / name)
+    assert status == 1 and told in said
+    assert "Traceback" not in said
+
+
+TEXTS = [f"text number {k}" for k in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({"text": TEXTS, "label": ["a"] * 40}, "All 40 labels are 'a'"),
+        ({"text": TEXTS, "label": [None, *"ab" * 19, "a"]}, "Row 0 (from 0) has no label"),
+        ({"text": TEXTS, "label": [np.nan, *range(39)]}, "Row 0 (from 0) has no label"),
+        (
+            {"text": TEXTS, "lable": ["a", "b"] * 20},
+            "has the columns text, lable; expected text and",
+        ),
+        ({"text": [None, *TEXTS[1:]], "label": ["a", "b"] * 20}, "expected a text, got"),
+    ],
+)
+def test_bad_labels(
+    columns: dict[str, list[object]], told: str, folder: Path, tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    pd.DataFrame(columns).to_parquet(tmp_path / "l.parquet")
+    status, said = run(caplog, folder, "--labels", tmp_path / "l.parquet")
+    assert status == 1 and told in said
+
+
+def test_one_of_texts_and_labels(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert "Give either a file of texts, or labelled rows" in run(caplog, folder)[1]

@@ -1,0 +1,200 @@
+"""Sections that do not fit together: the code, the key, and for some the words."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from conftest import ROOT
+
+from layerwise.activations import representation
+from layerwise.config import Config, read_config
+from layerwise.errors import ConfigError
+from layerwise.models.architectures import BLOCK, READOUTS, SUBLAYERS
+from layerwise.tasks import catalog
+from layerwise.vocabulary import Pooling, Readout, Sublayer, Tokens
+from layerwise.workflow.validate import unused, validate
+
+# Abbreviations of the tables
+SHORT = {
+    "TEXTS": "{source: {package: wikipedia}, views: {n: 0}}",
+    "TWO": "{source: {hub: x/a}, revisions: [step1, step2]}",
+    "BOTH_WAYS": "{source: {hub: x/b}, bidirectional: true}",
+    "TASKS": "tasks: [STS12, BIOSSES]",
+    "PUBLISHED": "published: {theirs: {metrics: pyproject.toml}}",
+}
+DEFAULT = """
+models: {a-1m: {source: {hub: x/a}}}
+corpora: {w: TEXTS}
+metrics: {metrics: [prompt_entropy, curvature, effective_rank]}
+extract: {tokens: [all, drop_first]}
+"""
+
+
+def config(study: str = "", sections: str = "") -> Config:
+    """A small config with one study, ``s``: of prompt entropy by depth if it names no kind."""
+
+    def read(text: str) -> Any:
+        for short, long in SHORT.items():
+            text = text.replace(short, long)
+        return yaml.safe_load(text)
+
+    given = read("{" + study + "}")
+    if "kind" not in given:
+        given = {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"], **given}
+    return Config.of(read(DEFAULT) | read("{" + sections + "}") | {"studies": {"s": given}})
+
+
+# Study | other sections | code | key of the error
+PROBLEMS = """
+ | results: ~/x | bad_path | results
+ | results: / | bad_path | results
+ | results: 'a{b}' | bad_path | results
+ | models: {m: TWO, M: TWO} | bad_name | models
+ | corpora: {w.views: TEXTS} | bad_name | corpora.w.views
+ | nano: {other: {architecture: mamba2}} | unknown_name | nano
+ | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics
+ | metrics: {settings: {lidr: {}}} | unknown_name | metrics.settings
+ | metrics: {settings: {lidar: {delt: 1}}} | unknown_key | metrics.settings.lidar
+models: [b] |  | unknown_name | studies.s.models
+corpora: [v] |  | unknown_name | studies.s.corpora
+revisions: [step3] | models: {a: TWO} | unknown_name | studies.s.revisions
+kind: score_by_depth, tasks: [STS1] | TASKS | unknown_name | studies.s.tasks
+published: theirs |  | unknown_name | studies.s.published
+ | association: {directions: {lidr: 1}} | unknown_name | association.directions
+ | association: {metrics: [lidr]}, PUBLISHED | unknown_name | association.metrics
+ | association: {own_texts: {v: STS12}} | unknown_name | association.own_texts
+ | models: {n: TWO}, nano: {n: {architecture: mamba2}} | nano_folder | models.n.source
+ | metrics: {protocols: [reference]} | not_extracted | metrics.protocols
+ | metrics: {tokens: [drop_sinks]} | not_extracted | metrics.tokens
+ | tasks: {STS12: {file: a.csv, kind: pairs}} | duplicate | tasks.STS12
+ | tasks: {t: {corpus: w, kind: classification}} | unknown_name | tasks.t.corpus
+ | tasks: [STS22222] | unknown_name | tasks.STS22222
+ | models: {a: {source: {hub: a/b}, include_prompt: true}} | no_prompts | models.a.include_prompt
+ | models: {a: {source: {hub: x/a}, prompts: {qery: 'q: '}}} | unknown_name | models.a.prompts
+ | tasks: {t: {file: absent.csv, kind: pairs}} | no_file | tasks.t.file
+ | tasks: {STS12: {folder: absent}} | no_file | tasks.STS12.folder
+ | models: {a: {source: {folder: absent}}} | no_file | models.a
+kind: score_by_depth |  | missing_section | studies.s
+kind: probes_by_depth | TASKS | wrong_kind | studies.s.tasks
+kind: along_sequence |  | not_extracted | studies.s.metrics
+kind: along_sequence | extract: {prefixes: true}, models: {b: BOTH_WAYS} | not_causal | studies.s.models
+kind: metrics_by_depth, metrics: [rankme] |  | unknown_name | studies.s.metrics
+kind: metrics_by_depth, metrics: [lidar] | metrics: {} | too_few_views | studies.s.metrics
+alpha: 3 |  | unknown_value | studies.s.alpha
+tokens: [drop_sinks] |  | unknown_value | studies.s.tokens
+kind: score_by_depth, pooling: max | TASKS | unknown_value | studies.s.pooling
+kind: score_by_depth, task_types: [Clustering] | tasks: [LeeNewsSimilarity] | unknown_value | studies.s.task_types
+kind: block_parts |  | not_extracted | studies.s
+kind: model_difference, metrics: [prompt_entropy] |  | too_few | studies.s.models
+kind: size_scaling | models: {a: TWO} | missing | studies.s.sizes
+kind: metrics_over_checkpoints, metrics: [curvature] |  | too_few | studies.s
+kind: sink_valley | extract: {tokens: [all]} | too_few | studies.s
+kind: token_choice, tokens: [drop_first] | TASKS | too_few | studies.s.tokens
+kind: value_distribution, metrics: [curvature, effective_rank] |  | too_many | studies.s.metrics
+kind: association_strength, measure: all | TASKS | too_many | studies.s.measure
+corpora: [task texts] |  | wrong_kind | studies.s.corpora
+kind: layer_choice, corpora: [task texts] | TASKS | missing_section | studies.s.corpora
+colour: repetition |  | unknown_value | studies.s.colour
+y: [scores] |  | unknown_key | studies.s.y
+ | corpora: {w: TEXTS, v: TEXTS} | roles | studies.s
+colour: model, row: model |  | roles | studies.s
+kind: layer_choice, row: model | TASKS | roles | studies.s
+kind: score_by_depth, published: theirs | PUBLISHED | not_published | studies.s.published
+kind: layer_similarity, published: theirs | PUBLISHED | not_published | studies.s.published
+kind: prompt_groups, corpora: [d] | corpora: {d: {images: {package: digits}}} | wrong_kind | studies.s.corpora
+"""  # noqa: E501
+
+
+@pytest.fixture(autouse=True)
+def _quick_mteb(monkeypatch: pytest.MonkeyPatch) -> None:
+    """mteb takes seconds to import; a task of another name counts as unknown here."""
+
+    def get_task(name: str, folders: Any = None) -> None:
+        if name not in ("CIFAR10", "CIFAR10Clustering"):
+            raise ConfigError("tasks", f"there is no task {name!r}.", code="unknown_name")
+
+    monkeypatch.setattr(catalog, "get_task", get_task)
+    monkeypatch.setattr(catalog, "is_known", lambda name: False)
+
+
+@pytest.mark.parametrize("row", PROBLEMS.strip("\n").splitlines())
+def test_problems(row: str) -> None:
+    study, sections, code, where = row.split(" | ")
+    with pytest.raises(ConfigError) as caught:
+        validate(config(study, sections))
+    assert (caught.value.code, caught.value.where) == (code, where)
+    assert len(str(caught.value)) < 400
+
+
+# Study | other sections | message
+WORDS = """
+models: [a-1n] |  | studies.s.models: there is no 'a-1n' (did you mean 'a-1m'?).
+kind: probes_by_depth | TASKS | studies.s.tasks: none of the tasks has labels to probe; name a task of your own labels.
+kind: along_sequence | extract: {prefixes: true}, models: {b: BOTH_WAYS} | studies.s.models: tokens of b attend to later ones, so their prefixes have no entropy of their own; name causal models.
+metrics: [prompt_entropi] |  | studies.s.metrics: the config has no metric 'prompt_entropi' (did you mean 'prompt_entropy'?).
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize("row", WORDS.strip("\n").splitlines())
+def test_words(row: str) -> None:
+    study, sections, message = row.split(" | ")
+    with pytest.raises(ConfigError) as caught:
+        validate(config(study, sections))
+    assert str(caught.value) == message
+
+
+def test_a_local_encoder_has_no_prefixes(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    models = f"models: {{bert: {{source: {{folder: {tmp_path}}}}}, a: {{source: {{hub: x/a}}}}}}"
+    sections = "extract: {prefixes: true}, " + models
+    with pytest.raises(ConfigError) as caught:
+        validate(config("kind: along_sequence, models: [bert]", sections))
+    assert caught.value.code == "not_causal"
+    # Beside a causal model, and not named, it is left out.
+    validate(config("kind: along_sequence", sections))
+
+
+def test_sections_that_fit() -> None:
+    validate(config())
+    validate(config("revisions: all", "models: {a: TWO}"))
+    validate(config("models: [Pythia-14m], published: theirs", "PUBLISHED"))
+
+
+def test_what_no_study_uses() -> None:
+    # A model of the study's name counts as unused too.
+    sections = "models: {a: TWO, s: TWO}, corpora: {w: TEXTS, v: TEXTS}, TASKS"
+    found = config("models: [a], corpora: [w]", sections)
+    assert unused(found) == {"models": ["s"], "corpora": ["v"], "tasks": ["STS12", "BIOSSES"]}
+
+
+def test_a_key_given_twice_is_found_in_the_files(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text("models: {}\nmodels: {}\n")
+    with pytest.raises(ConfigError, match="given twice"):
+        validate(config(), [tmp_path / "c.yaml"])
+
+
+PRESETS = sorted((ROOT / "presets").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", [ROOT / "config.yaml", *PRESETS], ids=lambda path: path.stem)
+def test_shipped_configs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("layerwise.workflow.validate.is_file", lambda path: True)
+    found = read_config([path])
+    validate(found, [path])
+    assert Config.of(found.plain()) == found
+    assert unused(found) == {}
+    if path in PRESETS:
+        # A corpus' folder of the quickstart lies at results/corpora.
+        assert found.results == f"results/{path.stem.replace('corpora', 'corpora_of_columns')}"
+
+
+def test_the_vocabulary_is_the_library_s() -> None:
+    """The config must not import torch, so some names are written down twice."""
+    assert (*get_args(Sublayer), BLOCK) == SUBLAYERS
+    assert get_args(Tokens) == representation.TOKENS
+    assert get_args(Readout) == READOUTS
+    assert get_args(Pooling) == representation.POOLINGS
