@@ -38,9 +38,9 @@ dist: $(DOCS)
 test: $(READY)
 	pytest -n $(CORES) --dist loadfile -m "not slow"
 
-# Every model family, presets on stand-ins, hostile names and files, and calibration.
+# Every model family, presets on stand-ins, hostile names and files, calibration.
 test-all: $(READY)
-	pytest -n $(CORES) --dist loadfile tests tests/calibration
+	pytest -n $(CORES) --dist loadfile
 
 # Starts a SLURM cluster on this machine (root on Debian) and runs the workflow on it.
 test-slurm: $(READY)
