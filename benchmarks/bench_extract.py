@@ -5,9 +5,8 @@ throws everything away. Runs of both take turns, and the fastest of each counts,
 program's load touches both; with --cpu-clock and one thread it touches neither. Printed, as JSON
 lines:
 
-- ratios to the bare pass: pooled embeddings and curvature of all layers (both protocols, both
-  token choices), what each further kind of token spectrum adds, and what the eigenvalues of one
-  kind take alone
+- ratios to the bare pass: an extraction of one kind (protocol `paper`, all tokens), of four (both
+  protocols, with and without the first token), and the eigenvalues of one kind alone
 - curvature's arithmetic against a copy of the states that it is of
 - seconds a token from few prompts to many, with the memory's high-water mark
 - pads as a share of what was computed; bytes of the file against the token dump it replaces
@@ -35,18 +34,14 @@ import torch
 
 from layerwise.activations import batches, curvature, eigen, representation
 from layerwise.activations.extract import extract
-from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.models.load import LoadedModel, load
+from layerwise.section import parse
 
 PLANS = {
-    "pooled + curvature": ExtractSettings(spectra=False),
-    "1 spectrum (paper, all)": ExtractSettings(protocols=("paper",), tokens=("all",)),
-    "0 spectra (paper, all)": ExtractSettings(
-        protocols=("paper",), tokens=("all",), spectra=False
-    ),
-    "4 spectra": ExtractSettings(),
+    "1 kind": ExtractSettings(),
+    "4 kinds": ExtractSettings(tokens=("all", "drop_first"), protocols=("paper", "reference")),
 }
 
 
@@ -160,12 +155,10 @@ def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -
     say(
         model=loaded.name, prompts=len(texts), tokens=tokens,
         tokens_per_second=tokens / best["bare"], padding=waste(ids, budget),
-        pooled_and_curvature=ratio["pooled + curvature"],
-        one_spectrum_adds=ratio["1 spectrum (paper, all)"] - ratio["0 spectra (paper, all)"],
+        one_kind=ratio["1 kind"], four_kinds=ratio["4 kinds"],
         eigenvalues_alone=ratio["eigenvalues"],
-        each_of_four_adds=(ratio["4 spectra"] - ratio["pooled + curvature"]) / 4,
         **curvature_alone(loaded.anatomy.hidden, tokens // len(ids), budget),
-        file_bytes=(folder / "4 spectra.h5").stat().st_size, float16_dump_bytes=dump,
+        file_bytes=(folder / "4 kinds.h5").stat().st_size, float16_dump_bytes=dump,
     )  # fmt: skip
 
 

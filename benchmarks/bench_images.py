@@ -31,14 +31,14 @@ from PIL import Image
 from layerwise.activations import batches
 from layerwise.activations.embedding import embed
 from layerwise.activations.extract import extract
-from layerwise.section import parse
+from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.corpora.images import Picture
 from layerwise.files import sha256_bytes
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.probe import pass_options
-from layerwise.activations.representation import Representation
+from layerwise.section import parse
 
 CROP = (500, 375)
 READINGS = {
@@ -105,7 +105,7 @@ def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str
         start = clock()
         extract(
             loaded, corpus="bench", prompts=[p.name for p in pictures], views=[pictures],
-            settings=ExtractSettings(spectra=False, tokens=("patches",)),
+            settings=ExtractSettings(tokens=("patches",)),
             target=folder / "e.h5", attributes={},
         )  # fmt: skip
         return clock() - start
@@ -113,7 +113,7 @@ def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, pixels, cut)}
     jobs["decoding and preprocessing alone"] = reading
     jobs |= {name: lambda r=r: pooled(r) for name, r in READINGS.items()}
-    jobs["extract: pooled and curvature"] = extracted
+    jobs["extract"] = extracted
     bare(loaded, pixels, cut[:1])
     best = dict.fromkeys(jobs, float("inf"))
     for _ in range(repeats):

@@ -18,8 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from layerwise.workflow import script as cli
 from layerwise.errors import LayerwiseError, closest
+from layerwise.workflow import script as cli
 
 log = logging.getLogger("layerwise")
 
@@ -59,8 +59,7 @@ def run_workflow(folder: Path, tasks: dict[str, str], cores: int) -> dict[str, P
         },
         # A config names a corpus; nothing here asks for it.
         "corpora": {"wikipedia": {"source": {"package": "wikipedia"}}},
-        "tasks": list(tasks),
-        "task_folders": tasks,
+        "tasks": {task: {"folder": folder} for task, folder in tasks.items()},
         "extract": {"tokens": ["all"]},
         "studies": {"score_by_depth": {"kind": "score_by_depth"}},
     }

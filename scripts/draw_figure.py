@@ -4,33 +4,34 @@ from __future__ import annotations
 
 import argparse
 
-from layerwise.files import replacing
 from layerwise.workflow import script
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the tables, draw, write."""
-    from layerwise import tables
-    from layerwise.figures import style
-    from layerwise.figures.studies import Tables, draw
+    import matplotlib as mpl
+
+    from layerwise.figures.render import draw
     from layerwise.workflow import studies
 
+    mpl.use("Agg")
     config, study = script.config_of(arguments), arguments.study
-    read = {
-        table: script.read_table(config, study, table) for table in studies.needs(config, study)
-    }
     drawn = draw(
         config.studies[study],
-        Tables(**read),
+        {table: script.read_table(config, study, table) for table in studies.needs(config, study)},
         script.order_of(config),
         directions=config.association.directions,
         own_texts=config.own_texts,
         labels=config.labels(),
+        confidence=config.scoring.confidence,
     )
-    tables.write_csv(arguments.table, drawn.table)
-    with replacing(arguments.caption) as partial:
-        partial.write_text(drawn.rst(), encoding="utf-8")
-    style.save(drawn.figure, arguments.png, arguments.pdf, {"key": arguments.key})
+    drawn.write(
+        arguments.png,
+        arguments.pdf,
+        arguments.table,
+        arguments.caption,
+        {"key": arguments.key},
+    )
 
 
 if __name__ == "__main__":

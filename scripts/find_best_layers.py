@@ -11,15 +11,16 @@ from layerwise.workflow import script
 def main(arguments: argparse.Namespace) -> None:
     """Read the scores, find, write."""
     from layerwise import tables
-    from layerwise.association.selection import best_layers
     from layerwise.association.sources import with_text_sources
+    from layerwise.figures.report import first_table
     from layerwise.workflow import studies
 
     config = script.config_of(arguments)
     settings = config.association
     paths = [Path(studies.task_table_path(config, *point)) for point in studies.scored(config)]
     scores = with_text_sources(tables.read(paths, "scores"), settings.text_sources)
-    tables.write_csv(arguments.output, best_layers(scores, seed=settings.seed))
+    found = first_table(scores, script.order_of(config), settings.seed)
+    tables.write_csv(arguments.output, found)
 
 
 if __name__ == "__main__":

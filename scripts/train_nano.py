@@ -34,12 +34,9 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def read_texts(path: Path) -> list[str]:
-    """The texts of a corpus, or the paragraphs of the Wikipedia slice."""
+    """The paragraphs of the Wikipedia slice."""
     from layerwise.corpora.paragraphs import read_paragraphs
-    from layerwise.corpora.prompts import read
 
-    if path.parent.name == "corpora":
-        return list(read(path).views[0])
     return [paragraph.text for paragraph in read_paragraphs(path)[0]]
 
 
@@ -48,7 +45,7 @@ if __name__ == "__main__":
         main,
         script.files(
             script.parser(__doc__, "model"),
-            texts="corpus or paragraphs to train on",
+            texts="paragraphs to train on",
             losses="table of losses to write",
         ),
     )

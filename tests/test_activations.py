@@ -35,6 +35,9 @@ from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel, load
 
 TOKENS = ("all", "drop_first", "drop_sinks")
+EVERYTHING: dict[str, Any] = {
+    "tokens": TOKENS, "protocols": ("paper", "reference"), "batch_tokens": 64
+}  # fmt: skip
 N = 12
 TEXTS = tiny.texts(N, seed=0)
 
@@ -61,7 +64,7 @@ def extracted(
     given = views or [TEXTS]
     extract(
         loaded, corpus="c", prompts=[f"p{i}" for i in range(len(given[0]))], views=given,
-        settings=ExtractSettings(**{"tokens": TOKENS, "batch_tokens": 64, **settings}),
+        settings=ExtractSettings(**{**EVERYTHING, **settings}),
         target=target, attributes={},
     )  # fmt: skip
     return target

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import tiny
 from kept_states import Keep, States
@@ -18,14 +17,12 @@ from layerwise.activations import forward
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations, grid
 from layerwise.config import Config
-from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
-from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
-from layerwise.figures.studies import Tables, draw
 from layerwise.metrics import sequence
 from layerwise.models.load import load
+from layerwise.section import parse
 
 N = 9
 
@@ -89,25 +86,6 @@ def test_the_table_is_that_of_the_functions(tmp_path: Path) -> None:
         norms = [np.linalg.norm(s[t - 1]) for s in long]
         row = table.query("metric == 'token_norm' and layer == 2 and position == @t")
         assert row["value"].item() == pytest.approx(np.mean(norms), rel=1e-5)
-
-
-def test_the_figure(tmp_path: Path) -> None:
-    with Activations(extracted(tmp_path, "gpt2", tiny.texts(N, shortest=8))) as file:
-        table = sequence.compute(file, MetricsSettings())
-    for metric in ("prefix_entropy", "token_norm"):
-        study = parse(Study, {"kind": "along_sequence", "metrics": [metric]})
-        drawn = draw(study, Tables(positions=table))
-        assert set(drawn.table["metric"]) == {metric}
-        assert drawn.facts["panels"][0]["model"] == "gpt2"
-    both = pd.concat([table, table[table["metric"] == "token_norm"].assign(model="bert")])
-    drawn = draw(parse(Study, {"kind": "along_sequence"}), Tables(positions=both))
-    assert "Left out: bert, in which tokens see those after them." in drawn.caption
-    with pytest.raises(LayerwiseError, match="bert has no prefix_entropy: its tokens see"):
-        named = {"kind": "along_sequence", "models": ["gpt2", "bert"]}
-        draw(parse(Study, named), Tables(positions=both))
-    with pytest.raises(LayerwiseError, match="no metric 'prefix_entropy'"):
-        study = parse(Study, {"kind": "along_sequence"})
-        draw(study, Tables(positions=table[table["metric"] == "token_norm"]))
 
 
 def test_a_config_without_prefixes_is_refused() -> None:

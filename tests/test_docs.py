@@ -17,7 +17,6 @@ from layerwise.activations.store import Activations
 from layerwise.config import read_config
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
-from layerwise.figures import gallery
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
 from layerwise.project import ROOT
@@ -91,53 +90,6 @@ def test_notebooks_run(path: Path, results: Path, monkeypatch: pytest.MonkeyPatc
         exec(compile(text, f"{path.name}, cell {number}", "exec"), space)
     # They were saved with what they show.
     assert all(cell["outputs"] for cell in cells if cell["cell_type"] == "code" and "print" in "".join(cell["source"]))  # fmt: skip
-
-
-def test_the_gallery_is_what_it_prints() -> None:
-    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
-    assert page == gallery.page(), "python -m layerwise.figures.gallery > docs/gallery.md"
-
-
-def test_examples_of_kinds_are_valid() -> None:
-    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
-    models = [
-        "smollm2-135m",
-        "pythia-nano",
-        "mamba2-nano",
-        "base",
-        "tuned",
-        "small",
-        "large",
-        *"abcd",
-    ]
-    steps = {"revisions": ["step0", "step1"]}
-    config = {
-        "models": {m: {"source": {"hub": "o/m"}, **(steps if "nano" in m else {})} for m in models},
-        "corpora": {"wikipedia": {"source": {"package": "wikipedia"}}},
-        "tasks": ["LeeNewsSimilarity"],
-    }  # fmt: skip
-    blocks = [
-        yaml.safe_load(code)["studies"]
-        for language, code in FENCE.findall(text)
-        if language == "yaml"
-    ]
-    kinds = {study["kind"] for block in blocks for study in block.values()}
-    from layerwise.config import Config
-    from layerwise.config.kinds import KINDS
-
-    assert kinds == set(KINDS)
-    # These read what the small config does not extract or have, and say so in a sentence.
-    apart = {
-        "factorial",
-        "along_sequence",
-        "paired_by_depth",
-        "block_parts",
-        "layers_together",
-        "probes_by_depth",
-    }
-    for block in blocks:
-        if next(iter(block.values()))["kind"] not in apart:
-            Config.of({**config, "studies": block})
 
 
 def test_the_api_names_every_metric() -> None:

@@ -225,7 +225,7 @@ def test_dinov2_small(tmp_path: Path, shared: Path) -> None:
     assert loaded.anatomy.prefix == 1
     assert loaded.anatomy.n_layers == 13
     assert loaded.max_length == 257
-    with extracted(loaded, tmp_path / "a.h5", ("class",), spectra=False, curvature=False) as file:
+    with extracted(loaded, tmp_path / "a.h5", ("class",)) as file:
         last = file.pooled("paper", "class", 12)
     given = loaded.images.processor(  # type: ignore[union-attr]
         images=[p.pixels() for p in PICTURES], return_tensors="pt"

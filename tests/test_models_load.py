@@ -45,7 +45,7 @@ from layerwise.config.models import (
     PackageSource,
 )
 from layerwise.errors import LayerwiseError
-from layerwise.models import checkpoints, devices, revisions, weights
+from layerwise.models import checkpoints, devices, weights
 from layerwise.models.gguf import convert
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.probe import LENGTH, example_texts, probe
@@ -67,7 +67,9 @@ def loaded(folder: Path, **settings: Any) -> LoadedModel:
 def extracted(model: LoadedModel, target: Path, **settings: Any) -> Path:
     extract(
         model, corpus="c", prompts=IDS, views=[TEXTS],
-        settings=ExtractSettings(**{"batch_tokens": 64, **settings}), target=target, attributes={},
+        settings=ExtractSettings(
+            **{"tokens": ("all", "drop_first"), "batch_tokens": 64, **settings}
+        ), target=target, attributes={},
     )  # fmt: skip
     return target
 
@@ -149,19 +151,6 @@ def test_the_hash_sees_one_changed_bit(llama: Path) -> None:
     flat = model.layers[1].mlp.up_proj.weight.data.view(torch.int32)
     flat[3, 5] ^= 1
     assert weights.weights_hash(model) != before
-
-
-def test_pythias_checkpoints_by_shorthand() -> None:
-    name = "EleutherAI/pythia-410m-deduped"
-    everything = revisions.checkpoints("all", name)
-    assert len(everything) == len(set(everything)) == 154
-    assert everything[:4] == ("step0", "step1", "step2", "step4")
-    assert everything[10:13] == ("step512", "step1000", "step2000")
-    assert everything[-1] == "step143000"
-    few = revisions.checkpoints("log", name)
-    assert len(few) == 20
-    assert set(few) < set(everything)
-    assert list(few) == sorted(few, key=lambda r: int(r.removeprefix("step")))
 
 
 # Bidirectional attention and adapters
@@ -249,25 +238,6 @@ def test_embeddings_agree_with_activations(llama: Path, tmp_path: Path) -> None:
                 np.testing.assert_allclose(
                     vectors[place, layer], file.pooled("paper", tokens, layer), rtol=1e-6
                 )
-
-
-def test_what_is_not_asked_for_is_not_there(llama: Path, tmp_path: Path) -> None:
-    model = loaded(llama)
-    full = extracted(model, tmp_path / "full.h5")
-    lean = extracted(
-        model, tmp_path / "lean.h5", spectra=False, curvature=False, protocols=("paper",)
-    )
-    assert lean.stat().st_size < full.stat().st_size
-    with Activations(full) as a, Activations(lean) as b:
-        assert (a.has_spectra, a.has_curvature) == (True, True)
-        assert (b.has_spectra, b.has_curvature) == (False, False)
-        assert b.protocols == ("paper",)
-        x, y = a.pooled("paper", "all", 2), b.pooled("paper", "all", 2)
-        np.testing.assert_array_equal(x, y)
-        with pytest.raises(LayerwiseError, match=r"without spectrum; set extract.spectra: true"):
-            b.spectrum("paper", "all", 2)
-        with pytest.raises(LayerwiseError, match=r"without curvature"):
-            b.curvature("paper", "all", 2)
 
 
 def test_spectra_of_prompts_longer_than_the_model_is_wide(llama: Path, tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from layerwise.association.choice import NESTED, OUTPUT
-from layerwise.figures.first_page import leads_told_apart
 
 ROOT = Path(__file__).parents[1]
 
@@ -32,13 +31,6 @@ def choices() -> pd.DataFrame:
 
 def points(share: float) -> str:
     return f"{100 * share:.1f}".replace("-", "−")
-
-
-def test_how_many_models_have_a_layer_above_the_output(readme: str, best: pd.DataFrame) -> None:
-    counts = [leads_told_apart(part) for _, part in best.groupby("tokens")]
-    assert all(c is not None and not c.stands for c in counts)
-    (said,) = {f"in {c.k} of {c.n} models, by chance in {c.expected:.1f}" for c in counts if c}
-    assert f"No evidence that a layer inside beats its own output: {said}." in readme
 
 
 def test_the_lead_of_smollm2(readme: str, best: pd.DataFrame) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 from association_tables import tidy_metrics, tidy_scores
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,23 +20,22 @@ from hypothesis.extra.numpy import arrays
 
 from layerwise import stats
 from layerwise.association import measures, spearman
+from layerwise.association.best import best_layers
 from layerwise.association.curves import score_curves
 from layerwise.association.published import (
-    TASK_OF_DATASET,
     published_metrics,
     published_scores,
     read_table,
 )
+from layerwise.association.reliability import why_unreliable
 from layerwise.association.selection import (
     CONSENSUS,
     MIDDLE,
     NESTED,
     OUTPUT,
-    best_layers,
     select_layers,
     selected_layers,
     summarize,
-    why_unreliable,
 )
 from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate
@@ -481,8 +481,10 @@ def test_published_metrics_are_of_the_test_split(published) -> None:
 @needs_published
 def test_published_tables_can_be_associated(published) -> None:
     metrics, scores = published
+    preset = yaml.safe_load((ROOT / "presets/published.yaml").read_text())
+    own_texts = preset["association"]["own_texts"]
     plan = AssociationSettings(
-        measures=("spearman",), own_texts=TASK_OF_DATASET, metrics=("infonce", "lidar")
+        measures=("spearman",), own_texts=own_texts, metrics=("infonce", "lidar")
     )
     table = associate(metrics, scores, plan)
     wikitext = table[
@@ -497,7 +499,7 @@ def test_published_tables_can_be_associated(published) -> None:
     assert wikitext.loc["all", "reason"].startswith(f"{n_models} models: a test")
     own = table[(table["corpus"] == "task texts") & (table["task_type"] == "all")]
     assert set(own["n_tasks"]) == {29}
-    assert set(TASK_OF_DATASET.values()) < set(scores["task"])
+    assert set(own_texts.values()) < set(scores["task"])
 
 
 def test_published_columns_are_checked() -> None:

@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 import tiny
 from association_tables import tidy_metrics, tidy_scores
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from layerwise import metrics as flat
 from layerwise.activations.extract import extract
@@ -22,12 +21,7 @@ from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
 from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
-from layerwise.config.kinds import KINDS
 from layerwise.config.metrics import MetricsSettings
-from layerwise.config.studies import Study
-from layerwise.errors import LayerwiseError
-from layerwise.figures.labels import SUBLAYERS
-from layerwise.figures.studies import Tables, draw
 from layerwise.metrics import table
 from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.registry import directions
@@ -184,64 +178,5 @@ def test_all_else_is_about_the_layers_themselves() -> None:
             recommend(metrics, directions(), model="m")[1]
             == (recommend(same, directions(), model="m")[1])
         )
-    for kind in ("metrics_by_depth", "model_overview"):
-        study = {"kind": kind}
-        ours, theirs = (
-            draw(parse(Study, study), Tables(metrics=m, scores=SCORES)) for m in (metrics, plain)
-        )
-        assert ours.title == theirs.title
-        assert len(ours.table) == len(theirs.table)
-    mixed = pd.concat([metrics, plain.assign(model="published")], ignore_index=True)
-    drawn = draw(parse(Study, {"kind": "metrics_by_depth"}), Tables(metrics=mixed))
-    assert set(drawn.table["model"]) == {"m", "published"}, "a null sublayer is a layer"
 
 
-def test_the_parts_side_by_side() -> None:
-    study = {"kind": "metrics_by_depth", "colour": "sublayer", "metrics": ["prompt_entropy"]}
-    drawn = draw(parse(Study, study), Tables(metrics=with_parts()))
-    FigureCanvasAgg(drawn.figure).draw()
-    legend = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
-    assert legend[:3] == [SUBLAYERS[p] for p in ("mixer", "mlp", BLOCK)]
-    lines = [x for x in drawn.figure.axes[0].get_lines() if len(x.get_xdata()) > 2]
-    assert [n for x in lines if (n := len(x.get_xdata())) > 1] == [6, 6, 7]
-    mean = 2 + np.sin(np.pi * np.linspace(0, 1, 7))[1:].mean()
-    assert f"lowest at “{SUBLAYERS[BLOCK]}” ({mean:.2f})" in drawn.title
-    assert f"highest at “{SUBLAYERS['mixer']}” ({9 - mean:.2f})" in drawn.title
-    one = draw(
-        parse(Study, {**study, "sublayers": ["mlp", "block"]}), Tables(metrics=with_parts())
-    )
-    assert set(one.table["sublayer"]) == {"mlp", BLOCK}
-
-
-def test_one_part_in_place_of_the_layers() -> None:
-    drawn = draw(
-        parse(Study, {"kind": "metrics_by_depth", "sublayers": ["mlp"]}),
-        Tables(metrics=with_parts()),
-    )
-    assert set(drawn.table["sublayer"]) == {"mlp"}
-    assert drawn.table["layer"].min() == 1
-
-
-@pytest.mark.parametrize(
-    ("study", "words"),
-    [
-        ({"sublayers": ["mlp", "mixer"]}, "mix several values of sublayer: mlp, mixer; name one"),
-        ({"sublayers": ["mpl"]}, "\"mpl\" came .did you mean 'mlp'"),
-    ],
-)
-def test_mistakes_are_said(study: dict[str, Any], words: str) -> None:
-    with pytest.raises(LayerwiseError, match=words):
-        draw(parse(Study, {"kind": "metrics_by_depth", **study}), Tables(metrics=with_parts()))
-
-
-def test_a_comparison_of_parts_is_of_one_model() -> None:
-    study = {"kind": "metrics_by_depth", "colour": "sublayer"}
-    two = pd.concat([with_parts(), with_parts().assign(model="n")])
-    with pytest.raises(LayerwiseError, match="mix several values of model: m, n"):
-        draw(parse(Study, study), Tables(metrics=two))
-    with pytest.raises(LayerwiseError, match="no parts of blocks to compare"):
-        draw(
-            parse(Study, study),
-            Tables(metrics=with_parts().drop(columns="sublayer").drop_duplicates()),
-        )
-    assert "metrics_by_depth" in KINDS

@@ -1,1 +1,29 @@
-"""layerwise: what each layer of a model represents, and which layer to use."""
+"""layerwise: what each layer of a model represents, and which layer to use.
+
+>>> import layerwise as lw
+>>> sorted(lw.__all__)
+['LayerMetrics', 'Run', 'analyse', 'choose', 'open', 'plot']
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from layerwise.api import Run, analyse, choose, open, plot  # noqa: A004
+    from layerwise.callback import LayerMetrics
+
+__all__ = ["LayerMetrics", "Run", "analyse", "choose", "open", "plot"]
+
+
+def __getattr__(name: str) -> Any:
+    # Imported when asked for: torch and pandas take seconds.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = "callback" if name == "LayerMetrics" else "api"
+    return getattr(import_module(f"{__name__}.{home}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

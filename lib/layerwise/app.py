@@ -96,7 +96,7 @@ def choose(
     """
 
     def do() -> None:
-        from layerwise import choose as choosing
+        from layerwise import choosing
         from layerwise.activations.extract import set_threads
         from layerwise.activations.representation import TOKENS
         from layerwise.config.models import Model
@@ -212,39 +212,67 @@ def export(
 
 @app.command()
 def new(
-    folder: Annotated[Path, typer.Argument(help="Folder to write config.yaml into.")],
-    model: Annotated[
-        list[str] | None, typer.Option(help="A model; may be given several times.")
+    models: Annotated[
+        list[str] | None, typer.Argument(help="Models, as in `layerwise choose`.")
     ] = None,
+    folder: Annotated[Path, typer.Option(help="Folder to write config.yaml into.")] = Path(),
     texts: Annotated[
         Path | None, typer.Option(help="File with prompts: .txt, .jsonl or .parquet.")
     ] = None,
     task: Annotated[
         list[str] | None, typer.Option(help="An MTEB task; may be given several times.")
     ] = None,
+    paper: Annotated[
+        bool,
+        typer.Option(
+            "--paper",
+            help="The experiments of arXiv 2502.02013: 32 tasks, seven metrics, its figures.",
+        ),
+    ] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="With --paper: five small tasks.")
+    ] = False,
+    revision: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With --paper: a checkpoint, several times; or all or log for those on the hub."
+        ),
+    ] = None,
 ) -> None:
     """Write a config to start from; asks for what no option says.
 
-    Example: layerwise new mystudy --model EleutherAI/pythia-70m --texts prompts.txt
+    Examples: layerwise new EleutherAI/pythia-70m --texts prompts.txt --folder mystudy;
+    layerwise new --paper EleutherAI/pythia-70m --revision log
     """
 
     def do() -> None:
         from layerwise import starter
+        from layerwise.errors import LayerwiseError
+        from layerwise.tasks.names import PAPER
 
         asking = sys.stdin.isatty()
-        models = list(model or ())
-        if not models and asking:
-            models = typer.prompt("Models, with spaces between them").split()
-        prompts, tasks = texts, list(task or ())
-        if prompts is None and task is None and asking:
-            answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
-            prompts = Path(answer) if answer else None
-            tasks = typer.prompt("MTEB tasks, with spaces between them", default="").split()
-        path = starter.write(folder, models, prompts, tasks)
+        names = list(models or ())
+        if not names and asking:
+            names = typer.prompt("Models, with spaces between them").split()
+        if paper:
+            if texts or (task and quick):
+                raise LayerwiseError("--paper takes no --texts, and one of --task and --quick.")
+            tasks = task or (starter.QUICK if quick else PAPER)
+            document = starter.panel(names, tasks, revision or ())
+        else:
+            if quick or revision:
+                raise LayerwiseError("--quick and --revision need --paper.")
+            prompts, tasks = texts, list(task or ())
+            if prompts is None and task is None and asking:
+                answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
+                prompts = Path(answer) if answer else None
+                tasks = typer.prompt("MTEB tasks, with spaces between them", default="").split()
+            document = starter.small(names, prompts, tasks)
+        path = starter.write(folder, document)
         _say(
             f"{path} is there and valid.",
-            f"Run it with: cd {folder} && layerwise run",
-            "Then open results/explore.html; `layerwise report` makes one page of all figures.",
+            f"See what it will do: layerwise run -c {path} --dry-run",
+            f"Run it: layerwise run -c {path}",
         )
 
     _guarded(do)
@@ -340,10 +368,11 @@ def _summary(config: Path | None) -> list[str]:
     import pandas as pd
 
     from layerwise.config import read_config
+    from layerwise.figures.report import shown
 
     results = Path(read_config([config or Path("config.yaml")]).results)
     best = results / "report" / "best_layers.csv"
-    table = pd.read_csv(best).to_string(index=False, float_format="%.3g") if best.is_file() else ""
+    table = shown(pd.read_csv(best)).to_string(index=False) if best.is_file() else ""
     return [table, f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html."]
 
 

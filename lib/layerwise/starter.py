@@ -1,4 +1,4 @@
-"""A config to start from: `layerwise new`."""
+"""Configs to start from: `layerwise new`."""
 
 from __future__ import annotations
 
@@ -10,65 +10,66 @@ from typing import Any
 import yaml
 
 from layerwise.config import Config
+from layerwise.config.association import OWN_TEXTS
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
 from layerwise.section import NAME
+from layerwise.tasks.names import PAPER
+from layerwise.workflow.validate import validate
+
+QUICK = (
+    "EmotionClassification",
+    "TwitterSemEval2015",
+    "AskUbuntuDupQuestions",
+    "BIOSSES",
+    "STSBenchmark",
+)
+"""Small tasks of the paper, of each type but clustering."""
+
+METRICS = (
+    "prompt_entropy",
+    "dataset_entropy",
+    "curvature",
+    "effective_rank",
+    "infonce",
+    "dime",
+    "lidar",
+)
+"""The paper's seven metrics."""
 
 
-def write(folder: Path, models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> Path:
-    """Write ``config.yaml`` into a folder, valid at once.
+def small(models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> dict[str, Any]:
+    """A small config: metrics on some prompts, and scores if tasks are named.
 
     Parameters
     ----------
     models : sequence of str
         As `layerwise.models.source.named` takes them; at least one.
     prompts : Path, optional
-        The file with the prompts; the Wikipedia slice of gensim's test data without one.
+        File with the prompts; without one, the Wikipedia slice of gensim's test data.
     tasks : sequence of str
-        MTEB tasks; without any, metrics alone are computed.
+        MTEB tasks; without any, only metrics are computed.
+
+    Returns
+    -------
+    dict
+        For `write`.
 
     Raises
     ------
     LayerwiseError
-        If there is a config already, no model is named, or what is named makes no valid config.
+        If the file is missing, or no model or two models of one name are given.
     """
-    path = folder / "config.yaml"
-    if path.exists():
-        raise LayerwiseError(f"There is a config {path} already; name another folder.")
-    if not models:
-        raise LayerwiseError("No model came; name one with --model.")
     if prompts is not None and not prompts.is_file():
         raise LayerwiseError(f"There is no file {prompts}; paths count from where you run.")
-    names = [_name(model) for model in models]
-    for name in names:
-        if names.count(name) > 1:
-            raise LayerwiseError(
-                f"Two models would be called {name!r}; name one here, and add the other to the "
-                "config under a name of your own."
-            )
-    document = _document(models, prompts, tasks)
-    Config.of(document)
-    folder.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(document, sort_keys=False, width=99, allow_unicode=True)
-    path.write_text(
-        "# Every key, with its default: workflow/schemas/config.schema.yaml of layerwise.\n\n"
-        + text
-    )
-    return path
-
-
-def _document(models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> dict[str, Any]:
     source = {"package": "wikipedia"} if prompts is None else {"file": str(prompts.absolute())}
     studies: dict[str, Any] = {"metrics_by_depth": {"kind": "metrics_by_depth"}}
     if tasks:
-        studies |= {
-            kind: {"kind": kind}
-            for kind in ("score_by_depth", "task_heatmap", "metric_vs_score", "layer_choice")
-        }
-        for kind in ("task_heatmap",):
-            studies[kind] |= {"models": [_name(models[0])]}
-    document: dict[str, Any] = {
-        "models": {_name(model): {"source": _given(model)} for model in models},
+        for kind in ("score_by_depth", "task_heatmap", "metric_vs_score", "layer_selection"):
+            studies[kind] = {"kind": kind}
+        studies["task_heatmap"]["models"] = [_name(model) for model in models[:1]]
+    return {
+        "models": _models(models),
         "corpora": {
             "prompts": {
                 "source": source,
@@ -77,10 +78,143 @@ def _document(models: Sequence[str], prompts: Path | None, tasks: Sequence[str])
                 "views": {"n": 8, "on_failure": "drop"},
             }
         },
+        **({"tasks": list(tasks)} if tasks else {}),
+        "extract": {"tokens": ["all", "drop_first"]},
+        "studies": studies,
     }
-    if tasks:
-        document["tasks"] = list(tasks)
-    return document | {"extract": {"tokens": ["all", "drop_first"]}, "studies": studies}
+
+
+def panel(
+    models: Sequence[str], tasks: Sequence[str] = PAPER, revisions: Sequence[str] = ()
+) -> dict[str, Any]:
+    """A config with the experiments of Skean et al. 2025 (arXiv 2502.02013) for any models.
+
+    Metrics are computed on WikiText and on the texts of each task, on 1,000 prompts with 16 views.
+    Studies are Figures 1, 2, 3, 8 and 10 and the table of layer selection, and with checkpoints
+    Figures 4 and 11.
+
+    Parameters
+    ----------
+    models : sequence of str
+        As in `small`.
+    tasks : sequence of str
+        MTEB tasks.
+    revisions : sequence of str
+        Checkpoints of each model; ``all`` or ``log`` alone for those that the hub lists.
+
+    Returns
+    -------
+    dict
+        For `write`.
+
+    Raises
+    ------
+    LayerwiseError
+        As in `small`.
+    """
+    three = ["prompt_entropy", "curvature", "lidar"]
+    by_depth = {"kind": "metrics_by_depth", "corpora": ["wikitext"]}
+    against = {"kind": "metric_vs_score", "corpora": [OWN_TEXTS], "metrics": list(METRICS)}
+    studies = {
+        "figure_1_score_by_depth": {"kind": "score_by_depth"},
+        "figure_2_three_metrics": by_depth | {"metrics": three},
+        "figure_3_metric_vs_score": against | {"measure": "dcor"},
+        "figure_8_all_measures": against | {"measure": "all"},
+        "figure_10_all_metrics": by_depth | {"metrics": list(METRICS)},
+        "table_2_layer_selection": {
+            "kind": "layer_selection",
+            "corpora": ["wikitext"],
+            "metrics": list(METRICS),
+        },
+    }
+    found = _models(models)
+    if revisions:
+        shorthand = len(revisions) == 1 and revisions[0] in ("all", "log")
+        for model in found.values():
+            model["revisions"] = revisions[0] if shorthand else list(revisions)
+        training = {"kind": "metrics_over_checkpoints", "corpora": ["wikitext"]}
+        studies |= {
+            "figure_4_training": training | {"metrics": three},
+            "figure_11_all_metrics_training": training | {"metrics": list(METRICS)},
+            "scores_over_checkpoints": {"kind": "scores_over_checkpoints"},
+        }
+    wikitext = {"hub": "Salesforce/wikitext", "name": "wikitext-103-raw-v1", "split": "train"}
+    # Curvature needs three tokens, and tasks' texts may be headings.
+    texts = {"min_tokens": 3, "drop_headings": False}
+    return {
+        "models": found,
+        "corpora": {
+            "wikitext": _corpus(wikitext, {"min_tokens": 30}),
+            **{task: _corpus({"task": task}, texts) for task in tasks},
+        },
+        "tasks": list(tasks),
+        "extract": {"tokens": ["all"]},
+        "metrics": {"metrics": list(METRICS)},
+        # The paper selects the layer where these two are lowest.
+        "association": {"directions": {"dime": -1, "dataset_entropy": -1}},
+        "studies": studies,
+    }
+
+
+def write(folder: Path, document: dict[str, Any]) -> Path:
+    """Write ``config.yaml`` into a folder, which is made if it does not exist.
+
+    Returns
+    -------
+    Path
+        The config.
+
+    Raises
+    ------
+    LayerwiseError
+        If there is a config already, or the document is not valid.
+    """
+    path = folder / "config.yaml"
+    if path.exists():
+        raise LayerwiseError(f"There is a config {path} already; name another folder.")
+    validate(Config.of(document))
+    folder.mkdir(parents=True, exist_ok=True)
+    text = yaml.dump(document, Dumper=_Plain, sort_keys=False, width=99, allow_unicode=True)
+    path.write_text(
+        "# `python -m layerwise.config.schema` describes every key and its default.\n\n" + text
+    )
+    return path
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes repeated values out in full."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        return True
+
+
+def _corpus(source: dict[str, str], filters: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "source": source,
+        "filters": filters | {"max_tokens": 512, "longer": "cut"},
+        "sample": {"n": 1000},
+        "views": {"n": 16, "on_failure": "drop"},
+    }
+
+
+def _models(models: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The section ``models``.
+
+    Raises
+    ------
+    LayerwiseError
+        If there is no model, or two have the same name.
+    """
+    if not models:
+        raise LayerwiseError("No model was given; name one.")
+    names = [_name(model) for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise LayerwiseError(
+                f"Two models would be called {name!r}; name one here, and add the other to the "
+                "config under a name of your own."
+            )
+    return {name: {"source": _given(model)} for name, model in zip(names, models, strict=True)}
 
 
 def _given(model: str) -> dict[str, Any]:
@@ -91,8 +225,10 @@ def _given(model: str) -> dict[str, Any]:
 
 
 def _name(model: str) -> str:
-    """A name for figures and paths: the package, or the last part of what was given, odd
-    characters replaced."""
+    """A name for figures and paths: the package, or the last part of what was given.
+
+    Characters that a name cannot have are replaced.
+    """
     parts = model.rstrip("/").split("#")[0].split("/")
     last = parts[0].removeprefix("package:") if model.startswith("package:") else parts[-1]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "model"

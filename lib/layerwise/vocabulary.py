@@ -8,6 +8,7 @@ Dtype: TypeAlias = Literal["float32", "bfloat16", "float16"]
 Tokens: TypeAlias = Literal["all", "drop_first", "drop_sinks", "patches", "class"]
 Pooling: TypeAlias = Literal["mean", "weighted_mean", "max", "last_token", "cls"]
 Readout: TypeAlias = Literal["residual", "final_norm", "output"]
+ScoredReadout: TypeAlias = Literal["residual", "final_norm"]
 Damaged: TypeAlias = Literal["error", "drop"]
 ImagePackage: TypeAlias = Literal["digits"]
 ONE = "one"  # the layer itself

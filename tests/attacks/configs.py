@@ -36,20 +36,16 @@ BASE: dict[str, Any] = {
         "photos": {"images": {"folder": "photos"}},
         "pictures": {"images": {"hub": "owner/pictures"}},
     },
-    "tasks": ["LeeNewsSimilarity", "asked", "fetched", "made", "matched", "reviews", "parts of speech",
-              "which digit"],
-    "own_tasks": {
+    "tasks": {
+        "LeeNewsSimilarity": {"folder": "tasks"},
+        "BIOSSES": None,
         "reviews": {"file": "reviews.csv", "kind": "classification"},
         "parts of speech": {"file": "tagged.conll", "kind": "tags", "word": 1, "sample": 50},
         "which digit": {"corpus": "digits", "kind": "classification"},
-    },
-    "token_tasks": {
         "asked": {"questions": {"file": "questions.jsonl"}},
         "fetched": {"questions": {"hub": "owner/questions"}},
         "made": {"questions": {"package": "wikipedia"}},
-        "matched": {"pairs": "STS12"},
     },
-    "task_folders": {"LeeNewsSimilarity": "tasks"},
     "association": {"own_texts": {"texts": "LeeNewsSimilarity"}, "directions": {"curvature": 1}},
     "studies": {
         "depth": {"kind": "metrics_by_depth", "corpora": ["texts"], "models": ["a"], "tokens": ["all"],

@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Any
+from random import Random
 
 import numpy as np
 import pandas as pd
 import pytest
-from attack import REFUSED, Tally, tally
-from configs import filled, put
+from attack import Tally, tally
+from configs import VALUES, filled, places, put, renamed
 
 from layerwise.config import Config
 from layerwise.config.studies import Study
-from layerwise.figures.studies import Tables, draw
+from layerwise.errors import ConfigError
+from layerwise.figures.render import draw
 
 __all__ = ["tally"]
 
 AREA = "messages"
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ([1000, 2000], "models.a.revisions[0]: 1000 came; accepted is string: put it in quotes"),
-        ([True, 1], "models.a.revisions[0]: true came; accepted is string: put it in quotes"),
-        (["a", 3, "..", None], "models.a.revisions[1]: 3 came; accepted is string: put it in quotes"),
-        (["..", "/x", ""], 'models.a.revisions[0]: ".." cannot be a name'),
-        ("sweep", "one of 'all', 'log'"),
-        ([["step1"]], 'models.a.revisions[0]: ["step1"] came; accepted is string'),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_wrong_revisions(tally: Tally, value: Any, said: str) -> None:
-    document = put(filled(), ("models", "a", "revisions"), value)
-    message, _ = tally.attack(AREA, lambda: Config.of(document), outcome=REFUSED)
-    assert message is not None
-    assert said in message
+@pytest.mark.parametrize("seed", range(4))
+def test_any_value_anywhere_is_read_or_refused_in_a_line(seed: int) -> None:
+    random = Random(seed)
+    base = filled()
+    everywhere = list(places(base))
+    for _ in range(200):
+        place, value = random.choice(everywhere), random.choice(VALUES)
+        name = value if isinstance(value, str) and isinstance(place[-1], str) else None
+        change = renamed if name and random.random() < 0.2 else put
+        document = change(base, place, name if change is renamed else value)
+        try:
+            config = Config.of(document)
+        except ConfigError as error:
+            assert "\n" not in str(error)
+        else:
+            assert Config.of(config.plain()) == config
 
 
 def test_names_that_would_be_formulas_are_drawn_as_they_are(tally: Tally) -> None:
@@ -50,7 +50,7 @@ def test_names_that_would_be_formulas_are_drawn_as_they_are(tally: Tally) -> Non
     study = Study(kind="score_by_depth")
 
     def figure() -> set[str]:
-        drawn = draw(study, Tables(scores=pd.DataFrame(rows)))
+        drawn = draw(study, {"scores": pd.DataFrame(rows)})
         drawn.figure.savefig("/dev/null", format="png")
         return {text.get_text() for text in drawn.figure.findobj(lambda o: hasattr(o, "get_text"))}
 

@@ -17,13 +17,11 @@ from attack import RIGHT, Tally, is_a_sentence, tally
 from docutils.core import publish_parts
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from layerwise.cli import Plain
 
 from layerwise import tables
-from layerwise.association.order import Order
-from layerwise.cli import Plain
 from layerwise.errors import LayerwiseError, printable
-from layerwise.figures.drawn import Drawn, plain
-from layerwise.figures.first_page import first_page
+from layerwise.figures.render import Drawn, plain
 
 __all__ = ["tally"]
 
@@ -66,7 +64,7 @@ def is_plain(rst: str, text: str) -> None:
 
 
 def caption(text: str) -> str:
-    return Drawn(figure=None, table=pd.DataFrame(), title=f"{text} is best", caption=text, facts={}).rst()  # type: ignore[arg-type]  # fmt: skip
+    return Drawn(figure=None, table=pd.DataFrame(), title=f"{text} is best", caption=text).rst()  # type: ignore[arg-type]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -96,25 +94,6 @@ def test_captions_of_any_text(tally: Tally, text: str) -> None:
 def test_captions_of_markup(tally: Tally, text: str) -> None:
     is_plain(f"Seen. {plain(text)} End.\n", text)
     body(plain(text))
-    tally.note(AREA, RIGHT)
-
-
-def best(model: str) -> pd.DataFrame:
-    row = {
-        "model": model, "revision": "main", "tokens": "all", "pooling": "mean", "task_type": "all",
-        "best_layer": 1, "last_layer": 3, "best_depth": 1 / 3, "best_score": 0.5,
-        "output_score": 0.4, "output_from": "output", "best_is_output": False,
-        "gain": 0.1, "gain_low": 0.0, "gain_high": 0.2, "gain_new_task": 0.1,
-        "may_be_best": "1, 3", "as_good_as_output": None, "n_layers": 4, "n_tasks": 2,
-        "n_sources": 2,
-    }  # fmt: skip
-    return pd.DataFrame([row])
-
-
-@pytest.mark.parametrize("text", MARKUP, ids=ascii)
-def test_the_first_page(tally: Tally, secret: Path, text: str) -> None:
-    text = text.replace("{secret}", str(secret))
-    is_plain(first_page(best(text), Order()), text)
     tally.note(AREA, RIGHT)
 
 
@@ -197,7 +176,7 @@ def shown(page: Path, profile: Path, *, network: bool = False) -> str:
 @pytest.mark.skipif(CHROMIUM is None, reason="wants Chromium (apt-get install chromium)")
 def test_captions_in_a_browser(tally: Tally, secret: Path, tmp_path: Path) -> None:
     texts = [text.replace("{secret}", str(secret)) for text in MARKUP]
-    parts = [body(caption(t)) + body(first_page(best(t), Order())) for t in texts]
+    parts = [body(caption(t)) for t in texts]
     page = tmp_path / "page.html"
     page.write_text(
         "<meta charset=utf-8><script>function boom(){document.title='H'+'IT'}</script>"

@@ -170,7 +170,7 @@ def test_a_hostile_table_in_the_report(tally: Tally, tmp_path: Path) -> None:
     # A caption as it would be had all checks failed.
     scores().to_csv(tables / "s.csv", index=False)
     project.snakemake()
-    from layerwise.figures.drawn import plain
+    from layerwise.figures.render import plain
 
     caption = project.folder / "results" / "figures" / "elsewhere.rst"
     caption.write_text(f"**{plain(hostile)}**\n\n{plain(hostile)}\n", encoding="utf-8")

@@ -531,7 +531,7 @@ def mteb_scores(
     normalize: bool = True,
     prompt: tuple[dict[str, str], bool] | None = None,
 ) -> pd.DataFrame:
-    """Scores of a task of mteb's at every layer, of the output at the last one alone."""
+    """Scores of a task of mteb's at every layer."""
     from layerwise.tasks.mteb_task import MtebTask
 
     of_model = entry(family)
@@ -545,17 +545,16 @@ def mteb_scores(
 
 
 def scores_shown(table: pd.DataFrame) -> pd.DataFrame:
-    last = table["layer"] == table["layer"].max()
-    return table[(table["readout"] != "output") | last][[*SCORE, *SCORES]]
+    return table[[*SCORE, *SCORES]]
 
 
 PLAIN = ("all", "mean", "residual")
-OUTPUT = ("all", "mean", "output")
+NORMED = ("all", "mean", "final_norm")
 ALL_READINGS = [
     (tokens, pooling, readout)
     for tokens in ("all", "drop_first")
     for pooling in ("mean", "weighted_mean", "last_token")
-    for readout in ("residual", "final_norm", "output")
+    for readout in ("residual", "final_norm")
 ]
 
 
@@ -570,7 +569,7 @@ def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.Data
     path = task_data.labelled(kind, place("labels"))
     more = {"group": "by"} if kind == "regression" else {}
     task = LabelTask(LabelledTask(file=str(path), kind=kind, **more))
-    readings = [PLAIN, OUTPUT, ("drop_first", "mean", "residual")]
+    readings = [PLAIN, NORMED, ("drop_first", "mean", "residual")]
     return evaluated(task, model("llama"), entry("llama"), readings, normalize=normalize)
 
 
@@ -596,8 +595,7 @@ PROBED = (
 
 def own_probes(kind: str) -> pd.DataFrame:
     table = own_tables(kind)[1]
-    last = table["layer"] == table["layer"].max()
-    return table[(table["readout"] != "output") | last][[*READ, "layer", *PROBED]]
+    return table[[*READ, "layer", *PROBED]]
 
 
 def choices(shots: int) -> pd.DataFrame:
@@ -621,35 +619,35 @@ def choices(shots: int) -> pd.DataFrame:
 
 CASES |= {
     "evaluate.classification": Case(
-        partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN, OUTPUT]), SCORE
+        partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN, NORMED]), SCORE
     ),
     "evaluate.classification_raw": Case(
         partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN], normalize=False), SCORE
     ),
     "evaluate.clustering": Case(
-        partial(mteb_scores, "WikipediaArticleClustering", "llama", [PLAIN, OUTPUT]), SCORE
+        partial(mteb_scores, "WikipediaArticleClustering", "llama", [PLAIN, NORMED]), SCORE
     ),
     "evaluate.pairs": Case(
-        partial(mteb_scores, "WikipediaArticlePairs", "llama", [PLAIN, OUTPUT]), SCORE
+        partial(mteb_scores, "WikipediaArticlePairs", "llama", [PLAIN, NORMED]), SCORE
     ),
     "evaluate.reranking": Case(
-        partial(mteb_scores, "WikipediaArticleReranking", "llama", [PLAIN, OUTPUT]), SCORE
+        partial(mteb_scores, "WikipediaArticleReranking", "llama", [PLAIN, NORMED]), SCORE
     ),
-    "evaluate.retrieval": Case(partial(mteb_scores, "NFCorpus", "llama", [PLAIN, OUTPUT]), SCORE),
+    "evaluate.retrieval": Case(partial(mteb_scores, "NFCorpus", "llama", [PLAIN, NORMED]), SCORE),
     "evaluate.retrieval_prompts": Case(
         partial(
             mteb_scores,
             "NFCorpus",
             "llama",
-            [PLAIN, OUTPUT],
+            [PLAIN, NORMED],
             prompt=({"query": "quick fox: ", "document": "lazy dog: "}, False),
         ),
         SCORE,
     ),
     "evaluate.sts": Case(partial(mteb_scores, "LeeNewsSimilarity", "llama", ALL_READINGS), SCORE),
-    "evaluate.sts_minilm": Case(partial(mteb_scores, "BIOSSES", "minilm", [PLAIN, OUTPUT]), SCORE),
+    "evaluate.sts_minilm": Case(partial(mteb_scores, "BIOSSES", "minilm", [PLAIN, NORMED]), SCORE),
     "evaluate.images": Case(
-        partial(mteb_scores, "CIFAR10", "vit", [PLAIN, ("class", "mean", "output")]), SCORE
+        partial(mteb_scores, "CIFAR10", "vit", [PLAIN, ("class", "mean", "final_norm")]), SCORE
     ),
     "evaluate.own_classes": Case(partial(own_scores, "classification"), SCORE),
     "evaluate.own_classes_raw": Case(partial(own_scores, "classification", False), SCORE),
@@ -763,7 +761,7 @@ def choices_summed_up() -> pd.DataFrame:
 def best() -> pd.DataFrame:
     import made_up
 
-    from layerwise.association.selection import best_layers
+    from layerwise.association.best import best_layers
 
     return numbers_of(best_layers(made_up.tables()["scores"]))
 
@@ -810,9 +808,18 @@ def published(what: str) -> pd.DataFrame:
 
 KEYS = (
     *("model", "revision", "corpus", "sublayer", "metric", "protocol", "tokens", "alpha"),
-    *("normalization", "pooling", "readout", "reading", "task", "task_type", "subset", "split"),
+    *(
+        "normalization",
+        "pooling",
+        "readout",
+        "representation",
+        "task",
+        "task_type",
+        "subset",
+        "split",
+    ),
     *("measure", "layer", "other_model", "other_revision", "other_layer", "position", "quantity"),
-    *("y", "rule", "group", "prompt_id", "beta", "row"),
+    *("y", "rule", "group", "prompt_id", "beta", "what", "path", "step", "row"),
 )
 
 
@@ -855,22 +862,22 @@ STUDIES: dict[str, dict[str, Any]] = {
     "metrics_by_depth": {},
     "metrics_over_checkpoints": {"models": ("nano-1m",)},
     "model_overview": {"models": ("decoder-70m",)},
-    "token_choice": {},
+    "token_selection": {},
     "checkpoint_heatmap": {"models": ("nano-1m",)},
     "scores_over_checkpoints": {"models": ("nano-1m", "mamba-1m")},
     "task_heatmap": {"models": ("decoder-70m", "encoder-20m")},
     "metric_vs_score": {},
-    "layer_choice": {},
+    "layer_selection": {},
     "association_strength": {},
     "probes_by_depth": {},
-    "value_distribution": {"models": ("decoder-70m", "encoder-20m")},
+    "bimodality": {"models": ("decoder-70m", "encoder-20m")},
     "along_sequence": {"models": ("decoder-70m", "nano-1m")},
-    "block_parts": {"models": ("decoder-70m", "encoder-20m")},
-    "sink_valley": {},
+    "sublayers": {"models": ("decoder-70m", "encoder-20m")},
+    "attention_sink": {},
     "layer_similarity": {"models": ("nano-1m",)},
-    "model_difference": {"models": ("encoder-20m", "nano-1m"), "tokens": ("all",)},
+    "finetuning_effects": {"models": ("encoder-20m", "nano-1m"), "tokens": ("all",)},
     "size_scaling": {},
-    "training_course": {"models": ("nano-1m",)},
+    "training_dynamics": {"models": ("nano-1m",)},
     "alpha_robustness": {"models": ("decoder-70m", "encoder-20m"), "tokens": ("all",)},
     "power_law": {},
 }
@@ -880,11 +887,11 @@ def behind_figure(kind: str) -> pd.DataFrame:
     import made_up
 
     from layerwise.config.studies import Study
-    from layerwise.figures.studies import Tables, draw
+    from layerwise.figures.render import draw
 
     study = Study(kind=kind, **STUDIES[kind])
     found = made_up.tables()
-    prompts = made_up.parts_of_blocks() if kind == "block_parts" else found["prompts"]
+    prompts = made_up.parts_of_blocks() if kind == "sublayers" else found["prompts"]
     similarities = made_up.similarities()
     if study.models:
         last = [made_up.CHECKPOINTS[name][-1] for name in study.models]
@@ -894,23 +901,21 @@ def behind_figure(kind: str) -> pd.DataFrame:
             & similarities["revision"].isin(last)
             & similarities["other_revision"].isin(last)
         ]
-    drawn = draw(
-        study,
-        Tables(
-            metrics=found["metrics"],
-            scores=found["scores"],
-            prompts=prompts,
-            positions=made_up.positions(),
-            associations=associations()
-            if kind in ("metric_vs_score", "association_strength")
-            else None,
-            selections=chosen() if kind == "layer_choice" else None,
-            similarities=similarities,
-            probes=made_up.probes(),
-        ),
-        made_up_order(),
-    )
-    return numbers_of(drawn.table)
+    tables = {
+        **{name: found[name] for name in ("metrics", "scores")},
+        "prompts": prompts,
+        "positions": made_up.positions(),
+        "similarities": similarities,
+        "probes": made_up.probes(),
+    }
+    if kind in ("metric_vs_score", "association_strength"):
+        tables["associations"] = associations()
+    if kind == "layer_selection":
+        tables["selections"] = chosen()
+    table = draw(study, tables, made_up_order()).table
+    if kind == "bimodality":
+        table = table[table["what"] != "density"]
+    return numbers_of(table)
 
 
 CASES |= {f"figure.{kind}": Case(partial(behind_figure, kind), KEYS) for kind in STUDIES}

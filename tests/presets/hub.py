@@ -28,11 +28,10 @@ from peft import LoraConfig, get_peft_model
 
 from layerwise.config import Config
 from layerwise.config.images import ImageCorpus
-from layerwise.config.tasks import HubQuestions
+from layerwise.config.tasks import ChoiceTask, HubQuestions, MtebTask
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.models import nano
 from layerwise.tasks.names import QUICKSTART
-from layerwise.workflow.targets import mteb_tasks
 
 # The architecture behind a name on the hub; the first that fits.
 FAMILY = {
@@ -83,13 +82,12 @@ def fill(home: Path, config: Config) -> None:
         if hasattr(corpus.source, "hub"):
             add = add_images if isinstance(corpus, ImageCorpus) else add_texts
             add(home, corpus.source.hub, corpus.source.name, corpus.source.split)
-    for task in mteb_tasks(config):
-        if task not in config.task_folders and task not in QUICKSTART:
-            add_task(home, task)
-    for entry in config.token_tasks.values():
-        source = getattr(entry, "questions", None)
-        if isinstance(source, HubQuestions):
-            add_questions(home, source)
+    for name in [*config.tasks, *config.own_texts.values()]:
+        task = config.tasks.get(name, MtebTask())
+        if isinstance(task, ChoiceTask) and isinstance(task.questions, HubQuestions):
+            add_questions(home, task.questions)
+        if isinstance(task, MtebTask) and task.folder is None and name not in QUICKSTART:
+            add_task(home, name)
 
 
 # Models

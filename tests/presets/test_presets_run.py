@@ -94,9 +94,9 @@ QUICK = ("published", "pythia_sweep", "mmlu")
 # All that a preset may be edited in.
 EDITS = re.compile(
     r"corpora/[^/]+/(sample/n|classes|views/n|filters/max_tokens)"
-    r"|(corpora|models|token_tasks)/.*(?= gone)|models/[^/]+/revisions"
-    r"|tasks|studies/[^/]+/(revisions|models|tasks)|token_tasks/[^/]+/sample"
-    r"|(extract|scoring)/threads|extract/device|scoring/bootstrap"
+    r"|(corpora|models|tasks)/.*(?= gone)|models/[^/]+/revisions"
+    r"|tasks|studies/[^/]+/(revisions|models|tasks)|tasks/[^/]+/sample"
+    r"|(extract|scoring)/threads|extract/device"
     r"|nano/[^/]+/(train_steps|context|batch|vocabulary|hidden|layers|device)"
     r"|published/[^/]+/(scores|metrics)"
 )
@@ -105,6 +105,10 @@ EDITS = re.compile(
 def read(preset: str) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(PRESETS[preset].read_text())
     return found
+
+
+def _mapping(tasks: Any) -> dict[str, Any]:
+    return tasks if isinstance(tasks, dict) else dict.fromkeys(tasks)
 
 
 def cut(preset: str) -> dict[str, Any]:
@@ -121,8 +125,9 @@ def cut(preset: str) -> dict[str, Any]:
             continue
         least = entry["filters"].get("min_tokens", 0)
         entry["filters"] = {**entry["filters"], "max_tokens": max(WORDS, 3 * least // 2)}
-    for entry in config.get("token_tasks", {}).values():
-        if "sample" in entry:
+    config["tasks"] = _mapping(config.get("tasks", {}))
+    for entry in config["tasks"].values():
+        if "sample" in (entry or {}):
             entry["sample"] = QUESTIONS
     if "training" in sizes:
         for model, entry in config["nano"].items():
@@ -138,10 +143,9 @@ def cut(preset: str) -> dict[str, Any]:
             continue
         left_out = [name for name in config[section] if name not in sizes[key]]
         if section == "tasks":
-            config["tasks"] = sizes["tasks"]
+            config["tasks"] = {name: config["tasks"][name] for name in sizes["tasks"]}
             for name in left_out:
                 config.get("corpora", {}).pop(name, None)
-                config.get("token_tasks", {}).pop(name, None)
             for study in config["studies"].values():
                 if "tasks" in study:
                     study["tasks"] = [name for name in study["tasks"] if name not in left_out]

@@ -193,11 +193,3 @@ def checkpoint_folders(model):
     """The folders of the checkpoints of a model that is trained here."""
     revisions = CONFIG.models[model].revisions
     return [f"<results>/nano/{encode(model)}/{encode(r)}" for r in revisions]
-
-
-def nano_texts(model):
-    """The texts that a small model is trained on: a corpus, or the Wikipedia slice."""
-    corpus = CONFIG.nano[model].corpus
-    if corpus is None:
-        return f"{CONFIG.results}/texts/wikipedia.parquet"
-    return f"{CONFIG.results}/corpora/{encode(corpus)}.parquet"

@@ -8,7 +8,7 @@ for NANO in CONFIG.nano:
         name:
             rule_name("train", NANO)
         input:
-            texts=nano_texts(NANO),
+            texts="<results>/texts/wikipedia.parquet",
             stale=STALE.marker(
                 f"{checkpoint_folders(NANO)[-1]}/layerwise.json", {}, KEYS.nano(NANO)
             ),
@@ -31,7 +31,6 @@ for NANO in CONFIG.nano:
         resources:
             mem_mb=grows(4000),
             runtime=grows(60),
-            gpu=int(CONFIG.nano[NANO].device != "cpu"),
         params:
             run=script("train_nano"),
             key=KEYS.nano(NANO),

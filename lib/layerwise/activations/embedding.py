@@ -1,4 +1,8 @@
-"""Embed texts, images or words: vectors of all layers and representations from one pass."""
+"""Embed texts, images or words: vectors of all layers and representations from one pass.
+
+The readout ``residual`` is the residual stream after each block, ``final_norm`` the stream through
+the model's final norm, if it has one. At the last layer ``final_norm`` is the model's output.
+"""
 
 from __future__ import annotations
 
@@ -34,42 +38,36 @@ log = logging.getLogger(__name__)
 
 Array = npt.NDArray[Any]
 
+FINAL_NORM = "final_norm"
+READOUTS = ("residual", FINAL_NORM)
+
 # Tokens are counted when a window begins, so memory holds the token ids of one window and the
 # vectors of one batch.
 WINDOW = {"cpu": 2048, "cuda": 32768}
 
 
 def representations_of(
-    loaded: LoadedModel,
-    tokens: Sequence[str],
-    poolings: Sequence[str],
-    readouts: Sequence[str],
+    loaded: LoadedModel, tokens: Sequence[str], poolings: Sequence[str], readouts: Sequence[str]
 ) -> list[Representation]:
-    """Every selection of tokens with every pooling and every readout that the model has.
+    """Every selection of tokens with every pooling and readout, checked for a model.
 
     Raises
     ------
     LayerwiseError
-        If the model has none of the readouts, or not the tokens, or a pooling is unknown.
+        If the model does not have the tokens, or a pooling or readout is unknown.
     """
     loaded.check_tokens(tokens)
-    for pooling in poolings:
-        if pooling not in POOLINGS:
-            raise LayerwiseError(
-                f"pooling: expected one of {', '.join(POOLINGS)}, got {pooling!r}"
-                f"{closest(pooling, POOLINGS)}."
-            )
-    there = loaded.anatomy.readouts
-    absent = [name for name in readouts if name not in there]
-    if len(absent) == len(readouts):
-        raise LayerwiseError(
-            f"scoring.readouts: {loaded.name} ({loaded.anatomy.kind}) has no "
-            f"{' and no '.join(absent)}; add one of {', '.join(there)}."
-        )
-    if absent:
-        log.warning("%s has no readout %s; it is left out", loaded.name, " and no ".join(absent))
-    left = [name for name in readouts if name in there]
-    return representations(tokens, poolings, left)
+    for what, given, known in (
+        ("pooling", poolings, POOLINGS),
+        ("readout", readouts, READOUTS),
+    ):
+        for name in given:
+            if name not in known:
+                raise LayerwiseError(
+                    f"{what}: expected one of {', '.join(known)}, got {name!r}"
+                    f"{closest(name, known)}."
+                )
+    return representations(tokens, poolings, readouts)
 
 
 def embed(
@@ -160,7 +158,7 @@ def embed_into(
         )  # fmt: skip
         forward.run(
             loaded, [prompt or [loaded.stand_in] for prompt in ids], window.batch,
-            output=any(r.readout == OUTPUT for r in ways), budget=budget,
+            output=True, budget=budget,
         )  # fmt: skip
         yield len(part)
     for n, what in (
@@ -233,19 +231,21 @@ class _Batch:
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Pool one layer's states in every representation that reads them."""
-        loaded = self.window.loaded
-        last = layer == loaded.anatomy.n_layers - 1
+        anatomy = self.window.loaded.anatomy
+        last = layer == anatomy.n_layers - 1 and anatomy.has_output
         for place, way in enumerate(self.window.ways):
-            source = OUTPUT if last and way.readout == OUTPUT else BLOCK
+            source = OUTPUT if last and way.readout == FINAL_NORM else BLOCK
             if sublayer == source:
-                states = forward.read(loaded, packed, way.readout)
+                # The output has been through the norm.
+                readout = "residual" if sublayer == OUTPUT else way.readout
+                states = forward.read(self.window.loaded, packed, readout)
                 self.values[place, layer] = self._pooled(states, way)
 
     def _pooled(self, states: Packed, way: Representation) -> Tensor:
         ratio = self.window.sink_ratio
         if self.words is not None:
-            where = self.words.to(states.lengths.device).T
-            return pool(inside(states, way.tokens, *where, ratio=ratio), way.pooling)
+            rows, starts, stops = self.words.to(states.lengths.device).T
+            return pool(inside(states, way.tokens, rows, starts, stops, ratio), way.pooling)
         if self.prompts is None:
             return pool(choose(states, way.tokens, ratio), way.pooling)
         prompts = self.prompts.to(states.lengths.device)

@@ -71,11 +71,8 @@ def extract(
     forward.check_readout(loaded, settings.readout)
     loaded.check_tokens(settings.tokens)
     readouts = readouts_of(loaded, settings)
-    needs = Needs(
-        settings.protocols, settings.tokens, settings.spectra, settings.curvature,
-        norms=settings.spectra, prefixes=settings.prefixes and _causal(loaded),
-        sink_ratio=settings.sink_ratio,
-    )  # fmt: skip
+    prefixes = settings.prefixes and _causal(loaded)
+    needs = Needs(settings.protocols, settings.tokens, prefixes, settings.sink_ratio)
     inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
     coming = loaded.prompts_ahead(views)
@@ -102,8 +99,7 @@ def extract(
         }
     )
     kinds = len(settings.protocols) * len(settings.tokens)
-    per_layer = kinds * (hidden * 4 + (rank * 8 if settings.spectra else 0))
-    per_prompt = per_layer * n_layers * (1 + len(inner))
+    per_prompt = kinds * (hidden * 4 + rank * 8) * n_layers * (1 + len(inner))
     window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
     reduction = Reduction(loaded, needs, readouts, settings.readout, prompts)
     kind = "image" if loaded.images else "text"
@@ -112,8 +108,7 @@ def extract(
         store.create(
             target, protocols=settings.protocols, tokens=settings.tokens, n_layers=n_layers,
             n_views=len(views), prompts=prompts, hidden=hidden, rank=rank, attributes=record,
-            sublayers=inner, spectra=settings.spectra, curvature=settings.curvature,
-            prefix_tokens=needs.prefix_tokens,
+            sublayers=inner, prefix_tokens=needs.prefix_tokens,
         ) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", kind) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
@@ -180,9 +175,7 @@ class Reduction:
 
         Below the last layer the readout ``output`` is the stream as it is.
         """
-        needs = self.needs
-        if view:
-            needs = replace(needs, spectra=False, norms=False, curvature=False, prefixes=False)
+        needs = replace(self.needs, pooled_only=view > 0)
         if sublayer not in (BLOCK, OUTPUT):
             return {"residual": replace(needs, prefixes=False)}
         last = layer == self.loaded.anatomy.n_layers - 1
@@ -196,9 +189,8 @@ class Reduction:
             own = replace(needs, protocols=protocols)
             if readout != at_layer(self.readout):
                 own = replace(own, norms=False, prefixes=False)
-            if (readout == OUTPUT) == (sublayer == OUTPUT) and (
-                protocols or own.norms or own.prefixes
-            ):
+            empty = not protocols and (needs.pooled_only or not own.norms)
+            if (readout == OUTPUT) == (sublayer == OUTPUT) and not empty:
                 found[readout] = own
         return found
 
@@ -317,18 +309,6 @@ def _causal(loaded: LoadedModel) -> bool:
             loaded.name, loaded.anatomy.kind,
         )  # fmt: skip
     return found
-
-
-def token_ids(
-    loaded: LoadedModel,
-    prompts: Sequence[str],
-    texts: Sequence[str],
-    *,
-    perturb: Perturb | None = None,
-) -> list[list[int]]:
-    """The tokens of prompts as `extract` hands them to the model."""
-    ids, _ = loaded.tokenize(list(texts))
-    return ids if perturb is None else _perturbed(loaded, ids, prompts, perturb)
 
 
 def _perturbed(

@@ -42,19 +42,18 @@ class Needs:
     ----------
     protocols : of `PROTOCOLS`
     tokens : of `layerwise.activations.representation.TOKENS`
-    spectra, curvature : whether each prompt's spectrum and curvature are, by each protocol
-    norms : whether the norm of each token is
-    prefixes : whether the spectra of its first t tokens are, see `prefix_sizes`
+    prefixes : whether the spectra of each prompt's first t tokens are, see `prefix_sizes`
     sink_ratio : for the selection ``drop_sinks``
+    norms : whether the norm of each token is
+    pooled_only : whether nothing but the pooled embeddings is
     """
 
     protocols: tuple[str, ...] = PROTOCOLS
     tokens: tuple[str, ...] = ("all", "drop_first")
-    spectra: bool = True
-    curvature: bool = True
-    norms: bool = True
     prefixes: bool = False
     sink_ratio: float = SINK_RATIO
+    norms: bool = True
+    pooled_only: bool = False
 
     @property
     def prefix_tokens(self) -> tuple[str, ...]:
@@ -69,7 +68,7 @@ class Reduced:
     ----------
     arrays : dict of Tensor
         With P protocols and C selections of tokens: ``pooled`` (P, C, B, D), float32; ``n_tokens``
-        (P, C, B); if needed ``curvature`` (P, C, B), float64, ``norm`` (B, T), float32, and,
+        (P, C, B); ``curvature`` (P, C, B), float64; ``norm`` (B, T), float32; and,
         complete once `decompose` was called, ``spectrum`` (P, C, B, T) and ``prefix_spectrum``
         (C, B, S), float64: the spectra of prefixes one after another.
     matrices : list of Tensor
@@ -88,11 +87,12 @@ class Reduced:
         self.arrays["n_tokens"] = lengths.expand(len(needs.protocols), *lengths.shape)
         if needs.protocols:
             self._add_means_and_curvature(chosen)
+        if needs.pooled_only:
+            return
         if needs.norms:
             self.arrays["norm"] = packed.norms * packed.mask
         grams: dict[str, Tensor] = {}
-        if needs.spectra:
-            self._add_spectra(packed, chosen, grams)
+        self._add_spectra(packed, chosen, grams)
         if needs.prefix_tokens:
             self._add_prefixes(packed, chosen, grams)
 
@@ -112,15 +112,16 @@ class Reduced:
             if protocol == "reference":
                 rows = curvature.centred(chosen[tokens], means[tokens])
                 pooled.append(rows.mean())
-                if needs.curvature:
+                if not needs.pooled_only:
                     paths[protocol, tokens] = curvature.unit_states(rows)
-            else:
-                pooled.append(means[tokens])
-                if needs.curvature and not (tokens == "drop_first" and ("paper", "all") in paths):
-                    paths[protocol, tokens] = curvature.steps(chosen[tokens])
+                continue
+            pooled.append(means[tokens])
+            known = tokens == "drop_first" and ("paper", "all") in paths
+            if not (needs.pooled_only or known):
+                paths[protocol, tokens] = curvature.steps(chosen[tokens])
         shape = (len(needs.protocols), len(needs.tokens), len(self.lengths))
         self.arrays["pooled"] = torch.stack(pooled).reshape(*shape, -1)
-        if not needs.curvature:
+        if needs.pooled_only:
             return
         angles = dict(zip(paths, curvature.angles(list(paths.values())), strict=True))
         for key in set(every) - set(angles):

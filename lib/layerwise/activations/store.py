@@ -15,8 +15,8 @@ prefix     t, t times each: numbers of first tokens, see `grid`
 rank       0 … R-1, R the largest token count of any prompt
 ========== ========================================================================
 
-Arrays: see `ARRAYS`. Views are pooled; all else is of view 0 alone. ``spectrum`` (with ``norm``),
-``curvature`` and ``prefix_spectrum`` are there if the extraction was asked for them.
+Arrays: see `ARRAYS`. Views are pooled; all else is of view 0 alone. ``prefix_spectrum`` is there
+if the extraction was asked for it.
 
 Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
 `layerwise.models.architectures`) that hold the same arrays but ``prefix_spectrum``, with the
@@ -137,8 +137,6 @@ def create(
     rank: int,
     attributes: Mapping[str, Any],
     sublayers: Sequence[str] = (),
-    spectra: bool = True,
-    curvature: bool = True,
     prefix_tokens: Sequence[str] = (),
 ) -> Iterator[h5py.File]:
     """Create the file with all its arrays, to be filled by `Window`.
@@ -153,16 +151,9 @@ def create(
         The largest token count of any prompt.
     sublayers : sequence of str
         Those beside 'block'.
-    spectra, curvature : bool
-        Whether there are arrays for them.
     prefix_tokens : sequence of str
         Selections of tokens of whose prefixes there are spectra.
     """
-    absent = {
-        *(() if spectra else ("spectrum", "norm")),
-        *(() if curvature else ("curvature",)),
-        *(() if prefix_tokens else ("prefix_spectrum",)),
-    }
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
         hdf5.add_scale(file, "protocol", list(protocols))
         hdf5.add_scale(file, "tokens", list(tokens))
@@ -170,8 +161,7 @@ def create(
         hdf5.add_scale(file, "view", np.arange(n_views))
         hdf5.add_scale(file, "prompt", list(prompts))
         hdf5.add_scale(file, "hidden", np.arange(hidden))
-        if spectra:
-            hdf5.add_scale(file, "rank", np.arange(rank))
+        hdf5.add_scale(file, "rank", np.arange(rank))
         if prefix_tokens:
             sizes = prefix_sizes(rank)
             hdf5.add_scale(file, "prefix_tokens", list(prefix_tokens))
@@ -179,7 +169,7 @@ def create(
         for sublayer in (BLOCK, *sublayers):
             group = file if sublayer == BLOCK else file.create_group(f"{GROUP}/{sublayer}")
             for name, spec in ARRAYS.items():
-                if name in absent or (name == "prefix_spectrum" and sublayer != BLOCK):
+                if name == "prefix_spectrum" and not (prefix_tokens and sublayer == BLOCK):
                     continue
                 for scale in spec.dims:
                     # The same scales under a second name, so that a group opened alone has them.
@@ -296,15 +286,14 @@ class Activations:
         The layers that can be asked for: 0 … L, for sublayers 1 … L.
     sublayers : tuple of str
         What the file holds, 'block' first.
-    has_spectra, has_curvature : bool
-        Whether the extraction was asked for them.
+    has_spectra, has_norms, has_curvature, has_prefixes : bool
+        Whether the file has these arrays.
 
     Raises
     ------
     LayerwiseError
         If the file is not a complete activations file of this schema, is about another model,
-        revision or corpus than the ones asked for, or lacks the sublayer; in reading, if it was
-        extracted without spectra or curvature.
+        revision or corpus than the ones asked for, or lacks the sublayer.
     """
 
     def __init__(
@@ -357,14 +346,6 @@ class Activations:
     def _level(self, layer: int) -> int:
         return self.layers[self.layers.index(layer)]
 
-    def _array(self, name: str, key: str) -> h5py.Dataset:
-        if name not in self._group:
-            raise LayerwiseError(
-                f"{self.path} was extracted without {name}; set extract.{key}: true, or leave "
-                "out the metrics that need it."
-            )
-        return self._group[name]
-
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Array:
         """Pooled embeddings of one view, shape (N, D), float32."""
         return hdf5.read(self._group["pooled"], (*self._at(protocol, tokens, layer), view))
@@ -386,13 +367,11 @@ class Activations:
 
         Largest magnitude first, zero-padded; those of ``reference`` may be negative.
         """
-        array = self._array("spectrum", "spectra")
-        return hdf5.read(array, self._at(protocol, tokens, layer))
+        return hdf5.read(self._group["spectrum"], self._at(protocol, tokens, layer))
 
     def curvature(self, protocol: str, tokens: str, layer: int) -> Array:
         """Curvature of each prompt in radians, shape (N,), float64; NaN where there is none."""
-        array = self._array("curvature", "curvature")
-        return hdf5.read(array, self._at(protocol, tokens, layer))
+        return hdf5.read(self._group["curvature"], self._at(protocol, tokens, layer))
 
     def n_tokens(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Array:
         """Number of tokens that count in each prompt, shape (N,)."""
@@ -401,17 +380,22 @@ class Activations:
 
     def norms(self, layer: int) -> Array:
         """Norm of each token state, shape (N, R), float32; 0 beyond a prompt's tokens."""
-        return hdf5.read(self._array("norm", "spectra"), self._level(layer))
+        return hdf5.read(self._group["norm"], self._level(layer))
 
     def prefixes(self, tokens: str, layer: int) -> dict[int, Array]:
         """Spectra of the first t tokens of each prompt, by t: shape (N, t), largest first.
 
         All 0 where a prompt has fewer tokens. None of a choice of tokens without prefixes.
         """
-        array = self._array("prefix_spectrum", "prefixes")
+        if not self.has_prefixes:
+            raise LayerwiseError(
+                f"{self.path} was extracted without prefix_spectrum; set extract.prefixes: true, "
+                "or leave out the metrics that need it."
+            )
         choices = list(self._file["prefix_tokens"].asstr()[:])
         if tokens not in choices:
             return {}
         sizes = self._file["prefix"][:]
-        found = hdf5.read(array, (choices.index(tokens), self._level(layer)))
+        at = choices.index(tokens), self._level(layer)
+        found = hdf5.read(self._group["prefix_spectrum"], at)
         return {int(t): found[:, sizes == t] for t in dict.fromkeys(sizes)}

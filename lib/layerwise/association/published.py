@@ -31,46 +31,17 @@ METRICS = (
 )  # fmt: skip
 
 # The released tables' names for metrics that are called otherwise here.
-METRIC_NAMES = {"entropy_sentence": "prompt_entropy", "entropy_dataset": "dataset_entropy"}
+METRIC_NAMES = {
+    "entropy_sentence": "prompt_entropy",
+    "prompt-entropy": "prompt_entropy",
+    "entropy_dataset": "dataset_entropy",
+    "dataset-entropy": "dataset_entropy",
+}
 
 LONGEST_NAME = 150
 MOST_LAYERS = 10_000
 
 WITH_ALPHA = frozenset({"prompt_entropy", "dataset_entropy", "dime"})
-
-# Which MTEB task a data set of the metrics is the text of, so that each task can be set against
-# the metrics on its own texts. The names of MTEB's data sets on the hub, as the tables have them.
-TASK_OF_DATASET = {
-    "mteb/amazon_counterfactual": "AmazonCounterfactualClassification",
-    "mteb/amazon_massive_intent": "MassiveIntentClassification",
-    "mteb/amazon_massive_scenario": "MassiveScenarioClassification",
-    "mteb/amazon_reviews_multi": "AmazonReviewsClassification",
-    "mteb/arxiv-clustering-s2s": "ArxivClusteringS2S",
-    "mteb/askubuntudupquestions-reranking": "AskUbuntuDupQuestions",
-    "mteb/banking77": "Banking77Classification",
-    "mteb/biorxiv-clustering-s2s": "BiorxivClusteringS2S",
-    "mteb/biosses-sts": "BIOSSES",
-    "mteb/emotion": "EmotionClassification",
-    "mteb/medrxiv-clustering-s2s": "MedrxivClusteringS2S",
-    "mteb/mind_small": "MindSmallReranking",
-    "mteb/mtop_domain": "MTOPDomainClassification",
-    "mteb/mtop_intent": "MTOPIntentClassification",
-    "mteb/reddit-clustering": "RedditClustering",
-    "mteb/scidocs-reranking": "SciDocsRR",
-    "mteb/sickr-sts": "SICK-R",
-    "mteb/stackexchange-clustering": "StackExchangeClustering",
-    "mteb/stackoverflowdupquestions-reranking": "StackOverflowDupQuestions",
-    "mteb/sts12-sts": "STS12",
-    "mteb/sts13-sts": "STS13",
-    "mteb/sts14-sts": "STS14",
-    "mteb/sts15-sts": "STS15",
-    "mteb/sts16-sts": "STS16",
-    "mteb/sts17-crosslingual-sts": "STS17",
-    "mteb/stsbenchmark-sts": "STSBenchmark",
-    "mteb/toxic_conversations_50k": "ToxicConversationsClassification",
-    "mteb/tweet_sentiment_extraction": "TweetSentimentExtractionClassification",
-    "mteb/twentynewsgroups-clustering": "TwentyNewsgroupsClustering",
-}
 
 
 def read_table(path: Path) -> pd.DataFrame:

@@ -25,9 +25,7 @@ from layerwise import stats
 from layerwise.association import measures
 from layerwise.association.curves import (
     METRIC_COLUMNS,
-    NO_ALPHA,
     VARIANT,
-    Candidates,
     ScoreCurves,
     check_metrics_once,
     last_layer_of,
@@ -39,6 +37,7 @@ from layerwise.association.curves import (
     score_curves,
 )
 from layerwise.association.order import Order
+from layerwise.association.reliability import resampled_curves, why_unreliable
 from layerwise.errors import LayerwiseError, closest
 
 log = logging.getLogger(__name__)
@@ -59,13 +58,6 @@ NO_LABELS = (
     "No metric reliably selects a better layer than the model's output; use the output, or give "
     "labels to compare layers on."
 )
-NEAR = 0.1
-"""Distance in depth within which two layers count as the same selection."""
-STABLE = 0.8
-"""Share of resampled curves that must select nearly the same layer."""
-N_RESAMPLES = 1000
-MARGIN = 0.01
-"""Layers within one point of 100 of the output count as equally good."""
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
@@ -73,12 +65,6 @@ COLUMNS = (
     "score", "best_layer", "best_is_output", "best_score", "regret", "regret_low",
     "regret_high", "output_score", "output_from", "gain_over_output", "gain_low", "gain_high",
     "middle_score", "gain_over_middle", "p", "n_layers", "n_tasks", "n_sources",
-)  # fmt: skip
-BEST_COLUMNS = (
-    "model", "revision", "tokens", "pooling", "task_type", "best_layer", "best_is_output",
-    "n_tied", "last_layer", "best_depth", "best_score", "output_score", "output_from", "gain",
-    "gain_new_task", "gain_low", "gain_high", "may_be_best", "as_good_as_output", "n_layers",
-    "n_tasks", "n_sources",
 )  # fmt: skip
 
 
@@ -142,70 +128,6 @@ def _rule(name: str, layer: int, corpus: str = "none", protocol: str = BASELINE)
     }  # fmt: skip
 
 
-def why_unreliable(good: Floats, resampled: Floats | None, n: int) -> str:
-    """Why there are too few prompts to select a layer by a metric; empty if there are enough.
-
-    Parameters
-    ----------
-    good : array, shape (L,)
-        The metric, higher being better; minus infinity where it has no value.
-    resampled : array, shape (B, L), optional
-        The same on other samples of prompts.
-    n : int
-        Number of prompts, 0 if unknown.
-    """
-    if 0 < n < stats.FEW:
-        return f"{n} prompts; selecting a layer takes {stats.FEW}"
-    if resampled is None:
-        return ""
-    selected = np.where(np.isfinite(resampled), resampled, -np.inf).argmax(axis=1)
-    near = float((np.abs(selected - good.argmax()) <= NEAR * (len(good) - 1)).mean())
-    return "" if near >= STABLE else f"{1 - near:.0%} of resamples select another layer"
-
-
-def resampled_curves(
-    variants: pd.DataFrame,
-    values: Floats,
-    stderr: Floats | None,
-    prompts: pd.DataFrame | None,
-    layers: Layers,
-    seed: int = 0,
-) -> list[Floats | None]:
-    """Curves of each metric as other samples of prompts would give them, shape (B, L) each.
-
-    Bootstrap samples of the prompts where their values are known, so that noise that layers share
-    cancels; else draws from the standard errors, independent between layers, which overstates it.
-    None for a metric without either.
-
-    Parameters
-    ----------
-    values, stderr : array, shape (k, L)
-    prompts : DataFrame, optional
-        Tidy table of prompts of this model, revision and token selection.
-    """
-    rng = np.random.default_rng(seed)
-    wide: dict[tuple[object, ...], Floats] = {}
-    if prompts is not None and len(prompts):
-        keys = ["corpus", "metric", "protocol", "alpha"]
-        for key, part in of_blocks(prompts).fillna({"alpha": NO_ALPHA}).groupby(keys):
-            curves = part.pivot(index="prompt_id", columns="layer", values="value")
-            wide[key] = curves.reindex(columns=layers).dropna().to_numpy(dtype=np.float64)
-    found: list[Floats | None] = []
-    for row, variant in enumerate(variants.fillna({"alpha": NO_ALPHA}).to_dict("records")):
-        own = wide.get(
-            (variant["corpus"], variant["metric"], variant["protocol"], variant["alpha"])
-        )
-        if own is not None and len(own) and variant["normalization"] == "raw":
-            n = len(own)
-            found.append(rng.multinomial(n, np.full(n, 1 / n), size=N_RESAMPLES) @ own / n)
-        elif stderr is not None and np.isfinite(stderr[row]).any():
-            noise = rng.normal(size=(N_RESAMPLES, len(layers)))
-            found.append(values[row] + noise * np.nan_to_num(stderr[row]))
-        else:
-            found.append(None)
-    return found
-
-
 def is_plain(variant: Mapping[Any, Any]) -> bool:
     """True for the raw metric, of alpha 1 if it has an order."""
     alpha = variant["alpha"]
@@ -264,17 +186,16 @@ def select_layers(
         if not len(variants):
             log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
             continue
-        stderr = _more(metrics, curves, own_texts, "stderr")
-        n = _more(metrics, curves, own_texts, "n")
+        stderr = _column("stderr", metrics, curves, own_texts)
+        n = _n_prompts(_column("n", metrics, curves, own_texts))
         own_prompts = None if prompts is None else _of_curves(prompts, curves)
         for group in curves.groups():
             tasks = curves.of_type(group)
             curve = np.stack([mean_curve(v) for v in values[:, tasks]])
-            errors = None if stderr is None else stderr[:, tasks].mean(axis=1)
-            resampled = resampled_curves(variants, curve, errors, own_prompts, curves.layers, seed)
-            found = select_by_metrics(
-                variants, curve, curves.layers, directions, resampled, _n_prompts(n, len(variants))
+            resampled = resampled_curves(
+                variants, curve, stderr[:, tasks].mean(axis=1), own_prompts, curves.layers, seed
             )
+            found = select_by_metrics(variants, curve, curves.layers, directions, resampled, n)
             n_missing = int(variants["metric"].isin(list(directions)).sum()) - sum(
                 s["metric"] != CONSENSUS for s in found
             )
@@ -298,11 +219,12 @@ def select_layers(
     return table.astype({"direction": "Int64", "layer": "Int64"})
 
 
-def _more(
-    metrics: pd.DataFrame, curves: ScoreCurves, own_texts: Mapping[str, str] | None, column: str
-) -> Floats | None:
+def _column(
+    column: str, metrics: pd.DataFrame, curves: ScoreCurves, own_texts: Mapping[str, str] | None
+) -> Floats:
+    """Another column of the metrics in the shape of their values; NaN if there is none."""
     if column not in metrics:
-        return None
+        metrics = metrics.assign(**{column: np.nan})
     return metric_curves(metrics, curves, own_texts=own_texts, column=column)[1]
 
 
@@ -311,11 +233,9 @@ def _of_curves(prompts: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
     return prompts[same & (prompts["tokens"] == curves.tokens)]
 
 
-def _n_prompts(n: Floats | None, k: int) -> npt.NDArray[np.int64]:
-    """Smallest known number of prompts of each of k metrics; 0 where none is known."""
-    if n is None:
-        return np.zeros(k, dtype=np.int64)
-    known = np.where(n > 0, n, np.inf).reshape(k, -1).min(axis=1)
+def _n_prompts(n: Floats) -> npt.NDArray[np.int64]:
+    """Smallest known number of prompts of each metric, shape (k, ...) to (k,); 0 if unknown."""
+    known = np.where(n > 0, n, np.inf).reshape(len(n), -1).min(axis=1)
     return np.where(np.isfinite(known), known, 0).astype(np.int64)
 
 
@@ -358,35 +278,19 @@ def _against_scores(
             regrets[at] = _regret_ci(values, at, sources, seed)
         gain = stats.clustered_mean_ci(values[:, at] - output, sources)
         yield {
-            **one,
-            "model": curves.model,
-            "revision": curves.revision,
-            "tokens": curves.tokens,
-            "pooling": curves.pooling,
-            "task_type": group,
-            "depth": one["layer"] / max(curves.last_layer, 1),
-            "score": mean[at],
+            **one, "model": curves.model, "revision": curves.revision, "tokens": curves.tokens,
+            "pooling": curves.pooling, "task_type": group,
+            "depth": one["layer"] / max(curves.last_layer, 1), "score": mean[at],
             "best_layer": int(candidates.layers[best]),
-            "best_is_output": best == candidates.output,
-            "best_score": mean[best],
-            "regret": mean[best] - mean[at],
-            "regret_low": regrets[at][0],
-            "regret_high": regrets[at][1],
-            "output_score": output.mean(),
-            "output_from": curves.output_from,
-            "gain_over_output": mean[at] - output.mean(),
-            "gain_low": gain.low,
-            "gain_high": gain.high,
-            "middle_score": mean[middle],
-            "gain_over_middle": mean[at] - mean[middle],
-            "p": np.nan,
-            "n_layers": len(curves.layers),
-            "n_tasks": len(values),
-            "n_sources": len(set(sources)),
-            "last_layer": curves.last_layer,
-            "curve": values[:, : len(curves.layers)].mean(axis=0),
-            "layers": curves.layers,
-        }
+            "best_is_output": best == candidates.output, "best_score": mean[best],
+            "regret": mean[best] - mean[at], "regret_low": regrets[at][0],
+            "regret_high": regrets[at][1], "output_score": output.mean(),
+            "output_from": curves.output_from, "gain_over_output": mean[at] - output.mean(),
+            "gain_low": gain.low, "gain_high": gain.high, "middle_score": mean[middle],
+            "gain_over_middle": mean[at] - mean[middle], "p": np.nan,
+            "n_layers": len(curves.layers), "n_tasks": len(values),
+            "n_sources": len(set(sources)), "curves": curves, "mean": mean,
+        }  # fmt: skip
 
 
 def _regret_ci(values: Floats, at: int, sources: Sequence[str], seed: int) -> tuple[float, float]:
@@ -410,10 +314,9 @@ def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[list[dict[
         of_model = part.drop_duplicates("model").set_index("model").loc[list(wide.columns)]
         if wide.shape[1] < 2 or len(wide) < 2:
             continue
-        models = [_Curve(row) for row in of_model.to_dict("records")]
-        depths = wide.to_numpy(dtype=float)
+        models, depths = of_model.to_dict("records"), wide.to_numpy(dtype=float)
         # Regret in model m of the layer that rule k selects in model j, at the same depth.
-        regrets = np.stack([m.regret_at(depths) for m in models], axis=2)
+        regrets = np.stack([_regret_at(depths, m) for m in models], axis=2)
         own = np.arange(len(models))
 
         def mean_nested(dealt: npt.NDArray[np.intp], regrets: Floats = regrets) -> float:
@@ -439,17 +342,11 @@ def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[list[dict[
         ]  # fmt: skip
 
 
-class _Curve:
-    """The mean score of a model by layer, and what layers at some depths lose."""
-
-    def __init__(self, row: Mapping[Any, Any]) -> None:
-        self.best, self.curve = row["best_score"], row["curve"]
-        self.depth = row["layers"] / max(row["last_layer"], 1)
-
-    def regret_at(self, depths: Floats) -> Floats:
-        """Regret of the layers nearest to some depths, in their shape."""
-        nearest = np.abs(depths[..., None] - self.depth).argmin(axis=-1)
-        return np.asarray(self.best - self.curve[nearest])
+def _regret_at(depths: Floats, model: Mapping[Any, Any]) -> Floats:
+    """Regret in a model of the layers nearest to some depths, in their shape."""
+    of_layers = model["curves"].layers / max(model["curves"].last_layer, 1)
+    nearest = np.abs(depths[..., None] - of_layers).argmin(axis=-1)
+    return np.asarray(model["best_score"] - model["mean"][nearest])
 
 
 def nested_regret(regrets: Floats) -> Floats:
@@ -562,22 +459,15 @@ def selected_layers(
     part = _only(_only(part, "corpus", corpus or corpora[0]), "protocol", protocol)
     part = part[(part["normalization"] == "raw") & (part["alpha"].isna() | (part["alpha"] == 1))]
     check_metrics_once(part)
-    wide = {
-        column: part.set_index([*VARIANT, "layer"])[column].astype(float).unstack("layer")
-        for column in ("value", "stderr", "n")
-        if column in part
-    }
-    values = wide["value"]
-    arrays = {c: w.to_numpy(dtype=np.float64) for c, w in wide.items()}
-    variants, layers = values.index.to_frame(index=False), values.columns.to_numpy(np.int64)
+    part = part.assign(**{c: np.nan for c in ("stderr", "n") if c not in part})
+    wide = part.set_index([*VARIANT, "layer"])[["value", "stderr", "n"]].astype(float).unstack()
+    values, stderr, n = (wide[column].to_numpy() for column in ("value", "stderr", "n"))
+    variants, layers = wide.index.to_frame(index=False), wide["value"].columns.to_numpy(np.int64)
     if prompts is not None:
         for column in ("model", "revision", "tokens", "corpus"):
             prompts = prompts[prompts[column] == part[column].iloc[0]]
-    resampled = resampled_curves(
-        variants, arrays["value"], arrays.get("stderr"), prompts, layers, seed
-    )
-    n = _n_prompts(arrays.get("n"), len(variants))
-    found = select_by_metrics(variants, arrays["value"], layers, directions, resampled, n)
+    resampled = resampled_curves(variants, values, stderr, prompts, layers, seed)
+    found = select_by_metrics(variants, values, layers, directions, resampled, _n_prompts(n))
     if not found:
         raise LayerwiseError(
             f"None of the metrics of {model} has a direction, so that none can select a layer."
@@ -598,105 +488,3 @@ def _only(frame: pd.DataFrame, column: str, wanted: str) -> pd.DataFrame:
             f"{', '.join(there) or 'nothing'}."
         )
     return frame[frame[column] == wanted]
-
-
-def best_layers(
-    scores: pd.DataFrame, *, poolings: Sequence[str] | None = None, seed: int = 0
-) -> pd.DataFrame:
-    """Find each model's best layer by its scores, over all tasks and per task type.
-
-    Returns
-    -------
-    DataFrame
-        `BEST_COLUMNS`, one row per model, revision, tokens, pooling and task type; scores in
-        [0, 1]. `best_layer` is L where the model's output is best (`best_is_output`). `n_tied` is
-        the number of layers with the best score. `gain` is the lead over the output on these
-        tasks, `gain_new_task` that on each text source of the layer that the other sources select.
-        The 95% interval corrects for the selection. `may_be_best` are the
-        layers (and ``output``) that hold the best one with 95% confidence, `as_good_as_output`
-        those within `MARGIN` of the output (two one-sided tests, Holm's correction). Intervals
-        need tasks of three text sources, gains a score of the output. `output_from` is
-        ``last layer`` if layer L stands in for the output.
-    """
-    rows = []
-    for curves in score_curves(of_poolings(scores, poolings)):
-        for group in curves.groups():
-            tasks = curves.of_type(group)
-            candidates, sources = curves.candidates(tasks), curves.sources_of(tasks)
-            mean = candidates.values.mean(axis=0)
-            best = int(np.argmax(mean))
-            layer = int(candidates.layers[best])
-            row: dict[str, object] = {
-                "model": curves.model,
-                "revision": curves.revision,
-                "tokens": curves.tokens,
-                "pooling": curves.pooling,
-                "task_type": group,
-                "best_layer": layer,
-                "best_is_output": best == candidates.output,
-                "n_tied": int((mean >= mean[best] - 1e-12).sum()),
-                "last_layer": curves.last_layer,
-                "best_depth": float(layer / max(curves.last_layer, 1)),
-                "best_score": float(mean[best]),
-                "output_score": float(candidates.output_scores.mean()),
-                "output_from": curves.output_from,
-                "n_layers": len(curves.layers),
-                "n_tasks": len(candidates.values),
-                "n_sources": len(set(sources)),
-            }
-            rows.append(row | _uncertainty(candidates, best, sources, seed))
-    return pd.DataFrame(rows).reindex(columns=list(BEST_COLUMNS))
-
-
-def _uncertainty(
-    candidates: Candidates, best: int, sources: Sequence[str], seed: int
-) -> dict[str, object]:
-    leads = candidates.values - candidates.output_scores[:, None]
-    found: dict[str, object] = {"gain": float(leads[:, best].mean())}
-    if len(set(sources)) < stats.FEWEST:
-        return found
-    may_be = np.flatnonzero(stats.best_set(candidates.values, sources, seed=seed))
-    found["may_be_best"] = layers_text(candidates, may_be)
-    if candidates.output is not None:
-        over_all = stats.simultaneous_ci(leads, sources, seed=seed)
-        inside = np.flatnonzero(np.arange(len(candidates.layers)) != candidates.output)
-        p = stats.holm(stats.equivalence_p(leads[:, inside], MARGIN, sources))
-        found |= {
-            "gain_new_task": _gain_left_out(leads, sources),
-            "gain_low": float(over_all.low[best]),
-            "gain_high": float(over_all.high[best]),
-            "as_good_as_output": layers_text(candidates, inside[p <= stats.ALPHA]) or "none",
-        }
-    return found
-
-
-def _gain_left_out(leads: Floats, sources: Sequence[str]) -> float:
-    """Mean lead on each text source of the layer that the other sources select."""
-    found = np.empty(len(leads))
-    for source in set(sources):
-        out = np.array([s == source for s in sources])
-        found[out] = leads[out, leads[~out].mean(axis=0).argmax()]
-    return float(found.mean())
-
-
-def layers_text(candidates: Candidates, places: npt.NDArray[np.intp]) -> str:
-    """Layers as text: runs of them as ``4–7``, and ``output``."""
-    runs: list[list[int]] = []
-    for layer in (int(candidates.layers[i]) for i in places if i != candidates.output):
-        if runs and runs[-1][-1] == layer - 1:
-            runs[-1].append(layer)
-        else:
-            runs.append([layer])
-    names = [f"{r[0]}–{r[-1]}" if len(r) > 2 else ", ".join(map(str, r)) for r in runs]
-    if candidates.output is not None and candidates.output in list(places):
-        names.append("output")
-    return ", ".join(names)
-
-
-def layers_named(text: str) -> set[str]:
-    """Layers, by number, and ``output`` that a cell of `may_be_best` names."""
-    found: set[str] = set()
-    for name in text.split(", "):
-        first, _, last = name.partition("–")
-        found |= {str(n) for n in range(int(first), int(last) + 1)} if last else {name}
-    return found

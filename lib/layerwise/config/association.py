@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
 
+from layerwise.data import RELEASED, published
 from layerwise.section import Alpha, Section, Seed, SomeOf
 from layerwise.vocabulary import Normalization, Protocol
 
@@ -13,11 +14,12 @@ OWN_TEXTS = "task texts"
 """The corpus in which each task is compared with the metrics on its own texts."""
 
 Measure = Literal["r", "slope", "dcor", "bcdcor", "spearman", "kendall"]
+Over = Literal["layers", "tasks"]
 Direction = Literal[1, -1]
 
 
 class AssociationSettings(Section):
-    """How metrics are associated with task scores over layers, and how layers are selected."""
+    """Association of metrics with task scores over layers, and selection of layers."""
 
     measures: SomeOf[Measure] = Field(
         ("r", "slope", "dcor", "bcdcor", "spearman", "kendall"),
@@ -42,8 +44,7 @@ class AssociationSettings(Section):
     poolings: tuple[str, ...] | None = Field(
         None,
         description="Poolings of the scores, with the readout where several are scored ('mean, "
-        "final_norm'). null for all, without the readout output if the residual stream is scored: "
-        "they differ at the last layer only.",
+        "final_norm'); null for all.",
     )
     own_texts: dict[str, str] = Field(
         {},
@@ -62,22 +63,25 @@ class AssociationSettings(Section):
     )
     seed: Seed = Field(0, description="Seed of permutations.")
 
-    # Constants that used to be settings; the table of associations still reads them.
-    baselines: ClassVar[bool] = True
-    pooled: ClassVar[bool] = True
+
+def _shipped(value: str, info: ValidationInfo) -> str:
+    return str(published(str(info.field_name))) if value == RELEASED else value
+
+
+TablePath = Annotated[str, Field(min_length=1), AfterValidator(_shipped)]
 
 
 class Published(Section):
     """Published tables: the authors' released results, or tables of another run."""
 
-    scores: str | None = Field(
+    scores: TablePath | None = Field(
         None,
-        min_length=1,
         description="CSV or Parquet: family, size, revision, layer, task, task_type, hf_subset, "
-        "languages, split, main_score; null for none.",
+        "languages, split, main_score; null for none. released: the scores of Pythia that ship "
+        "with layerwise.",
     )
-    metrics: str = Field(
-        min_length=1,
+    metrics: TablePath = Field(
         description="CSV or Parquet: family, size, revision, dataset, split, metric, "
-        "normalization, layer, value; or the columns of this package's tables.",
+        "normalization, layer, value; or the columns of this package's tables. released: the "
+        "metrics of Pythia that ship with layerwise.",
     )

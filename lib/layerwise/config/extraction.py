@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -21,7 +21,7 @@ Device = Annotated[str, AfterValidator(_device)]
 
 
 class ExtractSettings(Section):
-    """How models are run, and what is kept of each layer."""
+    """Extraction: how models run, and what is kept of each layer."""
 
     device: Device = Field(
         "auto", description="auto, cpu, cuda or cuda:N; auto takes a GPU if there is one."
@@ -55,8 +55,8 @@ class ExtractSettings(Section):
     )
     sublayers: Distinct[Sublayer] = Field(
         (),
-        description="Sub-layers of each block to keep beside its output. A model without one of "
-        "them skips it (Mamba has no MLP, BERT no input norm).",
+        description="Sub-layers of each block to keep in addition to its output. A model without "
+        "one of them skips it (Mamba has no MLP, BERT no input norm).",
     )
     batch_tokens: Positive | None = Field(
         None, description="Tokens in a batch, padding included; null chooses by device."
@@ -67,9 +67,3 @@ class ExtractSettings(Section):
         description="Keep activations once their metrics are computed. Without them, another "
         "metric needs the model again.",
     )
-
-    # Constants that used to be settings; extraction still reads some of them.
-    spectra: ClassVar[bool] = True
-    curvature: ClassVar[bool] = True
-    keep_states: ClassVar[int] = 0
-    shards: ClassVar[int] = 1

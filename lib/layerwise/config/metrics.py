@@ -1,9 +1,9 @@
-"""The section ``metrics``: which metrics are computed, and how."""
+"""The section ``metrics``: metrics and their settings."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -12,7 +12,7 @@ from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
 
 
 class MetricsSettings(Section):
-    """Which metrics are computed, and how."""
+    """Metrics and their settings."""
 
     metrics: SomeOf[str] | None = Field(
         None,
@@ -36,7 +36,7 @@ class MetricsSettings(Section):
         json_schema_extra={"default": [1, 2, "inf"]},
     )
     normalizations: Distinct[Normalization] = Field(
-        (), description="Normalisations of the entropies that are computed beside raw."
+        (), description="Normalisations of the entropies in addition to raw."
     )
     pair: Literal["augmented", "original"] = Field(
         "augmented",
@@ -51,9 +51,6 @@ class MetricsSettings(Section):
     seed: Seed = Field(
         0, description="Seed of permutations and groups, which are the same at every layer."
     )
-
-    stderr_groups: ClassVar[int] = 10
-    """Groups of prompts that the jackknife deletes in turn."""
 
     def of(self, section: str, kind: type[S]) -> S:
         """The settings of a metric: a section declared in its file (`layerwise.metrics`)."""

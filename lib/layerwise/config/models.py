@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     Field,
@@ -24,7 +24,7 @@ from layerwise.section import (
     SomeOf,
     one_of,
 )
-from layerwise.vocabulary import Dtype, Pooling, Readout, Tokens
+from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
 
 
 class HubSource(Section):
@@ -42,7 +42,7 @@ class FolderSource(Section):
 
     folder: str = Field(
         min_length=1,
-        description="Path of a Hugging Face folder; {revision} in it stands for the revision.",
+        description="Path of a Hugging Face folder; {revision} in it is replaced by the revision.",
     )
     gguf_file: str | None = Field(None, description="Name of the GGUF file in the folder.")
 
@@ -170,7 +170,7 @@ class Model(Section):
     poolings: SomeOf[Pooling] | None = Field(
         None, description="Poolings of this model; null for scoring.poolings."
     )
-    readouts: SomeOf[Readout] | None = Field(
+    readouts: SomeOf[ScoredReadout] | None = Field(
         None, description="Readouts of this model; null for scoring.readouts."
     )
     prompts: Literal["saved"] | dict[str, str] | None = Field(
@@ -178,7 +178,7 @@ class Model(Section):
         description="Prompts in front of a task's texts, by mteb's names: of a task and prompt "
         "type (STS12-query), a task, a task type and prompt type (Reranking-query), a task type, "
         "or a prompt type (query, document); the first of these that is given applies. `default` "
-        "is for texts without a prompt type. {instruction} stands for mteb's instruction for the "
+        "is for texts without a prompt type. {instruction} becomes mteb's instruction for the "
         "task. saved: those in config_sentence_transformers.json. Corpora get no prompts.",
     )
     include_prompt: bool | None = Field(
@@ -239,8 +239,3 @@ class Nano(Section):
     )
     learning_rate: float = Field(0.003, gt=0, le=1, description="Peak learning rate of AdamW.")
     seed: Seed = Field(0, description="Seed of weights and of the order of the windows.")
-
-    # Constants that used to be settings; training still reads some of them.
-    objective: ClassVar[str] = "causal"
-    device: ClassVar[str] = "cpu"
-    corpus: ClassVar[str | None] = None

@@ -14,8 +14,8 @@ import pandas as pd
 
 from layerwise.association.curves import BLOCK, RESIDUAL, of_poolings
 from layerwise.association.order import Order
-from layerwise.figures import labels, style
-from layerwise.figures.frames import mean_scores
+from layerwise.figures import labels, theme
+from layerwise.figures.select import mean_scores
 from layerwise.metrics import registry
 from layerwise.names import step_of
 
@@ -123,7 +123,7 @@ def gather(
     Explored
         Metrics have ``value``, ``stderr``, ``n`` (prompts) and ``n_left_out``. Scores are in
         [0, 1], over all tasks, each type and each task, with the interval that figures have
-        (`layerwise.figures.frames.mean_scores`), and of single layers alone.
+        (`layerwise.figures.select.mean_scores`), and of single layers alone.
     """
     metrics, scores, associations, choices = [], [], [], []
     for source in sources:
@@ -135,7 +135,7 @@ def gather(
         metrics, METRIC_KEYS, ("value", "stderr", "n", "n_left_out"), {"sublayer": BLOCK}
     )
     scored = _curves(
-        scores, SCORE_KEYS, ("value", "low", "high", "output_score", "n_tasks", "n_sources"), {}
+        scores, SCORE_KEYS, ("value", "low", "high", "output_score", "n_tasks", "n_clusters"), {}
     )
     models, timeline = _models(measured, scored, order)
     return Explored(
@@ -252,8 +252,8 @@ def _models(
     models = [
         {
             "name": n,
-            "colour": style.PALETTE.index(style.colour_of(n, names)),
-            "marker": names.index(n) % len(style.MARKERS),
+            "colour": theme.PALETTE.index(theme.colour_of(n, names)),
+            "marker": names.index(n) % len(theme.MARKERS),
             "last": int(both.loc[both["model"] == n, "last"].max()),
             "revisions": revisions[n],
             "at": [_reached(places[n], stop) for stop in stops] or [0],
@@ -296,7 +296,7 @@ def _words(metrics: Curves, scores: Curves, directions: Mapping[str, int]) -> di
         "sublayer": labels.SUBLAYERS,
         "measure": labels.MEASURES,
         "protocol": {"paper": "as printed (paper)", "reference": "as the authors’ code"},
-        "palette": list(style.PALETTE),
+        "palette": list(theme.PALETTE),
     }
 
 

@@ -150,7 +150,7 @@ function lineOf(which, model, revision, tokens) {
     const layer = points.layer(i), point = { layer, depth: model.last ? layer / index.last(place) : 0 };
     if (which === "score") {
       for (const end of ["value", "low", "high"]) point[end] = points100(points[end](i));
-      point.n = points.n_tasks(i); point.counted = "tasks"; point.sources = points.n_sources(i);
+      point.n = points.n_tasks(i); point.counted = "tasks"; point.sources = points.n_clusters(i);
     } else {
       point.value = points.value(i); point.stderr = points.stderr(i);
       if (point.value !== null && point.stderr !== null) {
@@ -419,7 +419,7 @@ function told({ line, point }, name) {
   if (point.low !== undefined && point.low !== null) said.push(`95 % interval ${short(point.low)} to ${short(point.high)}`);
   else if (!point.output) said.push("no interval");
   if (point.n) {
-    const sources = point.sources && point.sources !== point.n ? `, ${point.sources} source${point.sources > 1 ? "s" : ""} of texts` : "";
+    const sources = point.sources && point.sources !== point.n ? `, ${point.sources} task cluster${point.sources > 1 ? "s" : ""}` : "";
     said.push(`n = ${point.n} ${point.n === 1 ? point.counted.slice(0, -1) : point.counted}${sources}${point.left ? `, ${point.left} left out` : ""}`);
   }
   return said;

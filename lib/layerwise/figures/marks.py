@@ -1,241 +1,436 @@
-"""What is written and marked on panels: names, small print, best layers, outputs, legends."""
+"""Panels, and what is drawn in them: lines with bands, dots with intervals, heat maps, legends."""
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.typing import ColorType
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from layerwise.figures.style import GREY, INK, LINE, text_width
+from layerwise.config.kinds import ROLES
+from layerwise.errors import LayerwiseError
+from layerwise.figures import theme
+from layerwise.figures.labels import axis_label, value_label, wrapped
+from layerwise.figures.registry import Look
 from layerwise.names import step_of
+from layerwise.vocabulary import LABELS
+
+WIDTH, HEIGHT = 2.45, 1.9  # of a panel, in inches
+NARROWEST = 5.0  # of a figure
+TITLE = 0.35  # height of the figure's title
+COLUMNS = 4
+TALLEST = 4  # metrics one below the other
+TICKS = 6  # checkpoints named on an axis
+BAR = 9  # so many checkpoints get a colour bar in place of a legend
+Label = str | Callable[[pd.DataFrame], str]
 
 
-def best_mark(colour: ColorType) -> dict[str, Any]:
-    """How the best layer is marked: a filled circle."""
+@dataclass(frozen=True)
+class Panel:
+    """One panel: its axes, its rows of the table and its place."""
+
+    ax: Axes
+    table: pd.DataFrame
+    row: str
+    column: str
+    top: bool
+    left: bool
+    bottom: bool
+    right: bool
+
+
+@dataclass
+class Facets:
+    """A figure and its panels, row by row."""
+
+    figure: Figure
+    panels: list[Panel]
+    handles: list[Any] = field(default_factory=list)
+    inside: bool = False
+    """True if the legend belongs inside the panel, since the figure is the caller's."""
+
+    def row(self, name: str) -> list[Panel]:
+        """The panels of one row."""
+        return [p for p in self.panels if p.row == name]
+
+    def label(
+        self, x: Label = "", y: Label = "", *, share: bool | tuple[str, ...] = True
+    ) -> Facets:
+        """Label the axes; panels with equal labels get equal limits if `share` has their row."""
+        before: tuple[str, str] = ("", "")
+        alike: dict[str, list[Axes]] = {}
+        for panel in self.panels:
+            xlabel, ylabel = (v(panel.table) if callable(v) else v for v in (x, y))
+            if panel.bottom:
+                panel.ax.set_xlabel(xlabel)
+            if panel.left or before != (panel.row, ylabel):
+                panel.ax.set_ylabel(wrapped(ylabel, 24))
+            elif share is True or (share and panel.row in share):
+                panel.ax.tick_params(labelleft=False)
+            before = panel.row, ylabel
+            if share is True or (share and panel.row in share):
+                alike.setdefault(ylabel, []).append(panel.ax)
+        for axes in alike.values():
+            ends = [a.get_ylim() for a in axes if a.has_data()]
+            for ax in axes if ends else ():
+                ax.set_ylim(min(e[0] for e in ends), max(e[1] for e in ends))
+        return self
+
+    def bar(
+        self, mappable: Any, label: str, panels: Sequence[Panel] | None = None, **more: Any
+    ) -> Any:
+        """Add a colour bar beside some panels, by default all."""
+        axes = [p.ax for p in panels or self.panels]
+        height = self.figure.get_size_inches()[1] * len({p.row for p in panels or self.panels})
+        more = {
+            "shrink": min(1.0, 2.4 * len({p.row for p in self.panels}) / height),
+            "anchor": (0.0, 1.0),
+        } | more
+        bar = self.figure.colorbar(
+            mappable, ax=axes, location="right", aspect=22, pad=0.015, **more
+        )
+        bar.set_label(label)
+        bar.outline.set_visible(False)
+        return bar
+
+    def legend(self, handles: Sequence[Any] = ()) -> Facets:
+        """Put one legend below all panels."""
+        shown = [*self.handles, *handles]
+        if shown and self.inside:
+            self.panels[0].ax.legend(handles=shown)
+        elif shown:
+            widest = max(len(str(h.get_label())) for h in shown)
+            width, height = self.figure.get_size_inches()
+            columns = max(1, min(len(shown), int(width * 72 // (46 + 4.6 * widest))))
+            lines = -(-len(shown) // columns)
+            self.figure.set_size_inches(width, height + 0.2 + 0.17 * lines)
+            self.figure.legend(handles=shown, loc="outside lower left", ncols=columns)
+        return self
+
+
+def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
+    """Add a column for each role that says, in words, which values of its dimensions a row has.
+
+    The columns are ordered categories, in the order in which values first appear.
+    """
+    table = table.copy()
+    for role in ROLES:
+        dimensions = [
+            d for d in look.roles.get(role, ())
+            if d in table and ((d == "model" and role != "dashes") or table[d].nunique() > 1)
+        ]  # fmt: skip
+        said = {d: {v: value_label(d, str(v)) for v in table[d].unique()} for d in dimensions}
+        ranks = {d: {v: i for i, v in enumerate(said[d])} for d in dimensions}
+        keys = table[dimensions].drop_duplicates().itertuples(index=False, name=None)
+        keys = sorted(
+            keys, key=lambda key: [ranks[d][v] for d, v in zip(dimensions, key, strict=True)]
+        )
+        names = {
+            k: " · ".join(filter(None, (said[d][v] for d, v in zip(dimensions, k, strict=True))))
+            for k in keys
+        }
+        rows = table[dimensions].itertuples(index=False, name=None)
+        values = [names[k] for k in rows] if dimensions else [""] * len(table)
+        table[role] = pd.Categorical(values, list(dict.fromkeys(names.values())) or [""])
+    if look.roles.get("row") == ("y",) and table["row"].nunique() > TALLEST:
+        table = table.rename(columns={"row": "column", "column": "row"})
+    return table
+
+
+def facets(
+    table: pd.DataFrame, look: Look, *, height: float = HEIGHT, width: float = WIDTH,
+    columns: int = COLUMNS,
+) -> Facets:  # fmt: skip
+    """Make a panel for each row and column of a table that `place` has been over.
+
+    More columns than fit side by side continue below, all rows again.
+    """
+    rows, cols = (list(table[r].cat.categories) for r in ("row", "column"))
+    n = min(columns, len(cols))
+    blocks = [cols[i : i + n] for i in range(0, len(cols), n)]
+    there = set(zip(table["row"], table["column"], strict=True))
+    slots = [
+        (r, c)
+        for block in blocks
+        for r in rows if any((r, c) in there for c in block)
+        for c in [*block, *[None] * (n - len(block))]
+    ]  # fmt: skip
+    if look.ax is not None:
+        if len(slots) > 1:
+            raise LayerwiseError(
+                f"This figure has {len(slots)} panels and does not fit on one ax: name one "
+                "model, metric and token selection, or leave out ax."
+            )
+        look.ax.set_title(cols[0])
+        panel = Panel(look.ax, table, rows[0], cols[0], True, True, True, True)
+        return Facets(look.ax.get_figure(root=True), [panel], inside=True)
+    keys = [f"{r}\n{c}" if c is not None else f"empty {i}" for i, (r, c) in enumerate(slots)]
+    width = max(width, NARROWEST / n)
+    data = table.assign(panel=table["row"].astype(str) + "\n" + table["column"].astype(str))
+    grid = sns.FacetGrid(
+        data, col="panel", col_order=keys, col_wrap=n, height=height, aspect=width / height,
+        sharex=False, sharey=False,
+    )  # fmt: skip
+    grid.set_titles("")
+    wide, high = grid.figure.get_size_inches()
+    grid.figure.set_size_inches(wide + 0.3, high + TITLE)
+    grid.figure.set_layout_engine("constrained")
+    panels: list[Panel] = []
+    for i, (ax, (row, column)) in enumerate(zip(grid.axes.flat, slots, strict=True)):
+        if (row, column) not in there:
+            ax.set_visible(False)
+            continue
+        last_of_block = not any((r, column) in there for r in rows[rows.index(row) + 1 :])
+        first = row == rows[0] or not any(p.column == column and p.top for p in panels)
+        right = i % n == n - 1 or slots[i + 1][1] is None
+        panels.append(
+            Panel(
+                ax,
+                data[data["panel"] == keys[i]],
+                row,
+                column,
+                first,
+                i % n == 0,
+                last_of_block,
+                right,
+            )
+        )
+    by_row = [d for d in look.roles.get("row", ()) if d != "y"]
+    for panel in panels:
+        if panel.top and panel.column:
+            colour = theme.INK
+            model = panel.table["model"].iloc[0] if "model" in panel.table else ""
+            if "model" in look.roles.get("column", ()) and panel.column.startswith(str(model)):
+                colour = theme.colour_of(model, look.models)
+            panel.ax.set_title(wrapped(panel.column, int(width * 12.5)), color=colour)
+        if panel.right and len(rows) > 1 and by_row:
+            panel.ax.annotate(
+                wrapped(panel.row, 26), (1, 0.5), (6, 0), xycoords="axes fraction", rotation=270,
+                textcoords="offset points", va="center", fontsize=8, fontweight="bold",
+            )  # fmt: skip
+    return Facets(grid.figure, panels)
+
+
+@dataclass(frozen=True)
+class Palette:
+    """Colours and markers of the values of a role.
+
+    Attributes
+    ----------
+    colours, markers : mapping of label to colour or marker
+    steps : mapping of label to number
+        Training steps, or places in the order; empty where values have no order.
+    norm : Normalize or None
+        Scale of those numbers.
+    """
+
+    colours: dict[str, Any]
+    markers: dict[str, str]
+    steps: dict[str, float] = field(default_factory=dict)
+    norm: Normalize | None = None
+
+    @property
+    def continuous(self) -> bool:
+        """True if a colour bar says more than a legend."""
+        return self.norm is not None and len(self.colours) >= BAR
+
+    def handles(self, **style: Any) -> list[Line2D]:
+        """Legend entries."""
+        return [
+            Line2D([], [], color=c, marker=self.markers[n], markersize=3.5, label=n, **style)
+            for n, c in self.colours.items() if n
+        ]  # fmt: skip
+
+    def add_to(self, grid: Facets) -> None:
+        """Add a colour bar of the values, or legend entries."""
+        if not self.continuous:
+            grid.handles += self.handles()
+            return
+        every = -(-len(self.steps) // BAR)
+        shown = dict(list(self.steps.items())[::-1][::every][::-1])
+        bar = grid.bar(
+            ScalarMappable(self.norm, theme.sequential()), "Checkpoint", ticks=list(shown.values())
+        )
+        bar.ax.minorticks_off()
+        bar.ax.set_yticklabels([step_name(name) for name in shown])
+
+
+def palette(table: pd.DataFrame, look: Look) -> Palette:
+    """Colours of the role ``colour`` of a table that `place` has been over.
+
+    Models have a colour of their own; checkpoints, alphas and other ordered values are on a scale;
+    all else has the palette's colours in turn. Without a role, a model's colour is everything's.
+    """
+    names = [str(n) for n in table["colour"].cat.categories]
+    dimensions = look.roles.get("colour", ())
+    if dimensions[:1] == ("model",) and not look.ordered:
+        models = table.drop_duplicates("colour").set_index("colour")["model"]
+        return Palette(
+            {n: theme.colour_of(models[n], look.models) for n in names},
+            {n: theme.marker_of(models[n], look.models) for n in names},
+        )
+    if look.ordered or {*dimensions} & {"revision", "alpha", *LABELS}:
+        steps = [step_of(n) for n in names]
+        known = [s for s in steps if s is not None]
+        steps_known = len(known) == len(names) and len(known) > 2
+        numbers = known if steps_known else list(range(len(names)))
+        norm = theme.step_scale(known) if steps_known else Normalize(0, max(1, len(names) - 1))
+        scale = theme.sequential()
+        colours = {n: scale(norm(v)) for n, v in zip(names, numbers, strict=True)}
+        places = dict(zip(names, map(float, numbers), strict=True))
+        return Palette(colours, dict.fromkeys(names, "o"), places, norm)
+    if names == [""]:
+        return Palette({"": None}, {"": ""})
+    return Palette(
+        {n: theme.colour_of(n, names) for n in names},
+        {n: theme.marker_of(n, names) for n in names},
+    )
+
+
+def dashes(table: pd.DataFrame) -> dict[str, Any]:
+    """Line styles of the role ``dashes`` of a table that `place` has been over."""
+    names = [str(n) for n in table["dashes"].cat.categories]
+    return {n: theme.DASHES[i % len(theme.DASHES)] for i, n in enumerate(names)}
+
+
+def line(
+    ax: Axes, part: pd.DataFrame, x: str, y: str = "value", *, low: str = "low",
+    high: str = "high", colour: Any = theme.INK, scale: float = 1.0, shade: float = 0.16,
+    **style: Any,
+) -> None:  # fmt: skip
+    """Draw a line with its band."""
+    part = part.sort_values(x)
+    places = part[x].to_numpy(dtype=float)
+    if low in part and part[low].notna().any():
+        ends = [scale * part[c].to_numpy(dtype=float) for c in (low, high)]
+        ax.fill_between(places, *ends, color=colour, alpha=shade, linewidth=0)
+        if len(part) == 1:
+            ax.vlines(places, *ends, color=colour, linewidth=0.8)
+    ax.plot(places, scale * part[y].to_numpy(dtype=float), color=colour, **style)
+
+
+def dots(
+    ax: Axes, x: Any, y: Any, low: Any = None, high: Any = None, *, colour: Any = theme.INK,
+    marker: str = "o", filled: Any = True, vertical: bool = False,
+) -> None:  # fmt: skip
+    """Draw dots with intervals along x (or along y if `vertical`); open where not `filled`."""
+    x, y = np.atleast_1d(np.asarray(x, dtype=float)), np.atleast_1d(np.asarray(y, dtype=float))
+    if low is not None:
+        ends = [np.atleast_1d(np.asarray(e, dtype=float)) for e in (low, high)]
+        draw, at = (ax.vlines, x) if vertical else (ax.hlines, y)
+        draw(at, *ends, color=colour, linewidth=1.0, alpha=0.6)
+    full = np.broadcast_to(np.asarray(filled, dtype=bool), x.shape)
+    for shown, face in ((full, colour), (~full, "white")):
+        if shown.any():  # an unclipped line without points would claim the page's corner
+            ax.plot(
+                x[shown], y[shown], linestyle="none", marker=marker, markersize=4.5, color=face,
+                markeredgecolor=colour, markeredgewidth=0.9, zorder=3, clip_on=False,
+            )  # fmt: skip
+
+
+def heat(
+    ax: Axes, wide: pd.DataFrame, *, vmin: float, vmax: float, cmap: Any = None, xticks: Any = None,
+    up: bool = True,
+) -> ScalarMappable:  # fmt: skip
+    """Draw a heat map of a table with numbered rows, the first at the bottom if `up`."""
+    cmap = theme.sequential() if cmap is None else cmap
+    sns.heatmap(
+        wide.astype(float), ax=ax, vmin=vmin, vmax=vmax, cmap=cmap, cbar=False, rasterized=True,
+        xticklabels=False, yticklabels=False if up else list(wide.index),
+    )  # fmt: skip
+    ax.grid(visible=False)
+    ax.set(xlabel="", ylabel="")
+    if up:
+        ax.invert_yaxis()
+        every = max(1, -(-len(wide) // TICKS))
+        rows = range(0, len(wide), every)
+        ax.set_yticks([r + 0.5 for r in rows], [f"{wide.index[r]:g}" for r in rows], rotation=0)
+    if xticks is not None:
+        checkpoint_axis(ax, xticks, offset=0.5)
+    return ScalarMappable(Normalize(vmin, vmax), cmap)
+
+
+def best(colour: Any = theme.INK, *, small: bool = False) -> dict[str, Any]:
+    """Style of the best layer: a filled circle."""
     return {
-        "marker": "o", "markersize": 6, "color": colour, "markeredgecolor": "white",
-        "markeredgewidth": 0.9, "linestyle": "none", "zorder": 5, "clip_on": False,
+        "marker": "o", "markersize": 4.5 if small else 6, "color": colour, "linestyle": "none",
+        "markeredgecolor": "white", "markeredgewidth": 0.8, "zorder": 5, "clip_on": False,
     }  # fmt: skip
 
 
-def last_mark(colour: ColorType) -> dict[str, Any]:
-    """How the model's output, or the last layer of a metric, is marked: an open circle."""
+def output(colour: Any = theme.INK, *, small: bool = False) -> dict[str, Any]:
+    """Style of the model's output: an open circle."""
     return {
-        "marker": "o", "markersize": 5, "color": "white", "markeredgecolor": colour,
-        "markeredgewidth": 1.2, "linestyle": "none", "zorder": 4, "clip_on": False,
+        "marker": "o", "markersize": 4 if small else 5, "color": "white", "linestyle": "none",
+        "markeredgecolor": colour, "markeredgewidth": 1.1, "zorder": 4, "clip_on": False,
     }  # fmt: skip
 
 
-def mark_handles() -> list[Line2D]:
-    """Legend entries for the two marks."""
-    return [
-        Line2D([], [], label="best layer", **best_mark(INK)),
-        Line2D([], [], label="the model's output", **last_mark(INK)),
-    ]
+def entry(label: str, **style: Any) -> Line2D:
+    """A legend entry."""
+    return Line2D([], [], label=label, **({"color": theme.INK} | style))
 
 
-def pick_handles() -> list[Line2D]:
-    """Legend entries where no score says which layer is best, so that the metric has to."""
-    return [
-        Line2D([], [], label="layer that the metric picks", **best_mark(INK)),
-        Line2D([], [], label="last layer", **last_mark(INK)),
-    ]
+def zero(ax: Axes) -> None:
+    """Draw a line at 0."""
+    ax.axhline(0, color=theme.GREY, linewidth=0.7, zorder=1)
 
 
-def legend(figure: Figure, handles: Sequence[Any]) -> None:
-    """One legend below all panels, in as many columns as the figure's width has room for."""
-    # Key and gaps of an entry take 46 points.
-    widest = max(46 + text_width(str(h.get_label()), 8) for h in handles)
-    width, height = figure.get_size_inches()
-    columns = max(1, min(len(handles), int(72 * width // widest)))
-    # Two rows fit below panels of any figure; more would take from the panels.
-    more = -(-len(handles) // columns) - 2
-    if more > 0:
-        figure.set_size_inches(width, height + 0.18 * more)
-    figure.legend(handles=list(handles), loc="outside lower left", ncols=columns)
+def depth_axis(ax: Axes) -> None:
+    """Make the x-axis depth in per cent, from the embedding output to the last layer."""
+    ax.set_xlim(-0.03, 1.03)
+    ax.set_xticks([0, 0.25, 0.5, 0.75, 1])
+    ax.xaxis.set_major_formatter(PercentFormatter(1, symbol=""))
 
 
-def broken(name: str, width: int) -> str:
-    """A long name in lines of at most `width` characters, broken at its own joints if possible:
-    within a word only if the word is longer than a line."""
-    words = re.findall(r"[^/_\-. ]*[/_\-. ]|[^/_\-. ]+", name)
-    pieces = [
-        piece
-        for word in words
-        for piece in (re.split(r"(?<=[a-z])(?=[A-Z])", word) if len(word) > width else [word])
-    ]
-    lines = [""]
-    for piece in pieces:
-        for part in textwrap.wrap(piece, width, drop_whitespace=False) or [""]:
-            if len(lines[-1]) + len(part) > width and lines[-1]:
-                lines.append("")
-            lines[-1] += part
-    return "\n".join(lines)
+DEPTH = "Depth (% of layers)"
 
 
-def panel_title(axis: Axes, name: str, lines: Sequence[str], colour: str = INK) -> None:
-    """A panel's name in its colour, with small grey lines of numbers below it."""
-    axis.set_title(broken(name, 24), color=colour, pad=5 + 10 * len(lines), linespacing=1.0)
-    for i, line in enumerate(reversed(lines)):
-        note = axis.annotate(
-            line, (0, 1), (0, 4 + 10 * i), xycoords="axes fraction",
-            textcoords="offset points", fontsize=7, color=GREY, va="bottom",
-        )  # fmt: skip
-        # The title's pad has made the room; a long line must not push the panels apart.
-        note.set_in_layout(False)
+def depth_bar(grid: Facets) -> None:
+    """Add a colour bar of depth."""
+    bar = grid.bar(ScalarMappable(Normalize(0, 1), theme.sequential()), DEPTH, ticks=[0, 0.5, 1])
+    bar.ax.set_yticklabels(["0", "50", "100"])
 
 
-def row_label(axis: Axes, text: str, colour: str = INK) -> None:
-    """Say in the left margin, beyond the axis' own label, what a row of panels has in common."""
-    beyond = 44 + 12 * axis.get_ylabel().count("\n")
-    axis.annotate(
-        broken(text, 24), (0, 0.5), (-beyond, 0), xycoords="axes fraction",
-        textcoords="offset points", rotation=90, va="center", ha="right", fontsize=8.5,
-        fontweight="bold", color=colour,
-    )  # fmt: skip
+def checkpoint_axis(ax: Axes, names: Sequence[str], *, offset: float = 0.0) -> None:
+    """Make the x-axis evenly spaced checkpoints, at most `TICKS` of them named, the last always."""
+    every = max(1, -(-len(names) // TICKS))
+    shown = list(range(len(names) - 1, -1, -every))[::-1]
+    ax.set_xticks([i + offset for i in shown], [step_name(names[i]) for i in shown], rotation=0)
+    ax.set_xlim(-0.5 + offset, len(names) - 0.5 + offset)
 
 
-def block_label(axis: Axes, text: str, below: int = 1) -> None:
-    """Say above the first of several panels what they have in common.
-
-    Parameters
-    ----------
-    below : int
-        Lines that the panel's own title has.
-    """
-    axis.annotate(
-        text, (0, 1), (0, 8 + 10 * below), xycoords="axes fraction", textcoords="offset points",
-        va="bottom", ha="left", fontsize=9, fontweight="bold",
-    )  # fmt: skip
-
-
-def either_handles() -> list[Line2D]:
-    """Legend entries where scores and metrics are drawn, each with marks of its own."""
-    return [
-        Line2D([], [], label="best layer, or the one the metric picks", **best_mark(INK)),
-        Line2D([], [], label="the model's output, or the metric's last layer", **last_mark(INK)),
-    ]
-
-
-def best_line() -> Line2D:
-    """Legend entry for the vertical line at the best layer."""
-    return Line2D([], [], color=GREY, linewidth=0.7, label="layer with the best score")
-
-
-def mean_handle() -> Line2D:
-    """Legend entry for a mean over prompts."""
-    return Line2D([], [], color=INK, linewidth=1, label="mean over prompts")
-
-
-def split_mark() -> dict[str, Any]:
-    """How a layer whose prompts fall into two humps is marked."""
-    return {"marker": "v", "markersize": 4, "color": INK, "linestyle": "none", "zorder": 5}
-
-
-def split_handle() -> Line2D:
-    """Legend entry for that mark."""
-    return Line2D([], [], label="more than one hump (dip test, p < .05)", **split_mark())
-
-
-def end_labels(axis: Axes, x: float, ends: Sequence[tuple[float, str, Any]]) -> None:
-    """Write each line's name at its right end, pushed apart no more than they would overlap.
-
-    Parameters
-    ----------
-    ends : sequence of (y, name, colour)
-    """
-    low, high = axis.get_ylim()
-    figure = axis.get_figure(root=True)
-    # The axes are about three quarters of the figure's height.
-    points = 72 * 0.75 * (figure.get_size_inches()[1] if figure else 4.0) / (high - low)
-    ordered = sorted(ends, key=lambda e: e[0])
-    places = spread([y * points for y, _, _ in ordered], LINE, low * points + LINE / 2)
-    for (y, name, colour), place in zip(ordered, places, strict=True):
-        axis.annotate(
-            name, (x, y), (6, place - y * points), textcoords="offset points", va="center",
-            fontsize=8, color=colour, annotation_clip=False,
-        )  # fmt: skip
-
-
-def spread(places: Sequence[float], gap: float, floor: float = -np.inf) -> list[float]:
-    """Ascending places moved as little as may be, `gap` apart or more and none below `floor`.
-
-    Places that would touch become a group around their own mean, until no two groups touch.
-    """
-
-    def first(group: Sequence[float]) -> float:
-        return max(sum(group) / len(group) - gap * (len(group) - 1) / 2, floor)
-
-    groups: list[list[float]] = []
-    for place in places:
-        groups.append([place])
-        while len(groups) > 1 and first(groups[-1]) < first(groups[-2]) + gap * len(groups[-2]):
-            last = groups.pop()
-            groups[-1] += last
-    return [first(g) + i * gap for g in groups for i in range(len(g))]
-
-
-def checkpoint_labels(names: Sequence[str], room: float) -> tuple[list[int], list[str]]:
-    """Which of many checkpoints, evenly spaced, are named on an axis, and how.
-
-    The first and the last always are; between them as many as have room: round steps (1, 10, 100;
-    then 2 and 5 times those; then those of few digits) before others, and without steps those in
-    the middle of a gap.
-
-    Parameters
-    ----------
-    names : sequence of str
-        In order.
-    room : float
-        Width of the axis in points.
-
-    Returns
-    -------
-    places, words : lists
-    """
-    steps = [step_of(name) for name in names]
-    known = None not in steps
-    words = [
-        broken(name, 9) if step is None or not known else _short(step)
-        for name, step in zip(names, steps, strict=True)
-    ]
-    wide = [max(text_width(line, 7.5) for line in word.split("\n")) / 2 for word in words]
-    apart, last = room / len(names), len(names) - 1
-    ranks = [_roundness(step) if known else 0 for step in steps]
-    halves = _halves(0, last)
-    shown = sorted({0, last})
-    for place in sorted(range(1, last), key=lambda i: (ranks[i], halves[i])):
-        if all(abs(place - o) * apart >= wide[place] + wide[o] + 6 for o in shown):
-            shown.append(place)
-    shown.sort()
-    return shown, [words[place] for place in shown]
-
-
-def _short(step: int) -> str:
+def step_name(name: str) -> str:
+    """A checkpoint on an axis: its step if it has one."""
+    step = step_of(name)
+    if step is None:
+        return wrapped(name, 9)
     return f"{step // 1000}k" if step >= 1000 and step % 1000 == 0 else f"{step:,}"
 
 
-def _roundness(step: int | None) -> float:
-    digits = str(step).rstrip("0")
-    return {"1": 0, "2": 1, "5": 1}.get(digits, 1 + len(digits) - 0.5 * digits.endswith("5"))
+def step_label(names: Sequence[str]) -> str:
+    """Label of an axis of checkpoints."""
+    return "Training step" if all(step_of(n) is not None for n in names) else "Checkpoint"
 
 
-def _halves(first: int, last: int) -> dict[int, int]:
-    """The depth at which halving a range comes upon each place."""
-    found = {first: 0, last: 0}
-    gaps = [(first, last, 1)]
-    while gaps:
-        low, high, depth = gaps.pop()
-        middle = (low + high) // 2
-        if middle not in found:
-            found[middle] = depth
-        if high - low > 1:
-            gaps += [(low, middle, depth + 1), (middle, high, depth + 1)]
-    return found
+def metric_axis(part: pd.DataFrame) -> str:
+    """Label of the axis of a panel's metric or score."""
+    alphas, normals = part["alpha"].unique(), part["normalization"].unique()
+    return axis_label(
+        str(part["metric"].iloc[0]), alphas[0] if len(alphas) == 1 else None,
+        str(normals[0]) if len(normals) == 1 else "raw",
+    )  # fmt: skip
+
+
+def few_ticks(ax: Axes, n: int = 4) -> None:
+    """At most `n` intervals on the x-axis."""
+    ax.xaxis.set_major_locator(MaxNLocator(n))

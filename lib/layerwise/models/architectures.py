@@ -88,12 +88,16 @@ class Parts:
     residual: str | None = None
     mlp_norm: str | None = None
 
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """All that a block must have."""
-        return tuple(
-            p for p in (self.input_norm, self.mixer, self.mlp, self.residual) if p is not None
-        )
+    def named(self) -> dict[str, str]:
+        """Paths by the name of the sublayer."""
+        found = {
+            "input_norm": self.input_norm,
+            "mixer": self.mixer,
+            "mixer_residual": self.residual,
+            "mlp_norm": self.mlp_norm,
+            "mlp": self.mlp,
+        }
+        return {name: path for name, path in found.items() if path is not None}
 
 
 # The first entry of which a block has every module describes it, so the longer ones come first.
@@ -200,9 +204,16 @@ class Anatomy:
         """
         found = []
         for block in self.blocks:
-            fitting = (p for p in PARTS if all(has(block, path) for path in p.paths))
-            parts = next(fitting, None)
-            if parts is None:
+            paths = {name for name, _ in block.named_modules()}
+            # One norm may serve both the mixer and the MLP.
+            known = (
+                own
+                for parts in PARTS
+                for own in (parts, replace(parts, mlp_norm=None))
+                if paths >= set(own.named().values())
+            )
+            own = next(known, None)
+            if own is None:
                 inside = sorted(name for name, _ in block.named_children())
                 raise LayerwiseError(
                     f"The sublayers of the architecture {self.kind!r} are not known (a block "
@@ -210,23 +221,15 @@ class Anatomy:
                     "to PARTS in lib/layerwise/models/architectures.py, or ask for no "
                     "extract.sublayers."
                 )
-            if parts.mlp_norm is not None and not has(block, parts.mlp_norm):
-                parts = replace(parts, mlp_norm=None)  # one norm serves both
-            found.append(parts)
+            found.append(own)
         return tuple(found)
 
     @property
     def sublayers(self) -> tuple[str, ...]:
         """The sublayers that every block of this model has."""
-        absent = {
-            name
-            for parts in self.parts
-            for name, path in (
-                ("input_norm", parts.input_norm), ("mlp_norm", parts.mlp_norm), ("mlp", parts.mlp)
-            )
-            if path is None
-        }  # fmt: skip
-        return tuple(name for name in SUBLAYERS if name not in absent)
+        everywhere = set.intersection(*(set(parts.named()) for parts in self.parts))
+        everywhere |= {"mixer_residual", BLOCK}
+        return tuple(name for name in SUBLAYERS if name in everywhere)
 
 
 def settle(model: nn.Module) -> None:
@@ -238,15 +241,6 @@ def settle(model: nn.Module) -> None:
     config: Any = model.config
     if hasattr(config, "rescale_every"):
         config.rescale_every = 0
-
-
-def has(block: nn.Module, path: str) -> bool:
-    """Whether a block has a module at a path."""
-    try:
-        block.get_submodule(path)
-    except AttributeError:
-        return False
-    return True
 
 
 def dissect(model: nn.Module) -> Anatomy:

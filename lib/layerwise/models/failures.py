@@ -27,9 +27,8 @@ def why(error: BaseException, location: Location) -> str:
     text = " ".join(str(error).split())
     name, revision = location.name, location.revision
     for cause in _chain(error):
-        fault = disk_fault(cause) if isinstance(cause, OSError) and cause.errno else None
-        if fault:
-            where = f" ({cause.filename})" if getattr(cause, "filename", None) else ""
+        if isinstance(cause, OSError) and cause.errno and (fault := disk_fault(cause)):
+            where = f" ({cause.filename})" if cause.filename else ""
             return (
                 f"its files cannot be read or written{where}: {fault}; free space, fix the "
                 "folder's permissions, or set HF_HOME to a folder that can be written."

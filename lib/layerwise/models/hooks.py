@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from layerwise.errors import LayerwiseError
-from layerwise.models.architectures import BLOCK, Anatomy, Parts
+from layerwise.models.architectures import BLOCK, SUBLAYERS, Anatomy
 
 # hand_over(layer, sublayer, states of shape (B, T, D))
 HandOver = Callable[[int, str, Tensor], None]
@@ -46,8 +47,7 @@ def attach(
     inner = [name for name in sublayers if name != BLOCK]
     for layer, block in enumerate(anatomy.blocks, start=1):
         if inner:
-            parts = anatomy.parts[layer - 1]
-            _Inside(anatomy, model, layer, block, parts, inner, give).attach(stack)
+            _Inside(anatomy, model, layer, inner, give).attach(stack)
 
         def after(_: nn.Module, __: Any, output: Any, layer: int = layer) -> None:
             give(layer, BLOCK, first_tensor(output))
@@ -60,37 +60,25 @@ def _turned(hand_over: HandOver) -> HandOver:
     return lambda layer, sublayer, states: hand_over(layer, sublayer, states.transpose(0, 1))
 
 
+@dataclass
 class _Inside:
     """The hooks inside one block, and what they have seen since the block was entered."""
 
-    def __init__(
-        self,
-        anatomy: Anatomy,
-        model: str,
-        layer: int,
-        block: nn.Module,
-        parts: Parts,
-        wanted: Sequence[str],
-        hand_over: HandOver,
-    ) -> None:
-        self.anatomy, self.model, self.layer, self.block = anatomy, model, layer, block
-        self.parts, self.wanted, self.hand_over = parts, frozenset(wanted), hand_over
-        self.seen: dict[str, Tensor] = {}
+    anatomy: Anatomy
+    model: str
+    layer: int
+    wanted: Sequence[str]
+    hand_over: HandOver
+    seen: dict[str, Tensor] = field(default_factory=dict)
 
     def attach(self, stack: ExitStack) -> None:
         """Put the hooks on."""
-        stack.callback(self.block.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
-        for name, path in (
-            ("input_norm", self.parts.input_norm),
-            ("mixer", self.parts.mixer),
-            ("mixer_residual", self.parts.residual),
-            ("mlp_norm", self.parts.mlp_norm),
-            ("mlp", self.parts.mlp),
-        ):
-            if path is not None:
-                module = self.block.get_submodule(path)
-                stack.callback(module.register_forward_hook(self._saw(name)).remove)
-        stack.callback(self.block.register_forward_hook(self._leave).remove)
+        block = self.anatomy.blocks[self.layer - 1]
+        stack.callback(block.register_forward_pre_hook(self._enter, with_kwargs=True).remove)
+        for name, path in self.anatomy.parts[self.layer - 1].named().items():
+            module = block.get_submodule(path)
+            stack.callback(module.register_forward_hook(self._saw(name)).remove)
+        stack.callback(block.register_forward_hook(self._leave).remove)
 
     def _enter(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         # Copies, here and below: some blocks add in place to what their parts gave them.
@@ -105,13 +93,13 @@ class _Inside:
 
     def _leave(self, _: nn.Module, __: Any, output: Any) -> None:
         seen, before = self.seen, self.seen["input"]
-        if self.parts.residual is None:
+        if "mixer_residual" not in seen:  # pre-norm
             seen["mixer_residual"] = before + seen["mixer"]
             # Once: the device has to wait for it.
             if self.layer not in self.anatomy.added_up:
                 self._check(first_tensor(output))
                 self.anatomy.added_up.add(self.layer)
-        for name in ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"):
+        for name in SUBLAYERS:
             if name in self.wanted:
                 self.hand_over(self.layer, name, seen[name])
         self.seen = {}

@@ -276,9 +276,31 @@ def load(
     sha256 = weights_hash(network)
     if model.device_map is None:
         network.to(claim.device)
+    return prepare(
+        name, network, reader, anatomy, model,
+        revision=revision, dtype=dtype, weights=sha256, claim=claim,
+    )  # fmt: skip
+
+
+def prepare(
+    name: str, network: Any, reader: Any, anatomy: Anatomy, model: Model, *,
+    revision: str, dtype: str, weights: str, claim: devices.Claim,
+) -> LoadedModel:  # fmt: skip
+    """Make a network on its device ready to be read, with a short pass through it.
+
+    Parameters
+    ----------
+    reader
+        Its tokenizer or image processor. A tokenizer without a pad token is given one.
+    model : Model
+        Entry that says how its inputs are made.
+    weights : str
+        Hash of the weights.
+    """
     where: torch.device = next(network.parameters()).device
     images = tokenizer = None
     if takes_images(network.config):
+        who = f"Model {name!r} at {revision!r}"
         images = Images(who, reader, model, network, DTYPES[dtype])
         anatomy = _with_patches(name, network, anatomy, images, where)
         max_length = images.n_tokens
@@ -301,7 +323,7 @@ def load(
         dtype=dtype,
         max_length=max_length,
         special_tokens=model.special_tokens,
-        weights=sha256,
+        weights=weights,
         claim=claim,
         images=images,
     )

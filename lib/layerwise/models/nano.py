@@ -133,11 +133,8 @@ def train(
     torch.manual_seed(settings.seed)
     model = build(settings, len(tokenizer))
     generator = torch.Generator().manual_seed(settings.seed)
-    shuffled = windows[torch.randperm(len(windows), generator=generator)].to(settings.device)
+    shuffled = windows[torch.randperm(len(windows), generator=generator)]
     held_out, pool = shuffled[:HELD_OUT], shuffled[HELD_OUT:]
-    model.to(settings.device)
-    # On a GPU products take 10-bit mantissas, several times as fast.
-    torch.set_float32_matmul_precision("high" if settings.device == "cuda" else "highest")
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.1
     )

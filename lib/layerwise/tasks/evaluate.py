@@ -34,10 +34,11 @@ from layerwise import tables
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceTask, LabelledTask
 from layerwise.errors import DiskError, LayerwiseError
+from layerwise.extras import require
 from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks import results
-from layerwise.tasks.prompts import Prompts, of_model
+from layerwise.tasks.prompts import Prompts, normalizes, of_model
 from layerwise.tasks.task import Key, LoadedTask, Task, Unit, Vectors, normalized
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def open_task(
         from layerwise.tasks.choice import QuestionTask
 
         return QuestionTask(entry, paragraphs)
+    require("mteb", "tasks")
     from layerwise.tasks.mteb_task import MtebTask
 
     return MtebTask(name, folder or getattr(entry, "folder", None))
@@ -141,6 +143,9 @@ def evaluate(
             tempfile.TemporaryDirectory(prefix="layerwise-") as scratch,
         ):
             loaded = load()
+            if scoring.normalize is None:
+                normalize = normalizes(entry, loaded.revision)
+                scoring = scoring.model_copy(update={"normalize": normalize})
             facts: dict[str, Any] = {
                 "model": loaded.name, "revision": loaded.revision, "dtype": loaded.dtype,
                 "weights_sha256": loaded.weights, "settings": scoring.plain(),
@@ -288,6 +293,7 @@ class _Job:
                 self.waiting[future] = waiting
         pending.is_embedded = True
         self._finish(pending)
+        self._collect(block=False)
 
     def _inputs(
         self, pending: _Pending, unit: Unit

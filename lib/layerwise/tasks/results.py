@@ -18,6 +18,8 @@ PART = Kind("layerwise.task_scores", 1)
 
 # As in mteb's own JSON.
 DECIMALS = 6
+# Of the bootstrap interval of a score with several runs.
+RESAMPLES = 1000
 
 COLUMNS = {
     "model": "string", "revision": "string", "task": "string", "task_type": "string",
@@ -111,7 +113,7 @@ def interval(
     if len(values) < 2:
         return None, None
     rng = np.random.default_rng(settings.seed)
-    drawn = rng.integers(len(values), size=(settings.bootstrap, len(values)))
+    drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
     means = np.asarray(values)[drawn].mean(axis=1)
     tail = (1 - settings.confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])

@@ -121,9 +121,8 @@ class Keys:
 
     @_cached
     def nano(self, model: str) -> str:
-        entry = self.config.nano[model]
-        data = self.corpus(entry.corpus) if getattr(entry, "corpus", None) else self.wikipedia()
-        return digest("nano", settings(entry), self.config.models[model].revisions, data)
+        revisions = self.config.models[model].revisions
+        return digest("nano", settings(self.config.nano[model]), revisions, self.wikipedia())
 
     @_cached
     def gguf(self, model: str, revision: str) -> str:
@@ -214,7 +213,8 @@ class Keys:
 
     @_cached
     def associate(self, study: str) -> str:
-        return digest("associate", *self._of_association(study))
+        over = self.config.studies[study].over
+        return digest("associate", over, *self._of_association(study))
 
     @_cached
     def select(self, study: str) -> str:

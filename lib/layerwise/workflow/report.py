@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 
 from layerwise.config import Config
+from layerwise.figures import report as first_page
 from layerwise.names import encode
 from layerwise.workflow.stale import HTML_KEY
 
@@ -58,9 +59,8 @@ def render(config: Config, key: str) -> str:
 
 
 def _table(path: Path) -> str:
-    found = pd.read_csv(path)
-    shown: str = found.to_html(index=False, border=0, float_format="{:.3g}".format, na_rep="")
-    return shown
+    shown: str = first_page.shown(pd.read_csv(path)).to_html(index=False, border=0)
+    return f"{shown}<p>{first_page.NOTE}</p>"
 
 
 def _figure(results: Path, study: str) -> str:

@@ -1,0 +1,682 @@
+"""Results of a run, and the layers of a model, in a line of Python each.
+
+>>> import layerwise as lw
+>>> run = lw.open("results")  # doctest: +SKIP
+>>> run.metrics("prompt_entropy", model="smollm2-135m")  # doctest: +SKIP
+>>> table = lw.analyse("HuggingFaceTB/SmolLM2-135M", texts)  # doctest: +SKIP
+>>> lw.plot(table, "prompt_entropy")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from layerwise.errors import LayerwiseError, closest, listed
+from layerwise.names import decode
+
+if TYPE_CHECKING:
+    import xarray as xr
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from layerwise.association.order import Order
+    from layerwise.choosing import Choice
+    from layerwise.config import Config
+    from layerwise.config.studies import Study
+    from layerwise.models.load import LoadedModel
+    from layerwise.tasks.labelled import Labelled
+
+# Where each table is, its wildcards in the order of the path.
+FILES = {
+    "metrics": ("metrics/*/*/*.parquet", ("model", "revision", "corpus")),
+    "prompts": ("metrics/*/*/*.prompts.parquet", ("model", "revision", "corpus")),
+    "positions": ("metrics/*/*/*.positions.parquet", ("model", "revision", "corpus")),
+    "scores": ("scores/*/*.parquet", ("model", "revision")),
+    "probes": ("probes/*/*.parquet", ("model", "revision")),
+    "texts": ("corpora/*.parquet", ("corpus",)),
+    "associations": ("associations/*.parquet", ("study",)),
+    "selections": ("selections/*.parquet", ("study",)),
+    "similarities": ("similarities/*.parquet", ("study",)),
+    "activations": ("activations/*/*/*.h5", ("model", "revision", "corpus")),
+}
+PARTS = ("prompts", "positions", "views")
+
+# What is taken of a dimension where the caller names nothing and the table has it.
+USUAL: dict[str, object] = {
+    "sublayer": "block", "protocol": "paper", "tokens": "all", "alpha": 1.0,
+    "normalization": "raw", "pooling": "mean", "readout": "final_norm", "view": 0,
+}  # fmt: skip
+PROBE = "linear_probe"
+# Keys of a study that take several names; one is enough here.
+LISTS = frozenset({"models", "corpora", "tasks", "task_types", "tokens", "metrics", "sublayers"})
+
+
+def open(folder: str | Path = "results") -> Run:  # noqa: A001
+    """Open the results folder of a run.
+
+    Examples
+    --------
+    >>> import layerwise as lw
+    >>> run = lw.open("results")
+    >>> run.models
+    ['bert', 'llama']
+    >>> curve = run.metrics("prompt_entropy", model="llama")
+    >>> list(curve["layer"])
+    [0, 1, 2, 3]
+
+    Raises
+    ------
+    LayerwiseError
+        If the folder does not exist or holds no results.
+    """
+    return Run(Path(folder))
+
+
+class Run:
+    """Results of a run, read from its folder when they are asked for.
+
+    Attributes
+    ----------
+    folder : Path
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not any(self._paths(name) for name in FILES):
+            raise LayerwiseError(
+                f"{folder} holds no results; give the results folder of a run "
+                "(`results:` in its config).",
+                code="no_results",
+            )
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r}: models {', '.join(self.models) or 'none'})"
+
+    @property
+    def models(self) -> list[str]:
+        """Models with metrics, scores or activations."""
+        return self._names("model")
+
+    @property
+    def corpora(self) -> list[str]:
+        """Corpora with metrics or activations."""
+        return self._names("corpus")
+
+    @property
+    def studies(self) -> list[str]:
+        """Studies of the run's config, for `plot`."""
+        return list(self._config.studies) if self._config else []
+
+    def metrics(
+        self,
+        metric: str | Sequence[str] | None = None,
+        model: str | None = None,
+        **dimensions: Any,
+    ) -> pd.DataFrame:
+        """Metrics by layer: the table ``metrics`` of `table`.
+
+        Parameters
+        ----------
+        metric : str or sequence of str, optional
+            All by default.
+        model : str, optional
+            All by default.
+        **dimensions
+            Values of other columns, such as ``corpus="wikipedia"`` or ``alpha=2``. None takes all
+            values of a dimension of which usually one is taken (`USUAL`).
+        """
+        return self.table("metrics", metric=metric, model=model, **dimensions)
+
+    def scores(
+        self,
+        task: str | Sequence[str] | None = None,
+        model: str | None = None,
+        **dimensions: Any,
+    ) -> pd.DataFrame:
+        """Scores of tasks by layer, with their intervals: the table ``scores`` of `table`.
+
+        Parameters
+        ----------
+        task : str or sequence of str, optional
+            All by default.
+        model, **dimensions
+            As for `metrics`.
+        """
+        return self.table("scores", task=task, model=model, **dimensions)
+
+    def table(self, name: str, **dimensions: Any) -> pd.DataFrame:
+        """One of the run's tables, its rows selected by column.
+
+        Parameters
+        ----------
+        name : str
+            metrics, prompts, positions, scores, probes, associations, selections or similarities.
+        **dimensions
+            As for `metrics`.
+
+        Raises
+        ------
+        LayerwiseError
+            If there is no such table, column or value; the message names those that exist.
+        """
+        _one_of("table", name, FILES)
+        wanted = {k: v for k, v in dimensions.items() if v is not None}
+        return select(self._read(name, **wanted), **dimensions)
+
+    def activations(
+        self, model: str | None = None, corpus: str | None = None, revision: str | None = None,
+        *, sublayer: str | None = None, **dimensions: Any,
+    ) -> xr.Dataset:  # fmt: skip
+        """An activations file as an xarray data set, read from disk when values are needed.
+
+        Parameters
+        ----------
+        model, corpus, revision : str, optional
+            Not needed where there is only one.
+        sublayer : str, optional
+            A part of each block, such as ``mlp``; by default the layers themselves.
+        **dimensions
+            As for `metrics`. By default the array ``pooled`` is of layer, prompt and hidden.
+
+        Raises
+        ------
+        LayerwiseError
+            If there is no such file, or several fit.
+        """
+        import xarray as xr
+
+        from layerwise.activations.store import GROUP, Activations
+
+        wanted = {"model": model, "corpus": corpus, "revision": revision}
+        paths = self._paths("activations", **{k: v for k, v in wanted.items() if v is not None})
+        if len(paths) > 1:
+            raise LayerwiseError(
+                f"{len(paths)} files of activations fit: "
+                f"{listed('/'.join(path.parts[-3:]) for path in paths)}; name the model, the "
+                "corpus and the revision.",
+                code="ambiguous",
+            )
+        if not paths:
+            raise LayerwiseError(f"{self.folder} has no activations.", code="no_table")
+        with Activations(paths[0], sublayer=sublayer or "block"):
+            pass  # refuses a damaged file and an unknown sublayer
+        group = f"{GROUP}/{sublayer}" if sublayer else None
+        data = xr.open_dataset(paths[0], engine="h5netcdf", group=group)
+        for name in dimensions:
+            _one_of("dimension", name, data.coords)
+        for name, usual in USUAL.items():
+            if name not in dimensions and name in data.coords and usual in data[name].values:
+                dimensions[name] = usual
+        chosen = {k: v for k, v in dimensions.items() if v is not None}
+        for name, value in chosen.items():
+            for each in _several(value):
+                _one_of(name, each, data[name].values.tolist())
+        return data.sel(chosen)
+
+    def plot(self, name: str, ax: Axes | None = None, **choices: Any) -> Figure:
+        """Draw a study of the run's config, or a kind of study with its defaults.
+
+        Parameters
+        ----------
+        name : str
+            Name of a study, or a kind such as ``score_by_depth``.
+        ax : matplotlib Axes, optional
+            Axes to draw on, for a figure of a single panel.
+        **choices
+            Keys of a study, such as ``models="smollm2-135m"``.
+
+        Raises
+        ------
+        LayerwiseError
+            If there is no such study or kind, or the tables do not have what it shows.
+        """
+        from layerwise.association.sources import with_text_sources
+        from layerwise.config.kinds import needs
+        from layerwise.figures.render import draw
+
+        study, own = self._study(name, choices)
+        read = {}
+        for table in needs(study):
+            wanted = {"study": own} if FILES[table][1] == ("study",) else {}
+            read[table] = self._read(table, **wanted)
+        config = self._config
+        if "scores" in read and config:
+            read["scores"] = with_text_sources(read["scores"], config.association.text_sources)
+        directions = config.association.directions if config else None
+        return draw(study, read, self._order, directions=directions, ax=ax).figure
+
+    def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
+        """A study, and the name of the config's study whose tables it reads."""
+        from layerwise.config.kinds import KINDS
+        from layerwise.config.studies import Study
+        from layerwise.section import parse
+
+        studies = self._config.studies if self._config else {}
+        _one_of("study or kind", name, [*studies, *KINDS])
+        given = {k: [v] if k in LISTS and isinstance(v, str) else v for k, v in choices.items()}
+        if name in studies:
+            return parse(Study, {**studies[name].plain(), **given}), name
+        own = next((n for n, study in studies.items() if study.kind == name), name)
+        return parse(Study, {"kind": name, **given}), own
+
+    @cached_property
+    def _config(self) -> Config | None:
+        """The config that the run was started with, if its snapshot is there."""
+        from layerwise.config import read_config
+
+        snapshot = self.folder / "config.json"
+        return read_config([snapshot]) if snapshot.is_file() else None
+
+    @property
+    def _order(self) -> Order:
+        from layerwise.association.order import Order
+
+        models = self._config.models if self._config else {}
+        return Order(tuple(models), {m: tuple(entry.revisions) for m, entry in models.items()})
+
+    def _names(self, wildcard: str) -> list[str]:
+        tables = ("metrics", "scores", "activations")
+        found = {
+            names[wildcard]
+            for table in tables
+            if wildcard in FILES[table][1]
+            for names in self._files(table).values()
+        }
+        order = getattr(self._config, {"model": "models", "corpus": "corpora"}[wildcard], {})
+        return [n for n in order if n in found] + sorted(found - set(order))
+
+    def _files(self, table: str) -> dict[Path, dict[str, str]]:
+        """Files of a table, with the names in their paths."""
+        pattern, wildcards = FILES[table]
+        found = {}
+        for path in sorted(self.folder.glob(pattern)):
+            stem, _, part = path.stem.rpartition(".")
+            if part not in PARTS:
+                stem = path.stem
+            elif part != table:
+                continue
+            names = map(decode, [*path.relative_to(self.folder).parts[1:-1], stem])
+            found[path] = dict(zip(wildcards, names, strict=True))
+        return found
+
+    def _read(self, table: str, **wanted: Any) -> pd.DataFrame:
+        """A table from all files that fit."""
+        from layerwise import tables
+
+        paths = self._paths(table, **wanted)
+        if not paths:
+            raise LayerwiseError(
+                f"{self.folder} has no table of {table}; it has "
+                f"{', '.join(name for name in FILES if self._files(name))}.",
+                code="no_table",
+            )
+        return tables.read(paths, table)
+
+    def _paths(self, table: str, **wanted: Any) -> list[Path]:
+        """Files of a table whose paths have the wanted names."""
+        files = self._files(table)
+        if not files:
+            return []
+        for name, value in wanted.items():
+            if name in FILES[table][1]:
+                known = dict.fromkeys(names[name] for names in files.values())
+                for each in _several(value):
+                    _one_of(name, each, known)
+                files = {p: n for p, n in files.items() if n[name] in _several(value)}
+        return list(files)
+
+
+def analyse(
+    model: Any,
+    texts: Any,
+    tokenizer: Any = None,
+    metrics: str | Sequence[str] | None = None,
+    labels: Sequence[Any] | None = None,
+    *,
+    views: Sequence[Sequence[Any]] = (),
+    tokens: str | Sequence[str] = "all",
+    protocols: str | Sequence[str] = "paper",
+    alphas: float | Sequence[float] = 1.0,
+    normalizations: str | Sequence[str] = "raw",
+    column: str = "text",
+    revision: str = "main",
+    device: str = "auto",
+    threads: int = 1,
+) -> pd.DataFrame:
+    """Compute metrics of every layer of a model on texts or images.
+
+    The code is that of the workflow, and so are the values.
+
+    Parameters
+    ----------
+    model
+        A live model of transformers or sentence-transformers, which is left as it was, or a
+        folder or hub name.
+    texts
+        A list of texts or of PIL images, a `datasets.Dataset`, or a file (.txt, .csv, .jsonl,
+        .parquet).
+    tokenizer : optional
+        Tokenizer or image processor of a live model; by default that of where it came from.
+    metrics : str or sequence of str, optional
+        By default all that `views` suffice for.
+    labels : sequence, optional
+        A label of each text. Adds the score of a linear probe, as rows of the metric
+        ``linear_probe``: accuracy of classes, R² of numbers, on held-out texts.
+    views : sequence of V sequences, optional
+        Augmented copies of the texts, for metrics that compare views (InfoNCE, DiME, LiDAR).
+    tokens, protocols, alphas, normalizations : optional
+        One or several of each; several become rows side by side.
+    column : str
+        Column of a data set or file that holds the texts, or images.
+    revision : str
+        Of a model on the hub.
+    device : str
+        auto, cpu, cuda or cuda:N, for a model that is loaded here.
+    threads : int
+        Layers whose metrics are computed at once.
+
+    Returns
+    -------
+    DataFrame
+        As the workflow's tables of metrics (model, layer, depth, metric, value, stderr, n, and the
+        dimensions), with the ends ``low`` and ``high`` of 95% intervals.
+
+    Examples
+    --------
+    >>> import layerwise as lw
+    >>> table = lw.analyse(model, texts, tokenizer, metrics="prompt_entropy")
+    >>> table[["layer", "value", "n"]].round(1)
+       layer  value   n
+    0      0    2.5  24
+    1      1    2.1  24
+    2      2    2.1  24
+    3      3    1.9  24
+    >>> probed = lw.analyse(model, texts, tokenizer, "rankme", labels)
+    >>> sorted(set(probed["metric"]))
+    ['linear_probe', 'rankme']
+
+    Raises
+    ------
+    LayerwiseError
+        If a name is unknown, the model cannot be read, or the texts do not suit it.
+    """
+    prompts = prompts_of(texts, column)
+    with loaded_model(model, tokenizer, revision, device) as loaded:
+        table = measure(
+            loaded, [prompts, *(prompts_of(view, column) for view in views)],
+            {"metrics": metrics, "tokens": tokens, "protocols": protocols, "alphas": alphas,
+             "normalizations": normalizations}, threads,
+        )  # fmt: skip
+        if labels is not None:
+            probes = [probe_scores(loaded, prompts, labels, name) for name in _several(tokens)]
+            table = pd.concat([table, *probes], ignore_index=True)
+    return table
+
+
+def measure(
+    loaded: LoadedModel, views: Sequence[Sequence[Any]], settings: dict[str, Any], threads: int = 1
+) -> pd.DataFrame:
+    """Extract in a temporary folder and compute metrics; settings as in a config."""
+    from layerwise.activations.extract import extract
+    from layerwise.activations.store import Activations
+    from layerwise.config.extraction import ExtractSettings
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics.registry import all_metrics
+    from layerwise.metrics.table import compute
+    from layerwise.section import parse
+
+    known, n_views = all_metrics(), len(views) - 1
+    lists = {name: list(_several(value)) for name, value in settings.items() if value is not None}
+    lists.setdefault("metrics", [m for m, one in known.items() if one.min_views <= n_views])
+    chosen = parse(MetricsSettings, lists)
+    for name in chosen.metrics or ():
+        _one_of("metric", name, known)
+        if known[name].min_views > n_views:
+            raise LayerwiseError(
+                f"{name} needs {known[name].min_views} augmented copies of each prompt, got "
+                f"{n_views}; give them as views=.",
+                code="too_few_views",
+            )
+    extraction = parse(
+        ExtractSettings, {"tokens": lists["tokens"], "protocols": lists["protocols"]}
+    )
+    with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
+        path = Path(folder) / "prompts.h5"
+        extract(
+            loaded, corpus="prompts", prompts=[str(n) for n in range(len(views[0]))], views=views,
+            settings=extraction, target=path, attributes={},
+        )  # fmt: skip
+        with Activations(path) as activations:
+            table, _ = compute(activations, chosen, threads)
+    half = 1.959964 * table["stderr"]
+    return table.assign(low=table["value"] - half, high=table["value"] + half)
+
+
+def probe_scores(
+    loaded: LoadedModel, prompts: Sequence[Any], labels: Sequence[Any], tokens: str = "all"
+) -> pd.DataFrame:
+    """Scores of a linear probe by layer, in the columns of the metrics, with low and high."""
+    from layerwise.activations.embedding import embed, representations_of
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.tasks.labelled import layer_score
+    from layerwise.tasks.task import normalized
+
+    data, settings = labelled(prompts, labels), ScoringSettings()
+    ways = representations_of(loaded, [tokens], settings.poolings[:1], settings.readouts)
+    (vectors,) = embed(loaded, prompts, ways[:1])
+    last = loaded.anatomy.n_layers - 1
+    rows = []
+    for layer, values in enumerate(vectors):
+        found = layer_score(data, [normalized(values) if settings.normalize else values])
+        rows.append({
+            "model": loaded.name, "revision": loaded.revision, "corpus": "prompts",
+            "sublayer": "block", "layer": layer, "depth": layer / max(1, last), "metric": PROBE,
+            "protocol": "paper", "tokens": tokens, "normalization": "raw", "value": found.score,
+            "n": found.n, "n_left_out": 0, "low": found.low, "high": found.high,
+        })  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
+    """Prompts with a label each, ready for probes; equal prompts stay together."""
+    from layerwise import probes
+    from layerwise.choosing import kind_of
+    from layerwise.tasks.labelled import Labelled
+
+    labels = list(labels)
+    if len(labels) != len(prompts):
+        raise LayerwiseError(
+            f"There are {len(labels)} labels for {len(prompts)} texts; give each text one."
+        )
+    kind = kind_of(pd.DataFrame({"text": "", "label": labels}), "labels")
+    values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
+    names = [getattr(prompt, "sha256", prompt) for prompt in prompts]
+    return Labelled(kind, [names], values, names)
+
+
+def choose(
+    model: Any, texts: Any, labels: Sequence[Any] | None = None, tokenizer: Any = None,
+    *, tokens: str | None = None, column: str = "text", revision: str = "main",
+    device: str = "auto", threads: int = 1,
+) -> Choice:  # fmt: skip
+    """Choose a layer: by labels of the texts, or without any by the metrics.
+
+    Parameters
+    ----------
+    tokens : str, optional
+        Token selection; by default ``drop_first`` for causal models, else ``all``.
+    model, texts, labels, tokenizer, column, revision, device, threads
+        As for `analyse`.
+
+    Returns
+    -------
+    Choice
+        Its `sentence` says what to do, its `table` has every layer.
+    """
+    from layerwise import choosing
+
+    prompts = prompts_of(texts, column)
+    with loaded_model(model, tokenizer, revision, device) as loaded:
+        options: dict[str, Any] = {
+            "tokens": tokens or ("drop_first" if loaded.is_causal() else "all"), "threads": threads
+        }  # fmt: skip
+        if labels is None:
+            some = choosing.sample_texts(prompts, len(prompts))
+            return choosing.choose_by_metrics(loaded, some, **options)
+        return choosing.choose_by_labels(loaded, labelled(prompts, labels), **options)
+
+
+def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
+    """Draw a metric by depth, from a table of `analyse` or `Run.metrics`.
+
+    Parameters
+    ----------
+    table : DataFrame
+        Models, and whatever else has several values, are told apart by colours and panels.
+    metric : str
+    ax : matplotlib Axes, optional
+        Axes to draw on.
+
+    Examples
+    --------
+    >>> import layerwise as lw
+    >>> figure = lw.plot(lw.analyse(model, texts, tokenizer), "prompt_entropy")
+    """
+    from layerwise.association.order import Order
+    from layerwise.config.studies import Study
+    from layerwise.figures.render import draw
+
+    _one_of("metric", metric, table["metric"].unique())
+    study = Study(kind="metrics_by_depth", metrics=(metric,))
+    rows = table[table["metric"] == metric]
+    return draw(study, {"metrics": rows}, Order(), ax=ax).figure
+
+
+@contextmanager
+def loaded_model(
+    model: Any, tokenizer: Any = None, revision: str = "main", device: str = "auto"
+) -> Iterator[LoadedModel]:
+    """A live model as it is, or one loaded from a folder or the hub."""
+    from layerwise.models.live import live
+    from layerwise.models.load import load
+    from layerwise.models.source import named
+
+    if not isinstance(model, str | Path):
+        with live(model, tokenizer) as loaded:
+            yield loaded
+        return
+    from layerwise.config.models import Model
+
+    name = str(model).rstrip("/").rsplit("/", 1)[-1]
+    yield load(name, Model(source=named(str(model))), revision, device=device)
+
+
+def prompts_of(source: Any, column: str = "text") -> list[Any]:
+    """Texts or images as a model is given them; PIL images become pictures.
+
+    Parameters
+    ----------
+    source
+        A list, a `datasets.Dataset` or a file.
+    column : str
+        Column of a data set or file.
+    """
+    if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
+        from layerwise.config.corpora import FileTexts
+        from layerwise.corpora.sources import open_texts
+        from layerwise.section import parse
+
+        entry = {"file": str(source)}
+        if Path(source).suffix != ".txt":
+            entry["column"] = column
+        return [text for _, text in open_texts(parse(FileTexts, entry))]
+    names = getattr(source, "column_names", None)
+    if names is not None:
+        _one_of("column", column, names)
+        source = source[column]
+    prompts = [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(source)]
+    if isinstance(source, str) or not prompts:
+        raise LayerwiseError(
+            f"texts: expected a list of texts or images, a data set or a file, got {source!r:.60}."
+        )
+    return prompts
+
+
+def _picture(number: int, image: Any) -> Any:
+    """A PIL image as the library reads images; the PNG in between loses nothing."""
+    import io
+
+    from PIL import Image, ImageOps
+
+    from layerwise.corpora.images import Picture
+    from layerwise.files import sha256_bytes
+
+    if not isinstance(image, Image.Image):
+        raise LayerwiseError(
+            f"texts: expected texts or PIL images, got {type(image).__name__} at {number}."
+        )
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode in ("CMYK", "YCbCr", "HSV", "LAB"):  # PNG does not have them
+        upright = upright.convert("RGB")
+    file = io.BytesIO()
+    upright.save(file, "PNG")
+    return Picture(str(number), file.getvalue(), None, sha256_bytes(file.getvalue()))
+
+
+def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
+    """Rows of a table by the values of columns, and of the usual variant in the others.
+
+    A metric or task that does not have a dimension's usual value keeps all of its rows.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> table = pd.DataFrame(
+    ...     {"metric": "rankme", "tokens": ["all", "drop_first"], "value": [3, 2]}
+    ... )
+    >>> select(table)["value"].tolist(), select(table, tokens=None)["value"].tolist()
+    ([3], [3, 2])
+
+    Raises
+    ------
+    LayerwiseError
+        If there is no such column or value; the message names those that exist.
+    """
+    for name, value in dimensions.items():
+        _one_of("column", name, table.columns)
+        if value is not None:
+            known = table[name].dropna().unique().tolist()
+            for each in _several(value):
+                _one_of(name, each, known)
+            table = table[table[name].isin(_several(value))]
+    each = next((c for c in ("metric", "task") if c in table), None)
+    for name, usual in USUAL.items():
+        if name in table and name not in dimensions:
+            fits = table[name] == usual
+            there = fits if each is None else fits.groupby(table[each]).transform("any")
+            table = table[fits | table[name].isna() | ~there]
+    return table.reset_index(drop=True)
+
+
+def _one_of(what: str, name: object, known: Iterable[Any]) -> None:
+    names = list(known)
+    if name not in names:
+        raise LayerwiseError(
+            f"There is no {what} {name!r}{closest(str(name), map(str, names))}; "
+            f"there are {listed(names)}.",
+            code="unknown_name",
+        )
+
+
+def _several(value: Any) -> tuple[Any, ...]:
+    """One value or several of them, as a tuple."""
+    if isinstance(value, str | float | int):
+        return (value,)
+    return tuple(value)

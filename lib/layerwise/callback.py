@@ -1,0 +1,93 @@
+"""Metrics of every layer while a model is trained with transformers' Trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers.integrations import get_reporting_integration_callbacks
+
+from layerwise.api import loaded_model, measure, prompts_of
+
+METRICS = ("prompt_entropy", "curvature", "rankme")
+
+
+class LayerMetrics(TrainerCallback):  # type: ignore[misc]
+    """Log metrics of every layer to whatever the Trainer reports to.
+
+    Values are named ``prompt_entropy/layer_03`` and stand in ``trainer.state.log_history`` too.
+    The model is read on its own device between two steps, in evaluation mode, and is left as it
+    was: training is the same with and without the callback. Models that are sharded over
+    processes (FSDP, DeepSpeed ZeRO-3) cannot be read.
+
+    Parameters
+    ----------
+    texts
+        Some texts or images, the same at every step; as for `layerwise.analyse`.
+    every : int
+        Steps between two readings, of which the first is before training.
+    metrics : sequence of str
+    tokenizer : optional
+        By default the Trainer's ``processing_class``.
+    tokens : str
+        Token selection.
+    column : str
+        Column of a data set or file that holds the texts.
+
+    Examples
+    --------
+    >>> import layerwise as lw
+    >>> callback = lw.LayerMetrics(texts, every=500, metrics=["rankme"])
+    >>> trainer = Trainer(model, arguments, train_dataset=data, callbacks=[callback])
+    """
+
+    def __init__(
+        self, texts: Any, every: int = 500, metrics: Sequence[str] = METRICS,
+        *, tokenizer: Any = None, tokens: str = "all", column: str = "text",
+    ) -> None:  # fmt: skip
+        self.prompts = prompts_of(texts, column)
+        self.every, self.metrics = every, tuple(metrics)
+        self.tokenizer, self.tokens = tokenizer, tokens
+        self.reporters: list[TrainerCallback] | None = None
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
+    ) -> None:
+        """Read the model before its first step."""
+        if state.global_step == 0:
+            self._log(args, state, control, **parts)
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
+    ) -> None:
+        """Read the model if it is due."""
+        if state.global_step % self.every == 0:
+            self._log(args, state, control, **parts)
+
+    def _log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **parts: Any
+    ) -> None:
+        if not state.is_world_process_zero:
+            return
+        from accelerate.utils import extract_model_from_parallel
+
+        network = extract_model_from_parallel(parts["model"], keep_torch_compile=False)
+        reader = self.tokenizer or parts.get("processing_class")
+        with loaded_model(network, reader) as loaded:
+            settings = {
+                "metrics": self.metrics, "tokens": self.tokens, "protocols": "paper",
+                "alphas": 1.0, "normalizations": "raw",
+            }  # fmt: skip
+            table = measure(loaded, [self.prompts], settings)
+        logs = {
+            f"{metric}/layer_{layer:02d}": value
+            for metric, layer, value in table[["metric", "layer", "value"]].itertuples(index=False)
+        }
+        state.log_history.append({**logs, "step": state.global_step})
+        # A callback does not see the Trainer's own reporters; these join their runs.
+        if self.reporters is None:
+            classes = get_reporting_integration_callbacks(args.report_to)
+            self.reporters = [reporter() for reporter in classes]
+        for reporter in self.reporters:
+            reporter.on_log(args, state, control, logs=dict(logs), **parts)

@@ -1,0 +1,316 @@
+"""Scores, metrics, sublayers and probes by depth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from layerwise.association.curves import BLOCK, RESIDUAL, require_columns, score_curves
+from layerwise.config.kinds import DIMENSIONS
+from layerwise.config.studies import several
+from layerwise.errors import LayerwiseError
+from layerwise.figures import marks, theme
+from layerwise.figures.labels import (
+    SCORE,
+    SUBLAYERS,
+    representation,
+    with_unit,
+)
+from layerwise.figures.marks import dashes, depth_axis, entry, facets, line, palette, place
+from layerwise.figures.registry import Look, kind
+from layerwise.figures.select import POINT, Data, at_checkpoints, curves_of, matrix, only
+from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
+from layerwise.vocabulary import LABELS, ONE
+
+DIFFERENCE = "score difference"
+
+
+def curves(data: Data) -> pd.DataFrame:
+    """Scores, metrics or both by layer; `best` is the best score or the metric's better end.
+
+    No layer is best where the model's output is better than all, and all are where all are equal.
+    """
+    table = data.curves()
+    placed = {d for v in data.roles(table).values() for d in v if d in table}
+    keys = sorted(placed | {"y", *POINT, "corpus", "sublayer", *(c for c in LABELS if c in table)})
+    table["best"] = False
+    for _, curve in table.groupby(keys, dropna=False):
+        direction = (
+            data.directions.get(curve["metric"].iloc[0]) if curve["y"].iloc[0] != SCORE else 1
+        )
+        if direction is None or curve["value"].isna().all():
+            continue
+        values = direction * curve["value"]
+        if not (curve["y"].iloc[0] == SCORE and (curve["output_score"] > values.max()).all()):
+            table.loc[curve.index[values == values.max()], "best"] = True
+    return table
+
+
+def token_selection(data: Data) -> pd.DataFrame:
+    """Curves, and the score of each token selection less that of all tokens, paired by task."""
+    table = curves(data)
+    shown = table.groupby("model")["revision"].unique().to_dict()
+    scores = at_checkpoints(data.pick_scores(), shown)
+    found = {(c.model, c.revision, c.pooling, c.tokens): c for c in score_curves(scores)}
+    rows = []
+    for (model, revision, pooling, tokens), own in found.items():
+        base = found.get((model, revision, pooling, "all"))
+        if base is None or tokens == "all":
+            continue
+        tasks = [t for t in own.tasks if t in base.tasks]
+        layers = np.intersect1d(own.layers, base.layers)
+        cells = [
+            c.values[np.ix_([c.tasks.index(t) for t in tasks], np.isin(c.layers, layers))]
+            for c in (own, base)
+        ]
+        clusters = [own.sources[own.tasks.index(t)] for t in tasks]
+        change = paired_difference(*cells, clusters)
+        rows.append(
+            pd.DataFrame(
+                {
+                    "y": DIFFERENCE, "metric": DIFFERENCE, "model": model, "revision": revision,
+                    "tokens": tokens, "pooling": pooling,
+                    "representation": representation(tokens, pooling), "layer": layers,
+                    "depth": layers / max(own.last_layer, 1), "value": change.estimate,
+                    "low": change.low, "high": change.high, "n_tasks": len(tasks), "n_clusters": len(set(clusters)), "best": False,
+                }
+            )
+        )  # fmt: skip
+    words = [c for c in DIMENSIONS if c in table]
+    table = pd.concat([table, *rows], ignore_index=True)
+    return table.assign(**{c: table[c].fillna("") for c in words})
+
+
+@kind("curves", "Curves by depth", curves)
+@kind("score_by_depth", "Mean task score by depth", curves)
+@kind("metrics_by_depth", "Metrics by depth", curves)
+@kind("metrics_over_checkpoints", "Metrics by depth over training", curves)
+@kind("model_overview", "Score and metrics by depth", curves)
+@kind("token_selection", "Effect of the token selection", token_selection)
+def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw lines with bands by depth; best layers filled, outputs or last layers open."""
+    t = place(table, look)
+    only_score = set(t["y"]) == {SCORE}
+    grid = facets(t, look, height=2.4 if only_score else marks.HEIGHT)
+    colours, strokes = palette(t, look), dashes(t)
+    for panel in grid.panels:
+        for (colour, dash), part in panel.table.groupby(["colour", "dashes"]):
+            ink = colours.colours[colour] or theme.colour_of(part["model"].iloc[0], look.models)
+            _curve(panel.ax, part, ink, strokes[dash], colours, colour)
+        depth_axis(panel.ax)
+    colours.add_to(grid)
+    grid.handles += [entry(n, linestyle=s) for n, s in strokes.items() if n and len(strokes) > 1]
+    grid.handles += [entry("best layer", **marks.best())] if t["best"].any() else []
+    grid.handles.append(
+        entry("model output" if only_score else "output or last layer", **marks.output())
+    )
+    if t.get("chance", pd.Series(dtype=float)).notna().any():
+        grid.handles.append(entry("chance", color=theme.GREY, linestyle="dotted"))
+    return grid.legend().label(marks.DEPTH, _axis).figure
+
+
+def _curve(ax: Any, part: pd.DataFrame, ink: Any, stroke: Any, colours: Any, name: str) -> None:
+    y = part["y"].iloc[0]
+    scale = 100 if y in (SCORE, DIFFERENCE) else 1
+    many = colours.continuous
+    line(ax, part, "depth", colour=ink, scale=scale, linestyle=stroke, shade=0.08 if many else 0.16,
+         marker=colours.markers[name], markersize=2.2)  # fmt: skip
+    last = part.loc[part["depth"] == 1, "value"]
+    if y == SCORE:
+        last = part["output_score"].dropna().head(1)
+        if part["chance"].notna().any():
+            ax.axhline(100 * part["chance"].iloc[0], color=theme.GREY, linestyle="dotted", lw=0.8)
+    if y == DIFFERENCE:
+        marks.zero(ax)
+        return
+    ax.plot([1.0] * len(last), scale * last, **marks.output(ink, small=many))
+    best = part[part["best"]]
+    if len(best) == 1:  # ties have no best layer
+        ax.plot(best["depth"], scale * best["value"], **marks.best(ink, small=many))
+
+
+def _axis(part: pd.DataFrame) -> str:
+    if part["y"].iloc[0] == DIFFERENCE:
+        return "Score less that of all tokens (× 100)"
+    return marks.metric_axis(part)
+
+
+# In the order in which a block computes them, and the step that each makes.
+STEPS = {
+    "input_norm": "norms", "mixer": "mixer", "mixer_residual": "adding to the stream",
+    "mlp_norm": "norms", "mlp": "MLP", BLOCK: "adding to the stream",
+}  # fmt: skip
+# Along the residual stream a block takes two steps.
+STREAM = {"mixer_residual": "mixer", BLOCK: "MLP"}
+
+
+def sublayers(data: Data) -> pd.DataFrame:
+    """Mean of each sublayer by layer, and the change that each makes, paired by prompt.
+
+    ``what`` is ``metric`` or ``change``. ``path`` of a change is ``stream`` for the two additions
+    to the residual stream, ``parts`` for all steps of a block; either sums to the change from
+    layer to layer.
+    """
+    table = data.prompts()
+    rows = []
+    for about, part in curves_of(table, [*POINT, "corpus", "metric"]):
+        there = [s for s in STEPS if s in set(part["sublayer"])]
+        if len(there) < 2:
+            raise LayerwiseError(
+                f"The tables of {about['model']} hold no sublayers; name them under "
+                "extract.sublayers, or leave the model out of this study."
+            )
+        values = {s: matrix(part[part["sublayer"] == s]) for s in there}
+        prompts = sorted(set.intersection(*(set(v.index) for v in values.values())))
+        values = {s: v.loc[prompts] for s, v in values.items()}
+        stream = values[BLOCK]
+        layers = [layer for layer in stream.columns if layer > 0]
+
+        def add(what: str, path: str, sublayer: str, step: str, wide: pd.DataFrame) -> None:
+            found = mean_ci(wide.to_numpy(dtype=float))
+            at = wide.columns.to_numpy()
+            more = {"value": found.estimate, "low": found.low, "high": found.high, "n": len(wide)}
+            rows.append(pd.DataFrame({
+                **about, "what": what, "path": path, "sublayer": sublayer, "step": step,
+                "layer": at, "depth": at / stream.columns.max(), **more,
+            }))  # fmt: skip
+
+        for sublayer, wide in values.items():
+            add("metric", "", sublayer, "", wide)
+        added = {s: v for s, v in STREAM.items() if s in there and (s != BLOCK or "mlp" in there)}
+        for path, steps in (("stream", added), ("parts", {s: STEPS[s] for s in there})):
+            before = stream[[layer - 1 for layer in layers]].set_axis(layers, axis=1)
+            for sublayer, step in steps.items():
+                now = values[sublayer][layers]
+                add("change", path, sublayer, step, now - before)
+                before = now
+    return pd.concat(rows, ignore_index=True)
+
+
+@kind("sublayers", "A metric inside blocks by depth", sublayers)
+def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw each sublayer by depth; below, what mixer and MLP add to the residual stream."""
+    t = place(table[table["path"] != "parts"], Look({"column": look.roles["column"]}, look.models))
+    t["row"] = pd.Categorical(t["what"], ["metric", "change"])
+    grid = facets(t, look)
+    names = [s for s in SUBLAYERS if s in set(t["sublayer"])]
+    inks = {s: theme.PALETTE[i % 7] for i, s in enumerate(names)} | {BLOCK: theme.INK}
+    added = {
+        "mixer": inks.get("mixer", theme.PALETTE[0]),
+        "MLP": inks.get("mlp", theme.PALETTE[1]),
+    }
+    for panel in grid.panels:
+        for sublayer, part in panel.table.groupby("sublayer", sort=False):
+            changes = panel.row == "change"
+            ink = added[STREAM[str(sublayer)]] if changes else inks[str(sublayer)]
+            line(
+                panel.ax,
+                part,
+                "depth",
+                colour=ink,
+                linewidth=2 if sublayer == BLOCK and not changes else 1.3,
+            )
+        depth_axis(panel.ax)
+        if panel.row == "change":
+            marks.zero(panel.ax)
+    metric = str(t["metric"].iloc[0])
+    grid.label(
+        marks.DEPTH,
+        lambda p: with_unit("Added to the stream", metric) if p["what"].iloc[0] == "change"
+        else marks.axis_label(metric),
+    )  # fmt: skip
+    return grid.legend([entry(SUBLAYERS[s], color=inks[s]) for s in names]).figure
+
+
+PROBE_COLUMNS = (
+    "model", "revision", "task", "task_type", "layer", "depth", "tokens", "pooling", "readout",
+    "layers", "linear", "low", "high", "control", "selectivity", "chance", "n_test",
+)  # fmt: skip
+PROBED = {"Regression": "R² (× 100)"}
+
+
+def probes(data: Data) -> pd.DataFrame:
+    """Linear probes by layer with their control; `p_adjusted` is of no difference between them.
+
+    The test is one-sided, with the control's error taken to be as large as the probe's, and Holm's
+    correction over the layers of a curve.
+    """
+    from scipy.stats import norm
+
+    study, table = data.study, data.tables["probes"]
+    require_columns(table, PROBE_COLUMNS, "probes")
+    table = at_checkpoints(table, data.checkpoints([table]))
+    table = only(table[table["layers"] == ONE], "tokens", study.tokens)
+    tasks = [t for t in study.tasks or () if t in set(table["task"])]
+    table = only(table, "task", tasks or study.tasks)
+    table = only(table, "task_type", study.task_types)
+    if study.pooling != "mean":
+        table = only(table, "pooling", several(study.pooling))
+    table = one_stream(table)
+    keys = zip(table["tokens"], table["pooling"], strict=True)
+    table = table.assign(representation=[representation(t, p) for t, p in keys])
+    width = (table["high"] - table["low"]) / (2 * norm.isf((1 - data.confidence) / 2))
+    table["p"] = norm.sf(table["selectivity"] / (np.sqrt(2) * width))
+    curve = table.groupby(["model", "representation", "task"])["p"]
+    table = table.assign(p_adjusted=curve.transform(lambda p: holm(p.to_numpy())), y="probe")
+    return data.sort(table)
+
+
+def one_stream(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows with readouts, as one curve for each pooling of a model and task.
+
+    The readout ``output`` differs in the last layer alone, and is kept there beside another one.
+    Of several others, ``residual`` is the curve of its pooling and the rest are named by readout.
+    """
+    keys = ["model", "task"]
+    others = table[table["readout"] != "output"]
+    first = (
+        others.sort_values("readout", key=lambda r: r != RESIDUAL).groupby(keys)["readout"].first()
+    )
+    own = pd.MultiIndex.from_frame(table[keys]).map(first.to_dict())
+    own = pd.Series(own, table.index).fillna("output")
+    kept = table[(table["readout"] != "output") | (own == "output") | (table["depth"] == 1)]
+    named = (kept["readout"] != "output") & (kept["readout"] != own[kept.index])
+    pooling = kept["pooling"].where(~named, kept["pooling"] + ", " + kept["readout"])
+    return kept.assign(pooling=pooling)
+
+
+@kind("probes_by_depth", "Linear probes by depth", probes)
+def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw probe, control and selectivity by depth."""
+    t = place(table, look)
+    grid = facets(t, look, height=2.1)
+    blue, orange = theme.PALETTE[:2]
+    for panel in grid.panels:
+        several_readouts = panel.table["readout"].nunique() > 1
+        end = panel.table[(panel.table["readout"] == "output") & several_readouts]
+        part = panel.table.drop(end.index)
+        for column, style in (
+            ("chance", {"colour": theme.GREY, "linestyle": "dotted"}),
+            ("control", {"colour": theme.GREY, "linestyle": "dashed"}),
+            ("selectivity", {"colour": orange}),
+        ):
+            line(panel.ax, part, "depth", column, low="", scale=100, **style)
+        line(panel.ax, part, "depth", "linear", colour=blue, scale=100)
+        above = part[part["p_adjusted"] < ALPHA]
+        marks.dots(panel.ax, above["depth"], 100 * above["linear"], colour=blue)
+        panel.ax.plot(
+            end["depth"], 100 * end["linear"], **(marks.output(blue) if len(end) else {})
+        )
+        depth_axis(panel.ax)
+    grid.label(
+        marks.DEPTH, lambda p: PROBED.get(p["task_type"].iloc[0], "Accuracy (%)"), share=False
+    )
+    handles = [
+        entry("linear probe", color=blue),
+        entry("above its control (adjusted p < .05)", color=blue, marker="o", markersize=4, linestyle="none"),
+        entry("control", color=theme.GREY, linestyle="dashed"),
+        entry("selectivity: probe less control", color=orange),
+        entry("most frequent class", color=theme.GREY, linestyle="dotted"),
+    ]  # fmt: skip
+    if (t["readout"] == "output").any():
+        handles.append(entry("model output", **marks.output()))
+    return grid.legend(handles).figure

@@ -1,0 +1,171 @@
+"""Metrics and scores over checkpoints, and each task's score by layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from layerwise.association.best import best_layers
+from layerwise.association.curves import last_layer_of
+from layerwise.config.kinds import POOLED
+from layerwise.config.studies import several
+from layerwise.errors import LayerwiseError
+from layerwise.figures import marks, theme
+from layerwise.figures.labels import SCORE_AXIS
+from layerwise.figures.marks import checkpoint_axis, entry, facets, heat, place
+from layerwise.figures.registry import Look, kind
+from layerwise.figures.select import POINT, Data
+from layerwise.vocabulary import ONE
+
+CLOSE = 25  # so many checkpoints get smaller marks
+
+
+def wide_by_checkpoint(part: pd.DataFrame, value: str = "value") -> pd.DataFrame:
+    """Layers by checkpoints, in the order of the table."""
+    names = part["revision"].unique()
+    return part.pivot(index="layer", columns="revision", values=value).sort_index()[names]
+
+
+@kind("checkpoint_heatmap", "Metric by layer and checkpoint", Data.curves)
+def plot_metrics(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw a heat map for each metric, model and token selection; one scale for a metric."""
+    t = place(table, look)
+    grid = facets(t, look, height=2.1)
+    by_label: dict[str, list[Any]] = {}
+    for panel in grid.panels:
+        by_label.setdefault(marks.metric_axis(panel.table), []).append(panel)
+    for label, panels in by_label.items():
+        values = pd.concat([p.table["value"] for p in panels])
+        for panel in panels:
+            wide = wide_by_checkpoint(panel.table)
+            image = heat(
+                panel.ax, wide, vmin=values.min(), vmax=values.max(), xticks=list(wide.columns)
+            )
+        grid.bar(image, label, panels)
+    names = list(t["revision"].unique())
+    return grid.label(marks.step_label(names), "Layer", share=False).figure
+
+
+def scores_over_checkpoints(data: Data) -> pd.DataFrame:
+    """Mean score by checkpoint and layer, with each checkpoint's best layer and its lead.
+
+    ``gain`` is the best layer's score less the output's on the tasks that selected it, with a 95%
+    interval that allows for the selection; ``gain_new_task`` is the gain on held-out tasks.
+    """
+    table = data.curves()
+    columns = data.roles(table)["column"]
+    scores = data.pick_scores("layers" in columns)
+    apart = ["layers", *(d for d in POOLED if d in columns)]
+    parts = []
+    for key, part in scores.groupby(apart):
+        found = best_layers(part.assign(layers=ONE), poolings=several(data.study.pooling))
+        found = found[found["task_type"] == "all"]
+        parts.append(found.assign(**dict(zip(apart, map(str, key), strict=True))))
+    best = pd.concat(parts, ignore_index=True)
+    keys = ["model", "revision", "tokens", "pooling", *apart]
+    told = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task", "may_be_best"]
+    table = table.merge(best[[*keys, *told]], on=keys, how="left")
+    above = table["output_is_best"].astype(bool) & (table["output_score"] > table["value"])
+    return table.assign(best=(table["layer"] == table["best_layer"]) & ~above)
+
+
+@kind("scores_over_checkpoints", "Task score by layer and checkpoint", scores_over_checkpoints)
+def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw a heat map of scores with the best layers; below, the best layer's lead."""
+    columns = Look({"column": look.roles["column"]}, look.models)
+    t = place(table, columns)
+    both = [t.assign(row="score"), t.drop_duplicates([*POINT, "column"]).assign(row="lead")]
+    t = pd.concat(both, ignore_index=True)
+    t["row"] = pd.Categorical(t["row"], ["score", "lead"])
+    grid = facets(t, columns)
+    low, high = 100 * t["value"].min(), 100 * t["value"].max()
+    small = t.groupby("column")["revision"].nunique().max() > CLOSE
+    square = marks.output(theme.INK, small=small) | {"marker": "s"}
+    disc = marks.output(theme.INK, small=small)
+    for panel in grid.panels:
+        part = panel.table
+        first = part.drop_duplicates("revision").reset_index(drop=True)
+        names = list(first["revision"])
+        if panel.row == "score":
+            wide = 100 * wide_by_checkpoint(part)
+            image = heat(panel.ax, wide, vmin=low, vmax=high, xticks=names)
+            of_output = first["output_is_best"].astype(bool)
+            for chosen, mark in ((~of_output, disc), (of_output, square)):
+                rows = first[chosen]
+                if len(rows):
+                    layers = [wide.index.get_loc(layer) + 0.5 for layer in rows["best_layer"]]
+                    panel.ax.plot(rows.index + 0.5, layers, **mark)
+            continue
+        colour = theme.colour_of(str(first["model"].iloc[0]), look.models)
+        lead = first.assign(place=first.index)
+        marks.line(
+            panel.ax, lead, "place", "gain", low="gain_low", high="gain_high", colour=colour,
+            scale=100, marker="" if small else "o", markersize=3,
+        )  # fmt: skip
+        panel.ax.plot(lead.index, 100 * lead["gain_new_task"], color=colour, linestyle="dashed")
+        marks.zero(panel.ax)
+        checkpoint_axis(panel.ax, names)
+    grid.label(
+        marks.step_label(list(t["revision"].unique())),
+        lambda p: "Layer" if p["row"].iloc[0] == "score" else "Best layer less output (points)",
+        share=("lead",),
+    )
+    grid.bar(image, SCORE_AXIS, grid.row("score"))
+    handles = [
+        entry("best layer", **disc),
+        entry("model output is best", **square),
+        entry("gain on the tasks that selected the layer", marker="o", markersize=3),
+        entry("gain on held-out tasks", linestyle="dashed"),
+    ]
+    return grid.legend(handles).figure
+
+
+def task_scores(data: Data) -> pd.DataFrame:
+    """Score of each task by layer, `above_output`: less the task's score of the output.
+
+    Raises
+    ------
+    LayerwiseError
+        If a task has no score of the output.
+    """
+    table = data.curves()
+    table = table.sort_values(["task_type", "task"], kind="stable", ignore_index=True)
+    lacking = table[table["output_score"].isna()]
+    if len(lacking):
+        row = lacking.iloc[0]
+        deepest = last_layer_of(table[table["model"] == row["model"]])
+        raise LayerwiseError(
+            f"{row['task']} of {row['model']} at {row['revision']} has no score of the model's "
+            f"output (layer {deepest}), which this study compares with; score the task again, or "
+            "name others under `tasks` or `models`."
+        )
+    table["above_output"] = table["value"] - table["output_score"]
+    top = table.groupby([*POINT, "layers", "task"])["value"].transform("max")
+    unbeaten = table["output_is_best"].astype(bool) & (table["above_output"] < 0)
+    return table.assign(best=(table["value"] == top) & ~unbeaten)
+
+
+@kind("task_heatmap", "Task scores by depth, relative to the output", task_scores)
+def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw a heat map of tasks by depth for each model and representation."""
+    t = place(table, look)
+    names = list(t["task"].unique())
+    grid = facets(t, look, height=0.19 * len(names) + 1)
+    # Not stretched by a few extreme cells, which get the end colour.
+    limit = float(np.ceil(np.nanquantile(100 * t["above_output"].abs(), 0.98))) or 1.0
+    for panel in grid.panels:
+        part = panel.table
+        wide = part.pivot(index="task", columns="depth", values="above_output").reindex(names)
+        image = heat(panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, up=False)
+        best = part[part["best"]].groupby("task").filter(lambda p: len(p) == 1)
+        columns = [wide.columns.get_loc(d) + 0.5 for d in best["depth"]]
+        marks.dots(panel.ax, columns, [names.index(n) + 0.5 for n in best["task"]])
+        ends = np.linspace(0, len(wide.columns) - 1, 5)
+        panel.ax.set_xticks(ends + 0.5, ["0", "25", "50", "75", "100"])
+        panel.ax.tick_params(axis="y", rotation=0, labelleft=panel.left)
+    grid.bar(image, "Points above the model output", extend="both")
+    grid.label(marks.DEPTH, share=False)
+    return grid.legend([entry("best layer", marker="o", linestyle="none")]).figure

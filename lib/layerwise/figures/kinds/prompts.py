@@ -1,0 +1,242 @@
+"""Metrics over prompts: their distribution, and their course along the sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
+
+from layerwise.corpora.properties import LABELS, properties
+from layerwise.errors import LayerwiseError
+from layerwise.figures import marks, theme
+from layerwise.figures.marks import entry, facets, line, place
+from layerwise.figures.registry import Look, kind
+from layerwise.figures.select import POINT, Data, curves_of
+from layerwise.stats import ALPHA, dip_test, group_effect, holm, two_groups
+
+BINS = 40
+PROPERTIES = {"n_tokens": "number of tokens", **LABELS, "sink": "entropy less without first token"}
+LONG_ENOUGH = 0.5  # of the prompts, for a point along the sequence
+LINES = 7  # layers drawn; the table has all
+
+
+def bimodality(data: Data) -> pd.DataFrame:
+    """Distribution of a metric over prompts by layer, and what its two groups differ in.
+
+    ``what`` is ``dip`` (a row per layer: Hartigan's dip, p of a single mode, mean, quartiles, and
+    the two groups where the test rejects), ``density`` (prompts in a bin), or, at the layer with
+    the largest dip of each panel that rejects, a property of prompts (Cliff's delta of the upper
+    group against the lower). p is adjusted (Holm) over all layers, and over all properties.
+    """
+    table = data.prompts()
+    texts = data.tables.get("texts")
+    known = pd.DataFrame()
+    if texts is not None and "text" in texts:
+        known = properties(list(texts["text"])).set_index(texts["prompt_id"].to_numpy())
+    keys = [*POINT, "corpus", "metric"]
+    edges = np.linspace(table["value"].min(), table["value"].max(), BINS + 1)
+    dips, densities, effects = [], [], []
+    for about, part in curves_of(table, [*keys, "layer", "depth"]):
+        at = {**about, "layer": int(about["layer"]), "depth": float(about["depth"])}
+        values = part["value"].to_numpy(dtype=float)
+        dip, p = dip_test(values)
+        quartiles = dict(
+            zip(
+                ("quartile_1", "median", "quartile_3"),
+                np.quantile(values, [0.25, 0.5, 0.75]),
+                strict=True,
+            )
+        )
+        dips.append(
+            {
+                **at,
+                "what": "dip",
+                "value": dip,
+                "p": p,
+                "n": len(values),
+                "mean": values.mean(),
+                **quartiles,
+            }
+        )
+        counts = pd.DataFrame({"bin": edges[:-1], "value": np.histogram(values, edges)[0]})
+        densities.append(counts.assign(what="density", **at))
+    dip_table = pd.DataFrame(dips)
+    dip_table["p_adjusted"] = holm(dip_table["p"])
+    for index, row in dip_table[dip_table["p_adjusted"] < ALPHA].iterrows():
+        values = _at(table, row, keys)["value"].to_numpy(dtype=float)
+        upper = two_groups(values)
+        if 0 < upper.sum() < len(values):
+            groups = [upper.mean(), values[upper].mean(), values[~upper].mean()]
+            dip_table.loc[index, ["upper_share", "upper_mean", "lower_mean"]] = groups
+    for _, panel in dip_table.dropna(subset=["value"]).groupby(keys, sort=False):
+        row = panel.loc[panel["value"].idxmax()]
+        if row["p_adjusted"] < ALPHA:
+            effects += _effects(_at(table, row, keys), row, known, table)
+    found = pd.DataFrame(effects)
+    if len(found):
+        found["p_adjusted"] = holm(found["p"])
+    return pd.concat([dip_table, *densities, found], ignore_index=True)
+
+
+def _at(table: pd.DataFrame, row: pd.Series, keys: list[str]) -> pd.DataFrame:
+    """The prompts of one layer of one panel."""
+    return table[(table[[*keys, "layer"]] == row[[*keys, "layer"]]).all(axis=1)].set_index(
+        "prompt_id"
+    )
+
+
+def _effects(
+    at: pd.DataFrame, row: pd.Series, known: pd.DataFrame, table: pd.DataFrame
+) -> list[dict[str, Any]]:
+    """Cliff's delta of each property between the two groups of a layer's prompts."""
+    have = known.reindex(at.index).assign(n_tokens=at["n_tokens"])
+    if row["representation"] == "all":
+        bare = _at(
+            table.assign(
+                representation=table["representation"].replace({"all": "", "drop_first": "all"})
+            ),
+            row,
+            ["model", "revision", "representation", "corpus", "metric"],
+        )
+        have["sink"] = bare["value"].reindex(at.index) - at["value"] if len(bare) else np.nan
+    upper = pd.Series(two_groups(at["value"].to_numpy(dtype=float)), at.index)
+    rows = []
+    for name in PROPERTIES:
+        values = have[name].dropna() if name in have else pd.Series(dtype=float)
+        if values.nunique() < 2:
+            continue
+        one = group_effect(values, upper[values.index].to_numpy())
+        if np.isfinite(one.estimate):
+            about = row[[*POINT, "corpus", "metric", "layer", "depth"]].to_dict()
+            rows.append({**about, "what": name, "value": one.estimate, "low": one.low,
+                         "high": one.high, "p": one.p, "n": one.n})  # fmt: skip
+    return rows
+
+
+@kind("bimodality", "Distribution over prompts by depth", bimodality)
+def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw the density over prompts by depth; below, how the two groups differ."""
+    columns = Look({"column": look.roles["column"]}, look.models)
+    t = place(table, columns)
+    rows = {"density": "density", "dip": "density"}
+    t["row"] = pd.Categorical(
+        t["what"].map(lambda w: rows.get(w, "groups")), ["density", "groups"]
+    )
+    t["row"] = t["row"].cat.remove_unused_categories()
+    names = [p for p in PROPERTIES if p in set(t["what"])]
+    grid = facets(t, columns, height=2.1)
+    for panel in grid.panels:
+        part, ax = panel.table, panel.ax
+        colour = theme.colour_of(str(part["model"].iloc[0]), look.models)
+        if panel.row == "density":
+            _density(ax, part, colour)
+            continue
+        at = np.array([names.index(w) for w in part["what"]])
+        marks.dots(
+            ax,
+            part["value"],
+            at,
+            part["low"],
+            part["high"],
+            colour=colour,
+            filled=part["p_adjusted"] < ALPHA,
+        )
+        ax.set_yticks(range(len(names)), [PROPERTIES[n] for n in names])
+        ax.set(xlim=(-1.05, 1.05), ylim=(len(names) - 0.5, -0.5))
+        ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
+        ax.tick_params(labelleft=panel.left)
+        ax.set_xlabel(f"Cliff’s delta, layer {part['layer'].iloc[0]}", fontsize=7.5)
+    label = marks.axis_label(str(t["metric"].iloc[0]))
+    shown = grid.row("density")
+    for panel in shown:
+        panel.ax.set_ylabel(label if panel.left else "")
+        panel.ax.set_xlabel(marks.DEPTH)
+        panel.ax.tick_params(labelleft=panel.left)
+    handles = [
+        entry("mean over prompts", linewidth=1),
+        entry("more than one mode (adjusted p < .05)", **SPLIT),
+    ]
+    if names:
+        handles.append(entry("groups differ (adjusted p < .05)", marker="o", linestyle="none"))
+    return grid.legend(handles).figure
+
+
+SPLIT: dict[str, Any] = {
+    "marker": "v", "markersize": 4, "color": theme.INK, "linestyle": "none", "zorder": 5,
+}  # fmt: skip
+
+
+def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
+    wide = part[part["what"] == "density"].pivot(index="bin", columns="depth", values="value")
+    bins, depths = wide.index.to_numpy(), wide.columns.to_numpy(dtype=float)
+    middles = (depths[1:] + depths[:-1]) / 2
+    ax.pcolormesh(
+        np.r_[depths[0], middles, depths[-1]], np.r_[bins, 2 * bins[-1] - bins[-2]],
+        wide / np.maximum(wide.max(), 1), vmin=0, vmax=1, rasterized=True,
+        cmap=LinearSegmentedColormap.from_list("fade", ["white", colour]),
+    )  # fmt: skip
+    dips = part[part["what"] == "dip"]
+    ax.plot(dips["depth"], dips["mean"], color=theme.INK, linewidth=1)
+    split = dips[dips["p_adjusted"] < ALPHA]
+    if len(split):  # an unclipped line without points would claim the page's corner
+        ax.plot(
+            split["depth"],
+            [1.0] * len(split),
+            transform=ax.get_xaxis_transform(),
+            clip_on=False,
+            **SPLIT,
+        )
+    ax.grid(visible=False)
+    marks.depth_axis(ax)
+
+
+def along_sequence(data: Data) -> pd.DataFrame:
+    """Mean over prompts by layer and position, where half of the prompts are long enough.
+
+    Raises
+    ------
+    LayerwiseError
+        If a model that the study names is bidirectional and has no prefixes.
+    """
+    positions = data.tables["positions"]
+    wanted = {m.metric for m in data.study.curves or ()}
+    models = data.study.models or sorted(positions["model"].unique())
+    have = positions.groupby("model")["metric"].agg(set).to_dict()
+    lacking = [m for m in models if m in have and wanted - have[m] == wanted]
+    if lacking and (data.study.models or len(lacking) == len(models)):
+        raise LayerwiseError(
+            f"{lacking[0]} has no {', '.join(sorted(wanted))}: it is bidirectional, so no prefix "
+            "is independent of the tokens after it. Remove it from `models`."
+        )
+    data.omit(lacking, "bidirectional")
+    table = data.curves("positions")
+    full = table.groupby(["model", "revision", "corpus"])["n"].transform("max")
+    return table[table["n"] >= LONG_ENOUGH * full].reset_index(drop=True)
+
+
+@kind("along_sequence", "Metric along the sequence, by layer", along_sequence)
+def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
+    """Draw a line with the quartiles over prompts for some layers."""
+    t = place(table, look)
+    grid = facets(t, look, height=2.2)
+    for panel in grid.panels:
+        layers = np.sort(panel.table["layer"].unique())
+        shown = layers[np.unique(np.linspace(0, len(layers) - 1, LINES).round().astype(int))]
+        for _, part in panel.table[panel.table["layer"].isin(shown)].groupby("layer"):
+            line(
+                panel.ax, part, "position", low="quartile_1", high="quartile_3", shade=0.1,
+                colour=theme.sequential()(part["depth"].iloc[0]), marker="o", markersize=2,
+            )  # fmt: skip
+        if (panel.table["metric"] == "token_norm").all():
+            panel.ax.set_yscale("log")
+            panel.ax.yaxis.set_major_formatter("{x:g}")
+            panel.ax.yaxis.set_minor_formatter(NullFormatter())
+        panel.ax.set_xscale("log", base=2)
+        panel.ax.xaxis.set_major_formatter("{x:g}")
+    grid.label("Tokens", marks.metric_axis)
+    marks.depth_bar(grid)
+    return grid.figure

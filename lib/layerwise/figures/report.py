@@ -1,0 +1,101 @@
+"""The first page of the report: the best layer of each model, as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from layerwise.association.best import best_layers
+from layerwise.association.order import Order, in_order
+from layerwise.figures.labels import TOKENS, representation, representation_label
+
+HEAD = (
+    "Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)",
+)  # fmt: skip
+NOTE = (
+    "Scores are means (× 100) over tasks. The output is the last layer after the model's last norm. "
+    "The difference is that of the best layer from the output on held-out task clusters, in points, "
+    "with a 95% CI over task clusters that allows for the selection of the layer."
+)
+
+
+def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0) -> pd.DataFrame:
+    """Best layer of each model, checkpoint and representation, over all tasks.
+
+    Parameters
+    ----------
+    scores : DataFrame
+        Tidy scores.
+    order : Order, optional
+        Order of models and checkpoints.
+
+    Returns
+    -------
+    DataFrame
+        model, revision, representation, best_layer (text: ``output``, a layer, or ``3 layers tie``),
+        last_layer, score, output_score, difference, low, high (scores in [0, 1]; null without an
+        interval), n_tasks, n_clusters.
+    """
+    order = order or Order()
+    best = best_layers(scores, seed=seed)
+    best = best[best["task_type"] == "all"]
+    names = zip(best["tokens"], best["pooling"], strict=True)
+    best = best.assign(representation=[representation(t, p) for t, p in names])
+    best = best.drop_duplicates(["model", "revision", "representation"])
+    rows = []
+    for model in in_order(best["model"].unique(), order.models):
+        mine = best[best["model"] == model]
+        for name in in_order(mine["representation"].unique(), list(TOKENS)):
+            part = mine[mine["representation"] == name].set_index("revision", drop=False)
+            rows += part.loc[order.checkpoints(model, part.index)].to_dict("records")
+    found = pd.DataFrame(rows)
+    return pd.DataFrame(
+        {
+            **{c: found[c] for c in ("model", "revision", "representation")},
+            "best_layer": [_best(row) for row in rows],
+            "last_layer": found["last_layer"],
+            "score": found["best_score"],
+            "output_score": found["output_score"],
+            "difference": found["gain_new_task"].fillna(found["gain"]),
+            "low": found["gain_low"],
+            "high": found["gain_high"],
+            "n_tasks": found["n_tasks"],
+            "n_clusters": found["n_sources"],
+        }
+    )
+
+
+def _best(row: dict[str, object]) -> str:
+    if int(str(row["n_tied"])) > 1:
+        return f"{row['n_tied']} layers tie"
+    return "output" if row["best_is_output"] else str(row["best_layer"])
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The first table as people read it: texts, in the columns of `HEAD`; scores times 100."""
+    rows = [
+        (
+            row.model if row.revision == "main" else f"{row.model} ({row.revision})",
+            representation_label(row.representation),
+            f"{row.best_layer} of {row.last_layer}"
+            if row.best_layer.isdigit()
+            else row.best_layer,
+            _points(row.score),
+            _points(row.output_score),
+            _difference(row),
+        )
+        for row in table.astype({"best_layer": str}).itertuples()
+    ]
+    return pd.DataFrame(rows, columns=list(HEAD))
+
+
+def _difference(row: Any) -> str:
+    if pd.isna(row.difference):
+        return "–"
+    interval = f" ({_points(row.low)} to {_points(row.high)})"
+    return _points(row.difference) + ("" if pd.isna(row.low) else interval)
+
+
+def _points(value: float) -> str:
+    return "–" if pd.isna(value) else f"{100 * value:.1f}".replace("-", "−")

@@ -1,0 +1,92 @@
+"""Read the layers of a model that is already in memory, and leave the model as it was."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from layerwise.config.models import HubSource, Model
+from layerwise.errors import LayerwiseError
+from layerwise.models import devices
+from layerwise.models.architectures import dissect, settle
+from layerwise.models.images import takes_images, tower
+from layerwise.models.load import DTYPES, LoadedModel, prepare
+from layerwise.models.quiet import quiet
+
+REVISION = "live"
+
+
+@contextmanager
+def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedModel]:
+    """Prepare a live model; its modules return to training or evaluation mode at the end.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel or sentence_transformers.SentenceTransformer
+        Of models with a head the model below is read, of encoder-decoders the encoder, of models
+        of image and text the image tower.
+    reader : optional
+        Its tokenizer or image processor; by default the one of the folder or hub name that the
+        model came from.
+    name : str
+        Name for tables and messages; by default that of the model's folder, or its class.
+
+    Raises
+    ------
+    LayerwiseError
+        If the model is of another kind, has no known tokenizer, or its layers cannot be read.
+    """
+    quiet()
+    network, max_length = _network(model), None
+    if hasattr(model, "max_seq_length"):  # of sentence-transformers
+        max_length, reader = model.max_seq_length, reader or model.tokenizer
+    origin = str(network.config.name_or_path or "")
+    name = name or origin.rstrip("/").rsplit("/", 1)[-1] or type(network).__name__
+    dtype = str(network.dtype).removeprefix("torch.")
+    if dtype not in DTYPES:
+        raise LayerwiseError(f"{name} computes in {dtype}; expected {', '.join(DTYPES)}.")
+    reader = copy.deepcopy(reader) if reader is not None else _reader(network, name, origin)
+    settle(network)
+    modes = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        yield prepare(
+            name, network, reader, dissect(network),
+            Model(source=HubSource(hub=origin or name), max_length=max_length),
+            revision=REVISION, dtype=dtype, weights="", claim=devices.Claim(network.device),
+        )  # fmt: skip
+    finally:
+        for module, training in modes.items():
+            module.training = training
+
+
+def _network(model: Any) -> Any:
+    """The module whose blocks are read."""
+    network = getattr(model, "transformers_model", None) or model
+    if not hasattr(network, "config") or not hasattr(network, "parameters"):
+        raise LayerwiseError(
+            f"model: expected a model of transformers or sentence-transformers, a folder or a "
+            f"name on the hub, got {type(model).__name__}."
+        )
+    network = getattr(network, "base_model", network)
+    if network.config.is_encoder_decoder:
+        network = network.get_encoder()
+    return tower(network) if takes_images(network.config) else network
+
+
+def _reader(network: Any, name: str, origin: str) -> Any:
+    """The tokenizer or image processor of where the model came from."""
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    images = takes_images(network.config)
+    try:
+        if images:
+            return AutoImageProcessor.from_pretrained(origin, backend="pil")
+        return AutoTokenizer.from_pretrained(origin)
+    except Exception as error:  # hub, files and architectures fail in many ways
+        what = "image processor" if images else "tokenizer"
+        raise LayerwiseError(
+            f"{name} has no {what} of its own; give it as tokenizer=.", code="no_tokenizer"
+        ) from error

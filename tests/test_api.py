@@ -1,0 +1,393 @@
+"""The Python face: results of a run, analysis of a live model, the callback of a Trainer."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import tiny_images
+import torch
+import transformers as hf
+
+import layerwise as lw
+from layerwise import tables
+from layerwise.activations.extract import extract
+from layerwise.activations.store import Activations
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.metrics import MetricsSettings
+from layerwise.errors import LayerwiseError
+from layerwise.extras import require
+from layerwise.metrics.table import compute
+from layerwise.models.load import load
+
+TEXTS = tiny.texts(24)
+LABELS = [text.split()[0] < "m" for text in TEXTS]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of two models, with scores of one task, as the workflow writes them."""
+    place = tmp_path_factory.mktemp("api")
+    for name in ("llama", "bert"):
+        loaded = load(name, tiny.entry(tiny.save(name, place / name)), "main", device="cpu")
+        target = place / "results" / "activations" / name / "main" / "sentences.h5"
+        target.parent.mkdir(parents=True)
+        extract(
+            loaded, corpus="sentences", prompts=[str(n) for n in range(len(TEXTS))],
+            views=[TEXTS], target=target, attributes={},
+            settings=ExtractSettings(
+                tokens=("all", "drop_first"), protocols=("paper", "reference")
+            ),
+        )  # fmt: skip
+        with Activations(target) as activations:
+            metrics, prompts = compute(
+                activations, MetricsSettings(metrics=("prompt_entropy", "rankme"))
+            )
+        path = place / "results" / "metrics" / name / "main" / "sentences.parquet"
+        path.parent.mkdir(parents=True)
+        tables.write(path, metrics)
+        tables.write(path.with_suffix(".prompts.parquet"), prompts)
+        path = place / "results" / "scores" / name / "main.parquet"
+        path.parent.mkdir(parents=True)
+        tables.write(path, scores(name))
+    return place
+
+
+def scores(model: str) -> pd.DataFrame:
+    rows = [
+        {"model": model, "revision": "main", "task": task, "task_type": "STS", "subset": "default",
+         "split": "test", "layer": layer, "depth": layer / 3, "tokens": "all", "pooling": "mean",
+         "readout": readout, "main_score": 0.5 + 0.1 * layer, "score_low": 0.4 + 0.1 * layer,
+         "score_high": 0.6 + 0.1 * layer, "n_runs": 5, "why": None, "chance": 0.0}
+        for task in ("SICK", "STS12") for readout in ("residual", "final_norm")
+        for layer in range(4)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.fixture(scope="module")
+def llama(folder: Path) -> tuple[Any, Any]:
+    """A live model with a head, and its tokenizer."""
+    model = hf.AutoModelForCausalLM.from_pretrained(folder / "llama")
+    return model, hf.AutoTokenizer.from_pretrained(folder / "llama")
+
+
+class TestRun:
+    @pytest.fixture
+    def run(self, folder: Path) -> lw.Run:
+        return lw.open(folder / "results")
+
+    def test_lists_what_there_is(self, run: lw.Run) -> None:
+        assert run.models == ["bert", "llama"]
+        assert run.corpora == ["sentences"]
+        assert "llama" in repr(run)
+
+    def test_a_curve_is_one_call(self, run: lw.Run) -> None:
+        curve = run.metrics("prompt_entropy", model="llama")
+        assert curve["layer"].tolist() == [0, 1, 2, 3]
+        assert set(curve["alpha"]) == {1.0}
+
+    def test_all_dimensions_by_name(self, run: lw.Run) -> None:
+        table = run.metrics(
+            "prompt_entropy", "llama", tokens=None, protocol="reference", alpha=[1, 2]
+        )
+        assert len(table) == 2 * 2 * 4
+        assert set(table["protocol"]) == {"reference"}
+
+    def test_scores_are_of_the_main_readout(self, run: lw.Run) -> None:
+        table = run.scores(model="llama", task="SICK")
+        assert table["layer"].tolist() == [0, 1, 2, 3]
+        assert set(table["readout"]) == {"final_norm"}
+        assert len(run.scores()) == 16
+
+    def test_prompts_are_a_table_of_their_own(self, run: lw.Run) -> None:
+        assert len(run.table("prompts", model="bert", metric="prompt_entropy")) == 4 * len(TEXTS)
+
+    def test_activations_are_a_labelled_view(self, run: lw.Run, folder: Path) -> None:
+        with run.activations("llama") as data:
+            assert data["pooled"].dims == ("layer", "prompt", "hidden")
+            path = folder / "results/activations/llama/main/sentences.h5"
+            with Activations(path) as file:
+                expected = file.pooled("paper", "all", 2)
+            np.testing.assert_array_equal(data["pooled"].sel(layer=2), expected)
+        with run.activations("llama", protocol=None, tokens="drop_first") as data:
+            assert data["pooled"].dims == ("protocol", "layer", "prompt", "hidden")
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (lambda run: run.metrics("prompt_entropi"), "did you mean 'prompt_entropy'"),
+            (lambda run: run.metrics(model="lama"), "no model 'lama' (did you mean 'llama'?)"),
+            (lambda run: run.metrics(tokns="all"), "no column 'tokns' (did you mean 'tokens'?)"),
+            (lambda run: run.metrics(alpha=3), "there are 1.0, 2.0, inf"),
+            (lambda run: run.scores(task="SICKR"), "did you mean 'SICK'"),
+            (lambda run: run.table("metric"), "did you mean 'metrics'"),
+            (lambda run: run.activations(), "2 files of activations fit"),
+            (lambda run: run.activations("bert", layr=2), "did you mean 'layer'"),
+            (lambda run: run.plot("score_by_dept"), "did you mean 'score_by_depth'"),
+            (lambda run: lw.open("/nowhere"), "/nowhere holds no results"),
+        ],
+    )
+    def test_wrong_names_are_answered(self, run: lw.Run, call: Any, message: str) -> None:
+        with pytest.raises(LayerwiseError) as caught:
+            call(run)
+        assert message in str(caught.value)
+
+
+class TestPlot:
+    @pytest.fixture
+    def run(self, folder: Path) -> lw.Run:
+        return lw.open(folder / "results")
+
+    def test_a_kind_with_its_defaults(self, run: lw.Run) -> None:
+        figure = run.plot("score_by_depth")
+        assert [ax.get_title(loc="left") for ax in figure.axes] == ["bert", "llama"]
+
+    def test_on_axes_of_the_caller(self, run: lw.Run) -> None:
+        figure, (left, right) = plt.subplots(1, 2)
+        assert run.plot("score_by_depth", ax=left, models="llama") is figure
+        assert lw.plot(run.metrics("rankme"), "rankme", ax=right) is figure
+        assert left.lines and right.lines and plt.fignum_exists(figure.number)
+        plt.close(figure)
+
+    def test_a_table_of_analyse(self, llama: tuple[Any, Any]) -> None:
+        table = lw.analyse(llama[0], TEXTS, llama[1], "rankme", LABELS)
+        for metric in ("rankme", "linear_probe"):
+            (ax,) = lw.plot(table, metric).axes
+            line = max(ax.lines, key=lambda line: len(line.get_xdata()))
+            expected = table.loc[table["metric"] == metric, "value"]
+            np.testing.assert_allclose(line.get_ydata(), expected)
+        with pytest.raises(LayerwiseError, match="did you mean 'rankme'"):
+            lw.plot(table, "rankm")
+
+    def test_a_study_of_the_config(self, folder: Path, tmp_path: Path) -> None:
+        source = {"source": {"hub": "o/m"}}
+        config = {
+            "models": {"llama": source, "bert": source},
+            "corpora": {"sentences": {"source": {"file": "a.txt"}}},
+            "tasks": ["STS12"],
+            "studies": {"entropy": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"],
+                                    "tokens": ["all"]}},
+        }  # fmt: skip
+        results = tmp_path / "results"
+        shutil.copytree(folder / "results", results)
+        (results / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        run = lw.open(results)
+        assert run.studies == ["entropy"]
+        assert run.models == ["llama", "bert"]
+        assert len(run.plot("entropy").axes) == 1
+
+    def test_several_panels_do_not_fit_on_one(self, run: lw.Run) -> None:
+        figure, ax = plt.subplots()
+        with pytest.raises(LayerwiseError, match="has 2 panels"):
+            run.plot("score_by_depth", ax=ax)
+        plt.close(figure)
+
+    def test_a_kind_without_its_table(self, run: lw.Run) -> None:
+        with pytest.raises(LayerwiseError, match="has no table of probes"):
+            run.plot("probes_by_depth")
+
+
+class TestAnalyse:
+    def test_equals_the_workflow(self, folder: Path, llama: tuple[Any, Any]) -> None:
+        run = lw.open(folder / "results")
+        names = ["metric", "layer"]
+        expected = run.metrics(model="llama").set_index(names).sort_index()
+        for model in (llama[0], folder / "llama", str(folder / "llama")):
+            tokenizer = llama[1] if model is llama[0] else None
+            table = lw.analyse(model, TEXTS, tokenizer, ["prompt_entropy", "rankme"])
+            table = table.set_index(names).sort_index()
+            for column in ("value", "stderr", "n", "depth"):
+                pd.testing.assert_series_equal(table[column], expected[column])
+            assert (table["low"] < table["value"]).all()
+
+    def test_leaves_a_model_as_it_was(self, llama: tuple[Any, Any]) -> None:
+        model, tokenizer = llama
+        model.train()
+        model.model.layers[1].eval()
+        before = {name: p.clone() for name, p in model.named_parameters()}
+        tokenizer.pad_token = None
+        lw.analyse(model, TEXTS, tokenizer, "rankme")
+        assert model.training and not model.model.layers[1].training
+        assert all(p.requires_grad for p in model.parameters())
+        assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
+        assert tokenizer.pad_token_id is None
+        assert not any(m._forward_hooks for m in model.modules())
+
+    @pytest.mark.parametrize("kind", ["data set", "txt", "jsonl", "tuple"])
+    def test_takes_texts_from_anywhere(
+        self, kind: str, llama: tuple[Any, Any], tmp_path: Path
+    ) -> None:
+        from datasets import Dataset
+
+        frame = pd.DataFrame({"body": TEXTS})
+        frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+        (tmp_path / "a.txt").write_text("\n".join(TEXTS), encoding="utf-8")
+        texts = {
+            "data set": Dataset.from_pandas(frame), "txt": tmp_path / "a.txt",
+            "jsonl": str(tmp_path / "a.jsonl"), "tuple": tuple(TEXTS),
+        }[kind]  # fmt: skip
+        table = lw.analyse(llama[0], texts, llama[1], "rankme", column="body")
+        expected = lw.analyse(llama[0], TEXTS, llama[1], "rankme")
+        pd.testing.assert_frame_equal(table, expected)
+
+    def test_labels_add_a_probe(self, llama: tuple[Any, Any]) -> None:
+        table = lw.analyse(llama[0], TEXTS, llama[1], "rankme", labels=LABELS)
+        probe = table[table["metric"] == "linear_probe"]
+        assert probe["layer"].tolist() == [0, 1, 2, 3]
+        assert probe["value"].between(probe["low"], probe["high"]).all()
+        assert set(probe["n"]) == {len(TEXTS)}
+
+    def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
+        views = [tiny.texts(24, seed=s) for s in (1, 2)]
+        table = lw.analyse(llama[0], TEXTS, llama[1], "infonce", views=views)
+        assert table["layer"].tolist() == [0, 1, 2, 3]
+        with pytest.raises(LayerwiseError, match="give them as views="):
+            lw.analyse(llama[0], TEXTS, llama[1], "infonce")
+
+    def test_sentence_transformers(self, folder: Path) -> None:
+        st = pytest.importorskip("sentence_transformers")
+        model = st.SentenceTransformer(str(folder / "bert"), device="cpu")
+        table = lw.analyse(model, TEXTS, metrics="prompt_entropy")
+        expected = lw.open(folder / "results").metrics("prompt_entropy", "bert")
+        assert table["value"].tolist() == expected["value"].tolist()
+
+    def test_images(self, tmp_path: Path) -> None:
+        image = pytest.importorskip("PIL.Image")
+        path = tiny_images.save("vit", tmp_path / "vit")
+        rng = np.random.default_rng(0)
+        pictures = [
+            image.fromarray(rng.integers(256, size=(40, 30, 3), dtype=np.uint8)) for _ in range(24)
+        ]
+        labels = ["a", "b"] * 12
+        by_name = lw.analyse(path, pictures, metrics="rankme", labels=labels)
+        live = lw.analyse(
+            hf.AutoModel.from_pretrained(path), pictures,
+            hf.AutoImageProcessor.from_pretrained(path, backend="pil"), "rankme", labels,
+        )  # fmt: skip
+        assert by_name["metric"].value_counts().to_dict() == {"rankme": 4, "linear_probe": 4}
+        assert live["value"].tolist() == by_name["value"].tolist()
+
+    @pytest.mark.parametrize(
+        ("texts", "options", "message"),
+        [
+            (TEXTS, {"metrics": "rankmee"}, "did you mean 'rankme'"),
+            (TEXTS, {"tokens": "al"}, "did you mean 'all'"),
+            (TEXTS, {"labels": [1]}, "1 labels for 24 texts"),
+            ([3], {}, "got int at 0"),
+            ("one text", {}, "expected a list"),
+            ("nothing.txt", {}, "no file nothing.txt"),
+        ],
+    )
+    def test_mistakes_are_one_sentence(
+        self, texts: Any, options: dict[str, Any], message: str, llama: tuple[Any, Any]
+    ) -> None:
+        with pytest.raises(LayerwiseError) as caught:
+            lw.analyse(llama[0], texts, llama[1], **options)
+        assert message in str(caught.value)
+
+    def test_a_model_without_tokenizer(self) -> None:
+        model = hf.AutoModel.from_config(tiny.FAMILIES["gpt_neox"]())
+        with pytest.raises(LayerwiseError, match="give it as tokenizer="):
+            lw.analyse(model, TEXTS)
+        with pytest.raises(LayerwiseError, match="got dict"):
+            lw.analyse({}, TEXTS)
+
+
+def test_choose(llama: tuple[Any, Any]) -> None:
+    choice = lw.choose(llama[0], TEXTS, LABELS, llama[1])
+    assert choice.sentence
+    assert choice.table["layer"].tolist() == ["0", "1", "2", "3", "output"]
+    assert "output" in lw.choose(llama[0], TEXTS, tokenizer=llama[1]).sentence
+
+
+class TestCallback:
+    @pytest.fixture
+    def reported(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, dict[str, float]]]:
+        """What a reporter of the Trainer gets, by step."""
+        from transformers.integrations import integration_utils
+
+        logged: list[tuple[int, dict[str, float]]] = []
+
+        class Reporter(hf.TrainerCallback):
+            def on_log(self, args: Any, state: Any, control: Any, logs: Any, **_: Any) -> None:
+                logged.append((state.global_step, logs))
+
+        monkeypatch.setitem(integration_utils.INTEGRATION_TO_CALLBACK, "tests", Reporter)
+        return logged
+
+    def train(self, folder: Path, callbacks: list[Any]) -> Any:
+        from datasets import Dataset
+
+        tokenizer = hf.AutoTokenizer.from_pretrained(folder / "llama")
+        torch.manual_seed(0)
+        data = Dataset.from_dict({"input_ids": tokenizer(tiny.texts(24))["input_ids"]})
+        arguments = hf.TrainingArguments(
+            folder / "out", max_steps=4, per_device_train_batch_size=4, logging_steps=1,
+            report_to=["tests"], save_strategy="no", disable_tqdm=True, use_cpu=True,
+        )  # fmt: skip
+        trainer = hf.Trainer(
+            hf.AutoModelForCausalLM.from_pretrained(folder / "llama"), arguments,
+            train_dataset=data, processing_class=tokenizer, callbacks=callbacks,
+            data_collator=hf.DataCollatorForLanguageModeling(tokenizer, mlm=False),
+        )  # fmt: skip
+        trainer.train()
+        return trainer
+
+    def test_reports_every_layer_and_trains_alike(
+        self, folder: Path, reported: list[tuple[int, dict[str, float]]]
+    ) -> None:
+        def losses(trainer: Any) -> list[float]:
+            return [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+
+        plain = losses(self.train(folder, []))
+        reported.clear()
+        callback = lw.LayerMetrics(TEXTS, every=2, metrics=["rankme", "prompt_entropy"])
+        trainer = self.train(folder, [callback])
+        assert losses(trainer) == plain
+        values = [(step, logs) for step, logs in reported if "rankme/layer_00" in logs]
+        assert [step for step, _ in values] == [0, 2, 4]
+        assert {len(logs) for _, logs in values} == {8}
+        assert trainer.state.log_history[0]["rankme/layer_03"] == values[0][1]["rankme/layer_03"]
+        trained = lw.analyse(trainer.model, TEXTS, callback.tokenizer or trainer.processing_class,
+                             "rankme")  # fmt: skip
+        assert trained["value"].tolist() == [
+            values[-1][1][f"rankme/layer_{layer:02d}"] for layer in range(4)
+        ]
+
+
+def test_a_missing_extra_is_named() -> None:
+    with pytest.raises(LayerwiseError, match=r"pip install 'layerwise\[tasks\]'"):
+        require("no_such_package", "tasks")
+    assert require("json", "tasks").dumps(1) == "1"
+
+
+def test_import_is_quick() -> None:
+    code = (
+        "import sys, time; t = time.perf_counter(); import layerwise; "
+        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules; "
+        "print(time.perf_counter() - t)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert float(done.stdout) < 0.3
+
+
+@pytest.mark.parametrize("name", ["layerwise", "layerwise.api"])
+def test_examples(
+    name: str, folder: Path, llama: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    space = {"model": llama[0], "tokenizer": llama[1], "texts": TEXTS, "labels": LABELS}
+    result = doctest.testmod(importlib.import_module(name), extraglobs=space)
+    assert result.attempted and not result.failed
