@@ -574,8 +574,9 @@ def loaded_model(
         return
     from layerwise.config.models import Model
 
-    name = str(model).rstrip("/").rsplit("/", 1)[-1]
-    yield load(name, Model(source=named(str(model))), revision, device=device)
+    source = named(str(model))
+    name = getattr(source, "package", "") or str(model).rstrip("/").rsplit("/", 1)[-1]
+    yield load(name, Model(source=source), revision, device=device)
 
 
 def prompts_of(source: Any, column: str = "text") -> list[Any]:
