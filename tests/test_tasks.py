@@ -117,7 +117,7 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
 
     entry = Model(source=FolderSource(folder=str(tmp_path)), prompts="saved")
     assert not prompts.normalizes(entry, "main")
-    with pytest.raises(LayerwiseError, match="no prompts"):
+    with pytest.raises(LayerwiseError, match="no saved prompts"):
         prompts.of_model(entry, "main")
     settings = {"prompts": {"query": "q: ", "web": "w: "}, "default_prompt_name": "web"}
     save("config_sentence_transformers.json", settings)

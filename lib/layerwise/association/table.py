@@ -131,10 +131,9 @@ def associate(
                 curves.model, curves.revision, curves.tokens,
             )  # fmt: skip
             continue
-        if settings.baselines:
-            more_variants, more_values = baselines(curves)
-            variants = pd.concat([variants, more_variants], ignore_index=True)
-            values = np.concatenate([values, more_values])
+        more_variants, more_values = baselines(curves)
+        variants = pd.concat([variants, more_variants], ignore_index=True)
+        values = np.concatenate([values, more_values])
         models.append(_Model(curves, variants, values))
     if not models:
         raise LayerwiseError(
@@ -145,7 +144,7 @@ def associate(
     for one in models:
         for group in one.scores.groups():
             rows += _of_one(one, group, settings.measures, over)
-    if settings.pooled and over == "layers":
+    if over == "layers":
         for family in _families(models, order):
             for group in family[0][0].scores.groups():
                 rows += _over_models(family, group, settings.seed)

@@ -63,10 +63,6 @@ class AssociationSettings(Section):
     )
     seed: Seed = Field(0, description="Seed of permutations.")
 
-    # Constants that used to be settings; the table of associations still reads them.
-    baselines: ClassVar[bool] = True
-    pooled: ClassVar[bool] = True
-
 
 def _shipped(value: str, info: ValidationInfo) -> str:
     return str(published(str(info.field_name))) if value == RELEASED else value
