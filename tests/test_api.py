@@ -311,7 +311,7 @@ class TestAnalyse:
 def test_choose(llama: tuple[Any, Any]) -> None:
     choice = lw.choose(llama[0], TEXTS, LABELS, llama[1])
     assert choice.sentence
-    assert choice.table["layer"].tolist() == ["0", "1", "2", "3", "output"]
+    assert choice.table["layer"].tolist() == [0, 1, 2, 3]
     assert "output" in lw.choose(llama[0], TEXTS, tokenizer=llama[1]).sentence
 
 

@@ -129,8 +129,8 @@ class Run:
         model : str, optional
             All by default.
         **dimensions
-            Values of other columns, such as ``corpus="wikipedia"`` or ``alpha=2``. None takes all
-            values of a dimension of which usually one is taken (`USUAL`).
+            Values of other columns, such as ``corpus="wikipedia"`` or ``alpha=2``. Dimensions in
+            `USUAL` have a default; None takes all of their values.
         """
         return self.table("metrics", metric=metric, model=model, **dimensions)
 
@@ -548,7 +548,7 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
     Parameters
     ----------
     table : DataFrame
-        Models, and whatever else has several values, are told apart by colours and panels.
+        Models differ by colour, token selections by panel.
     metric : str
     ax : matplotlib Axes, optional
         Axes to draw on.
@@ -572,7 +572,7 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
 def loaded_model(
     model: Any, tokenizer: Any = None, revision: str = "main", device: str = "auto"
 ) -> Iterator[LoadedModel]:
-    """A live model as it is, or one loaded from a folder or the hub."""
+    """A live model, or one loaded from a folder or the hub."""
     from layerwise.models.live import live
     from layerwise.models.load import load
     from layerwise.models.source import named
