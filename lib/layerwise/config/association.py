@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo
 
@@ -62,10 +62,6 @@ class AssociationSettings(Section):
         "A cluster counts as one draw. Those of the quickstart and of the paper are known.",
     )
     seed: Seed = Field(0, description="Seed of permutations.")
-
-    # Constants that used to be settings; the table of associations still reads them.
-    baselines: ClassVar[bool] = True
-    pooled: ClassVar[bool] = True
 
 
 def _shipped(value: str, info: ValidationInfo) -> str:

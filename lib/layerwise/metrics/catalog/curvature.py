@@ -20,7 +20,7 @@ def turning_angles(Z: npt.ArrayLike) -> Array:
 
     Differences are taken first: from inner products of the states, small steps between large
     states would be lost. All is float64; the extraction has the same in float32 where that
-    suffices (`layerwise.activations.readout.angles`).
+    suffices (`layerwise.activations.curvature.angles`).
 
     Parameters
     ----------
