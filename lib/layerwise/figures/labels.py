@@ -131,8 +131,12 @@ def value_label(dimension: str, value: str) -> str:
         return "unchanged" if value == "" else f"{dimension} {float(value):g}"
     if dimension == "layers" and value == ONE:
         return "one layer"
-    known = {"tokens": TOKENS, "sublayer": SUBLAYERS, "pooling": POOLINGS,
-             "normalization": NORMALIZATIONS}  # fmt: skip
+    known = {
+        "tokens": TOKENS,
+        "sublayer": SUBLAYERS,
+        "pooling": POOLINGS,
+        "normalization": NORMALIZATIONS,
+    }
     return known.get(dimension, {}).get(value, value)
 
 
