@@ -34,10 +34,10 @@ import torch
 
 from layerwise.activations import batches, curvature, eigen, representation
 from layerwise.activations.extract import extract
-from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.models.load import LoadedModel, load
+from layerwise.section import parse
 
 PLANS = {
     "1 kind": ExtractSettings(),

@@ -28,12 +28,12 @@ from bench_embed import all_layers, last_layer
 from bench_extract import bare, ours
 
 from layerwise.activations import batches, card, eigen
-from layerwise.section import parse
+from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.models import nano
 from layerwise.models.load import LoadedModel, load
-from layerwise.activations.representation import Representation
+from layerwise.section import parse
 
 # Layers, width, heads, width of the MLP, vocabulary.
 SHAPES = {"pythia-410m": (24, 1024, 16, 4096, 50304), "tiny": (3, 64, 4, 256, 2000)}
@@ -160,9 +160,9 @@ def rows_of(
          f"{WANTED_SHARE:.0%}"],
     ]  # fmt: skip
     for name in PLANS:
-        wanted = f"{WANTED_RATIO}" if name == "and all four" else ""
+        wanted = f"{WANTED_RATIO}" if name == "all four" else ""
         rows.append([f"extraction: {name}", f"{best[name] / best['bare']:.2f} x", wanted])
-    share = flops(shape, ids) / best["and all four"] / peak
+    share = flops(shape, ids) / best["all four"] / peak
     rows += [
         ["extraction, all four: share of that peak", f"{share:.0%}", f"{WANTED_SHARE:.0%}"],
         ["embedding all layers, two readings, to the last layer alone",

@@ -31,14 +31,14 @@ from PIL import Image
 from layerwise.activations import batches
 from layerwise.activations.embedding import embed
 from layerwise.activations.extract import extract
-from layerwise.section import parse
+from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.corpora.images import Picture
 from layerwise.files import sha256_bytes
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.probe import pass_options
-from layerwise.activations.representation import Representation
+from layerwise.section import parse
 
 CROP = (500, 375)
 READINGS = {

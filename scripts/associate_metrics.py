@@ -19,6 +19,7 @@ def main(arguments: argparse.Namespace) -> None:
         script.read_table(config, arguments.study, "scores"),
         settings,
         script.order_of(config),
+        config.studies[arguments.study].over,
     )
     tables.write(arguments.output, found, key=arguments.key)
 

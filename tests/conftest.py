@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,23 @@ def one_thread() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Folders of the quickstart's tasks, made of invented articles; `datasets` keeps its copies of
+    them out of the user's cache."""
+    pytest.importorskip("gensim", reason="package with the data of two of the tasks")
+    import datasets
+    from articles import wikipedia
+
+    from layerwise.tasks import names, quickstart
+
+    root = tmp_path_factory.mktemp("tasks")
+    quickstart.make_tasks(wikipedia(), list(names.QUICKSTART), root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
+        yield {task: str(root / task) for task in names.QUICKSTART}
 
 
 # What the suite of attacks counted, by area and outcome; from all of pytest's processes.

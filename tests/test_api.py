@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -140,6 +143,60 @@ class TestRun:
         with pytest.raises(LayerwiseError) as caught:
             call(run)
         assert message in str(caught.value)
+
+
+class TestPlot:
+    @pytest.fixture
+    def run(self, folder: Path) -> lw.Run:
+        return lw.open(folder / "results")
+
+    def test_a_kind_with_its_defaults(self, run: lw.Run) -> None:
+        figure = run.plot("score_by_depth")
+        assert [ax.get_title(loc="left") for ax in figure.axes] == ["bert", "llama"]
+
+    def test_on_axes_of_the_caller(self, run: lw.Run) -> None:
+        figure, (left, right) = plt.subplots(1, 2)
+        assert run.plot("score_by_depth", ax=left, models="llama") is figure
+        assert lw.plot(run.metrics("rankme"), "rankme", ax=right) is figure
+        assert left.lines and right.lines and plt.fignum_exists(figure.number)
+        plt.close(figure)
+
+    def test_a_table_of_analyse(self, llama: tuple[Any, Any]) -> None:
+        table = lw.analyse(llama[0], TEXTS, llama[1], "rankme", LABELS)
+        for metric in ("rankme", "linear_probe"):
+            (ax,) = lw.plot(table, metric).axes
+            line = max(ax.lines, key=lambda line: len(line.get_xdata()))
+            expected = table.loc[table["metric"] == metric, "value"]
+            np.testing.assert_allclose(line.get_ydata(), expected)
+        with pytest.raises(LayerwiseError, match="did you mean 'rankme'"):
+            lw.plot(table, "rankm")
+
+    def test_a_study_of_the_config(self, folder: Path, tmp_path: Path) -> None:
+        source = {"source": {"hub": "o/m"}}
+        config = {
+            "models": {"llama": source, "bert": source},
+            "corpora": {"sentences": {"source": {"file": "a.txt"}}},
+            "tasks": ["STS12"],
+            "studies": {"entropy": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"],
+                                    "tokens": ["all"]}},
+        }  # fmt: skip
+        results = tmp_path / "results"
+        shutil.copytree(folder / "results", results)
+        (results / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        run = lw.open(results)
+        assert run.studies == ["entropy"]
+        assert run.models == ["llama", "bert"]
+        assert len(run.plot("entropy").axes) == 1
+
+    def test_several_panels_do_not_fit_on_one(self, run: lw.Run) -> None:
+        figure, ax = plt.subplots()
+        with pytest.raises(LayerwiseError, match="has 2 panels"):
+            run.plot("score_by_depth", ax=ax)
+        plt.close(figure)
+
+    def test_a_kind_without_its_table(self, run: lw.Run) -> None:
+        with pytest.raises(LayerwiseError, match="has no table of probes"):
+            run.plot("probes_by_depth")
 
 
 class TestAnalyse:

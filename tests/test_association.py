@@ -403,6 +403,20 @@ def test_own_texts_set_each_task_against_its_own_corpus(rng: np.random.Generator
     assert apart["value"] < 0.999
 
 
+def test_over_tasks_a_measure_is_the_mean_over_layers(rng: np.random.Generator) -> None:
+    values, metric = rng.random((6, 8)), rng.random((6, 8))
+    metrics = [tidy_metrics({"lidar": m}, corpus=f"texts{t}") for t, m in enumerate(metric)]
+    plan = AssociationSettings(
+        measures=("spearman", "r"), own_texts={f"texts{t}": f"task{t}" for t in range(6)}
+    )
+    table = associate(pd.concat(metrics), tidy_scores(values), plan, over="tasks")
+    found = table[table["metric"] == "lidar"].set_index(["corpus", "measure"])
+    wanted = [spearman(metric[:, at], values[:, at]) for at in range(8)]
+    assert found.loc[("task texts", "spearman"), "value"] == pytest.approx(np.mean(wanted))
+    assert "no depth" in found.loc[("task texts", "r"), "reason"]
+    assert "same for all tasks" in found.loc[("texts0", "spearman"), "reason"]
+
+
 def test_nothing_in_common_is_said() -> None:
     with pytest.raises(
         LayerwiseError, match="metrics are of other main all; scores are of m main all"

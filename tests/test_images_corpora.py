@@ -292,7 +292,7 @@ def test_config_tells_images_from_texts() -> None:
     with pytest.raises(LayerwiseError, match=r"corpora.digits: unknown key 'filters'"):
         bad = {"images": {"package": "digits"}, "filters": {"min_tokens": 3}}
         Config.of({**STUDY, "corpora": {"digits": bad}})
-    with pytest.raises(LayerwiseError, match=r"images.package: \"digit\" came.*digits"):
+    with pytest.raises(LayerwiseError, match=r"images.package: expected digits"):
         Config.of({**STUDY, "corpora": {"digits": {"images": {"package": "digit"}}}})
 
 

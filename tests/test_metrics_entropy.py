@@ -24,12 +24,10 @@ from layerwise.metrics.formulas.entropy import (
     effective_ranks,
     entropy,
     entropy_from_eigenvalues,
-    entropy_gradient,
     normalise,
     reference_entropy,
-    reference_gradient,
 )
-from layerwise.metrics.formulas.spectra import SampleSpectrum, gram_spectrum
+from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.registry import NORMALIZATIONS
 
 SHARED = Path(__file__).parents[1].parent / "shared"
@@ -83,16 +81,6 @@ def test_order_two_needs_no_eigenvalues(n: int, d: int) -> None:
     assert collision_entropy(Z @ Z.T) == pytest.approx(by_eigenvalues, abs=1e-10)
     assert collision_entropy(Z.T @ Z) == pytest.approx(by_eigenvalues, abs=1e-10)
     assert entropy(Z, 2.0) == pytest.approx(by_eigenvalues, abs=1e-10)
-
-
-def test_sample_spectrum_is_the_same_from_either_side() -> None:
-    for n, d in [(25, 10), (10, 25)]:
-        X = random_matrix(n, d)
-        found = SampleSpectrum.of(X)
-        values, vectors = np.linalg.eigh(X.T @ X)
-        values, vectors = values[::-1][: min(n, d)], vectors[:, ::-1][:, : min(n, d)]
-        assert np.allclose(found.values, values, atol=1e-10)
-        assert np.allclose(found.energy, np.square(X @ vectors), atol=1e-10)
 
 
 # Closed forms
@@ -154,7 +142,7 @@ def test_logdet_entropy_of_equal_eigenvalues_and_below_shannon() -> None:
 # Invariants
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=25)
 @given(matrices, st.sampled_from(ALPHAS), st.floats(1e-6, 1e6), st.integers(0, 2**31))
 def test_scale_rotation_order_and_duplication_change_nothing(
     Z: np.ndarray, alpha: float, scale: float, seed: int
@@ -166,7 +154,7 @@ def test_scale_rotation_order_and_duplication_change_nothing(
         assert entropy(other, alpha) == pytest.approx(expected, abs=1e-7)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=25)
 @given(matrices, st.lists(st.floats(0.05, 60), min_size=2, max_size=6))
 def test_entropy_is_bounded_and_falls_with_its_order(Z: np.ndarray, alphas: list[float]) -> None:
     values = [entropy(Z, a) for a in sorted({*alphas, 1.0, 2.0})] + [entropy(Z, math.inf)]
@@ -184,7 +172,7 @@ def test_orders_near_one_join_smoothly() -> None:
     assert abs(values[2] - values[3]) < 1e-5 * abs(slope)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=25)
 @given(matrices)
 def test_theorem_1_runs_the_other_way(Z: np.ndarray) -> None:
     shannon, rank = math.exp(entropy(Z, 1.0)), effective_rank(Z)
@@ -248,7 +236,7 @@ def majorises(q: np.ndarray, p: np.ndarray) -> bool:
 spectra_and_mixtures = st.tuples(st.integers(2, 9), st.integers(1, 6), st.integers(0, 2**31))
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=25)
 @given(spectra_and_mixtures)
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_lemma_1_entropy_is_schur_concave(alpha: float, drawn: tuple[int, int, int]) -> None:
@@ -265,7 +253,7 @@ def test_lemma_1_entropy_is_schur_concave(alpha: float, drawn: tuple[int, int, i
     assert entropy_from_eigenvalues(rng.permutation(q), alpha) == pytest.approx(low, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=25)
 @given(matrices)
 def test_lemma_1_of_matrices(Z: np.ndarray) -> None:
     """By Schur and Horn a Gram matrix's eigenvalues majorise its diagonal, the squared norms."""
@@ -275,7 +263,7 @@ def test_lemma_1_of_matrices(Z: np.ndarray) -> None:
         assert entropy(Z, alpha) <= entropy_from_eigenvalues(norms, alpha) + 1e-9
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=25)
 @given(matrices)
 def test_lemma_1_gives_theorem_1_the_other_way(Z: np.ndarray) -> None:
     """The proof has λ ≼ σ of λ_i = σ_i² ≤ σ_i, but after λ is made to sum to 1 it is σ ≼ λ."""
@@ -332,21 +320,6 @@ def test_proposition_1_says_nothing_at_the_papers_sizes() -> None:
 
 
 # Gradients, which the standard errors stand on
-
-
-@pytest.mark.parametrize("alpha", ALPHAS)
-def test_gradients_are_derivatives(alpha: float) -> None:
-    values = np.array([5.0, 3.0, 1.5, 0.5, 0.0])
-    step = 1e-6
-    for i in range(4):
-        up, down = values.copy(), values.copy()
-        up[i] += step
-        down[i] -= step
-        slope = entropy_from_eigenvalues(up, alpha) - entropy_from_eigenvalues(down, alpha)
-        assert entropy_gradient(values, alpha)[i] == pytest.approx(slope / (2 * step), abs=1e-6)
-        slope = reference_entropy(up, alpha, 4) - reference_entropy(down, alpha, 4)
-        assert reference_gradient(values, alpha)[i] == pytest.approx(slope / (2 * step), abs=1e-6)
-    assert entropy_gradient(values, alpha)[4] == 0
 
 
 # Normalisations

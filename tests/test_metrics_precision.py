@@ -13,12 +13,20 @@ from layerwise.activations import representation
 from layerwise.activations.reduce import Needs, Reduced, decompose
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import registry
-from layerwise.metrics.catalog.alpha_req import Settings
-from layerwise.metrics.catalog.curvature import curvature, state_angles
+from layerwise.metrics.catalog.curvature import curvature
 from layerwise.metrics.formulas.entropy import entropy, entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.registry import PerPrompt
+
+
+def state_angles(Z: np.ndarray) -> float:
+    """Mean angle between successive centred states, the reference protocol's curvature."""
+    states = np.asarray(Z, dtype=np.float64)
+    states = states - states.mean(axis=0)
+    rows = states / np.linalg.norm(states, axis=1, keepdims=True)
+    cosines = np.einsum("ij,ij->i", rows[1:], rows[:-1])
+    return float(np.nanmean(np.arccos(np.clip(cosines, -1, 1))))
 
 
 def states_with_a_sink(length: int, seed: int, sink: float = 25_000.0) -> np.ndarray:

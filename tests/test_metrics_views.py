@@ -62,28 +62,11 @@ def test_infonce_does_not_depend_on_its_blocks(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     A, B = (unit(X) for X in two_views(23, 9))
-    whole = infonce_losses(A, B, 0.1, groups=5)
+    losses, stderr = infonce_losses(A, B, 0.1, groups=5)
     monkeypatch.setattr(infonce_module, "BLOCK", block)
-    halves = infonce_losses(A, B, 0.1, groups=5)
-    monkeypatch.setattr(infonce_module, "COMMON_SCALE", 0.0)
-    rows = infonce_losses(A, B, 0.1, groups=5)
-    for other in (halves, rows):
-        assert np.allclose(other.own, whole.own, atol=1e-12)
-        assert np.allclose(other.shares, whole.shares, atol=1e-5)
-    assert np.allclose(whole.shares.sum(axis=1), 1, atol=1e-5)
-
-
-def test_the_error_of_infonce_is_that_of_leaving_groups_out() -> None:
-    A, B = (unit(X) for X in two_views(23, 9))
-    found = infonce_losses(A, B, 0.1, groups=5, seed=3)
-    # No sum is computed again in the code; here every one is, without the group.
-    means = []
-    for g in range(5):
-        kept = found.groups != g
-        means.append(infonce_in_loops(A[kept], B[kept], 0.1) - math.log(2 * kept.sum() - 1))
-    spread = np.square(np.array(means) - np.mean(means)).sum()
-    assert found.stderr == pytest.approx(math.sqrt(4 / 5 * spread), rel=1e-4)
-    assert math.isnan(infonce_losses(A, B, 0.1).stderr)
+    other, other_stderr = infonce_losses(A, B, 0.1, groups=5)
+    assert np.allclose(other, losses, atol=1e-12)
+    assert other_stderr == pytest.approx(stderr, rel=1e-3)
 
 
 def test_infonce_at_chance_is_log_of_the_number_of_others() -> None:
@@ -135,7 +118,7 @@ def test_zero_vectors_have_no_cosine_and_are_left_out() -> None:
     assert np.flatnonzero(np.isnan(loss.values)).tolist() == [3, 11]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(2, 12), st.integers(1, 10), st.integers(0, 10**6))
 def test_rotation_scale_and_order_of_prompts_change_nothing(n: int, d: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -334,7 +317,7 @@ def test_dime_of_independent_views_is_zero_in_expectation() -> None:
     assert dime(A, B) > 4 * np.std(values)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(2, 15), st.integers(1, 12), st.integers(0, 10**6))
 def test_dime_of_equal_views_is_its_maximum(n: int, d: int, seed: int) -> None:
     """Of all pairings of one Gram matrix with itself, the identity shares most.

@@ -205,47 +205,6 @@ def test_post_norm_residuals_are_normed_sums(loaded: LoadedModel) -> None:
     assert_near(at["block"], normed(block.output.LayerNorm, summed), "block")
 
 
-@pytest.mark.parametrize("loaded", ["gpt_neox", "bert", "mamba"], indirect=True)
-def test_sublayers_in_the_file(loaded: LoadedModel, tmp_path: Path) -> None:
-    path = tmp_path / "a.h5"
-    extract(
-        loaded, corpus="c", prompts=[f"p{i}" for i in range(len(TEXTS))], views=[TEXTS, TEXTS],
-        settings=ExtractSettings(
-            sublayers=INNER, batch_tokens=64, tokens=("all", "drop_first"),
-            protocols=("paper", "reference"),
-        ), target=path, attributes={},
-    )  # fmt: skip
-    found = states_of(loaded, budget=64, sublayers=loaded.anatomy.sublayers)
-    for name in loaded.anatomy.sublayers:
-        with Activations(path, sublayer=name) as file:
-            assert set(file.sublayers) == set(loaded.anatomy.sublayers)
-            assert file.layers == (range(4) if name == "block" else range(1, 4))
-            for layer in (1, 3):
-                for prompt in (0, 4):
-                    z = found[layer, name][prompt]
-                    mean = file.pooled("paper", "drop_first", layer)[prompt]
-                    assert_near(mean, z[1:].mean(axis=0), (name, layer))
-                    spectrum = file.spectrum("paper", "all", layer)[prompt]
-                    assert spectrum.sum() == pytest.approx((z**2).sum(), rel=1e-5)
-                    steps = np.diff(z, axis=0)
-                    unit = steps / np.linalg.norm(steps, axis=1, keepdims=True)
-                    angle = np.arccos(np.clip((unit[1:] * unit[:-1]).sum(1), -1, 1)).mean()
-                    ours = file.curvature("paper", "all", layer)[prompt]
-                    assert ours == pytest.approx(angle, rel=1e-4)
-                    assert file.n_tokens("paper", "all", layer)[prompt] == len(z)
-                np.testing.assert_allclose(
-                    file.views("reference", "all", layer)[1],
-                    file.views("reference", "all", layer)[0],
-                )
-            if name != "block":
-                with pytest.raises(ValueError, match="0 is not in range"):
-                    file.pooled("paper", "all", 0)
-    absent = [n for n in SUBLAYERS if n not in loaded.anatomy.sublayers]
-    for name in absent:
-        with pytest.raises(LayerwiseError, match=f"has no sublayer '{name}'.*it holds block"):
-            Activations(path, sublayer=name)
-
-
 def test_xarray_reads_a_sublayer(tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
     folder = tiny.save("llama", tmp_path / "m")

@@ -120,7 +120,7 @@ CONFIG: dict[str, Any] = {
     },
     "studies": {
         "s": {"kind": "metrics_by_depth", "corpora": ["rep"], "metrics": ["prompt_entropy"],
-              "colour": "repetition", "row": ["reading", "length"]},
+              "colour": "repetition", "row": ["representation", "length"]},
     },
 }  # fmt: skip
 
@@ -149,7 +149,7 @@ def test_a_list_makes_a_corpus_of_each_value() -> None:
 @pytest.mark.parametrize(
     ("path", "value", "match"),
     [
-        ("studies__s__row", "reading", "would mix several values of .*length"),
+        ("studies__s__row", "representation", "would average over several values of .*length"),
         ("studies__s__colour", "randomness", "no dimension 'randomness'"),
     ],
 )
@@ -160,7 +160,7 @@ def test_what_cannot_be_is_refused(path: str, value: Any, match: str) -> None:
 
 def test_two_corpora_that_differ_by_no_label_are_not_laid_on_one_another() -> None:
     other = copy.deepcopy(CONFIG["corpora"]["rep"])
-    with pytest.raises(LayerwiseError, match="would mix several values of corpus"):
+    with pytest.raises(LayerwiseError, match="would average over several values of corpus"):
         validate(config(corpora__more=other, studies__s__corpora=["rep", "more"]))
 
 

@@ -88,24 +88,25 @@ alpha: 3 |  | unknown_value | studies.s.alpha
 tokens: [drop_sinks] |  | unknown_value | studies.s.tokens
 kind: score_by_depth, pooling: max | TASKS | unknown_value | studies.s.pooling
 kind: score_by_depth, task_types: [Clustering] | tasks: [LeeNewsSimilarity] | unknown_value | studies.s.task_types
-kind: block_parts |  | not_extracted | studies.s
-kind: model_difference, metrics: [prompt_entropy] |  | too_few | studies.s.models
+kind: sublayers |  | not_extracted | studies.s
+kind: finetuning_effects, metrics: [prompt_entropy] |  | too_few | studies.s.models
 kind: size_scaling | models: {a: TWO} | missing | studies.s.sizes
 kind: metrics_over_checkpoints, metrics: [curvature] |  | too_few | studies.s
-kind: sink_valley | extract: {tokens: [all]} | too_few | studies.s
-kind: token_choice, tokens: [drop_first] | TASKS | too_few | studies.s.tokens
-kind: value_distribution, metrics: [curvature, effective_rank] |  | too_many | studies.s.metrics
+kind: attention_sink | extract: {tokens: [all]} | too_few | studies.s
+kind: token_selection, tokens: [drop_first] | TASKS | too_few | studies.s.tokens
+kind: bimodality, metrics: [curvature, effective_rank] |  | too_many | studies.s.metrics
 kind: association_strength, measure: all | TASKS | too_many | studies.s.measure
+kind: metric_vs_score, metrics: [curvature], over: tasks | TASKS | missing | studies.s.corpora
 corpora: [task texts] |  | wrong_kind | studies.s.corpora
-kind: layer_choice, corpora: [task texts] | TASKS | missing_section | studies.s.corpora
+kind: layer_selection, corpora: [task texts] | TASKS | missing_section | studies.s.corpora
 colour: repetition |  | unknown_value | studies.s.colour
 y: [scores] |  | unknown_key | studies.s.y
  | corpora: {w: TEXTS, v: TEXTS} | roles | studies.s
 colour: model, row: model |  | roles | studies.s
-kind: layer_choice, row: model | TASKS | roles | studies.s
+kind: layer_selection, row: model | TASKS | roles | studies.s
 kind: score_by_depth, published: theirs | PUBLISHED | not_published | studies.s.published
 kind: layer_similarity, published: theirs | PUBLISHED | not_published | studies.s.published
-kind: prompt_groups, corpora: [d] | corpora: {d: {images: {package: digits}}} | wrong_kind | studies.s.corpora
+kind: bimodality, corpora: [d] | corpora: {d: {images: {package: digits}}} | wrong_kind | studies.s.corpora
 """  # noqa: E501
 
 

@@ -166,11 +166,9 @@ class Run:
         LayerwiseError
             If there is no such table, column or value; the message names those that exist.
         """
-        from layerwise import tables
-
         _one_of("table", name, FILES)
-        paths = self._paths(name, **{k: v for k, v in dimensions.items() if v is not None})
-        return select(tables.read(paths, name), **dimensions)
+        wanted = {k: v for k, v in dimensions.items() if v is not None}
+        return select(self._read(name, **wanted), **dimensions)
 
     def activations(
         self, model: str | None = None, corpus: str | None = None, revision: str | None = None,
@@ -205,6 +203,8 @@ class Run:
                 "corpus and the revision.",
                 code="ambiguous",
             )
+        if not paths:
+            raise LayerwiseError(f"{self.folder} has no activations.", code="no_table")
         with Activations(paths[0], sublayer=sublayer or "block"):
             pass  # refuses a damaged file and an unknown sublayer
         group = f"{GROUP}/{sublayer}" if sublayer else None
@@ -237,17 +237,15 @@ class Run:
         LayerwiseError
             If there is no such study or kind, or the tables do not have what it shows.
         """
-        from layerwise import tables
         from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
-
-        study, own = self._study(name, choices)
         from layerwise.figures.render import draw
 
+        study, own = self._study(name, choices)
         read = {}
         for table in needs(study):
             wanted = {"study": own} if FILES[table][1] == ("study",) else {}
-            read[table] = tables.read(self._paths(table, **wanted), table)
+            read[table] = self._read(table, **wanted)
         config = self._config
         if "scores" in read and config:
             read["scores"] = with_text_sources(read["scores"], config.association.text_sources)
@@ -308,10 +306,23 @@ class Run:
             found[path] = dict(zip(wildcards, names, strict=True))
         return found
 
+    def _read(self, table: str, **wanted: Any) -> pd.DataFrame:
+        """A table from all files that fit."""
+        from layerwise import tables
+
+        paths = self._paths(table, **wanted)
+        if not paths:
+            raise LayerwiseError(
+                f"{self.folder} has no table of {table}; it has "
+                f"{', '.join(name for name in FILES if self._files(name))}.",
+                code="no_table",
+            )
+        return tables.read(paths, table)
+
     def _paths(self, table: str, **wanted: Any) -> list[Path]:
         """Files of a table whose paths have the wanted names."""
         files = self._files(table)
-        if not files and not wanted:
+        if not files:
             return []
         for name, value in wanted.items():
             if name in FILES[table][1]:
@@ -536,7 +547,7 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
     Examples
     --------
     >>> import layerwise as lw
-    >>> figure = lw.plot(lw.analyse(model, texts, tokenizer), "prompt_entropy")  # doctest: +SKIP
+    >>> figure = lw.plot(lw.analyse(model, texts, tokenizer), "prompt_entropy")
     """
     from layerwise.association.order import Order
     from layerwise.config.studies import Study
@@ -602,22 +613,20 @@ def _picture(number: int, image: Any) -> Any:
     """A PIL image as the library reads images; the PNG in between loses nothing."""
     import io
 
+    from PIL import Image, ImageOps
+
     from layerwise.corpora.images import Picture
-    from layerwise.extras import require
     from layerwise.files import sha256_bytes
 
-    pil = require("PIL.Image", "images")
-    if isinstance(image, Picture):
-        return image
-    if not isinstance(image, pil.Image):
+    if not isinstance(image, Image.Image):
         raise LayerwiseError(
             f"texts: expected texts or PIL images, got {type(image).__name__} at {number}."
         )
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode in ("CMYK", "YCbCr", "HSV", "LAB"):  # PNG does not have them
+        upright = upright.convert("RGB")
     file = io.BytesIO()
-    upright = require("PIL.ImageOps", "images").exif_transpose(image)
-    (upright.convert("RGB") if upright.mode in ("CMYK", "YCbCr", "HSV") else upright).save(
-        file, "PNG"
-    )
+    upright.save(file, "PNG")
     return Picture(str(number), file.getvalue(), None, sha256_bytes(file.getvalue()))
 
 

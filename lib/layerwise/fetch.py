@@ -20,7 +20,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.models.failures import why
 from layerwise.models.source import Location
 from layerwise.tasks.names import QUICKSTART
-from layerwise.tasks.prompts import of_model
+from layerwise.tasks.prompts import normalizes, of_model
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +84,9 @@ def fetch_model(model: Model, revision: str) -> dict[str, Any]:
         code = CODE_FILES if model.trust_remote_code else ()
         patterns = ("*.json", gguf) if gguf else (*MODEL_FILES, *code)
         fetched = _snapshot(_hub(model.source), revision, patterns)
-        of_model(model, revision)  # reads the saved ones, so that the cache has them
+        # Evaluation reads these files, so that the cache has to have them.
+        of_model(model, revision)
+        normalizes(model, revision)
     return {**fetched, "adapters": adapters} if adapters else fetched
 
 

@@ -80,7 +80,7 @@ SHORTHANDS: dict[str, tuple[str, ...]] = {
 
 
 def pythia_checkpoints(shorthand: str, hub: str) -> tuple[str, ...]:
-    """The checkpoints that ``all`` (154) or ``log`` (20, evenly on a log scale) stand for.
+    """The checkpoints of ``all`` (154) or ``log`` (20, evenly on a log scale).
 
     Parameters
     ----------
@@ -98,8 +98,7 @@ def pythia_checkpoints(shorthand: str, hub: str) -> tuple[str, ...]:
         raise ValueError(f"expected a list of revisions or one of {known}, got {shorthand!r}")
     if not hub.lower().startswith("eleutherai/pythia"):
         raise ValueError(
-            f"{shorthand!r} stands for the checkpoints of EleutherAI/pythia-… only; list the "
-            "revisions by name"
+            f"{shorthand!r} is for EleutherAI/pythia-… only; list the revisions by name"
         )
     return SHORTHANDS[shorthand]
 
@@ -113,7 +112,7 @@ UNITS = {"m": 1e6, "b": 1e9}
 def size_of(name: str) -> float | None:
     """The number of parameters in a model's name, ``pythia-410m`` or ``Llama-3-8B``.
 
-    None if the name has none, or several, of which one may be a number of tokens.
+    None if the name has no such number, or several: one may be a number of tokens.
     """
     found = {float(number) * UNITS[unit.lower()] for number, unit in _SIZE.findall(name)}
     return found.pop() if len(found) == 1 else None

@@ -1,7 +1,6 @@
 """The base of every section of a config, the types of its keys, and its error messages.
 
-A section is a pydantic model that is read once and then passed on as it is: no part of layerwise
-takes settings as a dictionary.
+A section is a pydantic model. It is read once, and functions take it instead of a dictionary.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ SomeOf = Annotated[
 
 
 def one_of(*keys: str) -> Discriminator:
-    """Distinguish the members of a union by which of these keys is given."""
+    """Distinguish the members of a union by their keys: one of these is given."""
 
     def tag(value: Any) -> str | None:
         given = value if isinstance(value, dict) else getattr(value, "__dict__", ())
@@ -243,7 +242,7 @@ _BOUNDS = {
 def _explain(error: ValidationError, given: Any, where: str) -> ConfigError:
     """The first mistake that pydantic found, as one sentence."""
     found = [(_path(e, given), e) for e in error.errors(include_url=False)]
-    # A list of which one item is wrong is also not a text: the item says more.
+    # The wrong item of a list is better blamed than the list, which fails as a text as well.
     best = max(path for path, _ in found if path[: len(found[0][0])] == found[0][0])
     errors = [e for path, e in found if path == best]
     place = where
@@ -254,7 +253,7 @@ def _explain(error: ValidationError, given: Any, where: str) -> ConfigError:
 
 
 def _sentence(errors: list[Any]) -> tuple[str, str]:
-    """What is wrong at one place, and its code."""
+    """The problem at one place, and its code."""
     # Of a union's members, the one with the right type failed for a better reason.
     first = min(errors, key=lambda e: e["type"] in _TYPES)
     value = first["input"]

@@ -65,7 +65,7 @@ def small(models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> 
     source = {"package": "wikipedia"} if prompts is None else {"file": str(prompts.absolute())}
     studies: dict[str, Any] = {"metrics_by_depth": {"kind": "metrics_by_depth"}}
     if tasks:
-        for kind in ("score_by_depth", "task_heatmap", "metric_vs_score", "layer_choice"):
+        for kind in ("score_by_depth", "task_heatmap", "metric_vs_score", "layer_selection"):
             studies[kind] = {"kind": kind}
         studies["task_heatmap"]["models"] = [_name(model) for model in models[:1]]
     return {
@@ -122,7 +122,7 @@ def panel(
         "figure_8_all_measures": against | {"measure": "all"},
         "figure_10_all_metrics": by_depth | {"metrics": list(METRICS)},
         "table_2_layer_selection": {
-            "kind": "layer_choice",
+            "kind": "layer_selection",
             "corpora": ["wikitext"],
             "metrics": list(METRICS),
         },

@@ -311,18 +311,6 @@ def _causal(loaded: LoadedModel) -> bool:
     return found
 
 
-def token_ids(
-    loaded: LoadedModel,
-    prompts: Sequence[str],
-    texts: Sequence[str],
-    *,
-    perturb: Perturb | None = None,
-) -> list[list[int]]:
-    """The tokens of prompts as `extract` hands them to the model."""
-    ids, _ = loaded.tokenize(list(texts))
-    return ids if perturb is None else _perturbed(loaded, ids, prompts, perturb)
-
-
 def _perturbed(
     loaded: LoadedModel, ids: Sequence[Any], prompts: Sequence[str], how: Perturb
 ) -> list[list[int]]:

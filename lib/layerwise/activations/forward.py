@@ -135,20 +135,6 @@ def run(
             torch.cuda.empty_cache()
 
 
-def run_batch(
-    loaded: LoadedModel,
-    ids: Sequence[Prompt],
-    taker: Taker,
-    *,
-    output: bool = False,
-) -> None:
-    """Run prompts that have to be together as one batch, whatever its size.
-
-    Out of memory is the caller's to deal with (`out_of_memory`). Else as `run`.
-    """
-    _forward(loaded, list(ids), taker, (), output)
-
-
 def out_of_memory(error: BaseException) -> bool:
     """True for an error that says that memory ran out, a CUDA library's too."""
     return memory_fault(error) or "ALLOC_FAILED" in str(error)

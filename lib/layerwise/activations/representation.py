@@ -114,16 +114,6 @@ def without_sinks(packed: Packed, ratio: float = SINK_RATIO) -> Tensor:
     return packed.mask & (packed.norms <= ratio * median[:, None])
 
 
-def counted(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Tensor:
-    """Mask of the tokens of a text that count under a selection of `choose`, shape (B, T)."""
-    if tokens == "drop_sinks":
-        return without_sinks(packed, ratio)
-    counts = packed.mask.clone()
-    if tokens == "drop_first":
-        counts[:, 0] = False
-    return counts
-
-
 def inside(
     packed: Packed,
     tokens: str,
@@ -141,7 +131,9 @@ def inside(
     rows, starts, stops : Tensor, shape (W,)
         The row of `packed` that a span is in, its first token, and the one after its last.
     """
-    counts = counted(packed, tokens, ratio)
+    counts = without_sinks(packed, ratio) if tokens == "drop_sinks" else packed.mask.clone()
+    if tokens == "drop_first":
+        counts[:, 0] = False
     longest = max(1, int((stops - starts).max()))
     places = starts[:, None] + torch.arange(longest, device=starts.device)
     within = places < stops[:, None]

@@ -49,7 +49,7 @@ from layerwise.association.curves import (
     usable,
 )
 from layerwise.association.order import Order
-from layerwise.config.association import AssociationSettings
+from layerwise.config.association import AssociationSettings, Over
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ FEWEST_MODELS = 6
 """With five models there are 120 permutations, and most correlations of .5 are missed."""
 N_PERMUTATIONS = 5000
 ONE_MODEL = "one model: its layers are one curve, not a sample"
+OVER_TASKS = "mean over layers that share their tasks"
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
@@ -85,6 +86,7 @@ def associate(
     scores: pd.DataFrame,
     settings: AssociationSettings | None = None,
     order: Order | None = None,
+    over: Over = "layers",
 ) -> pd.DataFrame:
     """Associate metrics with scores over the layers of each model, and over models.
 
@@ -98,6 +100,9 @@ def associate(
     order : Order, optional
         The config's checkpoints, the last of which represent their models; without one, the last
         training step does.
+    over : str
+        ``tasks`` measures the association over tasks within each layer and averages it over
+        layers, as in the authors' released notebook. It needs metrics on each task's own texts.
 
     Returns
     -------
@@ -126,10 +131,9 @@ def associate(
                 curves.model, curves.revision, curves.tokens,
             )  # fmt: skip
             continue
-        if settings.baselines:
-            more_variants, more_values = baselines(curves)
-            variants = pd.concat([variants, more_variants], ignore_index=True)
-            values = np.concatenate([values, more_values])
+        more_variants, more_values = baselines(curves)
+        variants = pd.concat([variants, more_variants], ignore_index=True)
+        values = np.concatenate([values, more_values])
         models.append(_Model(curves, variants, values))
     if not models:
         raise LayerwiseError(
@@ -139,8 +143,8 @@ def associate(
     rows: list[dict[str, object]] = []
     for one in models:
         for group in one.scores.groups():
-            rows += _of_one(one, group, settings.measures)
-    if settings.pooled:
+            rows += _of_one(one, group, settings.measures, over)
+    if over == "layers":
         for family in _families(models, order):
             for group in family[0][0].scores.groups():
                 rows += _over_models(family, group, settings.seed)
@@ -158,7 +162,7 @@ def _names(frame: pd.DataFrame) -> str:
     return "; ".join(" ".join(map(str, t)) for t in triples.to_numpy()) or "nothing"
 
 
-def _of_one(one: _Model, group: str, wanted: Sequence[str]) -> list[dict[str, object]]:
+def _of_one(one: _Model, group: str, wanted: Sequence[str], over: Over) -> list[dict[str, object]]:
     """Associate all metrics of a model with the scores of one task type."""
     chosen, s, n_left_out = one.scores.of_type(group), one.scores, 0
     rows: list[dict[str, object]] = []
@@ -177,7 +181,8 @@ def _of_one(one: _Model, group: str, wanted: Sequence[str]) -> list[dict[str, ob
             "n_layers": int(layers.sum()), "n_tasks": len(y), "n_sources": len(set(sources)),
             "n_models": 1,
         }  # fmt: skip
-        rows += [common | size for size in _sizes(x, y, sources, wanted)]
+        sizes = _sizes(x, y, sources, wanted) if over == "layers" else _over_tasks(x, y, wanted)
+        rows += [common | size for size in sizes]
     if n_left_out:
         log.info(
             "%s at %s, tokens %s, %s tasks: %d metrics left out, constant or at fewer than %d "
@@ -212,6 +217,25 @@ def _sizes(
                 "measure": measure, "value": value, "sign": int(np.sign(direction)),
                 "chance": measures.null_level(measure, n_layers),
             }  # fmt: skip
+
+
+def _over_tasks(x: Floats, y: Floats, wanted: Sequence[str]) -> Iterator[dict[str, object]]:
+    """Each measure of a metric (t, n) with the scores (t, n) over tasks, averaged over layers."""
+    reason = None
+    if len(x) < measures.FEWEST_LAYERS:
+        reason = f"{len(x)} tasks: it takes {measures.FEWEST_LAYERS}"
+    elif not np.ptp(x, axis=0).any():
+        reason = "the metric is the same for all tasks"
+    for measure in wanted:
+        if measure in measures.GIVEN_DEPTH:
+            yield {"measure": measure, "reason": "over tasks there is no depth to account for"}
+        elif reason:
+            yield {"measure": measure, "reason": reason}
+        else:
+            value = float(measures.strengths(measure, x.T, y.T).mean())
+            rho = float(measures.strengths("spearman", x.T, y.T).mean())
+            yield {"measure": measure, "value": value, "sign": int(np.sign(rho)),
+                   "reason": OVER_TASKS}  # fmt: skip
 
 
 def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]]:

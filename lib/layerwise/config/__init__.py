@@ -58,14 +58,14 @@ class Config(Section):
         description="Tasks by name: empty for a task of mteb or the quickstart, {folder: …} for "
         "one with local data, your own labels, or multiple choice. A list of names is accepted.",
     )
-    extract: ExtractSettings = Field(ExtractSettings(), description="How models are run.")
-    metrics: MetricsSettings = Field(MetricsSettings(), description="Metrics to compute.")
-    scoring: ScoringSettings = Field(
-        ScoringSettings(), description="How layers are scored on tasks."
+    extract: ExtractSettings = Field(
+        ExtractSettings(), description="Extraction: how models run, and what is kept."
     )
+    metrics: MetricsSettings = Field(MetricsSettings(), description="Metrics to compute.")
+    scoring: ScoringSettings = Field(ScoringSettings(), description="Scoring of layers on tasks.")
     association: AssociationSettings = Field(
         AssociationSettings(),
-        description="How metrics are associated with task scores over layers.",
+        description="Association of metrics with task scores over layers.",
     )
     studies: dict[Name, Study] = Field(
         min_length=1, description="Figures and tables by name. Only what they need is computed."
@@ -126,12 +126,12 @@ class Config(Section):
         return {n: c.perturb.labels for n, c in self.corpora.items() if c.perturb is not None}
 
     def extraction(self, model: str, corpus: str | None = None) -> ExtractSettings:
-        """How a model is run: the section, overridden by the model's entry and the corpus'."""
+        """`extract` for a model and a corpus, with the overrides of their entries."""
         section = self.models[model].over(self.extract)
         return section if corpus is None else self.corpora[corpus].over(section)
 
     def scoring_of(self, model: str) -> ScoringSettings:
-        """How a model is scored: the section, overridden by the model's entry."""
+        """`scoring` for a model, with the overrides of its entry."""
         return self.models[model].over(self.scoring)
 
 

@@ -14,11 +14,12 @@ OWN_TEXTS = "task texts"
 """The corpus in which each task is compared with the metrics on its own texts."""
 
 Measure = Literal["r", "slope", "dcor", "bcdcor", "spearman", "kendall"]
+Over = Literal["layers", "tasks"]
 Direction = Literal[1, -1]
 
 
 class AssociationSettings(Section):
-    """How metrics are associated with task scores over layers, and how layers are selected."""
+    """Association of metrics with task scores over layers, and selection of layers."""
 
     measures: SomeOf[Measure] = Field(
         ("r", "slope", "dcor", "bcdcor", "spearman", "kendall"),
@@ -43,8 +44,7 @@ class AssociationSettings(Section):
     poolings: tuple[str, ...] | None = Field(
         None,
         description="Poolings of the scores, with the readout where several are scored ('mean, "
-        "final_norm'). null for all, without the readout output if the residual stream is scored: "
-        "they differ at the last layer only.",
+        "final_norm'); null for all.",
     )
     own_texts: dict[str, str] = Field(
         {},
@@ -62,10 +62,6 @@ class AssociationSettings(Section):
         "A cluster counts as one draw. Those of the quickstart and of the paper are known.",
     )
     seed: Seed = Field(0, description="Seed of permutations.")
-
-    # Constants that used to be settings; the table of associations still reads them.
-    baselines: ClassVar[bool] = True
-    pooled: ClassVar[bool] = True
 
 
 def _shipped(value: str, info: ValidationInfo) -> str:

@@ -59,8 +59,8 @@ class Columns(Section):
         return self
 
 
-class HubTexts(Columns):
-    """Texts of a data set on the Hugging Face hub."""
+class HubData(Section):
+    """A data set on the Hugging Face hub."""
 
     hub: str = Field(
         min_length=1,
@@ -72,6 +72,10 @@ class HubTexts(Columns):
     )
     split: str = Field("train", description="Split, such as train, validation or train[:10%].")
     revision: str | None = Field(None, description="Branch, tag or commit of the data set.")
+
+
+class HubTexts(HubData, Columns):
+    """Texts of a data set on the Hugging Face hub."""
 
 
 class FileTexts(Columns):
@@ -278,7 +282,7 @@ class CorpusSettings(Kept):
         return self
 
     def spread(self, name: str) -> Iterator[tuple[str, CorpusSettings]]:
-        """The corpora that this entry stands for, by name: one for each listed perturbation."""
+        """The corpora of this entry, by name: one for each listed perturbation."""
         given = self.perturb.labels if self.perturb else {}
         listed = {key: values for key, values in given.items() if isinstance(values, tuple)}
         if self.perturb is None or not listed:

@@ -21,7 +21,7 @@ Device = Annotated[str, AfterValidator(_device)]
 
 
 class ExtractSettings(Section):
-    """How models are run, and what is kept of each layer."""
+    """Extraction: how models run, and what is kept of each layer."""
 
     device: Device = Field(
         "auto", description="auto, cpu, cuda or cuda:N; auto takes a GPU if there is one."
@@ -55,8 +55,8 @@ class ExtractSettings(Section):
     )
     sublayers: Distinct[Sublayer] = Field(
         (),
-        description="Sub-layers of each block to keep beside its output. A model without one of "
-        "them skips it (Mamba has no MLP, BERT no input norm).",
+        description="Sub-layers of each block to keep in addition to its output. A model without "
+        "one of them skips it (Mamba has no MLP, BERT no input norm).",
     )
     batch_tokens: Positive | None = Field(
         None, description="Tokens in a batch, padding included; null chooses by device."

@@ -7,22 +7,14 @@ from typing import Annotated
 
 from pydantic import Field, Tag
 
-from layerwise.config.corpora import Kept, Sample
+from layerwise.config.corpora import HubData, Kept, Sample
 from layerwise.section import Positive, Probability, Section, Seed, one_of
 from layerwise.vocabulary import Damaged, ImagePackage
 
 
-class HubImages(Section):
+class HubImages(HubData):
     """Images of a data set on the Hugging Face hub."""
 
-    hub: str = Field(
-        min_length=1,
-        description="Data set on the Hugging Face hub ('owner/name') or its local folder. A "
-        "cached copy is used offline.",
-    )
-    name: str | None = Field(None, description="The data set's configuration.")
-    split: str = Field("train", description="Split, such as train, validation or train[:10%].")
-    revision: str | None = Field(None, description="Branch, tag or commit of the data set.")
     column: str = Field("image", description="Column that holds the images.")
     label: str | None = Field(None, description="Column that holds the labels; null for none.")
 
@@ -117,5 +109,5 @@ class ImageCorpus(Kept):
         return
 
     def spread(self, name: str) -> Iterator[tuple[str, ImageCorpus]]:
-        """The corpora that this entry stands for, by name: itself."""
+        """The corpora of this entry, by name: itself."""
         yield name, self

@@ -1,9 +1,9 @@
-"""The kinds of studies: which tables each reads, and what its panels, colours and dashes mean.
+"""Kinds of studies: the tables that each reads, and the roles of its dimensions.
 
-A kind is a name for defaults. A *role* is a place in a figure that can tell values of a dimension
-apart: ``row`` and ``column`` of panels, ``colour`` and ``dashes`` of lines. A study may give each
-role another dimension. What has no role must have one value: nothing is pooled, but scores over
-tasks, whose mean is what is drawn. Importing this costs nothing: plans use it.
+A kind is a set of defaults. A *role* is a way in which a figure shows the values of a dimension:
+``row`` and ``column`` of panels, ``colour`` and ``dashes`` of lines. A study may give each role
+another dimension. A dimension without a role must have one value: a figure averages over tasks
+only.
 """
 
 from __future__ import annotations
@@ -18,28 +18,41 @@ from layerwise.vocabulary import LABELS
 if TYPE_CHECKING:
     from layerwise.config.studies import Study
 
-# The dimensions of the tidy tables. `y` is what is drawn: the score, or one of the metrics;
-# `representation` is tokens and pooling (with the readout) together, `layers` which layers are read
-# together.
+# The dimensions of the tidy tables. `y` is the score or a metric; `representation` is the token
+# selection and the pooling, with the readout.
 DIMENSIONS = (
-    "y", "model", "revision", "corpus", "task", "task_type", "representation", "tokens", "pooling",
-    "layers", "sublayer", "protocol", "alpha", "normalization",
-)  # fmt: skip
-# A dimension whose values also say those of others.
+    "y",
+    "model",
+    "revision",
+    "corpus",
+    "task",
+    "task_type",
+    "representation",
+    "tokens",
+    "pooling",
+    "layers",
+    "sublayer",
+    "protocol",
+    "alpha",
+    "normalization",
+)
+# Dimensions whose values determine those of others.
 PARTS = {"representation": ("tokens", "pooling"), "task": ("task_type",), "corpus": LABELS}
 POOLED = ("task", "task_type")  # the mean over tasks is what "the score" means
 
 ROLES = ("row", "column", "colour", "dashes")
 PANELS = ("row", "column")
 
-# What a study shows that names no metrics: one each of the paper's three families.
+# Default metrics of a study: one of each of the paper's three families.
 SHOWN = ("prompt_entropy", "curvature", "infonce")
 
 Roles = Mapping[str, tuple[str, ...]]
 
 OVER_TRAINING: Roles = {
-    "row": ("y",), "column": ("model", "representation"), "colour": ("revision",)
-}  # fmt: skip
+    "row": ("y",),
+    "column": ("model", "representation"),
+    "colour": ("revision",),
+}
 
 
 @dataclass(frozen=True)
@@ -49,26 +62,26 @@ class Kind:
     Attributes
     ----------
     about : str
-        One line for people.
+        One line for the docs and the schema.
     needs : tuple of str
         The tables it reads, of metrics, prompts, positions, scores, associations, selections,
         similarities, probes, and texts of a corpus.
     published : tuple of str
-        The tables it reads of published results, if others.
+        The published tables it reads, if they differ.
     roles : mapping of role to dimensions
     takes : tuple of str
-        The roles that a study may give other dimensions.
+        The roles that a study may change.
     over : mapping of role to dimensions, optional
-        The roles where a model is shown at several checkpoints. None: the kind has no place for
-        several, and a study of it is refused unless it gives `revision` a role itself.
+        The roles if a model is shown at several checkpoints. None: a study with several is refused
+        unless it gives `revision` a role.
     revisions : ``last`` or ``all``
-        The checkpoints shown where the study names none.
+        The checkpoints of a study that names none.
     metrics : tuple of str or None
-        The metrics shown where the study names none; None takes all there are.
+        The metrics of a study that names none; None for all.
     one : tuple of str
-        Dimensions that must have one value although they have a role.
+        Dimensions with a role that must still have one value.
     checkpoints : bool
-        Whether it shows models with two or more checkpoints alone.
+        True if it shows only models with two or more checkpoints.
     points : int
         Fewest models and checkpoints together.
     """
@@ -107,7 +120,11 @@ KINDS: Mapping[str, Kind] = {
     ),
     "metrics_over_checkpoints": Kind(
         "metrics by depth, a line per checkpoint",
-        ("metrics",), OVER_TRAINING, over=OVER_TRAINING, revisions="all", checkpoints=True,
+        ("metrics",),
+        OVER_TRAINING,
+        over=OVER_TRAINING,
+        revisions="all",
+        checkpoints=True,
     ),
     "model_overview": Kind(
         "score and all metrics of one model by depth",
@@ -125,21 +142,28 @@ KINDS: Mapping[str, Kind] = {
         "a metric by layer and checkpoint",
         ("metrics",),
         {"row": ("y",), "column": ("model", "representation"), "x": ("revision",)},
-        takes=PANELS, over={"row": ("y",), "column": ("model", "representation"), "x": ("revision",)},
-        revisions="all", metrics=("prompt_entropy",), checkpoints=True,
+        takes=PANELS,
+        over={"row": ("y",), "column": ("model", "representation"), "x": ("revision",)},
+        revisions="all",
+        metrics=("prompt_entropy",),
+        checkpoints=True,
     ),
     "scores_over_checkpoints": Kind(
         "task score by layer and checkpoint, with the best layer and its gain over the output",
         ("scores",),
         {"column": ("model", "representation"), "x": ("revision",)},
-        takes=("column",), over={"column": ("model", "representation"), "x": ("revision",)},
-        revisions="all", metrics=(), checkpoints=True,
+        takes=("column",),
+        over={"column": ("model", "representation"), "x": ("revision",)},
+        revisions="all",
+        metrics=(),
+        checkpoints=True,
     ),
     "task_heatmap": Kind(
         "score of each task by depth, relative to the model's output",
         ("scores",),
         {"column": ("model", "representation"), "y": ("task",)},
-        takes=PANELS, over={"column": ("model", "revision", "representation"), "y": ("task",)},
+        takes=PANELS,
+        over={"column": ("model", "revision", "representation"), "y": ("task",)},
         metrics=(),
     ),
     "metric_vs_score": Kind(
@@ -153,89 +177,112 @@ KINDS: Mapping[str, Kind] = {
         "score lost by selecting the layer with a metric, without labels",
         ("selections",),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
-        takes=(), metrics=None,
+        takes=(),
+        metrics=None,
     ),
     "association_strength": Kind(
         "association of each metric with the task score, and of baselines",
         ("associations",),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
-        takes=(), metrics=None,
+        takes=(),
+        metrics=None,
     ),
     "probes_by_depth": Kind(
         "linear probes of your own labels by depth, with their control and selectivity",
         ("probes",),
         {"row": ("model", "representation"), "column": ("task",)},
-        takes=(), metrics=(),
+        takes=(),
+        metrics=(),
     ),
     "bimodality": Kind(
         "a metric over prompts by depth: one mode or two, and how two groups of prompts differ",
         ("prompts", "texts"),
         {"column": ("model", "representation")},
-        takes=PANELS, over={"column": ("model", "revision", "representation")},
-        metrics=("prompt_entropy",), one=("y",),
+        takes=PANELS,
+        over={"column": ("model", "revision", "representation")},
+        metrics=("prompt_entropy",),
+        one=("y",),
     ),
     "along_sequence": Kind(
         "entropy of a prompt's first t tokens, or norm of its t-th token, by t",
         ("positions",),
         {"row": ("y",), "column": ("model", "representation"), "x": ("position",)},
-        takes=PANELS, over={"row": ("y",), "column": ("model", "revision", "representation"),
-                            "x": ("position",)},
+        takes=PANELS,
+        over={
+            "row": ("y",),
+            "column": ("model", "revision", "representation"),
+            "x": ("position",),
+        },
         metrics=("prefix_entropy",),
     ),
     "sublayers": Kind(
         "a metric at each sublayer, and the change that mixer and MLP make in each block",
         ("prompts",),
         {"column": ("model", "representation"), "colour": ("sublayer",)},
-        takes=(), over={"column": ("model", "revision", "representation"), "colour": ("sublayer",)},
-        metrics=("prompt_entropy",), one=("y",),
+        takes=(),
+        over={"column": ("model", "revision", "representation"), "colour": ("sublayer",)},
+        metrics=("prompt_entropy",),
+        one=("y",),
     ),
     "attention_sink": Kind(
-        "a metric by depth with and without sink tokens, and the share of its valley that they cause",
+        "a metric by depth with and without sink tokens, and their share of its valley",
         ("prompts",),
         {"column": ("model",), "dashes": ("tokens",)},
-        takes=(), over={"column": ("model",), "x": ("revision",), "dashes": ("tokens",)},
-        metrics=("prompt_entropy",), one=("y",),
+        takes=(),
+        over={"column": ("model",), "x": ("revision",), "dashes": ("tokens",)},
+        metrics=("prompt_entropy",),
+        one=("y",),
     ),
     "layer_similarity": Kind(
         "CKA and RSA between all layers of models and checkpoints",
         ("similarities",),
         {"row": ("model", "revision"), "column": ("representation",)},
-        takes=(), over={"row": ("model", "revision"), "column": ("representation",)}, metrics=(),
+        takes=(),
+        over={"row": ("model", "revision"), "column": ("representation",)},
+        metrics=(),
     ),
     "finetuning_effects": Kind(
         "difference of models or checkpoints from the first, paired by prompt",
         ("prompts", "similarities"),
         {"row": ("y",), "column": ("model", "representation")},
-        takes=(), over={"row": ("y",), "column": ("model", "revision", "representation")},
-        metrics=("prompt_entropy", "effective_rank", "curvature"), points=2,
+        takes=(),
+        over={"row": ("y",), "column": ("model", "revision", "representation")},
+        metrics=("prompt_entropy", "effective_rank", "curvature"),
+        points=2,
     ),
     "size_scaling": Kind(
         "depth and place of the compression valley by number of parameters",
         ("prompts",),
         {"row": ("y",), "column": ("representation",), "colour": ("model",)},
-        takes=(), metrics=("prompt_entropy",), published=("metrics",),
+        takes=(),
+        metrics=("prompt_entropy",),
+        published=("metrics",),
     ),
     "training_dynamics": Kind(
         "change of each layer between checkpoints, with valley, sink and scores",
         ("prompts", "scores"),
         {"column": ("model", "representation"), "x": ("revision",)},
-        takes=(), over={"column": ("model", "representation"), "x": ("revision",)},
-        revisions="all", metrics=("prompt_entropy",), one=("y",), checkpoints=True,
+        takes=(),
+        over={"column": ("model", "representation"), "x": ("revision",)},
+        revisions="all",
+        metrics=("prompt_entropy",),
+        one=("y",),
+        checkpoints=True,
     ),
     "alpha_robustness": Kind(
         "an entropy by depth at every order alpha, beside power-law spectra",
         ("prompts", "scores"),
         {"column": ("model", "representation"), "colour": ("alpha",)},
-        takes=(), metrics=("prompt_entropy",), one=("y",),
+        takes=(),
+        metrics=("prompt_entropy",),
+        one=("y",),
     ),
-    "power_law": Kind(
-        "entropy of power-law spectra; needs no data", takes=(), metrics=()
-    ),
-}  # fmt: skip
+    "power_law": Kind("entropy of power-law spectra; needs no data", takes=(), metrics=()),
+}
 
 
 def needs(study: Study) -> tuple[str, ...]:
-    """The tables that a study reads; `y` of a study of curves decides."""
+    """The tables that a study reads: those of `y`, if it has one, or of its kind."""
     kind = KINDS[study.kind]
     return study.y or (kind.published if study.published and kind.published else kind.needs)
 
@@ -248,13 +295,13 @@ def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:
     Parameters
     ----------
     several : bool
-        Whether a model is shown at several checkpoints.
+        True if a model is shown at several checkpoints.
 
     Raises
     ------
     LayerwiseError
-        If the study gives a role that its kind does not have, or a dimension two roles, or
-        nothing in it can tell checkpoints apart.
+        If the study uses a role that its kind lacks, gives a dimension two roles, or has no role
+        for several checkpoints.
     """
     kind = KINDS[study.kind]
     own = study.roles
@@ -273,17 +320,17 @@ def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:
     for role in ("colour", "dashes"):
         if "y" in own.get(role, ()):
             raise LayerwiseError(
-                f"y cannot be the {role}: scores and metrics have units of their own; make it the "
+                f"y cannot be the {role}, as scores and metrics differ in units; make it the "
                 "row or the column."
             )
     default: Roles = kind.roles
     if several and "revision" not in placed:
         if kind.over is None:
             others = ", ".join(k for k, v in KINDS.items() if v.over is not None)
-            mend = " or give revision a role" if kind.takes else ""
+            hint = " or give revision a role" if kind.takes else ""
             raise LayerwiseError(
                 f"A study of kind {study.kind} shows one checkpoint of a model, and this one has "
-                f"several; name one under `revisions`{mend}, or take one of the kinds {others}."
+                f"several; name one under `revisions`{hint}, or use one of the kinds {others}."
             )
         default = kind.over
     rest = {r: tuple(d for d in v if d not in placed) for r, v in default.items() if r not in own}
@@ -307,46 +354,23 @@ def refuse(study: Study, dimension: str, values: object) -> LayerwiseError:
     """The error for a dimension without a role, to be raised."""
     kind = KINDS[study.kind]
     names = NAMES.get(dimension, dimension)
-    mend = f", or give {dimension} a role ({', '.join(kind.takes)})" if kind.takes else ""
+    hint = f", or give {dimension} a role ({', '.join(kind.takes)})" if kind.takes else ""
     return LayerwiseError(
-        f"A study of kind {study.kind} would mix several values of {dimension}: {values}; name "
-        f"one under `{names}`{mend}."
+        f"A study of kind {study.kind} would average over several values of {dimension}: "
+        f"{values}; name one under `{names}`{hint}."
     )
 
 
-# Where a study names the values of a dimension.
+# Key of a study that names the values of a dimension.
 NAMES = {
-    "model": "models", "revision": "revisions", "corpus": "corpora", "tokens": "tokens",
-    "sublayer": "sublayers", "y": "metrics", "representation": "tokens", "task": "tasks",
-    "task_type": "task_types", "layers": "layers",
-}  # fmt: skip
-
-# What a role is called on the page of kinds.
-PLACES = {"row": "row of panels", "column": "panel", "colour": "colour", "dashes": "dash style",
-          "x": "place on the x-axis", "y": "place on the y-axis"}  # fmt: skip
-
-
-def checkpoints_said(kind: Kind) -> str:
-    """What a kind does with several checkpoints of a model, in a sentence."""
-    if not kind.needs:
-        return "Needs no model."
-    if kind.over is None:
-        mend = ", unless the study gives `revision` a role" if kind.takes else ""
-        return f"Refused when the config is read{mend}."
-    place = next(PLACES[role] for role, found in kind.over.items() if "revision" in found)
-    shown = (
-        "all, unless `revisions` names some" if kind.revisions == "all"
-        else "the last alone, unless `revisions` asks for more"
-    )  # fmt: skip
-    least = "; a model needs two or more" if kind.checkpoints else ""
-    return f"A {place} for each: {shown}{least}."
-
-
-def kinds_table() -> str:
-    """Every kind of study as a Markdown table, for the docs."""
-    rows = ["| kind | what it shows | several checkpoints of a model | roles a study may change |",
-            "|---|---|---|---|"]  # fmt: skip
-    for name, kind in KINDS.items():
-        roles = ", ".join(f"`{role}`" for role in kind.takes if kind.needs) or "none"
-        rows.append(f"| `{name}` | {kind.about} | {checkpoints_said(kind)} | {roles} |")
-    return "\n".join(rows)
+    "model": "models",
+    "revision": "revisions",
+    "corpus": "corpora",
+    "tokens": "tokens",
+    "sublayer": "sublayers",
+    "y": "metrics",
+    "representation": "tokens",
+    "task": "tasks",
+    "task_type": "task_types",
+    "layers": "layers",
+}

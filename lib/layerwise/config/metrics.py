@@ -1,4 +1,4 @@
-"""The section ``metrics``: which metrics are computed, and how."""
+"""The section ``metrics``: metrics and their settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
 
 
 class MetricsSettings(Section):
-    """Which metrics are computed, and how."""
+    """Metrics and their settings."""
 
     metrics: SomeOf[str] | None = Field(
         None,
@@ -36,7 +36,7 @@ class MetricsSettings(Section):
         json_schema_extra={"default": [1, 2, "inf"]},
     )
     normalizations: Distinct[Normalization] = Field(
-        (), description="Normalisations of the entropies that are computed beside raw."
+        (), description="Normalisations of the entropies in addition to raw."
     )
     pair: Literal["augmented", "original"] = Field(
         "augmented",

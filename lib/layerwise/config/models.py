@@ -42,7 +42,7 @@ class FolderSource(Section):
 
     folder: str = Field(
         min_length=1,
-        description="Path of a Hugging Face folder; {revision} in it stands for the revision.",
+        description="Path of a Hugging Face folder; {revision} in it is replaced by the revision.",
     )
     gguf_file: str | None = Field(None, description="Name of the GGUF file in the folder.")
 
@@ -178,7 +178,7 @@ class Model(Section):
         description="Prompts in front of a task's texts, by mteb's names: of a task and prompt "
         "type (STS12-query), a task, a task type and prompt type (Reranking-query), a task type, "
         "or a prompt type (query, document); the first of these that is given applies. `default` "
-        "is for texts without a prompt type. {instruction} stands for mteb's instruction for the "
+        "is for texts without a prompt type. {instruction} becomes mteb's instruction for the "
         "task. saved: those in config_sentence_transformers.json. Corpora get no prompts.",
     )
     include_prompt: bool | None = Field(

@@ -1,4 +1,4 @@
-"""The section ``scoring``: how layers are scored on tasks."""
+"""The section ``scoring``: scoring of layers on tasks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from layerwise.vocabulary import Pooling, ScoredReadout
 
 
 class ScoringSettings(Section):
-    """How layers are scored on tasks."""
+    """Scoring of layers on tasks."""
 
     poolings: SomeOf[Pooling] = Field(
         ("mean",), description="How the states of a text's tokens become one vector."
@@ -19,8 +19,8 @@ class ScoringSettings(Section):
     readouts: SomeOf[ScoredReadout] = Field(
         ("final_norm",),
         description="final_norm: the residual stream after each block, through the model's final "
-        "norm if it has one; at the last layer this is the model's output. residual: the stream "
-        "as it is.",
+        "norm if it has one; at the last layer this is the model's output. residual: without "
+        "the norm.",
     )
     normalize: bool | None = Field(
         None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from layerwise.config.association import OWN_TEXTS, Direction, Measure
+from layerwise.config.association import OWN_TEXTS, Direction, Measure, Over
 from layerwise.config.kinds import KINDS, ROLES
 from layerwise.section import Alpha, Name, Section, SomeOf
 from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
@@ -117,6 +117,12 @@ class Study(Section):
         default=None,
         description="Association shown in metric_vs_score ('all' shows every one) and "
         "association_strength; null for the first of association.measures.",
+    )
+    over: Over = Field(
+        default="layers",
+        description="layers: association of a metric's curve with the mean score. tasks: "
+        "association over tasks within each layer, averaged over layers; needs the corpus 'task "
+        "texts'.",
     )
     row: Role = Field(default=None, description="Dimensions of the rows of panels.")
     column: Role = Field(default=None, description="Dimensions of the columns of panels.")

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
 
+from layerwise.config.corpora import HubData
 from layerwise.section import Distinct, Name, Positive, Section, Seed, SomeOf, distinct, one_of
 from layerwise.vocabulary import WORDS
 
@@ -151,14 +152,11 @@ class _Columns(Section):
     )
 
 
-class HubQuestions(_Columns):
+class HubQuestions(HubData, _Columns):
     """Questions on the Hugging Face hub."""
 
-    hub: str = Field(min_length=1, description="Data set on the hub, such as cais/mmlu.")
-    name: str | None = Field(None, description="The data set's configuration, such as all.")
     split: str = Field("test", description="Split of the questions.")
     examples: str = Field("dev", description="Split of the examples for few-shot prompts.")
-    revision: str | None = Field(None, description="Branch, tag or commit of the data set.")
 
 
 class FileQuestions(_Columns):

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from layerwise.config.images import ImageViews
+from layerwise.extras import require
 from layerwise.files import sha256_text
 from layerwise.progress import Progress
 
@@ -107,7 +108,7 @@ def _by_thread(size: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def _steps_of(settings: ImageViews) -> dict[str, Any]:
-    import kornia.augmentation as aug
+    aug = require("kornia.augmentation", "images")
 
     side, jitter = settings.size, settings.jitter
     # Kernel: a tenth of the side, odd.

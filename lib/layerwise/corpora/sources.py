@@ -1,11 +1,12 @@
 """Where the texts of a corpus come from: one source of the config, read as (id, text) pairs.
 
-Data sets of the hub and local files are both loaded by ``datasets``. A new kind of source needs
-its section in `layerwise.config.corpora` and its line in `open_texts`.
+Data sets of the hub and local files are loaded by ``datasets``, but for JSON. A new kind of source
+needs its section in `layerwise.config.corpora` and its line in `open_texts`.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import string
@@ -133,7 +134,7 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
 
     Returns
     -------
-    data : datasets.IterableDataset
+    data : iterable of mappings
     facts : dict
         ``source_sha256`` of the file.
 
@@ -161,6 +162,8 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
             header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
             text = datasets.Features(dict.fromkeys(header, datasets.Value("string")))
             options |= {"features": text, "keep_default_na": False, "na_values": [""]}
+        if builder == "json":
+            return _json_rows(path), facts
         # A stream: nothing is copied into a cache.
         data = datasets.load_dataset(
             builder, data_files=files, split="train", streaming=True, **options
@@ -168,6 +171,21 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
     except Exception as error:  # each of the libraries beneath has errors of its own
         raise LayerwiseError(f"{path} cannot be read ({first_line(error)}).") from error
     return data, facts
+
+
+def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Rows of JSON lines, or of a JSON array.
+
+    Not by pyarrow, as ``datasets`` reads them: a line such as "null" ends its process, and texts
+    that look like dates become times.
+    """
+    with path.open(encoding="utf-8-sig") as file:
+        array = path.suffix.lower() == ".json"
+        rows = json.load(file) if array else (json.loads(line) for line in file if line.strip())
+        for row in rows:
+            if not isinstance(row, dict):
+                raise ValueError(f"a {type(row).__name__} where an object is expected")
+            yield row
 
 
 def load_hub(source: HubTexts | HubImages) -> tuple[Any, dict[str, str]]:

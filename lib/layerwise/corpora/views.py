@@ -26,6 +26,7 @@ import numpy as np
 
 from layerwise.config.corpora import ViewSettings
 from layerwise.errors import LayerwiseError
+from layerwise.extras import require
 from layerwise.files import sha256_text
 from layerwise.progress import Progress
 
@@ -53,8 +54,8 @@ def augmenters(p: float, cap: int | None, action: str) -> list[Any]:
     action : str
         ``insert``, ``substitute``, ``swap`` or ``delete``.
     """
-    import nlpaug.augmenter.char as nac
-    import nlpaug.augmenter.word as naw
+    nac = require("nlpaug.augmenter.char", "workflow")
+    naw = require("nlpaug.augmenter.word", "workflow")
 
     shares = {"aug_char_p": p, "aug_word_p": p, "aug_char_max": cap, "aug_word_max": cap}
     return [
@@ -66,8 +67,7 @@ def augmenters(p: float, cap: int | None, action: str) -> list[Any]:
 
 def respaced(text: str) -> str:
     """Return the text as nlpaug does when it changes no word, with spaces around punctuation."""
-    from nlpaug.util.text.tokenizer import Tokenizer
-
+    Tokenizer = require("nlpaug.util.text.tokenizer", "workflow").Tokenizer
     return str(Tokenizer.reverse_tokenizer(Tokenizer.tokenizer(text)))
 
 

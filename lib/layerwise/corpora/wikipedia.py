@@ -20,6 +20,7 @@ from xml.etree import ElementTree
 from layerwise.corpora.packages import gensim_file
 from layerwise.corpora.paragraphs import Paragraph, write_paragraphs
 from layerwise.errors import LayerwiseError
+from layerwise.extras import require
 from layerwise.files import sha256_file
 from layerwise.progress import Progress
 
@@ -87,7 +88,7 @@ def paragraphs(markup: str) -> list[str]:
 
     A paragraph begins with a capital or digit, ends a sentence, and holds no markup.
     """
-    import mwparserfromhell
+    mwparserfromhell = require("mwparserfromhell", "quickstart")
 
     code = mwparserfromhell.parse(END_MATTER.sub("", markup), skip_style_tags=True)
     _replace(code)

@@ -34,6 +34,7 @@ from layerwise.activations.representation import (
     Representation,
 )
 from layerwise.errors import LayerwiseError, closest
+from layerwise.extras import require
 from layerwise.export import card
 from layerwise.files import disk_fault, memory_fault
 from layerwise.models.architectures import READOUTS, dissect
@@ -290,6 +291,7 @@ def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
 
 def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
     """Write the folder; returns the number of parameters."""
+    require("sentence_transformers", "export")
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 

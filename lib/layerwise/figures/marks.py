@@ -17,6 +17,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from layerwise.config.kinds import ROLES
+from layerwise.errors import LayerwiseError
 from layerwise.figures import theme
 from layerwise.figures.labels import axis_label, value_label, wrapped
 from layerwise.figures.registry import Look
@@ -54,6 +55,8 @@ class Facets:
     figure: Figure
     panels: list[Panel]
     handles: list[Any] = field(default_factory=list)
+    inside: bool = False
+    """True if the legend belongs inside the panel, since the figure is the caller's."""
 
     def row(self, name: str) -> list[Panel]:
         """The panels of one row."""
@@ -102,7 +105,9 @@ class Facets:
     def legend(self, handles: Sequence[Any] = ()) -> Facets:
         """Put one legend below all panels."""
         shown = [*self.handles, *handles]
-        if shown:
+        if shown and self.inside:
+            self.panels[0].ax.legend(handles=shown)
+        elif shown:
             widest = max(len(str(h.get_label())) for h in shown)
             width, height = self.figure.get_size_inches()
             columns = max(1, min(len(shown), int(width * 72 // (46 + 4.6 * widest))))
@@ -165,6 +170,15 @@ def facets(
         if any((r, c) in there for c in block)
         for c in [*block, *[None] * (n - len(block))]
     ]
+    if look.ax is not None:
+        if len(slots) > 1:
+            raise LayerwiseError(
+                f"This figure has {len(slots)} panels and does not fit on one ax: name one "
+                "model, metric and token selection, or leave out ax."
+            )
+        look.ax.set_title(cols[0])
+        panel = Panel(look.ax, table, rows[0], cols[0], True, True, True, True)
+        return Facets(look.ax.get_figure(root=True), [panel], inside=True)
     keys = [f"{r}\n{c}" if c is not None else f"empty {i}" for i, (r, c) in enumerate(slots)]
     width = max(width, NARROWEST / n)
     data = table.assign(panel=table["row"].astype(str) + "\n" + table["column"].astype(str))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from layerwise.figures.select import Data
@@ -29,11 +30,14 @@ class Look:
         All models of the config, which fixes their colours.
     ordered : bool
         True if the colours are steps of one quantity.
+    ax : Axes, optional
+        Axes to draw a single panel on, in place of a new figure.
     """
 
     roles: Mapping[str, tuple[str, ...]]
     models: Sequence[str]
     ordered: bool = False
+    ax: Axes | None = None
 
 
 @dataclass(frozen=True)

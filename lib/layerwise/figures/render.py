@@ -28,6 +28,7 @@ from layerwise.stats import FEW
 from layerwise.tables import write_csv
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # What marks up text, and what makes an address.
@@ -88,6 +89,7 @@ def draw(
     own_texts: Mapping[str, str] | None = None,
     labels: Mapping[str, Mapping[str, float]] | None = None,
     confidence: float = 0.95,
+    ax: Axes | None = None,
 ) -> Drawn:
     """Draw a study.
 
@@ -108,6 +110,8 @@ def draw(
         Become columns of the tables.
     confidence : float
         ``scoring.confidence`` of the config, the level of intervals in scores.
+    ax : matplotlib Axes, optional
+        Axes to draw a single panel on, in place of a new figure.
 
     Raises
     ------
@@ -136,10 +140,14 @@ def draw(
     roles = data.roles(table) if "model" in table else data.kind.roles
     title = kind.title if study.title == "" else study.title
     with theme.theme():
-        figure = kind.plot(table, Look(roles, models, study.ordered))
-        if title:
+        figure = kind.plot(table, Look(roles, models, study.ordered, ax))
+        if ax is None and title:
             figure.suptitle(title, x=0.01, ha="left")
+    if ax is None:
         plt.close(figure)  # out of pyplot's list; the figure itself can still be saved
+    elif figure is not ax.get_figure(root=True):
+        plt.close(figure)
+        raise LayerwiseError(f"A study of kind {study.kind} does not fit on one ax; leave it out.")
     return Drawn(figure, without_zero_p(table), title or "", caption(data, table))
 
 

@@ -7,14 +7,13 @@ out.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.errors import LayerwiseError
 from layerwise.metrics.formulas.arrays import (
     Array,
     Mask,
@@ -22,12 +21,15 @@ from layerwise.metrics.formulas.arrays import (
     as_numpy,
     check_matrix,
 )
-from layerwise.metrics.formulas.spectra import SampleSpectrum, centred
+from layerwise.metrics.formulas.spectra import (
+    covariance_spectrum,
+    gram_spectrum,
+    significant,
+)
 
 if TYPE_CHECKING:
     from layerwise.activations.store import Activations
     from layerwise.config.metrics import MetricsSettings
-    from layerwise.metrics.registry import Metric
 
 Floats = npt.NDArray[Any]
 Counts = npt.NDArray[np.int64]
@@ -143,20 +145,11 @@ class Arrays:
         return as_numpy(self._ends[which])
 
 
-class _Input(Generic[T]):
-    """A property that is read once a layer, and only by metrics that declare its input."""
-
-    def __init__(self, declared: str, read: Callable[[Layer], T]) -> None:
-        self.declared, self.read = declared, read
-        self.__doc__ = read.__doc__
-
-    def __get__(self, layer: Layer, owner: type) -> T:
-        layer.refuse_undeclared(self.declared, self.read.__name__)
-        return layer.once(self.read.__name__, lambda: self.read(layer))
-
-
-def _input(declared: str) -> Callable[[Callable[[Layer], T]], _Input[T]]:
-    return lambda read: _Input(declared, read)
+# Inputs, and which prompts have a row in them.
+ROWS = {
+    "pooled": "kept", "first": "kept", "last": "kept", "pair": "kept_in_pair",
+    "views": "kept_in_views", "spectra": "", "norms": "", "curvature": "",
+}  # fmt: skip
 
 
 class Layer:
@@ -173,8 +166,7 @@ class Layer:
     index : int
         Which layer.
     errors : bool
-        Whether standard errors are wanted; a metric that takes long over its own gives NaN
-        where they are not.
+        True to compute standard errors; NaN otherwise.
     """
 
     def __init__(
@@ -200,47 +192,36 @@ class Layer:
         self._reader = reader
         self._at = (protocol, tokens, index)
         self._memo: dict[str, Any] = {}
-        self._metric: Metric | None = None
 
-    def seen_by(self, metric: Metric) -> Layer:
-        """The same layer, what was read included, for a metric and the inputs it declares."""
-        seen = copy.copy(self)
-        seen._metric = metric
-        return seen
-
-    def refuse_undeclared(self, name: str, asked: str) -> None:
-        """Stop a metric that reads what it does not declare.
-
-        Raises
-        ------
-        LayerwiseError
-            Naming the metric and the input.
-        """
-        metric = self._metric
-        if metric is not None and name not in metric.inputs:
-            raise LayerwiseError(
-                f"The metric {metric.name!r} reads layer.{asked} and declares the inputs "
-                f"{', '.join(metric.inputs) or 'none'}; add {name!r} to its `inputs` in "
-                f"{metric.compute.__module__}."
-            )
+    def without(self, left_out: Mask) -> Layer:
+        """The same layer without some prompts (N,); the arrays are those that have been read."""
+        stay = ~left_out
+        part = Layer(self._reader, self.settings, *self._at, errors=False)
+        part.prompts = tuple(name for name, kept in zip(self.prompts, stay, strict=True) if kept)
+        part.__dict__["counts"] = self.counts[:, stay]
+        for name, rows in ROWS.items():
+            if name in self.__dict__:
+                chosen = stay[getattr(self, rows)] if rows else stay
+                array = self.__dict__[name]
+                part.__dict__[name] = (
+                    tuple(view[chosen] for view in array) if name == "pair"
+                    else array[:, chosen] if name == "views" else array[chosen]
+                )  # fmt: skip
+        return part
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """The result of `make`, kept under a name for the metrics that share it."""
+        """Return the result of `make`, kept under a name for the metrics that share it."""
         if name not in self._memo:
             self._memo[name] = make()
-        made: T = self._memo[name]
-        return made
+        result: T = self._memo[name]
+        return result
 
-    @property
+    @cached_property
     def counts(self) -> Counts:
         """Tokens that count, of each view of each prompt, shape (V + 1, N)."""
-
-        def read() -> Counts:
-            views = range(self.n_views + 1)
-            each = [self._reader.n_tokens(*self._at, view) for view in views]
-            return np.stack(each).astype(np.int64)
-
-        return self.once("counts", read)
+        views = range(self.n_views + 1)
+        each = [self._reader.n_tokens(*self._at, view) for view in views]
+        return np.stack(each).astype(np.int64)
 
     @property
     def n_tokens(self) -> Counts:
@@ -267,32 +248,32 @@ class Layer:
         """Which two views `pair` holds; 0 is the prompt itself."""
         return (1, 2) if self.settings.pair == "augmented" and self.n_views >= 2 else (0, 1)
 
-    @_input("pooled")
+    @cached_property
     def pooled(self) -> Array:
         """Pooled embeddings of the prompts, shape (M, D), float64; M prompts are kept."""
         return self._matrix(self._reader.pooled(*self._at), self.kept)
 
-    @_input("pooled")
-    def pooled_spectrum(self) -> SampleSpectrum:
-        """Spectrum of the pooled embeddings as they are."""
-        return SampleSpectrum.of(self.pooled)
+    @cached_property
+    def pooled_spectrum(self) -> Array:
+        """Eigenvalues of the Gram matrix of the pooled embeddings, those of rounding 0."""
+        return significant(gram_spectrum(self.pooled))
 
-    @_input("pooled")
-    def covariance_spectrum(self) -> SampleSpectrum:
-        """Spectrum of the centred pooled embeddings: N times their covariance."""
-        return SampleSpectrum.of(centred(self.pooled))
+    @cached_property
+    def covariance_spectrum(self) -> Array:
+        """Eigenvalues of N times the covariance of the pooled embeddings."""
+        return covariance_spectrum(self.pooled)
 
-    @_input("ends")
+    @cached_property
     def first(self) -> Array:
         """Pooled embeddings of the first layer, the same prompts as `pooled`."""
         return self._matrix(self._reader.first(self.protocol, self.tokens), self.kept)
 
-    @_input("ends")
+    @cached_property
     def last(self) -> Array:
         """Pooled embeddings of the last layer, the same prompts as `pooled`."""
         return self._matrix(self._reader.last(self.protocol, self.tokens), self.kept)
 
-    @_input("pair")
+    @cached_property
     def pair(self) -> tuple[Array, Array]:
         """Two views of the prompts, each of shape (M, D).
 
@@ -302,7 +283,7 @@ class Layer:
         a, b = (self._reader.pooled(*self._at, view) for view in self.pair_views)
         return self._matrix(a, self.kept_in_pair), self._matrix(b, self.kept_in_pair)
 
-    @_input("views")
+    @cached_property
     def views(self) -> npt.NDArray[np.floating[Any]]:
         """The augmented views, shape (V, M, D), in the precision they are stored in."""
         views = self._reader.views(*self._at)[1:]
@@ -312,19 +293,19 @@ class Layer:
             check_matrix(view, self.prompts)
         return np.asarray(views)
 
-    @_input("spectra")
+    @cached_property
     def spectra(self) -> Array:
         """Eigenvalues of each prompt's token Gram matrix, shape (N, R), float64."""
         self._refuse_absent("spectra", self._reader.has_spectra)
         return check_matrix(self._reader.spectrum(*self._at), self.prompts)
 
-    @_input("norms")
+    @cached_property
     def norms(self) -> Array:
         """Norm of each token state, shape (N, R), float64; 0 beyond a prompt's tokens."""
         self._refuse_absent("norms", self._reader.has_norms, setting="spectra")
         return check_matrix(self._reader.norms(self.index), self.prompts)
 
-    @_input("curvature")
+    @cached_property
     def curvature(self) -> Array:
         """Curvature of each prompt in radians, shape (N,); NaN where there is none."""
         self._refuse_absent("curvature", self._reader.has_curvature)

@@ -60,21 +60,23 @@ class Overall:
 
     Attributes
     ----------
-    value, stderr : float
-        ``stderr`` is NaN where none can be given (a single prompt).
+    value : float
     n : int
         Prompts behind the value; the table counts the others as left out.
     size : int, optional
         Number of rows of the matrix whose entropy it is, for the normalisations by log N.
     alpha : float, optional
         Order of the entropy.
+    stderr : float, optional
+        Standard error, NaN for none; by default a delete-a-group jackknife
+        (`layerwise.metrics.jackknife`), which computes the metric again without each group.
     """
 
     value: float
-    stderr: float
     n: int
     size: int | None = None
     alpha: float | None = None
+    stderr: float | None = None
 
 
 Result: TypeAlias = PerPrompt | Overall
@@ -158,8 +160,6 @@ class Metric:
         UndefinedMetricError
             If the metric is not defined under the layer's protocol or on so few prompts or views,
             or says so itself.
-        LayerwiseError
-            If it reads an input that it does not declare.
         """
         if layer.protocol not in self.protocols:
             raise UndefinedMetricError(
@@ -175,11 +175,10 @@ class Metric:
             raise UndefinedMetricError(
                 f"it needs {self.min_prompts} prompts, the activations hold {len(layer.prompts)}."
             )
-        seen = layer.seen_by(self)
         if self.settings is None:
-            yield from self.compute(seen)
+            yield from self.compute(layer)
         else:
-            yield from self.compute(seen, layer.settings.of(self.section, self.settings))
+            yield from self.compute(layer, layer.settings.of(self.section, self.settings))
 
 
 _METRICS: dict[str, Metric] = {}

@@ -22,6 +22,7 @@ from layerwise.errors import LayerwiseError, closest
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import normalise
+from layerwise.metrics.jackknife import standard_errors
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import RAW, Metric, Overall, PerPrompt, Result, all_metrics
 from layerwise.progress import Progress
@@ -76,16 +77,24 @@ def wanted(settings: MetricsSettings) -> list[Metric]:
 def compute_layer(layer: Layer, metrics: list[Metric]) -> Rows:
     """All metrics of one layer under one protocol and choice of tokens."""
     rows = Rows()
+    results: list[tuple[Metric, Result]] = []
     for metric in metrics:
         if layer.protocol not in metric.protocols or layer.tokens not in metric.tokens:
             continue
         try:
-            for result in metric.on(layer):
-                if isinstance(result, PerPrompt):
-                    result = _of_all_prompts(result, layer, metric.name)
-                _record(rows, layer, metric, result)
+            results += ((metric, result) for result in metric.on(layer))
         except UndefinedMetricError as undefined:
             rows.left_out[metric.name, str(undefined)] += 1
+    joint = {m.name: m for m, r in results if isinstance(r, Overall) and r.stderr is None}
+    errors = standard_errors(layer, list(joint.values())) if layer.errors and joint else {}
+    for metric, result in results:
+        if isinstance(result, PerPrompt):
+            _record(rows, layer, metric, _of_all_prompts(result, layer, metric.name))
+        else:
+            stderr = result.stderr
+            if stderr is None:
+                stderr = errors.get((metric.name, result.alpha), math.nan)
+            _record(rows, layer, metric, replace(result, stderr=stderr))
     return rows
 
 
@@ -174,7 +183,8 @@ def _mean_row(result: PerPrompt, normalised: partial[Any]) -> Row | None:
 
 def _overall_row(layer: Layer, result: Overall, normalised: partial[Any]) -> Row | None:
     size = math.nan if result.size is None else float(result.size)
-    value, stderr = (float(normalised(x, n=size)) for x in (result.value, result.stderr))
+    error = math.nan if result.stderr is None else result.stderr
+    value, stderr = (float(normalised(x, n=size)) for x in (result.value, error))
     if not math.isfinite(value):
         return None
     left_out = len(layer.prompts) - result.n

@@ -15,6 +15,7 @@ from torch import nn
 
 from layerwise.config.models import FolderAdapter, HubAdapter
 from layerwise.errors import LayerwiseError
+from layerwise.extras import require
 from layerwise.models.failures import why
 from layerwise.models.source import Location, locate
 
@@ -61,6 +62,7 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
     LayerwiseError
         If the adapter is missing, damaged, cannot be merged, or fits another model.
     """
+    require("peft", "adapters")
     from peft import PeftConfig, PeftModel
     from safetensors import safe_open
 

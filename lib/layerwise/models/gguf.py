@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from layerwise.errors import LayerwiseError
+from layerwise.extras import require
 from layerwise.models.failures import why
 from layerwise.models.quiet import quiet
 from layerwise.models.source import Location
@@ -70,7 +71,7 @@ def read_once() -> Iterator[None]:
     transformers reads the whole file for the tokenizer, for the configuration and for the weights,
     and makes the table anew for every submodule: together half of a conversion.
     """
-    import gguf
+    gguf = require("gguf", "gguf")
 
     before = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
     for name, function in before.items():

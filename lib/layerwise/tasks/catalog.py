@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.errors import LayerwiseError, closest, first_line
+from layerwise.extras import require
 from layerwise.files import sha256_file
 from layerwise.tasks.names import IMAGE_TYPES, QUICKSTART, TYPES
 
@@ -66,8 +67,7 @@ def get_task(name: str, folders: Folders | None = None) -> Any:
 
 
 def _named(name: str) -> Any:
-    import mteb
-
+    mteb = require("mteb", "tasks")
     from layerwise.tasks.classes import CLASSES
 
     if name in CLASSES:

@@ -34,6 +34,7 @@ from layerwise import tables
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceTask, LabelledTask
 from layerwise.errors import DiskError, LayerwiseError
+from layerwise.extras import require
 from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks import results
@@ -83,6 +84,7 @@ def open_task(
         from layerwise.tasks.choice import QuestionTask
 
         return QuestionTask(entry, paragraphs)
+    require("mteb", "tasks")
     from layerwise.tasks.mteb_task import MtebTask
 
     return MtebTask(name, folder or getattr(entry, "folder", None))
@@ -291,6 +293,7 @@ class _Job:
                 self.waiting[future] = waiting
         pending.is_embedded = True
         self._finish(pending)
+        self._collect(block=False)
 
     def _inputs(
         self, pending: _Pending, unit: Unit

@@ -14,8 +14,6 @@ IMAGE_TYPES = (
     "VisualSTS(multi)",
 )  # fmt: skip
 
-# Those whose scores are of similarities of pairs.
-PAIRWISE = ("PairClassification", "STS", "VisualSTS(eng)", "VisualSTS(multi)")
 
 # The tasks made from data packages (`layerwise.tasks.quickstart`), with their types.
 QUICKSTART = {

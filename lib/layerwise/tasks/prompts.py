@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 SETTINGS = "config_sentence_transformers.json"
 MODULES = "modules.json"
-SAVED = "saved"
 
 
 @dataclass(frozen=True)
@@ -101,8 +100,8 @@ def saved(location: Location, include_prompt: bool | None = None) -> Prompts:
     given = {name: text or "" for name, text in (settings.get("prompts") or {}).items()}
     if not any(given.values()):
         raise LayerwiseError(
-            f"prompts: {SAVED} came, but {location.name} has no prompts in a {SETTINGS}; write "
-            "them into the config, by name, or leave `prompts` out."
+            f"prompts: {location.name} has no saved prompts in a {SETTINGS}; fetch the model "
+            "again, or write the prompts into the config."
         )
     usual = settings.get("default_prompt_name")
     # sentence-transformers has an empty prompt for queries and documents where none is saved.
@@ -122,49 +121,31 @@ def normalizes(model: Model, revision: str) -> bool:
 
 
 def _include_prompt(location: Location) -> bool:
-    """What the folder's Pooling module says; true where it says nothing."""
+    """True unless the folder's Pooling module leaves the tokens of prompts out."""
     for module in _read(location, MODULES) or []:
         if module["type"].rpartition(".")[2] == "Pooling":
-            name = f"{module['path']}/config.json"
-            pooling = _read(location, name)
+            pooling = _read(location, f"{module['path']}/config.json")
             if pooling is None:
                 raise LayerwiseError(
-                    f"{location.name} has no {name}, which says whether the tokens of its "
-                    "prompts count; fetch the model again, or set include_prompt in its entry."
+                    f"{location.name} has no {module['path']}/config.json, which says whether the "
+                    "tokens of prompts count; fetch the model again, or set include_prompt."
                 )
             return bool(pooling.get("include_prompt", True))
     return True
 
 
 def _read(location: Location, name: str) -> Any:
-    """A JSON file of a model's, from its folder, the cache or the hub; None if it has none."""
-    found = _of_hub(location, name) if location.folder is None else location.folder / name
-    if found is None or not found.is_file():
+    """A JSON file of a model, from its folder, the cache or the hub; None if there is none."""
+    from transformers.utils import cached_file
+
+    found = cached_file(
+        location.name, name, revision=location.revision, _raise_exceptions_for_gated_repo=False,
+        _raise_exceptions_for_missing_entries=False,
+        _raise_exceptions_for_connection_errors=False,
+    )  # fmt: skip
+    if found is None:
         return None
     try:
-        return json.loads(found.read_text(encoding="utf-8"))
+        return json.loads(Path(found).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise LayerwiseError(f"{found} is no JSON ({error}); mend or fetch it again.") from error
-
-
-def _of_hub(location: Location, name: str) -> Path | None:
-    """A file of a model on the hub; None if the hub says, or said, that there is none."""
-    from huggingface_hub import _CACHED_NO_EXIST, hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
-
-    from layerwise.models import failures
-
-    try:
-        return Path(hf_hub_download(location.name, name, revision=location.revision))
-    except Exception as error:
-        # Not the same: one is told by the hub, the other that the hub cannot be asked.
-        if isinstance(error, EntryNotFoundError) and not isinstance(
-            error, LocalEntryNotFoundError
-        ):
-            return None
-        known = try_to_load_from_cache(location.name, name, revision=location.revision)
-        if known is _CACHED_NO_EXIST:
-            return None
-        raise LayerwiseError(
-            f"The {name} of {location.name} cannot be had: {failures.why(error, location)}"
-        ) from error
+        raise LayerwiseError(f"{found} is not JSON ({error}); fetch or copy it again.") from error

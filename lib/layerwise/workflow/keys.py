@@ -213,7 +213,8 @@ class Keys:
 
     @_cached
     def associate(self, study: str) -> str:
-        return digest("associate", *self._of_association(study))
+        over = self.config.studies[study].over
+        return digest("associate", over, *self._of_association(study))
 
     @_cached
     def select(self, study: str) -> str:

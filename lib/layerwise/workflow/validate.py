@@ -46,9 +46,8 @@ LONGEST_PART = 100
 
 OF_METRICS = {"metrics", "prompts", "positions", "associations", "selections", "similarities"}
 OF_SCORES = {"scores", "associations", "selections"}
-OF_TEXTS = {"texts", "surprisals"}
 # Kinds that compare all tokens with other selections.
-TOKEN_KINDS = {"sink_valley", "token_choice"}
+TOKEN_KINDS = {"attention_sink", "token_selection"}
 # Kinds that show each token selection and pooling in a column.
 READING_KINDS = {"layer_selection", "association_strength"}
 
@@ -86,7 +85,7 @@ def unused(config: Config) -> dict[str, list[str]]:
         if study.published or not tables:
             continue
         used["models"] |= set(study.models or config.models)
-        if tables & (OF_METRICS | OF_TEXTS):
+        if tables & (OF_METRICS | {"texts"}):
             used["corpora"] |= set(_corpora(config, study))
         if tables & (OF_SCORES | {"probes"}):
             used["tasks"] |= set(study.tasks or config.tasks)
@@ -318,7 +317,7 @@ def _paths(config: Config) -> Iterator[tuple[str, str | None, Callable[[str], bo
 
 # Studies
 
-# What a table is computed from.
+# Sections that a table is computed from.
 SECTIONS = {
     "metrics": ("corpora",),
     "prompts": ("corpora",),
@@ -329,7 +328,6 @@ SECTIONS = {
     "selections": ("corpora", "tasks"),
     "similarities": ("corpora",),
     "texts": ("corpora",),
-    "surprisals": ("corpora",),
 }
 
 
@@ -354,7 +352,7 @@ def _y(_config: Config, study: Study) -> Problems:
 
 def _published(config: Config, study: Study) -> Problems:
     kind, tables = KINDS[study.kind], set(needs(study))
-    lacking = {"prompts", "similarities", *OF_TEXTS} & set(kind.needs)
+    lacking = {"prompts", "similarities", "texts"} & set(kind.needs)
     if lacking and not kind.published:
         problem = f"published tables have no {' or '.join(sorted(lacking))}; name `models` instead"
         yield "published", problem, "not_published"
@@ -376,7 +374,7 @@ def _own(config: Config, study: Study) -> Problems:
             yield "", problem, "missing_section"
     yield from _checkpoints(config, study)
     corpora = _corpora(config, study)
-    if tables & OF_TEXTS:
+    if "texts" in tables:
         for corpus in corpora:
             if isinstance(config.corpora.get(corpus), ImageCorpus):
                 problem = f"{study.kind} reads texts, and {corpus} has images; name others"
@@ -505,15 +503,15 @@ def _is_bidirectional(config: Config, model: str) -> bool:
 
 
 def _of_the_kind(config: Config, study: Study) -> Problems:
-    """What single kinds need."""
+    """Requirements of single kinds."""
     kind, curves = KINDS[study.kind], study.curves or ()
     if study.kind == "size_scaling":
         for model in study.models or config.models:
             if model not in (study.sizes or {}) and size_of(model) is None:
                 problem = f"the name {model!r} has no number of parameters; add it here"
                 yield "sizes", problem, "missing"
-    if study.kind == "block_parts" and len(_offered(config, study)["sublayers"]) < 2:
-        yield "", "block_parts needs sub-layers; add extract.sublayers", "not_extracted"
+    if study.kind == "sublayers" and len(_offered(config, study)["sublayers"]) < 2:
+        yield "", "sublayers needs extract.sublayers; name some there", "not_extracted"
     if study.kind in TOKEN_KINDS:
         tokens = study.tokens or _offered(config, study)["tokens"]
         if "all" not in tokens or len(tokens) < 2:
@@ -531,10 +529,13 @@ def _of_the_kind(config: Config, study: Study) -> Problems:
         yield "task_types", f"{study.kind} takes one task type or all; name one", "too_many"
     if study.kind == "association_strength" and study.measure == "all":
         yield "measure", "association_strength draws one measure; name one", "too_many"
+    if study.over == "tasks" and OWN_TEXTS not in (study.corpora or ()):
+        problem = f"over: tasks needs a metric on each task's texts; add {OWN_TEXTS!r}"
+        yield "corpora", problem, "missing"
 
 
 def _roles(config: Config, study: Study) -> Problems:
-    """Every dimension with several values has a role, so that nothing is averaged unseen."""
+    """Every dimension with several values has a role: a figure averages over none unseen."""
     if not needs(study):
         return
     labels = {} if study.published else config.labels()

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, field_validator
 
-from layerwise.metrics.formulas import uncertainty
-from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import SampleSpectrum, centred
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.spectra import covariance_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 from layerwise.section import Positive, Section
@@ -35,7 +33,7 @@ class Settings(Section):
         return ranks
 
 
-def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> tuple[float, Array]:
+def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> float:
     """Exponent α of ``λ_i ∝ i^-α``, a line through log λ against log i.
 
     Least squares with weight 1 / i, so that each octave of ranks counts alike, over the given
@@ -51,10 +49,8 @@ def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> tuple[float
 
     Returns
     -------
-    alpha : float
+    float
         Around 1 is said to be best; 0 is a flat spectrum.
-    gradient : array, shape (R,)
-        Derivative of α by each eigenvalue.
 
     Raises
     ------
@@ -71,10 +67,7 @@ def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> tuple[float
     weight = 1 / rank
     x = np.log(rank) - np.average(np.log(rank), weights=weight)
     slope = weight * x / (weight * x * x).sum()
-    used = eigenvalues[first - 1 : last]
-    gradient = np.zeros_like(eigenvalues)
-    gradient[first - 1 : last] = -slope / used
-    return float(-slope @ np.log(used)), gradient
+    return float(-slope @ np.log(eigenvalues[first - 1 : last]))
 
 
 def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
@@ -105,7 +98,7 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
     >>> round(alpha_req(X, ranks=(1, 40)), 1)
     1.0
     """
-    return decay(SampleSpectrum.of(centred(check_matrix(X))).values, ranks)[0]
+    return decay(covariance_spectrum(check_matrix(X)), ranks)
 
 
 @metric(
@@ -123,20 +116,4 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """Exponent of the power law through the covariance's eigenvalues."""
-    spectrum = layer.covariance_spectrum
-    value, gradient = decay(spectrum.values, settings.ranks)
-    pooled, shared = layer.pooled, layer.settings
-
-    def without(kept: Mask) -> float:
-        return decay(SampleSpectrum.of(centred(pooled[kept])).values, settings.ranks)[0]
-
-    stderr = float("nan")
-    # Fewer prompts may have too few ranks.
-    with contextlib.suppress(UndefinedMetricError):
-        # Both are too large rather than too small: eigenvalues keep their distance, which neither
-        # prompts left out nor prompts weighed otherwise know (Efron & Stein 1981 for the former).
-        stderr = min(
-            uncertainty.delete_a_group(without, len(pooled), shared.stderr_groups, shared.seed),
-            uncertainty.from_weights(spectrum.pull(gradient)),
-        )
-    yield Overall(value, stderr, len(pooled))
+    yield Overall(decay(layer.covariance_spectrum, settings.ranks), len(layer.pooled))

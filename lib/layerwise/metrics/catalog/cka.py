@@ -8,52 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import centred
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
-ROUNDING = 1e-12
 
-
-def cross_terms(X: Array, Y: Array) -> Array:
-    """Each row's part of ``‖XᵀY‖_F²``, shape (N,), by the smaller of N x N and D x D."""
+def cross(X: Array, Y: Array) -> float:
+    """``‖XᵀY‖_F²``, by the smaller of N x N and D x D products."""
     if len(X) <= max(X.shape[1], Y.shape[1]):
-        return np.asarray(np.einsum("ij,ij->i", X @ X.T, Y @ Y.T))
-    return np.asarray(np.einsum("nd,nd->n", X @ (X.T @ Y), Y))
-
-
-def cka_terms(X: Array, Y: Array, xx: Array) -> tuple[float, Array]:
-    """CKA of centred X and Y, and its derivative by each row's weight.
-
-    Parameters
-    ----------
-    X, Y : array, shape (N, D), (N, E)
-    xx : array, shape (N,)
-        ``cross_terms(X, X)``.
-
-    Returns
-    -------
-    value : float
-    derivative : array, shape (N,)
-
-    Raises
-    ------
-    UndefinedMetricError
-        If all rows of X or of Y are equal.
-    """
-    xy, yy = cross_terms(X, Y), cross_terms(Y, Y)
-    scale = np.sqrt(xx.sum() * yy.sum())
-    if scale <= 0:
-        raise UndefinedMetricError("CKA is not defined where all embeddings of a layer are equal.")
-    value = float(xy.sum() / scale)
-    # Each ‖·‖_F² is quadratic in the weights, hence twice each row's part.
-    derivative = (2 * xy - value * (xx * np.sqrt(yy.sum() / xx.sum())
-                                    + yy * np.sqrt(xx.sum() / yy.sum()))) / scale  # fmt: skip
-    if value >= 1 - ROUNDING:  # of a layer with itself: no other prompts would give another value
-        derivative = np.zeros_like(derivative)
-    return min(value, 1.0), derivative
+        return float(np.einsum("ij,ij->", X @ X.T, Y @ Y.T))
+    return float(np.square(X.T @ Y).sum())
 
 
 def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
@@ -89,15 +54,11 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
     X, Y = check_matrix(X), check_matrix(Y)
     if len(X) != len(Y):
         raise LayerwiseError(f"CKA compares the same prompts, not {len(X)} and {len(Y)}.")
-    X = centred(X)
-    return cka_terms(X, centred(Y), cross_terms(X, X))[0]
-
-
-def _compared(layer: Layer, other: Array) -> Iterator[Overall]:
-    spectrum = layer.covariance_spectrum
-    xx = spectrum.pull(spectrum.values)
-    value, derivative = cka_terms(centred(layer.pooled), centred(other), xx)
-    yield Overall(value, uncertainty.from_weights(derivative), len(layer.pooled))
+    X, Y = centred(X), centred(Y)
+    scale = np.sqrt(cross(X, X) * cross(Y, Y))
+    if scale <= 0:
+        raise UndefinedMetricError("CKA is not defined where all embeddings of a layer are equal.")
+    return min(float(cross(X, Y) / scale), 1.0)
 
 
 @metric(
@@ -113,7 +74,7 @@ def _compared(layer: Layer, other: Array) -> Iterator[Overall]:
 )
 def compute_first(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of layer 0."""
-    yield from _compared(layer, layer.first)
+    yield Overall(cka(layer.pooled, layer.first), len(layer.pooled))
 
 
 @metric(
@@ -129,4 +90,4 @@ def compute_first(layer: Layer) -> Iterator[Overall]:
 )
 def compute_last(layer: Layer) -> Iterator[Overall]:
     """Linear CKA of the pooled embeddings with those of the last layer."""
-    yield from _compared(layer, layer.last)
+    yield Overall(cka(layer.pooled, layer.last), len(layer.pooled))

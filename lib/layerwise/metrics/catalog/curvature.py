@@ -20,7 +20,7 @@ def turning_angles(Z: npt.ArrayLike) -> Array:
 
     Differences are taken first: from inner products of the states, small steps between large
     states would be lost. All is float64; the extraction has the same in float32 where that
-    suffices (`layerwise.activations.readout.angles`).
+    suffices (`layerwise.activations.curvature.angles`).
 
     Parameters
     ----------
@@ -71,37 +71,6 @@ def curvature(Z: npt.ArrayLike) -> float:
             "Curvature needs three states with two different steps between them."
         )
     return float(defined.mean())
-
-
-def state_angles(Z: npt.ArrayLike) -> float:
-    """Curvature of the ``reference`` protocol: mean angle between successive *states*.
-
-    States are centred over the prompt first. Cosines are clamped, where the released code lets
-    rounding make NaN of them.
-
-    Parameters
-    ----------
-    Z : array, shape (T, D)
-
-    Returns
-    -------
-    float
-        In radians, 0 to π.
-
-    Raises
-    ------
-    UndefinedMetricError
-        If there are fewer than two states, or all are equal.
-    """
-    states = check_matrix(Z)
-    states = states - states.mean(axis=0)
-    norms = np.linalg.norm(states, axis=1)
-    both = norms[1:] * norms[:-1]
-    dots = np.einsum("ij,ij->i", states[1:], states[:-1])
-    defined = both > 0
-    if not defined.any():
-        raise UndefinedMetricError("The angle between states needs two of them that differ.")
-    return float(np.arccos(np.clip(dots[defined] / both[defined], -1.0, 1.0)).mean())
 
 
 @metric(

@@ -7,15 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas import uncertainty
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
+from layerwise.metrics.formulas.arrays import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import (
     entropy,
     entropy_from_eigenvalues,
-    entropy_gradient,
     reference_entropy,
-    reference_gradient,
 )
+from layerwise.metrics.formulas.spectra import gram
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, metric
 
@@ -68,32 +66,14 @@ def compute(layer: Layer) -> Iterator[Overall]:
     Under ``reference`` the matrix is the Gram matrix, or the D x D one where N > D, with negative
     entries set to 0: two different things there, as in the released code.
     """
-    n = len(layer.pooled)
-    if not layer.pooled.any():
+    X, reference = layer.pooled, layer.protocol == "reference"
+    n = len(X)
+    if not X.any():
         raise UndefinedMetricError("Every pooled embedding is zero.")
-    if layer.protocol == "reference":
-        yield from _clamped(layer.pooled, layer.settings.alphas)
-        return
-    spectrum = layer.pooled_spectrum
+    clamped = np.linalg.eigvalsh(np.maximum(gram(X), 0.0)) if reference else None
     for alpha in layer.settings.alphas:
-        value = float(entropy_from_eigenvalues(spectrum.values, alpha))
-        derivative = spectrum.pull(entropy_gradient(spectrum.values, alpha))
-        yield Overall(value, uncertainty.from_weights(derivative), n, size=n, alpha=alpha)
-
-
-def _clamped(X: Array, alphas: tuple[float, ...]) -> Iterator[Overall]:
-    n, d = X.shape
-    by_samples = n <= d
-    product = X @ X.T if by_samples else X.T @ X
-    values, vectors = np.linalg.eigh(np.maximum(product, 0.0))
-    for alpha in alphas:
-        value = float(reference_entropy(values, alpha, float(min(n, d))))
-        gradient = reference_gradient(values, alpha)
-        if by_samples:
-            # Weighting row n scales row and column n of K: dλ_i = λ_i v_in².
-            derivative = np.square(vectors) @ (gradient * values)
+        if clamped is not None:
+            value = reference_entropy(clamped, alpha, float(min(X.shape)))
         else:
-            inner = (vectors * gradient) @ vectors.T
-            inner[product <= 0] = 0.0
-            derivative = np.einsum("nd,nd->n", X @ inner, X)
-        yield Overall(value, uncertainty.from_weights(derivative), n, size=n, alpha=alpha)
+            value = entropy_from_eigenvalues(layer.pooled_spectrum, alpha)
+        yield Overall(float(value), n, size=n, alpha=alpha)

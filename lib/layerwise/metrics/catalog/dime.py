@@ -196,8 +196,8 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
     errors: Array = np.full(len(alphas), math.nan)
     if layer.errors and not (reference and n > d):
-        errors = uncertainty.each_without_a_group(
+        errors = uncertainty.delete_a_group(
             lambda kept: difference(np.flatnonzero(kept)), n, shared.stderr_groups, shared.seed
         )
     for alpha, value, error in zip(alphas, values, errors, strict=True):
-        yield Overall(float(value), float(error), n, size=n, alpha=alpha)
+        yield Overall(float(value), n, size=n, alpha=alpha, stderr=float(error))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,6 @@ from layerwise.section import Section
 
 # Anchors compared at a time: a block of similarities stays in the cache.
 BLOCK = 512
-# Up to this size of s/τ the exponentials of all similarities fit one common scale, in float32 too.
-COMMON_SCALE = 40.0
 
 
 class Settings(Section):
@@ -29,47 +26,9 @@ class Settings(Section):
     temperature: float = Field(0.1, ge=1e-4, le=1e4, description="Temperature τ.")
 
 
-@dataclass(frozen=True)
-class Losses:
-    """InfoNCE prompt by prompt.
-
-    Attributes
-    ----------
-    own : array, shape (N,)
-        Loss of each prompt, the mean over its two anchors, in nats; not below 0.
-    shares : array, shape (2 N, G)
-        Share of each group of prompts in the sum over others of each anchor, those of A first.
-    groups : array, shape (N,)
-        The group of each prompt.
-    """
-
-    own: Array
-    shares: Array
-    groups: npt.NDArray[np.intp]
-
-    @property
-    def stderr(self) -> float:
-        """Standard error of the mean loss: a delete-a-group jackknife.
-
-        The losses are not independent: a prompt that is near to many others raises all of theirs.
-        What a group of prompts adds to the sums is known, so that no loss is computed again.
-        Chance, which falls with the number of prompts, is taken off, as groups differ by one.
-        """
-        n, count = len(self.own), self.shares.shape[1]
-        if count < 2 or n - np.bincount(self.groups).max() < 2:
-            return math.nan
-        with np.errstate(divide="ignore"):
-            less = np.log1p(-self.shares)
-        losses = self.own[:, None] + (less[:n] + less[n:]) / 2
-        kept = self.groups[:, None] != np.arange(count)
-        sizes = kept.sum(axis=0)
-        means = np.where(kept, losses, 0.0).sum(axis=0) / sizes - np.log(2 * sizes - 1)
-        return uncertainty.from_leave_one_out(means)
-
-
 def infonce_losses(
     A: Array, B: Array, temperature: float, groups: int = 1, seed: int = 0
-) -> Losses:
+) -> tuple[Array, float]:
     """Losses ``-log(exp(s_pos/τ) / Σ_{others} exp(s/τ))``, s the inner product.
 
     Parameters
@@ -80,67 +39,40 @@ def infonce_losses(
         τ.
     groups, seed : int
         Random groups of the prompts, for the standard error.
+
+    Returns
+    -------
+    losses : array, shape (N,)
+        Mean over each prompt's two anchors, in nats; not below 0.
+    stderr : float
+        Standard error of the mean loss: a delete-a-group jackknife. A prompt near many others
+        raises all of their losses, so that they are not independent. What a group adds to the
+        sums is known, so that no loss is computed again.
     """
-    n = len(A)
+    n, Z = len(A), np.concatenate([A, B])
     group = uncertainty.groups_of(n, groups, seed)
-    members = (np.tile(group, 2)[:, None] == np.arange(group.max() + 1)).astype(np.float32)
-    Z = np.concatenate([A, B])
-    positive = np.einsum("ij,ij->i", A, B) / temperature
-    top = float(np.einsum("ij,ij->i", Z, Z).max()) / temperature
-    if top <= COMMON_SCALE:
-        log_sums, shares = _by_halves(Z, temperature, top, members)
-    else:
-        log_sums, shares = _by_rows(Z, temperature, members)
-    own = (log_sums[:n] + log_sums[n:]) / 2 - positive
-    return Losses(np.asarray(own), shares, group)
-
-
-Members = npt.NDArray[np.float32]
-
-
-def _by_halves(Z: Array, temperature: float, top: float, members: Members) -> tuple[Array, Array]:
-    """Log of each anchor's sum and each group's share in it, by half of the matrix.
-
-    Similarities are symmetric, so each block above the diagonal serves its rows and its columns.
-    No similarity exceeds `top`, the largest squared norm, which keeps every exponential below 1.
-    """
-    size = len(Z)
-    sums, parts = np.zeros(size), np.zeros((size, members.shape[1]))
-    for i in range(0, size, BLOCK):
-        for j in range(i, size, BLOCK):
-            rows, columns = slice(i, i + BLOCK), slice(j, j + BLOCK)
-            block = Z[rows] @ Z[columns].T
-            block *= 1 / temperature
-            block -= top
-            np.exp(block, out=block)
-            if i == j:
-                np.fill_diagonal(block, 0.0)
-            else:
-                sums[columns] += block.sum(axis=0)
-            sums[rows] += block.sum(axis=1)
-            # The shares serve the standard error alone, for which float32 will do.
-            exponentials = block.astype(np.float32)
-            parts[rows] += exponentials @ members[columns]
-            if i != j:
-                parts[columns] += exponentials.T @ members[rows]
-    return np.log(sums) + top, np.minimum(parts / sums[:, None], 1.0)
-
-
-def _by_rows(Z: Array, temperature: float, members: Members) -> tuple[Array, Array]:
-    """The same with a scale for each anchor: for a small τ, or for vectors of any length."""
-    log_sums, parts = np.empty(len(Z)), np.empty((len(Z), members.shape[1]))
-    for i in range(0, len(Z), BLOCK):
-        block: Array = Z[i : i + BLOCK] @ Z.T
+    members = np.tile(group, 2)[:, None] == np.arange(group.max(initial=0) + 1)
+    log_sums, shares = np.empty(2 * n), np.empty((2 * n, members.shape[1]))
+    for start in range(0, 2 * n, BLOCK):
+        rows = slice(start, start + BLOCK)
+        block: Array = Z[rows] @ Z.T
         block /= temperature
-        block[np.arange(len(block)), np.arange(i, i + len(block))] = -np.inf
+        np.fill_diagonal(block[:, start:], -np.inf)
+        # A scale for each anchor: with a small τ, or long vectors, one for all would underflow.
         top = block.max(axis=1, keepdims=True)
         block -= top
         np.exp(block, out=block)
         sums = block.sum(axis=1, keepdims=True)
-        log_sums[i : i + BLOCK] = (np.log(sums) + top)[:, 0]
-        block /= sums
-        parts[i : i + BLOCK] = np.minimum(block @ members, 1.0)
-    return log_sums, parts
+        log_sums[rows] = (np.log(sums) + top)[:, 0]
+        # The shares serve the standard error alone, for which float32 will do.
+        shares[rows] = (block / sums).astype(np.float32) @ members.astype(np.float32)
+    positive = np.einsum("ij,ij->i", A, B) / temperature
+    losses = (log_sums[:n] + log_sums[n:]) / 2 - positive
+    with np.errstate(divide="ignore"):
+        less = np.log1p(-np.minimum(shares, 1.0))
+    without = losses[:, None] + (less[:n] + less[n:]) / 2
+    means = np.nanmean(np.where(members[:n], np.nan, without), axis=0) if groups > 1 else losses
+    return losses, float(uncertainty.jackknife(means[:, None], n)[0]) if groups > 1 else math.nan
 
 
 def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
@@ -172,7 +104,7 @@ def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> flo
     A, B, _ = unit_pair(A, B)
     if len(A) < 2:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
-    return float(infonce_losses(A, B, temperature).own.mean())
+    return float(infonce_losses(A, B, temperature)[0].mean())
 
 
 def infonce_mi_bound(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
@@ -210,10 +142,10 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     places = np.flatnonzero(layer.kept_in_pair)[kept]
     shared = layer.settings
-    losses = infonce_losses(A, B, temperature, shared.stderr_groups, shared.seed)
+    losses, stderr = infonce_losses(A, B, temperature, shared.stderr_groups, shared.seed)
     values = np.full(len(layer.prompts), np.nan)
-    values[places] = losses.own
-    return PerPrompt(values, stderr=losses.stderr)
+    values[places] = losses
+    return PerPrompt(values, stderr=stderr)
 
 
 @metric(
@@ -255,5 +187,4 @@ def compute_bound(layer: Layer, settings: Settings) -> Iterator[Overall]:
     defined = losses.values[np.isfinite(losses.values)]
     n = len(defined)
     bound = math.log(2 * n - 1) - float(defined.mean())
-    stderr = math.nan if losses.stderr is None else losses.stderr
-    yield Overall(bound, stderr, n)
+    yield Overall(bound, n, stderr=losses.stderr)

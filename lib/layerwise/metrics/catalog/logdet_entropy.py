@@ -8,9 +8,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
-from layerwise.metrics.formulas.spectra import SampleSpectrum, gram_spectrum, significant
+from layerwise.metrics.formulas.spectra import gram_spectrum, significant
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -73,28 +72,4 @@ def logdet_entropy(Z: npt.ArrayLike) -> float:
 )
 def compute(layer: Layer) -> Iterator[Overall]:
     """LogDet entropy of the pooled embeddings."""
-    spectrum = layer.pooled_spectrum
-    value = from_eigenvalues(spectrum.values)
-    without = without_each(spectrum)
-    finite = bool(np.isfinite(without).all())
-    stderr = uncertainty.from_leave_one_out(without) if finite else math.nan
-    yield Overall(value, stderr, len(layer.pooled))
-
-
-def without_each(spectrum: SampleSpectrum) -> Array:
-    """LogDet entropy (but for log 2) with one row left out each, shape (N,).
-
-    Closed forms, of one decomposition: for independent rows (rank N),
-    ``det(K without n) = det(K) (K⁻¹)_nn``; for rank D < N, ``det(C - x xᵀ) = det(C) (1 - h_n)``
-    with the leverage h_n. Not finite where that leaves a smaller rank, or nothing.
-    """
-    values = spectrum.values[spectrum.values > 0]
-    energy = spectrum.energy[:, : len(values)]
-    n = len(energy)
-    rest = values.sum() - energy.sum(axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if len(values) == n:
-            rank, factor = n - 1, (energy / values**2).sum(axis=1)
-        else:
-            rank, factor = len(values), 1 - (energy / values).sum(axis=1)
-        return np.asarray(np.log(values).sum() + np.log(factor) - rank * np.log(rest))
+    yield Overall(from_eigenvalues(layer.pooled_spectrum), len(layer.pooled))

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas import uncertainty
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import SampleSpectrum, centred
+from layerwise.metrics.formulas.arrays import Array, check_matrix
+from layerwise.metrics.formulas.spectra import covariance_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -34,20 +32,15 @@ def nesum(X: npt.ArrayLike) -> float:
 
     Examples
     --------
-    >>> X = np.array([[1.0, 0], [-1, 0], [0, 1], [0, -1]])
+    >>> X = [[1, 0], [-1, 0], [0, 1], [0, -1]]
     >>> round(nesum(X), 6)  # two directions of equal variance
     2.0
     """
-    return _value_and_gradient(SampleSpectrum.of(centred(check_matrix(X))).values)[0]
+    return _of_spectrum(covariance_spectrum(check_matrix(X)))
 
 
-def _value_and_gradient(values: Array) -> tuple[float, Array]:
-    top, total = values[0], values.sum()
-    if top <= 0:
-        raise UndefinedMetricError("All pooled embeddings are equal: their covariance is zero.")
-    gradient = np.where(values > 0, 1 / top, 0.0)
-    gradient[0] -= total / top**2
-    return float(total / top), gradient
+def _of_spectrum(values: Array) -> float:
+    return float(values.sum() / values[0])
 
 
 @metric(
@@ -63,7 +56,4 @@ def _value_and_gradient(values: Array) -> tuple[float, Array]:
 )
 def compute(layer: Layer) -> Iterator[Overall]:
     """``Σ λ_i / λ_1`` over the eigenvalues of the covariance of the pooled embeddings."""
-    spectrum = layer.covariance_spectrum
-    value, gradient = _value_and_gradient(spectrum.values)
-    stderr = uncertainty.from_weights(spectrum.pull(gradient))
-    yield Overall(value, stderr, len(layer.pooled))
+    yield Overall(_of_spectrum(layer.covariance_spectrum), len(layer.pooled))

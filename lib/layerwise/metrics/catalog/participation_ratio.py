@@ -7,9 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas import uncertainty
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
-from layerwise.metrics.formulas.spectra import SampleSpectrum, centred
+from layerwise.metrics.formulas.arrays import Array, check_matrix
+from layerwise.metrics.formulas.spectra import covariance_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -38,15 +37,11 @@ def participation_ratio(X: npt.ArrayLike) -> float:
     >>> round(participation_ratio(X), 6)  # two directions of equal variance
     2.0
     """
-    return _value_and_gradient(SampleSpectrum.of(centred(check_matrix(X))).values)[0]
+    return _of_spectrum(covariance_spectrum(check_matrix(X)))
 
 
-def _value_and_gradient(values: Array) -> tuple[float, Array]:
-    total, squares = values.sum(), np.square(values).sum()
-    if squares <= 0:
-        raise UndefinedMetricError("All pooled embeddings are equal: their covariance is zero.")
-    value = total**2 / squares
-    return float(value), 2 * value * (1 / total - values / squares)
+def _of_spectrum(values: Array) -> float:
+    return float(values.sum() ** 2 / np.square(values).sum())
 
 
 @metric(
@@ -63,7 +58,4 @@ def _value_and_gradient(values: Array) -> tuple[float, Array]:
 )
 def compute(layer: Layer) -> Iterator[Overall]:
     """``(Σ λ_i)² / Σ λ_i²`` over the eigenvalues of the covariance."""
-    spectrum = layer.covariance_spectrum
-    value, gradient = _value_and_gradient(spectrum.values)
-    stderr = uncertainty.from_weights(spectrum.pull(gradient))
-    yield Overall(value, stderr, len(layer.pooled))
+    yield Overall(_of_spectrum(layer.covariance_spectrum), len(layer.pooled))

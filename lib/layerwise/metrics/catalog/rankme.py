@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
-import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas import uncertainty
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import effective_ranks
-from layerwise.metrics.formulas.spectra import SampleSpectrum
+from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
 
@@ -38,16 +35,16 @@ def rankme(X: npt.ArrayLike) -> float:
 
     Examples
     --------
-    >>> round(rankme(np.eye(5)), 6)
-    5.0
+    >>> round(rankme([[1, 0], [0, 1]]), 6)  # two orthogonal prompts
+    2.0
     """
-    return _of_spectrum(SampleSpectrum.of(check_matrix(X)))
+    return _of_spectrum(gram_spectrum(X))
 
 
-def _of_spectrum(spectrum: SampleSpectrum) -> float:
-    if not spectrum.values.any():
+def _of_spectrum(values: Array) -> float:
+    if not values.any():
         raise UndefinedMetricError("Every pooled embedding is zero.")
-    return float(effective_ranks(spectrum.values))
+    return float(effective_ranks(values))
 
 
 @metric(
@@ -64,40 +61,4 @@ def _of_spectrum(spectrum: SampleSpectrum) -> float:
 )
 def compute(layer: Layer) -> Iterator[Overall]:
     """``exp(H(σ / Σσ))`` over the singular values of the N x D pooled embeddings."""
-    spectrum = layer.pooled_spectrum
-    value = _of_spectrum(spectrum)
-    stderr = uncertainty.from_leave_one_out(without_each(spectrum))
-    yield Overall(value, stderr, len(layer.pooled))
-
-
-def without_each(spectrum: SampleSpectrum) -> Array:
-    """RankMe with one row left out each, all of one decomposition, shape (N,).
-
-    A derivative by weights would not do: where N < D each prompt brings a singular value of its
-    own, and half of the error is in those jumps. Instead, with Σσ and Σσ log σ written as
-    integrals over the resolvent,
-
-        λ^½ = 1/π ∫ e^{x/2} λ / (λ + e^x) dx,   λ^½ log λ = 1/π ∫ x e^{x/2} λ / (λ + e^x) dx,
-
-    (the second is the first's derivative by the exponent), what row n takes with it follows from
-    the block inverse: ``tr K(K+t)⁻¹`` falls by ``[K(K+t)⁻²]_nn / [(K+t)⁻¹]_nn``. The trapezoidal
-    rule in x is exact to 1e-8 at a step of 1 (the integrands are analytic within ±π).
-
-    Returns
-    -------
-    array, shape (N,)
-        NaN where nothing but zeros is left.
-    """
-    top = spectrum.values[0]
-    values = spectrum.values[spectrum.values > 0] / top
-    shares = spectrum.energy[:, : len(values)] / (top * values)
-    x = np.arange(-44.0, 34.0)
-    t = np.exp(x)
-    inverse = 1 / (values[:, None] + t)
-    outside = np.maximum(1 - shares.sum(axis=1), 0.0)[:, None] / t
-    falls = shares @ (values[:, None] * inverse**2) / (shares @ inverse + outside)
-    sigma = np.sqrt(values)
-    total = sigma.sum() - falls @ np.sqrt(t) / math.pi
-    logs = 2 * (sigma * np.log(sigma)).sum() - falls @ (x * np.sqrt(t)) / math.pi
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(np.exp(np.log(total) - logs / total / 2))
+    yield Overall(_of_spectrum(layer.pooled_spectrum), len(layer.pooled))

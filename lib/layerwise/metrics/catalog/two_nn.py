@@ -140,4 +140,4 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
         # Copies of prompts, of which one half has more, may leave too few.
         with contextlib.suppress(UndefinedMetricError):
             stderr = uncertainty.of_halves(on, len(matrix), shared.stderr_groups, shared.seed)
-    yield Overall(value, stderr, n)
+    yield Overall(value, n, stderr=stderr)

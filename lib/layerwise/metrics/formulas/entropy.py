@@ -89,25 +89,6 @@ def entropy_from_eigenvalues(eigenvalues: Array, alpha: float = 1.0) -> Array:
     return np.asarray(np.maximum(result, 0.0))
 
 
-def entropy_gradient(eigenvalues: Array, alpha: float) -> Array:
-    """Derivative of S_α by each eigenvalue of one spectrum, shape (R,); 0 at zero eigenvalues."""
-    values = significant(np.asarray(eigenvalues, dtype=np.float64))
-    total = values.sum()
-    positive = values > 0
-    p = values[positive] / total
-    if abs(alpha - 1) < NEAR_ONE:
-        slope = -(np.log(p) - (p * np.log(p)).sum()) / total
-    elif math.isinf(alpha):
-        slope = (1 - (p == p.max()) / p.max() / (p == p.max()).sum()) / total
-    else:
-        ratio = p / p.max()
-        share = np.power(ratio, alpha) / np.power(ratio, alpha).sum() / p
-        slope = alpha / (1 - alpha) * (share - 1) / total
-    gradient = np.zeros_like(values)
-    gradient[positive] = slope
-    return gradient
-
-
 def entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
     """Matrix-based entropy S_α of the rows of `Z`.
 
@@ -176,13 +157,6 @@ def reference_entropy(spectra: Array, alpha: float, n: Array | float) -> Array:
     with np.errstate(divide="ignore", invalid="ignore"):
         squares = np.square(spectra).sum(axis=-1)
         return np.where(squares > 0, -np.log(squares / np.square(n)), np.nan)
-
-
-def reference_gradient(spectrum: Array, alpha: float) -> Array:
-    """Derivative of `reference_entropy` by each eigenvalue of one spectrum, shape (R,)."""
-    if alpha == 2:
-        return np.asarray(-2 * spectrum / np.square(spectrum).sum())
-    return entropy_gradient(spectrum, alpha)
 
 
 def effective_ranks(eigenvalues: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Spectra of sets of vectors, and each vector's part in them.
+"""Spectra of sets of vectors.
 
 Everything here is float64, whatever comes in: a Gram matrix in float32 loses the eigenvalues
 below 1e-7 of the largest, and in the middle layers of decoders one direction alone can be
@@ -7,13 +7,11 @@ below 1e-7 of the largest, and in the middle layers of decoders one direction al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.formulas.arrays import Array, Mask, check_matrix
+from layerwise.metrics.formulas.arrays import Array, Mask, UndefinedMetricError, check_matrix
 
 EPSILON = float(np.finfo(np.float64).eps)
 
@@ -29,10 +27,13 @@ def significant(eigenvalues: Array) -> Array:
     return np.where(eigenvalues > level, eigenvalues, 0.0)
 
 
+def gram(X: Array) -> Array:
+    """Return the smaller of ``X Xᵀ`` and ``Xᵀ X``, which have the same non-zero eigenvalues."""
+    return X @ X.T if len(X) <= X.shape[1] else X.T @ X
+
+
 def gram_spectrum(Z: npt.ArrayLike) -> Array:
     """Eigenvalues of ``Z Zᵀ`` that can be above 0, descending.
-
-    ``Z Zᵀ`` and ``Zᵀ Z`` have the same ones; the smaller of the two is decomposed.
 
     Parameters
     ----------
@@ -42,10 +43,22 @@ def gram_spectrum(Z: npt.ArrayLike) -> Array:
     -------
     array, shape (min(N, D),), float64, not below 0
     """
-    matrix = check_matrix(Z)
-    gram = matrix @ matrix.T if len(matrix) <= matrix.shape[1] else matrix.T @ matrix
-    values: Array = np.asarray(np.linalg.eigvalsh(gram))
+    values: Array = np.asarray(np.linalg.eigvalsh(gram(check_matrix(Z))))
     return np.maximum(values[::-1], 0.0)
+
+
+def covariance_spectrum(X: Array) -> Array:
+    """Eigenvalues of N times the covariance of rows, descending, those of rounding 0.
+
+    Raises
+    ------
+    UndefinedMetricError
+        If all rows are equal.
+    """
+    values = significant(gram_spectrum(centred(X)))
+    if not values.any():
+        raise UndefinedMetricError("All embeddings are equal: their covariance is zero.")
+    return values
 
 
 def centred(X: Array) -> Array:
@@ -90,40 +103,3 @@ def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:
     norm_a, norm_b = np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1)
     kept = (norm_a > 0) & (norm_b > 0)
     return A[kept] / norm_a[kept, None], B[kept] / norm_b[kept, None], kept
-
-
-@dataclass(frozen=True)
-class SampleSpectrum:
-    """The spectrum of ``Xᵀ X`` and each row's part in it.
-
-    Attributes
-    ----------
-    values : array, shape (R,), R = min(N, D)
-        Eigenvalues λ_i, descending, insignificant ones 0.
-    energy : array, shape (N, R)
-        ``(u_iᵀ x_n)²``, u_i the eigenvectors: what λ_i gains per unit of weight on row n. Its
-        columns sum to λ_i.
-    """
-
-    values: Array
-    energy: Array
-
-    @classmethod
-    def of(cls, X: Array) -> SampleSpectrum:
-        """Decompose the smaller of ``X Xᵀ`` and ``Xᵀ X``."""
-        if len(X) <= X.shape[1]:
-            values, vectors = np.linalg.eigh(X @ X.T)
-            values, vectors = significant(values[::-1]), vectors[:, ::-1]
-            return cls(values, np.square(vectors) * values)
-        values, vectors = np.linalg.eigh(X.T @ X)
-        return cls(significant(values[::-1]), np.square(X @ vectors[:, ::-1]))
-
-    def pull(self, gradient: Array) -> Array:
-        """Derivative of a function of the spectrum by each row's weight, shape (N,).
-
-        Parameters
-        ----------
-        gradient : array, shape (R,)
-            Derivative by each eigenvalue.
-        """
-        return np.asarray(self.energy @ gradient)

@@ -1,0 +1,151 @@
+"""Multiple choice: the last layer answers as the model itself; questions are read and refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+import torch
+import transformers as hf
+
+from layerwise.config.scoring import ScoringSettings
+from layerwise.config.tasks import ChoiceTask, FileQuestions, PackageQuestions
+from layerwise.corpora.paragraphs import Paragraph
+from layerwise.errors import LayerwiseError
+from layerwise.models.load import LoadedModel, load
+from layerwise.tasks import choice
+from layerwise.tasks.choice import QuestionTask, lens_of
+from layerwise.tasks.questions import Question, cloze, read_questions
+
+FAMILIES = ("gpt_neox", "llama", "gemma2", "mamba2", "granite", "phi", "gpt2")
+
+
+def causal(family: str, folder: Path) -> tuple[Any, LoadedModel]:
+    """A tiny language model with its unembedding, and the same as layerwise loads it."""
+    torch.manual_seed(3)
+    config = tiny.FAMILIES[family]()
+    if family == "gemma2":
+        config.final_logit_softcapping = 2.0
+    if family == "granite":
+        config.logits_scaling = 3.0
+    model: Any = hf.AutoModelForCausalLM.from_config(config)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.2) if parameter.ndim > 1 else None
+    model.save_pretrained(folder)
+    tiny.nano.train_tokenizer(tiny.WORDS, tiny.VOCABULARY).save_pretrained(folder)
+    return model.eval(), load("m", tiny.entry(folder), "main", device="cpu")
+
+
+def questions(n: int, seed: int = 0) -> list[Question]:
+    rng = np.random.default_rng(seed)
+    return [
+        Question("", text, tuple(" ".join(rng.choice(tiny.WORDS, k)) for k in (1, 2, 3, 1)), 1)
+        for text in tiny.texts(n, seed)
+    ]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_last_layer_answers_as_the_model(family: str, tmp_path: Path) -> None:
+    model, loaded = causal(family, tmp_path)
+    task = ChoiceTask(questions=PackageQuestions(package="wikipedia"), shots=2)
+    asked, examples = questions(8), questions(2, seed=9)
+    found = choice.answer(
+        loaded, lens_of(loaded, tiny.entry(tmp_path)), task, asked, examples, 256
+    )
+    assert found.chance == 0.25 and found.right.shape == (3, 4, 8)
+    for place, form in enumerate(found.forms):
+        for row, question in enumerate(asked):
+            text, after = choice.prompts(question, form, examples)
+            before = loaded.tokenizer(text)["input_ids"]
+            values = []
+            for answer in after:
+                ids = loaded.tokenizer(text + answer)["input_ids"]
+                with torch.no_grad():
+                    logits = model(torch.tensor([ids])).logits[0]
+                logs = torch.log_softmax(logits.double(), -1)[:-1]
+                each = logs[range(len(ids) - 1), ids[1:]][len(before) - 1 :]
+                values.append(float(each.sum()))
+            if form == "answer_per_character":
+                values = [v / len(c) for v, c in zip(values, question.choices, strict=True)]
+            assert found.right[place, -1, row] == (int(np.argmax(values)) == question.answer)
+
+
+def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -> None:
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, ROWS)))
+    entry = tiny.entry(tiny.save("bert", tmp_path / "bert"))
+    loaded = load("m", entry, "main", device="cpu")
+    task = ChoiceTask(questions=FileQuestions(file=str(tmp_path / "q.jsonl")), forms=("letter",))
+    rows = QuestionTask(task).rows(loaded, entry, ScoringSettings(), None)
+    assert len(rows) == 4 and all(row["main_score"] is None for row in rows)
+    assert "later tokens" in rows[0]["why"]
+
+
+def test_letters_stand_as_in_mmlu() -> None:
+    shown = Question("algebra", "1 + 1?", ("2", "3"), 0)
+    text, after = choice.prompts(Question("algebra", "2 + 2?", ("5", "4"), 1), "letter", [shown])
+    assert text == (
+        "The following are multiple choice questions (with answers) about algebra.\n\n"
+        "1 + 1?\nA. 2\nB. 3\nAnswer: A\n\n2 + 2?\nA. 5\nB. 4\nAnswer:"
+    )
+    assert after == (" A", " B")
+
+
+ROWS: list[dict[str, Any]] = [
+    {"question": f"Q{k}?", "choices": ["a", "b", "c"], "answer": k % 3, "subject": "some_algebra"}
+    for k in range(20)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "jsonl", "csv"])
+def test_files_in_the_schema_of_mmlu(suffix: str, tmp_path: Path) -> None:
+    path, table = tmp_path / f"q.{suffix}", pd.DataFrame(ROWS)
+    if suffix == "parquet":
+        table.to_parquet(path)
+    elif suffix == "jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.assign(choices=table["choices"].map(json.dumps)).to_csv(path, index=False)
+    source = FileQuestions(file=str(path), examples=str(path))
+    asked, examples = read_questions(ChoiceTask(questions=source, shots=2, sample=7))
+    assert len(asked) == 7 and len(examples) == 20 and asked[0].subject == "some algebra"
+    answers = {row["question"]: row["answer"] for row in ROWS}
+    assert all(answers[q.question] == q.answer for q in asked)
+    with pytest.raises(LayerwiseError, match="20 examples about 'some algebra'"):
+        read_questions(ChoiceTask(questions=source, shots=21))
+
+
+@pytest.mark.parametrize(
+    "change", [{"answer": 3}, {"choices": ["a"]}, {"question": " "}, {"answer": 1.5}]
+)
+def test_rows_that_are_not_questions_are_named(change: dict[str, Any], tmp_path: Path) -> None:
+    rows = [ROWS[0], {**ROWS[1], **change}]
+    (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(LayerwiseError, match="row 1"):
+        read_questions(ChoiceTask(questions=FileQuestions(file=str(tmp_path / "q.jsonl"))))
+
+
+def test_questions_of_articles_have_one_fitting_answer() -> None:
+    rng = np.random.default_rng(0)
+
+    def word() -> str:
+        end = str(rng.choice(["ing", "tion", "ment"]))
+        return "".join(rng.choice(list("bcdfgklmnprst"), 5)) + end
+
+    sentences = [f"The {' '.join(word() for _ in range(14))}." for _ in range(120)]
+    paragraphs = [
+        Paragraph(k // 10, f"T{k // 10}", k % 10, " ".join(sentences[4 * k : 4 * k + 4]))
+        for k in range(30)
+    ]
+    asked, examples = cloze(paragraphs)
+    assert cloze(paragraphs) == (asked, examples) and len(examples) == 10
+    for question in asked:
+        right = question.choices[question.answer]
+        assert len(question.choices) == 4
+        assert {c[-2:] for c in question.choices} == {right[-2:]}
+        sentence = question.question.removeprefix("Which word is missing from this sentence? ")
+        assert sentence.replace("____", right) in sentences

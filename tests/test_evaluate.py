@@ -1,0 +1,269 @@
+"""The evaluation pipeline: equal to mteb run by itself, resumable, within its scratch limit."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import mteb
+import numpy as np
+import pandas as pd
+import pytest
+import tiny
+from mteb.models.abs_encoder import AbsEncoder
+
+from layerwise import tables
+from layerwise.activations import embedding
+from layerwise.activations.representation import Representation
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.scoring import ScoringSettings
+from layerwise.config.tasks import LabelledTask
+from layerwise.errors import LayerwiseError
+from layerwise.models.load import LoadedModel, load
+from layerwise.tasks import catalog
+from layerwise.tasks import evaluate as module
+from layerwise.tasks.evaluate import evaluate, open_task
+from layerwise.tasks.mteb_task import MODEL, MtebTask
+from layerwise.tasks.names import QUICKSTART
+from layerwise.tasks.task import normalized
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.save("llama", tmp_path_factory.mktemp("models") / "llama", seed=5)
+
+
+@pytest.fixture(scope="module")
+def model(folder: Path) -> LoadedModel:
+    return load("m", tiny.entry(folder), "main", device="cpu")
+
+
+@pytest.fixture
+def run(folder: Path, model: LoadedModel, tmp_path: Path) -> Callable[..., pd.DataFrame]:
+    """Evaluate tasks and read the table of scores."""
+
+    def evaluated(
+        tasks: dict[str, Any],
+        *,
+        keys: dict[str, str] | None = None,
+        load: Callable[[], LoadedModel] = lambda: model,
+        threads: int = 1,
+        **scoring: Any,
+    ) -> pd.DataFrame:
+        evaluate(
+            load,
+            tasks,
+            entry=tiny.entry(folder),
+            extraction=ExtractSettings(tokens=("all",)),
+            scoring=ScoringSettings(**scoring),
+            keys=keys or dict.fromkeys(tasks, "1"),
+            key="all",
+            folder=tmp_path / "main",
+            output=tmp_path / "main.parquet",
+            probes=tmp_path / "probes.parquet",
+            threads=threads,
+        )
+        return pd.read_parquet(tmp_path / "main.parquet")
+
+    return evaluated
+
+
+def quickstart(folders: dict[str, str], *names: str) -> dict[str, Any]:
+    return {name: open_task(name, None, folder=folders[name]) for name in names or QUICKSTART}
+
+
+class Plain(AbsEncoder):
+    """What anyone would write for mteb: embed the texts with the model, take one layer."""
+
+    mteb_model_meta = MODEL
+
+    def __init__(self, model: LoadedModel, layer: int, normalize: bool) -> None:
+        self.loaded, self.layer, self.normalize = model, layer, normalize
+
+    def encode(self, inputs: Any, **_: Any) -> np.ndarray:
+        texts = [text for batch in inputs for text in batch["text"]]
+        vectors = embedding.embed(self.loaded, texts, [Representation(readout="final_norm")])
+        return normalized(vectors[0, self.layer]) if self.normalize else vectors[0, self.layer]
+
+
+@pytest.mark.parametrize("normalize", [None, True])
+def test_scores_are_those_of_mteb_run_by_itself(
+    run: Any,
+    model: LoadedModel,
+    folders: dict[str, str],
+    normalize: bool | None,
+) -> None:
+    names = list(QUICKSTART) if normalize else ["PangLeePolarity"]
+    table = run(quickstart(folders, *names), normalize=normalize)
+    for name in names:
+        task = catalog.get_task(name, folders)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            result = mteb.evaluate(
+                Plain(model, 2, bool(normalize)), task, cache=None, co2_tracker=False,
+                show_progress_bar=False,
+            )  # fmt: skip
+        (scores,) = result.task_results[0].scores["test"]
+        row = table[(table["task"] == name) & (table["layer"] == 2)].iloc[0]
+        assert row["main_score"] == pytest.approx(scores["main_score"], abs=2e-3), name
+        runs = scores.get("v_measures") or scores.get("scores_per_experiment") or [0]
+        assert row["n_runs"] == len(runs)
+
+
+def test_processes_and_divided_tasks_change_nothing(
+    run: Any,
+    folders: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    tasks = quickstart(folders, "WikipediaArticleClustering", "LeeNewsSimilarity")
+    tasks["mine"] = own_task(tmp_path)
+    whole = run(tasks)
+    keys = dict.fromkeys(tasks, "2")
+    units: list[Any] = []
+    submit = module._score
+    monkeypatch.setattr(module, "_score", lambda *a: units.append(a[1].selection) or submit(*a))
+    # 96 texts of 3 + 1 layers of 32 numbers are 49 kB.
+    pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, waiting_gb=4e-5))
+    assert len({unit for unit in units if unit}) > 2
+    monkeypatch.setattr(module, "_score", submit)
+    keys = dict.fromkeys(tasks, "3")
+    pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, threads=2))
+    assert len(pd.read_parquet(tmp_path / "probes.parquet")) == 4
+
+
+def own_task(folder: Path) -> Any:
+    texts = tiny.texts(40, seed=21)
+    labels = ["long" if len(text) > 60 else "short" for text in texts]
+    pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / "own.csv", index=False)
+    entry = LabelledTask(file=str(folder / "own.csv"), kind="classification")
+    return open_task("mine", entry)
+
+
+def test_a_killed_job_goes_on_where_it_was(
+    run: Any, model: LoadedModel, folders: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+) -> None:  # fmt: skip
+    tasks = quickstart(folders, "LeeNewsSimilarity", "WikipediaArticlePairs")
+    embedded: list[int] = []
+    embed_into = embedding.embed_into
+
+    def dies(loaded: Any, texts: Any, *args: Any, **options: Any) -> Iterator[int]:
+        embedded.append(len(texts))
+        if len(embedded) == 2:
+            raise KeyboardInterrupt
+        return embed_into(loaded, texts, *args, **options)
+
+    monkeypatch.setattr(embedding, "embed_into", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(tasks)
+    assert not (tmp_path / "main.parquet").exists()
+    loads: list[int] = []
+    run(tasks, load=lambda: loads.append(1) or model)
+    assert embedded == [50, 96, 96] and loads == [1]
+    # Nothing is due; then one task has another key; then a part is damaged.
+    before = run(tasks, load=lambda: loads.append(1) or model)
+    assert loads == [1]
+    assert tables.facts(tmp_path / "main.parquet")["key"] == "all"
+    run(tasks, keys={"LeeNewsSimilarity": "2", "WikipediaArticlePairs": "1"})
+    assert embedded[3:] == [50]
+    part = tmp_path / "main/WikipediaArticlePairs.parquet"
+    part.write_bytes(part.read_bytes()[:-40])
+    (tmp_path / "main/other.parquet").write_text("of a task that is not asked for")
+    after = run(tasks, keys={"LeeNewsSimilarity": "2", "WikipediaArticlePairs": "1"})
+    assert embedded[4:] == [96]
+    pd.testing.assert_frame_equal(before, after)
+    assert (tmp_path / "main/other.parquet").exists()
+
+
+def test_a_failing_task_does_not_stop_the_others(
+    run: Any,
+    folders: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "empty").mkdir()
+    tasks = {"BIOSSES": MtebTask("BIOSSES", str(tmp_path / "empty"))}
+    tasks |= quickstart(folders, "LeeNewsSimilarity")
+    with pytest.raises(LayerwiseError, match="BIOSSES"):
+        run(tasks)
+    assert (tmp_path / "main/LeeNewsSimilarity.parquet").exists()
+    assert not (tmp_path / "main.parquet").exists()
+
+
+def test_vectors_that_wait_stay_within_the_limit(
+    run: Any,
+    folders: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: list[int] = []
+    allocate = module._allocate
+
+    def watched(path: Path, shape: tuple[int, ...]) -> Any:
+        into = allocate(path, shape)
+        sizes.append(sum(file.stat().st_size for file in path.parent.iterdir()))
+        return into
+
+    @contextmanager
+    def threads(*_: Any) -> Iterator[Executor]:
+        with ThreadPoolExecutor(1) as pool:
+            yield pool
+
+    monkeypatch.setattr(module, "_allocate", watched)
+    monkeypatch.setattr(module, "_scorers", threads)
+    limit = 60_000
+    run(quickstart(folders, "WikipediaArticleClustering"), waiting_gb=limit / 1e9)
+    # The header of a file is 128 bytes.
+    assert len(sizes) > 3 and max(sizes) <= limit + 128 * len(sizes)
+
+
+def test_a_full_scratch_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(module.os, "posix_fallocate", full)
+    with pytest.raises(LayerwiseError, match=r"TMPDIR"):
+        module._allocate(tmp_path / "a.npy", (1, 2, 3, 4))
+
+
+def test_prompts_stand_in_front_and_need_not_count(
+    folder: Path,
+    model: LoadedModel,
+    folders: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """Vectors are those of prompt and text together, over all tokens or the text's alone."""
+    texts = tiny.texts(4, seed=3)
+    ways = [Representation(readout="residual")]
+    both = embedding.embed(model, [f"quick fox {text}" for text in texts], ways)
+    prompted = embedding.embed(model, texts, ways, prompts=["quick fox "] * 4)
+    np.testing.assert_allclose(prompted, both, rtol=1e-4, atol=1e-6)
+    alone = embedding.embed(model, texts, ways, prompts=["quick fox "] * 4, include_prompt=False)
+    n_all = np.array([len(ids) for ids in model.tokenize([f"quick fox {t}" for t in texts])[0]])
+    n_prompt = embedding.prompt_length(model, "quick fox ")
+    ids = [model.tokenize([f"quick fox {t}"])[0][0] for t in texts]
+    # Layer 0 has one state for each token, whatever is around it.
+    table = model.model.get_input_embeddings().weight.detach().numpy()
+    for row in range(4):
+        assert n_all[row] == len(ids[row])
+        expected = table[ids[row][n_prompt:]].mean(axis=0)
+        np.testing.assert_allclose(alone[0, 0, row], expected, atol=1e-6)
+
+
+def test_final_norm_is_the_models_output_at_the_last_layer(tmp_path: Path) -> None:
+    import torch
+
+    for family in ("llama", "bert", "mamba2"):
+        entry = tiny.entry(tiny.save(family, tmp_path / family))
+        loaded = load(family, entry, "main", device="cpu")
+        text = tiny.texts(1)[0]
+        ways = [Representation(readout=name) for name in ("residual", "final_norm")]
+        vectors = embedding.embed(loaded, [text], ways)
+        with torch.inference_mode():
+            output = loaded.model(torch.tensor(loaded.tokenize([text])[0])).last_hidden_state
+        np.testing.assert_allclose(vectors[1, -1, 0], output[0].mean(dim=0), atol=1e-5)
+        has_norm = loaded.anatomy.final_norm is not None
+        assert np.allclose(vectors[0, :-1], vectors[1, :-1]) == (not has_norm)

@@ -1,0 +1,207 @@
+"""Own labels: probes against closed forms and scikit-learn, rows kept apart, files refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from sklearn.linear_model import LinearRegression
+
+from layerwise import probes
+from layerwise.config.tasks import LabelledTask
+from layerwise.errors import LayerwiseError
+from layerwise.tasks import conll, labelled
+from layerwise.tasks.labelled import Labelled, layer_score
+from layerwise.tasks.pairs import correlate
+from layerwise.tasks.task import normalized
+
+N = 200
+
+
+def features(seed: int = 0, n: int = N, d: int = 8) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, d)).astype(np.float32)
+
+
+def test_a_direction_is_found_and_shuffled_labels_are_not() -> None:
+    x = features()
+    labels = probes.classes([str(v > 0) for v in x[:, 0]])
+    found = probes.probe(x, labels, probes.splits(labels))
+    assert found.linear > 0.95 and found.low < found.linear <= found.high
+    assert abs(found.control - 0.5) < 0.12 and found.selectivity > 0.35
+    assert found.n_test == N and found.n_train == 160
+    assert found.parts.sum() == pytest.approx(found.linear)
+    assert found.chance == pytest.approx(max(np.bincount(labels)) / N, abs=0.03)
+
+
+def test_a_linear_number_is_predicted_as_by_least_squares() -> None:
+    x = features(n=1000)
+    y = x @ np.arange(8) + np.random.default_rng(1).normal(size=1000)
+    labels = probes.numbers(y.tolist())
+    rows = probes.splits(labels)
+    found = probes.probe(x, labels, rows)
+    plain = np.concatenate(
+        [LinearRegression().fit(x[s.fitted], y[s.fitted]).predict(x[s.test]) for s in rows]
+    )
+    truth = np.concatenate([y[s.test] for s in rows])
+    assert found.linear == pytest.approx(1 - ((plain - truth) ** 2).mean() / truth.var(), abs=2e-3)
+    assert found.low < found.linear < found.high
+
+
+def test_neighbours_vote_by_cosine() -> None:
+    """Two directions: every neighbour of a row is of its class."""
+    angles = np.repeat([0.0, np.pi / 2], N // 2) + features(2, N, 1)[:, 0] * 0.1
+    x = np.stack([np.cos(angles), np.sin(angles)], axis=1).astype(np.float32)
+    labels = probes.classes(["a"] * (N // 2) + ["b"] * (N // 2))
+    assert probes.probe(x, labels, probes.splits(labels)).neighbours == 1.0
+
+
+def test_intervals_are_wilsons_and_wider_for_rows_in_groups() -> None:
+    right = np.arange(N) % 10 < 7
+    expected = stats.binomtest(140, N).proportion_ci(method="wilson")
+    alone = probes._accuracy_interval(right, np.ones(N, bool), 0.95, np.arange(N))
+    assert alone == pytest.approx((expected.low, expected.high))
+    # Ten equal rows a group tell as much as one.
+    grouped = np.repeat(right[:20], 10)
+    low, high = probes._accuracy_interval(grouped, np.ones(N, bool), 0.95, np.arange(N) // 10)
+    few = stats.binomtest(14, 20).proportion_ci(method="wilson")
+    assert (low, high) == pytest.approx((few.low, few.high))
+
+
+@pytest.mark.parametrize("n", [400, 3000])
+def test_groups_stay_together_and_classes_are_shared_out(n: int) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, n)
+    groups = (np.arange(n) // 3).tolist()
+    splits = probes.splits(labels, groups)
+    assert len(splits) == (5 if n <= probes.FEW else 1)
+    for split in splits:
+        parts = [
+            {groups[row] for row in rows} for rows in (split.train, split.validation, split.test)
+        ]
+        assert not (parts[0] & parts[1] or parts[0] & parts[2] or parts[1] & parts[2])
+        assert len(split.train) + len(split.validation) + len(split.test) == n
+        shares = np.bincount(labels[split.test]) / len(split.test)
+        np.testing.assert_allclose(shares, 0.25, atol=0.08)
+
+
+def test_word_types_have_one_control_label_on_both_sides() -> None:
+    """A control that knows words by heart scores more than one of shuffled labels."""
+    words = np.random.default_rng(0).integers(0, 10, 400)
+    x = np.eye(10, dtype=np.float32)[words]
+    labels = probes.classes([str(word % 2) for word in words])
+    types = [str(word) for word in words]
+    by_heart = probes.probe(x, labels, probes.splits(labels), types=types).control
+    assert by_heart > 0.1 + probes.probe(x, labels, probes.splits(labels)).control
+
+
+def test_pairs_are_spearmans_correlation_of_cosines() -> None:
+    first, second = features(1), features(2)
+    cosines = (normalized(first) * normalized(second)).sum(axis=1)
+    judged = cosines + np.random.default_rng(3).normal(size=N) * 0.2
+    texts = [[f"a{i}" for i in range(N)], [f"b{i}" for i in range(N)]]
+    data = Labelled("pairs", texts, judged, texts[0])
+    found = layer_score(data, [first, second])
+    assert found.score == pytest.approx(stats.spearmanr(cosines, judged).statistic)
+    # The interval is about that of a bootstrap.
+    rng = np.random.default_rng(0)
+    drawn = [rng.integers(0, N, N) for _ in range(500)]
+    rhos = [stats.spearmanr(cosines[rows], judged[rows]).statistic for rows in drawn]
+    assert (found.low, found.high) == pytest.approx(np.quantile(rhos, [0.025, 0.975]), abs=0.03)
+    assert found.parts is not None and found.parts.sum() == pytest.approx(found.score, abs=1e-9)
+
+
+def test_pairs_that_share_a_text_are_not_independent() -> None:
+    rng = np.random.default_rng(0)
+    of_text = rng.normal(size=10)
+    texts = np.stack([np.repeat(np.arange(10), 20), np.arange(10, 210)])
+    x = of_text[texts[0]] + rng.normal(size=N) * 0.1
+    y = of_text[texts[0]] + rng.normal(size=N)
+    shared = correlate(x, y, texts, 0.95)
+    alone = correlate(x, y, np.arange(2 * N).reshape(2, N), 0.95)
+    assert shared.rho == alone.rho and shared.high - shared.low > 1.3 * (alone.high - alone.low)
+    assert np.isnan(correlate(np.zeros(N), y, texts, 0.95).rho)
+
+
+def frame(n: int = 40) -> pd.DataFrame:
+    return pd.DataFrame({"text": [f"text {i}" for i in range(n)], "label": ["a", "b"] * (n // 2)})
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_files_are_read_alike(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"labels.{suffix}"
+    writers: dict[str, Any] = {
+        "csv": lambda t: t.to_csv(path, index=False),
+        "jsonl": lambda t: t.to_json(path, orient="records", lines=True),
+        "parquet": lambda t: t.to_parquet(path),
+    }
+    writers[suffix](frame().replace("text 3", "NA"))
+    data = labelled.read(LabelledTask(file=str(path), kind="classification"))
+    assert data.texts[0][3] == "NA" and data.labels.tolist() == [0, 1] * 20
+
+
+def test_rows_that_share_a_text_or_a_group_are_linked(tmp_path: Path) -> None:
+    table = frame(60).assign(by=[i // 2 for i in range(60)])
+    table.loc[1, "text"] = table.loc[2, "text"]
+    table.to_csv(tmp_path / "l.csv", index=False)
+    task = LabelledTask(file=str(tmp_path / "l.csv"), kind="classification", group="by")
+    groups = labelled.read(task).groups
+    assert groups[0] == groups[1] == groups[2] == groups[3] != groups[4]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda t: t.rename(columns={"label": "labl"}), "no column 'label'"),
+        (lambda t: t.assign(text=["", *t["text"][1:]]), "row 0"),
+        (lambda t: t.assign(label=[None, *t["label"][1:]]), "no label"),
+        (lambda t: t.assign(label="a"), "All 40 labels are 'a'"),
+        (lambda t: t.assign(label=["c", *t["label"][1:]]), "fewer than 5 rows"),
+        (lambda t: t.iloc[:10], "too few"),
+        (lambda t: t.assign(text="same"), "groups"),
+        (lambda t: t.iloc[:0], "empty"),
+    ],
+)
+def test_bad_rows_are_named(change: Any, says: str, tmp_path: Path) -> None:
+    change(frame()).to_csv(tmp_path / "l.csv", index=False)
+    task = LabelledTask(file=str(tmp_path / "l.csv"), kind="classification")
+    with pytest.raises(LayerwiseError, match=says) as caught:
+        labelled.read(task)
+    assert "l.csv" in str(caught.value)
+
+
+def test_numbers_are_finite_and_differ() -> None:
+    for bad, says in (("x", "'x'"), (float("inf"), "inf"), (1.0, "nothing to predict")):
+        values = [1.0] * 19 if bad == 1.0 else list(np.arange(19.0))
+        with pytest.raises(LayerwiseError, match=says):
+            probes.numbers([*values, bad])
+
+
+CONLL = "-DOCSTART- X\n\nthe DT\ndog NN\nruns VB\n\na DT\ncat NN\n"
+CONLLU = "# text = a cat\n1-2\ta cat\t_\t_\t_\n1\ta\ta\tDET\tx\n2\tcat\tcat\tNOUN\tx\n\n"
+
+
+def test_files_of_words_and_tags(tmp_path: Path) -> None:
+    (tmp_path / "a.conll").write_text(CONLL)
+    (tmp_path / "a.conllu").write_text(CONLLU)
+    assert conll.read(tmp_path / "a.conll") == [
+        (("the", "dog", "runs"), ("DT", "NN", "VB")), (("a", "cat"), ("DT", "NN")),
+    ]  # fmt: skip
+    assert conll.read(tmp_path / "a.conllu") == [(("a", "cat"), ("DET", "NOUN"))]
+    (tmp_path / "a.conll").write_text("the DT\ndog\n")
+    with pytest.raises(LayerwiseError, match="line 2"):
+        conll.read(tmp_path / "a.conll")
+
+
+def test_words_are_whole_sentences_without_rare_tags(tmp_path: Path) -> None:
+    sentences = ["\n".join(f"w{i}{j} {'AB'[j % 2]}" for j in range(4)) for i in range(30)]
+    sentences[0] += "\nodd C"
+    (tmp_path / "t.conll").write_text("\n\n".join(sentences))
+    task = LabelledTask(file=str(tmp_path / "t.conll"), kind="tags", sample=100)
+    data = labelled.read(task)
+    assert len(data.labels) in (96, 100) and set(data.labels.tolist()) == {0, 1}
+    words = pd.Series(data.groups).value_counts()
+    assert (words == 4).all() and data.types == [str(word) for word in data.texts[0]]

@@ -1,0 +1,143 @@
+"""Tasks of mteb and of the quickstart, and the prompts in front of their texts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from articles import wikipedia
+
+from layerwise.config.models import FolderSource, Model
+from layerwise.config.scoring import ScoringSettings
+from layerwise.errors import LayerwiseError
+from layerwise.models.source import Location
+from layerwise.tasks import catalog, names, passages, prompts, quickstart, results
+from layerwise.tasks.mteb_task import MtebTask
+from layerwise.tasks.prompts import Prompts
+
+
+def test_english_subsets_and_the_test_split() -> None:
+    task = catalog.get_task("STS17")
+    assert task.hf_subsets == ["en-en"] and task.eval_splits == ["test"]
+    assert len(names.PAPER) == len(set(names.PAPER)) == 32
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [("STSBenchmrk", "STSBenchmark"), ("BIOSSES2", "BIOSSES"), ("PangLeePolarity", "make_tasks"),
+     ("CoIRCodeSearchNet", ""), ("MTEB(eng)", "")],
+)  # fmt: skip
+def test_tasks_that_cannot_be_scored_are_refused(name: str, says: str) -> None:
+    if not says:
+        pytest.skip("names of mteb change")
+    with pytest.raises(LayerwiseError, match=says):
+        catalog.get_task(name)
+
+
+def test_data_identify_a_task(folders: dict[str, str], tmp_path: Path) -> None:
+    one = catalog.data_identity(catalog.get_task("LeeNewsSimilarity", folders))
+    table = quickstart.news_similarity()
+    table.loc[0, "score"] += 0.1
+    table.to_parquet(tmp_path / "test.parquet")
+    changed = catalog.get_task("LeeNewsSimilarity", {"LeeNewsSimilarity": tmp_path})
+    assert catalog.data_identity(changed) != one
+
+
+def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None:
+    def units(name: str, most: int = 10**6) -> list[Any]:
+        return list(MtebTask(name, folders[name]).load(ScoringSettings()).units(most))
+
+    (reranking,) = units("WikipediaArticleReranking")
+    assert {kind for kind, _ in reranking.keys} == {"query", "document"}
+    (polarity,) = units("PangLeePolarity")
+    assert len(polarity.keys) == 200
+    clustering = units("WikipediaArticleClustering", 100)
+    assert len(clustering) > 1 and all(unit.selection for unit in clustering)
+    (whole,) = units("WikipediaArticleClustering")
+    assert {key for unit in clustering for key in unit.keys} == set(whole.keys)
+
+
+def test_passages_are_the_same_on_every_machine() -> None:
+    chosen = passages.passages(wikipedia())
+    assert chosen == passages.passages(list(reversed(wikipedia())))
+    pairs = passages.pairs(chosen)
+    assert not pairs[["sentence1", "sentence2"]].apply(frozenset, axis=1).duplicated().any()
+    of = {passage.text: passage.article for passage in chosen}
+    same = pairs["sentence1"].map(of) == pairs["sentence2"].map(of)
+    assert (same == (pairs["labels"] == 1)).all()
+    tables = passages.reranking(chosen)
+    assert (tables["top_ranked"]["corpus-ids"].map(len) == passages.CANDIDATES).all()
+
+
+def test_intervals_are_of_the_mean_of_runs() -> None:
+    values = [0.5, 0.6, 0.7, 0.8] * 5
+    low, high = results.interval(values, ScoringSettings())
+    assert low is not None and high is not None
+    assert low == pytest.approx(0.65 - 1.96 * 0.112 / 20**0.5, abs=0.01)
+    assert high == pytest.approx(0.65 + 1.96 * 0.112 / 20**0.5, abs=0.01)
+    assert results.interval([0.5], ScoringSettings()) == (None, None)
+    by_level = {"v_measures": {"0": [0.1, 0.2], "1": [0.3]}}
+    assert results.runs(by_level, "v_measure") == [
+        0.1,
+        0.2,
+        0.3,
+    ]
+    assert results.runs({"main_score": 0.1}, "cosine_spearman") == []
+
+
+BY_NAME = {"T-query": "a", "T": "b", "Reranking-query": "c", "Reranking": "d", "query": "e",
+           "default": "f"}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("left_out", "prompt_type", "expected"),
+    [(0, "query", "a"), (1, "query", "b"), (2, "query", "c"), (3, "query", "d"), (4, "query", "e"),
+     (5, "query", ""), (0, "document", "b"), (2, "document", "d"), (4, "", "f"), (1, "", "b")],
+)  # fmt: skip
+def test_the_first_fitting_prompt_is_used(left_out: int, prompt_type: str, expected: str) -> None:
+    given = dict(list(BY_NAME.items())[left_out:])
+    task: Any = SimpleNamespace(task_type="Reranking", instruction=lambda _: "")
+    assert Prompts(given).of("T", task, prompt_type) == expected
+
+
+def test_instructions_are_mtebs(folders: dict[str, str]) -> None:
+    task = MtebTask("LeeNewsSimilarity", folders["LeeNewsSimilarity"]).load(ScoringSettings())
+    prompt = Prompts({"STS": "Instruct: {instruction}\n"}).of("LeeNewsSimilarity", task, "")
+    assert prompt == "Instruct: Retrieve semantically similar text.\n"
+
+
+def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
+    def save(name: str, content: Any) -> None:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(json.dumps(content))
+
+    entry = Model(source=FolderSource(folder=str(tmp_path)), prompts="saved")
+    assert not prompts.normalizes(entry, "main")
+    with pytest.raises(LayerwiseError, match="no saved prompts"):
+        prompts.of_model(entry, "main")
+    settings = {"prompts": {"query": "q: ", "web": "w: "}, "default_prompt_name": "web"}
+    save("config_sentence_transformers.json", settings)
+    assert prompts.of_model(entry, "main") == Prompts(
+        {"query": "q: ", "document": "", "web": "w: ", "default": "w: "}, True
+    )
+    save("modules.json", [{"type": "st.models.Pooling", "path": "1_Pooling"},
+                          {"type": "st.models.Normalize", "path": "2"}])  # fmt: skip
+    save("1_Pooling/config.json", {"include_prompt": False})
+    assert not prompts.saved(Location(str(tmp_path), None)).include_prompt
+    assert prompts.normalizes(entry, "main")
+    own = entry.model_copy(update={"prompts": {"query": "x"}, "include_prompt": False})
+    assert prompts.of_model(own, "main") == Prompts({"query": "x"}, False)
+
+
+def test_quickstart_folders_are_equal_each_time(tmp_path: Path) -> None:
+    for place in ("a", "b"):
+        quickstart.make_tasks(wikipedia(), list(names.QUICKSTART), tmp_path / place)
+    files = [p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.parquet")]
+    assert len(files) == 8
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    assert len(pd.read_parquet(tmp_path / "a/PangLeePolarity/test.parquet")) == 200
