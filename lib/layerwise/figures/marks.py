@@ -178,7 +178,9 @@ def facets(
             )
         look.ax.set_title(cols[0])
         panel = Panel(look.ax, table, rows[0], cols[0], True, True, True, True)
-        return Facets(look.ax.get_figure(root=True), [panel], inside=True)
+        figure = look.ax.get_figure(root=True)
+        assert figure is not None
+        return Facets(figure, [panel], inside=True)
     keys = [f"{r}\n{c}" if c is not None else f"empty {i}" for i, (r, c) in enumerate(slots)]
     width = max(width, NARROWEST / n)
     data = table.assign(panel=table["row"].astype(str) + "\n" + table["column"].astype(str))
