@@ -28,7 +28,6 @@ import pandas as pd
 from layerwise.association.curves import (
     BLOCK,
     METRIC_COLUMNS,
-    OUTPUT,
     SCORE_COLUMNS,
     ScoreCurves,
     require_columns,
@@ -52,7 +51,7 @@ from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE, SUBLAYERS, TOKENS, representation
 from layerwise.names import order_key
 from layerwise.stats import FEW, FEWEST, Estimate, clustered_mean_ci
-from layerwise.vocabulary import LABELS, ONE
+from layerwise.vocabulary import LABELS
 
 log = logging.getLogger(__name__)
 
@@ -61,33 +60,6 @@ CORRELATED = frozenset({"STS", "Summarization", "InstructionReranking"})
 VARIANT = ("protocol", "normalization", "alpha")
 USUAL = {"protocol": "paper", "alpha": 1.0, "normalization": "raw"}
 POINT = ["model", "revision", "representation"]
-# Columns that are no dimensions: rows may differ in them without being told apart.
-NUMBERS = frozenset(
-    {
-        "layer",
-        "depth",
-        "value",
-        "stderr",
-        "low",
-        "high",
-        "n",
-        "n_left_out",
-        "n_tasks",
-        "n_clusters",
-        "prompt_id",
-        "n_tokens",
-        "metric",
-        "output_score",
-        "output_from",
-        "output_is_best",
-        "chance",
-        "score",
-        "quartile_1",
-        "median",
-        "quartile_3",
-        "position",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -150,7 +122,7 @@ class Data:
         placed = {d for v in roles_of(self.study, several=several_shown).values() for d in v}
         parts = []
         if scores is not None:
-            kept = at_checkpoints(self.pick_scores("layers" in placed), shown)
+            kept = at_checkpoints(self.pick_scores(), shown)
             pooling = " or ".join(several(self.study.pooling))
             self.omit(
                 [m for m in shown if m not in set(kept["model"])], f"not scored by {pooling}"
@@ -234,7 +206,7 @@ class Data:
         self.omit(single, "one checkpoint")
         return {m: r for m, r in shown.items() if m not in single}
 
-    def pick_scores(self, all_layers: bool = False) -> pd.DataFrame:
+    def pick_scores(self) -> pd.DataFrame:
         """The scores that a study is about, of all checkpoints.
 
         Raises
@@ -248,9 +220,7 @@ class Data:
         others = sorted(set(kept["pooling"]) - set(several(study.pooling)))
         kept = only(kept, "pooling", several(study.pooling))
         if study.pooling == "mean":
-            others = [name for name in others if not name.endswith(f", {OUTPUT}")]
             self.omit(others, "another pooling; name it under `pooling`")
-        kept = only(kept, "layers", None if all_layers else (ONE,))
         kept = only(kept, "task", study.tasks)
         kept = only(kept, "task_type", study.task_types)
         return only(kept, "tokens", study.tokens)
@@ -326,7 +296,7 @@ class Data:
         """
         roles = self.roles(table)
         placed = [d for v in roles.values() for d in v if d in table]
-        other = [c for c in table.columns if c not in placed and c not in NUMBERS]
+        other = [c for c in (*DIMENSIONS, *LABELS) if c in table and c not in placed]
         counts = table.groupby(["y", *placed], dropna=False)[other].nunique().max()
         found = without_role({d: int(counts[d]) for d in other}, roles)
         for dimension in (d for d in found if d != "representation" or len(found) == 1):
@@ -370,7 +340,6 @@ class Data:
             "task": study.tasks,
             "pooling": several(study.pooling),
             "sublayer": study.sublayers or list(SUBLAYERS),
-            "layers": (ONE,),
             "task_type": study.task_types,
             "protocol": ["paper", "reference"],
             "normalization": ["raw"],
@@ -572,7 +541,7 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
     Returns
     -------
     DataFrame
-        model, revision, tokens, pooling, representation, layers, the groups, layer, depth; value,
+        model, revision, tokens, pooling, representation, the groups, layer, depth; value,
         low, high and output_score in [0, 1] (below 0 only for correlations; null at layers where
         some task has no score); output_from, output_is_best, chance, n_tasks, n_clusters.
     """
@@ -597,7 +566,6 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
                     "tokens": curves.tokens,
                     "pooling": curves.pooling,
                     "representation": representation(curves.tokens, curves.pooling),
-                    "layers": curves.joined,
                     **dict(zip(groups, group, strict=True)),
                     "layer": layers,
                     "depth": layers / max(curves.last_layer, 1),
@@ -614,7 +582,7 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
             )
             frames.append(frame.sort_values("layer"))
     table = pd.concat(frames, ignore_index=True)
-    return table.drop_duplicates([*POINT, "layers", *groups, "layer"], ignore_index=True)
+    return table.drop_duplicates([*POINT, *groups, "layer"], ignore_index=True)
 
 
 def _interval(
@@ -631,7 +599,7 @@ def _interval(
     part = with_output(scores)
     for column in ("model", "revision", "tokens", "pooling"):
         part = part[part[column] == getattr(curves, column)]
-    part = part[(part["layers"] == curves.joined) & (part["task"] == curves.tasks[chosen[0]])]
+    part = part[part["task"] == curves.tasks[chosen[0]]]
     # The interval of a mean over subsets does not follow from theirs.
     if part["subset"].nunique(dropna=False) > 1:
         return none, none

@@ -34,7 +34,7 @@ NULL95 = {
     "low": "association_low",
     "high": "association_high",
     "sign": "association_sign",
-    "chance": "null95",
+    "null95": "null95",
     "value": "association",
 }
 
@@ -247,7 +247,7 @@ def strength(data: Data) -> pd.DataFrame:
     table = table.merge(slopes[[*keys, *ends]].rename(columns=ends), on=keys, how="left")
     names = zip(table["tokens"], table["pooling"], strict=True)
     table["representation"] = [representation(t, p) for t, p in names]
-    new = {"chance": "null95", "p_all": "p_adjusted", "n_sources": "n_clusters"}
+    new = {"null95": "null95", "p_all": "p_adjusted", "n_sources": "n_clusters"}
     return table.assign(y=table["metric"]).rename(columns=new)
 
 
