@@ -139,10 +139,13 @@ def _read(location: Location, name: str) -> Any:
     from transformers.utils import cached_file
 
     found = cached_file(
-        location.name, name, revision=location.revision, _raise_exceptions_for_gated_repo=False,
+        location.name,
+        name,
+        revision=location.revision,
+        _raise_exceptions_for_gated_repo=False,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
-    )  # fmt: skip
+    )
     if found is None:
         return None
     try:
