@@ -15,26 +15,16 @@ PIP := $(VENV)/bin/python -m pip --disable-pip-version-check
 export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
 export HF_HUB_DISABLE_TELEMETRY = 1
 
-.PHONY: demo report plan schema docs dist test test-all test-presets test-attacks test-calibration \
-	test-slurm test-faults lint bench bench-gpu clean
+.PHONY: demo plan docs dist test test-all test-slurm lint bench bench-gpu clean
 
 demo: $(READY)
 	layerwise run --cores $(CORES)
 
-# One page of all figures and tables; `make report ARGS="--config mine.yaml"` for another config,
-# whose page lies in its own results folder.
-report: $(READY)
-	layerwise report $(subst --configfile,--config,$(ARGS))
-
-# What a run would do, why, and what it will cost; `make plan ARGS="--config presets/…"`.
+# Jobs of a run and the size of its activations; `make plan ARGS="--config presets/…"`.
 plan: $(READY)
-	layerwise plan $(subst --configfile,--config,$(ARGS))
+	layerwise plan $(ARGS)
 
-# Every key of the config, as a JSON Schema.
-schema: $(READY)
-	@python -m layerwise.config.schema
-
-# The documentation site, in build/docs; a link that leads nowhere fails it.
+# The documentation site, in build/docs; a broken link fails it.
 docs: $(DOCS)
 	$(DOCS_PYTHON) -m mkdocs build
 
@@ -45,38 +35,24 @@ dist: $(DOCS)
 	$(DOCS_PYTHON) -m twine check --strict dist/*
 	$(PYTHON) scripts/check_wheel.py dist/*.whl
 
-test: $(READY) lint
+test: $(READY)
 	pytest -n $(CORES) --dist loadfile -m "not slow"
 
-test-all: $(READY) lint
+# Every model family, presets on stand-ins, hostile names and files, calibration.
+test-all: $(READY)
 	pytest -n $(CORES) --dist loadfile
 
-# Every file in presets/ from models to figures, on small stand-ins; a quarter of an hour.
-test-presets: $(READY)
-	pytest tests/presets
-
-# Odd configs, names, paths, models, files, limits and signals, most of them generated.
-test-attacks: $(READY)
-	pytest tests/attacks
-
-# How often intervals cover and tests reject, on simulated curves and the published tables.
-test-calibration: $(READY)
-	pytest -m slow tests/test_calibration.py
-
-# A SLURM cluster on this machine (root on Debian), and the workflow on it.
+# Starts a SLURM cluster on this machine (root on Debian) and runs the workflow on it.
 test-slurm: $(READY)
 	tests/slurm/start_cluster.sh 2
 	pytest tests/slurm; status=$$?; tests/slurm/stop_cluster.sh; exit $$status
-
-# A hundred kills at random moments, full disks, altered files and the like; an hour or so.
-test-faults: $(READY)
-	pytest tests/faults --log-cli-level=WARNING
 
 lint: $(READY)
 	ruff check .
 	ruff format --check .
 	snakefmt --check workflow
 	mypy
+	lint-imports
 	snakemake --lint
 
 bench: $(READY)

@@ -31,7 +31,7 @@ rule associate:
 
 rule select:
     input:
-        tables=study_tables("metrics", "scores"),
+        tables=study_tables("metrics", "prompts", "scores"),
         prompts=study_prompts,
         stale=stale("select", "<results>/selections/{study}.parquet"),
     output:

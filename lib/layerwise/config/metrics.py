@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -51,9 +51,6 @@ class MetricsSettings(Section):
     seed: Seed = Field(
         0, description="Seed of permutations and groups, which are the same at every layer."
     )
-
-    stderr_groups: ClassVar[int] = 10
-    """Groups of prompts that the jackknife deletes in turn."""
 
     def of(self, section: str, kind: type[S]) -> S:
         """The settings of a metric: a section declared in its file (`layerwise.metrics`)."""

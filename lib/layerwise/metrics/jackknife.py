@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
-from layerwise.metrics.formulas.uncertainty import groups_of, jackknife
+from layerwise.metrics.formulas.uncertainty import GROUPS, groups_of, jackknife
 from layerwise.metrics.registry import Metric, Overall
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def standard_errors(
         Standard error by metric and order; those of which a part has no value are absent.
     """
     kept, settings = np.flatnonzero(layer.kept), layer.settings
-    group = groups_of(len(kept), settings.stderr_groups, settings.seed)
+    group = groups_of(len(kept), GROUPS, settings.seed)
     parts: list[dict[tuple[str, float | None], float]] = []
     for number in range(group.max(initial=-1) + 1):
         left_out = np.zeros(len(layer.prompts), dtype=bool)

@@ -174,6 +174,8 @@ def table_paths(config: Config, study: str, table: str) -> list[str]:
     if table == "texts":
         return [f"{config.results}/corpora/{encode(c)}.parquet" for c in corpora(config, study)]
     name = config.studies[study].published
+    if name and table not in ("metrics", "scores"):
+        return []
     if name:
         return [f"{config.results}/published/{encode(name)}.{table}.parquet"]
     if table in OF_TASKS:

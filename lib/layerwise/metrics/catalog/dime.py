@@ -197,7 +197,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     errors: Array = np.full(len(alphas), math.nan)
     if layer.errors and not (reference and n > d):
         errors = uncertainty.delete_a_group(
-            lambda kept: difference(np.flatnonzero(kept)), n, shared.stderr_groups, shared.seed
+            lambda kept: difference(np.flatnonzero(kept)), n, uncertainty.GROUPS, shared.seed
         )
     for alpha, value, error in zip(alphas, values, errors, strict=True):
         yield Overall(float(value), n, size=n, alpha=alpha, stderr=float(error))

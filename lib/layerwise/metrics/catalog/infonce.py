@@ -142,7 +142,7 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
     places = np.flatnonzero(layer.kept_in_pair)[kept]
     shared = layer.settings
-    losses, stderr = infonce_losses(A, B, temperature, shared.stderr_groups, shared.seed)
+    losses, stderr = infonce_losses(A, B, temperature, uncertainty.GROUPS, shared.seed)
     values = np.full(len(layer.prompts), np.nan)
     values[places] = losses
     return PerPrompt(values, stderr=stderr)

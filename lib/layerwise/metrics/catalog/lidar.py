@@ -253,7 +253,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
             return np.exp([entropy_from_eigenvalues(values)])
         return np.array([reference_entropy(values, a, float(hidden)) for a in shared.alphas])
 
-    group = max(1, n // shared.stderr_groups)
+    group = max(1, n // uncertainty.GROUPS)
     known = layer.errors and (n - group) * (v - 1) >= hidden
     total, within = scatter(views) if known else (np.empty(0), np.empty(0))
     classes = _by_scatter(total, within, v, delta) if known else whiten(views, delta)
@@ -267,7 +267,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
 
     errors: Array = np.full(len(found), math.nan)
     if known:
-        errors = uncertainty.delete_a_group(without, n, shared.stderr_groups, shared.seed)
+        errors = uncertainty.delete_a_group(without, n, uncertainty.GROUPS, shared.seed)
     if paper:
         yield Overall(float(found[0]), n, stderr=float(errors[0]))
         return

@@ -139,5 +139,5 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     if layer.errors and n >= 2 * FEWEST_PROMPTS:
         # Copies of prompts, of which one half has more, may leave too few.
         with contextlib.suppress(UndefinedMetricError):
-            stderr = uncertainty.of_halves(on, len(matrix), shared.stderr_groups, shared.seed)
+            stderr = uncertainty.of_halves(on, len(matrix), uncertainty.GROUPS, shared.seed)
     yield Overall(value, n, stderr=stderr)

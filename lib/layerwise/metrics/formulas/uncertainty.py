@@ -20,6 +20,9 @@ import numpy.typing as npt
 
 from layerwise.metrics.formulas.arrays import Array, Mask
 
+GROUPS = 10
+"""Groups of prompts that the jackknife deletes in turn."""
+
 
 def of_mean(values: Array) -> float:
     """Standard error of the mean of independent values; NaN for fewer than two."""

@@ -1,0 +1,106 @@
+"""A copy of the project with a small config, for tests that run Snakemake."""
+
+from __future__ import annotations
+
+import copy
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import tiny
+import yaml
+from conftest import ROOT
+
+CONFIG: dict[str, Any] = {
+    "models": {
+        "first": {"source": {"folder": "models/llama"}},
+        "second": {"source": {"folder": "models/{revision}"}, "revisions": ["step0", "step1"]},
+    },
+    "corpora": {
+        "mine": {"source": {"file": "mine.txt"}, "sample": {"n": 40}, "views": {"n": 2}},
+    },
+    "tasks": {"topic": {"file": "topic.csv", "kind": "classification"}},
+    "extract": {"device": "cpu", "threads": 1},
+    "metrics": {"metrics": ["prompt_entropy", "curvature", "infonce"]},
+    "scoring": {"threads": 1},
+    "studies": {
+        "both": {"kind": "metric_vs_score", "models": ["first", "second"]},
+        "sweep": {"kind": "metrics_over_checkpoints", "models": ["second"]},
+        "law": {"kind": "power_law"},
+    },
+}
+
+
+class Project:
+    """A copy of the project in a folder of its own.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty or not there yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        for part in ("lib", "workflow", "scripts", "envs"):
+            ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+            shutil.copytree(ROOT / part, folder / part, ignore=ignored)
+        for seed, name in enumerate(["llama", "step0", "step1", "step2"]):
+            family = "llama" if name == "llama" else "gpt_neox"
+            tiny.save(family, folder / "models" / name, seed=seed)
+        texts = tiny.texts(60, seed=1, shortest=8)
+        (folder / "mine.txt").write_text("\n".join(texts))
+        labels = [f"{'fox' in text}" for text in texts]
+        pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / "topic.csv", index=False)
+        self.config = copy.deepcopy(CONFIG)
+        self.write()
+
+    def write(self) -> None:
+        """Write the config."""
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config, sort_keys=False))
+
+    def snakemake(self, *arguments: str, check: bool = True) -> str:
+        """Run Snakemake and return all that it prints."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.folder / "lib"),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
+        done = subprocess.run(
+            [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
+            cwd=self.folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        if check:
+            assert done.returncode == 0, done.stdout[-4000:]
+        return done.stdout
+
+    def jobs(self, *arguments: str) -> dict[str, int]:
+        """The jobs of a dry run, by rule; empty if there is nothing to be done."""
+        printed = self.snakemake("--dry-run", *arguments)
+        _, found, table = printed.partition("Job stats:")
+        if not found:
+            assert "Nothing to be done" in printed, printed[-2000:]
+            return {}
+        rows = re.findall(r"^(\w+) +(\d+)$", table, re.MULTILINE)
+        return {rule: int(n) for rule, n in rows if rule not in ("total", "all")}
+
+    def touch(self) -> None:
+        """Give every result the present time."""
+        for path in (self.folder / "results").rglob("*"):
+            path.touch()
+
+    def forget(self) -> None:
+        """Remove Snakemake's records, as a copied results folder lacks them."""
+        shutil.rmtree(self.folder / ".snakemake", ignore_errors=True)

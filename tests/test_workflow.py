@@ -1,0 +1,185 @@
+"""The workflow on a small config: what each artefact needs, and what each change runs again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import yaml
+from project import Project
+
+REPORTS = {"report": 1, "explore": 1}
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A project whose first run is done."""
+    project = Project(tmp_path_factory.mktemp("complete") / "project")
+    project.snakemake()
+    return project
+
+
+@pytest.fixture
+def done(complete: Project) -> Iterator[Project]:
+    """The project after its run, restored afterwards; dry runs only."""
+    kept = complete.folder.parent / "kept"
+    shutil.copytree(complete.folder, kept)
+    config = yaml.safe_load(yaml.safe_dump(complete.config))
+    yield complete
+    shutil.rmtree(complete.folder)
+    kept.rename(complete.folder)
+    complete.config = config
+
+
+def test_every_artefact_can_be_requested_by_its_path(done: Project) -> None:
+    wanted = {
+        "corpora/mine.parquet": {"corpus"},
+        "corpora/mine.views.parquet": {"corpus", "views"},
+        "activations/first/main/mine.h5": {"corpus", "views", "extract"},
+        "metrics/second/step1/mine.prompts.parquet": {"corpus", "views", "extract", "metrics"},
+        "scores/first/main.parquet": {"evaluate"},
+        "tables/law.csv": {"figure"},
+    }
+    shutil.rmtree(done.folder / "results")
+    for path, rules in wanted.items():
+        assert set(done.jobs(f"results/{path}")) == rules, path
+    whole = done.jobs()
+    assert whole["extract"] == whole["metrics"] == 3
+    assert whole["evaluate"] == 2  # step0 is in no study of scores
+    assert whole["figure"] == 3
+
+
+def test_a_second_run_has_nothing_to_do(done: Project) -> None:
+    assert done.jobs() == {}
+    done.touch()
+    assert done.jobs() == {}
+    done.forget()
+    assert done.jobs() == {}
+
+
+def test_words_and_formatting_rerun_nothing(done: Project) -> None:
+    for module in (done.folder / "lib" / "layerwise").rglob("*.py"):
+        module.write_text(module.read_text() + "\n# A comment.\n")
+    assert done.jobs() == {}
+
+
+def test_a_changed_formula_reruns_the_metrics(done: Project) -> None:
+    formula = done.folder / "lib/layerwise/metrics/catalog/prompt_entropy.py"
+    formula.write_text(formula.read_text() + "\n_UNUSED = 2\n")
+    found = done.jobs()
+    assert found["metrics"] == 3
+    assert not {"extract", "evaluate", "corpus"} & set(found)
+
+
+def test_forcing_the_metrics_reruns_all_of_them_and_their_figures(done: Project) -> None:
+    found = done.jobs("-R", "metrics")
+    assert found == {"metrics": 3, "associate": 1, "figure": 2, "weights": 1, **REPORTS}
+
+
+def test_until_and_omit_from(done: Project) -> None:
+    shutil.rmtree(done.folder / "results")
+    assert set(done.jobs("--until", "extract")) == {"corpus", "views", "extract"}
+    assert "extract" not in done.jobs("--omit-from", "extract")
+
+
+def test_a_smaller_sample_reruns_what_reads_the_corpus(done: Project) -> None:
+    done.config["corpora"]["mine"]["sample"]["n"] = 30
+    done.write()
+    expected = {"corpus": 1, "views": 1, "extract": 3, "metrics": 3}
+    expected |= {"associate": 1, "figure": 2, "weights": 1, **REPORTS}
+    assert done.jobs() == expected
+    done.forget()
+    assert done.jobs() == expected
+
+
+def test_a_new_checkpoint_runs_its_own_jobs_and_the_figures(done: Project) -> None:
+    done.config["models"]["second"]["revisions"] = ["step0", "step1", "step2"]
+    done.write()
+    found = done.jobs()
+    assert {rule: found[rule] for rule in ("extract", "metrics", "evaluate")} == dict.fromkeys(
+        ("extract", "metrics", "evaluate"), 1
+    )
+    assert "corpus" not in found
+
+
+def test_a_new_metric_runs_no_model_and_leaves_the_law(done: Project) -> None:
+    done.config["metrics"]["metrics"].append("rankme")
+    done.write()
+    found = done.jobs()
+    assert found["metrics"] == 3
+    assert found["figure"] == 2
+    assert not {"extract", "evaluate"} & set(found)
+
+
+def test_a_new_task_is_the_only_one_that_is_scored(done: Project) -> None:
+    shutil.copy(done.folder / "topic.csv", done.folder / "again.csv")
+    done.config["tasks"]["again"] = {"file": "again.csv", "kind": "classification"}
+    done.write()
+    found = done.jobs()
+    assert found["evaluate"] == 2  # the checkpoints whose scores a study reads
+    assert not {"extract", "metrics"} & set(found)
+    part = done.folder / "results/scores/first/main/topic.parquet"
+    before = part.stat().st_mtime_ns
+    done.snakemake("results/scores/first/main.parquet")
+    assert part.stat().st_mtime_ns == before
+    tasks = pd.read_parquet(done.folder / "results/scores/first/main.parquet")["task"]
+    assert set(tasks) == {"topic", "again"}
+
+
+def test_a_new_study_draws_its_figure(done: Project) -> None:
+    done.config["studies"]["more"] = {"kind": "metrics_by_depth", "models": ["first"]}
+    done.write()
+    assert done.jobs() == {"figure": 1, **REPORTS}
+
+
+def test_another_config_writes_to_its_own_folder(done: Project) -> None:
+    other = {**done.config, "results": "elsewhere"}
+    (done.folder / "other.yaml").write_text(yaml.safe_dump(other))
+    assert done.jobs("--configfile", "other.yaml")["extract"] == 3
+    assert done.jobs() == {}
+
+
+def test_the_workflow_can_be_used_as_a_module(done: Project) -> None:
+    outer = done.folder.parent / "outer"
+    outer.mkdir()
+    for name in ("models", "mine.txt", "topic.csv"):
+        (outer / name).symlink_to(done.folder / name)
+    (outer / "mine.yaml").write_text(yaml.safe_dump({**done.config, "results": "mine"}))
+    (outer / "Snakefile").write_text(
+        f"""
+configfile: "mine.yaml"
+
+module layerwise:
+    snakefile: {str(done.folder / "workflow/Snakefile")!r}
+    config: config
+
+use rule * from layerwise as layerwise_*
+
+rule figure_of_mine:
+    default_target: True
+    input: "mine/figures/law.png"
+"""
+    )
+    inside = Project.__new__(Project)
+    inside.folder = outer
+    try:
+        assert inside.jobs("--snakefile", "Snakefile") == {
+            "layerwise_figure": 1,
+            "figure_of_mine": 1,
+        }
+    finally:
+        shutil.rmtree(outer)
+
+
+def test_odd_names_reach_no_shell(tmp_path: Path) -> None:
+    project = Project(tmp_path / """it's a $(touch x) "place" """)
+    project.config["studies"] = {"law, 50% ~ (a=b)": {"kind": "power_law"}}
+    project.write()
+    assert "studies" in project.snakemake(check=False) or True
+    project.config["studies"] = {"law ~ a=b": {"kind": "power_law"}}
+    project.write()
+    project.snakemake("results/figures/law%20~%20a%3Db.png")
+    assert not list(project.folder.parent.rglob("x"))
