@@ -394,7 +394,9 @@ def _accuracy_interval(
 
 def wilson(count: float, n: float, confidence: float) -> tuple[float, float]:
     """Interval of a share ``count / n`` (Wilson 1927)."""
-    from statsmodels.stats.proportion import proportion_confint
+    from statsmodels.stats.proportion import (  # type: ignore[import-untyped]
+        proportion_confint,
+    )
 
     low, high = proportion_confint(count, n, alpha=1 - confidence, method="wilson")
     return float(low), float(high)

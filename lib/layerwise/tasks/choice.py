@@ -413,7 +413,7 @@ def _tokenized(
     examples: Sequence[Question],
     shots: int,
 ) -> list[Answer]:
-    """Answers to questions under each text, without questions of which an answer does not fit.
+    """Answers to questions in each form, without questions that are too long.
 
     The tokens of an answer are those where prompt and answer together differ from the prompt.
     """

@@ -2,8 +2,8 @@
 
 The main process embeds one unit of work after the other (a small task, some sets of a clustering),
 each distinct text of it once, all layers in one pass. Vectors go to local scratch; processes score
-their layers while the model embeds the next unit. Only scores are kept: each finished task is a
-table with its own key, so that a killed job goes on where it was.
+their layers while the model embeds the next unit. Only scores are kept. Each finished task is a
+table with its own key: a killed job continues where it was.
 
 Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A unit has at
 most a quarter of the limit, unless the task cannot be divided.
@@ -217,7 +217,7 @@ class _Waiting:
 
 
 class KilledError(LayerwiseError):
-    """A scoring process was killed, so that no other task can be scored either."""
+    """A scoring process was killed, and no other task can be scored."""
 
 
 @dataclass

@@ -69,7 +69,7 @@ PAPER = (
     "STSBenchmark",
 )
 
-# What mteb tells of a text of a reranking task (its documents are others' passages).
+# Prompt types of mteb's texts.
 PROMPT_TYPES = ("query", "document")
 # The name of the prompt of texts that have no prompt type, where no other fits.
 DEFAULT = "default"

@@ -1,10 +1,10 @@
-"""Prompts that stand in front of the texts of tasks.
+"""Prompts in front of the texts of tasks.
 
 A model's prompts are by name, as in sentence-transformers and mteb: of a task and prompt type
 (``STS12-query``), a task, a task type and prompt type, a task type, or a prompt type (``query``,
 ``document``). The first that exists is used, in this order (mteb's `get_prompt_name`); texts
-without a prompt type have the name ``default`` beside. In a prompt, ``{instruction}`` stands for
-mteb's instruction for the task.
+without a prompt type may also have the prompt ``default``. In a prompt, ``{instruction}`` is
+replaced by mteb's instruction for the task.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ PER_ARTICLE, EXAMPLES, ANSWERS = 8, 10, 4
 
 
 def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Question]]:
-    """Which word is missing from a sentence? Made of encyclopedia articles.
+    """Questions after a missing word of a sentence, made of encyclopedia articles.
 
     Of each article up to eight sentences of 12 to 30 words, of which a word of five or more small
     letters in the second half is blanked. The three others to choose from are words of the same

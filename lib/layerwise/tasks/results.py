@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from layerwise.config.scoring import ScoringSettings
 from layerwise.tables import Kind
