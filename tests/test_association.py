@@ -132,25 +132,22 @@ def test_layers_without_a_score_are_left_out_with_their_reason(
     assert "task1 left out, without a score at any layer: its labels are all alike" in caplog.text
 
 
-def test_the_output_of_other_readings_counts_for_them_alone() -> None:
+def test_the_output_is_the_last_layer_after_the_final_norm() -> None:
     values = np.random.default_rng(0).random((2, 5))
     parts = [
         tidy_scores(values + shift, tokens=tokens).assign(readout=readout)
         for tokens, readout, shift in (
-            ("all", "residual", 0), ("all", "output", 1), ("drop_first", "residual", 2),
-            ("drop_first", "final_norm", 3),
+            ("all", "residual", 0), ("all", "final_norm", 1), ("drop_first", "residual", 2),
         )
     ]  # fmt: skip
     table = pd.concat(parts)
     found = {(c.tokens, c.pooling): c.output - values[:, 4] for c in score_curves(table)}
     np.testing.assert_allclose(found["all", "mean"], 1)
-    np.testing.assert_allclose(found["all", "mean, output"], 1)
-    np.testing.assert_allclose(found["drop_first", "mean"], 3)
-    np.testing.assert_allclose(found["drop_first", "mean, final_norm"], 3)
-    assert {c.output_from for c in score_curves(table)} == {"output"}
-    kept = of_poolings(table)
-    told = set(zip(kept["tokens"], kept["pooling"], strict=True))
-    assert told == set(found) - {("all", "mean, output")}
+    np.testing.assert_allclose(found["all", "mean, final_norm"], 1)
+    np.testing.assert_allclose(found["drop_first", "mean"], 2)
+    assert [c.output_from for c in score_curves(table)] == ["output", "output", "last layer"]
+    kept = of_poolings(table, ["mean"])
+    assert set(kept["pooling"]) == {"mean"}
     pd.testing.assert_frame_equal(of_poolings(kept), kept)
 
 
@@ -234,13 +231,13 @@ def test_table(rng: np.random.Generator) -> None:
     assert set(table["task_type"]) == {"all", "STS", "Clustering"}
     assert "flat" not in set(table["metric"])
     assert table["value"].notna().all()
-    assert table[["p", "p_all"]].isna().all(axis=None)
+    assert table[["p", "p_adjusted"]].isna().all(axis=None)
     assert set(table["reason"]) == {"one model: its layers are one curve, not a sample"}
     same = {"metric": "prompt_entropy", "tokens": "all", "task_type": "all"}
     rho = one(table, **same, measure="spearman")
     assert rho["value"] == pytest.approx(1)
     assert (rho["n_layers"], rho["n_tasks"], rho["n_sources"], rho["n_models"]) == (9, 4, 4, 1)
-    assert rho["chance"] == measures.null_level("spearman", 9) > 0.8
+    assert rho["null95"] == measures.null_level("spearman", 9) > 0.8
     tau = one(table, metric="curvature", tokens="all", task_type="all", measure="kendall")
     assert tau["value"] == pytest.approx(-1)
     falling = one(table, metric="curvature", tokens="all", task_type="all", measure="dcor")
@@ -311,15 +308,15 @@ def of_models(n: int, rng: np.random.Generator, *, knows: bool) -> tuple[pd.Data
 def test_metrics_are_matched_across_models(rng: np.random.Generator) -> None:
     table = associate(*of_models(7, rng, knows=True))
     knows = one(table, model="all", metric="curvature", measure="match")
-    assert knows["p_all"] < 0.01
+    assert knows["p_adjusted"] < 0.01
     assert knows["value"] > 0.8
     assert knows["n_models"] == 7
     lidar = one(table, model="all", metric="lidar", measure="match")
-    assert lidar["p_all"] > 0.05
-    assert lidar["p_all"] >= lidar["p"]
+    assert lidar["p_adjusted"] > 0.05
+    assert lidar["p_adjusted"] >= lidar["p"]
     few = associate(*of_models(4, rng, knows=True))
     row = one(few, model="all", metric="curvature", measure="match")
-    assert pd.isna(row["p_all"])
+    assert pd.isna(row["p_adjusted"])
     assert row["reason"] == "4 models: a test over models takes 6"
 
 
@@ -331,12 +328,12 @@ def test_readings_are_corrected_together(rng: np.random.Generator) -> None:
     first, again = one(alone, **keys), one(both[both["tokens"] == "all"], **keys)
     assert first["p"] == again["p"]
     # The same curves under another name are no further chance.
-    assert first["p_all"] == again["p_all"]
+    assert first["p_adjusted"] == again["p_adjusted"]
     other = twice[0].assign(
         value=np.where(twice[0]["tokens"] == "all", twice[0]["value"], rng.random(len(twice[0])))
     )
     more = one(associate(other, twice[1]).query("tokens == 'all'"), **keys)
-    assert more["p_all"] >= first["p_all"]
+    assert more["p_adjusted"] >= first["p_adjusted"]
 
 
 def test_adding_a_model_leaves_the_others_rows_alone(rng: np.random.Generator) -> None:

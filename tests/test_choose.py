@@ -54,7 +54,7 @@ def test_from_labels(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixt
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
     data, n = choose.read_labels(tmp_path / "l.csv", 1000)
     found = choose.choose_by_labels(loaded, data, tokens="all")
-    assert n == 80 and len(found.table) == loaded.anatomy.n_layers + 1
+    assert n == 80 and len(found.table) == loaded.anatomy.n_layers
     choose.plot(found, tmp_path / "l.png")
     import torch
 
@@ -134,14 +134,19 @@ def test_a_layer_that_leads_by_pairs_of_rows_is_chosen() -> None:
 
 def test_ties_are_reported() -> None:
     all_right, most = of_rows(np.ones(100, bool)), of_rows(np.arange(100) < 90)
-    choice = choose.choose_by_scores([all_right] * 4, "classification")
-    assert choice.layer is None
-    assert choice.sentence.startswith("All 3 layers tie with the output: 1.00")
-    choice = choose.choose_by_scores([most, all_right, all_right, all_right], "classification")
-    assert choice.layer is None and "layers 1, 2 tie with it" in choice.sentence
-    choice = choose.choose_by_scores([all_right, all_right, most], "classification")
-    assert choice.layer == 0 and choice.sentence.startswith("Layers 0, 1 (tie): 1.00")
-    assert "no layer scores higher" in choose.choose_by_scores([most, all_right], "tags").sentence
+
+    def conclusion(*found: labelled.Found) -> tuple[int | None, str]:
+        choice = choose.choose_by_scores(found, "classification")
+        return choice.layer, choice.sentence
+
+    layer, sentence = conclusion(all_right, all_right, all_right)
+    assert layer is None and sentence.startswith("All 3 layers tie: 1.00")
+    layer, sentence = conclusion(most, all_right, all_right)
+    assert layer is None and sentence.startswith("Layers 1, 2 (tie), the output: 1.00")
+    layer, sentence = conclusion(all_right, all_right, most)
+    assert layer == 0 and sentence.startswith("Layers 0, 1 (tie): 1.00")
+    layer, sentence = conclusion(most, all_right)
+    assert layer is None and sentence.endswith("no other layer scores higher.")
 
 
 def of_rows(right: np.ndarray) -> labelled.Found:

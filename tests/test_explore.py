@@ -18,7 +18,8 @@ from scipy.stats import spearmanr
 from layerwise.association.order import Order
 from layerwise.explore.gather import Source, gather
 from layerwise.explore.page import pack, render
-from layerwise.statistics.tasks import band, within_tasks
+from layerwise.figures.select import within_tasks
+from layerwise.stats import mean_ci
 
 LAYERS = 7
 STEPS = ("step0", "step10", "step200")
@@ -57,14 +58,14 @@ class Made:
                 "model": ["alone"], "revision": ["main"], "corpus": ["wikipedia"],
                 "metric": ["curvature"], "protocol": ["paper"], "tokens": ["all"],
                 "alpha": [np.nan], "normalization": ["raw"], "pooling": ["mean"],
-                "task_type": ["all"], "layer": [4.0], "refused": ["too few prompts"],
+                "task_type": ["all"], "layer": [4.0], "unreliable": ["too few prompts"],
                 "score": [0.5], "regret": [0.1], "regret_low": [0.0], "regret_high": [0.25],
                 "best_layer": [2], "best_is_output": [False], "best_score": [0.6],
                 "output_score": [0.4], "n_tasks": [3],
             }
         )  # fmt: skip
         self.associations = self.choices.loc[:, "model":"task_type"].assign(
-            measure="dcor", value=0.625, low=np.nan, high=np.nan, chance=0.875, p=np.nan,
+            measure="dcor", value=0.625, low=np.nan, high=np.nan, null95=0.875, p=np.nan,
             reason="one model", n_layers=LAYERS, n_tasks=3, n_models=1,
         )  # fmt: skip
         source = Source(
@@ -186,7 +187,7 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
     assert len(lines["score"]) == 4
     for model, revision, tokens, file, points in lines["score"]:
         values = made.of_scores(model, revision, tokens)
-        expected = band(within_tasks(values))
+        expected = mean_ci(within_tasks(values))
         np.testing.assert_allclose([p["value"] for p in points], 100 * values.mean(0), rtol=1e-6)
         np.testing.assert_allclose([p["low"] for p in points], 100 * expected.low, rtol=1e-5)
         assert {p["n"] for p in points} == {3}
@@ -294,7 +295,7 @@ def test_keys_table_and_download(made: Made, tmp_path: Path) -> None:
     expected = made.of_metric("alone", "main", "curvature")["value"]
     np.testing.assert_allclose(values, expected, rtol=1e-6)
     assert header[6] == "value"
-    assert "refused: too few prompts" in seen["sure"]
+    assert "unreliable: too few prompts" in seen["sure"]
     assert "0.625 (0.875)" in seen["sure"]
     assert "10 (0 to 25)" in seen["sure"]
     # A percent sign of a file's own name is no escape in its link.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from layerwise.association.choice import NESTED, OUTPUT
+from layerwise.association.selection import NESTED, OUTPUT
 
 ROOT = Path(__file__).parents[1]
 

@@ -15,17 +15,16 @@ from association_tables import tidy_metrics, tidy_scores
 from layerwise import metrics as flat
 from layerwise.activations.extract import extract
 from layerwise.activations.store import BLOCK, Activations
-from layerwise.association.choice import choose_layers
-from layerwise.association.recommendation import recommend
+from layerwise.association.selection import select_layers, selected_layers
 from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
-from layerwise.section import parse
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import table
 from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.registry import directions
 from layerwise.models.load import load
+from layerwise.section import parse
 
 N = 24
 PARTS = ("input_norm", "mixer", "mixer_residual", "mlp")
@@ -172,11 +171,11 @@ def test_all_else_is_about_the_layers_themselves() -> None:
             associate(metrics, SCORES, settings), associate(same, SCORES, settings)
         )
         pd.testing.assert_frame_equal(
-            choose_layers(metrics, SCORES, directions()), choose_layers(same, SCORES, directions())
+            select_layers(metrics, SCORES, directions()), select_layers(same, SCORES, directions())
         )
-        assert (
-            recommend(metrics, directions(), model="m")[1]
-            == (recommend(same, directions(), model="m")[1])
+        pd.testing.assert_frame_equal(
+            selected_layers(metrics, directions(), model="m"),
+            selected_layers(same, directions(), model="m"),
         )
 
 

@@ -27,7 +27,6 @@ from layerwise.tasks.task import normalized
 
 FEWEST_TEXTS = 20
 TAGGED = (".conll", ".conllu")
-OUTPUT = "output"
 SCORES = {
     "classification": "Accuracy of a linear probe",
     "regression": "R² of a linear probe",
@@ -48,9 +47,9 @@ class Choice:
         What to do and why, in one line.
     table : DataFrame
         Without labels a row per metric (`layerwise.association.selection.selected_layers`). With
-        labels a row per layer and one for the output: layer, score, low, high, difference (from
-        the output), difference_low, difference_high, n. The 95% intervals hold for all layers
-        together, so that they correct for selecting the best one.
+        labels a row per layer, the last of which is the output: layer, score, low, high,
+        difference (from the output), difference_low, difference_high, n. The 95% intervals hold
+        for all layers together, which corrects for selecting the best one.
     score : str
         What the score is; empty without labels.
     """
@@ -194,13 +193,14 @@ def _drawn(data: Labelled, most: int, seed: int) -> Any:
 def choose_by_labels(
     loaded: LoadedModel, data: Labelled, *, tokens: str, threads: int = 1
 ) -> Choice:
-    """Score every layer, and the model's output, on labelled texts, and choose one."""
+    """Score every layer on labelled texts, and choose one."""
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     from layerwise.activations.embedding import embed
     from layerwise.activations.representation import Representation
 
     texts = data.distinct()
+    # As scored and exported. The last layer after the final norm is the output.
     (vectors,) = embed(loaded, texts, [Representation(tokens, "mean", "final_norm")])
     rows = {text: row for row, text in enumerate(texts)}
     columns = [[rows[text] for text in column] for column in data.texts]
@@ -209,17 +209,17 @@ def choose_by_labels(
         unit = normalized(layer)
         return labelled.layer_score(data, [unit[column] for column in columns])
 
-    found = Parallel(n_jobs=threads)(delayed(score)(v) for v in [*vectors, vectors[-1]])
+    found = Parallel(n_jobs=threads)(delayed(score)(layer) for layer in vectors)
     return choose_by_scores(found, data.kind)
 
 
 def choose_by_scores(found: Sequence[Found], kind: str) -> Choice:
-    """Choose by the scores of layers 0 to L and, last, of the output.
+    """Choose by the scores of layers 0 to L, the last of which is the output.
 
     Raises
     ------
     LayerwiseError
-        If no layer, or the output, has a score.
+        If no layer, or the last one, has a score.
     """
     missing = [one for one in found if one.parts is None]
     if missing and (len(missing) == len(found) or found[-1].parts is None):
@@ -229,7 +229,7 @@ def choose_by_scores(found: Sequence[Found], kind: str) -> Choice:
                       for one in found], axis=1)  # fmt: skip
     parts *= len(parts)
     known = np.isfinite(parts).all(axis=0)
-    table = pd.DataFrame({"layer": [*map(str, range(len(found) - 1)), OUTPUT]})
+    table = pd.DataFrame({"layer": np.arange(len(found))})
     for name, values in (("score", parts), ("difference", parts - parts[:, -1:])):
         over = stats.simultaneous_ci(values[:, known])
         ends = {name: over.estimate, f"{name}_low": over.low, f"{name}_high": over.high}
@@ -243,21 +243,18 @@ def choose_by_scores(found: Sequence[Found], kind: str) -> Choice:
 
 def _conclusion(table: pd.DataFrame) -> tuple[int | None, str]:
     """The layer to use, None for the output, and the reason in one sentence."""
-    layers, output = table.iloc[:-1], table.iloc[-1]
-    best = layers.iloc[int(np.nanargmax(layers["score"]))]
-    tied = layers.loc[layers["score"] >= best["score"] - 1e-12, "layer"]
+    output, best = table.iloc[-1], table.iloc[int(np.nanargmax(table["score"]))]
+    tied = table.loc[table["score"] >= best["score"] - 1e-12, "layer"].tolist()
     score = f"{best['score']:.2f} (95% CI {best['low']:.2f} to {best['high']:.2f})"
-    if best["score"] <= output["score"] + 1e-12:
-        score = f"{output['score']:.2f} (95% CI {output['low']:.2f} to {output['high']:.2f})"
-        if best["score"] < output["score"] - 1e-12:
-            return None, f"Output: {score}; no layer scores higher."
-        if len(tied) == len(layers):
-            return None, (
-                f"All {len(layers)} layers tie with the output: {score}; these labels are too "
-                "easy to choose by."
-            )
-        return None, f"Output: {score}; layers {', '.join(tied)} tie with it."
-    name = f"Layer {best['layer']}" if len(tied) == 1 else f"Layers {', '.join(tied)} (tie)"
+    if len(tied) == len(table):
+        return (
+            None,
+            f"All {len(tied)} layers tie: {score}; these labels are too easy to choose by.",
+        )
+    name = f"Layer {tied[0]}" if len(tied) == 1 else f"Layers {', '.join(map(str, tied))} (tie)"
+    if output["layer"] in tied:
+        rest = "no other layer scores higher" if len(tied) == 1 else "use the output"
+        return None, f"{name}, the output: {score}; {rest}."
     lead = (
         f"{best['difference']:.2f} above the output "
         f"({best['difference_low']:.2f} to {best['difference_high']:.2f})"
@@ -274,11 +271,9 @@ def plot(choice: Choice, path: Path) -> None:
     figure = Figure(figsize=(5, 3), layout="constrained")
     axes, table = figure.subplots(), choice.table
     if choice.score:
-        layers, output = table.iloc[:-1], table.iloc[-1]
-        at = layers["layer"].astype(int)
-        axes.plot(at, layers["score"], marker="o", markersize=3)
-        axes.fill_between(at, layers["low"], layers["high"], alpha=0.2)
-        axes.axhline(output["score"], color="0.4", linestyle="dashed", label="output")
+        axes.plot(table["layer"], table["score"], marker="o", markersize=3)
+        axes.fill_between(table["layer"], table["low"], table["high"], alpha=0.2)
+        axes.axhline(table["score"].iloc[-1], color="0.4", linestyle="dashed", label="output")
         axes.set_ylabel(choice.score)
         axes.legend(frameon=False)
     else:

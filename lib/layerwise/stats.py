@@ -60,8 +60,8 @@ class Valley(NamedTuple):
         Index of the lowest layer, and of the highest ones before and after it.
     depth : Estimate
         How far the lowest layer lies below the lower shoulder. Each half of the prompts is
-        measured at the layers that the other half selects, so that a flat curve has a depth of 0
-        on average.
+        measured at the layers that the other half selects; a flat curve then has a depth of 0 on
+        average.
     depths : array, shape (n,)
         The depth of each prompt.
     """
@@ -297,7 +297,7 @@ def pairing_test(
         rng=np.random.default_rng(seed),
     )
     null = found.null_distribution
-    # Statistics differ in how far they reach by chance; the maximum is over comparable ones.
+    # Each statistic relative to its spread under the null, for a maximum over comparable ones.
     scale = np.sqrt(np.square(null).mean(axis=0))
     scale = np.where(scale > 0, scale, 1.0)
     exact = len(null) < n_resamples

@@ -11,7 +11,6 @@ Readout: TypeAlias = Literal["residual", "final_norm", "output"]
 ScoredReadout: TypeAlias = Literal["residual", "final_norm"]
 Damaged: TypeAlias = Literal["error", "drop"]
 ImagePackage: TypeAlias = Literal["digits"]
-ONE = "one"  # the layer itself
 Protocol: TypeAlias = Literal["paper", "reference"]
 Normalization: TypeAlias = Literal["raw", "logN", "logD", "logNlogD", "maxEntropy"]
 Sublayer: TypeAlias = Literal["input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"]

@@ -575,7 +575,7 @@ def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.Data
 
 def own_scores(kind: str, normalize: bool = True) -> pd.DataFrame:
     table = own_tables(kind, normalize)[0]
-    return scores_shown(table).assign(chance=table["chance"])
+    return scores_shown(table).assign(chance=table["null95"])
 
 
 PROBED = (
@@ -587,7 +587,7 @@ PROBED = (
     "neighbours_high",
     "control",
     "selectivity",
-    "chance",
+    "null95",
     "n_train",
     "n_test",
 )
@@ -614,7 +614,7 @@ def choices(shots: int) -> pd.DataFrame:
     )
     loaded = load("causal", of_model, "main", device="cpu")
     table, _ = evaluated(QuestionTask(task), loaded, of_model)
-    return table[[*SCORE, *SCORES, "chance"]]
+    return table[[*SCORE, *SCORES, "null95"]]
 
 
 CASES |= {
@@ -691,8 +691,8 @@ ASSOCIATED = (
 
 
 def associated() -> pd.DataFrame:
-    values = ["value", "sign", "low", "high", "chance"]
-    values += ["p", "p_all", "n_layers", "n_tasks", "n_sources", "n_models"]
+    values = ["value", "sign", "low", "high", "null95"]
+    values += ["p", "p_adjusted", "n_layers", "n_tasks", "n_sources", "n_models"]
     table = associations()
     of_all = (table["task_type"] == "all") & (table["revision"] != "step8")
     table = table[of_all & table["model"].isin(["all", "decoder-70m", "mamba-1m"])]
@@ -766,18 +766,6 @@ def best() -> pd.DataFrame:
     return numbers_of(best_layers(made_up.tables()["scores"]))
 
 
-def picks() -> pd.DataFrame:
-    """What metrics pick on random halves of the prompts."""
-    from layerwise.activations.store import Activations
-    from layerwise.association.stability import stability
-    from layerwise.config.metrics import MetricsSettings
-    from layerwise.metrics.registry import directions
-
-    settings = MetricsSettings(alphas=(1,), tokens=("all",), protocols=("paper",))
-    with Activations(activations("llama")) as file:
-        return numbers_of(stability(file, settings, dict(directions())))
-
-
 def similar() -> pd.DataFrame:
     from contextlib import ExitStack
 
@@ -849,7 +837,6 @@ CASES |= {
     "select.choices": Case(choices_shown, CHOSEN),
     "select.summary": Case(choices_summed_up, KEYS),
     "select.best": Case(best, KEYS),
-    "metrics.picks": Case(picks, KEYS),
     "similarity.table": Case(similar, ("model", "other_model", "measure", "layer", "other_layer")),
 }
 

@@ -84,7 +84,7 @@ def _scores(values: np.ndarray) -> pd.DataFrame:
     )
     output = plain[plain["layer"] == n - 1]
     better = output["main_score"] + 0.002 * (1 + output["task"].str[-1].astype(int))
-    return pd.concat([plain, output.assign(readout="output", main_score=better)])
+    return pd.concat([plain, output.assign(readout="final_norm", main_score=better)])
 
 
 def _metrics(curves: dict[str, np.ndarray]) -> pd.DataFrame:
@@ -178,7 +178,6 @@ def probes() -> pd.DataFrame:
                         "tokens": "all",
                         "pooling": "mean",
                         "readout": readout,
-                        "layers": "one",
                         "linear": 0.5 + gain,
                         "low": 0.45 + gain,
                         "high": 0.55 + gain,

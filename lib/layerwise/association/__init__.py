@@ -1,9 +1,9 @@
-"""Does a metric say which layer is good? Association over layers, and layer choice without labels.
+"""Association of metrics with task scores over layers, and layer selection without labels.
 
-For two curves in a notebook: `distance_correlation`, `spearman` and `kendall`, on plain arrays.
-For tidy tables: `layerwise.association.table.associate` (how strongly each metric goes with the
-task scores, and how strongly that would happen by chance) and
-`layerwise.association.choice.choose_layers` (what following the metric would have cost or gained).
+`distance_correlation`, `spearman` and `kendall` compare two curves, as plain arrays. For tidy
+tables, `layerwise.association.table.associate` gives the association of each metric with the
+scores, and `layerwise.association.selection.select_layers` the score of the layers that metrics
+select.
 """
 
 from layerwise.association.measures import distance_correlation, kendall, spearman

@@ -43,7 +43,7 @@ def best_layers(
         layers (and ``output``) that hold the best one with 95% confidence, `as_good_as_output`
         those within `MARGIN` of the output (two one-sided tests, Holm's correction). Intervals
         need tasks of three text sources, gains a score of the output. `output_from` is
-        ``last layer`` if layer L stands in for the output.
+        ``last layer`` without scores after the final norm.
     """
     rows = []
     for curves in score_curves(of_poolings(scores, poolings)):

@@ -1,4 +1,4 @@
-"""From tidy tables of metrics and scores to curves over layers that can be laid side by side."""
+"""Curves over layers, from tidy tables of metrics and scores."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pandas as pd
 from layerwise.association import sources
 from layerwise.config.association import OWN_TEXTS
 from layerwise.errors import LayerwiseError
-from layerwise.vocabulary import ONE
 
 log = logging.getLogger(__name__)
 
@@ -28,14 +27,12 @@ SCORE_COLUMNS = (
     "main_score",
 )  # fmt: skip
 
-# What tells one metric's curve from another of the same model on the same tokens.
+# The columns that identify a metric's curve for a model and a token selection.
 VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
 
-RESIDUAL = "residual"  # the readout that needs no mention
+RESIDUAL, FINAL_NORM = "residual", "final_norm"
 OUTPUT = "output"
-# The readouts whose last layer is what the model hands out, the first that there is.
-OUTPUTS = (OUTPUT, "final_norm")
-STAND_IN = "last layer"  # what `output_from` says where there is none of them
+STAND_IN = "last layer"  # `output_from` without scores after the final norm
 BLOCK = "block"  # the sublayer that is the layers themselves
 
 ONLY_SUBSET = "default"  # mteb's name for the subset of a task that has no others
@@ -49,8 +46,6 @@ class ScoreCurves:
 
     Attributes
     ----------
-    joined : str
-        Which layers were read together at each: ``one``, or as in ``scoring.layers``.
     tasks, task_types, sources : tuple of str, length t
         Tasks of one source are made of the same texts (`layerwise.association.sources`).
     layers : array of int, shape (n,)
@@ -62,7 +57,7 @@ class ScoreCurves:
     output : array, shape (t,)
         The scores of the model's own output; NaN where it has none.
     output_from : str
-        ``output``, or `STAND_IN` where layer L of these curves stands in for it.
+        ``output``, or `STAND_IN` if layer L of these curves is used instead.
     left_out : tuple of int
         Layers at which some subset of some task has no score.
     """
@@ -71,7 +66,6 @@ class ScoreCurves:
     revision: str
     tokens: str
     pooling: str
-    joined: str
     tasks: tuple[str, ...]
     task_types: tuple[str, ...]
     sources: tuple[str, ...]
@@ -103,7 +97,7 @@ class ScoreCurves:
         return int(np.abs(self.layers - self.last_layer // 2).argmin())
 
     def candidates(self, tasks: npt.NDArray[np.intp] | Sequence[int]) -> Candidates:
-        """What can be the best for some tasks: the layers, and the model's own output."""
+        """The layers and the model's output, one of which is the best for some tasks."""
         values, output = self.values[tasks], self.output[tasks]
         if not np.isfinite(output).all():
             return Candidates(self.layers, values, output, None)
@@ -116,7 +110,7 @@ class ScoreCurves:
 
 @dataclass(frozen=True)
 class Candidates:
-    """The layers of a model and its own output, one of which is the best for some tasks.
+    """The layers of a model, and its output.
 
     Attributes
     ----------
@@ -164,72 +158,47 @@ def of_blocks(metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def with_output(scores: pd.DataFrame) -> pd.DataFrame:
-    """Scores with that of the model's own output beside each, and readouts told apart.
+    """Scores with that of the model's output beside each, and readouts as part of the pooling.
 
-    ``output_score`` is the score, of the same task, tokens and pooling, of the last layer as the
-    model hands it out, alone: of a readout of `OUTPUTS`, or else of the row's own readout, which
-    ``output_from`` says. Where the table has several readouts, `pooling` also says which: ``mean``
-    of ``final_norm`` becomes ``mean, final_norm``, so that readouts are told apart by whatever
-    tells poolings apart. The column ``readout`` goes, so that doing this twice changes nothing.
+    ``output_score`` is the score of the last layer after the final norm, of the same task, tokens
+    and pooling, or else of the last layer of the row's readout (``output_from``). In a table of
+    several readouts, the pooling ``mean`` after the final norm becomes ``mean, final_norm``. The
+    column ``readout`` is removed, so that doing this twice changes nothing.
     """
     if "output_score" in scores.columns:
         return scores
     scores = scores.assign(
-        # A missing name would take its rows out of the tables that are made of these.
+        # A missing name would remove its rows from grouped tables.
         subset=scores["subset"].astype(object).fillna(ONLY_SUBSET),
         readout=scores["readout"].fillna(RESIDUAL) if "readout" in scores.columns else RESIDUAL,
-        # Tables from elsewhere, and of old, are of single layers.
-        layers=scores["layers"].fillna(ONE) if "layers" in scores.columns else ONE,
     )
     keys = ["model", "revision", "task", "subset", "tokens", "pooling"]
     keys += ["split"] if "split" in scores.columns else []
-    last = scores[(scores["depth"] == 1) & (scores["layers"] == ONE)]
-    found = last[last["readout"].isin(OUTPUTS)]
-    found = found.sort_values("readout", key=lambda names: names.map(OUTPUTS.index))
-    found = found.drop_duplicates(keys)[[*keys, "main_score"]].assign(output_from=OUTPUT)
-    own = last.drop_duplicates([*keys, "readout"])[[*keys, "readout", "main_score"]]
-    scores = scores.merge(
-        found.rename(columns={"main_score": "output_score"}), on=keys, how="left"
-    )
-    own = own.rename(columns={"main_score": "own_last"})
-    scores = scores.merge(own, on=[*keys, "readout"], how="left")
-    lacking = scores["output_from"].isna()
-    scores["output_score"] = scores["output_score"].where(~lacking, scores.pop("own_last"))
-    scores["output_from"] = scores["output_from"].fillna(STAND_IN)
+    last = scores[scores["depth"] == 1].drop_duplicates([*keys, "readout"])
+    of_readout = last.set_index([*keys, "readout"])["main_score"].astype(float)
+    own = of_readout.reindex(pd.MultiIndex.from_frame(scores[[*keys, "readout"]])).to_numpy()
+    at_norm = pd.MultiIndex.from_frame(scores[[*keys, "readout"]].assign(readout=FINAL_NORM))
+    normed = at_norm.isin(of_readout.index)
+    scores["output_score"] = np.where(normed, of_readout.reindex(at_norm).to_numpy(), own)
+    scores["output_from"] = np.where(normed, OUTPUT, STAND_IN)
     if scores["readout"].nunique() > 1:
-        told = scores["pooling"].str.cat(scores["readout"], sep=", ")
-        scores["pooling"] = scores["pooling"].where(scores["readout"] == RESIDUAL, told)
+        both = scores["pooling"].str.cat(scores["readout"], sep=", ")
+        scores["pooling"] = scores["pooling"].where(scores["readout"] == RESIDUAL, both)
     return scores.drop(columns="readout")
 
 
 def of_poolings(scores: pd.DataFrame, poolings: Iterable[str] | None = None) -> pd.DataFrame:
-    """The scores of single layers under some poolings, as `with_output` names them.
-
-    Without any named all, but for the readout ``output`` where the residual stream of the same
-    tokens and pooling is there: the two differ in the last layer alone, which every row has beside
-    it, and everything would be computed and shown twice.
-    """
+    """Scores of some poolings, as `with_output` names them; None keeps all."""
     scores = with_output(scores)
-    scores = scores[scores["layers"] == ONE]
-    if poolings is not None:
-        return scores[scores["pooling"].isin(list(poolings))]
-    keys = ["model", "revision", "task", "tokens"]
-    plain = scores["pooling"].str.removesuffix(f", {OUTPUT}")
-    there = pd.MultiIndex.from_frame(scores[[*keys, "pooling"]])
-    twin = pd.MultiIndex.from_frame(scores[keys].assign(pooling=plain)).isin(there)
-    return scores[(plain == scores["pooling"]) | ~twin]
+    return scores if poolings is None else scores[scores["pooling"].isin(list(poolings))]
 
 
 def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
-    """Split a tidy table of scores into sets of curves: one per model, revision, tokens, pooling,
-    and layers that are read together.
+    """Split a tidy table of scores into one `ScoreCurves` per model, revision, tokens and pooling.
 
-    Several readouts in a table are told apart as `with_output` says.
-
-    Layers that some subset of some task lacks, or has no score at, are left out for all tasks (and
-    logged): a mean must not be over one set of tasks or subsets at one layer and another set at
-    the next. A task without a score at any layer is left out itself, and so is a model without
-    any.
+    Several readouts are separate poolings, see `with_output`. Layers at which a subset of a task
+    has no score are left out for all tasks and logged, because a mean must be over the same tasks
+    at every layer. So are tasks, and models, without any score.
 
     Raises
     ------
@@ -240,35 +209,31 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     require_columns(scores, SCORE_COLUMNS, "scores")
     scores = with_output(scores)
     known = np.isfinite(scores["main_score"].to_numpy(dtype=float))
-    said = scores["why"].notna() if "why" in scores.columns else False
-    bad = scores[~(known | said)]
+    explained = scores["why"].notna() if "why" in scores.columns else False
+    bad = scores[~(known | explained)]
     if len(bad):
         row = bad.iloc[0]
         raise LayerwiseError(
             f"The score of {row['model']} on {row['task']} at layer {row['layer']} is "
             f"{row['main_score']}; score that task again."
         )
-    keys = ["model", "revision", "tokens", "pooling", "layers"]
+    keys = ["model", "revision", "tokens", "pooling"]
     _check_once(scores, [*keys, "task", "subset", "layer"])
     curves = []
     for key, part in scores.groupby(keys, sort=True):
-        model, revision, tokens, pooling, joined = (str(k) for k in key)
-        more = "" if joined == ONE else f", layers: {joined}"
-        name = f"{model} at {revision} ({tokens}, {pooling}{more})"
+        model, revision, tokens, pooling = map(str, key)
+        name = f"{model} at {revision} ({tokens}, {pooling})"
         index = ["task_type", "task", "subset"]
         table = part.pivot(index=index, columns="layer", values="main_score").astype(float)
-        _say_undefined(part, table, name)
-        # The subsets of a task that has a score somewhere; one that never has is no task of these.
-        whole_tasks = (
-            table.notna().any(axis=1).groupby(level=["task_type", "task"]).transform("all")
-        )
-        table = table[whole_tasks]
-        if table.empty:  # said above, task by task
+        _log_undefined(part, table, name)
+        defined = table.notna().any(axis=1).groupby(level=["task_type", "task"]).transform("all")
+        table = table[defined]
+        if table.empty:
             continue
         complete = table.dropna(axis="columns")
         if complete.shape[1] == 0:
             raise LayerwiseError(f"The tasks of {name} have no layer in common; score them again.")
-        # First over the subsets of a task, so that a task counts once however many it has.
+        # First over the subsets of a task, so that a task counts once.
         whole = complete.groupby(level=["task_type", "task"]).mean()
         if whole.shape[1] < table.shape[1]:
             log.warning(
@@ -279,7 +244,6 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
         output = part.groupby(index)["output_score"].first().astype(float)
         by_task = output.groupby(level=["task_type", "task"])
         output = by_task.mean().where(by_task.count() == by_task.size()).reindex(whole.index)
-        stands_in = (part["output_from"] == STAND_IN).any()
         if sources.COLUMN in part.columns:
             texts = part.groupby("task")[sources.COLUMN].first().astype(str).to_dict()
         else:
@@ -290,7 +254,6 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 revision=revision,
                 tokens=tokens,
                 pooling=pooling,
-                joined=joined,
                 tasks=tuple(str(t) for _, t in whole.index),
                 task_types=tuple(str(t) for t, _ in whole.index),
                 sources=tuple(texts[t] for _, t in whole.index),
@@ -298,7 +261,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
                 last_layer=last_layer_of(part),
                 values=whole.to_numpy(dtype=np.float64),
                 output=np.asarray(output.to_numpy(), dtype=np.float64),
-                output_from=STAND_IN if stands_in else OUTPUT,
+                output_from=STAND_IN if (part["output_from"] == STAND_IN).any() else OUTPUT,
                 left_out=tuple(int(at) for at in table.columns.difference(whole.columns)),
             )
         )
@@ -308,7 +271,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     return curves
 
 
-def _say_undefined(part: pd.DataFrame, table: pd.DataFrame, name: str) -> None:
+def _log_undefined(part: pd.DataFrame, table: pd.DataFrame, name: str) -> None:
     """Log the tasks that are left out, and why."""
     nowhere = table.index[~table.notna().any(axis=1)].get_level_values("task").unique()
     for task in nowhere:
@@ -317,16 +280,16 @@ def _say_undefined(part: pd.DataFrame, table: pd.DataFrame, name: str) -> None:
 
 
 def _check_once(scores: pd.DataFrame, keys: list[str]) -> None:
-    """Refuse two scores for one cell, whose mean would mix splits or readouts in silence."""
+    """Refuse two scores for one cell, whose mean would mix splits."""
     twice = scores.duplicated(keys)
     if not twice.any():
         return
     row = scores[twice].iloc[0]
     several = scores["split"].unique() if "split" in scores.columns else ()
-    said = f": splits {', '.join(map(str, sorted(several)))}" if len(several) > 1 else ""
+    splits = f": splits {', '.join(map(str, sorted(several)))}" if len(several) > 1 else ""
     raise LayerwiseError(
         f"The scores hold {row['task']} ({row['subset']}) of {row['model']} at layer "
-        f"{row['layer']} more than once{said}; give each table once, of one split."
+        f"{row['layer']} more than once{splits}; give each table once, of one split."
     )
 
 
@@ -338,7 +301,7 @@ def last_layer_of(part: pd.DataFrame) -> int:
 
 
 def check_metrics_once(metrics: pd.DataFrame) -> None:
-    """Refuse two values for one cell of a model's metrics, on one choice of tokens.
+    """Refuse two values for one cell of a model's metrics.
 
     Raises
     ------
@@ -428,10 +391,10 @@ def _by_own_texts(
 
 
 def usable(values: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-    """Which tasks and which layers one metric can be set against the scores on.
+    """Tasks and layers on which a metric can be compared with the scores.
 
-    The one rule for associations, their figures and layer choice: the layers where any task has a
-    value, and the tasks that have a value at all of those.
+    These are the layers where any task has a value, and the tasks that have a value at all of
+    those layers.
 
     Parameters
     ----------
@@ -461,7 +424,7 @@ def mean_curve(values: Floats) -> Floats:
 
 
 def baselines(scores: ScoreCurves) -> tuple[pd.DataFrame, Floats]:
-    """The pseudo-metrics that a real one has to beat, in the form of `metric_curves`.
+    """Pseudo-metrics that a real one has to beat, in the form of `metric_curves`.
 
     ``layer index`` is l; ``distance from the middle`` is |l / L - 1/2|.
     """

@@ -9,8 +9,8 @@ spearman   rank correlation, in [-1, 1]
 kendall    Kendall's tau-b, in [-1, 1]
 =========  ==================================================================================
 
-Any two smooth curves over the same layers are associated to some degree, so that one model gives a
-size and no p value. `null_level` is the size that unrelated curves reach.
+Any two smooth curves over the same layers are associated to some degree. One model therefore gives
+a size and no p value. `null_level` is the size that unrelated curves reach.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from layerwise.errors import LayerwiseError
 Floats = npt.NDArray[np.float64]
 
 FEWEST_LAYERS = 4
-"""Layers below which any two curves agree or disagree by chance."""
+"""Fewest layers of an association."""
 FEWEST_GIVEN_DEPTH = 6
 """Layers that a quadratic in depth and a metric leave two degrees of freedom."""
 GIVEN_DEPTH = ("r", "slope")
@@ -114,8 +114,8 @@ def null_level(
 ) -> float:
     """The absolute strength that this share of pairs of unrelated smooth curves stays below.
 
-    Curves are random walks over depth. Real curves may be smoother and reach more, so that this
-    is a reference for the eye and not a test. NaN for fewer layers than the measure needs.
+    Curves are random walks over depth. Real curves may be smoother and reach more: this is a
+    reference for the eye and not a test. NaN for fewer layers than the measure needs.
     """
     if n_layers < (FEWEST_GIVEN_DEPTH if measure in GIVEN_DEPTH else FEWEST_LAYERS):
         return float("nan")

@@ -17,7 +17,7 @@ class Order:
     Attributes
     ----------
     models : sequence of str
-        Fixes the models' colours, so that a model has one colour in all figures.
+        Fixes the models' colours: one colour per model in all figures.
     revisions : mapping of model to sequence of str
         Each model's checkpoints, first to last. Those of other models, as in tables read by hand
         without a config, are ordered by the step in their names (`order_key`).
@@ -29,7 +29,7 @@ class Order:
     def checkpoints(self, model: str, there: Iterable[str]) -> list[str]:
         """Some checkpoints of a model, first to last.
 
-        Any that the config does not name come first, so that they cannot pass for the last.
+        Those that the config does not name come first; the last one is of the config.
         """
         known = list(self.revisions.get(model, ()))
         names = sorted(set(there), key=order_key)

@@ -49,9 +49,9 @@ def resampled_curves(
 ) -> list[Floats | None]:
     """Curves of each metric as other samples of prompts would give them, shape (B, L) each.
 
-    Bootstrap samples of the prompts where their values are known, so that noise that layers share
-    cancels; else draws from the standard errors, independent between layers, which overstates it.
-    None for a metric without either.
+    Bootstrap samples of the prompts where their values are known; noise that layers share then
+    cancels. Otherwise draws from the standard errors, independent between layers, which overstates
+    the noise. None for a metric without either.
 
     Parameters
     ----------

@@ -153,13 +153,13 @@ def select_layers(
         Tidy tables.
     directions : mapping of metric to 1 or -1
     prompts : DataFrame, optional
-        Tidy table of prompts, by which selections are resampled; see `resampled_curves`.
+        Tidy table of prompts, for `resampled_curves`.
     own_texts : mapping of corpus to task, optional
         As in `layerwise.association.curves.metric_curves`.
     poolings : sequence of str, optional
         As in `layerwise.association.curves.of_poolings`.
     order : Order, optional
-        The config's checkpoints, the last of which represent their models in `NESTED`.
+        Order of checkpoints; the last one of a model represents it in `NESTED`.
 
     Returns
     -------
@@ -177,7 +177,7 @@ def select_layers(
     """
     if not set(metrics["metric"]) & set(directions):
         raise LayerwiseError(
-            "None of the metrics has a direction, so that none can select a layer; metrics are "
+            "None of the metrics has a direction, and none can select a layer; metrics are "
             f"{', '.join(sorted(map(str, metrics['metric'].unique()))[:10])}."
         )
     rows: list[dict[str, object]] = []
@@ -186,8 +186,8 @@ def select_layers(
         if not len(variants):
             log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
             continue
-        stderr = _column("stderr", metrics, curves, own_texts)
-        n = _n_prompts(_column("n", metrics, curves, own_texts))
+        _, stderr = metric_curves(metrics, curves, own_texts=own_texts, column="stderr")
+        _, n = metric_curves(metrics, curves, own_texts=own_texts, column="n")
         own_prompts = None if prompts is None else _of_curves(prompts, curves)
         for group in curves.groups():
             tasks = curves.of_type(group)
@@ -195,7 +195,9 @@ def select_layers(
             resampled = resampled_curves(
                 variants, curve, stderr[:, tasks].mean(axis=1), own_prompts, curves.layers, seed
             )
-            found = select_by_metrics(variants, curve, curves.layers, directions, resampled, n)
+            found = select_by_metrics(
+                variants, curve, curves.layers, directions, resampled, _n_prompts(n)
+            )
             n_missing = int(variants["metric"].isin(list(directions)).sum()) - sum(
                 s["metric"] != CONSENSUS for s in found
             )
@@ -217,15 +219,6 @@ def select_layers(
     table = pd.concat([table, pd.DataFrame(nested)]) if nested else table
     table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
     return table.astype({"direction": "Int64", "layer": "Int64"})
-
-
-def _column(
-    column: str, metrics: pd.DataFrame, curves: ScoreCurves, own_texts: Mapping[str, str] | None
-) -> Floats:
-    """Another column of the metrics in the shape of their values; NaN if there is none."""
-    if column not in metrics:
-        metrics = metrics.assign(**{column: np.nan})
-    return metric_curves(metrics, curves, own_texts=own_texts, column=column)[1]
 
 
 def _of_curves(prompts: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
@@ -470,7 +463,7 @@ def selected_layers(
     found = select_by_metrics(variants, values, layers, directions, resampled, _n_prompts(n))
     if not found:
         raise LayerwiseError(
-            f"None of the metrics of {model} has a direction, so that none can select a layer."
+            f"None of the metrics of {model} has a direction, and none can select a layer."
         )
     names = {c: str(part[c].iloc[0]) for c in ("model", "revision", "tokens")}
     table = pd.DataFrame([names | row for row in found])

@@ -1,4 +1,4 @@
-"""How alike layers are: linear CKA and RSA between all layers of models and checkpoints.
+"""Similarity of all layers of models and checkpoints: linear CKA and RSA.
 
 One pass over the pooled embeddings that activations files hold: each layer becomes a prompts x
 prompts matrix once, and every pair of layers is compared through these.
@@ -87,7 +87,7 @@ def cka(K: Floats, L: Floats) -> Compared:
 
 @dataclass(frozen=True)
 class _Sums:
-    """What HSIC needs of two sets of matrices without diagonals: with all prompts first, then
+    """Sums for HSIC of two sets of matrices without diagonals: with all prompts first, then
     with each left out; shapes (N + 1, a, b)."""
 
     products: Floats

@@ -1,7 +1,6 @@
-"""Which tasks are made of the same texts, and so tell less than their number.
+"""Text sources of tasks: tasks made of the same texts are not independent.
 
-The one place that knows. A task of a name that is not here is taken to have texts of its own,
-unless the config says otherwise (`association.text_sources`).
+A task that is not listed here is its own source, unless `association.text_sources` names one.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def text_source(task: str) -> str:
 
 
 def with_text_sources(scores: pd.DataFrame, own: Mapping[str, str]) -> pd.DataFrame:
-    """Scores with the text source of each task beside them, in the column `COLUMN`.
+    """Scores with the text source of each task in the column `COLUMN`.
 
     Parameters
     ----------
@@ -41,6 +40,6 @@ def with_text_sources(scores: pd.DataFrame, own: Mapping[str, str]) -> pd.DataFr
         What the config says; it comes before what is known here.
     """
     if "task" not in scores.columns:
-        return scores  # whoever reads it says that it is missing
+        return scores  # score_curves names the missing column
     names = {str(t): own.get(str(t), text_source(str(t))) for t in scores["task"].unique()}
     return scores.assign(**{COLUMN: scores["task"].astype(str).map(names)})

@@ -11,8 +11,8 @@ value                the measure between the metric's curve and the mean score o
                      minus the mean over models at each depth
 sign                 direction; for distance correlations that of Spearman's rho
 low, high            95% interval over tasks, of slopes only
-chance               size that 95% of pairs of unrelated smooth curves stay below
-p, p_all             of ``match``, by permuting models; adjusted for all metrics and readings
+null95               size that 95% of pairs of unrelated smooth curves stay below
+p, p_adjusted        of ``match``, by permuting models; adjusted for all metrics and readings
 reason               reason for a missing p or value
 n_layers             number of layers (for ``all``, of common depths)
 n_tasks, n_sources   number of tasks, and of the text sources that they come from
@@ -67,8 +67,8 @@ OVER_TASKS = "mean over layers that share their tasks"
 
 COLUMNS = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "measure", "value", "sign", "low", "high", "chance", "p",
-    "p_all", "reason", "n_layers", "n_tasks", "n_sources", "n_models",
+    "pooling", "task_type", "measure", "value", "sign", "low", "high", "null95", "p",
+    "p_adjusted", "reason", "n_layers", "n_tasks", "n_sources", "n_models",
 )  # fmt: skip
 
 
@@ -98,8 +98,8 @@ def associate(
     settings : AssociationSettings, optional
         The config's `association`; its defaults without one.
     order : Order, optional
-        The config's checkpoints, the last of which represent their models; without one, the last
-        training step does.
+        Order of checkpoints; the last one of a model represents it. By default, the order of
+        training steps.
     over : str
         ``tasks`` measures the association over tasks within each layer and averages it over
         layers, as in the authors' released notebook. It needs metrics on each task's own texts.
@@ -215,7 +215,7 @@ def _sizes(
             direction = rho if measure in ("dcor", "bcdcor") else value
             yield {
                 "measure": measure, "value": value, "sign": int(np.sign(direction)),
-                "chance": measures.null_level(measure, n_layers),
+                "null95": measures.null_level(measure, n_layers),
             }  # fmt: skip
 
 
@@ -281,7 +281,7 @@ def _over_models(
         {
             **head, "model": POOLED, "revision": POOLED, "task_type": group, "measure": MATCH,
             "value": value[i], "sign": int(np.sign(value[i])), "p": p[i],
-            "p_all": p_adjusted[i], "reason": reason, "n_layers": n_points,
+            "p_adjusted": p_adjusted[i], "reason": reason, "n_layers": n_points,
             "n_models": n_models,
         }
         for i, (head, _, _) in enumerate(curves)
@@ -346,7 +346,7 @@ def _in_common(models: Sequence[_Model]) -> Iterator[tuple[Mapping[Any, Any], li
     keys = [_keys(m) for m in models]
     for row, key in enumerate(keys[0]):
         variant: dict[Any, Any] = models[0].variants[VARIANT].iloc[row].to_dict()
-        # Baselines are the same in all models, so that nothing is left of them.
+        # Baselines are the same in all models; without the mean over models, nothing remains.
         if variant["protocol"] != BASELINE and all(key in mine for mine in keys[1:]):
             yield variant, [m.values[k.index(key)] for m, k in zip(models, keys, strict=True)]
 

@@ -30,7 +30,6 @@ DIMENSIONS = (
     "representation",
     "tokens",
     "pooling",
-    "layers",
     "sublayer",
     "protocol",
     "alpha",
@@ -372,5 +371,4 @@ NAMES = {
     "representation": "tokens",
     "task": "tasks",
     "task_type": "task_types",
-    "layers": "layers",
 }

@@ -26,12 +26,12 @@ METRIC_KEYS = (
 SCORE_KEYS = ("model", "revision", "tokens", "pooling", "scored", "of", "file")
 ASSOCIATION = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "measure", "value", "low", "high", "chance", "p", "reason",
+    "pooling", "task_type", "measure", "value", "low", "high", "null95", "p", "reason",
     "n_layers", "n_tasks", "n_models", "file",
 )  # fmt: skip
 CHOICE = (
     "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "layer", "refused", "score", "regret", "regret_low", "regret_high",
+    "pooling", "task_type", "layer", "unreliable", "score", "regret", "regret_low", "regret_high",
     "best_layer", "best_is_output", "best_score", "output_score", "n_tasks", "file",
 )  # fmt: skip
 

@@ -457,9 +457,9 @@ function drawSure(pairs) {
   const measured = pairs.map((line) => {
     const found = {};
     for (const i of storedRows(associations, line)) {
-      const chance = associations.chance(i), low = associations.low(i);
+      const null95 = associations.null95(i), low = associations.low(i);
       found[associations.measure(i)] = short(associations.value(i)) +
-        (low !== null ? ` (${short(low)} to ${short(associations.high(i))})` : chance !== null ? ` (${short(chance)})` : "");
+        (low !== null ? ` (${short(low)} to ${short(associations.high(i))})` : null95 !== null ? ` (${short(null95)})` : "");
       files.add(associations.file(i));
       if (associations.reason(i)) reasons.add(associations.reason(i));
     }
@@ -469,7 +469,7 @@ function drawSure(pairs) {
     element(box, "p", {}, "No model here has both this metric and this score.");
     return;
   }
-  const about = tableOf(box, ["", "Spearman’s ρ of the points", "r given depth (chance)", "slope, points per sd (95 %)", "dCor (chance)"], measured);
+  const about = tableOf(box, ["", "Spearman’s ρ of the points", "r given depth (null 95%)", "slope, points per sd (95% CI)", "dCor (null 95%)"], measured);
   about.setAttribute("aria-label", "Association");
   element(box, "p", { class: "note" }, "In brackets: what 95 % of pairs of unrelated smooth curves stay below, or an interval. Layers are one curve, not draws: ρ alone says little." +
     (measured.every((r) => r.slice(2).every((v) => v === "–")) ? " No study of this run tested this pair here." : ""));
@@ -480,9 +480,9 @@ function drawSure(pairs) {
     if (i !== undefined) files.add(choices.file(i));
     const pick = direction ? endOf({ points: line.points.map((p) => ({ ...p, value: p.x })) }, direction) : null;
     const layer = i !== undefined ? choices.layer(i) : pick?.layer ?? null;
-    const refused = i !== undefined ? choices.refused(i) : "";
+    const unreliable = i !== undefined ? choices.unreliable(i) : "";
     const at = line.points.find((p) => p.layer === layer);
-    return [name(line), refused ? `refused: ${refused}` : layer === null ? "none: neither end is better" : `layer ${layer}`,
+    return [name(line), unreliable ? `unreliable: ${unreliable}` : layer === null ? "none: neither end is better" : `layer ${layer}`,
             at ? short(at.value) : "–",
             i === undefined || choices.regret(i) === null ? "–" : `${short(points100(choices.regret(i)))} (${short(points100(choices.regret_low(i)))} to ${short(points100(choices.regret_high(i)))})`,
             line.own && line.own.value > best.value ? `own output: ${short(line.own.value)}` : `layer ${best.layer}: ${short(best.value)}`];

@@ -9,7 +9,7 @@ import numpy as np
 
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
-from layerwise.vocabulary import LABELS, ONE
+from layerwise.vocabulary import LABELS
 
 TOKENS = {
     "all": "all tokens",
@@ -129,8 +129,6 @@ def value_label(dimension: str, value: str) -> str:
         return "no α" if value == "" else f"α = {float(value):g}".replace("inf", "∞")
     if dimension in LABELS:
         return "unchanged" if value == "" else f"{dimension} {float(value):g}"
-    if dimension == "layers" and value == ONE:
-        return "one layer"
     known = {"tokens": TOKENS, "sublayer": SUBLAYERS, "pooling": POOLINGS,
              "normalization": NORMALIZATIONS}  # fmt: skip
     return known.get(dimension, {}).get(value, value)

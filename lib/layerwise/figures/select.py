@@ -27,7 +27,6 @@ import pandas as pd
 from layerwise.association.curves import (
     BLOCK,
     METRIC_COLUMNS,
-    OUTPUT,
     SCORE_COLUMNS,
     ScoreCurves,
     require_columns,
@@ -50,7 +49,7 @@ from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE, SUBLAYERS, TOKENS, representation
 from layerwise.stats import FEW, FEWEST, clustered_mean_ci
-from layerwise.vocabulary import LABELS, ONE
+from layerwise.vocabulary import LABELS
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +126,7 @@ class Data:
         placed = {d for v in roles_of(self.study, several=several_shown).values() for d in v}
         parts = []
         if scores is not None:
-            kept = at_checkpoints(self.pick_scores("layers" in placed), shown)
+            kept = at_checkpoints(self.pick_scores(), shown)
             pooling = " or ".join(several(self.study.pooling))
             self.omit(
                 [m for m in shown if m not in set(kept["model"])], f"not scored by {pooling}"
@@ -211,7 +210,7 @@ class Data:
         self.omit(single, "one checkpoint")
         return {m: r for m, r in shown.items() if m not in single}
 
-    def pick_scores(self, all_layers: bool = False) -> pd.DataFrame:
+    def pick_scores(self) -> pd.DataFrame:
         """The scores that a study is about, of all checkpoints.
 
         Raises
@@ -225,9 +224,7 @@ class Data:
         others = sorted(set(kept["pooling"]) - set(several(study.pooling)))
         kept = only(kept, "pooling", several(study.pooling))
         if study.pooling == "mean":
-            others = [name for name in others if not name.endswith(f", {OUTPUT}")]
             self.omit(others, "another pooling; name it under `pooling`")
-        kept = only(kept, "layers", None if all_layers else (ONE,))
         kept = only(kept, "task", study.tasks)
         kept = only(kept, "task_type", study.task_types)
         return only(kept, "tokens", study.tokens)
@@ -329,7 +326,7 @@ class Data:
             ],
             "corpus": study.corpora, "tokens": selections, "task": study.tasks,
             "pooling": several(study.pooling), "sublayer": study.sublayers or list(SUBLAYERS),
-            "layers": (ONE,), "task_type": study.task_types,
+            "task_type": study.task_types,
             "protocol": ["paper", "reference"], "normalization": list(USUAL.values())[2:],
         }  # fmt: skip
         return in_order(there, orders.get(dimension))
@@ -508,7 +505,7 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
     Returns
     -------
     DataFrame
-        model, revision, tokens, pooling, representation, layers, the groups, layer, depth; value,
+        model, revision, tokens, pooling, representation, the groups, layer, depth; value,
         low, high and output_score in [0, 1] (below 0 only for correlations; null at layers where
         some task has no score); output_from, output_is_best, chance, n_tasks, n_clusters.
     """
@@ -531,7 +528,6 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
                     "tokens": curves.tokens,
                     "pooling": curves.pooling,
                     "representation": representation(curves.tokens, curves.pooling),
-                    "layers": curves.joined,
                     **dict(zip(groups, group, strict=True)),
                     "layer": layers,
                     "depth": layers / max(curves.last_layer, 1),
@@ -548,7 +544,7 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
             )
             frames.append(frame.sort_values("layer"))
     table = pd.concat(frames, ignore_index=True)
-    return table.drop_duplicates([*POINT, "layers", *groups, "layer"], ignore_index=True)
+    return table.drop_duplicates([*POINT, *groups, "layer"], ignore_index=True)
 
 
 def _interval(
@@ -565,7 +561,7 @@ def _interval(
     part = with_output(scores)
     for column in ("model", "revision", "tokens", "pooling"):
         part = part[part[column] == getattr(curves, column)]
-    part = part[(part["layers"] == curves.joined) & (part["task"] == curves.tasks[chosen[0]])]
+    part = part[part["task"] == curves.tasks[chosen[0]]]
     # The interval of a mean over subsets does not follow from theirs.
     if part["subset"].nunique(dropna=False) > 1:
         return none, none

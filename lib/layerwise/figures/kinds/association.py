@@ -37,7 +37,7 @@ VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
 KEYS = ["model", "revision", "tokens", "pooling", *VARIANT]
 MATCH = "match"  # the measure over models that belongs to r
 NULL95 = {"low": "association_low", "high": "association_high", "sign": "association_sign",
-          "chance": "null95", "value": "association"}  # fmt: skip
+          "null95": "null95", "value": "association"}  # fmt: skip
 
 
 def measures_of(study: Study, associations: pd.DataFrame) -> tuple[str, ...]:
@@ -227,7 +227,7 @@ def strength(data: Data) -> pd.DataFrame:
     names = zip(table["tokens"], table["pooling"], strict=True)
     table = table.assign(
         y=table["metric"], representation=[representation(t, p) for t, p in names]
-    ).rename(columns={"chance": "null95", "p_all": "p_adjusted", "n_sources": "n_clusters"})
+    ).rename(columns={"n_sources": "n_clusters"})
     return table
 
 

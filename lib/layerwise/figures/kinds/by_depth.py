@@ -23,7 +23,7 @@ from layerwise.figures.marks import dashes, depth_axis, entry, facets, line, pal
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import POINT, Data, at_checkpoints, curves_of, matrix, only
 from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
-from layerwise.vocabulary import LABELS, ONE
+from layerwise.vocabulary import LABELS
 
 DIFFERENCE = "score difference"
 
@@ -227,7 +227,7 @@ def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
 
 PROBE_COLUMNS = (
     "model", "revision", "task", "task_type", "layer", "depth", "tokens", "pooling", "readout",
-    "layers", "linear", "low", "high", "control", "selectivity", "chance", "n_test",
+    "linear", "low", "high", "control", "selectivity", "chance", "n_test",
 )  # fmt: skip
 PROBED = {"Regression": "R² (× 100)"}
 
@@ -243,7 +243,7 @@ def probes(data: Data) -> pd.DataFrame:
     study, table = data.study, data.tables["probes"]
     require_columns(table, PROBE_COLUMNS, "probes")
     table = at_checkpoints(table, data.checkpoints([table]))
-    table = only(table[table["layers"] == ONE], "tokens", study.tokens)
+    table = only(table, "tokens", study.tokens)
     tasks = [t for t in study.tasks or () if t in set(table["task"])]
     table = only(table, "task", tasks or study.tasks)
     table = only(table, "task_type", study.task_types)

@@ -18,7 +18,6 @@ from layerwise.figures.labels import SCORE_AXIS
 from layerwise.figures.marks import checkpoint_axis, entry, facets, heat, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import POINT, Data
-from layerwise.vocabulary import ONE
 
 CLOSE = 25  # so many checkpoints get smaller marks
 
@@ -57,11 +56,11 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
     """
     table = data.curves()
     columns = data.roles(table)["column"]
-    scores = data.pick_scores("layers" in columns)
-    apart = ["layers", *(d for d in POOLED if d in columns)]
+    scores = data.pick_scores()
+    apart = [d for d in POOLED if d in columns]
     parts = []
-    for key, part in scores.groupby(apart):
-        found = best_layers(part.assign(layers=ONE), poolings=several(data.study.pooling))
+    for key, part in scores.groupby(apart) if apart else [((), scores)]:
+        found = best_layers(part, poolings=several(data.study.pooling))
         found = found[found["task_type"] == "all"]
         parts.append(found.assign(**dict(zip(apart, map(str, key), strict=True))))
     best = pd.concat(parts, ignore_index=True)
@@ -143,7 +142,7 @@ def task_scores(data: Data) -> pd.DataFrame:
             "name others under `tasks` or `models`."
         )
     table["above_output"] = table["value"] - table["output_score"]
-    top = table.groupby([*POINT, "layers", "task"])["value"].transform("max")
+    top = table.groupby([*POINT, "task"])["value"].transform("max")
     unbeaten = table["output_is_best"].astype(bool) & (table["above_output"] < 0)
     return table.assign(best=(table["value"] == top) & ~unbeaten)
 
