@@ -129,8 +129,8 @@ class Run:
         model : str, optional
             All by default.
         **dimensions
-            Values of other columns, such as ``corpus="wikipedia"`` or ``alpha=2``. None takes all
-            values of a dimension of which usually one is taken (`USUAL`).
+            Values of other columns, such as ``corpus="wikipedia"`` or ``alpha=2``. Dimensions in
+            `USUAL` have a default; None takes all of their values.
         """
         return self.table("metrics", metric=metric, model=model, **dimensions)
 
@@ -415,7 +415,11 @@ def analyse(
              "normalizations": normalizations}, threads,
         )  # fmt: skip
         if labels is not None:
-            probes = [probe_scores(loaded, prompts, labels, name) for name in _several(tokens)]
+            normalize = _normalizes(model, revision)
+            probes = [
+                probe_scores(loaded, prompts, labels, name, normalize=normalize)
+                for name in _several(tokens)
+            ]
             table = pd.concat([table, *probes], ignore_index=True)
     return table
 
@@ -460,7 +464,12 @@ def measure(
 
 
 def probe_scores(
-    loaded: LoadedModel, prompts: Sequence[Any], labels: Sequence[Any], tokens: str = "all"
+    loaded: LoadedModel,
+    prompts: Sequence[Any],
+    labels: Sequence[Any],
+    tokens: str = "all",
+    *,
+    normalize: bool = False,
 ) -> pd.DataFrame:
     """Scores of a linear probe by layer, in the columns of the metrics, with low and high."""
     from layerwise.activations.embedding import embed, representations_of
@@ -474,7 +483,7 @@ def probe_scores(
     last = loaded.anatomy.n_layers - 1
     rows = []
     for layer, values in enumerate(vectors):
-        found = layer_score(data, [normalized(values) if settings.normalize else values])
+        found = layer_score(data, [normalized(values) if normalize else values])
         rows.append({
             "model": loaded.name, "revision": loaded.revision, "corpus": "prompts",
             "sublayer": "block", "layer": layer, "depth": layer / max(1, last), "metric": PROBE,
@@ -539,7 +548,7 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
     Parameters
     ----------
     table : DataFrame
-        Models, and whatever else has several values, are told apart by colours and panels.
+        Models differ by colour, token selections by panel.
     metric : str
     ax : matplotlib Axes, optional
         Axes to draw on.
@@ -563,7 +572,7 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
 def loaded_model(
     model: Any, tokenizer: Any = None, revision: str = "main", device: str = "auto"
 ) -> Iterator[LoadedModel]:
-    """A live model as it is, or one loaded from a folder or the hub."""
+    """A live model, or one loaded from a folder or the hub."""
     from layerwise.models.live import live
     from layerwise.models.load import load
     from layerwise.models.source import named
@@ -574,8 +583,20 @@ def loaded_model(
         return
     from layerwise.config.models import Model
 
-    name = str(model).rstrip("/").rsplit("/", 1)[-1]
-    yield load(name, Model(source=named(str(model))), revision, device=device)
+    source = named(str(model))
+    name = getattr(source, "package", "") or str(model).rstrip("/").rsplit("/", 1)[-1]
+    yield load(name, Model(source=source), revision, device=device)
+
+
+def _normalizes(model: Any, revision: str) -> bool:
+    """True if a model of sentence-transformers scales its embeddings to unit length."""
+    from layerwise.config.models import Model
+    from layerwise.models.source import named
+    from layerwise.tasks.prompts import normalizes
+
+    if isinstance(model, str | Path):
+        return normalizes(Model(source=named(str(model))), revision)
+    return any(type(module).__name__ == "Normalize" for module in model.modules())
 
 
 def prompts_of(source: Any, column: str = "text") -> list[Any]:

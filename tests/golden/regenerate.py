@@ -1,6 +1,7 @@
 """Write golden values anew, of the cases named or of all: a deliberate act, to be reviewed.
 
 python -m tests.golden.regenerate [CASE …]
+python -m tests.golden.regenerate --versions      after raising a stage's version
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import compute
 import tables
+import test_versions
 import torch
 
 
@@ -29,4 +31,7 @@ def main(wanted: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    if sys.argv[1:] == ["--versions"]:
+        test_versions.record()
+    else:
+        main(sys.argv[1:])
