@@ -5,9 +5,11 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.extras import require
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
+from layerwise.project import ROOT
 
 TEXTS = tiny.texts(24)
 LABELS = [text.split()[0] < "m" for text in TEXTS]
@@ -308,7 +311,7 @@ class TestAnalyse:
 def test_choose(llama: tuple[Any, Any]) -> None:
     choice = lw.choose(llama[0], TEXTS, LABELS, llama[1])
     assert choice.sentence
-    assert choice.table["layer"].tolist() == ["0", "1", "2", "3", "output"]
+    assert choice.table["layer"].tolist() == [0, 1, 2, 3]
     assert "output" in lw.choose(llama[0], TEXTS, tokenizer=llama[1]).sentence
 
 
@@ -371,6 +374,47 @@ def test_a_missing_extra_is_named() -> None:
     with pytest.raises(LayerwiseError, match=r"pip install 'layerwise\[tasks\]'"):
         require("no_such_package", "tasks")
     assert require("json", "tasks").dumps(1) == "1"
+
+
+WITHOUT_EXTRAS = """
+import sys
+from importlib.machinery import PathFinder
+
+class Base(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in EXTRAS else super().find_spec(name, path, target)
+
+EXTRAS = set(sys.argv[2].split(","))
+sys.meta_path = [Base if finder is PathFinder else finder for finder in sys.meta_path]
+import layerwise as lw
+texts = [f"the {noun} is {kind}" for noun in "abcdef" for kind in ("red", "blue", "green", "tall")]
+labels = ["blue" in text for text in texts]
+table = lw.analyse(sys.argv[1], texts, labels=labels)
+lw.plot(table, "prompt_entropy")
+print(lw.choose(sys.argv[1], texts, labels).sentence)
+try:
+    from layerwise.corpora.views import respaced
+    respaced("text")
+except lw.LayerwiseError as error:
+    print(error)
+"""
+
+
+def test_the_base_suffices_to_analyse(folder: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {
+        re.split(r"[<>=]", package)[0].replace("-", "_")
+        for extra, packages in project["optional-dependencies"].items()
+        if extra not in ("all", "dev", "docs")
+        for package in packages
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS, folder / "llama", ",".join(names)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'layerwise[workflow]'" in done.stdout
 
 
 def test_import_is_quick() -> None:

@@ -20,7 +20,7 @@ import hub
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT, SHARED
+from conftest import ROOT
 from PIL import Image
 
 from layerwise.config import Config
@@ -74,6 +74,11 @@ SIZES: dict[str, dict[str, Any]] = {
         "revisions": {m: ["step0", "step1", "step3"] for m in ("pythia-nano", "mamba2-nano")},
         "tasks": ["WikipediaArticlePairs", "missing words"],
     },
+    "as_released": {
+        "models": ["pythia-14m", "pythia-410m", "mamba-370m", "bert-base"],
+        "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
+    },
+    "medical": {},
     "paper_figures": {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
         "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
@@ -85,7 +90,7 @@ SIZES: dict[str, dict[str, Any]] = {
             "pythia-14m", "pythia-12b", "cerebras-gpt-111m", "cerebras-gpt-13b", "llama-3-8b",
             "llm2vec-mntp", "llm2vec-mntp-supervised", "qwen2.5-0.5b", "qwen2.5-7b", "mamba-130m",
             "mamba-2.8b", "mamba2-130m", "mamba2-2.7b", "bert-base", "roberta-base", "gpt2",
-            "gemma-2b", "gemma-2-2b", "smollm2-135m",
+            "gemma-2b", "gemma-2-2b", "smollm2-135m", "zamba2-1.2b", "jamba-52b",
         ],
     },
 }  # fmt: skip
@@ -93,12 +98,11 @@ QUICK = ("published", "pythia_sweep", "mmlu")
 
 # All that a preset may be edited in.
 EDITS = re.compile(
-    r"corpora/[^/]+/(sample/n|classes|views/n|filters/max_tokens)"
+    r"corpora/[^/]+/(sample/n|classes|views/n|filters/(min|max)_tokens|perturb/length)"
     r"|(corpora|models|tasks)/.*(?= gone)|models/[^/]+/revisions"
     r"|tasks|studies/[^/]+/(revisions|models|tasks)|tasks/[^/]+/sample"
     r"|(extract|scoring)/threads|extract/device"
     r"|nano/[^/]+/(train_steps|context|batch|vocabulary|hidden|layers|device)"
-    r"|published/[^/]+/(scores|metrics)"
 )
 
 
@@ -123,6 +127,9 @@ def cut(preset: str) -> dict[str, Any]:
             if "classes" in entry:
                 entry["classes"] = 4
             continue
+        if "length" in entry.get("perturb", {}):
+            entry["perturb"]["length"] = [4, 8]
+            entry["filters"]["min_tokens"] = 8
         least = entry["filters"].get("min_tokens", 0)
         entry["filters"] = {**entry["filters"], "max_tokens": max(WORDS, 3 * least // 2)}
     config["tasks"] = _mapping(config.get("tasks", {}))
@@ -155,9 +162,6 @@ def cut(preset: str) -> dict[str, Any]:
         for study in config["studies"].values():
             if "models" in study:
                 study["models"] = [name for name in study["models"] if name not in left_out]
-    for entry in config.get("published", {}).values():
-        for table in ("scores", "metrics"):
-            entry[table] = str(SHARED / "published" / Path(entry[table]).name)
     if "extract" in config:
         config["extract"] = {**config["extract"], "threads": 1, "device": "cpu"}
     if "scoring" in config:

@@ -129,8 +129,12 @@ def value_label(dimension: str, value: str) -> str:
         return "no α" if value == "" else f"α = {float(value):g}".replace("inf", "∞")
     if dimension in LABELS:
         return "unchanged" if value == "" else f"{dimension} {float(value):g}"
-    known = {"tokens": TOKENS, "sublayer": SUBLAYERS, "pooling": POOLINGS,
-             "normalization": NORMALIZATIONS}  # fmt: skip
+    known = {
+        "tokens": TOKENS,
+        "sublayer": SUBLAYERS,
+        "pooling": POOLINGS,
+        "normalization": NORMALIZATIONS,
+    }
     return known.get(dimension, {}).get(value, value)
 
 

@@ -21,9 +21,10 @@ from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
 from layerwise.figures.labels import span
 from layerwise.figures.registry import Look, find
-from layerwise.figures.select import ALL_MODELS, FEW, Data
+from layerwise.figures.select import ALL_MODELS, Data
 from layerwise.files import replacing
 from layerwise.metrics.registry import directions as declared
+from layerwise.stats import FEW
 from layerwise.tables import write_csv
 
 if TYPE_CHECKING:
@@ -65,9 +66,13 @@ class Drawn:
         return f"{head}{plain(self.caption)}\n"
 
     def write(
-        self, png: Path, pdf: Path, table: Path, caption: Path,
+        self,
+        png: Path,
+        pdf: Path,
+        table: Path,
+        caption: Path,
         metadata: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Write the four files of a figure, each atomically."""
         write_csv(table, self.table)
         with replacing(caption) as partial:
@@ -148,7 +153,8 @@ def draw(
 
 def without_zero_p(table: pd.DataFrame) -> pd.DataFrame:
     """The table with p-values that underflow to 0 as the smallest positive number."""
-    p = [c for c in table if c == "p" or str(c).startswith("p_") or str(c).endswith("_p")]
+    names = [str(c) for c in table]
+    p = [c for c in names if c == "p" or c.startswith("p_") or c.endswith("_p")]
     smallest = np.finfo(float).tiny
     return table.assign(**{c: table[c].mask(table[c] == 0, smallest) for c in p})
 
@@ -170,9 +176,10 @@ def caption(data: Data, table: pd.DataFrame) -> str:
         "n_tasks": _span_of(table, "n_tasks"),
         "n_clusters": _span_of(table, "n_clusters"),
         "n_checkpoints": str(table.groupby("model")["revision"].nunique().max())
-        if {"model", "revision"} <= {*table} else "",
+        if {"model", "revision"} <= {*table}
+        else "",
         "corpora": ", ".join(_names(table, "corpus") or _names(source, "corpus")),
-    }  # fmt: skip
+    }
     text = " ".join(templates()[data.study.kind].format(**counts).split())
     if "output_from" in table and (table["output_from"] == "last layer").any():
         text += " Without a scored output, the last layer stands in for it."
