@@ -22,7 +22,6 @@ from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.metrics import sequence
 from layerwise.models.load import load
-from layerwise.section import parse
 
 N = 9
 

@@ -16,12 +16,12 @@ import pytest
 from attack import Tally, tally
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from layerwise.tasks.texts import distinct_texts
 
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.config.corpora import FileTexts, HubTexts
 from layerwise.corpora.sources import open_texts
 from layerwise.tasks import catalog
-from layerwise.tasks.texts import distinct_texts
 
 __all__ = ["tally"]
 
