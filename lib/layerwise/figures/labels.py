@@ -115,8 +115,8 @@ def axis_label(metric: str, alpha: object = None, normalization: str = "raw") ->
     notes = [metric_unit(metric, normalization or "raw"), NORMALIZATIONS.get(normalization, "")]
     if alpha not in (None, "", 1) and not np.isnan(float(str(alpha))):
         notes.append(value_label("alpha", str(alpha)))
-    said = ", ".join(n for n in notes if n)
-    return f"{metric_label(metric)} ({said})" if said else metric_label(metric)
+    words = ", ".join(n for n in notes if n)
+    return f"{metric_label(metric)} ({words})" if words else metric_label(metric)
 
 
 def value_label(dimension: str, value: str) -> str:

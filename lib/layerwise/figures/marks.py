@@ -88,7 +88,7 @@ class Facets:
     def bar(
         self, mappable: Any, label: str, panels: Sequence[Panel] | None = None, **more: Any
     ) -> Any:
-        """Add a colour bar beside some panels, by default all."""
+        """Add a colour bar to the right of some panels, by default all."""
         axes = [p.ax for p in panels or self.panels]
         height = self.figure.get_size_inches()[1] * len({p.row for p in panels or self.panels})
         more = {
@@ -129,14 +129,14 @@ def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
             for d in look.roles.get(role, ())
             if d in table and ((d == "model" and role != "dashes") or table[d].nunique() > 1)
         ]
-        said = {d: {v: value_label(d, str(v)) for v in table[d].unique()} for d in dimensions}
-        ranks = {d: {v: i for i, v in enumerate(said[d])} for d in dimensions}
+        words = {d: {v: value_label(d, str(v)) for v in table[d].unique()} for d in dimensions}
+        ranks = {d: {v: i for i, v in enumerate(words[d])} for d in dimensions}
         there = table[dimensions].drop_duplicates().itertuples(index=False, name=None)
         keys = sorted(
             there, key=lambda key: [ranks[d][v] for d, v in zip(dimensions, key, strict=True)]
         )
         names = {
-            k: " · ".join(filter(None, (said[d][v] for d, v in zip(dimensions, k, strict=True))))
+            k: " · ".join(filter(None, (words[d][v] for d, v in zip(dimensions, k, strict=True))))
             for k in keys
         }
         rows = table[dimensions].itertuples(index=False, name=None)

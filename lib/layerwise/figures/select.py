@@ -1,6 +1,6 @@
 """Rows of the tidy tables that a study shows: filtered, averaged over tasks, never pooled else.
 
-`Data.curves` returns one long table in which the study's roles tell every curve apart:
+`Data.curves` returns one long table in which the study's roles identify every curve:
 
 ========================= =====================================================================
 y, metric                 what is drawn: ``score``, or a metric (with its variant, if several)
@@ -8,7 +8,7 @@ model, revision, ...      the other dimensions; empty where a score or metric ha
 layer, depth              of the curve's points
 value, low, high          scores in [0, 1], metrics in their units; 95% intervals
 output_score              score of the model's output, the same on a curve's rows
-output_from               ``output``, or ``last layer`` where that stands in for it
+output_from               ``output``, or ``last layer`` where that replaces it
 chance                    score of guessing, where it is known
 n, n_left_out             prompts, and prompts without a value
 n_tasks, n_clusters       tasks, and clusters of tasks that share texts
@@ -98,10 +98,10 @@ class Data:
 
     def omit(self, names: Sequence[str], why: str) -> None:
         """Log and remember that something is not shown."""
-        said = f"{', '.join(names)} ({why})"
-        if names and said not in self.omitted:
-            self.omitted.append(said)
-            log.warning("%s: not shown: %s", self.study.kind, said)
+        words = f"{', '.join(names)} ({why})"
+        if names and words not in self.omitted:
+            self.omitted.append(words)
+            log.warning("%s: not shown: %s", self.study.kind, words)
 
     def roles(self, table: pd.DataFrame) -> Roles:
         """Dimensions of each role for a table of one or several checkpoints a model."""
@@ -370,7 +370,7 @@ class Data:
     def pick_results(self, found: pd.DataFrame, what: str) -> pd.DataFrame:
         """The part of a table of associations or selections that a study shows.
 
-        Baselines, and rows over all models, are kept beside the metrics.
+        Baselines, and rows over all models, are kept with the metrics.
 
         Raises
         ------
@@ -680,8 +680,8 @@ def _other_variants(
     metric: str, asked: Mapping[str, object], mine: pd.DataFrame
 ) -> LayerwiseError:
     has = mine[list(VARIANT)].drop_duplicates()
-    said = ", ".join(f"{name} {value}" for name, value in asked.items())
+    words = ", ".join(f"{name} {value}" for name, value in asked.items())
     return LayerwiseError(
-        f"{metric} is not there with {said or 'its usual variant'}; there is "
+        f"{metric} is not there with {words or 'its usual variant'}; there is "
         f"{'; '.join('/'.join(map(str, r)) for r in has.to_numpy()[:6])}."
     )

@@ -127,9 +127,9 @@ def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
     """Draw power-law spectra, then the metric by depth for each model, a line per order."""
     column = [c for c in look.roles["column"] if table[c].nunique() > 1 or c == "model"]
     rows = table[column].fillna("").to_dict("records")
-    said = [" · ".join(value_label(str(c), str(v)) for c, v in r.items() if v) for r in rows]
+    words = [" · ".join(value_label(str(c), str(v)) for c, v in r.items() if v) for r in rows]
     t = place(table.assign(alpha=table["alpha"].astype(str)), Look({"colour": ("alpha",)}, ()))
-    names = np.where(t["what"] == "theory", "power-law spectra", said)
+    names = np.where(t["what"] == "theory", "power-law spectra", words)
     t["column"] = pd.Categorical(names, list(dict.fromkeys(names)))
     grid = facets(t, look, height=2.2)
     colours = palette(t, Look({"colour": ("alpha",)}, ())).colours
