@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
-from layerwise.api import loaded_model, measure, prompts_of
+from layerwise.analysis import loaded_model, measure, prompts_of
 
 METRICS = ("prompt_entropy", "curvature", "rankme")
 
@@ -75,11 +75,8 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
         network = extract_model_from_parallel(parts["model"], keep_torch_compile=False)
         reader = self.tokenizer or parts.get("processing_class")
         with loaded_model(network, reader) as loaded:
-            settings = {
-                "metrics": self.metrics, "tokens": self.tokens, "protocols": "paper",
-                "alphas": 1.0, "normalizations": "raw",
-            }  # fmt: skip
-            table = measure(loaded, [self.prompts], settings)
+            settings = {"metrics": self.metrics, "tokens": self.tokens}
+            table, _ = measure(loaded, [self.prompts], settings)
         logs = {
             f"{metric}/layer_{layer:02d}": value
             for metric, layer, value in table[["metric", "layer", "value"]].itertuples(index=False)

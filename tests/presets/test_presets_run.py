@@ -27,6 +27,8 @@ from layerwise.config import Config
 from layerwise.models.load import load
 from layerwise.tasks import catalog
 
+pytestmark = pytest.mark.slow
+
 PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
 
 PROMPTS, VIEWS, WORDS, QUESTIONS = 24, 4, 60, 10
@@ -93,7 +95,6 @@ SIZES: dict[str, dict[str, Any]] = {
         ],
     },
 }  # fmt: skip
-QUICK = ("published", "pythia_sweep", "mmlu")
 
 # All that a preset may be edited in.
 EDITS = re.compile(
@@ -267,16 +268,8 @@ def test_nothing_but_sizes_is_edited(preset: str) -> None:
     assert [key for key in (*gone, *other) if not EDITS.match(key)] == []
 
 
-@pytest.mark.parametrize("preset", QUICK)
+@pytest.mark.parametrize("preset", PRESETS)
 def test_preset_runs(preset: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run(preset, home, tmp_path_factory.getbasetemp() / "presets")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name not in QUICK])
-def test_larger_preset_runs(
-    preset: str, home: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
     run(preset, home, tmp_path_factory.getbasetemp() / "presets")
 
 
