@@ -313,9 +313,6 @@ def test_proposition_1_says_nothing_at_the_papers_sizes() -> None:
     assert chance(169) < 0 < chance(170)
 
 
-# Gradients, which the standard errors stand on
-
-
 # Normalisations
 
 
@@ -341,6 +338,9 @@ def test_normalisations_are_not_defined_for_one_row() -> None:
     assert normalise(0.0, "logD", 1, 100) == 0
 
 
+WIDTHS = {"14m": 128, "70m": 512, "160m": 768, "410m": 1024}
+
+
 def published() -> pd.DataFrame:
     path = SHARED / "published" / "metrics.csv.gz"
     if not path.is_file():
@@ -357,14 +357,13 @@ def test_published_normalisations_follow_from_raw_n_and_d(metric: str) -> None:
     table = published()
     rows = table[(table["metric"] == metric) & table["raw"].notna()]
     assert len(rows) > 500
-    widths = {"14m": 128, "70m": 512, "160m": 768}
     for (size, dataset, split), part in rows.groupby(["size", "dataset", "split"]):
         part = part[part["raw"].abs() > 1e-3]
         n = np.exp(part["raw"] / part["logN"])
         assert np.allclose(n, n.round(), atol=1e-3 * n), (size, dataset, split)
         assert n.round().nunique() == 1
         for name in ("logD", "logN", "logNlogD", "maxEntropy"):
-            ours = normalise(part["raw"].to_numpy(), name, float(n.iloc[0].round()), widths[size])
+            ours = normalise(part["raw"].to_numpy(), name, float(n.iloc[0].round()), WIDTHS[size])
             assert np.allclose(ours, part[name], rtol=1e-9), (size, dataset, name)
 
 
@@ -372,7 +371,7 @@ def test_published_prompt_entropies_obey_what_normalisation_leaves() -> None:
     """Means over prompts of different length: log D factors out, the others are bounded."""
     table = published()
     rows = table[(table["metric"] == "entropy_sentence") & table["raw"].notna()]
-    width = rows["size"].map({"14m": 128, "70m": 512, "160m": 768})
+    width = rows["size"].map(WIDTHS)
     assert np.allclose(rows["logD"], rows["raw"] / np.log(width), rtol=1e-9)
     assert np.allclose(rows["logNlogD"], rows["logN"] / np.log(width), rtol=1e-9)
     assert (rows["maxEntropy"] >= rows["logN"] - 1e-9).all()
