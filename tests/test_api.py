@@ -447,14 +447,9 @@ def test_the_base_suffices_to_analyse(folder: Path) -> None:
     assert "pip install 'layerwise[workflow]'" in done.stdout
 
 
-def test_import_is_quick() -> None:
-    code = (
-        "import sys, time; t = time.perf_counter(); import layerwise; "
-        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules; "
-        "print(time.perf_counter() - t)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 0.3
+def test_import_loads_nothing_heavy() -> None:
+    code = "import sys, layerwise; assert not {'torch', 'pandas', 'numpy'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("name", ["layerwise", "layerwise.api"])
