@@ -179,7 +179,8 @@ def caption(data: Data, table: pd.DataFrame) -> str:
         "n_checkpoints": str(table.groupby("model")["revision"].nunique().max())
         if {"model", "revision"} <= {*table}
         else "",
-        "corpora": ", ".join(_names(table, "corpus") or _names(source, "corpus")) or "all data sets",
+        "corpora": ", ".join(_names(table, "corpus") or _names(source, "corpus"))
+        or "all data sets",
     }
     text = " ".join(templates()[data.study.kind].format(**counts).split())
     if "output_from" in table and (table["output_from"] == "last layer").any():
