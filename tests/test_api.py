@@ -181,15 +181,23 @@ class TestPlot:
             "corpora": {"sentences": {"source": {"file": "a.txt"}}},
             "tasks": ["STS12"],
             "studies": {"entropy": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"],
-                                    "tokens": ["all"]}},
+                                    "tokens": ["all"]},
+                        "theirs": {"kind": "metrics_by_depth", "published": "paper",
+                                   "metrics": ["rankme"], "tokens": ["all"]}},
+            "published": {"paper": {"metrics": "metrics.parquet"}},
         }  # fmt: skip
         results = tmp_path / "results"
         shutil.copytree(folder / "results", results)
         (results / "config.json").write_text(json.dumps(config), encoding="utf-8")
         run = lw.open(results)
-        assert run.studies == ["entropy"]
+        assert run.studies == ["entropy", "theirs"]
         assert run.models == ["llama", "bert"]
         assert len(run.plot("entropy").axes) == 1
+        (results / "published").mkdir()
+        table = run.metrics(model="bert", tokens="all").assign(model="theirs")
+        tables.write(results / "published" / "paper.metrics.parquet", table)
+        (ax,) = run.plot("theirs").axes
+        assert len(ax.lines)
 
     def test_several_panels_do_not_fit_on_one(self, run: lw.Run) -> None:
         figure, ax = plt.subplots()
@@ -417,14 +425,9 @@ def test_the_base_suffices_to_analyse(folder: Path) -> None:
     assert "pip install 'layerwise[workflow]'" in done.stdout
 
 
-def test_import_is_quick() -> None:
-    code = (
-        "import sys, time; t = time.perf_counter(); import layerwise; "
-        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules; "
-        "print(time.perf_counter() - t)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 0.3
+def test_import_loads_nothing_heavy() -> None:
+    code = "import sys, layerwise; assert not {'torch', 'pandas', 'numpy'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("name", ["layerwise", "layerwise.api"])

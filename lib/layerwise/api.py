@@ -25,7 +25,7 @@ from layerwise.analysis import (
     several,
 )
 from layerwise.errors import LayerwiseError, listed
-from layerwise.names import decode
+from layerwise.names import decode, encode
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -243,20 +243,32 @@ class Run:
         LayerwiseError
             If there is no such study or kind, or the tables do not have what it shows.
         """
+        from layerwise import tables
         from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
         from layerwise.figures.render import draw
 
         study, own = self._study(name, choices)
+        config = self._config
         read = {}
         for table in needs(study):
+            if study.published:
+                path = self.folder / "published" / f"{encode(study.published)}.{table}.parquet"
+                read[table] = tables.read(path, table)
+                continue
             wanted = {"study": own} if FILES[table][1] == ("study",) else {}
             read[table] = self._read(table, **wanted)
-        config = self._config
-        if "scores" in read and config:
-            read["scores"] = with_text_sources(read["scores"], config.association.text_sources)
-        directions = config.association.directions if config else None
-        return draw(study, read, self._order, directions=directions, ax=ax).figure
+            if config and table in ("scores", "probes"):
+                read[table] = read[table][read[table]["task"].isin(list(config.tasks))]
+            if config and table == "scores":
+                read[table] = with_text_sources(read[table], config.association.text_sources)
+        options: dict[str, Any] = {}
+        if config:
+            options = {
+                "directions": config.association.directions, "own_texts": config.own_texts,
+                "labels": config.labels(), "confidence": config.scoring.confidence,
+            }  # fmt: skip
+        return draw(study, read, self._order, ax=ax, **options).figure
 
     def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
         """A study, and the name of the config's study whose tables it reads."""

@@ -21,6 +21,9 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     was: training is the same with and without the callback. Models that are sharded over
     processes (FSDP, DeepSpeed ZeRO-3) cannot be read.
 
+    A reading of 64 texts of 100 tokens takes as long as two training steps of 8 x 128 tokens
+    (MiniLM on a CPU), so every 500 steps it adds 0.4%.
+
     Parameters
     ----------
     texts
