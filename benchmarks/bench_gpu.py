@@ -24,10 +24,10 @@ from typing import Any
 import layerwise.workflow.script  # isort: skip  # noqa: F401
 import numpy as np
 import torch
-from bench_embed import all_layers, last_layer
 from bench_extract import bare, ours
 
 from layerwise.activations import batches, card, eigen
+from layerwise.activations.embedding import embed
 from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
@@ -49,6 +49,31 @@ READINGS = [
     Representation("all", "mean", "residual"),
     Representation("drop_first", "mean", "residual"),
 ]
+
+
+@torch.inference_mode()
+def last_layer(loaded: LoadedModel, texts: list[str]) -> np.ndarray:
+    """Embeddings of the last layer, shape (N, D), and nothing else."""
+    ids, _ = loaded.tokenize(texts)
+    result = np.empty((len(texts), loaded.anatomy.hidden), np.float32)
+    pad = int(loaded.tokenizer.pad_token_id)
+    for batch in batches.cut(
+        [len(p) for p in ids], batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
+    ):
+        longest = len(ids[batch[0]])
+        tokens = torch.tensor([ids[i] + [pad] * (longest - len(ids[i])) for i in batch])
+        sizes = torch.tensor([len(ids[i]) for i in batch])
+        mask = torch.arange(longest) < sizes[:, None]
+        inputs: dict[str, Any] = {"input_ids": tokens.to(loaded.device)}
+        if not mask.all():
+            inputs["attention_mask"] = mask.long().to(loaded.device)
+        if "use_cache" in loaded.model.config.to_dict():
+            inputs["use_cache"] = False
+        states = loaded.model(**inputs).last_hidden_state.float()
+        weights = mask.to(loaded.device)[..., None]
+        pooled = (states * weights).sum(dim=1) / weights.sum(dim=1)
+        result[batch] = pooled.cpu().numpy()
+    return result
 
 
 def make_model(shape: str, folder: Path) -> Path:
@@ -145,7 +170,7 @@ def rows_of(
     for name, plan in PLANS.items():
         jobs[name] = lambda plan=plan: ours(loaded, texts, plan, folder / "bench.h5")
     jobs["last"] = lambda: synchronised(lambda: last_layer(loaded, texts), where)
-    jobs["embed"] = lambda: synchronised(lambda: all_layers(loaded, texts, READINGS), where)
+    jobs["embed"] = lambda: synchronised(lambda: embed(loaded, texts, READINGS), where)
     best = best_of(jobs, repeats)
     n = sum(map(len, ids))
     matmul = matmul_rate(where, torch.bfloat16, 8192 if where.type == "cuda" else 512, repeats)

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 # Files of the repository that are pages of the site.
 PAGES = {
     "README.md": "README.md", "FINDINGS.md": "FINDINGS.md", "CHANGELOG.md": "CHANGELOG.md",
-    "SECURITY.md": "SECURITY.md", "results/README.md": "files.md",
+    "SECURITY.md": "SECURITY.md", "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "results/README.md": "files.md",
     "benchmarks/README.md": "benchmarks.md",
 }  # fmt: skip
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)(#[^)\s]*)?(\))")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from hypothesis import settings
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
+
+settings.register_profile("small", max_examples=25, deadline=None)
+settings.load_profile("small")
 
 
 @pytest.fixture(scope="session")
@@ -47,26 +49,3 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path_factory.mktemp("datasets"))
         yield {task: str(root / task) for task in names.QUICKSTART}
-
-
-# What the suite of attacks counted, by area and outcome; from all of pytest's processes.
-ATTACKS: Counter[tuple[str, str]] = Counter()
-
-
-def pytest_runtest_logreport(report: Any) -> None:
-    if report.when == "teardown":
-        counted = (v for name, v in report.user_properties if name == "attacks")
-        ATTACKS.update({tuple(key): n for one in counted for *key, n in one})
-
-
-def pytest_terminal_summary(terminalreporter: Any) -> None:
-    if not ATTACKS:
-        return
-    outcomes = ("right value", "one sentence", "refused at the start")
-    line = "{:<28}{:>16}{:>16}{:>24}{:>8}".format
-    terminalreporter.section("attacks by area and outcome")
-    terminalreporter.write_line(line("area", *outcomes, "tried"))
-    for area in (*sorted({area for area, _ in ATTACKS}), "all"):
-        found = [sum(n for (a, o), n in ATTACKS.items() if o == outcome and area in (a, "all"))
-                 for outcome in outcomes]  # fmt: skip
-        terminalreporter.write_line(line(area, *found, sum(found)))

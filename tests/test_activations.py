@@ -46,7 +46,9 @@ def tiny_model(family: str, folder: Path) -> LoadedModel:
     return load(family, tiny.entry(tiny.save(family, folder / family)), "main", device="cpu")
 
 
-@pytest.fixture(scope="module", params=tiny.KINDS)
+@pytest.fixture(
+    scope="module", params=tiny.families(["llama", "bert", "mamba2"], ["llama", "bert"])
+)
 def loaded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> LoadedModel:

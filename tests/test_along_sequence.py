@@ -16,13 +16,10 @@ from layerwise import metrics as flat
 from layerwise.activations import forward
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations, grid
-from layerwise.config import Config
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
-from layerwise.errors import LayerwiseError
 from layerwise.metrics import sequence
 from layerwise.models.load import load
-from layerwise.section import parse
 
 N = 9
 
@@ -86,23 +83,3 @@ def test_the_table_is_that_of_the_functions(tmp_path: Path) -> None:
         norms = [np.linalg.norm(s[t - 1]) for s in long]
         row = table.query("metric == 'token_norm' and layer == 2 and position == @t")
         assert row["value"].item() == pytest.approx(np.mean(norms), rel=1e-5)
-
-
-def test_a_config_without_prefixes_is_refused() -> None:
-    given: dict[str, Any] = {
-        "models": {"m": {"source": {"folder": "m"}}},
-        "corpora": {"c": {"source": {"package": "lee"}}},
-        "studies": {"s": {"kind": "along_sequence"}},
-    }
-    with pytest.raises(LayerwiseError, match=r"prefix_entropy needs extract\.prefixes: true"):
-        Config.of(given)
-    Config.of({**given, "extract": {"prefixes": True}})
-    own = {"c": {"source": {"package": "lee"}, "prefixes": True},
-           "plain": {"source": {"package": "lee"}}}  # fmt: skip
-    with pytest.raises(LayerwiseError, match="and it is false on plain"):
-        Config.of({**given, "corpora": own})
-    Config.of({**given, "corpora": own, "studies": {"s": {**given["studies"]["s"],
-                                                          "corpora": ["c"]}}})  # fmt: skip
-    elsewhere = {"s": {"kind": "metrics_by_depth", "metrics": ["prefix_entropy"]}}
-    with pytest.raises(LayerwiseError, match="'prefix_entropy'"):
-        Config.of({**given, "extract": {"prefixes": True}, "studies": elsewhere})

@@ -5,9 +5,11 @@ from __future__ import annotations
 import doctest
 import importlib
 import json
+import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.extras import require
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
+from layerwise.project import ROOT
 
 TEXTS = tiny.texts(24)
 LABELS = [text.split()[0] < "m" for text in TEXTS]
@@ -178,15 +181,23 @@ class TestPlot:
             "corpora": {"sentences": {"source": {"file": "a.txt"}}},
             "tasks": ["STS12"],
             "studies": {"entropy": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"],
-                                    "tokens": ["all"]}},
+                                    "tokens": ["all"]},
+                        "theirs": {"kind": "metrics_by_depth", "published": "paper",
+                                   "metrics": ["rankme"], "tokens": ["all"]}},
+            "published": {"paper": {"metrics": "metrics.parquet"}},
         }  # fmt: skip
         results = tmp_path / "results"
         shutil.copytree(folder / "results", results)
         (results / "config.json").write_text(json.dumps(config), encoding="utf-8")
         run = lw.open(results)
-        assert run.studies == ["entropy"]
+        assert run.studies == ["entropy", "theirs"]
         assert run.models == ["llama", "bert"]
         assert len(run.plot("entropy").axes) == 1
+        (results / "published").mkdir()
+        table = run.metrics(model="bert", tokens="all").assign(model="theirs")
+        tables.write(results / "published" / "paper.metrics.parquet", table)
+        (ax,) = run.plot("theirs").axes
+        assert len(ax.lines)
 
     def test_several_panels_do_not_fit_on_one(self, run: lw.Run) -> None:
         figure, ax = plt.subplots()
@@ -249,6 +260,28 @@ class TestAnalyse:
         assert probe["value"].between(probe["low"], probe["high"]).all()
         assert set(probe["n"]) == {len(TEXTS)}
 
+    def test_probes_equal_the_workflow(self, folder: Path, tmp_path: Path) -> None:
+        from layerwise.config.scoring import ScoringSettings
+        from layerwise.config.tasks import LabelledTask
+        from layerwise.tasks.evaluate import evaluate, open_task
+
+        path = tmp_path / "own.csv"
+        labels = ["b" if label else "a" for label in LABELS]
+        pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(path, index=False)
+        entry = tiny.entry(folder / "llama")
+        evaluate(
+            lambda: load("llama", entry, "main", device="cpu"),
+            {"own": open_task("own", LabelledTask(file=str(path), kind="classification"))},
+            entry=entry, extraction=ExtractSettings(tokens=("all",)), scoring=ScoringSettings(),
+            keys={"own": "k"}, key="k", folder=tmp_path / "tasks", output=tmp_path / "s.parquet",
+            probes=tmp_path / "p.parquet",
+        )  # fmt: skip
+        expected = pd.read_parquet(tmp_path / "p.parquet").sort_values("layer")
+        table = lw.analyse(folder / "llama", TEXTS, metrics="rankme", labels=labels)
+        probe = table[table["metric"] == "linear_probe"]
+        assert probe["value"].tolist() == expected["linear"].tolist()
+        assert probe["low"].tolist() == expected["low"].tolist()
+
     def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
         views = [tiny.texts(24, seed=s) for s in (1, 2)]
         table = lw.analyse(llama[0], TEXTS, llama[1], "infonce", views=views)
@@ -308,7 +341,7 @@ class TestAnalyse:
 def test_choose(llama: tuple[Any, Any]) -> None:
     choice = lw.choose(llama[0], TEXTS, LABELS, llama[1])
     assert choice.sentence
-    assert choice.table["layer"].tolist() == ["0", "1", "2", "3", "output"]
+    assert choice.table["layer"].tolist() == [0, 1, 2, 3]
     assert "output" in lw.choose(llama[0], TEXTS, tokenizer=llama[1]).sentence
 
 
@@ -373,14 +406,50 @@ def test_a_missing_extra_is_named() -> None:
     assert require("json", "tasks").dumps(1) == "1"
 
 
-def test_import_is_quick() -> None:
-    code = (
-        "import sys, time; t = time.perf_counter(); import layerwise; "
-        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules; "
-        "print(time.perf_counter() - t)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 0.3
+WITHOUT_EXTRAS = """
+import sys
+from importlib.machinery import PathFinder
+
+class Base(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.partition(".")[0] in EXTRAS else super().find_spec(name, path, target)
+
+EXTRAS = set(sys.argv[2].split(","))
+sys.meta_path = [Base if finder is PathFinder else finder for finder in sys.meta_path]
+import layerwise as lw
+texts = [f"the {noun} is {kind}" for noun in "abcdef" for kind in ("red", "blue", "green", "tall")]
+labels = ["blue" in text for text in texts]
+table = lw.analyse(sys.argv[1], texts, labels=labels)
+lw.plot(table, "prompt_entropy")
+print(lw.choose(sys.argv[1], texts, labels).sentence)
+try:
+    from layerwise.corpora.views import respaced
+    respaced("text")
+except lw.LayerwiseError as error:
+    print(error)
+"""
+
+
+def test_the_base_suffices_to_analyse(folder: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    names = {
+        re.split(r"[<>=]", package)[0].replace("-", "_")
+        for extra, packages in project["optional-dependencies"].items()
+        if extra not in ("all", "dev", "docs")
+        for package in packages
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS, folder / "llama", ",".join(names)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'layerwise[workflow]'" in done.stdout
+
+
+def test_import_loads_nothing_heavy() -> None:
+    code = "import sys, layerwise; assert not {'torch', 'pandas', 'numpy'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("name", ["layerwise", "layerwise.api"])

@@ -1,7 +1,7 @@
 """Coverage and false positives of `layerwise.stats` on simulated curves (slow).
 
-Each row of `CASES` simulates one use many times and gives the share of samples in which an interval
-misses the truth, or in which a test rejects a true null hypothesis: .05 is nominal.
+Each row of `CASES` simulates one use many times and gives the share of samples in which an
+interval misses the truth, or in which a test rejects a true null hypothesis: .05 is nominal.
 """
 
 from __future__ import annotations

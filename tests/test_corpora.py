@@ -95,7 +95,6 @@ def test_rows_that_lack_a_column_are_blank_and_counted(
 names = st.text(st.characters(exclude_characters="{}[]!:.", exclude_categories=["Cs"]), min_size=1)
 
 
-@settings(max_examples=25)
 @given(st.dictionaries(names, st.text(min_size=1), min_size=1, max_size=4), st.text())
 def test_texts_come_whole_into_the_prompt(row: dict[str, str], between: str) -> None:
     literal = between.replace("{", "{{").replace("}", "}}")
@@ -268,7 +267,6 @@ def test_longer_texts_are_left_out_or_cut() -> None:
     assert chosen(["a b one", "a b two"], max_tokens=2, longer="cut") == ["a b"]
 
 
-@settings(max_examples=25)
 @given(st.text(), st.integers(1, 20))
 def test_cut_is_a_beginning_of_no_more_tokens(text: str, n: int) -> None:
     made = cut(text, n)
@@ -284,7 +282,6 @@ def test_filters_that_leave_nothing_say_why() -> None:
 lists = st.lists(st.text("abc ", min_size=1).filter(str.strip), min_size=1, max_size=30)
 
 
-@settings(max_examples=25)
 @given(lists, st.integers(1, 10), st.randoms(use_true_random=False), st.booleans())
 def test_samples_grow_and_ignore_the_order_of_the_source(
     texts: list[str], n: int, shuffler: Any, drop: bool

@@ -1,38 +1,62 @@
-"""The pages: their links lead somewhere, their Python runs, what is generated is up to date."""
+"""The pages: links lead somewhere, Python runs, YAML is valid, lists equal the registries."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
+import sys
+import types
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 import yaml
 
+import layerwise.metrics
 from layerwise import tables
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
-from layerwise.config import read_config
+from layerwise.config.corpora import CorpusSettings
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.images import ImageCorpus
+from layerwise.config.kinds import KINDS
 from layerwise.config.metrics import MetricsSettings
+from layerwise.config.models import Model
+from layerwise.config.scoring import ScoringSettings
+from layerwise.config.studies import Study
+from layerwise.config.tasks import ChoiceTask, LabelledTask, MtebTask
+from layerwise.metrics import lists, registry
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
 from layerwise.project import ROOT
+from layerwise.section import parse
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")])
 NOTEBOOKS = sorted(ROOT.glob("docs/notebooks/*.ipynb"))
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
-# Blocks that want a model of the hub, or scores of a run, and those with a test of their own.
-WANTS_MORE = {"docs/your-model.md": "a model of the hub", "docs/your-tasks.md": "a run's scores",
-              "docs/adding-a-metric.md": "run in test_metrics_table.py"}  # fmt: skip
+LINK = re.compile(r"\]\(([^)\s#]+)?(?:#([^)\s]*))?\)")
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    found = FENCE.findall(page.read_text(encoding="utf-8"))
+    return [code for name, code in found if name == language]
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings, as GitHub makes them."""
+    text = FENCE.sub("", page.read_text(encoding="utf-8"))
+    headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in headings}
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `results` as the quickstart has them, of a random model."""
+    """A folder with `results` of the quickstart's MiniLM, of a random model."""
     place = tmp_path_factory.mktemp("quickstart")
     loaded = load("minilm-l6", tiny.entry(tiny.save("bert", place / "bert")), "main", device="cpu")
     target = place / "results" / "activations" / "minilm-l6" / "main" / "wikipedia.h5"
@@ -50,33 +74,61 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
-def test_links_lead_to_files(page: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_to_files_and_headings(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
-    targets = [t for t in LINK.findall(text) if not re.match(r"[a-z]+:", t)]
-    assert [t for t in targets if not (page.parent / t).exists()] == []
+    broken = []
+    for target, anchor in LINK.findall(text):
+        if re.match(r"[a-z]+:", target):
+            continue
+        place = page.parent / target if target else page
+        if not place.exists() or (anchor and anchor not in anchors(place)):
+            broken.append(f"{target}#{anchor}")
+    assert broken == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if blocks(p, "python") and p.name != "CONTRIBUTING.md"], ids=name_of
+)
 def test_python_on_the_pages_runs(
     page: Path, results: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import numpy as np
-
     monkeypatch.chdir(results)
-    rng = np.random.default_rng(0)
-    space = {
-        "Z": rng.normal(size=(9, 4)), "views": rng.normal(size=(4, 20, 8)),
-        "curve": rng.normal(size=7), "scores": rng.normal(size=7),
-    }  # fmt: skip
-    name = page.relative_to(ROOT).as_posix()
-    for language, code in FENCE.findall(page.read_text(encoding="utf-8")):
-        if language == "python":
-            compiled = compile(code, name, "exec")
-            if name not in WANTS_MORE:
-                exec(compiled, space)
-        if language == "yaml":
-            yaml.safe_load(code)
+    space: dict[str, object] = {}
+    for code in blocks(page, "python"):
+        exec(compile(code, name_of(page), "exec"), space)
+
+
+SECTIONS = {
+    "models": (Model,),
+    "corpora": (CorpusSettings, ImageCorpus),
+    "tasks": (MtebTask, LabelledTask, ChoiceTask),
+    "studies": (Study,),
+}
+
+
+def check_entry(section: str, entry: object) -> None:
+    """Parse an entry by the class whose keys it has."""
+    entry = entry or {}
+    classes = SECTIONS[section]
+    fits = [c for c in classes if set(entry) <= set(c.model_fields)]
+    assert fits, f"{section}: {entry}"
+    parse(fits[0], entry)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "yaml")], ids=name_of)
+def test_yaml_on_the_pages_is_valid(page: Path) -> None:
+    for code in blocks(page, "yaml"):
+        document = yaml.safe_load(code)
+        if any("kind" in entry for entry in document.values() if isinstance(entry, dict)):
+            document = {"studies": document}
+        for section, entries in document.items():
+            if section in SECTIONS:
+                for entry in entries.values():
+                    check_entry(section, entry)
+            else:
+                kinds = {"metrics": MetricsSettings, "scoring": ScoringSettings}
+                parse(kinds[section], entries)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -84,27 +136,52 @@ def test_notebooks_run(path: Path, results: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(results)
     space: dict[str, object] = {}
     cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
     assert len(code) > 4
-    for number, text in enumerate(code):
-        exec(compile(text, f"{path.name}, cell {number}", "exec"), space)
-    # They were saved with what they show.
-    assert all(cell["outputs"] for cell in cells if cell["cell_type"] == "code" and "print" in "".join(cell["source"]))  # fmt: skip
+    for number, cell in enumerate(code):
+        exec(compile("".join(cell["source"]), f"{path.name}, cell {number}", "exec"), space)
+        # They were saved with what they show.
+        assert cell["outputs"] or "print" not in "".join(cell["source"])
 
 
-def test_the_api_names_every_metric() -> None:
+def test_metrics_page_lists_every_metric() -> None:
+    page = ROOT / "docs" / "metrics.md"
+    text = page.read_text(encoding="utf-8")
+    assert lists.of_metrics() in text
+    assert lists.of_settings() in text
+    assert set(registry.all_metrics()) <= anchors(page)
+
+
+def test_figures_page_shows_every_kind() -> None:
+    page = ROOT / "docs" / "figures.md"
+    assert set(KINDS) <= anchors(page)
+    shown = {yaml_["kind"] for code in blocks(page, "yaml")
+             for yaml_ in yaml.safe_load(code).values() if "kind" in yaml_}  # fmt: skip
+    assert set(KINDS) <= shown
+
+
+def test_api_page_names_every_metric() -> None:
     page = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     for path in ROOT.glob("lib/layerwise/metrics/catalog/[a-z]*.py"):
         assert f"::: layerwise.metrics.catalog.{path.stem}\n" in page
 
 
-def test_the_small_config_is_valid(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = read_config([ROOT / "docs" / "mine.yaml"])
-    assert config.results == "mine"
-    assert os.fspath(config.results) != "results"
+def test_example_of_a_metric_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
+    (example,) = blocks(ROOT / "CONTRIBUTING.md", "python")
+    module = types.ModuleType("example")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(example, "CONTRIBUTING.md", "exec"), module.__dict__)
+    X = np.random.default_rng(0).normal(size=(50, 8))
+    expected = (np.linalg.svd(X)[1] ** 2).sum() / np.linalg.svd(X)[1][0] ** 2
+    assert layerwise.metrics.stable_rank(X) == pytest.approx(expected)
 
 
 def test_every_page_is_in_the_sites_menu() -> None:
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in ROOT.glob("docs/**/*.md"):
         assert f": {page.relative_to(ROOT / 'docs').as_posix()}\n" in menu, page
+
+
+def test_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100

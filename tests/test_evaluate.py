@@ -104,9 +104,12 @@ def test_scores_are_those_of_mteb_run_by_itself(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = mteb.evaluate(
-                Plain(model, 2, bool(normalize)), task, cache=None, co2_tracker=False,
+                Plain(model, 2, bool(normalize)),
+                task,
+                cache=None,
+                co2_tracker=False,
                 show_progress_bar=False,
-            )  # fmt: skip
+            )
         (scores,) = result.task_results[0].scores["test"]
         row = table[(table["task"] == name) & (table["layer"] == 2)].iloc[0]
         assert row["main_score"] == pytest.approx(scores["main_score"], abs=2e-3), name
@@ -145,9 +148,12 @@ def own_task(folder: Path) -> Any:
 
 
 def test_a_killed_job_goes_on_where_it_was(
-    run: Any, model: LoadedModel, folders: dict[str, str],
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-) -> None:  # fmt: skip
+    run: Any,
+    model: LoadedModel,
+    folders: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
     tasks = quickstart(folders, "LeeNewsSimilarity", "WikipediaArticlePairs")
     embedded: list[int] = []
     embed_into = embedding.embed_into

@@ -180,7 +180,9 @@ def test_title_is_the_studys_or_none() -> None:
 
 def test_values_without_a_role_are_not_pooled() -> None:
     one, other = (tidy_metrics({"prompt_entropy": np.arange(3.0)}, corpus=c) for c in "ab")
-    with pytest.raises(LayerwiseError, match="average over several values of corpus: a, b; name one"):
+    with pytest.raises(
+        LayerwiseError, match="average over several values of corpus: a, b; name one"
+    ):
         made("metrics_by_depth", {"metrics": pd.concat([one, other])}, metrics=("prompt_entropy",))
     with pytest.raises(LayerwiseError, match="more than once"):
         made(

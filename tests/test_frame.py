@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -107,27 +105,6 @@ def test_only_what_the_disk_refused_is_blamed_on_it(tmp_path: Path) -> None:
     with pytest.raises(DiskError, match="Could not write"), replacing(target):
         pass  # nothing to move there
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (["compare_rules", "--out", "o.csv"], "--results"),
-        (["check_claims", "t.csv", "no.md"], "There is no file no.md"),
-        (["measure_picks", "a.h5", "--output", "o", "--config", "no.yaml"],
-         "There is no config no.yaml"),
-        (["measure_sample_size", "--activations", "a.h5", "--output", "o", "--config", "no.yaml"],
-         "There is no config no.yaml"),
-    ],
-)  # fmt: skip
-def test_scripts_say_what_is_missing(tmp_path: Path, command: list[str], said: str) -> None:
-    (tmp_path / "t.csv").write_text("what\n")
-    script = ROOT / "scripts" / f"{command[0]}.py"
-    done = subprocess.run(
-        [sys.executable, script, *command[1:]], cwd=tmp_path, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 1 and said in done.stderr and "Traceback" not in done.stderr
 
 
 @given(st.lists(st.text(), max_size=4), st.lists(st.text(), max_size=4))

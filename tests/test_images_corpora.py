@@ -13,7 +13,6 @@ import pytest
 from PIL import Image
 
 from layerwise.config import Config
-from layerwise.section import parse
 from layerwise.config.images import HubImages, ImageCorpus, ImageViews, PackageImages
 from layerwise.corpora import image_views, prompts
 from layerwise.corpora.image_sources import of_classes, open_images
@@ -21,6 +20,7 @@ from layerwise.corpora.images import Picture, UnreadableError, decode, png
 from layerwise.corpora.make import make_corpus, make_views
 from layerwise.errors import LayerwiseError
 from layerwise.files import sha256_bytes
+from layerwise.section import parse
 
 RNG = np.random.default_rng(0)
 COLOURS = RNG.integers(0, 256, (6, 9, 3), dtype=np.uint8)
@@ -81,9 +81,7 @@ def test_sixteen_bits_are_scaled() -> None:
 
 def test_values_without_a_white_are_refused() -> None:
     for mode in ("I", "F"):
-        with pytest.raises(
-            UnreadableError, match=rf"'odd'.*32-bit values.*'{mode}'"
-        ):
+        with pytest.raises(UnreadableError, match=rf"'odd'.*32-bit values.*'{mode}'"):
             shown(saved(Image.new(mode, (4, 4), 3), "TIFF"))
 
 

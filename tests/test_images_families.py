@@ -28,7 +28,7 @@ WITHOUT_CLASS = {"aimv2_vision_model", "siglip_vision_model", "siglip", "imagegp
 SCALED_PARTS = {"beit", "imagegpt"}
 
 
-@pytest.fixture(scope="module", params=list(tiny_images.FAMILIES))
+@pytest.fixture(scope="module", params=tiny.families(tiny_images.FAMILIES))
 def family(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -217,6 +217,7 @@ def test_preprocessing_is_said_or_asked_for(tmp_path: Path) -> None:
         load("bert", tiny_images.entry(texts, preprocess=own), "main", device="cpu")
 
 
+@pytest.mark.slow
 def test_dinov2_small(tmp_path: Path, shared: Path) -> None:
     folder = shared / "models" / "dinov2-small"
     if not folder.is_dir():

@@ -188,8 +188,9 @@ def test_files_of_words_and_tags(tmp_path: Path) -> None:
     (tmp_path / "a.conll").write_text(CONLL)
     (tmp_path / "a.conllu").write_text(CONLLU)
     assert conll.read(tmp_path / "a.conll") == [
-        (("the", "dog", "runs"), ("DT", "NN", "VB")), (("a", "cat"), ("DT", "NN")),
-    ]  # fmt: skip
+        (("the", "dog", "runs"), ("DT", "NN", "VB")),
+        (("a", "cat"), ("DT", "NN")),
+    ]
     assert conll.read(tmp_path / "a.conllu") == [(("a", "cat"), ("DET", "NOUN"))]
     (tmp_path / "a.conll").write_text("the DT\ndog\n")
     with pytest.raises(LayerwiseError, match="line 2"):

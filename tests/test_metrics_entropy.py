@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from scipy import special
@@ -142,7 +142,6 @@ def test_logdet_entropy_of_equal_eigenvalues_and_below_shannon() -> None:
 # Invariants
 
 
-@settings(deadline=None, max_examples=25)
 @given(matrices, st.sampled_from(ALPHAS), st.floats(1e-6, 1e6), st.integers(0, 2**31))
 def test_scale_rotation_order_and_duplication_change_nothing(
     Z: np.ndarray, alpha: float, scale: float, seed: int
@@ -154,7 +153,6 @@ def test_scale_rotation_order_and_duplication_change_nothing(
         assert entropy(other, alpha) == pytest.approx(expected, abs=1e-7)
 
 
-@settings(deadline=None, max_examples=25)
 @given(matrices, st.lists(st.floats(0.05, 60), min_size=2, max_size=6))
 def test_entropy_is_bounded_and_falls_with_its_order(Z: np.ndarray, alphas: list[float]) -> None:
     values = [entropy(Z, a) for a in sorted({*alphas, 1.0, 2.0})] + [entropy(Z, math.inf)]
@@ -172,7 +170,6 @@ def test_orders_near_one_join_smoothly() -> None:
     assert abs(values[2] - values[3]) < 1e-5 * abs(slope)
 
 
-@settings(deadline=None, max_examples=25)
 @given(matrices)
 def test_theorem_1_runs_the_other_way(Z: np.ndarray) -> None:
     shannon, rank = math.exp(entropy(Z, 1.0)), effective_rank(Z)
@@ -236,7 +233,6 @@ def majorises(q: np.ndarray, p: np.ndarray) -> bool:
 spectra_and_mixtures = st.tuples(st.integers(2, 9), st.integers(1, 6), st.integers(0, 2**31))
 
 
-@settings(deadline=None, max_examples=25)
 @given(spectra_and_mixtures)
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_lemma_1_entropy_is_schur_concave(alpha: float, drawn: tuple[int, int, int]) -> None:
@@ -253,7 +249,6 @@ def test_lemma_1_entropy_is_schur_concave(alpha: float, drawn: tuple[int, int, i
     assert entropy_from_eigenvalues(rng.permutation(q), alpha) == pytest.approx(low, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=25)
 @given(matrices)
 def test_lemma_1_of_matrices(Z: np.ndarray) -> None:
     """By Schur and Horn a Gram matrix's eigenvalues majorise its diagonal, the squared norms."""
@@ -263,7 +258,6 @@ def test_lemma_1_of_matrices(Z: np.ndarray) -> None:
         assert entropy(Z, alpha) <= entropy_from_eigenvalues(norms, alpha) + 1e-9
 
 
-@settings(deadline=None, max_examples=25)
 @given(matrices)
 def test_lemma_1_gives_theorem_1_the_other_way(Z: np.ndarray) -> None:
     """The proof has λ ≼ σ of λ_i = σ_i² ≤ σ_i, but after λ is made to sum to 1 it is σ ≼ λ."""
@@ -319,9 +313,6 @@ def test_proposition_1_says_nothing_at_the_papers_sizes() -> None:
     assert chance(169) < 0 < chance(170)
 
 
-# Gradients, which the standard errors stand on
-
-
 # Normalisations
 
 
@@ -347,6 +338,9 @@ def test_normalisations_are_not_defined_for_one_row() -> None:
     assert normalise(0.0, "logD", 1, 100) == 0
 
 
+WIDTHS = {"14m": 128, "70m": 512, "160m": 768, "410m": 1024}
+
+
 def published() -> pd.DataFrame:
     path = SHARED / "published" / "metrics.csv.gz"
     if not path.is_file():
@@ -363,14 +357,13 @@ def test_published_normalisations_follow_from_raw_n_and_d(metric: str) -> None:
     table = published()
     rows = table[(table["metric"] == metric) & table["raw"].notna()]
     assert len(rows) > 500
-    widths = {"14m": 128, "70m": 512, "160m": 768}
     for (size, dataset, split), part in rows.groupby(["size", "dataset", "split"]):
         part = part[part["raw"].abs() > 1e-3]
         n = np.exp(part["raw"] / part["logN"])
         assert np.allclose(n, n.round(), atol=1e-3 * n), (size, dataset, split)
         assert n.round().nunique() == 1
         for name in ("logD", "logN", "logNlogD", "maxEntropy"):
-            ours = normalise(part["raw"].to_numpy(), name, float(n.iloc[0].round()), widths[size])
+            ours = normalise(part["raw"].to_numpy(), name, float(n.iloc[0].round()), WIDTHS[size])
             assert np.allclose(ours, part[name], rtol=1e-9), (size, dataset, name)
 
 
@@ -378,7 +371,7 @@ def test_published_prompt_entropies_obey_what_normalisation_leaves() -> None:
     """Means over prompts of different length: log D factors out, the others are bounded."""
     table = published()
     rows = table[(table["metric"] == "entropy_sentence") & table["raw"].notna()]
-    width = rows["size"].map({"14m": 128, "70m": 512, "160m": 768})
+    width = rows["size"].map(WIDTHS)
     assert np.allclose(rows["logD"], rows["raw"] / np.log(width), rtol=1e-9)
     assert np.allclose(rows["logNlogD"], rows["logN"] / np.log(width), rtol=1e-9)
     assert (rows["maxEntropy"] >= rows["logN"] - 1e-9).all()
@@ -442,7 +435,6 @@ def test_orders_must_be_above_zero(alpha: float) -> None:
         entropy_from_eigenvalues(np.ones(3), alpha)
 
 
-@settings(deadline=None)
 @given(
     arrays(np.float64, (4, 6), elements=st.floats(-1e150, 1e150)), st.sampled_from([0.5, 1.0, 2.0])
 )

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.config.metrics import MetricsSettings
@@ -65,7 +65,6 @@ def curvature_in_loops(Z: np.ndarray) -> float:
     return float(np.mean(angles))
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.integers(3, 12), st.integers(1, 8), st.integers(0, 10**6), st.floats(1e-3, 1e3))
 def test_curvature_is_the_loop_and_knows_no_scale_shift_or_rotation(
     t: int, d: int, seed: int, scale: float

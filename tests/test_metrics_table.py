@@ -7,8 +7,6 @@ import importlib
 import logging
 import math
 import pkgutil
-import sys
-import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -529,35 +527,6 @@ def test_protocols_and_tokens_follow_the_extraction(tmp_path: Path) -> None:
     frame, _ = compute(write_activations(tmp_path / "a.h5", tokens=("drop_first",)))
     assert set(frame["tokens"]) == {"drop_first"}
     assert set(frame["protocol"]) == {"paper", "reference"}
-
-
-def test_the_page_on_adding_a_metric_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lists are the registry's, its examples metrics."""
-    page = (ROOT / "docs" / "adding-a-metric.md").read_text()
-    assert lists.of_metrics() in page
-    assert lists.of_settings() in page
-    monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
-    examples = [block.split("```")[0] for block in page.split("```python\n")[1:]]
-    for i, example in enumerate(examples):
-        # A section finds its types by the name of its module.
-        module = types.ModuleType(f"example_{i}")
-        monkeypatch.setitem(sys.modules, module.__name__, module)
-        exec(compile(example, "docs/adding-a-metric.md", "exec"), module.__dict__)
-    X = np.random.default_rng(0).normal(size=(50, 8)) + 1
-    settings = MetricsSettings(settings={"top_share": {"components": 2}})
-
-    def result(name: str, rows: np.ndarray) -> Overall:
-        (found,) = registry.get(name).on(Layer(Arrays(rows), settings))
-        assert isinstance(found, Overall)
-        return found
-
-    for name, expected in (
-        ("stable_rank", metrics.stable_rank(X)),
-        ("top_share", metrics.top_share(X, components=2)),
-    ):
-        assert result(name, X).value == pytest.approx(expected, abs=1e-10)
-    with pytest.raises(LayerwiseError, match="did you mean 'components'"):
-        parse(registry.sections()["top_share"], {"component": 2})
 
 
 def test_two_metrics_cannot_declare_one_section(monkeypatch: pytest.MonkeyPatch) -> None:

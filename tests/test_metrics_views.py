@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.config.metrics import MetricsSettings
@@ -118,7 +118,6 @@ def test_zero_vectors_have_no_cosine_and_are_left_out() -> None:
     assert np.flatnonzero(np.isnan(loss.values)).tolist() == [3, 11]
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.integers(2, 12), st.integers(1, 10), st.integers(0, 10**6))
 def test_rotation_scale_and_order_of_prompts_change_nothing(n: int, d: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -317,7 +316,6 @@ def test_dime_of_independent_views_is_zero_in_expectation() -> None:
     assert dime(A, B) > 4 * np.std(values)
 
 
-@settings(deadline=None, max_examples=25)
 @given(st.integers(2, 15), st.integers(1, 12), st.integers(0, 10**6))
 def test_dime_of_equal_views_is_its_maximum(n: int, d: int, seed: int) -> None:
     """Of all pairings of one Gram matrix with itself, the identity shares most.

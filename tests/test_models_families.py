@@ -39,7 +39,7 @@ TEXTS = tiny.texts(6, seed=3, longest=14)
 # States of each prompt: (layer, sublayer) -> one array of shape (T, D) a prompt
 
 
-@pytest.fixture(scope="module", params=list(tiny.FAMILIES))
+@pytest.fixture(scope="module", params=tiny.families(tiny.FAMILIES))
 def loaded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> LoadedModel:
@@ -174,7 +174,7 @@ BY_HAND: dict[str, Callable[[torch.nn.Module], tuple[torch.nn.Module, torch.nn.M
 }
 
 
-@pytest.mark.parametrize("loaded", BY_HAND, indirect=True)
+@pytest.mark.parametrize("loaded", tiny.families(BY_HAND), indirect=True)
 def test_the_mlp_sees_what_the_family_says(loaded: LoadedModel) -> None:
     """Parallel blocks feed the MLP from the block's input, sequential ones from the residual."""
     block = loaded.anatomy.blocks[1]
@@ -194,7 +194,7 @@ def test_the_mlp_sees_what_the_family_says(loaded: LoadedModel) -> None:
     assert_near(found[2, "mlp"][0], normed(mlp, fed), "mlp")
 
 
-@pytest.mark.parametrize("loaded", ["bert", "roberta"], indirect=True)
+@pytest.mark.parametrize("loaded", tiny.families(["bert", "roberta"]), indirect=True)
 def test_post_norm_residuals_are_normed_sums(loaded: LoadedModel) -> None:
     found = states_of(loaded, budget=64, sublayers=loaded.anatomy.sublayers)
     block = loaded.anatomy.blocks[1]

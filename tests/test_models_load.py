@@ -179,7 +179,7 @@ def test_models_without_attention_cannot_be_bidirectional(tmp_path: Path) -> Non
         loaded(folder, bidirectional=True)
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.1), ("float16", 0.02)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.1)])
 def test_low_precision_is_stored_as_float32(
     llama: Path, tmp_path: Path, dtype: str, tolerance: float
 ) -> None:
@@ -407,7 +407,7 @@ def test_broken_folders(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("family", ["bert", "gpt2", "t5"])
+@pytest.mark.parametrize("family", tiny.families(["bert", "gpt2", "t5"]))
 def test_a_tokenizer_made_up_for_want_of_files_is_refused(family: str, tmp_path: Path) -> None:
     folder = tiny.save(family, tmp_path / "m")
     for file in folder.glob("tokenizer*"):

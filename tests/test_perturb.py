@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.activations.extract import extract
@@ -33,7 +33,6 @@ def done(ids: list[int], prompt: str = "p", **how: Any) -> list[int]:
     return perturb(ids, Perturb(**how), special=SPECIAL, vocabulary=VOCABULARY, prompt=prompt)
 
 
-@settings(max_examples=25)
 @given(
     st.lists(st.integers(2, 49), min_size=1, max_size=40),
     st.floats(0, 1),
@@ -51,7 +50,6 @@ def test_special_tokens_stay_and_come_from_nowhere(ids: list[int], p: float, how
 tokens = st.lists(st.integers(0, 999), max_size=40)
 
 
-@settings(max_examples=25)
 @given(tokens, st.floats(0, 1), st.floats(0, 1), st.integers())
 def test_a_larger_share_replaces_the_same_tokens_and_further_ones(
     ids: list[int], p: float, q: float, seed: int

@@ -177,5 +177,3 @@ def test_all_else_is_about_the_layers_themselves() -> None:
             selected_layers(metrics, directions(), model="m"),
             selected_layers(same, directions(), model="m"),
         )
-
-

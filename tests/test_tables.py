@@ -56,7 +56,6 @@ def test_every_altered_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     tables.write(path, frame(), kind=Kind("layerwise.test", 1))
     content = path.read_bytes()
-    harmless = 0
     for place in range(len(content)):
         altered = bytearray(content)
         altered[place] ^= 1 << place % 8
@@ -68,9 +67,6 @@ def test_every_altered_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
             assert "\n" not in str(error)
         else:
             pd.testing.assert_frame_equal(found, frame())
-            harmless += 1
-    # The name of the seal itself: without it the table is one from elsewhere.
-    assert harmless <= len(tables.SEAL)
 
 
 def test_a_table_cut_off_is_refused(tmp_path: Path) -> None:

@@ -28,9 +28,14 @@ def test_english_subsets_and_the_test_split() -> None:
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("STSBenchmrk", "STSBenchmark"), ("BIOSSES2", "BIOSSES"), ("PangLeePolarity", "make_tasks"),
-     ("CoIRCodeSearchNet", ""), ("MTEB(eng)", "")],
-)  # fmt: skip
+    [
+        ("STSBenchmrk", "STSBenchmark"),
+        ("BIOSSES2", "BIOSSES"),
+        ("PangLeePolarity", "make_tasks"),
+        ("CoIRCodeSearchNet", ""),
+        ("MTEB(eng)", ""),
+    ],
+)
 def test_tasks_that_cannot_be_scored_are_refused(name: str, says: str) -> None:
     if not says:
         pytest.skip("names of mteb change")
@@ -89,15 +94,31 @@ def test_intervals_are_of_the_mean_of_runs() -> None:
     assert results.runs({"main_score": 0.1}, "cosine_spearman") == []
 
 
-BY_NAME = {"T-query": "a", "T": "b", "Reranking-query": "c", "Reranking": "d", "query": "e",
-           "default": "f"}  # fmt: skip
+BY_NAME = {
+    "T-query": "a",
+    "T": "b",
+    "Reranking-query": "c",
+    "Reranking": "d",
+    "query": "e",
+    "default": "f",
+}
 
 
 @pytest.mark.parametrize(
     ("left_out", "prompt_type", "expected"),
-    [(0, "query", "a"), (1, "query", "b"), (2, "query", "c"), (3, "query", "d"), (4, "query", "e"),
-     (5, "query", ""), (0, "document", "b"), (2, "document", "d"), (4, "", "f"), (1, "", "b")],
-)  # fmt: skip
+    [
+        (0, "query", "a"),
+        (1, "query", "b"),
+        (2, "query", "c"),
+        (3, "query", "d"),
+        (4, "query", "e"),
+        (5, "query", ""),
+        (0, "document", "b"),
+        (2, "document", "d"),
+        (4, "", "f"),
+        (1, "", "b"),
+    ],
+)
 def test_the_first_fitting_prompt_is_used(left_out: int, prompt_type: str, expected: str) -> None:
     given = dict(list(BY_NAME.items())[left_out:])
     task: Any = SimpleNamespace(task_type="Reranking", instruction=lambda _: "")
@@ -124,8 +145,13 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
     assert prompts.of_model(entry, "main") == Prompts(
         {"query": "q: ", "document": "", "web": "w: ", "default": "w: "}, True
     )
-    save("modules.json", [{"type": "st.models.Pooling", "path": "1_Pooling"},
-                          {"type": "st.models.Normalize", "path": "2"}])  # fmt: skip
+    save(
+        "modules.json",
+        [
+            {"type": "st.models.Pooling", "path": "1_Pooling"},
+            {"type": "st.models.Normalize", "path": "2"},
+        ],
+    )
     save("1_Pooling/config.json", {"include_prompt": False})
     assert not prompts.saved(Location(str(tmp_path), None)).include_prompt
     assert prompts.normalizes(entry, "main")

@@ -96,7 +96,7 @@ kind: attention_sink | extract: {tokens: [all]} | too_few | studies.s
 kind: token_selection, tokens: [drop_first] | TASKS | too_few | studies.s.tokens
 kind: bimodality, metrics: [curvature, effective_rank] |  | too_many | studies.s.metrics
 kind: association_strength, measure: all | TASKS | too_many | studies.s.measure
-kind: metric_vs_score, metrics: [curvature], over: tasks | TASKS | missing | studies.s.corpora
+kind: metric_vs_score, metrics: [prompt_entropy], over: tasks | TASKS | missing | studies.s.corpora
 corpora: [task texts] |  | wrong_kind | studies.s.corpora
 kind: layer_selection, corpora: [task texts] | TASKS | missing_section | studies.s.corpora
 colour: repetition |  | unknown_value | studies.s.colour

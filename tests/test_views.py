@@ -10,7 +10,7 @@ from typing import get_args
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.config.corpora import Action, ViewSettings
@@ -142,7 +142,6 @@ def test_a_word_of_four_letters_has_two_views() -> None:
     assert views("word", n=3) is None
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=60))
 def test_any_text_has_distinct_views_that_can_be_stored_or_none(text: str) -> None:
     made = views(text, n=3, actions=ACTIONS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import transformers as hf
 
@@ -149,8 +151,14 @@ FAMILIES: dict[str, Any] = {
         vocab_size=VOCABULARY, d_model=32, n_layer=3, n_head=4, d_inner=48, pad_token_id=0
     ),
 }  # fmt: skip
-# Those that the quicker tests go through: one of each kind.
-KINDS = ("gpt_neox", "llama", "bert", "mamba2", "mamba")
+# One family of each kind, for `make test`; the others are part of `make test-all`.
+KINDS = ("llama", "gpt_neox", "bert", "mamba2", "vit")
+
+
+def families(names: Iterable[str], fast: Iterable[str] = KINDS) -> list[Any]:
+    """Parameters of a test by family: those that are not in `fast` are marked slow."""
+    slow = pytest.mark.slow
+    return [name if name in fast else pytest.param(name, marks=slow) for name in names]
 
 
 def texts(n: int, seed: int = 0, shortest: int = 4, longest: int = 30) -> list[str]:

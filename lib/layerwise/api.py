@@ -9,17 +9,23 @@
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from layerwise.errors import LayerwiseError, closest, listed
-from layerwise.names import decode
+from layerwise.analysis import (
+    loaded_model,
+    measure,
+    normalizes,
+    one_of,
+    prompts_of,
+    several,
+)
+from layerwise.errors import LayerwiseError, listed
+from layerwise.names import decode, encode
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
     from layerwise.models.load import LoadedModel
     from layerwise.tasks.labelled import Labelled
 
-# Where each table is, its wildcards in the order of the path.
+# Paths of each table, and their wildcards in order.
 FILES = {
     "metrics": ("metrics/*/*/*.parquet", ("model", "revision", "corpus")),
     "prompts": ("metrics/*/*/*.prompts.parquet", ("model", "revision", "corpus")),
@@ -48,7 +54,7 @@ FILES = {
 }
 PARTS = ("prompts", "positions", "views")
 
-# What is taken of a dimension where the caller names nothing and the table has it.
+# Default values of dimensions, where the table has them.
 USUAL: dict[str, object] = {
     "sublayer": "block", "protocol": "paper", "tokens": "all", "alpha": 1.0,
     "normalization": "raw", "pooling": "mean", "readout": "final_norm", "view": 0,
@@ -129,8 +135,8 @@ class Run:
         model : str, optional
             All by default.
         **dimensions
-            Values of other columns, such as ``corpus="wikipedia"`` or ``alpha=2``. None takes all
-            values of a dimension of which usually one is taken (`USUAL`).
+            Values of other columns, such as ``corpus="wikipedia"`` or ``alpha=2``. Dimensions in
+            `USUAL` have a default; None takes all of their values.
         """
         return self.table("metrics", metric=metric, model=model, **dimensions)
 
@@ -166,7 +172,7 @@ class Run:
         LayerwiseError
             If there is no such table, column or value; the message names those that exist.
         """
-        _one_of("table", name, FILES)
+        one_of("table", name, FILES)
         wanted = {k: v for k, v in dimensions.items() if v is not None}
         return select(self._read(name, **wanted), **dimensions)
 
@@ -210,14 +216,14 @@ class Run:
         group = f"{GROUP}/{sublayer}" if sublayer else None
         data = xr.open_dataset(paths[0], engine="h5netcdf", group=group)
         for name in dimensions:
-            _one_of("dimension", name, data.coords)
+            one_of("dimension", name, data.coords)
         for name, usual in USUAL.items():
             if name not in dimensions and name in data.coords and usual in data[name].values:
                 dimensions[name] = usual
         chosen = {k: v for k, v in dimensions.items() if v is not None}
         for name, value in chosen.items():
-            for each in _several(value):
-                _one_of(name, each, data[name].values.tolist())
+            for each in several(value):
+                one_of(name, each, data[name].values.tolist())
         return data.sel(chosen)
 
     def plot(self, name: str, ax: Axes | None = None, **choices: Any) -> Figure:
@@ -237,20 +243,32 @@ class Run:
         LayerwiseError
             If there is no such study or kind, or the tables do not have what it shows.
         """
+        from layerwise import tables
         from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
         from layerwise.figures.render import draw
 
         study, own = self._study(name, choices)
+        config = self._config
         read = {}
         for table in needs(study):
+            if study.published:
+                path = self.folder / "published" / f"{encode(study.published)}.{table}.parquet"
+                read[table] = tables.read(path, table)
+                continue
             wanted = {"study": own} if FILES[table][1] == ("study",) else {}
             read[table] = self._read(table, **wanted)
-        config = self._config
-        if "scores" in read and config:
-            read["scores"] = with_text_sources(read["scores"], config.association.text_sources)
-        directions = config.association.directions if config else None
-        return draw(study, read, self._order, directions=directions, ax=ax).figure
+            if config and table in ("scores", "probes"):
+                read[table] = read[table][read[table]["task"].isin(list(config.tasks))]
+            if config and table == "scores":
+                read[table] = with_text_sources(read[table], config.association.text_sources)
+        options: dict[str, Any] = {}
+        if config:
+            options = {
+                "directions": config.association.directions, "own_texts": config.own_texts,
+                "labels": config.labels(), "confidence": config.scoring.confidence,
+            }  # fmt: skip
+        return draw(study, read, self._order, ax=ax, **options).figure
 
     def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
         """A study, and the name of the config's study whose tables it reads."""
@@ -259,7 +277,7 @@ class Run:
         from layerwise.section import parse
 
         studies = self._config.studies if self._config else {}
-        _one_of("study or kind", name, [*studies, *KINDS])
+        one_of("study or kind", name, [*studies, *KINDS])
         given = {k: [v] if k in LISTS and isinstance(v, str) else v for k, v in choices.items()}
         if name in studies:
             return parse(Study, {**studies[name].plain(), **given}), name
@@ -327,9 +345,9 @@ class Run:
         for name, value in wanted.items():
             if name in FILES[table][1]:
                 known = dict.fromkeys(names[name] for names in files.values())
-                for each in _several(value):
-                    _one_of(name, each, known)
-                files = {p: n for p, n in files.items() if n[name] in _several(value)}
+                for each in several(value):
+                    one_of(name, each, known)
+                files = {p: n for p, n in files.items() if n[name] in several(value)}
         return list(files)
 
 
@@ -409,58 +427,28 @@ def analyse(
     """
     prompts = prompts_of(texts, column)
     with loaded_model(model, tokenizer, revision, device) as loaded:
-        table = measure(
+        table, _ = measure(
             loaded, [prompts, *(prompts_of(view, column) for view in views)],
             {"metrics": metrics, "tokens": tokens, "protocols": protocols, "alphas": alphas,
              "normalizations": normalizations}, threads,
         )  # fmt: skip
         if labels is not None:
-            probes = [probe_scores(loaded, prompts, labels, name) for name in _several(tokens)]
+            normalize = normalizes(model, revision)
+            probes = [
+                probe_scores(loaded, prompts, labels, name, normalize=normalize)
+                for name in several(tokens)
+            ]
             table = pd.concat([table, *probes], ignore_index=True)
     return table
 
 
-def measure(
-    loaded: LoadedModel, views: Sequence[Sequence[Any]], settings: dict[str, Any], threads: int = 1
-) -> pd.DataFrame:
-    """Extract in a temporary folder and compute metrics; settings as in a config."""
-    from layerwise.activations.extract import extract
-    from layerwise.activations.store import Activations
-    from layerwise.config.extraction import ExtractSettings
-    from layerwise.config.metrics import MetricsSettings
-    from layerwise.metrics.registry import all_metrics
-    from layerwise.metrics.table import compute
-    from layerwise.section import parse
-
-    known, n_views = all_metrics(), len(views) - 1
-    lists = {name: list(_several(value)) for name, value in settings.items() if value is not None}
-    lists.setdefault("metrics", [m for m, one in known.items() if one.min_views <= n_views])
-    chosen = parse(MetricsSettings, lists)
-    for name in chosen.metrics or ():
-        _one_of("metric", name, known)
-        if known[name].min_views > n_views:
-            raise LayerwiseError(
-                f"{name} needs {known[name].min_views} augmented copies of each prompt, got "
-                f"{n_views}; give them as views=.",
-                code="too_few_views",
-            )
-    extraction = parse(
-        ExtractSettings, {"tokens": lists["tokens"], "protocols": lists["protocols"]}
-    )
-    with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
-        path = Path(folder) / "prompts.h5"
-        extract(
-            loaded, corpus="prompts", prompts=[str(n) for n in range(len(views[0]))], views=views,
-            settings=extraction, target=path, attributes={},
-        )  # fmt: skip
-        with Activations(path) as activations:
-            table, _ = compute(activations, chosen, threads)
-    half = 1.959964 * table["stderr"]
-    return table.assign(low=table["value"] - half, high=table["value"] + half)
-
-
 def probe_scores(
-    loaded: LoadedModel, prompts: Sequence[Any], labels: Sequence[Any], tokens: str = "all"
+    loaded: LoadedModel,
+    prompts: Sequence[Any],
+    labels: Sequence[Any],
+    tokens: str = "all",
+    *,
+    normalize: bool = False,
 ) -> pd.DataFrame:
     """Scores of a linear probe by layer, in the columns of the metrics, with low and high."""
     from layerwise.activations.embedding import embed, representations_of
@@ -474,7 +462,7 @@ def probe_scores(
     last = loaded.anatomy.n_layers - 1
     rows = []
     for layer, values in enumerate(vectors):
-        found = layer_score(data, [normalized(values) if settings.normalize else values])
+        found = layer_score(data, [normalized(values) if normalize else values])
         rows.append({
             "model": loaded.name, "revision": loaded.revision, "corpus": "prompts",
             "sublayer": "block", "layer": layer, "depth": layer / max(1, last), "metric": PROBE,
@@ -539,7 +527,7 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
     Parameters
     ----------
     table : DataFrame
-        Models, and whatever else has several values, are told apart by colours and panels.
+        Models differ by colour, token selections by panel.
     metric : str
     ax : matplotlib Axes, optional
         Axes to draw on.
@@ -553,81 +541,10 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
     from layerwise.config.studies import Study
     from layerwise.figures.render import draw
 
-    _one_of("metric", metric, table["metric"].unique())
+    one_of("metric", metric, table["metric"].unique())
     study = Study(kind="metrics_by_depth", metrics=(metric,))
     rows = table[table["metric"] == metric]
     return draw(study, {"metrics": rows}, Order(), ax=ax).figure
-
-
-@contextmanager
-def loaded_model(
-    model: Any, tokenizer: Any = None, revision: str = "main", device: str = "auto"
-) -> Iterator[LoadedModel]:
-    """A live model as it is, or one loaded from a folder or the hub."""
-    from layerwise.models.live import live
-    from layerwise.models.load import load
-    from layerwise.models.source import named
-
-    if not isinstance(model, str | Path):
-        with live(model, tokenizer) as loaded:
-            yield loaded
-        return
-    from layerwise.config.models import Model
-
-    name = str(model).rstrip("/").rsplit("/", 1)[-1]
-    yield load(name, Model(source=named(str(model))), revision, device=device)
-
-
-def prompts_of(source: Any, column: str = "text") -> list[Any]:
-    """Texts or images as a model is given them; PIL images become pictures.
-
-    Parameters
-    ----------
-    source
-        A list, a `datasets.Dataset` or a file.
-    column : str
-        Column of a data set or file.
-    """
-    if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
-        from layerwise.config.corpora import FileTexts
-        from layerwise.corpora.sources import open_texts
-        from layerwise.section import parse
-
-        entry = {"file": str(source)}
-        if Path(source).suffix != ".txt":
-            entry["column"] = column
-        return [text for _, text in open_texts(parse(FileTexts, entry))]
-    names = getattr(source, "column_names", None)
-    if names is not None:
-        _one_of("column", column, names)
-        source = source[column]
-    prompts = [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(source)]
-    if isinstance(source, str) or not prompts:
-        raise LayerwiseError(
-            f"texts: expected a list of texts or images, a data set or a file, got {source!r:.60}."
-        )
-    return prompts
-
-
-def _picture(number: int, image: Any) -> Any:
-    """A PIL image as the library reads images; the PNG in between loses nothing."""
-    import io
-
-    from PIL import Image, ImageOps
-
-    from layerwise.corpora.images import Picture
-    from layerwise.files import sha256_bytes
-
-    if not isinstance(image, Image.Image):
-        raise LayerwiseError(
-            f"texts: expected texts or PIL images, got {type(image).__name__} at {number}."
-        )
-    upright = ImageOps.exif_transpose(image)
-    if upright.mode in ("CMYK", "YCbCr", "HSV", "LAB"):  # PNG does not have them
-        upright = upright.convert("RGB")
-    file = io.BytesIO()
-    upright.save(file, "PNG")
-    return Picture(str(number), file.getvalue(), None, sha256_bytes(file.getvalue()))
 
 
 def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
@@ -650,12 +567,12 @@ def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
         If there is no such column or value; the message names those that exist.
     """
     for name, value in dimensions.items():
-        _one_of("column", name, table.columns)
+        one_of("column", name, table.columns)
         if value is not None:
             known = table[name].dropna().unique().tolist()
-            for each in _several(value):
-                _one_of(name, each, known)
-            table = table[table[name].isin(_several(value))]
+            for each in several(value):
+                one_of(name, each, known)
+            table = table[table[name].isin(several(value))]
     each = next((c for c in ("metric", "task") if c in table), None)
     for name, usual in USUAL.items():
         if name in table and name not in dimensions:
@@ -663,20 +580,3 @@ def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
             there = fits if each is None else fits.groupby(table[each]).transform("any")
             table = table[fits | table[name].isna() | ~there]
     return table.reset_index(drop=True)
-
-
-def _one_of(what: str, name: object, known: Iterable[Any]) -> None:
-    names = list(known)
-    if name not in names:
-        raise LayerwiseError(
-            f"There is no {what} {name!r}{closest(str(name), map(str, names))}; "
-            f"there are {listed(names)}.",
-            code="unknown_name",
-        )
-
-
-def _several(value: Any) -> tuple[Any, ...]:
-    """One value or several of them, as a tuple."""
-    if isinstance(value, str | float | int):
-        return (value,)
-    return tuple(value)

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
-from layerwise.api import loaded_model, measure, prompts_of
+from layerwise.analysis import loaded_model, measure, prompts_of
 
 METRICS = ("prompt_entropy", "curvature", "rankme")
 
@@ -16,17 +16,20 @@ METRICS = ("prompt_entropy", "curvature", "rankme")
 class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     """Log metrics of every layer to whatever the Trainer reports to.
 
-    Values are named ``prompt_entropy/layer_03`` and stand in ``trainer.state.log_history`` too.
+    Values are named ``prompt_entropy/layer_03``, also in ``trainer.state.log_history``.
     The model is read on its own device between two steps, in evaluation mode, and is left as it
     was: training is the same with and without the callback. Models that are sharded over
     processes (FSDP, DeepSpeed ZeRO-3) cannot be read.
+
+    A reading of 64 texts of 100 tokens takes as long as two training steps of 8 x 128 tokens
+    (MiniLM on a CPU), so every 500 steps it adds 0.4%.
 
     Parameters
     ----------
     texts
         Some texts or images, the same at every step; as for `layerwise.analyse`.
     every : int
-        Steps between two readings, of which the first is before training.
+        Steps between two readings. The first reading is before training.
     metrics : sequence of str
     tokenizer : optional
         By default the Trainer's ``processing_class``.
@@ -75,11 +78,8 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
         network = extract_model_from_parallel(parts["model"], keep_torch_compile=False)
         reader = self.tokenizer or parts.get("processing_class")
         with loaded_model(network, reader) as loaded:
-            settings = {
-                "metrics": self.metrics, "tokens": self.tokens, "protocols": "paper",
-                "alphas": 1.0, "normalizations": "raw",
-            }  # fmt: skip
-            table = measure(loaded, [self.prompts], settings)
+            settings = {"metrics": self.metrics, "tokens": self.tokens}
+            table, _ = measure(loaded, [self.prompts], settings)
         logs = {
             f"{metric}/layer_{layer:02d}": value
             for metric, layer, value in table[["metric", "layer", "value"]].itertuples(index=False)

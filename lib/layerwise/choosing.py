@@ -6,7 +6,6 @@ score, and the best one is compared with the model's output.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise import probes, stats
+from layerwise.analysis import measure
 from layerwise.association.selection import NO_LABELS, selected_layers
 from layerwise.config.tasks import LabelledTask
 from layerwise.errors import LayerwiseError
@@ -92,25 +92,12 @@ def choose_by_metrics(
     tokens : str
         Token selection: all, drop_first or drop_sinks.
     """
-    from layerwise.activations.extract import extract
-    from layerwise.activations.store import Activations
-    from layerwise.config.extraction import ExtractSettings
-    from layerwise.config.metrics import MetricsSettings
     from layerwise.metrics.registry import all_metrics, directions
-    from layerwise.metrics.table import compute
 
     known = all_metrics()
     wanted = {m: better for m, better in directions().items() if known[m].min_views == 0}
-    settings = MetricsSettings().model_copy(update={"metrics": tuple(wanted), "alphas": (1.0,)})
-    extraction = ExtractSettings(tokens=(tokens,))  # type: ignore[arg-type]
-    with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
-        path = Path(folder) / "texts.h5"
-        extract(
-            loaded, corpus="texts", prompts=[str(n) for n in range(len(texts))], views=[texts],
-            settings=extraction, target=path, attributes={},
-        )  # fmt: skip
-        with Activations(path) as activations:
-            metrics, prompts = compute(activations, settings, threads)
+    settings = {"metrics": list(wanted), "tokens": tokens}
+    metrics, prompts = measure(loaded, [texts], settings, threads)
     table = selected_layers(
         metrics, wanted, model=loaded.name, tokens=tokens, prompts=prompts, seed=seed
     )

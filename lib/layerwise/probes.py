@@ -283,13 +283,19 @@ def probe(
     near_low, near_high = interval(neighbours, truth, confidence, members)
     each = linear == truth if of_classes else _r2_parts(linear, truth)
     return Probe(
-        linear=score(linear, truth), low=low, high=high,
-        neighbours=score(neighbours, truth), neighbours_low=near_low, neighbours_high=near_high,
+        linear=score(linear, truth),
+        low=low,
+        high=high,
+        neighbours=score(neighbours, truth),
+        neighbours_low=near_low,
+        neighbours_high=near_high,
         control=float(np.mean(controls)),
         chance=score(chance, truth),
-        penalty=float(np.median(penalties)), n_train=len(rows[0].fitted), n_test=len(truth),
+        penalty=float(np.median(penalties)),
+        n_train=len(rows[0].fitted),
+        n_test=len(truth),
         parts=np.bincount(members, each / len(truth)),
-    )  # fmt: skip
+    )
 
 
 def _are_classes(labels: Array) -> bool:
@@ -350,9 +356,11 @@ def _neighbours(of_classes: bool, n_train: int) -> Any:
 
     make = KNeighborsClassifier if of_classes else KNeighborsRegressor
     return make(
-        min(NEIGHBOURS, n_train), metric="cosine", algorithm="brute",
+        min(NEIGHBOURS, n_train),
+        metric="cosine",
+        algorithm="brute",
         weights=lambda distances: np.exp((1 - distances) / TEMPERATURE),
-    )  # fmt: skip
+    )
 
 
 def _control_labels(
@@ -386,7 +394,9 @@ def _accuracy_interval(
 
 def wilson(count: float, n: float, confidence: float) -> tuple[float, float]:
     """Interval of a share ``count / n`` (Wilson 1927)."""
-    from statsmodels.stats.proportion import proportion_confint
+    from statsmodels.stats.proportion import (  # type: ignore[import-untyped]
+        proportion_confint,
+    )
 
     low, high = proportion_confint(count, n, alpha=1 - confidence, method="wilson")
     return float(low), float(high)

@@ -575,7 +575,7 @@ def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.Data
 
 def own_scores(kind: str, normalize: bool = True) -> pd.DataFrame:
     table = own_tables(kind, normalize)[0]
-    return scores_shown(table).assign(chance=table["null95"])
+    return scores_shown(table).assign(chance=table["chance"])
 
 
 PROBED = (
@@ -587,7 +587,7 @@ PROBED = (
     "neighbours_high",
     "control",
     "selectivity",
-    "null95",
+    "chance",
     "n_train",
     "n_test",
 )
@@ -614,7 +614,7 @@ def choices(shots: int) -> pd.DataFrame:
     )
     loaded = load("causal", of_model, "main", device="cpu")
     table, _ = evaluated(QuestionTask(task), loaded, of_model)
-    return table[[*SCORE, *SCORES, "null95"]]
+    return table[[*SCORE, *SCORES, "chance"]]
 
 
 CASES |= {

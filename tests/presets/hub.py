@@ -41,6 +41,8 @@ FAMILY = {
     r"Qwen/Qwen2\.5": "qwen2",
     r"state-spaces/mamba": "mamba",
     r"AntonV/mamba2": "mamba2",
+    r"Zyphra/Zamba2": "zamba2",
+    r"ai21labs/Jamba": "jamba",
     r"google-bert/|intfloat/e5|BAAI/bge": "bert",
     r"FacebookAI/roberta|intfloat/multilingual-e5": "roberta",
     r"Qwen/Qwen3-Embedding": "qwen3",
@@ -254,6 +256,8 @@ COLUMNS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "databricks/databricks-dolly-15k": lambda first, second: {
         "instruction": first, "context": "", "response": second, "category": "open_qa",
     },
+    "ruslanmv/ai-medical-dataset": lambda first, second: {"question": first, "context": second},
+    "emozilla/pg19-test": lambda first, second: {"text": f"{first} {second}"},
     "openai/gsm8k": lambda first, second: {"question": first, "answer": second},
     "HuggingFaceH4/no_robots": _messages,
 }  # fmt: skip

@@ -20,13 +20,14 @@ import hub
 import pandas as pd
 import pytest
 import yaml
-from conftest import ROOT, SHARED
+from conftest import ROOT
 from PIL import Image
 
 from layerwise.config import Config
-from layerwise.models.checkpoints import checkpoint_of
 from layerwise.models.load import load
 from layerwise.tasks import catalog
+
+pytestmark = pytest.mark.slow
 
 PRESETS = {path.stem: path for path in sorted((ROOT / "presets").glob("*.yaml"))}
 
@@ -74,6 +75,11 @@ SIZES: dict[str, dict[str, Any]] = {
         "revisions": {m: ["step0", "step1", "step3"] for m in ("pythia-nano", "mamba2-nano")},
         "tasks": ["WikipediaArticlePairs", "missing words"],
     },
+    "as_released": {
+        "models": ["pythia-14m", "pythia-410m", "mamba-370m", "bert-base"],
+        "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
+    },
+    "medical": {},
     "paper_figures": {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
         "tasks": ["EmotionClassification", "AskUbuntuDupQuestions", "STSBenchmark"],
@@ -85,20 +91,18 @@ SIZES: dict[str, dict[str, Any]] = {
             "pythia-14m", "pythia-12b", "cerebras-gpt-111m", "cerebras-gpt-13b", "llama-3-8b",
             "llm2vec-mntp", "llm2vec-mntp-supervised", "qwen2.5-0.5b", "qwen2.5-7b", "mamba-130m",
             "mamba-2.8b", "mamba2-130m", "mamba2-2.7b", "bert-base", "roberta-base", "gpt2",
-            "gemma-2b", "gemma-2-2b", "smollm2-135m",
+            "gemma-2b", "gemma-2-2b", "smollm2-135m", "zamba2-1.2b", "jamba-52b",
         ],
     },
 }  # fmt: skip
-QUICK = ("published", "pythia_sweep", "mmlu")
 
 # All that a preset may be edited in.
 EDITS = re.compile(
-    r"corpora/[^/]+/(sample/n|classes|views/n|filters/max_tokens)"
+    r"corpora/[^/]+/(sample/n|classes|views/n|filters/(min|max)_tokens|perturb/length)"
     r"|(corpora|models|tasks)/.*(?= gone)|models/[^/]+/revisions"
     r"|tasks|studies/[^/]+/(revisions|models|tasks)|tasks/[^/]+/sample"
     r"|(extract|scoring)/threads|extract/device"
     r"|nano/[^/]+/(train_steps|context|batch|vocabulary|hidden|layers|device)"
-    r"|published/[^/]+/(scores|metrics)"
 )
 
 
@@ -123,6 +127,9 @@ def cut(preset: str) -> dict[str, Any]:
             if "classes" in entry:
                 entry["classes"] = 4
             continue
+        if "length" in entry.get("perturb", {}):
+            entry["perturb"]["length"] = [4, 8]
+            entry["filters"]["min_tokens"] = 8
         least = entry["filters"].get("min_tokens", 0)
         entry["filters"] = {**entry["filters"], "max_tokens": max(WORDS, 3 * least // 2)}
     config["tasks"] = _mapping(config.get("tasks", {}))
@@ -155,13 +162,10 @@ def cut(preset: str) -> dict[str, Any]:
         for study in config["studies"].values():
             if "models" in study:
                 study["models"] = [name for name in study["models"] if name not in left_out]
-    for entry in config.get("published", {}).values():
-        for table in ("scores", "metrics"):
-            entry[table] = str(SHARED / "published" / Path(entry[table]).name)
     if "extract" in config:
         config["extract"] = {**config["extract"], "threads": 1, "device": "cpu"}
     if "scoring" in config:
-        config["scoring"] = {**config["scoring"], "threads": 1, "bootstrap": 50}
+        config["scoring"] = {**config["scoring"], "threads": 1}
     return config
 
 
@@ -243,11 +247,11 @@ def run(preset: str, home: Path, folder: Path) -> Path:
         assert figure.stat().st_size > 10_000, study
         table = pd.read_csv(results / "tables" / f"{study}.csv")
         assert len(table), study
-        log = (results / "logs" / "draw_study" / f"{study}.log").read_text()
+        log = (results / "logs" / "figure" / f"{study}.log").read_text()
         assert "layout not applied" not in log, f"{study}: something is cut off"
         figures.append(figure)
-    for scores in results.glob("scores/*/*/*.parquet"):
-        assert checkpoint_of(scores).model in config["models"]
+    for scores in results.glob("scores/*/*.parquet"):
+        assert set(pd.read_parquet(scores)["model"]) <= set(config["models"])
     sheet(figures, folder.parent / "sheets" / f"{preset}.png")
     return project.folder
 
@@ -264,16 +268,8 @@ def test_nothing_but_sizes_is_edited(preset: str) -> None:
     assert [key for key in (*gone, *other) if not EDITS.match(key)] == []
 
 
-@pytest.mark.parametrize("preset", QUICK)
+@pytest.mark.parametrize("preset", PRESETS)
 def test_preset_runs(preset: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run(preset, home, tmp_path_factory.getbasetemp() / "presets")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("preset", [name for name in PRESETS if name not in QUICK])
-def test_larger_preset_runs(
-    preset: str, home: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
     run(preset, home, tmp_path_factory.getbasetemp() / "presets")
 
 
@@ -282,7 +278,7 @@ def test_whole_preset_is_planned(preset: str, home: Path, tmp_path: Path) -> Non
     """In its real size, every job with its inputs, and every study with its figure."""
     config = cut(preset) if preset == "published" else read(preset)
     output = Project(tmp_path / preset, home).snakemake(config, "--dry-run")
-    figures = set(re.findall(r"^draw_study +(\d+)$", output, flags=re.MULTILINE))
+    figures = set(re.findall(r"^figure +(\d+)$", output, flags=re.MULTILINE))
     assert figures == {str(len(config["studies"]))}
 
 

@@ -31,6 +31,7 @@ def test_every_setting_of_a_model_is_on_the_page() -> None:
     assert set(Config.model_fields["models"].annotation.__args__[1].model_fields) == shown
 
 
+@pytest.mark.slow
 def test_the_python_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub.constants
 

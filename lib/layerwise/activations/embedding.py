@@ -152,14 +152,21 @@ def embed_into(
         n_cut += sum(c > 0 for c in cut)
         n_without += sum(span.start == span.stop for span in of_part or ())
         window = _Window(
-            loaded, ways, into[:, :, part.start : part.stop], sink_ratio,
+            loaded,
+            ways,
+            into[:, :, part.start : part.stop],
+            sink_ratio,
             [lengths[before[i]] for i in part] if any(lengths.values()) else None,
-            of_part, [texts[i] for i in part],
-        )  # fmt: skip
+            of_part,
+            [texts[i] for i in part],
+        )
         forward.run(
-            loaded, [prompt or [loaded.stand_in] for prompt in ids], window.batch,
-            output=True, budget=budget,
-        )  # fmt: skip
+            loaded,
+            [prompt or [loaded.stand_in] for prompt in ids],
+            window.batch,
+            output=True,
+            budget=budget,
+        )
         yield len(part)
     for n, what in (
         (n_empty, "texts without a token of their own"),

@@ -11,7 +11,8 @@ value                the measure between the metric's curve and the mean score o
                      minus the mean over models at each depth
 sign                 direction; for distance correlations that of Spearman's rho
 low, high            95% interval over tasks, of slopes only
-null95               size that 95% of pairs of unrelated smooth curves stay below
+null95               size that 95% of pairs of unrelated smooth curves stay below; over tasks,
+                     that 95% of permutations of the tasks stay below
 p, p_adjusted        of ``match``, by permuting models; adjusted for all metrics and readings
 reason               reason for a missing p or value
 n_layers             number of layers (for ``all``, of common depths)
@@ -62,6 +63,7 @@ BASELINE = "baseline"
 FEWEST_MODELS = 6
 """With five models there are 120 permutations, and most correlations of .5 are missed."""
 N_PERMUTATIONS = 5000
+N_TASK_PERMUTATIONS = 200
 ONE_MODEL = "one model: its layers are one curve, not a sample"
 OVER_TASKS = "mean over layers that share their tasks"
 
@@ -234,8 +236,20 @@ def _over_tasks(x: Floats, y: Floats, wanted: Sequence[str]) -> Iterator[dict[st
         else:
             value = float(measures.strengths(measure, x.T, y.T).mean())
             rho = float(measures.strengths("spearman", x.T, y.T).mean())
-            yield {"measure": measure, "value": value, "sign": int(np.sign(rho)),
-                   "reason": OVER_TASKS}  # fmt: skip
+            yield {
+                "measure": measure, "value": value, "sign": int(np.sign(rho)),
+                "null95": _null_of_tasks(measure, x, y), "reason": OVER_TASKS,
+            }  # fmt: skip
+
+
+def _null_of_tasks(measure: str, x: Floats, y: Floats) -> float:
+    """Size that 95% of associations stay below if scores belong to other tasks."""
+    rng = np.random.default_rng(0)
+    null = [
+        abs(measures.strengths(measure, x.T, y[rng.permutation(len(y))].T).mean())
+        for _ in range(N_TASK_PERMUTATIONS)
+    ]
+    return float(np.quantile(null, 0.95))
 
 
 def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]]:

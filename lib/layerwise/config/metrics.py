@@ -16,7 +16,7 @@ class MetricsSettings(Section):
 
     metrics: SomeOf[str] | None = Field(
         None,
-        description="Names of the metrics (docs/adding-a-metric.md lists them); null for all.",
+        description="Names of the metrics (docs/metrics.md lists them); null for all.",
     )
     protocols: SomeOf[Protocol] | None = Field(
         None,
@@ -46,7 +46,7 @@ class MetricsSettings(Section):
     settings: dict[str, dict[str, Any]] = Field(
         {},
         description="Settings of single metrics, such as {infonce: {temperature: 0.5}} "
-        "(docs/adding-a-metric.md lists them).",
+        "(docs/metrics.md lists them).",
     )
     seed: Seed = Field(
         0, description="Seed of permutations and groups, which are the same at every layer."

@@ -115,8 +115,8 @@ def axis_label(metric: str, alpha: object = None, normalization: str = "raw") ->
     notes = [metric_unit(metric, normalization or "raw"), NORMALIZATIONS.get(normalization, "")]
     if alpha not in (None, "", 1) and not np.isnan(float(str(alpha))):
         notes.append(value_label("alpha", str(alpha)))
-    said = ", ".join(n for n in notes if n)
-    return f"{metric_label(metric)} ({said})" if said else metric_label(metric)
+    words = ", ".join(n for n in notes if n)
+    return f"{metric_label(metric)} ({words})" if words else metric_label(metric)
 
 
 def value_label(dimension: str, value: str) -> str:
@@ -129,8 +129,12 @@ def value_label(dimension: str, value: str) -> str:
         return "no α" if value == "" else f"α = {float(value):g}".replace("inf", "∞")
     if dimension in LABELS:
         return "unchanged" if value == "" else f"{dimension} {float(value):g}"
-    known = {"tokens": TOKENS, "sublayer": SUBLAYERS, "pooling": POOLINGS,
-             "normalization": NORMALIZATIONS}  # fmt: skip
+    known = {
+        "tokens": TOKENS,
+        "sublayer": SUBLAYERS,
+        "pooling": POOLINGS,
+        "normalization": NORMALIZATIONS,
+    }
     return known.get(dimension, {}).get(value, value)
 
 

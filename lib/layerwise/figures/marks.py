@@ -88,7 +88,7 @@ class Facets:
     def bar(
         self, mappable: Any, label: str, panels: Sequence[Panel] | None = None, **more: Any
     ) -> Any:
-        """Add a colour bar beside some panels, by default all."""
+        """Add a colour bar to the right of some panels, by default all."""
         axes = [p.ax for p in panels or self.panels]
         height = self.figure.get_size_inches()[1] * len({p.row for p in panels or self.panels})
         more = {
@@ -98,7 +98,7 @@ class Facets:
         bar = self.figure.colorbar(
             mappable, ax=axes, location="right", aspect=22, pad=0.015, **more
         )
-        bar.set_label(label)
+        bar.set_label(wrapped(label, 26))
         bar.outline.set_visible(False)
         return bar
 
@@ -125,17 +125,18 @@ def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
     table = table.copy()
     for role in ROLES:
         dimensions = [
-            d for d in look.roles.get(role, ())
+            d
+            for d in look.roles.get(role, ())
             if d in table and ((d == "model" and role != "dashes") or table[d].nunique() > 1)
-        ]  # fmt: skip
-        said = {d: {v: value_label(d, str(v)) for v in table[d].unique()} for d in dimensions}
-        ranks = {d: {v: i for i, v in enumerate(said[d])} for d in dimensions}
-        keys = table[dimensions].drop_duplicates().itertuples(index=False, name=None)
+        ]
+        words = {d: {v: value_label(d, str(v)) for v in table[d].unique()} for d in dimensions}
+        ranks = {d: {v: i for i, v in enumerate(words[d])} for d in dimensions}
+        there = table[dimensions].drop_duplicates().itertuples(index=False, name=None)
         keys = sorted(
-            keys, key=lambda key: [ranks[d][v] for d, v in zip(dimensions, key, strict=True)]
+            there, key=lambda key: [ranks[d][v] for d, v in zip(dimensions, key, strict=True)]
         )
         names = {
-            k: " · ".join(filter(None, (said[d][v] for d, v in zip(dimensions, k, strict=True))))
+            k: " · ".join(filter(None, (words[d][v] for d, v in zip(dimensions, k, strict=True))))
             for k in keys
         }
         rows = table[dimensions].itertuples(index=False, name=None)
@@ -147,9 +148,13 @@ def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
 
 
 def facets(
-    table: pd.DataFrame, look: Look, *, height: float = HEIGHT, width: float = WIDTH,
+    table: pd.DataFrame,
+    look: Look,
+    *,
+    height: float = HEIGHT,
+    width: float = WIDTH,
     columns: int = COLUMNS,
-) -> Facets:  # fmt: skip
+) -> Facets:
     """Make a panel for each row and column of a table that `place` has been over.
 
     More columns than fit side by side continue below, all rows again.
@@ -161,9 +166,10 @@ def facets(
     slots = [
         (r, c)
         for block in blocks
-        for r in rows if any((r, c) in there for c in block)
+        for r in rows
+        if any((r, c) in there for c in block)
         for c in [*block, *[None] * (n - len(block))]
-    ]  # fmt: skip
+    ]
     if look.ax is not None:
         if len(slots) > 1:
             raise LayerwiseError(
@@ -172,14 +178,22 @@ def facets(
             )
         look.ax.set_title(cols[0])
         panel = Panel(look.ax, table, rows[0], cols[0], True, True, True, True)
-        return Facets(look.ax.get_figure(root=True), [panel], inside=True)
+        figure = look.ax.get_figure(root=True)
+        assert figure is not None
+        return Facets(figure, [panel], inside=True)
     keys = [f"{r}\n{c}" if c is not None else f"empty {i}" for i, (r, c) in enumerate(slots)]
     width = max(width, NARROWEST / n)
     data = table.assign(panel=table["row"].astype(str) + "\n" + table["column"].astype(str))
     grid = sns.FacetGrid(
-        data, col="panel", col_order=keys, col_wrap=n, height=height, aspect=width / height,
-        sharex=False, sharey=False,
-    )  # fmt: skip
+        data,
+        col="panel",
+        col_order=keys,
+        col_wrap=n,
+        height=height,
+        aspect=width / height,
+        sharex=False,
+        sharey=False,
+    )
     grid.set_titles("")
     wide, high = grid.figure.get_size_inches()
     grid.figure.set_size_inches(wide + 0.3, high + TITLE)
@@ -192,18 +206,8 @@ def facets(
         last_of_block = not any((r, column) in there for r in rows[rows.index(row) + 1 :])
         first = row == rows[0] or not any(p.column == column and p.top for p in panels)
         right = i % n == n - 1 or slots[i + 1][1] is None
-        panels.append(
-            Panel(
-                ax,
-                data[data["panel"] == keys[i]],
-                row,
-                column,
-                first,
-                i % n == 0,
-                last_of_block,
-                right,
-            )
-        )
+        own = data[data["panel"] == keys[i]]
+        panels.append(Panel(ax, own, row, column, first, i % n == 0, last_of_block, right))
     by_row = [d for d in look.roles.get("row", ()) if d != "y"]
     for panel in panels:
         if panel.top and panel.column:
@@ -214,9 +218,16 @@ def facets(
             panel.ax.set_title(wrapped(panel.column, int(width * 12.5)), color=colour)
         if panel.right and len(rows) > 1 and by_row:
             panel.ax.annotate(
-                wrapped(panel.row, 26), (1, 0.5), (6, 0), xycoords="axes fraction", rotation=270,
-                textcoords="offset points", va="center", fontsize=8, fontweight="bold",
-            )  # fmt: skip
+                wrapped(panel.row, 26),
+                (1, 0.5),
+                (6, 0),
+                xycoords="axes fraction",
+                rotation=270,
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                fontweight="bold",
+            )
     return Facets(grid.figure, panels)
 
 
@@ -247,8 +258,9 @@ class Palette:
         """Legend entries."""
         return [
             Line2D([], [], color=c, marker=self.markers[n], markersize=3.5, label=n, **style)
-            for n, c in self.colours.items() if n
-        ]  # fmt: skip
+            for n, c in self.colours.items()
+            if n
+        ]
 
     def add_to(self, grid: Facets) -> None:
         """Add a colour bar of the values, or legend entries."""
@@ -303,50 +315,87 @@ def dashes(table: pd.DataFrame) -> dict[str, Any]:
 
 
 def line(
-    ax: Axes, part: pd.DataFrame, x: str, y: str = "value", *, low: str = "low",
-    high: str = "high", colour: Any = theme.INK, scale: float = 1.0, shade: float = 0.16,
+    ax: Axes,
+    part: pd.DataFrame,
+    x: str,
+    y: str = "value",
+    *,
+    low: str = "low",
+    high: str = "high",
+    colour: Any = theme.INK,
+    scale: float = 1.0,
+    shade: float = 0.16,
     **style: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Draw a line with its band."""
     part = part.sort_values(x)
     places = part[x].to_numpy(dtype=float)
     if low in part and part[low].notna().any():
-        ends = [scale * part[c].to_numpy(dtype=float) for c in (low, high)]
-        ax.fill_between(places, *ends, color=colour, alpha=shade, linewidth=0)
+        lower, upper = (scale * part[c].to_numpy(dtype=float) for c in (low, high))
+        ax.fill_between(places, lower, upper, color=colour, alpha=shade, linewidth=0)
         if len(part) == 1:
-            ax.vlines(places, *ends, color=colour, linewidth=0.8)
+            ax.vlines(places, lower, upper, color=colour, linewidth=0.8)
     ax.plot(places, scale * part[y].to_numpy(dtype=float), color=colour, **style)
 
 
 def dots(
-    ax: Axes, x: Any, y: Any, low: Any = None, high: Any = None, *, colour: Any = theme.INK,
-    marker: str = "o", filled: Any = True, vertical: bool = False,
-) -> None:  # fmt: skip
+    ax: Axes,
+    x: Any,
+    y: Any,
+    low: Any = None,
+    high: Any = None,
+    *,
+    colour: Any = theme.INK,
+    marker: str = "o",
+    filled: Any = True,
+    vertical: bool = False,
+) -> None:
     """Draw dots with intervals along x (or along y if `vertical`); open where not `filled`."""
     x, y = np.atleast_1d(np.asarray(x, dtype=float)), np.atleast_1d(np.asarray(y, dtype=float))
     if low is not None:
-        ends = [np.atleast_1d(np.asarray(e, dtype=float)) for e in (low, high)]
+        lower, upper = (np.atleast_1d(np.asarray(e, dtype=float)) for e in (low, high))
         draw, at = (ax.vlines, x) if vertical else (ax.hlines, y)
-        draw(at, *ends, color=colour, linewidth=1.0, alpha=0.6)
+        draw(at, lower, upper, color=colour, linewidth=1.0, alpha=0.6)
     full = np.broadcast_to(np.asarray(filled, dtype=bool), x.shape)
     for shown, face in ((full, colour), (~full, "white")):
         if shown.any():  # an unclipped line without points would claim the page's corner
             ax.plot(
-                x[shown], y[shown], linestyle="none", marker=marker, markersize=4.5, color=face,
-                markeredgecolor=colour, markeredgewidth=0.9, zorder=3, clip_on=False,
-            )  # fmt: skip
+                x[shown],
+                y[shown],
+                linestyle="none",
+                marker=marker,
+                markersize=4.5,
+                color=face,
+                markeredgecolor=colour,
+                markeredgewidth=0.9,
+                zorder=3,
+                clip_on=False,
+            )
 
 
 def heat(
-    ax: Axes, wide: pd.DataFrame, *, vmin: float, vmax: float, cmap: Any = None, xticks: Any = None,
+    ax: Axes,
+    wide: pd.DataFrame,
+    *,
+    vmin: float,
+    vmax: float,
+    cmap: Any = None,
+    xticks: Any = None,
     up: bool = True,
-) -> ScalarMappable:  # fmt: skip
+) -> ScalarMappable:
     """Draw a heat map of a table with numbered rows, the first at the bottom if `up`."""
     cmap = theme.sequential() if cmap is None else cmap
     sns.heatmap(
-        wide.astype(float), ax=ax, vmin=vmin, vmax=vmax, cmap=cmap, cbar=False, rasterized=True,
-        xticklabels=False, yticklabels=False if up else list(wide.index),
-    )  # fmt: skip
+        wide.astype(float),
+        ax=ax,
+        vmin=vmin,
+        vmax=vmax,
+        cmap=cmap,
+        cbar=False,
+        rasterized=True,
+        xticklabels=False,
+        yticklabels=False if up else list(wide.index),
+    )
     ax.grid(visible=False)
     ax.set(xlabel="", ylabel="")
     if up:
@@ -362,17 +411,29 @@ def heat(
 def best(colour: Any = theme.INK, *, small: bool = False) -> dict[str, Any]:
     """Style of the best layer: a filled circle."""
     return {
-        "marker": "o", "markersize": 4.5 if small else 6, "color": colour, "linestyle": "none",
-        "markeredgecolor": "white", "markeredgewidth": 0.8, "zorder": 5, "clip_on": False,
-    }  # fmt: skip
+        "marker": "o",
+        "markersize": 4.5 if small else 6,
+        "color": colour,
+        "linestyle": "none",
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.8,
+        "zorder": 5,
+        "clip_on": False,
+    }
 
 
 def output(colour: Any = theme.INK, *, small: bool = False) -> dict[str, Any]:
     """Style of the model's output: an open circle."""
     return {
-        "marker": "o", "markersize": 4 if small else 5, "color": "white", "linestyle": "none",
-        "markeredgecolor": colour, "markeredgewidth": 1.1, "zorder": 4, "clip_on": False,
-    }  # fmt: skip
+        "marker": "o",
+        "markersize": 4 if small else 5,
+        "color": "white",
+        "linestyle": "none",
+        "markeredgecolor": colour,
+        "markeredgewidth": 1.1,
+        "zorder": 4,
+        "clip_on": False,
+    }
 
 
 def entry(label: str, **style: Any) -> Line2D:
@@ -402,7 +463,7 @@ def depth_bar(grid: Facets) -> None:
 
 
 def checkpoint_axis(ax: Axes, names: Sequence[str], *, offset: float = 0.0) -> None:
-    """Make the x-axis evenly spaced checkpoints, at most `TICKS` of them named, the last always."""
+    """Space checkpoints evenly on the x-axis; name at most `TICKS`, the last always."""
     every = max(1, -(-len(names) // TICKS))
     shown = list(range(len(names) - 1, -1, -every))[::-1]
     ax.set_xticks([i + offset for i in shown], [step_name(names[i]) for i in shown], rotation=0)
@@ -426,9 +487,10 @@ def metric_axis(part: pd.DataFrame) -> str:
     """Label of the axis of a panel's metric or score."""
     alphas, normals = part["alpha"].unique(), part["normalization"].unique()
     return axis_label(
-        str(part["metric"].iloc[0]), alphas[0] if len(alphas) == 1 else None,
+        str(part["metric"].iloc[0]),
+        alphas[0] if len(alphas) == 1 else None,
         str(normals[0]) if len(normals) == 1 else "raw",
-    )  # fmt: skip
+    )
 
 
 def few_ticks(ax: Axes, n: int = 4) -> None:

@@ -20,12 +20,12 @@ Plot = Callable[[pd.DataFrame, "Look"], "Figure"]
 
 @dataclass(frozen=True)
 class Look:
-    """What a plot knows beside its table.
+    """Roles and colours that a plot needs in addition to its table.
 
     Attributes
     ----------
     roles : mapping of role to dimensions
-        What rows and columns of panels, colours and dashes stand for.
+        Dimensions of rows and columns of panels, of colours and of dashes.
     models : sequence of str
         All models of the config, which fixes their colours.
     ordered : bool
@@ -42,7 +42,7 @@ class Look:
 
 @dataclass(frozen=True)
 class FigureKind:
-    """How one kind of study becomes a figure.
+    """Title, table and plot of one kind of study.
 
     Attributes
     ----------

@@ -21,18 +21,19 @@ from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
 from layerwise.figures.labels import span
 from layerwise.figures.registry import Look, find
-from layerwise.figures.select import ALL_MODELS, FEW, Data
+from layerwise.figures.select import ALL_MODELS, Data
 from layerwise.files import replacing
 from layerwise.metrics.registry import directions as declared
+from layerwise.stats import FEW
 from layerwise.tables import write_csv
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# What marks up text, and what makes an address.
+# Characters of markup, and of addresses.
 MARKUP = re.compile(r"[\\*`_|<>\[\]@]|:(?=\S)")
-# How text begins that is no list, directive, comment or rule.
+# Start of a text that is no list, directive, comment or rule.
 ORDINARY = re.compile(r"\w+(?![.)\w])")
 
 
@@ -65,9 +66,13 @@ class Drawn:
         return f"{head}{plain(self.caption)}\n"
 
     def write(
-        self, png: Path, pdf: Path, table: Path, caption: Path,
+        self,
+        png: Path,
+        pdf: Path,
+        table: Path,
+        caption: Path,
         metadata: Mapping[str, str] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Write the four files of a figure, each atomically."""
         write_csv(table, self.table)
         with replacing(caption) as partial:
@@ -100,7 +105,7 @@ def draw(
         ``association.directions`` of the config, in place of what metrics declare. The study's own
         come before both.
     own_texts : mapping of corpus to task, optional
-        What ``task texts`` stands for.
+        Corpora that ``task texts`` includes, with their tasks.
     labels : mapping of corpus to perturbation, optional
         Become columns of the tables.
     confidence : float
@@ -148,7 +153,8 @@ def draw(
 
 def without_zero_p(table: pd.DataFrame) -> pd.DataFrame:
     """The table with p-values that underflow to 0 as the smallest positive number."""
-    p = [c for c in table if c == "p" or str(c).startswith("p_") or str(c).endswith("_p")]
+    names = [str(c) for c in table]
+    p = [c for c in names if c == "p" or c.startswith("p_") or c.endswith("_p")]
     smallest = np.finfo(float).tiny
     return table.assign(**{c: table[c].mask(table[c] == 0, smallest) for c in p})
 
@@ -165,17 +171,20 @@ def caption(data: Data, table: pd.DataFrame) -> str:
     """The template of a kind, filled with how much data there is."""
     source = data.tables.get("prompts", table)
     n = table.loc[table["n"] > 0, "n"] if "n" in table else pd.Series(dtype=float)
+    tasks = _names(table, "task")
     counts = {
         "n_prompts": span(n.tolist()) or "an unknown number of",
-        "n_tasks": _span_of(table, "n_tasks"),
+        "n_tasks": str(len(tasks)) if len(tasks) > 1 else _span_of(table, "n_tasks"),
         "n_clusters": _span_of(table, "n_clusters"),
         "n_checkpoints": str(table.groupby("model")["revision"].nunique().max())
-        if {"model", "revision"} <= {*table} else "",
-        "corpora": ", ".join(_names(table, "corpus") or _names(source, "corpus")),
-    }  # fmt: skip
+        if {"model", "revision"} <= {*table}
+        else "",
+        "corpora": ", ".join(_names(table, "corpus") or _names(source, "corpus"))
+        or "all data sets",
+    }
     text = " ".join(templates()[data.study.kind].format(**counts).split())
     if "output_from" in table and (table["output_from"] == "last layer").any():
-        text += " Without a scored output, the last layer stands in for it."
+        text += " The output was not scored; the last layer replaces it."
     if len(n) and n.min() < FEW:
         text += f" Fewer than {FEW} prompts: intervals are rough."
     return text + (f" Not shown: {'; '.join(data.omitted)}." if data.omitted else "")

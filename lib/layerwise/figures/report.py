@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -10,13 +11,11 @@ from layerwise.association.best import best_layers
 from layerwise.association.order import Order, in_order
 from layerwise.figures.labels import TOKENS, representation, representation_label
 
-HEAD = (
-    "Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)",
-)  # fmt: skip
+HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
 NOTE = (
-    "Scores are means (× 100) over tasks. The output is the last layer after the model's last norm. "
-    "The difference is that of the best layer from the output on held-out task clusters, in points, "
-    "with a 95% CI over task clusters that allows for the selection of the layer."
+    "Scores are means (× 100) over tasks. The output is the last layer after the model's last "
+    "norm. The difference is that of the best layer from the output on held-out task clusters, "
+    "in points, with a 95% CI over task clusters that allows for the selection of the layer."
 )
 
 
@@ -33,7 +32,7 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
     Returns
     -------
     DataFrame
-        model, revision, representation, best_layer (text: ``output``, a layer, or ``3 layers tie``),
+        model, revision, representation, best_layer (``output``, a layer, or ``3 layers tie``),
         last_layer, score, output_score, difference, low, high (scores in [0, 1]; null without an
         interval), n_tasks, n_clusters.
     """
@@ -43,7 +42,7 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
     names = zip(best["tokens"], best["pooling"], strict=True)
     best = best.assign(representation=[representation(t, p) for t, p in names])
     best = best.drop_duplicates(["model", "revision", "representation"])
-    rows = []
+    rows: list[Mapping[Any, Any]] = []
     for model in in_order(best["model"].unique(), order.models):
         mine = best[best["model"] == model]
         for name in in_order(mine["representation"].unique(), list(TOKENS)):
@@ -66,35 +65,35 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
     )
 
 
-def _best(row: dict[str, object]) -> str:
-    if int(str(row["n_tied"])) > 1:
+def _best(row: Mapping[Any, Any]) -> str:
+    if row["n_tied"] > 1:
         return f"{row['n_tied']} layers tie"
     return "output" if row["best_is_output"] else str(row["best_layer"])
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The first table as people read it: texts, in the columns of `HEAD`; scores times 100."""
-    rows = [
-        (
-            row.model if row.revision == "main" else f"{row.model} ({row.revision})",
-            representation_label(row.representation),
-            f"{row.best_layer} of {row.last_layer}"
-            if row.best_layer.isdigit()
-            else row.best_layer,
-            _points(row.score),
-            _points(row.output_score),
-            _difference(row),
+    rows = []
+    for row in table.astype({"best_layer": str}).to_dict("records"):
+        revision, best = row["revision"], row["best_layer"]
+        rows.append(
+            (
+                row["model"] if revision == "main" else f"{row['model']} ({revision})",
+                representation_label(row["representation"]),
+                f"{best} of {row['last_layer']}" if best.isdigit() else best,
+                _points(row["score"]),
+                _points(row["output_score"]),
+                _difference(row),
+            )
         )
-        for row in table.astype({"best_layer": str}).itertuples()
-    ]
     return pd.DataFrame(rows, columns=list(HEAD))
 
 
-def _difference(row: Any) -> str:
-    if pd.isna(row.difference):
+def _difference(row: Mapping[Any, Any]) -> str:
+    if pd.isna(row["difference"]):
         return "–"
-    interval = f" ({_points(row.low)} to {_points(row.high)})"
-    return _points(row.difference) + ("" if pd.isna(row.low) else interval)
+    interval = f" ({_points(row['low'])} to {_points(row['high'])})"
+    return _points(row["difference"]) + ("" if pd.isna(row["low"]) else interval)
 
 
 def _points(value: float) -> str:

@@ -1,6 +1,6 @@
 """Rows of the tidy tables that a study shows: filtered, averaged over tasks, never pooled else.
 
-`Data.curves` returns one long table in which the study's roles tell every curve apart:
+`Data.curves` returns one long table in which the study's roles identify every curve:
 
 ========================= =====================================================================
 y, metric                 what is drawn: ``score``, or a metric (with its variant, if several)
@@ -8,7 +8,7 @@ model, revision, ...      the other dimensions; empty where a score or metric ha
 layer, depth              of the curve's points
 value, low, high          scores in [0, 1], metrics in their units; 95% intervals
 output_score              score of the model's output, the same on a curve's rows
-output_from               ``output``, or ``last layer`` where that stands in for it
+output_from               ``output``, or ``last layer`` where that replaces it
 chance                    score of guessing, where it is known
 n, n_left_out             prompts, and prompts without a value
 n_tasks, n_clusters       tasks, and clusters of tasks that share texts
@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,7 +34,7 @@ from layerwise.association.curves import (
     score_curves,
     with_output,
 )
-from layerwise.association.order import Order, in_order, order_key
+from layerwise.association.order import Order, in_order
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import (
     DIMENSIONS,
@@ -48,7 +49,8 @@ from layerwise.config.kinds import (
 from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE, SUBLAYERS, TOKENS, representation
-from layerwise.stats import FEW, FEWEST, clustered_mean_ci
+from layerwise.names import order_key
+from layerwise.stats import FEW, FEWEST, Estimate, clustered_mean_ci
 from layerwise.vocabulary import LABELS
 
 log = logging.getLogger(__name__)
@@ -58,12 +60,6 @@ CORRELATED = frozenset({"STS", "Summarization", "InstructionReranking"})
 VARIANT = ("protocol", "normalization", "alpha")
 USUAL = {"protocol": "paper", "alpha": 1.0, "normalization": "raw"}
 POINT = ["model", "revision", "representation"]
-# Columns that are no dimensions: rows may differ in them without being told apart.
-NUMBERS = frozenset({
-    "layer", "depth", "value", "stderr", "low", "high", "n", "n_left_out", "n_tasks", "n_clusters",
-    "prompt_id", "n_tokens", "metric", "output_score", "output_from", "output_is_best", "chance",
-    "score", "quartile_1", "median", "quartile_3", "position",
-})  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -102,10 +98,10 @@ class Data:
 
     def omit(self, names: Sequence[str], why: str) -> None:
         """Log and remember that something is not shown."""
-        said = f"{', '.join(names)} ({why})"
-        if names and said not in self.omitted:
-            self.omitted.append(said)
-            log.warning("%s: not shown: %s", self.study.kind, said)
+        words = f"{', '.join(names)} ({why})"
+        if names and words not in self.omitted:
+            self.omitted.append(words)
+            log.warning("%s: not shown: %s", self.study.kind, words)
 
     def roles(self, table: pd.DataFrame) -> Roles:
         """Dimensions of each role for a table of one or several checkpoints a model."""
@@ -143,7 +139,7 @@ class Data:
             picked = self.pick_metrics(metrics, "sublayer" in placed)
             chosen = self.pick_variants(at_checkpoints(picked, shown))
             parts.append(with_intervals(chosen).assign(representation=chosen["tokens"]))
-        table = _with_dimensions(pd.concat(parts, ignore_index=True))
+        table = with_dimensions(pd.concat(parts, ignore_index=True))
         self.require_roles(table)
         return self.sort(table)
 
@@ -162,7 +158,7 @@ class Data:
         # Values of prompts are raw; picking a variant asks for a normalisation.
         picked = self.pick_metrics(prompts.assign(normalization="raw"), "sublayer" in placed)
         chosen = self.pick_variants(at_checkpoints(picked, shown))
-        table = _with_dimensions(chosen.assign(representation=chosen["tokens"]))
+        table = with_dimensions(chosen.assign(representation=chosen["tokens"]))
         self.require_roles(table)
         self.warn_of_few(table["prompt_id"].nunique())
         return self.sort(table)
@@ -229,6 +225,21 @@ class Data:
         kept = only(kept, "task_type", study.task_types)
         return only(kept, "tokens", study.tokens)
 
+    def scores_of_one_pooling(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Mean scores at the checkpoints of a table.
+
+        Raises
+        ------
+        LayerwiseError
+            If they are of several poolings.
+        """
+        chosen = at_checkpoints(self.pick_scores(), checkpoints_in(table))
+        if chosen["pooling"].nunique() > 1:
+            raise LayerwiseError(
+                f"A study of kind {self.study.kind} shows one pooling; name one under `pooling`."
+            )
+        return mean_scores(chosen)
+
     def pick_metrics(self, metrics: pd.DataFrame, all_sublayers: bool = False) -> pd.DataFrame:
         """The metrics that a study is about, of all checkpoints and variants.
 
@@ -285,7 +296,7 @@ class Data:
         """
         roles = self.roles(table)
         placed = [d for v in roles.values() for d in v if d in table]
-        other = [c for c in table.columns if c not in placed and c not in NUMBERS]
+        other = [c for c in (*DIMENSIONS, *LABELS) if c in table and c not in placed]
         counts = table.groupby(["y", *placed], dropna=False)[other].nunique().max()
         found = without_role({d: int(counts[d]) for d in other}, roles)
         for dimension in (d for d in found if d != "representation" or len(found) == 1):
@@ -324,11 +335,15 @@ class Data:
             "representation": [
                 representation(t, p) for p in several(study.pooling) for t in selections
             ],
-            "corpus": study.corpora, "tokens": selections, "task": study.tasks,
-            "pooling": several(study.pooling), "sublayer": study.sublayers or list(SUBLAYERS),
+            "corpus": study.corpora,
+            "tokens": selections,
+            "task": study.tasks,
+            "pooling": several(study.pooling),
+            "sublayer": study.sublayers or list(SUBLAYERS),
             "task_type": study.task_types,
-            "protocol": ["paper", "reference"], "normalization": list(USUAL.values())[2:],
-        }  # fmt: skip
+            "protocol": ["paper", "reference"],
+            "normalization": ["raw"],
+        }
         return in_order(there, orders.get(dimension))
 
     def sort(self, table: pd.DataFrame) -> pd.DataFrame:
@@ -355,7 +370,7 @@ class Data:
     def pick_results(self, found: pd.DataFrame, what: str) -> pd.DataFrame:
         """The part of a table of associations or selections that a study shows.
 
-        Baselines, and rows over all models, are kept beside the metrics.
+        Baselines, and rows over all models, are kept with the metrics.
 
         Raises
         ------
@@ -396,8 +411,8 @@ class Data:
         for choice in choices:
             if names.count(choice.metric) > 1:
                 raise LayerwiseError(
-                    f"A study of kind {self.study.kind} has one row per metric, and this one names "
-                    f"{choice.metric} in several variants; name one."
+                    f"A study of kind {self.study.kind} has one row per metric, and this one "
+                    f"names {choice.metric} in several variants; name one."
                 )
             mine = kept["metric"] == choice.metric
             one = mine & _of_variant(kept, choice, kept[~base])
@@ -413,7 +428,7 @@ OVER_METRICS = ("consensus", "best rule of the others")
 
 
 def task_type_of(study: Study, table: pd.DataFrame) -> str:
-    """The task type that a study's associations are of; ``all`` where it has no rows of its own."""
+    """The task type that a study's associations are of; ``all`` without rows of one type."""
     one = study.task_types[0] if study.task_types and len(study.task_types) == 1 else "all"
     return one if one in set(table["task_type"]) else "all"
 
@@ -424,6 +439,17 @@ def curves_of(
     """Each combination of values with its rows, in the order of the table."""
     for key, part in table.groupby(list(by), sort=False):
         yield dict(zip(by, map(str, key), strict=True)), part
+
+
+def parts_of(table: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Each value of a column with its rows, in the order of the table or of its categories."""
+    for key, part in table.groupby(column, sort=table[column].dtype == "category"):
+        yield str(key), part
+
+
+def checkpoints_in(table: pd.DataFrame) -> dict[str, list[str]]:
+    """The checkpoints of each model that a table has."""
+    return {m: list(part["revision"].unique()) for m, part in parts_of(table, "model")}
 
 
 def matrix(part: pd.DataFrame, unit: str = "prompt_id") -> pd.DataFrame:
@@ -445,9 +471,19 @@ def matrix(part: pd.DataFrame, unit: str = "prompt_id") -> pd.DataFrame:
     if len(wide) < len(whole):
         log.warning(
             "%d of %d prompts lack %s at some layer of %s and are left out",
-            len(whole) - len(wide), len(whole), row["metric"], row["model"],
-        )  # fmt: skip
+            len(whole) - len(wide),
+            len(whole),
+            row["metric"],
+            row["model"],
+        )
     return wide
+
+
+def by_layer(found: Estimate, layers: np.ndarray, **about: Any) -> pd.DataFrame:
+    """Estimates at several layers as rows: layer, depth, value, low, high, n."""
+    ends = {"value": found.estimate, "low": found.low, "high": found.high}
+    at = {"layer": layers, "depth": layers / max(1, layers[-1])}
+    return pd.DataFrame({**about, **at, **ends, "n": found.n})
 
 
 def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
@@ -510,7 +546,9 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
         some task has no score); output_from, output_is_best, chance, n_tasks, n_clusters.
     """
     frames = []
-    guess = scores.groupby("task")["chance"].first() if "chance" in scores else {}
+    guess: Mapping[str, float] = {}
+    if "chance" in scores:
+        guess = {str(t): float(c) for t, c in scores.groupby("task")["chance"].first().items()}
     for curves in score_curves(scores):
         names = {"task_type": curves.task_types, "task": curves.tasks}
         labels = [tuple(names[g][i] for g in groups) for i in range(len(curves.tasks))]
@@ -593,7 +631,7 @@ def _several(table: pd.DataFrame) -> bool:
     return bool(table.groupby("model")["revision"].nunique().max() > 1)
 
 
-def _with_dimensions(table: pd.DataFrame) -> pd.DataFrame:
+def with_dimensions(table: pd.DataFrame) -> pd.DataFrame:
     """The table with every dimension as text, empty where a row has none."""
     for name in (*DIMENSIONS, *(c for c in LABELS if c in table)):
         column = table[name] if name in table else pd.Series("", index=table.index)
@@ -642,8 +680,8 @@ def _other_variants(
     metric: str, asked: Mapping[str, object], mine: pd.DataFrame
 ) -> LayerwiseError:
     has = mine[list(VARIANT)].drop_duplicates()
-    said = ", ".join(f"{name} {value}" for name, value in asked.items())
+    words = ", ".join(f"{name} {value}" for name, value in asked.items())
     return LayerwiseError(
-        f"{metric} is not there with {said or 'its usual variant'}; there is "
+        f"{metric} is not there with {words or 'its usual variant'}; there is "
         f"{'; '.join('/'.join(map(str, r)) for r in has.to_numpy()[:6])}."
     )

@@ -28,11 +28,16 @@ SEQUENTIAL = "viridis"
 DIVERGING = "PuOr_r"
 
 DASHES: tuple[Any, ...] = (
-    "solid", (0, (4, 1.5)), (0, (1, 1.2)), (0, (6, 1.2, 1, 1.2)), (0, (1, 3)),
-    (0, (6, 1, 1, 1, 1, 1)), (0, (9, 2)),
-)  # fmt: skip
+    "solid",
+    (0, (4, 1.5)),
+    (0, (1, 1.2)),
+    (0, (6, 1.2, 1, 1.2)),
+    (0, (1, 3)),
+    (0, (6, 1, 1, 1, 1, 1)),
+    (0, (9, 2)),
+)
 
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
     "axes.edgecolor": GREY,
     "axes.grid": True,
@@ -75,7 +80,7 @@ def theme() -> Iterator[None]:
 
     with mpl.rc_context():
         sns.set_theme(context="paper", style="ticks", palette=list(PALETTE), font="DejaVu Sans")
-        mpl.rcParams.update(SETTINGS)
+        mpl.rcParams.update(SETTINGS)  # type: ignore[arg-type]
         yield
 
 

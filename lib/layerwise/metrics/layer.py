@@ -80,33 +80,6 @@ class Arrays:
         self.has_spectra, self.has_curvature = spectra is not None, curvature is not None
         self.has_norms = norms is not None
 
-    @classmethod
-    def of(cls, reader: Activations | Arrays, protocol: str, tokens: str, layer: int) -> Arrays:
-        """Read all arrays of one layer."""
-        at = protocol, tokens, layer
-        return cls(
-            reader.views(*at),
-            spectra=reader.spectrum(*at) if reader.has_spectra else None,
-            norms=reader.norms(layer) if reader.has_norms else None,
-            curvature=reader.curvature(*at) if reader.has_curvature else None,
-            n_tokens=[reader.n_tokens(*at, view) for view in range(reader.n_views)],
-            ends=(reader.first(protocol, tokens), reader.last(protocol, tokens)),
-            prompts=reader.prompts,
-        )
-
-    def subset(self, prompts: npt.ArrayLike, views: int | None = None) -> Arrays:
-        """The arrays of some prompts (indices), and of the first augmented views, if not all."""
-        rows, kept = np.asarray(prompts), slice(None if views is None else views + 1)
-        return Arrays(
-            self._views[kept, rows],
-            spectra=self.spectrum()[rows] if self.has_spectra else None,
-            norms=self.norms()[rows] if self.has_norms else None,
-            curvature=self.curvature()[rows] if self.has_curvature else None,
-            n_tokens=self._counts[kept, rows],
-            ends=None if self._ends is None else [as_numpy(end)[rows] for end in self._ends],
-            prompts=[self.prompts[row] for row in rows],
-        )
-
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:  # noqa: ARG002
         """Pooled embeddings of one view, shape (N, D)."""
         return np.asarray(self._views[view])

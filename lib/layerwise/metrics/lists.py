@@ -1,4 +1,4 @@
-"""The lists of ``docs/adding-a-metric.md``: ``python -m layerwise.metrics.lists`` prints them."""
+"""Markdown lists for ``docs/metrics.md``; ``python -m layerwise.metrics.lists`` prints them."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from layerwise.metrics.registry import all_metrics, sections
 
 
 def of_metrics() -> str:
-    """All metrics as a Markdown table, for the docs."""
-    arrow = {1: "higher", -1: "lower", None: "–"}
+    """All metrics as a Markdown table."""
+    better = {1: "higher", -1: "lower", None: "–"}
     rows = [
-        f"| `{m.name}` | {m.axis} | {arrow[m.direction]} | {m.range} | {', '.join(m.inputs)} "
-        f"| {m.source} |"
+        f"| [`{m.name}`](#{m.name}) | {m.axis} | {better[m.direction]} | {m.range} "
+        f"| {', '.join(m.inputs)} | {m.source} |"
         for m in all_metrics().values()
     ]
-    head = "| name | what | better | range | needs | source |\n|---|---|---|---|---|---|"
+    head = "| name | metric | better | range | input | source |\n|---|---|---|---|---|---|"
     return "\n".join([head, *rows])
 
 
 def of_settings() -> str:
-    """The metrics' own settings as a Markdown table, for the docs."""
+    """The metrics' own settings as a Markdown table."""
     rows = [
-        f"| `{section}.{key}` | {default} | {made.model_fields[key].description} |"
-        for section, made in sections().items()
-        for key, default in made().plain().items()
+        f"| `{section}.{key}` | {default} | {model.model_fields[key].description} |"
+        for section, model in sections().items()
+        for key, default in model().plain().items()
     ]
-    return "\n".join(["| setting | default | what |\n|---|---|---|", *rows])
+    return "\n".join(["| setting | default | meaning |\n|---|---|---|", *rows])
 
 
 if __name__ == "__main__":

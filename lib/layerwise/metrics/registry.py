@@ -2,7 +2,7 @@
 
 A metric is one file in `layerwise.metrics.catalog` that decorates a function with `metric`;
 nothing else needs to change. The tables, the config's schema, the figures' axes, the layer choice
-and the docs read what is declared here. ``docs/adding-a-metric.md`` shows how.
+and the docs read what is declared here. CONTRIBUTING.md has an example.
 """
 
 from __future__ import annotations

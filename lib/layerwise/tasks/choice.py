@@ -8,6 +8,7 @@ readout is the model's own.
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -84,30 +85,30 @@ class QuestionTask:
             Tokens in a batch, pads included.
         """
         questions, examples = read_questions(self.entry, self.paragraphs)
-        about = {"task_type": "MultipleChoice", "subset": "default", "split": "test",
-                 "tokens": "all", "readout": "final_norm"}  # fmt: skip
-        n_layers, n = loaded.anatomy.n_layers, 1
-        places = [(form, layer) for form in self.entry.forms for layer in range(n_layers)]
-        scores: dict[tuple[str, int], dict[str, Any]] = {}
-        try:
-            found = answer(loaded, lens_of(loaded, entry), self.entry, questions, examples, budget)
-        except NoAnswersError as error:
-            scores = {place: {"main_score": None, "n_runs": n, "why": str(error)}
-                      for place in places}  # fmt: skip
-        else:
-            for k, form in enumerate(found.forms):
-                for layer, right in enumerate(found.right[k]):
-                    n, count = len(right), int(right.sum())
-                    low, high = wilson(count, n, settings.confidence)
-                    scores[form, layer] = {
-                        "main_score": count / n, "score_low": low, "score_high": high,
-                        "n_runs": n, "chance": found.chance,
-                    }  # fmt: skip
-        return [
-            {**about, "layer": layer, "depth": layer / max(n_layers - 1, 1), "pooling": form,
-             **scores[form, layer]}
+        about = {
+            "task_type": "MultipleChoice",
+            "subset": "default",
+            "split": "test",
+            "tokens": "all",
+            "readout": "final_norm",
+        }
+        last = loaded.anatomy.n_layers - 1
+        places = itertools.product(self.entry.forms, range(last + 1))
+        rows: list[dict[str, Any]] = [
+            {**about, "pooling": form, "layer": layer, "depth": layer / max(last, 1)}
             for form, layer in places
-        ]  # fmt: skip
+        ]
+        try:
+            lens = lens_of(loaded, entry)
+        except NoAnswersError as error:
+            return [{**row, "main_score": None, "n_runs": 1, "why": str(error)} for row in rows]
+        right, chance = answer(loaded, lens, self.entry, questions, examples, budget)
+        n = right.shape[2]
+        for row, count in zip(rows, right.sum(axis=2).ravel().tolist(), strict=True):
+            low, high = wilson(count, n, settings.confidence)
+            row |= {"main_score": count / n, "score_low": low, "score_high": high}
+            row |= {"n_runs": n, "chance": chance}
+        return rows
 
 
 # Readout
@@ -183,9 +184,13 @@ def _look_back(loaded: LoadedModel, tokens: Tensor) -> None:
     one, two = (
         states_out(network(input_ids=ids, **pass_options(network))) for ids in (tokens, other)
     )
-    alike = one is not None and two is not None and torch.allclose(
-        one[:, :-1].float(), two[:, :-1].float(), rtol=0, atol=1e-3 * float(one.abs().max())
-    )  # fmt: skip
+    alike = (
+        one is not None
+        and two is not None
+        and torch.allclose(
+            one[:, :-1].float(), two[:, :-1].float(), rtol=0, atol=1e-3 * float(one.abs().max())
+        )
+    )
     if not alike:
         raise NoAnswersError(f"{loaded.name} sees later tokens and so predicts no next one.")
 
@@ -230,9 +235,11 @@ def _tensors(location: Location, modules: Sequence[str]) -> dict[str, Tensor]:
 
     def file(name: str, *, required: bool) -> str | None:
         found: str | None = cached_file(
-            location.name, name, revision=location.revision,
+            location.name,
+            name,
+            revision=location.revision,
             _raise_exceptions_for_missing_entries=required,
-        )  # fmt: skip
+        )
         return found
 
     try:
@@ -269,9 +276,12 @@ def _hands_out_last(loaded: LoadedModel, tokens: Tensor) -> bool:
     last: list[Tensor] = []
     with ExitStack() as stack:
         hooks.attach(
-            loaded.anatomy, loaded.name, (), lambda _, __, s: last.__setitem__(slice(None), [s]),
+            loaded.anatomy,
+            loaded.name,
+            (),
+            lambda _, __, s: last.__setitem__(slice(None), [s]),
             stack,
-        )  # fmt: skip
+        )
         output = states_out(loaded.model(input_ids=tokens, **pass_options(loaded.model)))
     return output is not None and torch.equal(last[0], output)
 
@@ -324,23 +334,21 @@ def _listed(question: Question) -> str:
 
 
 @dataclass(frozen=True)
-class Correct:
-    """Which questions each layer answers rightly.
+class Answer:
+    """An answer to a question as tokens.
 
     Attributes
     ----------
-    forms : tuple of str
-    right : array of bool, shape (forms, layers, questions)
-    chance : float
-        What guessing gives.
-    n_left_out : int
-        Questions that with their examples are longer than the model takes.
+    asked : (int, str)
+        Number of the question, and 'letter' or 'answer'.
+    before, ids : tuple of int
+        Tokens that the model reads, and those of the answer; the last of `before` predicts the
+        first of `ids`, and so on.
     """
 
-    forms: tuple[str, ...]
-    right: npt.NDArray[np.bool_]
-    chance: float
-    n_left_out: int
+    asked: tuple[int, str]
+    before: tuple[int, ...]
+    ids: tuple[int, ...]
 
 
 def answer(
@@ -350,164 +358,155 @@ def answer(
     questions: Sequence[Question],
     examples: Sequence[Question],
     budget: int | None = None,
-) -> Correct:
-    """Let every layer choose the likeliest answer of each question, all layers from one pass.
+) -> tuple[npt.NDArray[np.bool_], float]:
+    """Let every layer choose the likeliest answer of each question, all layers in one pass.
 
-    The log-likelihood of an answer is that of its tokens after the prompt, where the tokens of
-    both together part from those of the prompt alone. The unembedding is applied at these tokens
-    alone.
+    Returns
+    -------
+    right : array of bool, shape (forms, layers, questions)
+        Without questions that, with their examples, are longer than the model takes.
+    chance : float
+        Share of right answers when guessing.
 
     Raises
     ------
     LayerwiseError
         If no question fits the model, or a log-likelihood is not finite.
     """
-    shots = {
-        s: [e for e in examples if e.subject == s][: task.shots]
-        for s in dict.fromkeys(q.subject for q in questions)
-    }
-    texts = tuple(dict.fromkeys("letter" if f == "letter" else "answer" for f in task.forms))
-    parts: list[npt.NDArray[np.bool_]] = []
-    kept: list[Question] = []
+    texts = list(dict.fromkeys("letter" if f == "letter" else "answer" for f in task.forms))
+    right: list[list[npt.NDArray[np.bool_]]] = []
+    chances: list[float] = []
     with Progress(len(questions), f"{loaded.name} {loaded.revision}", "question") as bar:
         for start in range(0, len(questions), WINDOW):
             window = questions[start : start + WINDOW]
-            found, fit = _window(loaded, lens, window, texts, shots, budget)
-            whole = [q for q, fits in zip(window, fit, strict=True) if fits]
-            if whole:
-                parts.append(_right(found, task.forms, texts, whole))
-            kept += whole
+            answers = _tokenized(loaded, window, texts, examples, task.shots)
+            likelihoods = _likelihoods(loaded, lens, answers, budget)
+            numbers: dict[tuple[int, str], list[int]] = {}
+            for number, one in enumerate(answers):
+                numbers.setdefault(one.asked, []).append(number)
+            for place in dict.fromkeys(place for place, _ in numbers):
+                question = window[place]
+                chances.append(1 / len(question.choices))
+                found = []
+                for form in task.forms:
+                    text = "letter" if form == "letter" else "answer"
+                    values = likelihoods[:, numbers[place, text]]
+                    if form == "answer_per_character":
+                        values = values / np.array([len(choice) for choice in question.choices])
+                    found.append(values.argmax(axis=1) == question.answer)
+                right.append(found)
             bar.update(len(window))
-    n_left_out = len(questions) - len(kept)
-    if not kept:
+    if not right:
         raise LayerwiseError(
             f"All {len(questions)} questions are longer than the {loaded.max_length} tokens that "
             f"{loaded.name} takes, with {task.shots} examples each; lower shots."
         )
-    if n_left_out:
-        log.warning(
-            "%d of %d questions are too long and were left out", n_left_out, len(questions)
-        )
-    chance = float(np.mean([1 / len(q.choices) for q in kept]))
-    return Correct(task.forms, np.concatenate(parts, axis=2), chance, n_left_out)
+    if len(right) < len(questions):
+        log.warning("%d questions are too long and left out", len(questions) - len(right))
+    return np.moveaxis(np.array(right), 0, 2), float(np.mean(chances))
 
 
-def _right(
-    likelihoods: list[Floats], forms: Sequence[str], texts: Sequence[str], whole: list[Question]
-) -> npt.NDArray[np.bool_]:
-    """Per form and layer, whether the likeliest answer is the right one."""
-    n_layers = likelihoods[0].shape[0]
-    right = np.zeros((len(forms), n_layers, len(whole)), dtype=bool)
-    for place, form in enumerate(forms):
-        text = texts.index("letter" if form == "letter" else "answer")
-        for k, question in enumerate(whole):
-            values = likelihoods[k * len(texts) + text]
-            if form == "answer_per_character":
-                values = values / np.array([len(choice) for choice in question.choices])
-            right[place, :, k] = values.argmax(axis=1) == question.answer
-    return right
-
-
-def _window(
+def _tokenized(
     loaded: LoadedModel,
-    lens: Lens,
-    window: Sequence[Question],
+    questions: Sequence[Question],
     texts: Sequence[str],
-    shots: dict[str, list[Question]],
-    budget: int | None,
-) -> tuple[list[Floats], list[bool]]:
-    """Log-likelihoods, shape (layers, answers), of each question that fits under each text."""
-    asked = [prompts(q, text, shots[q.subject]) for q in window for text in texts]
-    befores, _ = loaded.tokenize([before for before, _ in asked])
-    joined = [before + after for before, choices in asked for after in choices]
-    wholes, cut = loaded.tokenize(joined)
+    examples: Sequence[Question],
+    shots: int,
+) -> list[Answer]:
+    """Answers to questions in each form, without questions that are too long.
+
+    The tokens of an answer are those where prompt and answer together differ from the prompt.
+    """
+    shown = {
+        subject: [e for e in examples if e.subject == subject][:shots]
+        for subject in {q.subject for q in questions}
+    }
     special = set(loaded.tokenizer.all_special_ids)
-    inputs: dict[tuple[int, ...], int] = {}
-    targets: list[tuple[int, list[int], list[int]]] = []  # input, places, tokens
-    owner: list[int] = []
-    fits = [True] * len(window)
-    place = 0
-    for number, (_, choices) in enumerate(asked):
-        for _ in choices:
-            ids = list(wholes[place])
-            while ids and ids[-1] in special:
-                ids.pop()
-            start = next(
-                (k for k, (a, b) in enumerate(zip(ids, befores[number], strict=False)) if a != b),
-                min(len(ids), len(befores[number])),
-            )
-            if cut[place] or not 0 < start < len(ids):
-                fits[number // len(texts)] = False
-            else:
-                row = inputs.setdefault(tuple(ids[:-1]), len(inputs))
-                targets.append((row, list(range(start - 1, len(ids) - 1)), ids[start:]))
-                owner.append(number)
-            place += 1
-    sums = np.zeros((loaded.anatomy.n_layers, len(targets)))
-    by_input: dict[int, list[int]] = {}
-    for k, (row, _, _) in enumerate(targets):
-        by_input.setdefault(row, []).append(k)
-    forward.run(
-        loaded, list(inputs), lambda rows: _Batch(lens, rows, by_input, targets, sums),
-        budget=budget,
-    )  # fmt: skip
-    if not np.isfinite(sums).all():
-        layer = int(np.argwhere(~np.isfinite(sums))[0, 0])
-        raise LayerwiseError(
-            not_finite(loaded.name, loaded.revision, loaded.dtype, f"layer {layer}, its lens")
-        )
-    found = []
-    for number in range(len(asked)):
-        if fits[number // len(texts)]:
-            found.append(sums[:, [k for k, of in enumerate(owner) if of == number]])
-    return found, fits
+    answers, too_long = [], set()
+    for number, question in enumerate(questions):
+        for text in texts:
+            prompt, choices = prompts(question, text, shown[question.subject])
+            (alone, *wholes), (_, *cut) = loaded.tokenize([prompt, *(prompt + c for c in choices)])
+            for whole, n_cut in zip(wholes, cut, strict=True):
+                ids = list(whole)
+                while ids and ids[-1] in special:
+                    ids.pop()
+                same = [a == b for a, b in zip(ids, alone, strict=False)]
+                start = same.index(False) if False in same else len(same)
+                if n_cut or not 0 < start < len(ids):
+                    too_long.add(number)
+                answers.append(Answer((number, text), tuple(ids[:-1]), tuple(ids[start:])))
+    return [one for one in answers if one.asked[0] not in too_long]
+
+
+def _likelihoods(
+    loaded: LoadedModel, lens: Lens, answers: Sequence[Answer], budget: int | None
+) -> Floats:
+    """Log-likelihood of each answer at each layer, shape (layers, answers)."""
+    values = np.zeros((loaded.anatomy.n_layers, len(answers)))
+    by_input: dict[tuple[int, ...], list[int]] = {}
+    for number, one in enumerate(answers):
+        by_input.setdefault(one.before, []).append(number)
+    inputs = list(by_input)
+
+    def batch(rows: list[int]) -> _Batch:
+        return _Batch(lens, answers, [by_input[inputs[row]] for row in rows], values)
+
+    forward.run(loaded, inputs, batch, budget=budget)
+    if not np.isfinite(values).all():
+        where = f"layer {int(np.argwhere(~np.isfinite(values))[0, 0])}, its lens"
+        raise LayerwiseError(not_finite(loaded.name, loaded.revision, loaded.dtype, where))
+    return values
 
 
 class _Batch:
-    """The log-likelihoods of one batch's answers, kept until the pass is over."""
+    """Log-likelihoods of the answers of one batch.
+
+    Parameters
+    ----------
+    numbers : list of lists of int
+        The answers of each row of the batch.
+    values : array, shape (layers, answers)
+        Filled when the pass is over.
+    """
 
     def __init__(
         self,
         lens: Lens,
-        rows: list[int],
-        by_input: dict[int, list[int]],
-        targets: list[tuple[int, list[int], list[int]]],
-        sums: Floats,
+        answers: Sequence[Answer],
+        numbers: list[list[int]],
+        values: Floats,
     ) -> None:
-        self.lens, self.sums = lens, sums
-        self.mine: list[int] = []
-        states: dict[tuple[int, int], int] = {}
-        at: list[int] = []
-        wanted: list[int] = []
-        of: list[int] = []
-        for row, source in enumerate(rows):
-            for k in by_input[source]:
-                _, places, tokens = targets[k]
-                for place, token in zip(places, tokens, strict=True):
-                    at.append(states.setdefault((row, place), len(states)))
-                    wanted.append(token)
-                    of.append(len(self.mine))
-                self.mine.append(k)
-        self.states = torch.tensor(list(states))
-        self.at, self.wanted = torch.tensor(at), torch.tensor(wanted)
-        self.of = np.array(of)
-        self.values = np.zeros((len(sums), len(self.mine)))
+        self.lens, self.values = lens, values
+        tokens = [
+            (row, len(one.before) - len(one.ids) + k, token, number)
+            for row, own in enumerate(numbers)
+            for number in own
+            for one in [answers[number]]
+            for k, token in enumerate(one.ids)
+        ]
+        rows, places, ids, self.of = np.array(tokens).T
+        # Letters have one state in common.
+        states, at = np.unique(np.stack([rows, places]), axis=1, return_inverse=True)
+        self.states, self.at = torch.tensor(states), torch.tensor(at.reshape(-1))
+        self.ids = torch.tensor(ids)
+        self.logs: dict[int, Tensor] = {}
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Read one layer at the tokens before the answers'."""
         if sublayer != BLOCK:
             return
-        rows, places = self.states.to(packed.states.device).T
+        rows, places = self.states.to(packed.states.device)
         states = packed.states[rows, places]
-        at, wanted = self.at.to(self.lens.device), self.wanted.to(self.lens.device)
-        found = torch.empty(len(at), dtype=torch.float32, device=self.lens.device)
+        at, ids = self.at.to(self.lens.device), self.ids.to(self.lens.device)
+        logs = torch.empty(len(ids), device=self.lens.device)
         size = self.lens.at_once
         for start in range(0, len(states), size):
             inside = (at >= start) & (at < start + size)
-            logs = self.lens(states[start : start + size])
-            found[inside] = logs[at[inside] - start, wanted[inside]]
-        np.add.at(self.values[layer], self.of, found.double().cpu().numpy())
+            logs[inside] = self.lens(states[start : start + size])[at[inside] - start, ids[inside]]
+        self.logs[layer] = logs
 
     def finish(self) -> None:
-        """Hand the values over."""
-        self.sums[:, self.mine] = self.values
+        """Add the tokens' log-likelihoods up."""
+        for layer, logs in self.logs.items():
+            np.add.at(self.values[layer], self.of, logs.double().cpu().numpy())

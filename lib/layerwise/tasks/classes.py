@@ -24,7 +24,7 @@ _WIKIPEDIA = "https://dumps.wikimedia.org/enwiki/"
 def _metadata(name: str, main_score: str, description: str, reference: str, **more: Any) -> Any:
     return TaskMetadata(
         name=name,
-        type=QUICKSTART[name],  # type: ignore[arg-type]
+        type=QUICKSTART[name],
         description=description,
         reference=reference,
         # The data are made by the workflow; the catalog puts their folder in place of this.
@@ -38,7 +38,7 @@ def _metadata(name: str, main_score: str, description: str, reference: str, **mo
 
 
 class PangLeePolarity(AbsTaskClassification):
-    """Is a sentence of a film review positive? Ten-fold cross-validation over 200 sentences."""
+    """Polarity of 200 sentences of film reviews, by ten-fold cross-validation."""
 
     metadata = _metadata(
         "PangLeePolarity",
@@ -56,7 +56,7 @@ class PangLeePolarity(AbsTaskClassification):
 
 
 class WikipediaArticleClustering(AbsTaskClusteringLegacy):
-    """Which article does a passage belong to?"""
+    """Clustering of passages by article."""
 
     metadata = _metadata(
         "WikipediaArticleClustering",
@@ -69,7 +69,7 @@ class WikipediaArticleClustering(AbsTaskClusteringLegacy):
 
 
 class WikipediaArticlePairs(AbsTaskPairClassification):
-    """Are two passages of the same article?"""
+    """Pairs of passages, of the same article or not."""
 
     metadata = _metadata(
         "WikipediaArticlePairs",
@@ -82,7 +82,7 @@ class WikipediaArticlePairs(AbsTaskPairClassification):
 
 
 class WikipediaArticleReranking(AbsTaskRetrieval):
-    """A passage as query: are other passages of its article ranked first?"""
+    """Ranking of passages by whether they are of the query's article."""
 
     metadata = _metadata(
         "WikipediaArticleReranking",
@@ -95,7 +95,7 @@ class WikipediaArticleReranking(AbsTaskRetrieval):
 
 
 class LeeNewsSimilarity(AbsTaskSTS):
-    """How similar are two news texts, as people see it?"""
+    """Similarity of two news texts as judged by people."""
 
     metadata = _metadata(
         "LeeNewsSimilarity",

@@ -2,8 +2,8 @@
 
 The main process embeds one unit of work after the other (a small task, some sets of a clustering),
 each distinct text of it once, all layers in one pass. Vectors go to local scratch; processes score
-their layers while the model embeds the next unit. Only scores are kept: each finished task is a
-table with its own key, so that a killed job goes on where it was.
+their layers while the model embeds the next unit. Only scores are kept. Each finished task is a
+table with its own key: a killed job continues where it was.
 
 Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A unit has at
 most a quarter of the limit, unless the task cannot be divided.
@@ -147,13 +147,24 @@ def evaluate(
                 normalize = normalizes(entry, loaded.revision)
                 scoring = scoring.model_copy(update={"normalize": normalize})
             facts: dict[str, Any] = {
-                "model": loaded.name, "revision": loaded.revision, "dtype": loaded.dtype,
-                "weights_sha256": loaded.weights, "settings": scoring.plain(),
-            }  # fmt: skip
+                "model": loaded.name,
+                "revision": loaded.revision,
+                "dtype": loaded.dtype,
+                "weights_sha256": loaded.weights,
+                "settings": scoring.plain(),
+            }
             job = _Job(
-                loaded, of_model(entry, loaded.revision), extraction, scoring, pool, threads,
-                Path(scratch), paths, keys, facts,
-            )  # fmt: skip
+                loaded,
+                of_model(entry, loaded.revision),
+                extraction,
+                scoring,
+                pool,
+                threads,
+                Path(scratch),
+                paths,
+                keys,
+                facts,
+            )
             job.run(due, entry)
     frame = tables.read(paths.values(), "scores of tasks", kind=results.PART)
     about = tables.facts(next(iter(paths.values())))
@@ -206,7 +217,7 @@ class _Waiting:
 
 
 class KilledError(LayerwiseError):
-    """A scoring process was killed, so that no other task can be scored either."""
+    """A scoring process was killed, and no other task can be scored."""
 
 
 @dataclass
@@ -320,10 +331,15 @@ class _Job:
         anatomy = self.loaded.anatomy
         into = _allocate(path, (len(self.ways), anatomy.n_layers, len(texts), anatomy.hidden))
         done = embed_into(
-            self.loaded, [text for _, text in texts], into, self.ways,
-            prompts=[prompt for prompt, _ in texts], include_prompt=self.prompts.include_prompt,
-            budget=self.extraction.batch_tokens, sink_ratio=self.extraction.sink_ratio,
-        )  # fmt: skip
+            self.loaded,
+            [text for _, text in texts],
+            into,
+            self.ways,
+            prompts=[prompt for prompt, _ in texts],
+            include_prompt=self.prompts.include_prompt,
+            budget=self.extraction.batch_tokens,
+            sink_ratio=self.extraction.sink_ratio,
+        )
         with Progress(len(texts), f"{self.loaded.name} {what}", "text") as bar:
             for n in done:
                 bar.update(n)
@@ -366,9 +382,11 @@ class _Job:
         for layer in range(self.loaded.anatomy.n_layers):
             for way, representation in enumerate(self.ways):
                 about = {
-                    "task_type": pending.task.task_type, "layer": layer, "depth": layer / last,
+                    "task_type": pending.task.task_type,
+                    "layer": layer,
+                    "depth": layer / last,
                     **representation._asdict(),
-                }  # fmt: skip
+                }
                 parts = [scores[way, layer] for scores in pending.scores]
                 rows += [about | row for row in pending.task.rows(parts)]
         self._write(pending.name, rows)
@@ -381,9 +399,13 @@ class _Job:
                 log.warning("%s has no score at layer %d: %s", name, row["layer"], row["why"])
         table = pa.Table.from_pylist(made, schema=results.part_schema())
         tables.write(
-            self.paths[name], table, kind=results.PART, key=self.keys[name], task=name,
+            self.paths[name],
+            table,
+            kind=results.PART,
+            key=self.keys[name],
+            task=name,
             **self.facts,
-        )  # fmt: skip
+        )
 
     def _fail(self, name: str, error: LayerwiseError) -> None:
         log.error("%s: %s", name, error)

@@ -145,8 +145,11 @@ def _read_words(task: LabelledTask, path: Path) -> Labelled:
     if rare:
         log.warning(
             "%s: %d words are left out, whose tags (%s) are in fewer than %d sentences",
-            path, len(tags) - len(kept), ", ".join(rare), probes.FOLDS,
-        )  # fmt: skip
+            path,
+            len(tags) - len(kept),
+            ", ".join(rare),
+            probes.FOLDS,
+        )
     words = [words[row] for row in kept]
     labels = probes.classes([tags[row] for row in kept])
     types = [str(word) for word in words]
@@ -245,9 +248,14 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
         parts = np.bincount(_codes(data.groups), found.parts)
         return Found(found.rho, found.low, found.high, n, None, None, parts=parts)
     probe = probes.probe(
-        columns[0], data.labels, data.splits, data.groups, seed=data.seed, confidence=confidence,
+        columns[0],
+        data.labels,
+        data.splits,
+        data.groups,
+        seed=data.seed,
+        confidence=confidence,
         types=data.types,
-    )  # fmt: skip
+    )
     chance = None if data.kind == "regression" else probe.chance
     return Found(
         probe.linear, probe.low, probe.high, probe.n_test, chance, probe, parts=probe.parts
@@ -301,8 +309,13 @@ class LoadedLabelTask:
         """One row, with the probe's details."""
         (found,) = parts
         row: dict[str, Any] = {
-            "split": "test", "subset": "default", "main_score": found.score,
-            "score_low": found.low, "score_high": found.high, "n_runs": found.n,
-            "why": found.why, "chance": found.chance,
-        }  # fmt: skip
+            "split": "test",
+            "subset": "default",
+            "main_score": found.score,
+            "score_low": found.low,
+            "score_high": found.high,
+            "n_runs": found.n,
+            "why": found.why,
+            "chance": found.chance,
+        }
         return [{**row, "probe": found.probe}]

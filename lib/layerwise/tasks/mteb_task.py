@@ -134,10 +134,16 @@ class LoadedMtebTask:
             runs = results.runs(scores, self.task.metadata.main_score)
             low, high = results.interval(runs, self.settings) if known else (None, None)
             made.append(
-                {"split": split, "subset": subset, "main_score": score if known else None,
-                 "score_low": low, "score_high": high, "n_runs": len(runs) or 1,
-                 "why": scores.get("why")}
-            )  # fmt: skip
+                {
+                    "split": split,
+                    "subset": subset,
+                    "main_score": score if known else None,
+                    "score_low": low,
+                    "score_high": high,
+                    "n_runs": len(runs) or 1,
+                    "why": scores.get("why"),
+                }
+            )
         return made
 
     def _selections(self, most: int) -> Iterator[Selection | None]:
@@ -181,10 +187,12 @@ class LoadedMtebTask:
         ):
             for split, subset in self._places() if selection is None else [selection[:2]]:
                 found = task.evaluate(
-                    encoder, split, subsets_to_run=[subset],
+                    encoder,
+                    split,
+                    subsets_to_run=[subset],
                     # Vectors are looked up, so the batch size changes nothing.
                     encode_kwargs={"batch_size": 1024, "show_progress_bar": False},
-                )  # fmt: skip
+                )
                 scores[split, subset] = dict(found[subset])
         return scores
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 # Types of mteb tasks that the scoring has been checked on: the five that the paper averages over,
 # and others that come through the same door.
 TYPES = (
-    "Classification", "Clustering", "MultilabelClassification", "PairClassification", "Reranking",
-    "Retrieval", "STS", "Summarization",
-)  # fmt: skip
+    "Classification",
+    "Clustering",
+    "MultilabelClassification",
+    "PairClassification",
+    "Reranking",
+    "Retrieval",
+    "STS",
+    "Summarization",
+)
 # The same of images alone; those of image and text need a model that embeds both.
 IMAGE_TYPES = (
-    "Any2AnyRetrieval", "ImageClassification", "ImageClustering", "VisualSTS(eng)",
+    "Any2AnyRetrieval",
+    "ImageClassification",
+    "ImageClustering",
+    "VisualSTS(eng)",
     "VisualSTS(multi)",
-)  # fmt: skip
+)
 
 
 # The tasks made from data packages (`layerwise.tasks.quickstart`), with their types.
@@ -60,7 +69,7 @@ PAPER = (
     "STSBenchmark",
 )
 
-# What mteb tells of a text of a reranking task (its documents are others' passages).
+# Prompt types of mteb's texts.
 PROMPT_TYPES = ("query", "document")
 # The name of the prompt of texts that have no prompt type, where no other fits.
 DEFAULT = "default"

@@ -1,10 +1,10 @@
-"""Prompts that stand in front of the texts of tasks.
+"""Prompts in front of the texts of tasks.
 
 A model's prompts are by name, as in sentence-transformers and mteb: of a task and prompt type
 (``STS12-query``), a task, a task type and prompt type, a task type, or a prompt type (``query``,
 ``document``). The first that exists is used, in this order (mteb's `get_prompt_name`); texts
-without a prompt type have the name ``default`` beside. In a prompt, ``{instruction}`` stands for
-mteb's instruction for the task.
+without a prompt type may also have the prompt ``default``. In a prompt, ``{instruction}`` is
+replaced by mteb's instruction for the task.
 """
 
 from __future__ import annotations
@@ -139,10 +139,13 @@ def _read(location: Location, name: str) -> Any:
     from transformers.utils import cached_file
 
     found = cached_file(
-        location.name, name, revision=location.revision, _raise_exceptions_for_gated_repo=False,
+        location.name,
+        name,
+        revision=location.revision,
+        _raise_exceptions_for_gated_repo=False,
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
-    )  # fmt: skip
+    )
     if found is None:
         return None
     try:

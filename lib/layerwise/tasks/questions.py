@@ -153,7 +153,7 @@ PER_ARTICLE, EXAMPLES, ANSWERS = 8, 10, 4
 
 
 def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Question]]:
-    """Which word is missing from a sentence? Made of encyclopedia articles.
+    """Questions after a missing word of a sentence, made of encyclopedia articles.
 
     Of each article up to eight sentences of 12 to 30 words, of which a word of five or more small
     letters in the second half is blanked. The three others to choose from are words of the same
@@ -188,9 +188,10 @@ def _blanked(sentence: str, vocabulary: set[str]) -> Question | None:
     for match in _shuffled(_late_words(sentence), sentence):
         word = match.group()
         others = {
-            w for w in vocabulary
+            w
+            for w in vocabulary
             if w[-2:] == word[-2:] and w not in sentence.lower() and word not in w
-        }  # fmt: skip
+        }
         if len(others) >= ANSWERS - 1 and sentence.lower().count(word) == 1:
             choices = _shuffled([word, *_shuffled(others, word)[: ANSWERS - 1]], "order", sentence)
             text = f"{sentence[: match.start()]}____{sentence[match.end() :]}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa  # type: ignore[import-untyped]
+import pyarrow as pa
 
 from layerwise.config.scoring import ScoringSettings
 from layerwise.tables import Kind
@@ -22,12 +22,24 @@ DECIMALS = 6
 RESAMPLES = 1000
 
 COLUMNS = {
-    "model": "string", "revision": "string", "task": "string", "task_type": "string",
-    "subset": "string", "split": "string", "layer": "int32", "depth": "float64",
-    "tokens": "string", "pooling": "string", "readout": "string", "main_score": "float64",
-    "score_low": "float64", "score_high": "float64", "n_runs": "int32", "why": "string",
+    "model": "string",
+    "revision": "string",
+    "task": "string",
+    "task_type": "string",
+    "subset": "string",
+    "split": "string",
+    "layer": "int32",
+    "depth": "float64",
+    "tokens": "string",
+    "pooling": "string",
+    "readout": "string",
+    "main_score": "float64",
+    "score_low": "float64",
+    "score_high": "float64",
+    "n_runs": "int32",
+    "why": "string",
     "chance": "float64",
-}  # fmt: skip
+}
 """Columns of the table of scores, with their types.
 
 Scores are from 0 to 1. `n_runs` is the number of values behind the interval, which is null for one
@@ -35,14 +47,31 @@ alone. A score that is not defined is null, and `why` gives the reason. `chance`
 guessing, null where that is 0 or not known.
 """
 
-_SHARED = ("model", "revision", "task", "task_type", "layer", "depth", "tokens", "pooling",
-           "readout")  # fmt: skip
+_SHARED = (
+    "model",
+    "revision",
+    "task",
+    "task_type",
+    "layer",
+    "depth",
+    "tokens",
+    "pooling",
+    "readout",
+)
 _PROBE = {
-    "linear": "float64", "low": "float64", "high": "float64", "neighbours": "float64",
-    "neighbours_low": "float64", "neighbours_high": "float64", "control": "float64",
-    "selectivity": "float64", "chance": "float64", "penalty": "float64", "n_train": "int32",
+    "linear": "float64",
+    "low": "float64",
+    "high": "float64",
+    "neighbours": "float64",
+    "neighbours_low": "float64",
+    "neighbours_high": "float64",
+    "control": "float64",
+    "selectivity": "float64",
+    "chance": "float64",
+    "penalty": "float64",
+    "n_train": "int32",
     "n_test": "int32",
-}  # fmt: skip
+}
 PROBE_COLUMNS = {name: COLUMNS[name] for name in _SHARED} | _PROBE
 """Columns of the table of probes (`layerwise.probes.Probe`), with their types."""
 

@@ -12,5 +12,12 @@ from layerwise.figures.kinds import (
 )
 
 __all__ = [
-    "association", "by_depth", "checkpoints", "compare", "prompts", "selection", "theory", "valley",
-]  # fmt: skip
+    "association",
+    "by_depth",
+    "checkpoints",
+    "compare",
+    "prompts",
+    "selection",
+    "theory",
+    "valley",
+]

@@ -14,30 +14,29 @@ from layerwise.config.association import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
-from layerwise.figures.labels import (
-    MEASURES,
-    RULES,
-    SCORE_AXIS,
-    metric_label,
-    representation,
-)
+from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label, representation
 from layerwise.figures.marks import entry, facets, few_ticks, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import (
     ALL_MODELS,
     BASELINE,
     Data,
-    _with_dimensions,
     at_checkpoints,
     task_type_of,
+    with_dimensions,
 )
 
 EVERY = "all"  # in place of a measure: all of them
 VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
 KEYS = ["model", "revision", "tokens", "pooling", *VARIANT]
 MATCH = "match"  # the measure over models that belongs to r
-NULL95 = {"low": "association_low", "high": "association_high", "sign": "association_sign",
-          "null95": "null95", "value": "association"}  # fmt: skip
+NULL95 = {
+    "low": "association_low",
+    "high": "association_high",
+    "sign": "association_sign",
+    "null95": "null95",
+    "value": "association",
+}
 
 
 def measures_of(study: Study, associations: pd.DataFrame) -> tuple[str, ...]:
@@ -68,7 +67,7 @@ def points(data: Data) -> pd.DataFrame:
         If metrics and scores have no model with the same checkpoint and tokens, or the
         associations are over other tasks.
     """
-    study, associations = data.study, data.tables["associations"]
+    study = data.study
     shown = data.checkpoints([data.tables["metrics"], data.tables["scores"]])
     scores = at_checkpoints(data.pick_scores(), shown)
     metrics = at_checkpoints(data.pick_metrics(data.tables["metrics"]), shown)
@@ -95,19 +94,23 @@ def points(data: Data) -> pd.DataFrame:
             frames.append(
                 pd.DataFrame(
                     {
-                        "model": curves.model, "revision": curves.revision,
-                        "tokens": curves.tokens, "pooling": curves.pooling,
+                        "model": curves.model,
+                        "revision": curves.revision,
+                        "tokens": curves.tokens,
+                        "pooling": curves.pooling,
                         "representation": representation(curves.tokens, curves.pooling),
-                        **variants.iloc[int(index)], "layer": curves.layers[layers],
+                        **variants.iloc[int(index)],
+                        "layer": curves.layers[layers],
                         "depth": (curves.layers / max(curves.last_layer, 1))[layers],
                         "value": values[index][tasks][:, layers].mean(axis=0),
                         "score": curves.values[tasks][:, layers].mean(axis=0),
                         "output_score": curves.output[tasks].mean(),
-                        "output_from": curves.output_from, "n_tasks": int(tasks.sum()),
+                        "output_from": curves.output_from,
+                        "n_tasks": int(tasks.sum()),
                         "n_clusters": len(set(curves.sources_of(np.flatnonzero(tasks)))),
                     }
                 )
-            )  # fmt: skip
+            )
     if not frames:
         raise LayerwiseError(
             "The metrics and scores of this study have no model with the same checkpoint and "
@@ -118,7 +121,7 @@ def points(data: Data) -> pd.DataFrame:
         [m for m in shown if m not in set(table["model"])], "no metrics on the scored tokens"
     )
     table = _with_associations(table, data)
-    table = _with_dimensions(table)
+    table = with_dimensions(table)
     data.require_roles(table)
     return data.sort(table)
 
@@ -158,15 +161,30 @@ def plot_points(table: pd.DataFrame, look: Look) -> Figure:
         part, ax = panel.table.sort_values("depth"), panel.ax
         ax.plot(part["value"], 100 * part["score"], color=theme.FAINT, linewidth=0.8, zorder=2)
         ax.scatter(
-            part["value"], 100 * part["score"], c=part["depth"], cmap=theme.sequential(), vmin=0,
-            vmax=1, s=18, edgecolors="white", linewidths=0.4, zorder=3,
-        )  # fmt: skip
+            part["value"],
+            100 * part["score"],
+            c=part["depth"],
+            cmap=theme.sequential(),
+            vmin=0,
+            vmax=1,
+            s=18,
+            edgecolors="white",
+            linewidths=0.4,
+            zorder=3,
+        )
         top = part.iloc[int(part["score"].argmax())]
         ax.plot(top["value"], 100 * top["score"], **RING)
         if pd.notna(top["output_score"]):
             ax.axhline(100 * top["output_score"], **OUTPUT)
-        ax.annotate(_association(top), (0, 1), (2, 2), xycoords="axes fraction", fontsize=6.5,
-                    textcoords="offset points", color=theme.GREY)  # fmt: skip
+        ax.annotate(
+            _association(top),
+            (0, 1),
+            (2, 2),
+            xycoords="axes fraction",
+            fontsize=6.5,
+            textcoords="offset points",
+            color=theme.GREY,
+        )
         ax.set_title(ax.get_title(loc="left"), pad=14)
         ax.margins(0.08)
         few_ticks(ax)
@@ -178,9 +196,14 @@ def plot_points(table: pd.DataFrame, look: Look) -> Figure:
 
 
 RING: dict[str, Any] = {
-    "marker": "o", "markersize": 7.5, "color": "none", "markeredgecolor": theme.INK,
-    "markeredgewidth": 1.0, "linestyle": "none", "zorder": 4,
-}  # fmt: skip
+    "marker": "o",
+    "markersize": 7.5,
+    "color": "none",
+    "markeredgecolor": theme.INK,
+    "markeredgewidth": 1.0,
+    "linestyle": "none",
+    "zorder": 4,
+}
 OUTPUT: dict[str, Any] = {
     "color": theme.GREY,
     "linewidth": 0.8,
@@ -203,8 +226,7 @@ def strength(data: Data) -> pd.DataFrame:
 
     `null95` is the level that 95% of pairs of unrelated smooth curves stay below. `slope` is in
     points of score per standard deviation of the metric, given depth, where the associations have
-    slopes; `unreliable` says why a metric is decided by its regulariser or by the number of
-    prompts, where the selections say so.
+    slopes.
     """
     found = data.tables["associations"]
     measure = measures_of(data.study, found)[0]
@@ -223,24 +245,10 @@ def strength(data: Data) -> pd.DataFrame:
     ends = {"value": "slope", "low": "slope_low", "high": "slope_high"}
     keys = [*KEYS, "task_type"]
     table = table.merge(slopes[[*keys, *ends]].rename(columns=ends), on=keys, how="left")
-    table["unreliable"] = _unreliable(table, data.tables.get("selections"))
     names = zip(table["tokens"], table["pooling"], strict=True)
-    table = table.assign(
-        y=table["metric"], representation=[representation(t, p) for t, p in names]
-    ).rename(columns={"n_sources": "n_clusters"})
-    return table
-
-
-def _unreliable(table: pd.DataFrame, selections: pd.DataFrame | None) -> list[str]:
-    if selections is None:
-        return [""] * len(table)
-    keys = ["model", "revision", "corpus", "metric", "protocol", "tokens", "pooling"]
-    why = (
-        selections[selections["unreliable"] != ""]
-        .drop_duplicates(keys)
-        .set_index(keys)["unreliable"]
-    )
-    return list(why.reindex(pd.MultiIndex.from_frame(table[keys])).fillna(""))
+    table["representation"] = [representation(t, p) for t, p in names]
+    new = {"null95": "null95", "p_all": "p_adjusted", "n_sources": "n_clusters"}
+    return table.assign(y=table["metric"]).rename(columns=new)
 
 
 @kind("association_strength", "Association of metrics with task scores", strength)
@@ -268,13 +276,24 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
             if measure == "slope" or model == ALL_MODELS:
                 beyond = (part["low"] > 0) | (part["high"] < 0) | (part["p_adjusted"] <= 0.05)
             marks.dots(
-                panel.ax, part["value"], at, part["low"], part["high"], colour=colour,
+                panel.ax,
+                part["value"],
+                at,
+                part["low"],
+                part["high"],
+                colour=colour,
                 marker=theme.marker_of(str(model), look.models),
-                filled=beyond & (part["unreliable"] == ""),
-            )  # fmt: skip
+                filled=beyond,
+            )
             for end in (1, -1) if measure != "dcor" else (1,):
-                panel.ax.plot(end * part["null95"], at, linestyle="none", marker="|", markersize=6,
-                              color=colour)  # fmt: skip
+                panel.ax.plot(
+                    end * part["null95"],
+                    at,
+                    linestyle="none",
+                    marker="|",
+                    markersize=6,
+                    color=colour,
+                )
         # A wide interval must not squeeze the dots.
         low, high = panel.ax.get_xlim()
         reach = max(1.0 if measure != "slope" else 0.0, 1.5 * t["value"].abs().max())
@@ -284,12 +303,25 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
         row_axis(panel, [metric_label(r) for r in rules], [r in RULES for r in rules])
         panel.ax.set_xlabel(f"{MEASURES[measure]} of metric and score")
     handles = [
-        entry("over models" if m == ALL_MODELS else m, marker=theme.marker_of(m, look.models),
-              color=theme.colour_of(m, look.models), linestyle="none", markersize=5)
+        entry(
+            "over models" if m == ALL_MODELS else m,
+            marker=theme.marker_of(m, look.models),
+            color=theme.colour_of(m, look.models),
+            linestyle="none",
+            markersize=5,
+        )
         for m in models
-    ]  # fmt: skip
-    handles.append(entry("no more than unrelated curves, or unreliable", marker="o", markersize=5,
-                         color="white", markeredgecolor=theme.INK, linestyle="none"))  # fmt: skip
+    ]
+    handles.append(
+        entry(
+            "no more than unrelated curves",
+            marker="o",
+            markersize=5,
+            color="white",
+            markeredgecolor=theme.INK,
+            linestyle="none",
+        )
+    )
     if measure != "slope":
         handles.append(entry("null 95%", marker="|", color=theme.GREY, linestyle="none"))
     return grid.legend(handles).figure

@@ -13,15 +13,20 @@ from layerwise.config.kinds import DIMENSIONS
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
-from layerwise.figures.labels import (
-    SCORE,
-    SUBLAYERS,
-    representation,
-    with_unit,
-)
+from layerwise.figures.labels import SCORE, SUBLAYERS, axis_label, representation, with_unit
 from layerwise.figures.marks import dashes, depth_axis, entry, facets, line, palette, place
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import POINT, Data, at_checkpoints, curves_of, matrix, only
+from layerwise.figures.select import (
+    POINT,
+    Data,
+    at_checkpoints,
+    by_layer,
+    checkpoints_in,
+    curves_of,
+    matrix,
+    only,
+    parts_of,
+)
 from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
 from layerwise.vocabulary import LABELS
 
@@ -52,7 +57,7 @@ def curves(data: Data) -> pd.DataFrame:
 def token_selection(data: Data) -> pd.DataFrame:
     """Curves, and the score of each token selection less that of all tokens, paired by task."""
     table = curves(data)
-    shown = table.groupby("model")["revision"].unique().to_dict()
+    shown = checkpoints_in(table)
     scores = at_checkpoints(data.pick_scores(), shown)
     found = {(c.model, c.revision, c.pooling, c.tokens): c for c in score_curves(scores)}
     rows = []
@@ -62,23 +67,16 @@ def token_selection(data: Data) -> pd.DataFrame:
             continue
         tasks = [t for t in own.tasks if t in base.tasks]
         layers = np.intersect1d(own.layers, base.layers)
-        cells = [
-            c.values[np.ix_([c.tasks.index(t) for t in tasks], np.isin(c.layers, layers))]
+        here, there = (
+            c.values[[c.tasks.index(t) for t in tasks]][:, np.isin(c.layers, layers)]
             for c in (own, base)
-        ]
+        )
         clusters = [own.sources[own.tasks.index(t)] for t in tasks]
-        change = paired_difference(*cells, clusters)
-        rows.append(
-            pd.DataFrame(
-                {
-                    "y": DIFFERENCE, "metric": DIFFERENCE, "model": model, "revision": revision,
-                    "tokens": tokens, "pooling": pooling,
-                    "representation": representation(tokens, pooling), "layer": layers,
-                    "depth": layers / max(own.last_layer, 1), "value": change.estimate,
-                    "low": change.low, "high": change.high, "n_tasks": len(tasks), "n_clusters": len(set(clusters)), "best": False,
-                }
-            )
-        )  # fmt: skip
+        change = paired_difference(here, there, clusters)
+        about = {"y": DIFFERENCE, "metric": DIFFERENCE, "model": model, "revision": revision}
+        how = {"tokens": tokens, "pooling": pooling, "n_tasks": len(tasks), "best": False}
+        one = by_layer(change, layers, **about, **how, n_clusters=change.n)
+        rows.append(one.assign(representation=representation(tokens, pooling), n=np.nan))
     words = [c for c in DIMENSIONS if c in table]
     table = pd.concat([table, *rows], ignore_index=True)
     return table.assign(**{c: table[c].fillna("") for c in words})
@@ -97,16 +95,19 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     grid = facets(t, look, height=2.4 if only_score else marks.HEIGHT)
     colours, strokes = palette(t, look), dashes(t)
     for panel in grid.panels:
-        for (colour, dash), part in panel.table.groupby(["colour", "dashes"]):
-            ink = colours.colours[colour] or theme.colour_of(part["model"].iloc[0], look.models)
-            _curve(panel.ax, part, ink, strokes[dash], colours, colour)
+        for colour, own in parts_of(panel.table, "colour"):
+            ink = colours.colours[colour] or theme.colour_of(own["model"].iloc[0], look.models)
+            for dash, part in parts_of(own, "dashes"):
+                _curve(panel.ax, part, ink, strokes[dash], colours, colour)
         depth_axis(panel.ax)
     colours.add_to(grid)
     grid.handles += [entry(n, linestyle=s) for n, s in strokes.items() if n and len(strokes) > 1]
-    grid.handles += [entry("best layer", **marks.best())] if t["best"].any() else []
-    grid.handles.append(
-        entry("model output" if only_score else "output or last layer", **marks.output())
-    )
+    scored = SCORE in set(t["y"])
+    words = ("best layer", "model output") if scored else ("metric’s better end", "last layer")
+    if scored and not only_score:
+        words = ("best layer, or metric’s better end", "model output, or last layer")
+    grid.handles += [entry(words[0], **marks.best())] if t["best"].any() else []
+    grid.handles.append(entry(words[1], **marks.output()))
     if t.get("chance", pd.Series(dtype=float)).notna().any():
         grid.handles.append(entry("chance", color=theme.GREY, linestyle="dotted"))
     return grid.legend().label(marks.DEPTH, _axis).figure
@@ -116,8 +117,17 @@ def _curve(ax: Any, part: pd.DataFrame, ink: Any, stroke: Any, colours: Any, nam
     y = part["y"].iloc[0]
     scale = 100 if y in (SCORE, DIFFERENCE) else 1
     many = colours.continuous
-    line(ax, part, "depth", colour=ink, scale=scale, linestyle=stroke, shade=0.08 if many else 0.16,
-         marker=colours.markers[name], markersize=2.2)  # fmt: skip
+    line(
+        ax,
+        part,
+        "depth",
+        colour=ink,
+        scale=scale,
+        linestyle=stroke,
+        shade=0.08 if many else 0.16,
+        marker=colours.markers[name],
+        markersize=2.2,
+    )
     last = part.loc[part["depth"] == 1, "value"]
     if y == SCORE:
         last = part["output_score"].dropna().head(1)
@@ -140,9 +150,13 @@ def _axis(part: pd.DataFrame) -> str:
 
 # In the order in which a block computes them, and the step that each makes.
 STEPS = {
-    "input_norm": "norms", "mixer": "mixer", "mixer_residual": "adding to the stream",
-    "mlp_norm": "norms", "mlp": "MLP", BLOCK: "adding to the stream",
-}  # fmt: skip
+    "input_norm": "norms",
+    "mixer": "mixer",
+    "mixer_residual": "adding to the stream",
+    "mlp_norm": "norms",
+    "mlp": "MLP",
+    BLOCK: "adding to the stream",
+}
 # Along the residual stream a block takes two steps.
 STREAM = {"mixer_residual": "mixer", BLOCK: "MLP"}
 
@@ -167,25 +181,18 @@ def sublayers(data: Data) -> pd.DataFrame:
         prompts = sorted(set.intersection(*(set(v.index) for v in values.values())))
         values = {s: v.loc[prompts] for s, v in values.items()}
         stream = values[BLOCK]
-        layers = [layer for layer in stream.columns if layer > 0]
-
-        def add(what: str, path: str, sublayer: str, step: str, wide: pd.DataFrame) -> None:
-            found = mean_ci(wide.to_numpy(dtype=float))
-            at = wide.columns.to_numpy()
-            more = {"value": found.estimate, "low": found.low, "high": found.high, "n": len(wide)}
-            rows.append(pd.DataFrame({
-                **about, "what": what, "path": path, "sublayer": sublayer, "step": step,
-                "layer": at, "depth": at / stream.columns.max(), **more,
-            }))  # fmt: skip
-
+        layers = stream.columns.to_numpy()[1:]
         for sublayer, wide in values.items():
-            add("metric", "", sublayer, "", wide)
+            found, more = mean_ci(wide.to_numpy(dtype=float)), {"sublayer": sublayer}
+            rows.append(by_layer(found, wide.columns.to_numpy(), **about, what="metric", **more))
         added = {s: v for s, v in STREAM.items() if s in there and (s != BLOCK or "mlp" in there)}
         for path, steps in (("stream", added), ("parts", {s: STEPS[s] for s in there})):
-            before = stream[[layer - 1 for layer in layers]].set_axis(layers, axis=1)
+            before = stream.to_numpy(dtype=float)[:, :-1]
             for sublayer, step in steps.items():
-                now = values[sublayer][layers]
-                add("change", path, sublayer, step, now - before)
+                now = values[sublayer][layers].to_numpy(dtype=float)
+                more = {"path": path, "sublayer": sublayer, "step": step}
+                found = paired_difference(now, before)
+                rows.append(by_layer(found, layers, **about, what="change", **more))
                 before = now
     return pd.concat(rows, ignore_index=True)
 
@@ -203,32 +210,26 @@ def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
         "MLP": inks.get("mlp", theme.PALETTE[1]),
     }
     for panel in grid.panels:
-        for sublayer, part in panel.table.groupby("sublayer", sort=False):
+        for sublayer, part in parts_of(panel.table, "sublayer"):
             changes = panel.row == "change"
-            ink = added[STREAM[str(sublayer)]] if changes else inks[str(sublayer)]
-            line(
-                panel.ax,
-                part,
-                "depth",
-                colour=ink,
-                linewidth=2 if sublayer == BLOCK and not changes else 1.3,
-            )
+            ink = added[STREAM[sublayer]] if changes else inks[sublayer]
+            line(panel.ax, part, "depth", colour=ink)
         depth_axis(panel.ax)
         if panel.row == "change":
             marks.zero(panel.ax)
     metric = str(t["metric"].iloc[0])
     grid.label(
         marks.DEPTH,
-        lambda p: with_unit("Added to the stream", metric) if p["what"].iloc[0] == "change"
-        else marks.axis_label(metric),
-    )  # fmt: skip
+        lambda p: (
+            with_unit("Added to the stream", metric)
+            if p["what"].iloc[0] == "change"
+            else axis_label(metric)
+        ),
+    )
     return grid.legend([entry(SUBLAYERS[s], color=inks[s]) for s in names]).figure
 
 
-PROBE_COLUMNS = (
-    "model", "revision", "task", "task_type", "layer", "depth", "tokens", "pooling", "readout",
-    "linear", "low", "high", "control", "selectivity", "chance", "n_test",
-)  # fmt: skip
+PROBE_COLUMNS = ("linear", "low", "high", "control", "selectivity", "chance", "n_test")
 PROBED = {"Regression": "R² (× 100)"}
 
 
@@ -270,11 +271,11 @@ def one_stream(table: pd.DataFrame) -> pd.DataFrame:
     first = (
         others.sort_values("readout", key=lambda r: r != RESIDUAL).groupby(keys)["readout"].first()
     )
-    own = pd.MultiIndex.from_frame(table[keys]).map(first.to_dict())
-    own = pd.Series(own, table.index).fillna("output")
+    named = pd.MultiIndex.from_frame(table[keys]).map(first.to_dict())
+    own = pd.Series(named, table.index).fillna("output")
     kept = table[(table["readout"] != "output") | (own == "output") | (table["depth"] == 1)]
-    named = (kept["readout"] != "output") & (kept["readout"] != own[kept.index])
-    pooling = kept["pooling"].where(~named, kept["pooling"] + ", " + kept["readout"])
+    usual = (kept["readout"] == "output") | (kept["readout"] == own[kept.index])
+    pooling = kept["pooling"].where(usual, kept["pooling"] + ", " + kept["readout"])
     return kept.assign(pooling=pooling)
 
 
@@ -288,29 +289,30 @@ def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
         several_readouts = panel.table["readout"].nunique() > 1
         end = panel.table[(panel.table["readout"] == "output") & several_readouts]
         part = panel.table.drop(end.index)
-        for column, style in (
-            ("chance", {"colour": theme.GREY, "linestyle": "dotted"}),
-            ("control", {"colour": theme.GREY, "linestyle": "dashed"}),
-            ("selectivity", {"colour": orange}),
+        for column, ink, style in (
+            ("chance", theme.GREY, "dotted"),
+            ("control", theme.GREY, "dashed"),
+            ("selectivity", orange, "solid"),
+            ("linear", blue, "solid"),
         ):
-            line(panel.ax, part, "depth", column, low="", scale=100, **style)
-        line(panel.ax, part, "depth", "linear", colour=blue, scale=100)
+            low = "low" if column == "linear" else ""
+            line(panel.ax, part, "depth", column, low=low, scale=100, colour=ink, linestyle=style)
         above = part[part["p_adjusted"] < ALPHA]
         marks.dots(panel.ax, above["depth"], 100 * above["linear"], colour=blue)
-        panel.ax.plot(
-            end["depth"], 100 * end["linear"], **(marks.output(blue) if len(end) else {})
-        )
+        if len(end):
+            panel.ax.plot(end["depth"], 100 * end["linear"], **marks.output(blue))
         depth_axis(panel.ax)
     grid.label(
         marks.DEPTH, lambda p: PROBED.get(p["task_type"].iloc[0], "Accuracy (%)"), share=False
     )
+    above_control = {"color": blue, "marker": "o", "markersize": 4, "linestyle": "none"}
     handles = [
         entry("linear probe", color=blue),
-        entry("above its control (adjusted p < .05)", color=blue, marker="o", markersize=4, linestyle="none"),
+        entry("above its control (adjusted p < .05)", **above_control),
         entry("control", color=theme.GREY, linestyle="dashed"),
         entry("selectivity: probe less control", color=orange),
         entry("most frequent class", color=theme.GREY, linestyle="dotted"),
-    ]  # fmt: skip
+    ]
     if (t["readout"] == "output").any():
         handles.append(entry("model output", **marks.output()))
     return grid.legend(handles).figure

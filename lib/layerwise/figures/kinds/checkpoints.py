@@ -95,15 +95,23 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
             for chosen, mark in ((~of_output, disc), (of_output, square)):
                 rows = first[chosen]
                 if len(rows):
-                    layers = [wide.index.get_loc(layer) + 0.5 for layer in rows["best_layer"]]
-                    panel.ax.plot(rows.index + 0.5, layers, **mark)
+                    places = wide.index.get_indexer(pd.Index(rows["best_layer"])) + 0.5
+                    panel.ax.plot(rows.index.to_numpy() + 0.5, places, **mark)
             continue
         colour = theme.colour_of(str(first["model"].iloc[0]), look.models)
         lead = first.assign(place=first.index)
         marks.line(
-            panel.ax, lead, "place", "gain", low="gain_low", high="gain_high", colour=colour,
-            scale=100, marker="" if small else "o", markersize=3,
-        )  # fmt: skip
+            panel.ax,
+            lead,
+            "place",
+            "gain",
+            low="gain_low",
+            high="gain_high",
+            colour=colour,
+            scale=100,
+            marker="" if small else "o",
+            markersize=3,
+        )
         panel.ax.plot(lead.index, 100 * lead["gain_new_task"], color=colour, linestyle="dashed")
         marks.zero(panel.ax)
         checkpoint_axis(panel.ax, names)
@@ -160,8 +168,8 @@ def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
         wide = part.pivot(index="task", columns="depth", values="above_output").reindex(names)
         image = heat(panel.ax, 100 * wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, up=False)
         best = part[part["best"]].groupby("task").filter(lambda p: len(p) == 1)
-        columns = [wide.columns.get_loc(d) + 0.5 for d in best["depth"]]
-        marks.dots(panel.ax, columns, [names.index(n) + 0.5 for n in best["task"]])
+        columns = wide.columns.get_indexer(pd.Index(best["depth"])) + 0.5
+        marks.dots(panel.ax, columns, wide.index.get_indexer(pd.Index(best["task"])) + 0.5)
         ends = np.linspace(0, len(wide.columns) - 1, 5)
         panel.ax.set_xticks(ends + 0.5, ["0", "25", "50", "75", "100"])
         panel.ax.tick_params(axis="y", rotation=0, labelleft=panel.left)

@@ -8,11 +8,11 @@ from matplotlib.figure import Figure
 
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
-from layerwise.figures.kinds.valley import ends, shared
-from layerwise.figures.labels import TOKENS
+from layerwise.figures.kinds.valley import shared
+from layerwise.figures.labels import TOKENS, axis_label
 from layerwise.figures.marks import depth_axis, entry, facets, heat, line, place
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import Data, curves_of, matrix, only, with_intervals
+from layerwise.figures.select import Data, by_layer, curves_of, matrix, only, with_intervals
 from layerwise.stats import ALPHA, holm, paired_difference
 
 MEASURES = {"cka_debiased": "Debiased CKA", "rsa": "RSA (Spearman)"}
@@ -105,22 +105,25 @@ def differences(data: Data) -> pd.DataFrame:
         spread = np.where(first.std(axis=0, ddof=1) > 0, first.std(axis=0, ddof=1), np.nan)
         found = paired_difference(second, first)
         layers = own.columns.to_numpy()
-        rows.append(pd.DataFrame({
-            "model": point[0], "revision": point[1], "base": base[0], "base_revision": base[1],
-            "corpus": corpus, "representation": rep, "y": y, "metric": metric, "layer": layers,
-            "depth": layers / max(1, layers[-1]), **ends(found), "base_mean": first.mean(axis=0),
-            "in_sd": found.estimate / spread, "n": found.n,
-        }))  # fmt: skip
-    found = pd.concat(rows, ignore_index=True)
-    found["p_adjusted"] = holm(found["p"])
-    return pd.concat([found, _cka(data.tables["similarities"], base, found)], ignore_index=True)
+        about = {"model": point[0], "revision": point[1], "base": base[0], "y": y}
+        about |= {"metric": metric, "corpus": corpus, "representation": rep}
+        more = {"base_mean": first.mean(axis=0), "in_sd": found.estimate / spread, "p": found.p}
+        one = by_layer(found, layers, **about, **more)
+        rows.append(one.assign(base_revision=base[1]))
+    result = pd.concat(rows, ignore_index=True)
+    result["p_adjusted"] = holm(result["p"])
+    return pd.concat([result, _cka(data.tables["similarities"], base, result)], ignore_index=True)
 
 
 def _cka(similarities: pd.DataFrame, base: tuple[str, str], like: pd.DataFrame) -> pd.DataFrame:
     """CKA of the same layer of the base and each model that is compared with it."""
     kept = with_intervals(similarities)
-    kept = kept[(kept["measure"] == CKA) & (kept["layer"] == kept["other_layer"])
-                & (kept["model"] == base[0]) & (kept["revision"] == base[1])]  # fmt: skip
+    kept = kept[
+        (kept["measure"] == CKA)
+        & (kept["layer"] == kept["other_layer"])
+        & (kept["model"] == base[0])
+        & (kept["revision"] == base[1])
+    ]
     named = kept[
         [
             "other_model",
@@ -160,9 +163,14 @@ def plot_differences(table: pd.DataFrame, look: Look) -> Figure:
             panel.ax.set_ylim(min(0, part["low"].min()), 1.05)
         else:
             marks.zero(panel.ax)
-    grid.label(marks.DEPTH, lambda p: "CKA with the base" if p["y"].iloc[0] == CKA
-               else f"Δ {marks.axis_label(p['metric'].iloc[0])}")  # fmt: skip
-    handles = [
-        entry("differs from 0 (adjusted p < .05)", marker="o", markersize=4, linestyle="none")
-    ]
+    grid.label(
+        marks.DEPTH,
+        lambda p: (
+            "CKA with the base"
+            if p["y"].iloc[0] == CKA
+            else f"Δ {axis_label(p['metric'].iloc[0])}"
+        ),
+    )
+    differs_from_0 = {"marker": "o", "markersize": 4, "linestyle": "none"}
+    handles = [entry("differs from 0 (adjusted p < .05)", **differs_from_0)]
     return grid.legend(handles).figure

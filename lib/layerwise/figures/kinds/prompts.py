@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from matplotlib.ticker import NullFormatter
 from layerwise.corpora.properties import LABELS, properties
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
+from layerwise.figures.labels import axis_label
 from layerwise.figures.marks import entry, facets, line, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import POINT, Data, curves_of
@@ -37,84 +39,73 @@ def bimodality(data: Data) -> pd.DataFrame:
     known = pd.DataFrame()
     if texts is not None and "text" in texts:
         known = properties(list(texts["text"])).set_index(texts["prompt_id"].to_numpy())
-    keys = [*POINT, "corpus", "metric"]
     edges = np.linspace(table["value"].min(), table["value"].max(), BINS + 1)
-    dips, densities, effects = [], [], []
-    for about, part in curves_of(table, [*keys, "layer", "depth"]):
-        at = {**about, "layer": int(about["layer"]), "depth": float(about["depth"])}
-        values = part["value"].to_numpy(dtype=float)
-        dip, p = dip_test(values)
-        quartiles = dict(
-            zip(
-                ("quartile_1", "median", "quartile_3"),
-                np.quantile(values, [0.25, 0.5, 0.75]),
-                strict=True,
-            )
-        )
-        dips.append(
-            {
-                **at,
-                "what": "dip",
-                "value": dip,
-                "p": p,
-                "n": len(values),
-                "mean": values.mean(),
-                **quartiles,
-            }
-        )
-        counts = pd.DataFrame({"bin": edges[:-1], "value": np.histogram(values, edges)[0]})
-        densities.append(counts.assign(what="density", **at))
-    dip_table = pd.DataFrame(dips)
-    dip_table["p_adjusted"] = holm(dip_table["p"])
-    for index, row in dip_table[dip_table["p_adjusted"] < ALPHA].iterrows():
-        values = _at(table, row, keys)["value"].to_numpy(dtype=float)
-        upper = two_groups(values)
-        if 0 < upper.sum() < len(values):
-            groups = [upper.mean(), values[upper].mean(), values[~upper].mean()]
-            dip_table.loc[index, ["upper_share", "upper_mean", "lower_mean"]] = groups
-    for _, panel in dip_table.dropna(subset=["value"]).groupby(keys, sort=False):
-        row = panel.loc[panel["value"].idxmax()]
-        if row["p_adjusted"] < ALPHA:
-            effects += _effects(_at(table, row, keys), row, known, table)
+    layers = {tuple(a.values()): p for a, p in curves_of(table, [*PANEL, "layer"])}
+    dips = pd.DataFrame([_dip(part) for part in layers.values()])
+    dips["p_adjusted"] = holm(dips["p"])
+    split = dips["p_adjusted"] < ALPHA
+    groups = [_groups(layers[_key(row)]) for row in dips[split].to_dict("records")]
+    dips = dips.join(pd.DataFrame(groups, index=dips.index[split]))
+    most = dips.sort_values("value", ascending=False, kind="stable").drop_duplicates(PANEL)
+    effects = []
+    for row in most[most["p_adjusted"] < ALPHA].to_dict("records"):
+        part = layers[_key(row)]
+        have = known.reindex(part["prompt_id"]).assign(n_tokens=part["n_tokens"].to_numpy())
+        bare = layers.get(_key(row | {"representation": "drop_first"}))
+        if bare is not None and row["representation"] == "all":
+            value = part.set_index("prompt_id")["value"]
+            have["sink"] = bare.set_index("prompt_id")["value"].reindex(value.index) - value
+        about = {name: row[name] for name in (*PANEL, "layer", "depth")}
+        effects += [{**about, **effect} for effect in _effects(part, have)]
     found = pd.DataFrame(effects)
     if len(found):
         found["p_adjusted"] = holm(found["p"])
-    return pd.concat([dip_table, *densities, found], ignore_index=True)
+    densities = [_density_of(part, edges) for part in layers.values()]
+    return pd.concat([dips, *densities, found], ignore_index=True)
 
 
-def _at(table: pd.DataFrame, row: pd.Series, keys: list[str]) -> pd.DataFrame:
-    """The prompts of one layer of one panel."""
-    return table[(table[[*keys, "layer"]] == row[[*keys, "layer"]]).all(axis=1)].set_index(
-        "prompt_id"
-    )
+PANEL = [*POINT, "corpus", "metric"]
 
 
-def _effects(
-    at: pd.DataFrame, row: pd.Series, known: pd.DataFrame, table: pd.DataFrame
-) -> list[dict[str, Any]]:
-    """Cliff's delta of each property between the two groups of a layer's prompts."""
-    have = known.reindex(at.index).assign(n_tokens=at["n_tokens"])
-    if row["representation"] == "all":
-        bare = _at(
-            table.assign(
-                representation=table["representation"].replace({"all": "", "drop_first": "all"})
-            ),
-            row,
-            ["model", "revision", "representation", "corpus", "metric"],
-        )
-        have["sink"] = bare["value"].reindex(at.index) - at["value"] if len(bare) else np.nan
-    upper = pd.Series(two_groups(at["value"].to_numpy(dtype=float)), at.index)
-    rows = []
-    for name in PROPERTIES:
-        values = have[name].dropna() if name in have else pd.Series(dtype=float)
-        if values.nunique() < 2:
-            continue
-        one = group_effect(values, upper[values.index].to_numpy())
-        if np.isfinite(one.estimate):
-            about = row[[*POINT, "corpus", "metric", "layer", "depth"]].to_dict()
-            rows.append({**about, "what": name, "value": one.estimate, "low": one.low,
-                         "high": one.high, "p": one.p, "n": one.n})  # fmt: skip
-    return rows
+def _key(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    return tuple(str(row[name]) for name in (*PANEL, "layer"))
+
+
+def _dip(part: pd.DataFrame) -> dict[Any, Any]:
+    """Dip, mean and quartiles of one layer."""
+    values = part["value"].to_numpy(dtype=float)
+    dip, p = dip_test(values)
+    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
+    found = {"what": "dip", "value": dip, "p": p, "n": len(values), "mean": values.mean()}
+    found |= {"quartile_1": low, "median": middle, "quartile_3": high}
+    return part.iloc[0][[*PANEL, "layer", "depth"]].to_dict() | found
+
+
+def _groups(part: pd.DataFrame) -> dict[str, float]:
+    """Share of the upper group of one layer's prompts, and the mean of both groups."""
+    values = part["value"].to_numpy(dtype=float)
+    upper = two_groups(values)
+    means = {"upper_mean": values[upper].mean(), "lower_mean": values[~upper].mean()}
+    return {"upper_share": float(upper.mean()), **means}
+
+
+def _density_of(part: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
+    counts = np.histogram(part["value"], edges)[0]
+    about = part.iloc[0][[*PANEL, "layer", "depth"]].to_dict()
+    return pd.DataFrame({**about, "what": "density", "bin": edges[:-1], "value": counts})
+
+
+def _effects(part: pd.DataFrame, have: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Cliff's delta of each property between the two groups of one layer's prompts."""
+    upper = two_groups(part["value"].to_numpy(dtype=float))
+    for name in (n for n in PROPERTIES if n in have):
+        there = have[name].notna().to_numpy()
+        values = have[name].to_numpy(dtype=float)[there]
+        if len(np.unique(values)) > 1:
+            found = group_effect(values, upper[there])
+            if np.isfinite(found.estimate):
+                ends = {"value": found.estimate, "low": found.low, "high": found.high}
+                yield {"what": name, **ends, "p": found.p, "n": found.n}
 
 
 @kind("bimodality", "Distribution over prompts by depth", bimodality)
@@ -150,7 +141,7 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
         ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
         ax.tick_params(labelleft=panel.left)
         ax.set_xlabel(f"Cliff’s delta, layer {part['layer'].iloc[0]}", fontsize=7.5)
-    label = marks.axis_label(str(t["metric"].iloc[0]))
+    label = axis_label(str(t["metric"].iloc[0]))
     shown = grid.row("density")
     for panel in shown:
         panel.ax.set_ylabel(label if panel.left else "")
@@ -166,8 +157,12 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
 
 
 SPLIT: dict[str, Any] = {
-    "marker": "v", "markersize": 4, "color": theme.INK, "linestyle": "none", "zorder": 5,
-}  # fmt: skip
+    "marker": "v",
+    "markersize": 4,
+    "color": theme.INK,
+    "linestyle": "none",
+    "zorder": 5,
+}
 
 
 def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
@@ -175,10 +170,14 @@ def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
     bins, depths = wide.index.to_numpy(), wide.columns.to_numpy(dtype=float)
     middles = (depths[1:] + depths[:-1]) / 2
     ax.pcolormesh(
-        np.r_[depths[0], middles, depths[-1]], np.r_[bins, 2 * bins[-1] - bins[-2]],
-        wide / np.maximum(wide.max(), 1), vmin=0, vmax=1, rasterized=True,
+        np.r_[depths[0], middles, depths[-1]],
+        np.r_[bins, 2 * bins[-1] - bins[-2]],
+        wide / np.maximum(wide.max(), 1),
+        vmin=0,
+        vmax=1,
+        rasterized=True,
         cmap=LinearSegmentedColormap.from_list("fade", ["white", colour]),
-    )  # fmt: skip
+    )
     dips = part[part["what"] == "dip"]
     ax.plot(dips["depth"], dips["mean"], color=theme.INK, linewidth=1)
     split = dips[dips["p_adjusted"] < ALPHA]
@@ -228,9 +227,16 @@ def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
         shown = layers[np.unique(np.linspace(0, len(layers) - 1, LINES).round().astype(int))]
         for _, part in panel.table[panel.table["layer"].isin(shown)].groupby("layer"):
             line(
-                panel.ax, part, "position", low="quartile_1", high="quartile_3", shade=0.1,
-                colour=theme.sequential()(part["depth"].iloc[0]), marker="o", markersize=2,
-            )  # fmt: skip
+                panel.ax,
+                part,
+                "position",
+                low="quartile_1",
+                high="quartile_3",
+                shade=0.1,
+                colour=theme.sequential()(part["depth"].iloc[0]),
+                marker="o",
+                markersize=2,
+            )
         if (panel.table["metric"] == "token_norm").all():
             panel.ax.set_yscale("log")
             panel.ax.yaxis.set_major_formatter("{x:g}")

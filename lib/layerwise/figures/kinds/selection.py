@@ -50,26 +50,49 @@ def plot_selections(table: pd.DataFrame, look: Look) -> Figure:
             shift = (models.index(str(model)) - (len(models) - 1) / 2) * step
             at = np.array([rules.index(m) for m in part["metric"]]) + shift
             marks.dots(
-                panel.ax, 100 * part["regret"], at, (100 * part["regret_low"]).clip(0, top),
-                (100 * part["regret_high"]).clip(0, top), filled=part["unreliable"] == "",
+                panel.ax,
+                100 * part["regret"],
+                at,
+                (100 * part["regret_low"]).clip(0, top),
+                (100 * part["regret_high"]).clip(0, top),
+                filled=part["unreliable"] == "",
                 colour=theme.colour_of(str(model), look.models),
                 marker=theme.marker_of(str(model), look.models),
-            )  # fmt: skip
+            )
         means = panel.table[~panel.table["metric"].isin(bad)].groupby("metric")["regret"].mean()
         panel.ax.plot(
-            100 * means, [rules.index(r) for r in means.index], linestyle="none", marker="|",
-            markersize=11, markeredgewidth=2, color=theme.INK, zorder=2,
-        )  # fmt: skip
+            100 * means,
+            [rules.index(r) for r in means.index],
+            linestyle="none",
+            marker="|",
+            markersize=11,
+            markeredgewidth=2,
+            color=theme.INK,
+            zorder=2,
+        )
         row_axis(panel, [metric_label(r) for r in rules], [r in RULES for r in rules])
         panel.ax.set_xlim(0, top)
         panel.ax.set_xlabel("Score lost against the best layer (points)")
     handles = [
-        entry(m, marker=theme.marker_of(m, look.models), color=theme.colour_of(m, look.models),
-              linestyle="none", markersize=5)
+        entry(
+            m,
+            marker=theme.marker_of(m, look.models),
+            color=theme.colour_of(m, look.models),
+            linestyle="none",
+            markersize=5,
+        )
         for m in models
-    ]  # fmt: skip
+    ]
     handles.append(entry("mean over models", marker="|", linestyle="none", markersize=9))
     if bad:
-        handles.append(entry("unreliable metric", marker="o", color="white", linestyle="none",
-                             markeredgecolor=theme.INK, markersize=5))  # fmt: skip
+        handles.append(
+            entry(
+                "unreliable metric",
+                marker="o",
+                color="white",
+                linestyle="none",
+                markeredgecolor=theme.INK,
+                markersize=5,
+            )
+        )
     return grid.legend(handles).figure

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,15 @@ from scipy.stats import spearmanr
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks
 from layerwise.figures.kinds.valley import bootstrap_ci, ends, shared
-from layerwise.figures.labels import value_label
+from layerwise.figures.labels import axis_label, value_label
 from layerwise.figures.marks import depth_axis, entry, facets, line, palette, place
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import POINT, Data, at_checkpoints, curves_of, matrix, mean_scores
+from layerwise.figures.select import POINT, Data, by_layer, curves_of, matrix, parts_of
 from layerwise.metrics.powerlaw import power_law_curves
 from layerwise.stats import best_set, holm, mean_ci, valley
 
 
-def power_law(data: Data) -> pd.DataFrame:
+def power_law(_data: Data) -> pd.DataFrame:
     """Entropy of power-law spectra by exponent and order."""
     return power_law_curves().assign(metric="entropy")
 
@@ -32,7 +33,7 @@ def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
     grid = facets(t, look, height=3.2, width=4.8)
     colours = palette(t, Look({"colour": ("alpha",)}, ()))
     ax = grid.panels[0].ax
-    for name, part in t.groupby("colour"):
+    for name, part in parts_of(t, "colour"):
         line(ax, part, "beta", "entropy", colour=colours.colours[name])
     ax.set_xlabel(r"Exponent β of the spectrum, $λ_i ∝ i^{-β}$", parse_math=True)
     ax.set_ylabel("Matrix-based entropy (nats)")
@@ -43,8 +44,8 @@ def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
 def alpha_robustness(data: Data) -> pd.DataFrame:
     """Curves of a metric at every order, and what depends on the order.
 
-    ``what`` is ``theory`` (power-law spectra), ``metric`` (a row per layer) or ``alpha`` (a row per
-    order): rank correlation over layers with the curve of the order nearest to 1; the valley's
+    ``what`` is ``theory`` (power-law spectra), ``metric`` (a row per layer) or ``alpha`` (a row
+    per order): rank correlation over layers with the curve of the order nearest to 1; the valley's
     depth with interval and p; the selected layer, the layers that may be it with 95% confidence,
     its score and the score's distance from the best layer's; Spearman's ρ with the scores.
 
@@ -58,40 +59,31 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
     alphas = prompts.loc[prompts["metric"] == metric, "alpha"].dropna()
     if alphas.empty:
         raise LayerwiseError(
-            f"{metric} has no alpha, and a study of kind {data.study.kind} is about alpha; name an "
-            "entropy under `metrics`, such as prompt_entropy."
+            f"{metric} has no alpha, and a study of kind {data.study.kind} is about alpha; name "
+            "an entropy under `metrics`, such as prompt_entropy."
         )
     if data.study.alpha is None:
         every = tuple(sorted(float(a) for a in alphas.unique()))
-        data = Data(**{**vars(data), "study": data.study.model_copy(update={"alpha": every})})
+        data = replace(data, study=data.study.model_copy(update={"alpha": every}))
     table = data.prompts().assign(alpha=lambda t: t["alpha"].astype(float))
-    chosen = at_checkpoints(
-        data.pick_scores(), table.groupby("model")["revision"].unique().to_dict()
-    )
-    if chosen["pooling"].nunique() > 1:
-        raise LayerwiseError(
-            f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`."
-        )
-    scores = mean_scores(chosen).set_index(["model", "revision", "tokens"]).sort_index()
+    scores = data.scores_of_one_pooling(table)
     theory = power_law_curves(alphas=sorted(table["alpha"].unique()))
     rows = [theory.assign(what="theory", metric=metric, value=theory["share"]).drop(columns="n")]
     keys = [*POINT, "corpus", "metric", "tokens"]
     for about, part in curves_of(table, keys):
-        wide = {a: matrix(p) for a, p in part.groupby("alpha")}
+        wide = {float(a): matrix(p) for a, p in parts_of(part, "alpha")}
         reference = min(wide, key=lambda a: abs(a - 1))
-        key = (about["model"], about["revision"], about["tokens"])
-        score = scores.loc[[key]].set_index("layer")["value"] if key in scores.index else None
+        same = (scores["model"] == about["model"]) & (scores["revision"] == about["revision"])
+        score = scores[same & (scores["tokens"] == about["tokens"])].set_index("layer")["value"]
         for alpha, own in wide.items():
-            found, layers = mean_ci(own.to_numpy(dtype=float)), own.columns.to_numpy()
-            at = {"layer": layers, "depth": layers / max(1, layers[-1])}
-            one = {**about, "alpha": alpha, "n": found.n}
-            rows.append(pd.DataFrame({**one, "what": "metric", **at, "value": found.estimate,
-                                      "low": found.low, "high": found.high}))  # fmt: skip
-            row = {**one, "what": "alpha", "reference": reference,
-                   **_with_reference(own, wide[reference]),
-                   **_picked(own, data.directions.get(metric), score)}  # fmt: skip
+            array, layers = own.to_numpy(dtype=float), own.columns.to_numpy()
+            one = {**about, "alpha": alpha}
+            rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
+            row = {**one, "what": "alpha", "n": len(array), "reference": reference}
+            row |= _with_reference(own, wide[reference])
+            row |= _selected(own, data.directions.get(metric), score)
             if len(layers) > 2:
-                dip = valley(own.to_numpy(dtype=float))
+                dip = valley(array)
                 row |= {**ends(dip.depth, "valley"), "valley_layer": layers[dip.layer]}
             rows.append(pd.DataFrame([row]))
     result = pd.concat(rows, ignore_index=True)
@@ -112,22 +104,21 @@ def _with_reference(own: pd.DataFrame, base: pd.DataFrame) -> dict[str, float]:
     return {"rank_correlation": value, "rank_correlation_low": low, "rank_correlation_high": high}
 
 
-def _picked(own: pd.DataFrame, end: int | None, score: pd.Series | None) -> dict[str, Any]:
+def _selected(own: pd.DataFrame, end: int | None, score: pd.Series[float]) -> dict[str, Any]:
     """The layer selected at the metric's better end, and its score."""
     mean, layers = own.mean().to_numpy(), own.columns.to_numpy()
     row: dict[str, Any] = {}
     if end is not None:
         at = int(np.argmax(end * mean))
         likely = layers[best_set(end * own.to_numpy(dtype=float))]
-        row |= {"pick": int(layers[at]), "depth": layers[at] / max(1, layers[-1]), "value": mean[at],
-                "may_be_picked": " ".join(map(str, likely))}  # fmt: skip
-    if score is not None:
-        both = score.dropna().reindex(layers)
-        known = both.notna().to_numpy()
-        if known.sum() > 2:
-            row["spearman_with_score"] = float(spearmanr(mean[known], both[known]).statistic)
-            if end is not None and known[at]:
-                row |= {"score": both.iloc[at], "below_best": both.max() - both.iloc[at]}
+        row |= {"selected": int(layers[at]), "depth": layers[at] / max(1, layers[-1])}
+        row |= {"value": mean[at], "may_be_selected": " ".join(map(str, likely))}
+    both = score.reindex(layers).to_numpy(dtype=float)
+    known = np.isfinite(both)
+    if known.sum() > 2:
+        row["spearman_with_score"] = float(spearmanr(mean[known], both[known]).statistic)
+        if end is not None and known[at]:
+            row |= {"score": both[at], "below_best": np.nanmax(both) - both[at]}
     return row
 
 
@@ -135,20 +126,19 @@ def _picked(own: pd.DataFrame, end: int | None, score: pd.Series | None) -> dict
 def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
     """Draw power-law spectra, then the metric by depth for each model, a line per order."""
     column = [c for c in look.roles["column"] if table[c].nunique() > 1 or c == "model"]
-    names = table[column].fillna("").apply(
-        lambda r: " · ".join(value_label(c, str(v)) for c, v in r.items() if v), axis=1
-    )  # fmt: skip
+    rows = table[column].fillna("").to_dict("records")
+    words = [" · ".join(value_label(str(c), str(v)) for c, v in r.items() if v) for r in rows]
     t = place(table.assign(alpha=table["alpha"].astype(str)), Look({"colour": ("alpha",)}, ()))
-    names = names.where(t["what"] != "theory", "power-law spectra").to_numpy()
+    names = np.where(t["what"] == "theory", "power-law spectra", words)
     t["column"] = pd.Categorical(names, list(dict.fromkeys(names)))
     grid = facets(t, look, height=2.2)
     colours = palette(t, Look({"colour": ("alpha",)}, ())).colours
     for panel in grid.panels:
         theory = (panel.table["what"] == "theory").all()
-        for name, part in panel.table[panel.table["what"] != "alpha"].groupby("colour"):
+        for name, part in parts_of(panel.table[panel.table["what"] != "alpha"], "colour"):
             line(panel.ax, part, "beta" if theory else "depth", colour=colours[name], shade=0.1)
-        for name, part in panel.table[panel.table["what"] == "alpha"].groupby("colour"):
-            if "pick" in part and part["pick"].notna().any():
+        for name, part in parts_of(panel.table[panel.table["what"] == "alpha"], "colour"):
+            if "selected" in part and part["selected"].notna().any():
                 panel.ax.plot(part["depth"], part["value"], **marks.best(colours[name]))
         if theory:
             panel.ax.set_xlabel("Exponent β of the spectrum")
@@ -156,6 +146,6 @@ def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
         else:
             depth_axis(panel.ax)
             panel.ax.set_xlabel(marks.DEPTH)
-            panel.ax.set_ylabel(marks.axis_label(str(panel.table["metric"].iloc[0])))
+            panel.ax.set_ylabel(axis_label(str(panel.table["metric"].iloc[0])))
     handles = [entry(n, color=c) for n, c in colours.items()]
     return grid.legend([*handles, entry("selected layer", **marks.best())]).figure

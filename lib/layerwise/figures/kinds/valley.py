@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import matplotlib as mpl
@@ -14,17 +14,17 @@ from matplotlib.ticker import NullLocator
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
-from layerwise.figures.labels import SCORE_AXIS, with_unit
+from layerwise.figures.labels import SCORE_AXIS, axis_label, with_unit
 from layerwise.figures.marks import depth_axis, entry, facets, line, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import (
-    POINT,
     Data,
-    _with_dimensions,
     at_checkpoints,
+    by_layer,
     curves_of,
     matrix,
-    mean_scores,
+    parts_of,
+    with_dimensions,
 )
 from layerwise.names import UNITS, size_of
 from layerwise.stats import (
@@ -80,7 +80,7 @@ def shared(*wide: pd.DataFrame) -> list[np.ndarray]:
     prompts = sorted(set.intersection(*(set(w.index) for w in wide)))
     if len(prompts) < 2:
         raise LayerwiseError(
-            f"These models share {len(prompts)} prompts, and this study compares prompt by prompt; "
+            f"These models share {len(prompts)} prompts, and this study pairs prompts; "
             "show models that were extracted on one corpus."
         )
     return [w.loc[prompts].to_numpy(dtype=float) for w in wide]
@@ -116,16 +116,13 @@ def attention_sink(data: Data) -> pd.DataFrame:
         falls = {s: a[:, shoulder] - a[:, whole.layer] for s, a in arrays.items()}
         deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
         for tokens, array in arrays.items():
-            one = {**about, "tokens": tokens, "n": len(array)}
-            found = mean_ci(array)._asdict()
-            columns = {"value": found["estimate"], "low": found["low"], "high": found["high"]}
-            at = {"layer": layers, "depth": layers / max(1, layers[-1])}
-            rows.append(pd.DataFrame({**one, "what": "metric", **at, **columns}))
+            one = {**about, "tokens": tokens}
+            rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
             own = valley(array)
-            row = {**one, "what": "valley", "shoulder": layers[shoulder],
-                   "lowest": layers[whole.layer], "own_lowest": layers[own.layer],
-                   "is_valley": deep, **ends(own.depth, "own"),
-                   **ends(whole.depth if tokens == "all" else mean_ci(falls[tokens]))}  # fmt: skip
+            row = {**one, "what": "valley", "n": len(array), "is_valley": deep}
+            row |= {"shoulder": layers[shoulder], "lowest": layers[whole.layer]}
+            row |= {"own_lowest": layers[own.layer], **ends(own.depth, "own")}
+            row |= ends(whole.depth if tokens == "all" else mean_ci(falls[tokens]))
             if deep and tokens != "all":
                 row |= ends(ratio_ci(falls["all"] - falls[tokens], falls["all"]), "gone")
             rows.append(pd.DataFrame([row]))
@@ -145,15 +142,10 @@ def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
     for panel in grid.panels:
         colour = theme.colour_of(str(panel.table["model"].iloc[0]), look.models)
         names = list(panel.table["revision"].unique())
-        for dash, part in panel.table.groupby("dashes"):
+        for dash, part in parts_of(panel.table, "dashes"):
+            x = "place" if sweep else "depth"
             part = part.assign(place=part["revision"].map(names.index))
-            line(
-                panel.ax,
-                part,
-                "place" if sweep else "depth",
-                colour=colour,
-                linestyle=strokes[dash],
-            )
+            line(panel.ax, part, x, colour=colour, linestyle=strokes[dash])
         if sweep:
             marks.zero(panel.ax)
             marks.checkpoint_axis(panel.ax, names)
@@ -162,17 +154,14 @@ def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
         own = table[(table["what"] == "valley") & (table["model"] == panel.table["model"].iloc[0])]
         if own["is_valley"].any():
             for layer in own[["shoulder", "lowest"]].iloc[0]:
-                panel.ax.axvline(
-                    layer / panel.table["layer"].max(), color=theme.GREY, linewidth=0.7
-                )
+                depth = layer / panel.table["layer"].max()
+                panel.ax.axvline(depth, color=theme.GREY, linewidth=0.7)
     metric = str(t["metric"].iloc[0])
     if sweep:
-        grid.label(
-            marks.step_label(list(t["revision"].unique())),
-            with_unit("Depth of the valley", metric),
-        )
+        steps = marks.step_label(list(t["revision"].unique()))
+        grid.label(steps, with_unit("Depth of the valley", metric))
     else:
-        grid.label(marks.DEPTH, marks.axis_label(metric), share=False)
+        grid.label(marks.DEPTH, axis_label(metric), share=False)
     handles = [entry(n, linestyle=s) for n, s in strokes.items()]
     if not sweep:
         handles.append(
@@ -188,41 +177,36 @@ def size_scaling(data: Data) -> pd.DataFrame:
     from 0 (first layer) to 1, and the ``change`` in depth from the next smaller size, paired by
     prompt.
     """
-    if data.study.published:
-        table = _of_data_sets(data)
-    else:
-        table = data.prompts()
+    table = _of_data_sets(data) if data.study.published else data.prompts()
     sizes = {m: _size(m, data.study) for m in table["model"].unique()}
-    rows, before = [], {}
-    table = table.assign(parameters=table["model"].map(sizes)).sort_values(
-        "parameters", kind="stable"
-    )
-    for about, part in curves_of(table, ["y", "metric", "representation", "model", "parameters"]):
+    table["parameters"] = table["model"].map(sizes)
+    table = table.sort_values("parameters", kind="stable")
+    rows: list[pd.DataFrame] = []
+    before: dict[tuple[str, str], tuple[str, pd.Series[float]]] = {}
+    for about, part in curves_of(table, ["y", "metric", "representation", "model"]):
         wide = matrix(part)
         array, layers = wide.to_numpy(dtype=float), wide.columns.to_numpy()
-        one = {**about, "parameters": float(about["parameters"]), "n": len(array)}
-        found = mean_ci(array)
-        at = {"layer": layers, "depth": layers / max(1, layers[-1])}
-        rows.append(pd.DataFrame({**one, "what": "metric", **at, "value": found.estimate,
-                                  "low": found.low, "high": found.high}))  # fmt: skip
-        dip = valley(array)
-        last = len(layers) - 1
-        low, high = bootstrap_ci(lambda curve: float(np.argmax(prominences(curve))) / last, array)
-        row = {**one, "what": "valley", **ends(dip.depth), "layer": layers[dip.layer],
-               "place": dip.layer / last, "place_low": low, "place_high": high}  # fmt: skip
+        one = {**about, "parameters": sizes[about["model"]]}
+        rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
+        dip, last = valley(array), len(layers) - 1
+        low, high = bootstrap_ci(lambda curve: float(np.argmax(prominences(curve))), array)
+        row = {**one, "what": "valley", "n": len(array), **ends(dip.depth)}
+        row |= {"layer": layers[dip.layer], "place": dip.layer / last}
+        row |= {"place_low": low / last, "place_high": high / last}
         depths = pd.Series(dip.depths, wide.index)
-        smaller = before.get((about["y"], about["representation"]))
-        if smaller is not None:
-            both = depths.index.intersection(smaller[1].index)
-            change = paired_difference(depths[both], smaller[1][both])
-            row |= {"smaller": smaller[0], **ends(change, "change")}
-        before[about["y"], about["representation"]] = about["model"], depths
+        key = about["y"], about["representation"]
+        if key in before:
+            smaller, others = before[key]
+            both = depths.index.intersection(others.index)
+            change = paired_difference(depths[both], others[both])
+            row |= {"smaller": smaller, **ends(change, "change")}
+        before[key] = about["model"], depths
         rows.append(pd.DataFrame([row]))
-    found = pd.concat(rows, ignore_index=True)
-    for column in ("p", "change_p"):
-        if column in found:
-            found[f"{column}_adjusted" if column != "p" else "p_adjusted"] = holm(found[column])
-    return found
+    result = pd.concat(rows, ignore_index=True)
+    result["p_adjusted"] = holm(result["p"])
+    if "change_p" in result:
+        result["change_p_adjusted"] = holm(result["change_p"])
+    return result
 
 
 def _of_data_sets(data: Data) -> pd.DataFrame:
@@ -230,7 +214,7 @@ def _of_data_sets(data: Data) -> pd.DataFrame:
     metrics = data.tables["metrics"]
     picked = at_checkpoints(data.pick_metrics(metrics), data.checkpoints([metrics]))
     table = data.pick_variants(picked)
-    table = _with_dimensions(
+    table = with_dimensions(
         table.assign(prompt_id=table["corpus"], corpus="", representation=table["tokens"])
     )
     data.require_roles(table)
@@ -266,28 +250,23 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
     colours = dict(zip(names, scale, strict=True))
     sizes = table.drop_duplicates("model").set_index("model")["parameters"].sort_values()
     for panel in grid.panels:
-        for model, part in panel.table.groupby("model", sort=False):
-            colour = colours[model]
+        for model, part in parts_of(panel.table, "model"):
             if panel.row == "metric":
-                line(panel.ax, part, "depth", colour=colour)
+                line(panel.ax, part, "depth", colour=colours[model])
                 continue
-            which = (
-                ("value", "low", "high")
-                if panel.row == "depth"
-                else ("place", "place_low", "place_high")
-            )
-            scaled = part[list(which)] * (100 if panel.row == "place" else 1)
-            marks.dots(panel.ax, part["parameters"], *scaled.T.to_numpy(), colour=colour, vertical=True,
-                       filled=part["p_adjusted"] < ALPHA)  # fmt: skip
+            style = {"colour": colours[model], "filled": part["p_adjusted"] < ALPHA}
+            y, low, high = (part[c] for c in ("value", "low", "high"))
+            if panel.row == "place":
+                y, low, high = (100 * part[c] for c in ("place", "place_low", "place_high"))
+            marks.dots(panel.ax, part["parameters"], y, low, high, vertical=True, **style)
         if panel.row == "metric":
             depth_axis(panel.ax)
             panel.ax.set_xlabel(marks.DEPTH)
             continue
         panel.ax.set_xscale("log")
         panel.ax.xaxis.set_minor_locator(NullLocator())
-        panel.ax.set_xticks(
-            sizes, [_short(s) for s in sizes], rotation=90 if len(sizes) > 4 else 0
-        )
+        level = 90 if len(sizes) > 4 else 0
+        panel.ax.set_xticks(sizes, [_short(s) for s in sizes], rotation=level)
         panel.ax.margins(x=0.12)
         if panel.row == "place":
             panel.ax.set_ylim(-5, 105)
@@ -295,7 +274,7 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
             marks.zero(panel.ax)
     metric = str(t["metric"].iloc[0])
     words = {
-        "metric": marks.axis_label(metric),
+        "metric": axis_label(metric),
         "depth": with_unit("Depth of the valley", metric),
         "place": "Place of the valley (% of layers)",
     }
@@ -315,70 +294,64 @@ def training_dynamics(data: Data) -> pd.DataFrame:
     p is adjusted (Holm) over all rows of one kind of a model and representation.
     """
     table = data.prompts()
+    scores = data.scores_of_one_pooling(table)
     points = data.points(table)
-    chosen = at_checkpoints(
-        data.pick_scores(), table.groupby("model")["revision"].unique().to_dict()
-    )
-    if chosen["pooling"].nunique() > 1:
-        raise LayerwiseError(
-            f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`."
-        )
-    scores = mean_scores(chosen)
-    wide = {
-        (a["model"], a["representation"], a["revision"]): matrix(part)
-        for a, part in curves_of(table, POINT)
-    }
-    rows: list[pd.DataFrame] = []
-    for model, rep in dict.fromkeys(key[:2] for key in wide):
-        about = {"model": model, "representation": rep, "corpus": table["corpus"].iloc[0],
-                 "metric": table["metric"].iloc[0]}  # fmt: skip
-        names = [r for m, r in points if m == model and (model, rep, r) in wide]
-        cubes = shared(*(wide[model, rep, r] for r in names))
-        layers = wide[model, rep, names[0]].columns.to_numpy()
+    of_curve = ["model", "representation", "tokens", "revision", "corpus", "metric"]
+    found = {tuple(a.values()): matrix(part) for a, part in curves_of(table, of_curve)}
+    rows = []
+    for model, representation, tokens in dict.fromkeys(key[:3] for key in found):
+        names = [r for m, r in points if m == model]
+        curves = {k[3]: w for k, w in found.items() if k[:3] == (model, representation, tokens)}
+        bare = {k[3]: w for k, w in found.items() if k[0] == model and k[2] == "drop_first"}
+        part = _course(names, curves, bare if tokens == "all" else {})
+        own = scores[(scores["model"] == model) & (scores["tokens"] == tokens)]
+        both = pd.concat([part, *_scores(own, names)], ignore_index=True)
+        rows.append(both.assign(model=model, representation=representation))
+    result = pd.concat(rows, ignore_index=True)
+    result = result.assign(corpus=table["corpus"].iloc[0], metric=table["metric"].iloc[0])
+    groups = result.groupby(["what", "model", "representation"])["p"]
+    result["p_adjusted"] = groups.transform(lambda p: holm(p.to_numpy(dtype=float)))
+    return result
 
-        def add(what: str, found: Any, **more: Any) -> None:
-            values = ends(found) if isinstance(found, Estimate) else found
-            frame = {**about, "what": what, "n": len(cubes[0]), **values, **more}
-            one = pd.DataFrame(frame if np.ndim(values["value"]) else [frame])
-            rows.append(one)
 
-        add("late less early", early_late_difference(cubes[-1] - cubes[0]), revision=names[-1])
-        valleys = [valley(c) for c in cubes] if len(layers) > 2 else []
-        for k, name in enumerate(names):
-            if k:
-                add(
-                    "change",
-                    paired_difference(cubes[k], cubes[k - 1]),
-                    revision=name,
-                    layer=layers,
-                )
-            if valleys:
-                add("valley", valleys[k].depth, revision=name, layer=layers[valleys[k].layer])
-            if valleys and k:
-                change = paired_difference(valleys[k].depths, valleys[k - 1].depths)
-                add("valley change", change, revision=name)
-            bare = wide.get((model, "drop_first", name)) if rep == "all" else None
-            if bare is not None:
-                found = simultaneous_ci(np.subtract(*shared(bare, wide[model, rep, name])))
-                at = int(np.argmax(found.estimate))
-                one = Estimate(*(np.asarray(v)[at] for v in found[:5]), found.n)
-                add("sink", one, revision=name, layer=layers[at])
-            tokens = table.loc[table["representation"] == rep, "tokens"].iloc[0]
-            mine = scores[
-                (scores["model"] == model)
-                & (scores["tokens"] == tokens)
-                & (scores["revision"] == name)
-            ]
-            mine = mine.dropna(subset=["value"])
-            for what, column in (
-                (("best layer", "value"), ("last layer", "layer")) if len(mine) else ()
-            ):
-                row = mine.loc[mine[column].idxmax()]
-                add(what, dict(row[["value", "low", "high"]]), revision=name, layer=row["layer"],
-                    n_tasks=row["n_tasks"], n_clusters=row["n_clusters"], n=np.nan)  # fmt: skip
-    found = pd.concat(rows, ignore_index=True)
-    groups = found.groupby(["what", "model", "representation"])["p"]
-    return found.assign(p_adjusted=groups.transform(lambda p: holm(p.to_numpy(dtype=float))))
+def _course(
+    names: list[str], curves: dict[str, pd.DataFrame], bare: dict[str, pd.DataFrame]
+) -> pd.DataFrame:
+    """Changes, valleys and sinks of one model and representation over its checkpoints."""
+    cubes = shared(*(curves[name] for name in names))
+    layers, n = curves[names[0]].columns.to_numpy(), len(cubes[0])
+    valleys = [valley(cube) for cube in cubes] if len(layers) > 2 else []
+    drift = ends(early_late_difference(cubes[-1] - cubes[0]))
+    rows = [{"what": "late less early", "revision": names[-1], "n": n, **drift}]
+    parts = []
+    for k, name in enumerate(names):
+        one = {"revision": name, "n": n}
+        if k:
+            change = paired_difference(cubes[k], cubes[k - 1])
+            more = {"what": "change", "revision": name, "p": change.p}
+            parts.append(by_layer(change, layers, **more))
+        if valleys:
+            deep, layer = ends(valleys[k].depth), layers[valleys[k].layer]
+            rows.append({"what": "valley", **one, "layer": layer, **deep})
+        if valleys and k:
+            deeper = paired_difference(valleys[k].depths, valleys[k - 1].depths)
+            rows.append({"what": "valley change", **one, **ends(deeper)})
+        if name in bare:
+            without, whole = shared(bare[name], curves[name])
+            sink = simultaneous_ci(without - whole)
+            at = int(np.argmax(sink.estimate))
+            largest = {c: np.asarray(v)[at] for c, v in ends(sink).items()}
+            rows.append({"what": "sink", **one, "layer": layers[at], **largest})
+    return pd.concat([*parts, pd.DataFrame(rows)], ignore_index=True)
+
+
+def _scores(scores: pd.DataFrame, names: list[str]) -> Iterator[pd.DataFrame]:
+    """The scores of the best and of the last layer at each checkpoint."""
+    columns = ["revision", "layer", "value", "low", "high", "n_tasks", "n_clusters"]
+    for name in names:
+        mine = scores[scores["revision"] == name].dropna(subset=["value"])
+        for what, column in (("best layer", "value"), ("last layer", "layer")):
+            yield mine.nlargest(1, column)[columns].assign(what=what)
 
 
 @kind("training_dynamics", "Layers, valley, sink and scores over training", training_dynamics)
@@ -400,22 +373,20 @@ def plot_training(table: pd.DataFrame, look: Look) -> Figure:
     dashes = {"valley": "solid", "sink": "dashed", "best layer": "solid", "last layer": "dotted"}
     for panel in grid.panels:
         part = panel.table
-        model, rep = part[["model", "representation"]].iloc[0]
-        names = list(
-            table.loc[(table["model"] == model) & (table["what"] == "valley"), "revision"].unique()
-        )
+        names = list(part["revision"].unique())
+        colour = theme.colour_of(str(part["model"].iloc[0]), look.models)
         if panel.row == "change":
-            names = [n for n in names if n in set(part["revision"])]
             shown = part.assign(value=part["value"].where(part["p_adjusted"] < ALPHA, 0.0))
+            wide = shown.pivot(index="layer", columns="revision", values="value")[names]
             image = marks.heat(
-                panel.ax, shown.pivot(index="layer", columns="revision", values="value")[names],
-                vmin=-limit, vmax=limit, cmap=theme.DIVERGING, xticks=names,
-            )  # fmt: skip
+                panel.ax, wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, xticks=names
+            )
             continue
-        for what, one in part.groupby("what", sort=False):
+        for what, one in parts_of(part, "what"):
             one = one.assign(place=one["revision"].map(names.index))
-            line(panel.ax, one, "place", colour=theme.colour_of(model, look.models), linestyle=dashes[what],
-                 scale=100 if panel.row == "score" else 1, marker="o", markersize=2.5)  # fmt: skip
+            style: dict[str, Any] = {"linestyle": dashes[what], "marker": "o", "markersize": 2.5}
+            scale = 100 if panel.row == "score" else 1
+            line(panel.ax, one, "place", colour=colour, scale=scale, **style)
         if panel.row == "valley":
             marks.zero(panel.ax)
         marks.checkpoint_axis(panel.ax, names)

@@ -1,0 +1,176 @@
+"""Analyse a model in memory: shared by the Python face, the layer choice and the callback."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from layerwise.errors import LayerwiseError, closest, listed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from layerwise.models.load import LoadedModel
+
+USUAL = {"tokens": "all", "protocols": "paper", "alphas": 1.0, "normalizations": "raw"}
+
+
+def measure(
+    loaded: LoadedModel,
+    views: Sequence[Sequence[Any]],
+    settings: Mapping[str, Any],
+    threads: int = 1,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Extract in a temporary folder and compute metrics.
+
+    Parameters
+    ----------
+    views : sequence of V + 1 sequences
+        The prompts and their augmented copies.
+    settings : dict
+        metrics, tokens, protocols, alphas and normalizations, one or several of each; None and
+        absent ones have the defaults of `layerwise.analyse`.
+    threads : int
+
+    Returns
+    -------
+    metrics, prompts : DataFrame
+        As `layerwise.metrics.table.compute`, metrics with the ends of 95% intervals.
+    """
+    from layerwise.activations.extract import extract
+    from layerwise.activations.store import Activations
+    from layerwise.config.extraction import ExtractSettings
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics.registry import all_metrics
+    from layerwise.metrics.table import compute
+    from layerwise.section import parse
+
+    known, n_views = all_metrics(), len(views) - 1
+    given = {name: value for name, value in settings.items() if value is not None}
+    lists = {name: list(several(value)) for name, value in (USUAL | given).items()}
+    lists.setdefault("metrics", [m for m, one in known.items() if one.min_views <= n_views])
+    chosen = parse(MetricsSettings, lists)
+    for name in chosen.metrics or ():
+        one_of("metric", name, known)
+        if known[name].min_views > n_views:
+            raise LayerwiseError(
+                f"{name} needs {known[name].min_views} augmented copies of each prompt, got "
+                f"{n_views}; give them as views=.",
+                code="too_few_views",
+            )
+    extraction = parse(
+        ExtractSettings, {"tokens": lists["tokens"], "protocols": lists["protocols"]}
+    )
+    with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
+        path = Path(folder) / "prompts.h5"
+        extract(
+            loaded, corpus="prompts", prompts=[str(n) for n in range(len(views[0]))], views=views,
+            settings=extraction, target=path, attributes={},
+        )  # fmt: skip
+        with Activations(path) as activations:
+            table, prompts = compute(activations, chosen, threads)
+    half = 1.959964 * table["stderr"]
+    table = table.assign(low=table["value"] - half, high=table["value"] + half)
+    return table, prompts
+
+
+@contextmanager
+def loaded_model(
+    model: Any, tokenizer: Any = None, revision: str = "main", device: str = "auto"
+) -> Iterator[LoadedModel]:
+    """A live model, or one loaded from a folder or the hub."""
+    from layerwise.models.live import live
+    from layerwise.models.load import load
+    from layerwise.models.source import named
+
+    if not isinstance(model, str | Path):
+        with live(model, tokenizer) as loaded:
+            yield loaded
+        return
+    from layerwise.config.models import Model
+
+    source = named(str(model))
+    name = getattr(source, "package", "") or str(model).rstrip("/").rsplit("/", 1)[-1]
+    yield load(name, Model(source=source), revision, device=device)
+
+
+def normalizes(model: Any, revision: str) -> bool:
+    """True if a model of sentence-transformers scales its embeddings to unit length."""
+    from layerwise.config.models import Model
+    from layerwise.models.source import named
+    from layerwise.tasks import prompts
+
+    if isinstance(model, str | Path):
+        return prompts.normalizes(Model(source=named(str(model))), revision)
+    return any(type(module).__name__ == "Normalize" for module in model.modules())
+
+
+def prompts_of(source: Any, column: str = "text") -> list[Any]:
+    """Texts or images as a model is given them; PIL images become pictures.
+
+    Parameters
+    ----------
+    source
+        A list, a `datasets.Dataset` or a file.
+    column : str
+        Column of a data set or file.
+    """
+    if isinstance(source, Path) or (isinstance(source, str) and Path(source).suffix):
+        from layerwise.config.corpora import FileTexts
+        from layerwise.corpora.sources import open_texts
+        from layerwise.section import parse
+
+        entry = {"file": str(source)}
+        if Path(source).suffix != ".txt":
+            entry["column"] = column
+        return [text for _, text in open_texts(parse(FileTexts, entry))]
+    names = getattr(source, "column_names", None)
+    if names is not None:
+        one_of("column", column, names)
+        source = source[column]
+    prompts = [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(source)]
+    if isinstance(source, str) or not prompts:
+        raise LayerwiseError(
+            f"texts: expected a list of texts or images, a data set or a file, got {source!r:.60}."
+        )
+    return prompts
+
+
+def _picture(number: int, image: Any) -> Any:
+    """A PIL image as the library reads images; the PNG in between loses nothing."""
+    from PIL import Image, ImageOps
+
+    from layerwise.corpora.images import Picture
+    from layerwise.files import sha256_bytes
+
+    if not isinstance(image, Image.Image):
+        raise LayerwiseError(
+            f"texts: expected texts or PIL images, got {type(image).__name__} at {number}."
+        )
+    upright = ImageOps.exif_transpose(image)
+    if upright.mode in ("CMYK", "YCbCr", "HSV", "LAB"):  # PNG does not have them
+        upright = upright.convert("RGB")
+    file = io.BytesIO()
+    upright.save(file, "PNG")
+    return Picture(str(number), file.getvalue(), None, sha256_bytes(file.getvalue()))
+
+
+def one_of(what: str, name: object, known: Iterable[Any]) -> None:
+    names = list(known)
+    if name not in names:
+        raise LayerwiseError(
+            f"There is no {what} {name!r}{closest(str(name), map(str, names))}; "
+            f"there are {listed(names)}.",
+            code="unknown_name",
+        )
+
+
+def several(value: Any) -> tuple[Any, ...]:
+    """One value or several of them, as a tuple."""
+    if isinstance(value, str | float | int):
+        return (value,)
+    return tuple(value)

@@ -1,0 +1,300 @@
+"""Damaged files and hostile names: the right values or one error sentence, and no code runs."""
+
+from __future__ import annotations
+
+import copy
+import csv
+import gzip
+import io
+import json
+import logging
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+import pytest
+from conftest import ROOT
+from hypothesis import given
+from hypothesis import strategies as st
+
+from layerwise import tables
+from layerwise.association.published import published_metrics, published_scores, read_table
+from layerwise.config import Config, read_config
+from layerwise.config.corpora import FileTexts
+from layerwise.corpora.sources import open_texts
+from layerwise.errors import ConfigError, LayerwiseError, printable
+from layerwise.figures.render import Drawn
+from layerwise.workflow import report
+from layerwise.workflow.script import Plain
+
+T = TypeVar("T")
+
+
+def attempt(action: Callable[[], T]) -> T | None:
+    """The result, or None if the action raises an error for users: one short line."""
+    try:
+        return action()
+    except LayerwiseError as error:
+        assert str(error).isprintable()
+        assert 0 < len(str(error)) < 800
+        return None
+
+
+# Configs
+
+VALUES: list[Any] = [
+    float("nan"), float("inf"), -1, 0, 2.0, 0.5, -0.0, 10**30, 1e308, 2**64, 5e-324,
+    "", " ", "2", "..", "/", "~/x", "a\n", "a\0b", "{x}", "a}{b", "$(touch x)", "`x`", "; x #",
+    "'", '"', "%s%n", "\x1b[31mred", "\ud800", "x" * 5000, "*", "..%2F..", "-rf", "=1+1",
+    True, None, [], {}, [[]], [1], ["a"], {"a": 1}, [None], {"": ""},
+]  # fmt: skip
+
+
+def places(document: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a document, inner ones too."""
+    if isinstance(document, dict | list):
+        inside = document.items() if isinstance(document, dict) else enumerate(document)
+        for key, value in inside:
+            yield (*here, key)
+            yield from places(value, (*here, key))
+
+
+@pytest.mark.parametrize("name", ["config", "presets/imagenet", "presets/findings"])
+def test_any_value_anywhere_in_a_config_is_read_or_refused(name: str) -> None:
+    base = read_config([ROOT / f"{name}.yaml"]).plain()
+    draw, everywhere = random.Random(name), list(places(base))
+    for _ in range(150):
+        document = copy.deepcopy(base)
+        *parents, last = draw.choice(everywhere)
+        inside, value = document, draw.choice(VALUES)
+        for key in parents:
+            inside = inside[key]
+        if isinstance(value, str) and isinstance(last, str) and draw.random() < 0.2:
+            inside[value] = inside.pop(last)
+        else:
+            inside[last] = value
+        try:
+            config = Config.of(document)
+        except ConfigError as error:
+            assert "\n" not in str(error)
+        else:
+            assert Config.of(config.plain()) == config
+
+
+# Texts
+
+
+def texts_of(path: Path, **columns: Any) -> list[tuple[str, str]]:
+    return list(open_texts(FileTexts(file=str(path), **columns)))
+
+
+def damaged(content: bytes, n: int = 60) -> Iterator[bytes]:
+    """A file cut short, with a bit flipped, and with bytes removed, zeroed or doubled."""
+    draw = random.Random(0)
+    for k in range(n):
+        at, length = draw.randrange(len(content)), draw.choice([1, 4, 64, 1000])
+        altered = bytearray(content)
+        if k % 5 == 0:
+            del altered[at:]
+        elif k % 5 == 1:
+            altered[at] ^= 1 << draw.randrange(8)
+        elif k % 5 == 2:
+            del altered[at : at + length]
+        elif k % 5 == 3:
+            altered[at : at + length] = bytes(len(altered[at : at + length]))
+        else:
+            altered[at:at] = altered[at : at + length]
+        yield bytes(altered)
+
+
+def as_parquet(frame: pd.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.to_parquet(buffer)
+    return buffer.getvalue()
+
+
+TEXTS = [f"The fox number {k} jumps over {k * 7} lazy dogs." for k in range(200)]
+TEXT_FILES = {
+    "t.txt": "\n".join(TEXTS).encode(),
+    "t.jsonl": "\n".join(json.dumps({"text": t, "id": k}) for k, t in enumerate(TEXTS)).encode(),
+    "t.parquet": as_parquet(pd.DataFrame({"text": TEXTS, "id": range(len(TEXTS))})),
+}
+
+
+@pytest.mark.parametrize("name", TEXT_FILES)
+def test_damaged_texts(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    for content in damaged(TEXT_FILES[name]):
+        path.write_bytes(content)
+        found = attempt(lambda: texts_of(path))
+        assert found is None or all(isinstance(text, str) for _, text in found)
+
+
+ROWS: list[Any] = [
+    None, 1, True, [], {}, {"text": None}, {"text": 3}, {"text": ["a"]}, {"text": {"a": 1}},
+    {"txt": "a"}, {"text": "a", "id": None}, {"text": "a", "id": 1.5}, {"text": "a", "id": []},
+]  # fmt: skip
+JSON = [
+    b"[" * 100_000, b'{"text": "\\ud800"}', b'{"text": "a"} {"text": "b"}', b'{"text": NaN}',
+    b"\xef\xbb\xbf" + b'{"text": "a"}', b"\xff\xfe{\x00", b'{"text": "\x00"}', b"9" * 10_000,
+    *(json.dumps({"text": "fine", "id": "a"}).encode() + b"\n" + json.dumps(r).encode()
+      for r in ROWS),
+]  # fmt: skip
+
+
+def test_odd_json(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    for content in JSON:
+        path.write_bytes(content)
+        for column in (None, "id"):
+            found = attempt(lambda c=column: texts_of(path, id=c))
+            assert found is None or all(isinstance(text, str) for _, text in found)
+
+
+COLUMNS: list[Any] = [
+    [None, None], [1, 2], [1.5, np.nan], [True, False], [b"a", b"\xff"], [["a"], ["b"]],
+    [{"a": 1}, {"a": 2}], pd.to_datetime(["2020-01-01", "2021-01-01"]),
+    pd.Categorical(["a", "b"]), [],
+]  # fmt: skip
+
+
+def test_columns_that_hold_no_texts(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    for values in COLUMNS:
+        pd.DataFrame({"text": values}).to_parquet(path)
+        found = attempt(lambda: texts_of(path))
+        assert found is None or all(isinstance(text, str) for _, text in found)
+    pd.DataFrame({f"column {k}": [k] for k in range(5000)}).to_parquet(path)
+    assert attempt(lambda: texts_of(path)) is None
+
+
+def test_paths_that_are_no_files(tmp_path: Path) -> None:
+    (tmp_path / "folder.parquet").mkdir()
+    (tmp_path / "loop.txt").symlink_to("loop.txt")
+    for odd in ("none.txt", "folder.parquet", "loop.txt", "x" * 300 + ".txt", "a\0b.txt"):
+        assert attempt(lambda odd=odd: texts_of(tmp_path / odd)) is None
+
+
+# Published tables
+
+
+def scores(**changes: Any) -> pd.DataFrame:
+    rows = [
+        {"family": "Pythia", "size": "14m", "revision": "main", "layer": layer, "task": task,
+         "task_type": "STS", "hf_subset": "default", "languages": "eng-Latn", "split": "test",
+         "main_score": 0.1 * layer}
+        for layer in range(4) for task in ("STS12", "STS13")
+    ]  # fmt: skip
+    return pd.DataFrame(rows).assign(**changes)
+
+
+def metrics(**changes: Any) -> pd.DataFrame:
+    rows = [
+        {"family": "Pythia", "size": "14m", "revision": "main", "dataset": "wikitext",
+         "split": "train", "metric": "curvature", "normalization": "raw", "layer": layer,
+         "value": 1.0 * layer}
+        for layer in range(4)
+    ]  # fmt: skip
+    return pd.DataFrame(rows).assign(**changes)
+
+
+PUBLISHED: dict[str, Any] = {
+    "scores": (scores, published_scores, ("family", "size", "revision", "task", "task_type")),
+    "metrics": (metrics, published_metrics, ("family", "size", "revision", "dataset", "metric")),
+}
+NAMES = [
+    "", " ", "a\nb", "x\n\n.. raw:: html\n\n   <script>alert(1)</script>", "\x1b[31mred",
+    "=cmd|' /C calc'!A0", "../../x", "$\\frac{$", "-1", None, float("nan"), 3, "<b>", "`x`_",
+    "a" * 5000, "http://x/y", "a\0b",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PUBLISHED)
+def test_published_names(kind: str) -> None:
+    make, convert, columns = PUBLISHED[kind]
+    for column in columns:
+        for value in NAMES:
+            found = attempt(lambda c=column, v=value: convert(make(**{c: v})))
+            for cell in () if found is None else found.select_dtypes(exclude="number").to_numpy():
+                assert all(str(name)[0].isalnum() and str(name).isprintable() for name in cell)
+
+
+@pytest.mark.parametrize(
+    ("kind", "column", "value"),
+    [
+        *(("scores", "main_score", v) for v in (71.7, -1.5, float("nan"), float("inf"), "good")),
+        *(("scores", "layer", v) for v in (-1, 1.5, float("nan"), "three", 1e30)),
+        *(("metrics", "layer", v) for v in (-1, 0.5, None, float("inf"))),
+        ("metrics", "value", "high"),
+    ],
+)
+def test_published_values_out_of_range(kind: str, column: str, value: Any) -> None:
+    make, convert, _ = PUBLISHED[kind]
+    with pytest.raises(LayerwiseError, match=column):
+        convert(make(**{column: value}))
+
+
+@given(data=st.data(), kind=st.sampled_from(list(PUBLISHED)))
+def test_published_cells(data: Any, kind: str) -> None:
+    make, convert, _ = PUBLISHED[kind]
+    table = make().astype(object)
+    column = data.draw(st.sampled_from(list(table)))
+    cell = st.none() | st.floats() | st.integers() | st.text() | st.booleans()
+    table.loc[data.draw(st.integers(0, len(table) - 1)), column] = data.draw(cell)
+    found = attempt(lambda: convert(table))
+    if found is not None:
+        assert found["layer"].ge(0).all()
+        assert np.isfinite(found["main_score" if kind == "scores" else "value"]).all()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet"])
+def test_damaged_published_tables(tmp_path: Path, suffix: str) -> None:
+    text = scores().to_csv(index=False).encode()
+    whole = {"csv": text, "csv.gz": gzip.compress(text), "parquet": as_parquet(scores())}[suffix]
+    path = tmp_path / f"table.{suffix}"
+    for content in (b"", b"\0" * 100, *damaged(whole)):
+        path.write_bytes(content)
+        attempt(lambda: published_scores(read_table(path)))
+
+
+# Pages, tables and logs
+
+MARKUP = '<script>boom()</script>"><img src=x onerror=boom()>.. raw:: html\n\n `x <javascript:x>`_'
+
+
+def test_a_report_shows_markup_as_text(tmp_path: Path) -> None:
+    name = 'a "quoted" & <b>bold</b>'
+    for part in ("figures", "tables"):
+        (tmp_path / part).mkdir()
+    drawn = Drawn(figure=None, table=pd.DataFrame(), title="", caption=MARKUP)  # type: ignore[arg-type]
+    config = Config.of({"results": str(tmp_path), "studies": {"law": {"kind": "power_law"}}})
+    config = config.model_copy(update={"studies": {name: config.studies["law"]}})
+    encoded = report.encode(name)
+    (tmp_path / "figures" / f"{encoded}.png").write_bytes(b"png")
+    (tmp_path / "figures" / f"{encoded}.rst").write_text(drawn.rst())
+    page = report.render(config, '"><script>')
+    for tag in ("<script", "<img src=x", "<b>"):
+        assert tag not in page
+    assert "&lt;script&gt;boom()&lt;/script&gt;" in page
+
+
+@pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1", "-2+3", "@SUM(A1)", "\t=1", "\n=1"])
+def test_formulas_in_tables_are_text(tmp_path: Path, text: str) -> None:
+    table = pd.DataFrame({"prompt": [text, "fine"], "value": [-1.5, 2.0], "n": [-1, 1]})
+    tables.write_csv(tmp_path / "t.csv", table)
+    with (tmp_path / "t.csv").open(newline="") as handle:
+        rows = list(csv.reader(handle))
+    assert rows[1:] == [[f"'{printable(text)}", "-1.5", "-1"], ["fine", "2.0", "1"]]
+
+
+@given(text=st.text() | st.just(MARKUP))
+def test_logs_and_errors_hold_no_control_characters(text: str) -> None:
+    record = logging.LogRecord("layerwise", logging.INFO, "x.py", 1, "%s", (text,), None)
+    lines = Plain("%(asctime)s %(message)s").format(record).split("\n")
+    assert all(line.isprintable() for line in lines)
+    # No text can pass for a further entry.
+    assert all(line.startswith("  ") for line in lines[1:])
+    attempt(lambda: (_ for _ in ()).throw(LayerwiseError(f"Got {text}.")))
