@@ -260,6 +260,28 @@ class TestAnalyse:
         assert probe["value"].between(probe["low"], probe["high"]).all()
         assert set(probe["n"]) == {len(TEXTS)}
 
+    def test_probes_equal_the_workflow(self, folder: Path, tmp_path: Path) -> None:
+        from layerwise.config.scoring import ScoringSettings
+        from layerwise.config.tasks import LabelledTask
+        from layerwise.tasks.evaluate import evaluate, open_task
+
+        path = tmp_path / "own.csv"
+        labels = ["b" if label else "a" for label in LABELS]
+        pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(path, index=False)
+        entry = tiny.entry(folder / "llama")
+        evaluate(
+            lambda: load("llama", entry, "main", device="cpu"),
+            {"own": open_task("own", LabelledTask(file=str(path), kind="classification"))},
+            entry=entry, extraction=ExtractSettings(tokens=("all",)), scoring=ScoringSettings(),
+            keys={"own": "k"}, key="k", folder=tmp_path / "tasks", output=tmp_path / "s.parquet",
+            probes=tmp_path / "p.parquet",
+        )  # fmt: skip
+        expected = pd.read_parquet(tmp_path / "p.parquet").sort_values("layer")
+        table = lw.analyse(folder / "llama", TEXTS, metrics="rankme", labels=labels)
+        probe = table[table["metric"] == "linear_probe"]
+        assert probe["value"].tolist() == expected["linear"].tolist()
+        assert probe["low"].tolist() == expected["low"].tolist()
+
     def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
         views = [tiny.texts(24, seed=s) for s in (1, 2)]
         table = lw.analyse(llama[0], TEXTS, llama[1], "infonce", views=views)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from layerwise.models.load import LoadedModel
     from layerwise.tasks.labelled import Labelled
 
-# Where each table is, its wildcards in the order of the path.
+# Paths of each table, and their wildcards in order.
 FILES = {
     "metrics": ("metrics/*/*/*.parquet", ("model", "revision", "corpus")),
     "prompts": ("metrics/*/*/*.prompts.parquet", ("model", "revision", "corpus")),
@@ -54,7 +54,7 @@ FILES = {
 }
 PARTS = ("prompts", "positions", "views")
 
-# What is taken of a dimension where the caller names nothing and the table has it.
+# Default values of dimensions, where the table has them.
 USUAL: dict[str, object] = {
     "sublayer": "block", "protocol": "paper", "tokens": "all", "alpha": 1.0,
     "normalization": "raw", "pooling": "mean", "readout": "final_norm", "view": 0,

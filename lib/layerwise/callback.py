@@ -16,7 +16,7 @@ METRICS = ("prompt_entropy", "curvature", "rankme")
 class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     """Log metrics of every layer to whatever the Trainer reports to.
 
-    Values are named ``prompt_entropy/layer_03`` and stand in ``trainer.state.log_history`` too.
+    Values are named ``prompt_entropy/layer_03``, also in ``trainer.state.log_history``.
     The model is read on its own device between two steps, in evaluation mode, and is left as it
     was: training is the same with and without the callback. Models that are sharded over
     processes (FSDP, DeepSpeed ZeRO-3) cannot be read.
@@ -29,7 +29,7 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     texts
         Some texts or images, the same at every step; as for `layerwise.analyse`.
     every : int
-        Steps between two readings, of which the first is before training.
+        Steps between two readings. The first reading is before training.
     metrics : sequence of str
     tokenizer : optional
         By default the Trainer's ``processing_class``.

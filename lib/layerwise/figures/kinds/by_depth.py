@@ -102,10 +102,12 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
         depth_axis(panel.ax)
     colours.add_to(grid)
     grid.handles += [entry(n, linestyle=s) for n, s in strokes.items() if n and len(strokes) > 1]
-    grid.handles += [entry("best layer", **marks.best())] if t["best"].any() else []
-    grid.handles.append(
-        entry("model output" if only_score else "output or last layer", **marks.output())
-    )
+    scored = SCORE in set(t["y"])
+    words = ("best layer", "model output") if scored else ("metric’s better end", "last layer")
+    if scored and not only_score:
+        words = ("best layer, or metric’s better end", "model output, or last layer")
+    grid.handles += [entry(words[0], **marks.best())] if t["best"].any() else []
+    grid.handles.append(entry(words[1], **marks.output()))
     if t.get("chance", pd.Series(dtype=float)).notna().any():
         grid.handles.append(entry("chance", color=theme.GREY, linestyle="dotted"))
     return grid.legend().label(marks.DEPTH, _axis).figure
