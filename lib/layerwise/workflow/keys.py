@@ -24,20 +24,20 @@ from layerwise.models.identity import cached_sha256, folder_hashes, identity
 from layerwise.workflow import studies
 
 VERSIONS = {
-    "wikipedia": 1,
+    "wikipedia": 2,
     "corpus": 1,
     "views": 1,
     "nano": 1,
     "gguf": 1,
     "extract": 1,
-    "metrics": 1,
+    "metrics": 2,
     "tasks": 1,
     "evaluate": 1,
     "associate": 2,
     "select": 2,
     "similarity": 1,
     "published": 1,
-    "figure": 1,
+    "figure": 2,
     "weights": 1,
     "best_layers": 2,
     "report": 1,
