@@ -23,13 +23,13 @@ import torch
 import transformers as hf
 
 import layerwise as lw
-from layerwise import tables
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.extras import require
+from layerwise.io import tables
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
 from layerwise.project import ROOT

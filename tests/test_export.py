@@ -154,7 +154,7 @@ def test_encoders_of_encoder_decoders_are_refused(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     tiny.save("bert", tmp_path / "whole")
-    command = [sys.executable, "-c", "from layerwise.app import main; main()", "export"]
+    command = [sys.executable, "-c", "from layerwise.cli import main; main()", "export"]
     done = subprocess.run(
         [*command, str(tmp_path / "whole"), str(tmp_path / "cut"), "--layer", "2"],
         capture_output=True, text=True, check=True,

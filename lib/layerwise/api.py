@@ -243,10 +243,10 @@ class Run:
         LayerwiseError
             If there is no such study or kind, or the tables do not have what it shows.
         """
-        from layerwise import tables
         from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
         from layerwise.figures.render import draw
+        from layerwise.io import tables
 
         study, own = self._study(name, choices)
         config = self._config
@@ -326,7 +326,7 @@ class Run:
 
     def _read(self, table: str, **wanted: Any) -> pd.DataFrame:
         """A table from all files that fit."""
-        from layerwise import tables
+        from layerwise.io import tables
 
         paths = self._paths(table, **wanted)
         if not paths:
@@ -474,8 +474,8 @@ def probe_scores(
 
 def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
     """Prompts with a label each, ready for probes; equal prompts stay together."""
-    from layerwise import probes
     from layerwise.choosing import kind_of
+    from layerwise.tasks import probes
     from layerwise.tasks.labelled import Labelled
 
     labels = list(labels)

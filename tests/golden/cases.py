@@ -57,7 +57,7 @@ def place(name: str) -> Path:
 
 def short_hash(*texts: str) -> str:
     """The first digits of a hash of texts."""
-    from layerwise.files import sha256_text
+    from layerwise.io.files import sha256_text
 
     return sha256_text(*texts)[:16]
 

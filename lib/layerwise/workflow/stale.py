@@ -64,7 +64,7 @@ def _hdf5(path: Path) -> Any:
 
 
 def _parquet(path: Path) -> Any:
-    from layerwise import tables
+    from layerwise.io import tables
 
     return tables.facts(path).get("key")
 

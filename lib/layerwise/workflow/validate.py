@@ -28,7 +28,7 @@ from layerwise.config.tasks import (
     MtebTask,
 )
 from layerwise.errors import ConfigError, LayerwiseError, closest
-from layerwise.files import is_file, is_folder
+from layerwise.io.files import is_file, is_folder
 from layerwise.metrics.registry import all_metrics, sections
 from layerwise.metrics.sequence import QUANTITIES
 from layerwise.models.source import locate
