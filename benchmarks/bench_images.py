@@ -35,7 +35,7 @@ from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.corpora.images import Picture
-from layerwise.files import sha256_bytes
+from layerwise.io.files import sha256_bytes
 from layerwise.models.load import LoadedModel, load
 from layerwise.models.probe import pass_options
 from layerwise.section import parse

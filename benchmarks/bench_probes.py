@@ -23,7 +23,7 @@ from typing import Any
 import layerwise.workflow.script  # isort: skip  # noqa: F401
 import numpy as np
 
-from layerwise import probes
+from layerwise.tasks import probes
 
 SPREADS = (0.05, 0.35)
 """Distance of the classes' centres at the first layer and at the last, in standard deviations."""

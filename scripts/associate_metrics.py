@@ -9,8 +9,8 @@ from layerwise.workflow import script
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the tables, associate, write."""
-    from layerwise import tables
     from layerwise.association.table import associate
+    from layerwise.io import tables
 
     config = script.config_of(arguments)
     settings = config.association.model_copy(update={"own_texts": config.own_texts})

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from layerwise.files import replacing
+from layerwise.io.files import replacing
 from layerwise.workflow import script
 
 
 def main(arguments: argparse.Namespace) -> None:
     """Read, gather, write."""
-    from layerwise import tables
     from layerwise.association.sources import with_text_sources
     from layerwise.explore.gather import Source, gather
     from layerwise.explore.page import render
+    from layerwise.io import tables
     from layerwise.workflow import studies
 
     config = script.config_of(arguments)

@@ -14,8 +14,8 @@ from layerwise.workflow import script
 
 def main(arguments: argparse.Namespace) -> None:
     """Read, select, print."""
-    from layerwise import tables
     from layerwise.association.selection import NO_LABELS, selected_layers
+    from layerwise.io import tables
     from layerwise.metrics.registry import directions
 
     metrics = tables.read(arguments.metrics, "metrics")

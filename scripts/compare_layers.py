@@ -11,9 +11,9 @@ from layerwise.workflow import script
 
 def main(arguments: argparse.Namespace) -> None:
     """Open the activations, compare, write."""
-    from layerwise import tables
     from layerwise.activations.store import Activations
     from layerwise.association import similarity
+    from layerwise.io import tables
     from layerwise.workflow import studies
 
     config, study = script.config_of(arguments), arguments.study

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from layerwise.files import replacing
+from layerwise.io.files import replacing
 from layerwise.workflow import script
 
 

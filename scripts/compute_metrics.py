@@ -9,8 +9,8 @@ from layerwise.workflow import script
 
 def main(arguments: argparse.Namespace) -> None:
     """Open the activations, compute, write the tables."""
-    from layerwise import tables
     from layerwise.activations.store import Activations
+    from layerwise.io import tables
     from layerwise.metrics import sequence, table
 
     settings = script.config_of(arguments).metrics

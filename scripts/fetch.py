@@ -9,7 +9,7 @@ from layerwise.workflow import script
 
 def main(arguments: argparse.Namespace) -> None:
     """Fetch what the config takes from the hub; what is in the caches is not fetched again."""
-    from layerwise.fetch import fetch_all
+    from layerwise.workflow.fetch import fetch_all
 
     fetch_all(script.config_of(arguments))
 

@@ -10,9 +10,9 @@ from layerwise.workflow import script
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the scores, find, write."""
-    from layerwise import tables
     from layerwise.association.sources import with_text_sources
     from layerwise.figures.report import first_table
+    from layerwise.io import tables
     from layerwise.workflow import studies
 
     config = script.config_of(arguments)

@@ -12,8 +12,8 @@ from layerwise.workflow import script
 
 def main(arguments: argparse.Namespace) -> None:
     """Read, convert, write."""
-    from layerwise import tables
     from layerwise.association.published import published_metrics, published_scores, read_table
+    from layerwise.io import tables
 
     entry = script.config_of(arguments).published[arguments.published]
     for table, convert in (("metrics", published_metrics), ("scores", published_scores)):

@@ -9,8 +9,8 @@ from layerwise.workflow import script
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the tables, select, compare, write."""
-    from layerwise import tables
     from layerwise.association.selection import select_layers, summarize
+    from layerwise.io import tables
     from layerwise.metrics.registry import directions
 
     config = script.config_of(arguments)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise.files import replacing
+from layerwise.io.files import replacing
 from layerwise.names import encode, step_of
 from layerwise.workflow import script
 

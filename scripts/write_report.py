@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from layerwise.files import replacing
+from layerwise.io.files import replacing
 from layerwise.workflow import script
 
 

@@ -23,13 +23,13 @@ import torch
 import transformers as hf
 
 import layerwise as lw
-from layerwise import tables
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.extras import require
+from layerwise.io import tables
 from layerwise.metrics.table import compute
 from layerwise.models.load import load
 from layerwise.project import ROOT
@@ -181,15 +181,23 @@ class TestPlot:
             "corpora": {"sentences": {"source": {"file": "a.txt"}}},
             "tasks": ["STS12"],
             "studies": {"entropy": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"],
-                                    "tokens": ["all"]}},
+                                    "tokens": ["all"]},
+                        "theirs": {"kind": "metrics_by_depth", "published": "paper",
+                                   "metrics": ["rankme"], "tokens": ["all"]}},
+            "published": {"paper": {"metrics": "metrics.parquet"}},
         }  # fmt: skip
         results = tmp_path / "results"
         shutil.copytree(folder / "results", results)
         (results / "config.json").write_text(json.dumps(config), encoding="utf-8")
         run = lw.open(results)
-        assert run.studies == ["entropy"]
+        assert run.studies == ["entropy", "theirs"]
         assert run.models == ["llama", "bert"]
         assert len(run.plot("entropy").axes) == 1
+        (results / "published").mkdir()
+        table = run.metrics(model="bert", tokens="all").assign(model="theirs")
+        tables.write(results / "published" / "paper.metrics.parquet", table)
+        (ax,) = run.plot("theirs").axes
+        assert len(ax.lines)
 
     def test_several_panels_do_not_fit_on_one(self, run: lw.Run) -> None:
         figure, ax = plt.subplots()
@@ -251,6 +259,28 @@ class TestAnalyse:
         assert probe["layer"].tolist() == [0, 1, 2, 3]
         assert probe["value"].between(probe["low"], probe["high"]).all()
         assert set(probe["n"]) == {len(TEXTS)}
+
+    def test_probes_equal_the_workflow(self, folder: Path, tmp_path: Path) -> None:
+        from layerwise.config.scoring import ScoringSettings
+        from layerwise.config.tasks import LabelledTask
+        from layerwise.tasks.evaluate import evaluate, open_task
+
+        path = tmp_path / "own.csv"
+        labels = ["b" if label else "a" for label in LABELS]
+        pd.DataFrame({"text": TEXTS, "label": labels}).to_csv(path, index=False)
+        entry = tiny.entry(folder / "llama")
+        evaluate(
+            lambda: load("llama", entry, "main", device="cpu"),
+            {"own": open_task("own", LabelledTask(file=str(path), kind="classification"))},
+            entry=entry, extraction=ExtractSettings(tokens=("all",)), scoring=ScoringSettings(),
+            keys={"own": "k"}, key="k", folder=tmp_path / "tasks", output=tmp_path / "s.parquet",
+            probes=tmp_path / "p.parquet",
+        )  # fmt: skip
+        expected = pd.read_parquet(tmp_path / "p.parquet").sort_values("layer")
+        table = lw.analyse(folder / "llama", TEXTS, metrics="rankme", labels=labels)
+        probe = table[table["metric"] == "linear_probe"]
+        assert probe["value"].tolist() == expected["linear"].tolist()
+        assert probe["low"].tolist() == expected["low"].tolist()
 
     def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
         views = [tiny.texts(24, seed=s) for s in (1, 2)]
@@ -417,14 +447,9 @@ def test_the_base_suffices_to_analyse(folder: Path) -> None:
     assert "pip install 'layerwise[workflow]'" in done.stdout
 
 
-def test_import_is_quick() -> None:
-    code = (
-        "import sys, time; t = time.perf_counter(); import layerwise; "
-        "assert 'torch' not in sys.modules and 'pandas' not in sys.modules; "
-        "print(time.perf_counter() - t)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert float(done.stdout) < 0.3
+def test_import_loads_nothing_heavy() -> None:
+    code = "import sys, layerwise; assert not {'torch', 'pandas', 'numpy'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 @pytest.mark.parametrize("name", ["layerwise", "layerwise.api"])

@@ -11,15 +11,15 @@ import pytest
 import tiny
 import yaml
 
-from layerwise import starter
 from layerwise.config import read_config
 from layerwise.config.models import FolderSource, HubSource, PackageSource
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
 from layerwise.project import ROOT
 from layerwise.tasks.names import PAPER
+from layerwise.workflow import starter
 
-LAYERWISE = [sys.executable, "-c", "from layerwise.app import main; main()"]
+LAYERWISE = [sys.executable, "-c", "from layerwise.cli import main; main()"]
 
 
 def layerwise(*arguments: object, **options: object) -> subprocess.CompletedProcess[str]:
@@ -117,7 +117,7 @@ def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
 def test_the_command_is_there_at_once() -> None:
     """What the help imports, not how long that takes on this machine."""
     script = (
-        "import sys\nfrom layerwise.app import app\n"
+        "import sys\nfrom layerwise.cli import app\n"
         "heavy = {'torch', 'numpy', 'pandas', 'transformers', 'pydantic', 'mteb', 'snakemake'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
     )

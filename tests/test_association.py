@@ -142,9 +142,9 @@ def test_the_output_is_the_last_layer_after_the_final_norm() -> None:
     ]  # fmt: skip
     table = pd.concat(parts)
     found = {(c.tokens, c.pooling): c.output - values[:, 4] for c in score_curves(table)}
+    np.testing.assert_allclose(found["all", "mean, residual"], 1)
     np.testing.assert_allclose(found["all", "mean"], 1)
-    np.testing.assert_allclose(found["all", "mean, final_norm"], 1)
-    np.testing.assert_allclose(found["drop_first", "mean"], 2)
+    np.testing.assert_allclose(found["drop_first", "mean, residual"], 2)
     assert [c.output_from for c in score_curves(table)] == ["output", "output", "last layer"]
     kept = of_poolings(table, ["mean"])
     assert set(kept["pooling"]) == {"mean"}
@@ -186,8 +186,8 @@ def test_scores_of_two_readouts_are_not_averaged() -> None:
     both = pd.concat([table, table.assign(readout="final_norm")])
     both["main_score"] += np.where(both["readout"] == "final_norm", 1.0, 0.0)
     found = {c.pooling: c.values for c in score_curves(both)}
-    assert set(found) == {"mean", "mean, final_norm"}
-    np.testing.assert_allclose(found["mean, final_norm"], found["mean"] + 1)
+    assert set(found) == {"mean", "mean, residual"}
+    np.testing.assert_allclose(found["mean"], found["mean, residual"] + 1)
     alone = score_curves(both[both["readout"] == "final_norm"])
     assert [c.pooling for c in alone] == ["mean"], "one readout needs no mention"
     splits = pd.concat([table, table.assign(split="train")])

@@ -11,8 +11,8 @@ import tiny
 from typer.testing import CliRunner
 
 from layerwise import choosing as choose
-from layerwise.app import _texts, app
 from layerwise.association.selection import NO_LABELS
+from layerwise.cli import _texts, app
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
 from layerwise.tasks import labelled

@@ -14,7 +14,6 @@ import tiny
 import yaml
 
 import layerwise.metrics
-from layerwise import tables
 from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config.corpora import CorpusSettings
@@ -26,6 +25,7 @@ from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.studies import Study
 from layerwise.config.tasks import ChoiceTask, LabelledTask, MtebTask
+from layerwise.io import tables
 from layerwise.metrics import lists, registry
 from layerwise.metrics.table import compute
 from layerwise.models.load import load

@@ -16,13 +16,13 @@ import pytest
 import tiny
 from mteb.models.abs_encoder import AbsEncoder
 
-from layerwise import tables
 from layerwise.activations import embedding
 from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import LabelledTask
 from layerwise.errors import LayerwiseError
+from layerwise.io import tables
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import catalog
 from layerwise.tasks import evaluate as module

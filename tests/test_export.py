@@ -39,7 +39,9 @@ def loaded(family: str, folder: Path) -> LoadedModel:
 
 # By transformers' own hidden states: lists of what goes into blocks (llama), of what comes out
 # (mamba), of blocks that end in their norm (bert), and of blocks of two classes (lfm2).
-@pytest.mark.parametrize("family", ["llama", "bert", "mamba", "lfm2", "gemma3_text", "mpt"])
+@pytest.mark.parametrize(
+    "family", tiny.families(["llama", "bert", "mamba", "lfm2", "gemma3_text", "mpt"])
+)
 def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
     whole = loaded(family, tmp_path / "whole")
     for place, recipe in enumerate(RECIPES):
@@ -152,7 +154,7 @@ def test_encoders_of_encoder_decoders_are_refused(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path) -> None:
     tiny.save("bert", tmp_path / "whole")
-    command = [sys.executable, "-c", "from layerwise.app import main; main()", "export"]
+    command = [sys.executable, "-c", "from layerwise.cli import main; main()", "export"]
     done = subprocess.run(
         [*command, str(tmp_path / "whole"), str(tmp_path / "cut"), "--layer", "2"],
         capture_output=True, text=True, check=True,

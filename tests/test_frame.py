@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from layerwise.errors import DiskError, LayerwiseError
-from layerwise.files import replacing, sha256_text
+from layerwise.io.files import replacing, sha256_text
 from layerwise.names import decode, encode
 
 NAMES = st.text(min_size=1, max_size=40).filter(

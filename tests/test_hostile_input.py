@@ -20,13 +20,13 @@ from conftest import ROOT
 from hypothesis import given
 from hypothesis import strategies as st
 
-from layerwise import tables
 from layerwise.association.published import published_metrics, published_scores, read_table
 from layerwise.config import Config, read_config
 from layerwise.config.corpora import FileTexts
 from layerwise.corpora.sources import open_texts
 from layerwise.errors import ConfigError, LayerwiseError, printable
 from layerwise.figures.render import Drawn
+from layerwise.io import tables
 from layerwise.workflow import report
 from layerwise.workflow.script import Plain
 

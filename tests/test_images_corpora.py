@@ -19,7 +19,7 @@ from layerwise.corpora.image_sources import of_classes, open_images
 from layerwise.corpora.images import Picture, UnreadableError, decode, png
 from layerwise.corpora.make import make_corpus, make_views
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_bytes
+from layerwise.io.files import sha256_bytes
 from layerwise.section import parse
 
 RNG = np.random.default_rng(0)

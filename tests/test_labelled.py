@@ -11,10 +11,9 @@ import pytest
 from scipy import stats
 from sklearn.linear_model import LinearRegression
 
-from layerwise import probes
 from layerwise.config.tasks import LabelledTask
 from layerwise.errors import LayerwiseError
-from layerwise.tasks import conll, labelled
+from layerwise.tasks import conll, labelled, probes
 from layerwise.tasks.labelled import Labelled, layer_score
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.task import normalized

@@ -22,6 +22,7 @@ from layerwise import metrics
 from layerwise.activations import store as layout
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
+from layerwise.io.tables import read, write
 from layerwise.metrics import catalog, lists, registry, table
 from layerwise.metrics.catalog import alpha_req
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
@@ -30,7 +31,6 @@ from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Arrays, Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
 from layerwise.section import Section, parse
-from layerwise.tables import read, write
 
 ROOT = Path(__file__).parents[1]
 N, V, D, LAYERS = 24, 3, 10, 4

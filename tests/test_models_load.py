@@ -30,7 +30,6 @@ from huggingface_hub import constants
 from kept_states import Keep
 from safetensors.torch import load_file
 
-from layerwise import tables
 from layerwise.activations import forward
 from layerwise.activations.embedding import embed
 from layerwise.activations.extract import extract
@@ -45,6 +44,7 @@ from layerwise.config.models import (
     PackageSource,
 )
 from layerwise.errors import LayerwiseError
+from layerwise.io import tables
 from layerwise.models import checkpoints, devices, weights
 from layerwise.models.gguf import convert
 from layerwise.models.load import LoadedModel, load

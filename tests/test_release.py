@@ -14,11 +14,12 @@ import pytest
 from conftest import ROOT
 from typer.testing import CliRunner
 
-from layerwise import data, tables
-from layerwise.app import app
+from layerwise import data
 from layerwise.association import compare, release
 from layerwise.association.published import published_metrics, published_scores, read_table
+from layerwise.cli import app
 from layerwise.errors import LayerwiseError
+from layerwise.io import tables
 
 MODEL = "Pythia/70m/step1000"
 SCORES = {"STS12": 0.25, "STS17": 0.5}

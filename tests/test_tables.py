@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from layerwise import tables
 from layerwise.errors import LayerwiseError
-from layerwise.tables import Kind
+from layerwise.io import tables
+from layerwise.io.tables import Kind
 
 
 def frame(n: int = 4) -> pd.DataFrame:

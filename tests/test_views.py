@@ -87,7 +87,7 @@ def test_the_first_view_is_what_nlpaug_makes_in_sequence() -> None:
     import nlpaug.augmenter.char as nac
     import nlpaug.augmenter.word as naw
 
-    from layerwise.files import sha256_text
+    from layerwise.io.files import sha256_text
 
     both = {"aug_char_p": 0.3, "aug_word_p": 0.3}
     flow = [naw.SplitAug(aug_p=0.3), nac.RandomCharAug(**both), nac.KeyboardAug(**both)]

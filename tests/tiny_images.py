@@ -11,7 +11,7 @@ import transformers as hf
 
 from layerwise.config.models import FolderSource, Model, Preprocess
 from layerwise.corpora.images import Picture, png
-from layerwise.files import sha256_bytes
+from layerwise.io.files import sha256_bytes
 
 SIZE, PATCH = 32, 8
 COMMON = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}

@@ -145,7 +145,7 @@ def _picture(number: int, image: Any) -> Any:
     from PIL import Image, ImageOps
 
     from layerwise.corpora.images import Picture
-    from layerwise.files import sha256_bytes
+    from layerwise.io.files import sha256_bytes
 
     if not isinstance(image, Image.Image):
         raise LayerwiseError(

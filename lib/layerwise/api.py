@@ -25,7 +25,7 @@ from layerwise.analysis import (
     several,
 )
 from layerwise.errors import LayerwiseError, listed
-from layerwise.names import decode
+from layerwise.names import decode, encode
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from layerwise.models.load import LoadedModel
     from layerwise.tasks.labelled import Labelled
 
-# Where each table is, its wildcards in the order of the path.
+# Paths of each table, and their wildcards in order.
 FILES = {
     "metrics": ("metrics/*/*/*.parquet", ("model", "revision", "corpus")),
     "prompts": ("metrics/*/*/*.prompts.parquet", ("model", "revision", "corpus")),
@@ -54,7 +54,7 @@ FILES = {
 }
 PARTS = ("prompts", "positions", "views")
 
-# What is taken of a dimension where the caller names nothing and the table has it.
+# Default values of dimensions, where the table has them.
 USUAL: dict[str, object] = {
     "sublayer": "block", "protocol": "paper", "tokens": "all", "alpha": 1.0,
     "normalization": "raw", "pooling": "mean", "readout": "final_norm", "view": 0,
@@ -246,17 +246,29 @@ class Run:
         from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
         from layerwise.figures.render import draw
+        from layerwise.io import tables
 
         study, own = self._study(name, choices)
+        config = self._config
         read = {}
         for table in needs(study):
+            if study.published:
+                path = self.folder / "published" / f"{encode(study.published)}.{table}.parquet"
+                read[table] = tables.read(path, table)
+                continue
             wanted = {"study": own} if FILES[table][1] == ("study",) else {}
             read[table] = self._read(table, **wanted)
-        config = self._config
-        if "scores" in read and config:
-            read["scores"] = with_text_sources(read["scores"], config.association.text_sources)
-        directions = config.association.directions if config else None
-        return draw(study, read, self._order, directions=directions, ax=ax).figure
+            if config and table in ("scores", "probes"):
+                read[table] = read[table][read[table]["task"].isin(list(config.tasks))]
+            if config and table == "scores":
+                read[table] = with_text_sources(read[table], config.association.text_sources)
+        options: dict[str, Any] = {}
+        if config:
+            options = {
+                "directions": config.association.directions, "own_texts": config.own_texts,
+                "labels": config.labels(), "confidence": config.scoring.confidence,
+            }  # fmt: skip
+        return draw(study, read, self._order, ax=ax, **options).figure
 
     def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
         """A study, and the name of the config's study whose tables it reads."""
@@ -314,7 +326,7 @@ class Run:
 
     def _read(self, table: str, **wanted: Any) -> pd.DataFrame:
         """A table from all files that fit."""
-        from layerwise import tables
+        from layerwise.io import tables
 
         paths = self._paths(table, **wanted)
         if not paths:
@@ -462,8 +474,8 @@ def probe_scores(
 
 def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
     """Prompts with a label each, ready for probes; equal prompts stay together."""
-    from layerwise import probes
     from layerwise.choosing import kind_of
+    from layerwise.tasks import probes
     from layerwise.tasks.labelled import Labelled
 
     labels = list(labels)

@@ -16,17 +16,20 @@ METRICS = ("prompt_entropy", "curvature", "rankme")
 class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     """Log metrics of every layer to whatever the Trainer reports to.
 
-    Values are named ``prompt_entropy/layer_03`` and stand in ``trainer.state.log_history`` too.
+    Values are named ``prompt_entropy/layer_03``, also in ``trainer.state.log_history``.
     The model is read on its own device between two steps, in evaluation mode, and is left as it
     was: training is the same with and without the callback. Models that are sharded over
     processes (FSDP, DeepSpeed ZeRO-3) cannot be read.
+
+    A reading of 64 texts of 100 tokens takes as long as two training steps of 8 x 128 tokens
+    (MiniLM on a CPU), so every 500 steps it adds 0.4%.
 
     Parameters
     ----------
     texts
         Some texts or images, the same at every step; as for `layerwise.analyse`.
     every : int
-        Steps between two readings, of which the first is before training.
+        Steps between two readings. The first reading is before training.
     metrics : sequence of str
     tokenizer : optional
         By default the Trainer's ``processing_class``.

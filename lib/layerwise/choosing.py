@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from layerwise import probes, stats
+from layerwise import stats
 from layerwise.analysis import measure
 from layerwise.association.selection import NO_LABELS, selected_layers
 from layerwise.config.tasks import LabelledTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
-from layerwise.tasks import conll, labelled
+from layerwise.tasks import conll, labelled, probes
 from layerwise.tasks.labelled import Found, Labelled
 from layerwise.tasks.own_rows import read_rows
 from layerwise.tasks.task import normalized

@@ -15,7 +15,7 @@ LOG_EVERY_S = 60.0
 
 
 class Progress:
-    """Count work done, in any unit; a bar on a terminal, a logged line a minute elsewhere."""
+    """Count work done: a bar on a terminal or in a notebook, else a logged line a minute."""
 
     def __init__(self, total: int, what: str, unit: str = "it") -> None:
         self.total, self.what, self.unit = total, what, unit
@@ -23,7 +23,7 @@ class Progress:
         self.start = self.last = time.monotonic()
         self.bar: Any = (
             tqdm(total=total, desc=what, unit=unit, unit_scale=True)
-            if sys.stderr.isatty()
+            if sys.stderr.isatty() or "ipykernel" in sys.modules
             else None
         )
 

@@ -24,7 +24,6 @@ from conftest import ROOT
 from PIL import Image
 
 from layerwise.config import Config
-from layerwise.models.checkpoints import checkpoint_of
 from layerwise.models.load import load
 from layerwise.tasks import catalog
 
@@ -166,7 +165,7 @@ def cut(preset: str) -> dict[str, Any]:
     if "extract" in config:
         config["extract"] = {**config["extract"], "threads": 1, "device": "cpu"}
     if "scoring" in config:
-        config["scoring"] = {**config["scoring"], "threads": 1, "bootstrap": 50}
+        config["scoring"] = {**config["scoring"], "threads": 1}
     return config
 
 
@@ -248,11 +247,11 @@ def run(preset: str, home: Path, folder: Path) -> Path:
         assert figure.stat().st_size > 10_000, study
         table = pd.read_csv(results / "tables" / f"{study}.csv")
         assert len(table), study
-        log = (results / "logs" / "draw_study" / f"{study}.log").read_text()
+        log = (results / "logs" / "figure" / f"{study}.log").read_text()
         assert "layout not applied" not in log, f"{study}: something is cut off"
         figures.append(figure)
-    for scores in results.glob("scores/*/*/*.parquet"):
-        assert checkpoint_of(scores).model in config["models"]
+    for scores in results.glob("scores/*/*.parquet"):
+        assert set(pd.read_parquet(scores)["model"]) <= set(config["models"])
     sheet(figures, folder.parent / "sheets" / f"{preset}.png")
     return project.folder
 
@@ -279,7 +278,7 @@ def test_whole_preset_is_planned(preset: str, home: Path, tmp_path: Path) -> Non
     """In its real size, every job with its inputs, and every study with its figure."""
     config = cut(preset) if preset == "published" else read(preset)
     output = Project(tmp_path / preset, home).snakemake(config, "--dry-run")
-    figures = set(re.findall(r"^draw_study +(\d+)$", output, flags=re.MULTILINE))
+    figures = set(re.findall(r"^figure +(\d+)$", output, flags=re.MULTILINE))
     assert figures == {str(len(config["studies"]))}
 
 

@@ -16,7 +16,7 @@ if LIBRARY.is_dir():
 
 from layerwise.config import Config
 from layerwise.errors import LayerwiseError
-from layerwise.files import replacing
+from layerwise.io.files import replacing
 from layerwise.names import decode, encode
 from layerwise.project import export_library
 from layerwise.workflow import resources, studies

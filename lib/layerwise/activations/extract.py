@@ -21,7 +21,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.corpora.perturb import perturb as perturbed
 from layerwise.corpora.perturb import vocabulary_of
 from layerwise.errors import LayerwiseError
-from layerwise.files import provenance
+from layerwise.io.files import provenance
 from layerwise.models.architectures import BLOCK, OUTPUT
 from layerwise.models.failures import not_finite
 from layerwise.models.load import LoadedModel

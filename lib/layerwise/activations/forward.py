@@ -13,7 +13,7 @@ from torch import Tensor
 from layerwise.activations import batches
 from layerwise.activations.representation import Packed, pack
 from layerwise.errors import LayerwiseError, closest
-from layerwise.files import memory_fault
+from layerwise.io.files import memory_fault
 from layerwise.models import hooks
 from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import DTYPES, LoadedModel, Prompt

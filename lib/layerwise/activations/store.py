@@ -43,8 +43,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from layerwise import hdf5
 from layerwise.errors import LayerwiseError, closest
+from layerwise.io import hdf5
 
 SCHEMA = "layerwise.activations"
 VERSION = 5

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from layerwise import data, tables
+from layerwise import data
 from layerwise.association.curves import ONLY_SUBSET, RESIDUAL
 from layerwise.association.published import published_scores, read_table
 from layerwise.errors import LayerwiseError, closest
+from layerwise.io import tables
 
 PUBLISHED = "published"
 """Stands for the numbers that ship with layerwise."""

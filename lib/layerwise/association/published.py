@@ -17,7 +17,7 @@ import pandas as pd
 
 from layerwise.association.curves import METRIC_COLUMNS, of_blocks, require_columns
 from layerwise.errors import LayerwiseError, first_line
-from layerwise.files import is_file
+from layerwise.io.files import is_file
 from layerwise.section import NAME, NAMES
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from numpy._core import multiarray
 
 from layerwise import data
 from layerwise.errors import LayerwiseError, first_line
-from layerwise.files import replacing
+from layerwise.io.files import replacing
 
 log = logging.getLogger(__name__)
 

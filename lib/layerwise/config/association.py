@@ -44,7 +44,7 @@ class AssociationSettings(Section):
     poolings: tuple[str, ...] | None = Field(
         None,
         description="Poolings of the scores, with the readout where several are scored ('mean, "
-        "final_norm'); null for all.",
+        "residual'); null for all.",
     )
     own_texts: dict[str, str] = Field(
         {},

@@ -17,7 +17,7 @@ from layerwise.corpora.images import Picture, UnreadableError, decode, png, read
 from layerwise.corpora.select import in_sample_order
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError, closest, listed
-from layerwise.files import is_folder, sha256_bytes
+from layerwise.io.files import is_folder, sha256_bytes
 from layerwise.progress import Progress
 
 if TYPE_CHECKING:

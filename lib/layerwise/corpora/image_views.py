@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from layerwise.config.images import ImageViews
 from layerwise.extras import require
-from layerwise.files import sha256_text
+from layerwise.io.files import sha256_text
 from layerwise.progress import Progress
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from layerwise.errors import LayerwiseError, first_line
-from layerwise.files import sha256_bytes
+from layerwise.io.files import sha256_bytes
 
 if TYPE_CHECKING:
     from PIL import Image

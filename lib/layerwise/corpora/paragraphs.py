@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from layerwise import tables
-from layerwise.tables import Kind
+from layerwise.io import tables
+from layerwise.io.tables import Kind
 
 PARAGRAPHS = Kind("layerwise.paragraphs", 2)
 COLUMNS = ("article_id", "title", "paragraph", "text")

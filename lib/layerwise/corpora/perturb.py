@@ -12,7 +12,7 @@ from typing import Any
 
 from layerwise.config.corpora import Perturb
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_text
+from layerwise.io.files import sha256_text
 
 
 def perturb(

@@ -21,11 +21,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerwise import tables
 from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_text
-from layerwise.tables import Kind
+from layerwise.io import tables
+from layerwise.io.files import sha256_text
+from layerwise.io.tables import Kind
 
 if TYPE_CHECKING:
     import pandas as pd

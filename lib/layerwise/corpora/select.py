@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from layerwise.config.corpora import Filters, Sample
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_text
+from layerwise.io.files import sha256_text
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerwise import tables
 from layerwise.config.corpora import Columns, FileTexts, HubTexts, TaskTexts, TextSource
 from layerwise.corpora.packages import news
 from layerwise.errors import LayerwiseError, closest, first_line, listed
-from layerwise.files import is_file, is_folder, sha256_file, sha256_text
+from layerwise.io import tables
+from layerwise.io.files import is_file, is_folder, sha256_file, sha256_text
 
 if TYPE_CHECKING:
     from layerwise.config.images import HubImages

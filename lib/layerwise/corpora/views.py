@@ -27,7 +27,7 @@ import numpy as np
 from layerwise.config.corpora import ViewSettings
 from layerwise.errors import LayerwiseError
 from layerwise.extras import require
-from layerwise.files import sha256_text
+from layerwise.io.files import sha256_text
 from layerwise.progress import Progress
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from layerwise.corpora.packages import gensim_file
 from layerwise.corpora.paragraphs import Paragraph, write_paragraphs
 from layerwise.errors import LayerwiseError
 from layerwise.extras import require
-from layerwise.files import sha256_file
+from layerwise.io.files import sha256_file
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)

@@ -36,7 +36,7 @@ from layerwise.activations.representation import (
 from layerwise.errors import LayerwiseError, closest
 from layerwise.export import card
 from layerwise.extras import require
-from layerwise.files import disk_fault, memory_fault
+from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.architectures import READOUTS, dissect
 from layerwise.models.load import LoadedModel
 

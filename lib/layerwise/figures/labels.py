@@ -69,7 +69,7 @@ SCORE_AXIS = "Mean task score (× 100)"
 
 
 def representation(tokens: str, pooling: str) -> str:
-    """Key of a token selection with a pooling: ``drop_first``, ``last_token, final_norm``.
+    """Key of a token selection with a pooling: ``drop_first``, ``last_token, residual``.
 
     Mean pooling is not mentioned, and neither is the token selection of the last token, which is
     the same token whatever is dropped in front of it.

@@ -98,7 +98,7 @@ class Facets:
         bar = self.figure.colorbar(
             mappable, ax=axes, location="right", aspect=22, pad=0.015, **more
         )
-        bar.set_label(label)
+        bar.set_label(wrapped(label, 26))
         bar.outline.set_visible(False)
         return bar
 

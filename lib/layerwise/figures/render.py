@@ -22,10 +22,10 @@ from layerwise.figures import theme
 from layerwise.figures.labels import span
 from layerwise.figures.registry import Look, find
 from layerwise.figures.select import ALL_MODELS, Data
-from layerwise.files import replacing
+from layerwise.io.files import replacing
+from layerwise.io.tables import write_csv
 from layerwise.metrics.registry import directions as declared
 from layerwise.stats import FEW
-from layerwise.tables import write_csv
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -179,7 +179,8 @@ def caption(data: Data, table: pd.DataFrame) -> str:
         "n_checkpoints": str(table.groupby("model")["revision"].nunique().max())
         if {"model", "revision"} <= {*table}
         else "",
-        "corpora": ", ".join(_names(table, "corpus") or _names(source, "corpus")) or "all data sets",
+        "corpora": ", ".join(_names(table, "corpus") or _names(source, "corpus"))
+        or "all data sets",
     }
     text = " ".join(templates()[data.study.kind].format(**counts).split())
     if "output_from" in table and (table["output_from"] == "last layer").any():

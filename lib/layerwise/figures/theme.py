@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.colors import Colormap, ListedColormap, Normalize, SymLogNorm
 from matplotlib.figure import Figure
 
-from layerwise.files import replacing
+from layerwise.io.files import replacing
 
 DPI = 200
 

@@ -41,7 +41,7 @@ def compare(paths: Iterable[Path]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    from layerwise import tables
+    from layerwise.io import tables
 
     rows = []
     for path in paths:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from layerwise.files import disk_fault
+from layerwise.io.files import disk_fault
 from layerwise.models.source import Location
 
 # Names of tokenizers' files.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from layerwise.config.models import FolderAdapter, HubAdapter, HubSource, Model
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_file, sha256_text
+from layerwise.io.files import sha256_file, sha256_text
 from layerwise.models.source import AnySource, locate
 
 # Files in a model's folder that nothing reads: pickles, exports to other frameworks, notes.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from layerwise.config.models import Model, Preprocess
 from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError, first_line
-from layerwise.files import sha256_text
+from layerwise.io.files import sha256_text
 from layerwise.models.source import Location
 
 # config.model_type of models of images and texts -> path of the image tower.

@@ -17,7 +17,7 @@ from layerwise.config.models import (
     PackageSource,
 )
 from layerwise.errors import LayerwiseError
-from layerwise.files import is_file, is_folder
+from layerwise.io.files import is_file, is_folder
 from layerwise.section import parse
 
 TIMEOUT_S = 10.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from layerwise.errors import LayerwiseError, closest, first_line
 from layerwise.extras import require
-from layerwise.files import sha256_file
+from layerwise.io.files import sha256_file
 from layerwise.tasks.names import IMAGE_TYPES, QUICKSTART, TYPES
 
 log = logging.getLogger(__name__)

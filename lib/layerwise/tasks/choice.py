@@ -34,8 +34,8 @@ from layerwise.models.failures import not_finite, why
 from layerwise.models.load import DTYPES, LoadedModel
 from layerwise.models.probe import pass_options, states_out
 from layerwise.models.source import Location, locate
-from layerwise.probes import wilson
 from layerwise.progress import Progress
+from layerwise.tasks.probes import wilson
 from layerwise.tasks.questions import LETTERS, Question, read_questions
 
 log = logging.getLogger(__name__)

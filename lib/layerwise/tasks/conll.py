@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from layerwise.errors import LayerwiseError
-from layerwise.files import read_text
+from layerwise.io.files import read_text
 
 FORM, UPOS = 2, 4
 SKIPPED = re.compile(r"\d+[-.]\d+\t")

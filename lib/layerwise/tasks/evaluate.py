@@ -30,11 +30,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from layerwise import tables
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceTask, LabelledTask
 from layerwise.errors import DiskError, LayerwiseError
 from layerwise.extras import require
+from layerwise.io import tables
 from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks import results

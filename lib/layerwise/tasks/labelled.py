@@ -25,17 +25,16 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from layerwise import probes
 from layerwise.activations.words import words_of
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import TASK_TYPES, LabelledTask
 from layerwise.corpora.images import Picture
 from layerwise.corpora.prompts import read_images, read_labels
 from layerwise.errors import LayerwiseError, closest
-from layerwise.probes import Probe, Split
-from layerwise.tasks import conll
+from layerwise.tasks import conll, probes
 from layerwise.tasks.own_rows import read_rows
 from layerwise.tasks.pairs import correlate
+from layerwise.tasks.probes import Probe, Split
 from layerwise.tasks.task import Unit, Vectors, normalized
 from layerwise.vocabulary import WORDS
 
@@ -56,7 +55,7 @@ class Labelled:
         One list of N texts, or two for pairs; of images the SHA-256 of their files, of words
         `layerwise.activations.words.Word`.
     labels : array, shape (N,)
-        As `layerwise.probes.classes` or `layerwise.probes.numbers` gives them.
+        As `layerwise.tasks.probes.classes` or `layerwise.tasks.probes.numbers` gives them.
     groups : list
         Rows of one group are never on both sides of a split: they share a text, the task's
         `group`, or a sentence.
@@ -73,7 +72,7 @@ class Labelled:
 
     @cached_property
     def splits(self) -> list[Split]:
-        """Rows that probes are trained and tested on; raises as `layerwise.probes.splits`."""
+        """Rows that probes are trained and tested on; raises as `probes.splits`."""
         return probes.splits(self.labels, self.groups, self.seed)
 
     def distinct(self) -> list[Any]:

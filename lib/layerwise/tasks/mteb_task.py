@@ -27,7 +27,7 @@ from mteb.types import PromptType
 from layerwise.config.scoring import ScoringSettings
 from layerwise.corpora.images import Picture, read_file
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_bytes
+from layerwise.io.files import sha256_bytes
 from layerwise.tasks import catalog, results
 from layerwise.tasks.eager import eager_columns
 from layerwise.tasks.task import Array, Key, Unit, Vectors

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from layerwise.errors import LayerwiseError, closest, first_line
-from layerwise.files import is_file
+from layerwise.io.files import is_file
 
 
 def read_rows(path: Path) -> pd.DataFrame:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from layerwise.corpora.paragraphs import Paragraph, sentences_of
 from layerwise.errors import LayerwiseError
-from layerwise.files import sha256_text
+from layerwise.io.files import sha256_text
 
 T = TypeVar("T")
 

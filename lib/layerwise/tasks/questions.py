@@ -14,7 +14,7 @@ import pandas as pd
 from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
 from layerwise.corpora.paragraphs import Paragraph, read_paragraphs, sentences_of
 from layerwise.errors import LayerwiseError, closest, first_line
-from layerwise.files import sha256_text
+from layerwise.io.files import sha256_text
 from layerwise.tasks.own_rows import read_rows
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"

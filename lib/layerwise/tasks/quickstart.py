@@ -29,7 +29,7 @@ import pandas as pd
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.corpora.paragraphs import Paragraph
 from layerwise.errors import LayerwiseError, closest
-from layerwise.files import replacing
+from layerwise.io.files import replacing
 from layerwise.names import encode
 from layerwise.tasks import passages
 from layerwise.tasks.names import QUICKSTART

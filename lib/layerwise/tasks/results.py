@@ -10,10 +10,10 @@ import pandas as pd
 import pyarrow as pa
 
 from layerwise.config.scoring import ScoringSettings
-from layerwise.tables import Kind
+from layerwise.io.tables import Kind
 
 SCORES = Kind("layerwise.scores", 2)
-PROBES = Kind("layerwise.probes", 2)
+PROBES = Kind("layerwise.tasks.probes", 2)
 PART = Kind("layerwise.task_scores", 1)
 
 # As in mteb's own JSON.
@@ -73,7 +73,7 @@ _PROBE = {
     "n_test": "int32",
 }
 PROBE_COLUMNS = {name: COLUMNS[name] for name in _SHARED} | _PROBE
-"""Columns of the table of probes (`layerwise.probes.Probe`), with their types."""
+"""Columns of the table of probes (`layerwise.tasks.probes.Probe`), with their types."""
 
 # In a task's own table, where both are side by side.
 _PREFIX = "probe_"

@@ -24,24 +24,24 @@ from layerwise.models.identity import cached_sha256, folder_hashes, identity
 from layerwise.workflow import studies
 
 VERSIONS = {
-    "wikipedia": 1,
+    "wikipedia": 2,
     "corpus": 1,
     "views": 1,
     "nano": 1,
     "gguf": 1,
     "extract": 1,
-    "metrics": 1,
+    "metrics": 2,
     "tasks": 1,
     "evaluate": 1,
-    "associate": 2,
-    "select": 2,
+    "associate": 3,
+    "select": 3,
     "similarity": 1,
     "published": 1,
-    "figure": 1,
+    "figure": 3,
     "weights": 1,
-    "best_layers": 2,
+    "best_layers": 3,
     "report": 1,
-    "explore": 1,
+    "explore": 2,
 }
 
 # Settings that say how a job runs, not what it computes.

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import LayerwiseError, printable
-from layerwise.files import DISK_REMEDY, disk_fault, memory_fault, replacing
+from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, replacing
 from layerwise.names import decode
 
 if TYPE_CHECKING:
@@ -110,8 +110,8 @@ def order_of(config: Config) -> Order:
 
 def read_table(config: Config, study: str, table: str) -> pd.DataFrame:
     """A table that a study reads, from all of its files, scores of the study's tasks alone."""
-    from layerwise import tables
     from layerwise.association.sources import with_text_sources
+    from layerwise.io import tables
     from layerwise.workflow import studies
 
     paths = [Path(path) for path in studies.table_paths(config, study, table)]

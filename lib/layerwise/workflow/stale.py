@@ -50,9 +50,10 @@ def key_of(path: Path) -> str | None:
     A damaged file is made again, so the error is not shown.
     """
     try:
-        return _READERS[path.suffix](path)
+        key = _READERS[path.suffix](path)
     except Exception:  # libraries raise errors of all kinds on a damaged file
         return None
+    return None if key is None else str(key)
 
 
 def _hdf5(path: Path) -> Any:
@@ -63,7 +64,7 @@ def _hdf5(path: Path) -> Any:
 
 
 def _parquet(path: Path) -> Any:
-    from layerwise import tables
+    from layerwise.io import tables
 
     return tables.facts(path).get("key")
 

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.curves import BLOCK, RESIDUAL, require_columns, score_curves
+from layerwise.association.curves import BLOCK, FINAL_NORM, require_columns, score_curves
 from layerwise.config.kinds import DIMENSIONS
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
@@ -102,10 +102,12 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
         depth_axis(panel.ax)
     colours.add_to(grid)
     grid.handles += [entry(n, linestyle=s) for n, s in strokes.items() if n and len(strokes) > 1]
-    grid.handles += [entry("best layer", **marks.best())] if t["best"].any() else []
-    grid.handles.append(
-        entry("model output" if only_score else "output or last layer", **marks.output())
-    )
+    scored = SCORE in set(t["y"])
+    words = ("best layer", "model output") if scored else ("metric’s better end", "last layer")
+    if scored and not only_score:
+        words = ("best layer, or metric’s better end", "model output, or last layer")
+    grid.handles += [entry(words[0], **marks.best())] if t["best"].any() else []
+    grid.handles.append(entry(words[1], **marks.output()))
     if t.get("chance", pd.Series(dtype=float)).notna().any():
         grid.handles.append(entry("chance", color=theme.GREY, linestyle="dotted"))
     return grid.legend().label(marks.DEPTH, _axis).figure
@@ -262,12 +264,14 @@ def one_stream(table: pd.DataFrame) -> pd.DataFrame:
     """Rows with readouts, as one curve for each pooling of a model and task.
 
     The readout ``output`` differs in the last layer alone, and is kept there beside another one.
-    Of several others, ``residual`` is the curve of its pooling and the rest are named by readout.
+    Of several others, ``final_norm`` is the curve of its pooling; the rest are named by readout.
     """
     keys = ["model", "task"]
     others = table[table["readout"] != "output"]
     first = (
-        others.sort_values("readout", key=lambda r: r != RESIDUAL).groupby(keys)["readout"].first()
+        others.sort_values("readout", key=lambda r: r != FINAL_NORM)
+        .groupby(keys)["readout"]
+        .first()
     )
     named = pd.MultiIndex.from_frame(table[keys]).map(first.to_dict())
     own = pd.Series(named, table.index).fillna("output")

@@ -246,9 +246,9 @@ def new(
     """
 
     def do() -> None:
-        from layerwise import starter
         from layerwise.errors import LayerwiseError
         from layerwise.tasks.names import PAPER
+        from layerwise.workflow import starter
 
         asking = sys.stdin.isatty()
         names = list(models or ())

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from layerwise.errors import LayerwiseError, printable
-from layerwise.files import provenance, replacing
+from layerwise.io.files import provenance, replacing
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import DiskError, LayerwiseError
-from layerwise.files import DISK_REMEDY, disk_fault, replacing
+from layerwise.io.files import DISK_REMEDY, disk_fault, replacing
 
 # Network file systems often refuse HDF5's locks; every file of ours has one writer and is
 # replaced whole, so readers need none.

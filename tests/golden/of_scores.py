@@ -1,0 +1,217 @@
+"""Scores and probes of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import tiny
+from cases import CASES, SHARED, Case, place
+from of_models import entry, model
+
+QUICKSTART = (
+    "PangLeePolarity",
+    "WikipediaArticleClustering",
+    "WikipediaArticlePairs",
+    "WikipediaArticleReranking",
+    "LeeNewsSimilarity",
+)
+READ = ("tokens", "pooling", "readout")
+SCORE = (*READ, "layer", "subset", "split")
+# mteb rounds to six decimals.
+SCORES = ("main_score", "score_low", "score_high", "n_runs")
+
+
+@cache
+def task_folder(task: str) -> Path:
+    """Where the data of a task lie."""
+    import task_data
+    from articles import wikipedia as invented
+
+    from layerwise.tasks import quickstart
+
+    if task in QUICKSTART:
+        root = place("tasks/quickstart")
+        quickstart.make_tasks(invented(articles=16, paragraphs=12), [task], root)
+        return root / task
+    if task == "NFCorpus":
+        return task_data.retrieval(place(f"tasks/{task}"))
+    if task == "CIFAR10":
+        return task_data.images(place(f"tasks/{task}"))
+    folder = SHARED / "tasks" / task
+    if not folder.is_dir():
+        pytest.skip("the folder 'shared' with real data is not beside the checkout")
+    return folder
+
+
+def evaluated(
+    task: Any,
+    loaded: Any,
+    of_model: Any,
+    readings: Sequence[tuple[str, str, str]] = (("all", "mean", "residual"),),
+    *,
+    normalize: bool = True,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The tables of scores and probes of a task, `of_model` being the model's entry."""
+    from layerwise.config.extraction import ExtractSettings
+    from layerwise.config.scoring import ScoringSettings
+    from layerwise.tasks.evaluate import evaluate
+
+    tokens, poolings, readouts = (tuple(dict.fromkeys(of)) for of in zip(*readings, strict=True))
+    root = place("evaluated") / str(len(list(place("evaluated").iterdir())))
+    evaluate(
+        lambda: loaded,
+        {"task": task},
+        entry=of_model,
+        extraction=ExtractSettings(tokens=tokens),
+        scoring=ScoringSettings(poolings=poolings, readouts=readouts, normalize=normalize),
+        keys={"task": "0"},
+        key="0",
+        folder=root / "parts",
+        output=root / "scores.parquet",
+        probes=root / "probes.parquet",
+    )
+    return pd.read_parquet(root / "scores.parquet"), pd.read_parquet(root / "probes.parquet")
+
+
+def mteb_scores(
+    task: str,
+    family: str,
+    readings: Sequence[tuple[str, str, str]],
+    *,
+    normalize: bool = True,
+    prompt: tuple[dict[str, str], bool] | None = None,
+) -> pd.DataFrame:
+    """Scores of a task of mteb's at every layer."""
+    from layerwise.tasks.mteb_task import MtebTask
+
+    of_model = entry(family)
+    if prompt:
+        of_model = of_model.model_copy(update={"prompts": prompt[0], "include_prompt": prompt[1]})
+    found, _ = evaluated(
+        MtebTask(task, str(task_folder(task))), model(family), of_model, readings,
+        normalize=normalize,
+    )  # fmt: skip
+    return scores_shown(found)
+
+
+def scores_shown(table: pd.DataFrame) -> pd.DataFrame:
+    return table[[*SCORE, *SCORES]]
+
+
+PLAIN = ("all", "mean", "residual")
+NORMED = ("all", "mean", "final_norm")
+ALL_READINGS = [
+    (tokens, pooling, readout)
+    for tokens in ("all", "drop_first")
+    for pooling in ("mean", "weighted_mean", "last_token")
+    for readout in ("residual", "final_norm")
+]
+
+
+@cache
+def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Scores and probes of a task of one's own labels."""
+    import task_data
+
+    from layerwise.config.tasks import LabelledTask
+    from layerwise.tasks.labelled import LabelTask
+
+    path = task_data.labelled(kind, place("labels"))
+    more = {"group": "by"} if kind == "regression" else {}
+    task = LabelTask(LabelledTask(file=str(path), kind=kind, **more))
+    readings = [PLAIN, NORMED, ("drop_first", "mean", "residual")]
+    return evaluated(task, model("llama"), entry("llama"), readings, normalize=normalize)
+
+
+def own_scores(kind: str, normalize: bool = True) -> pd.DataFrame:
+    table = own_tables(kind, normalize)[0]
+    return scores_shown(table).assign(chance=table["chance"])
+
+
+PROBED = (
+    "linear",
+    "low",
+    "high",
+    "neighbours",
+    "neighbours_low",
+    "neighbours_high",
+    "control",
+    "selectivity",
+    "chance",
+    "n_train",
+    "n_test",
+)
+
+
+def own_probes(kind: str) -> pd.DataFrame:
+    table = own_tables(kind)[1]
+    return table[[*READ, "layer", *PROBED]]
+
+
+def choices(shots: int) -> pd.DataFrame:
+    """Multiple-choice questions answered at each layer by the logit lens."""
+    import task_data
+
+    from layerwise.config.tasks import ChoiceTask, FileQuestions
+    from layerwise.models.load import load
+    from layerwise.tasks.choice import QuestionTask
+
+    of_model = tiny.entry(task_data.causal(place("causal")))
+    asked = task_data.questions(place("questions"), 24, 31)
+    shown = task_data.questions(place("questions"), 3, 32)
+    task = ChoiceTask(
+        questions=FileQuestions(file=str(asked), examples=str(shown)), shots=shots, sample=20
+    )
+    loaded = load("causal", of_model, "main", device="cpu")
+    table, _ = evaluated(QuestionTask(task), loaded, of_model)
+    return table[[*SCORE, *SCORES, "chance"]]
+
+
+CASES |= {
+    "evaluate.classification": Case(
+        partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN, NORMED]), SCORE
+    ),
+    "evaluate.classification_raw": Case(
+        partial(mteb_scores, "PangLeePolarity", "llama", [PLAIN], normalize=False), SCORE
+    ),
+    "evaluate.clustering": Case(
+        partial(mteb_scores, "WikipediaArticleClustering", "llama", [PLAIN, NORMED]), SCORE
+    ),
+    "evaluate.pairs": Case(
+        partial(mteb_scores, "WikipediaArticlePairs", "llama", [PLAIN, NORMED]), SCORE
+    ),
+    "evaluate.reranking": Case(
+        partial(mteb_scores, "WikipediaArticleReranking", "llama", [PLAIN, NORMED]), SCORE
+    ),
+    "evaluate.retrieval": Case(partial(mteb_scores, "NFCorpus", "llama", [PLAIN, NORMED]), SCORE),
+    "evaluate.retrieval_prompts": Case(
+        partial(
+            mteb_scores,
+            "NFCorpus",
+            "llama",
+            [PLAIN, NORMED],
+            prompt=({"query": "quick fox: ", "document": "lazy dog: "}, False),
+        ),
+        SCORE,
+    ),
+    "evaluate.sts": Case(partial(mteb_scores, "LeeNewsSimilarity", "llama", ALL_READINGS), SCORE),
+    "evaluate.sts_minilm": Case(partial(mteb_scores, "BIOSSES", "minilm", [PLAIN, NORMED]), SCORE),
+    "evaluate.images": Case(
+        partial(mteb_scores, "CIFAR10", "vit", [PLAIN, ("class", "mean", "final_norm")]), SCORE
+    ),
+    "evaluate.own_classes": Case(partial(own_scores, "classification"), SCORE),
+    "evaluate.own_classes_raw": Case(partial(own_scores, "classification", False), SCORE),
+    "evaluate.own_numbers": Case(partial(own_scores, "regression"), SCORE),
+    "evaluate.own_pairs": Case(partial(own_scores, "pairs"), SCORE),
+    "evaluate.own_tags": Case(partial(own_scores, "tags"), SCORE),
+    "evaluate.probes_classes": Case(partial(own_probes, "classification"), (*READ, "layer")),
+    "evaluate.probes_numbers": Case(partial(own_probes, "regression"), (*READ, "layer")),
+    "evaluate.probes_tags": Case(partial(own_probes, "tags"), (*READ, "layer")),
+    "evaluate.choices": Case(partial(choices, 0), SCORE),
+    "evaluate.choices_shots": Case(partial(choices, 2), SCORE),
+}
