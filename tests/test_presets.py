@@ -5,7 +5,9 @@ tests/test_validate.py checks that they are valid, and tests/presets that they r
 
 from __future__ import annotations
 
+import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 import yaml
@@ -82,3 +84,25 @@ def test_the_papers_models_are_listed() -> None:
     }
     for family, listed in sizes.items():
         assert {f"{family}-{size}" for size in listed.split()} <= set(raw["models"])
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_plans_all_its_figures(
+    name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A dry run of the whole workflow, in this process."""
+    from snakemake.api import SnakemakeApi
+    from snakemake.settings.types import ConfigSettings, OutputSettings, ResourceSettings
+
+    with SnakemakeApi(OutputSettings(dryrun=True)) as api:
+        plan = api.workflow(
+            resource_settings=ResourceSettings(cores=1),
+            config_settings=ConfigSettings(configfiles=[PRESETS[name]]),
+            snakefile=ROOT / "workflow" / "Snakefile",
+            workdir=tmp_path,
+        )
+        plan.dag().execute_workflow(executor="dryrun")
+    printed = "".join(capfd.readouterr())
+    figures = re.search(r"^figure +(\d+)$", printed, re.MULTILINE)
+    assert figures, printed[-2000:]
+    assert int(figures[1]) == len(preset(name).studies)

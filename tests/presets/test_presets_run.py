@@ -273,15 +273,6 @@ def test_preset_runs(preset: str, home: Path, tmp_path_factory: pytest.TempPathF
     run(preset, home, tmp_path_factory.getbasetemp() / "presets")
 
 
-@pytest.mark.parametrize("preset", PRESETS)
-def test_whole_preset_is_planned(preset: str, home: Path, tmp_path: Path) -> None:
-    """In its real size, every job with its inputs, and every study with its figure."""
-    config = cut(preset) if preset == "published" else read(preset)
-    output = Project(tmp_path / preset, home).snakemake(config, "--dry-run")
-    figures = set(re.findall(r"^figure +(\d+)$", output, flags=re.MULTILINE))
-    assert figures == {str(len(config["studies"]))}
-
-
 FROM_HUB = [n for n in PRESETS if {"models", "nano"} & read(n).keys() == {"models"}]
 
 

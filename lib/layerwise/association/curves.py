@@ -162,8 +162,8 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
 
     ``output_score`` is the score of the last layer after the final norm, of the same task, tokens
     and pooling, or else of the last layer of the row's readout (``output_from``). In a table of
-    several readouts, the pooling ``mean`` of the residual stream becomes ``mean, residual``. The
-    column ``readout`` is removed, so a second call changes nothing.
+    both readouts, the pooling ``mean`` of the residual stream becomes ``mean, residual``. The
+    column ``readout`` is removed, so that doing this twice changes nothing.
     """
     if "output_score" in scores.columns:
         return scores
@@ -183,7 +183,10 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
     scores["output_from"] = np.where(normed, OUTPUT, STAND_IN)
     if scores["readout"].nunique() > 1:
         both = scores["pooling"].str.cat(scores["readout"], sep=", ")
-        scores["pooling"] = scores["pooling"].where(scores["readout"] == FINAL_NORM, both)
+        # Scores after the norm at the last layer alone are the output of residual curves.
+        curves = scores.loc[scores["depth"] < 1, "readout"]
+        main = FINAL_NORM if (curves == FINAL_NORM).any() else RESIDUAL
+        scores["pooling"] = scores["pooling"].where(scores["readout"] == main, both)
     return scores.drop(columns="readout")
 
 

@@ -14,8 +14,8 @@ from layerwise.figures.labels import TOKENS, representation, representation_labe
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
 NOTE = (
     "Scores are means (× 100) over tasks. The output is the last layer after the model's last "
-    "norm. The difference is that of the best layer from the output on held-out task clusters, "
-    "in points, with a 95% CI over task clusters that allows for the selection of the layer."
+    "norm. The difference is the best layer's lead over the output in points; its 95% CI over "
+    "task clusters corrects for selecting the best of all layers."
 )
 
 
@@ -56,7 +56,7 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
             "last_layer": found["last_layer"],
             "score": found["best_score"],
             "output_score": found["output_score"],
-            "difference": found["gain_new_task"].fillna(found["gain"]),
+            "difference": found["gain"],
             "low": found["gain_low"],
             "high": found["gain_high"],
             "n_tasks": found["n_tasks"],
@@ -90,7 +90,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _difference(row: Mapping[Any, Any]) -> str:
-    if pd.isna(row["difference"]):
+    if pd.isna(row["difference"]) or row["best_layer"] == "output":
         return "–"
     interval = f" ({_points(row['low'])} to {_points(row['high'])})"
     return _points(row["difference"]) + ("" if pd.isna(row["low"]) else interval)
