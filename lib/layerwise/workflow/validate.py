@@ -642,7 +642,7 @@ def _poolings(config: Config, study: Study, models: Iterable[str]) -> tuple[str,
             readouts = ("final_norm",) if choice else scoring.readouts
             found |= dict.fromkeys((p, r) for p in poolings for r in readouts)
     alone = len({readout for _, readout in found}) < 2
-    return tuple(dict.fromkeys(p if alone or r == "residual" else f"{p}, {r}" for p, r in found))
+    return tuple(dict.fromkeys(p if alone or r == "final_norm" else f"{p}, {r}" for p, r in found))
 
 
 def _corpora(config: Config, study: Study) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.curves import BLOCK, RESIDUAL, require_columns, score_curves
+from layerwise.association.curves import BLOCK, FINAL_NORM, require_columns, score_curves
 from layerwise.config.kinds import DIMENSIONS
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
@@ -264,12 +264,14 @@ def one_stream(table: pd.DataFrame) -> pd.DataFrame:
     """Rows with readouts, as one curve for each pooling of a model and task.
 
     The readout ``output`` differs in the last layer alone, and is kept there beside another one.
-    Of several others, ``residual`` is the curve of its pooling and the rest are named by readout.
+    Of several others, ``final_norm`` is the curve of its pooling; the rest are named by readout.
     """
     keys = ["model", "task"]
     others = table[table["readout"] != "output"]
     first = (
-        others.sort_values("readout", key=lambda r: r != RESIDUAL).groupby(keys)["readout"].first()
+        others.sort_values("readout", key=lambda r: r != FINAL_NORM)
+        .groupby(keys)["readout"]
+        .first()
     )
     named = pd.MultiIndex.from_frame(table[keys]).map(first.to_dict())
     own = pd.Series(named, table.index).fillna("output")
