@@ -43,8 +43,8 @@ class AssociationSettings(Section):
     )
     poolings: tuple[str, ...] | None = Field(
         None,
-        description="Poolings of the scores, with the readout where several are scored ('mean, "
-        "residual'); null for all.",
+        description="Poolings of the scores; 'mean, residual' is without the final norm, where "
+        "both readouts are scored; null for all.",
     )
     own_texts: dict[str, str] = Field(
         {},

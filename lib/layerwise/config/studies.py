@@ -84,8 +84,8 @@ class Study(Section):
     )
     pooling: str | SomeOf[str] = Field(
         default="mean",
-        description="Pooling of the scores, as in scoring.poolings; 'mean, residual' is without the "
-        "final norm, where both readouts are scored.",
+        description="Pooling of the scores, as in scoring.poolings; 'mean, residual' is without "
+        "the final norm, where both readouts are scored.",
     )
     sublayers: SomeOf[Literal["block", Sublayer]] | None = Field(
         default=None,
