@@ -144,7 +144,7 @@ def test_the_output_is_the_last_layer_after_the_final_norm() -> None:
     found = {(c.tokens, c.pooling): c.output - values[:, 4] for c in score_curves(table)}
     np.testing.assert_allclose(found["all", "mean"], 1)
     np.testing.assert_allclose(found["all", "mean, residual"], 1)
-    np.testing.assert_allclose(found["drop_first", "mean"], 2)
+    np.testing.assert_allclose(found["drop_first", "mean, residual"], 2)
     assert [c.output_from for c in score_curves(table)] == ["output", "output", "last layer"]
     kept = of_poolings(table, ["mean"])
     assert set(kept["pooling"]) == {"mean"}

@@ -1,4 +1,4 @@
-"""Figures: one of each kind from small tables, and what their numbers mean."""
+"""Figures: what their numbers mean. tests/golden draws one of each kind."""
 
 from __future__ import annotations
 
@@ -17,12 +17,10 @@ from scipy import stats
 
 from layerwise.association.order import Order
 from layerwise.association.selection import select_layers
-from layerwise.association.table import associate
 from layerwise.config.kinds import KINDS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import report
-from layerwise.figures.registry import find
 from layerwise.figures.render import Drawn, draw, plain, templates
 from layerwise.metrics.registry import directions
 
@@ -31,17 +29,6 @@ import made_up
 
 ORDER = Order(list(made_up.LAYERS), made_up.CHECKPOINTS)
 SIZES = {m: 10.0 ** (6 + i) for i, m in enumerate(made_up.LAYERS)}
-SETTINGS: dict[str, dict[str, Any]] = {
-    "curves": {"y": ("scores", "metrics"), "metrics": ("prompt_entropy",)},
-    "model_overview": {"models": ("decoder-70m",)},
-    "layer_similarity": {"models": ("encoder-20m",), "tokens": ("all",)},
-    "finetuning_effects": {"models": ("encoder-20m", "nano-1m"), "tokens": ("all",)},
-    "size_scaling": {"tokens": ("all",), "sizes": SIZES},
-    "training_dynamics": {"models": ("nano-1m",), "tokens": ("all",)},
-    "alpha_robustness": {"models": ("encoder-20m",), "tokens": ("all",)},
-    "bimodality": {"models": ("decoder-70m",), "tokens": ("all",)},
-    "scores_over_checkpoints": {"models": ("nano-1m",)},
-}
 
 
 @cache
@@ -58,19 +45,15 @@ def tables() -> dict[str, pd.DataFrame]:
 
 
 @cache
-def results() -> dict[str, pd.DataFrame]:
-    """Tables for kinds about associations and selections, of two models alone."""
+def selections() -> pd.DataFrame:
+    """Layers selected in two models."""
     found = {
         name: table[table["revision"].isin(["main", "step64"]) & (table["tokens"] == "all")
                     & table["model"].isin(["encoder-20m", "nano-1m"])]
         for name, table in made_up.tables().items() if name != "prompts"
     }  # fmt: skip
     scored = found["metrics"], found["scores"]
-    return {
-        **found,
-        "associations": associate(*scored, None, ORDER),
-        "selections": select_layers(*scored, dict(directions()), order=ORDER),
-    }
+    return select_layers(*scored, dict(directions()), order=ORDER)
 
 
 def made(kind: str, given: dict[str, pd.DataFrame] | None = None, **settings: Any) -> Drawn:
@@ -80,30 +63,6 @@ def made(kind: str, given: dict[str, pd.DataFrame] | None = None, **settings: An
         drawn = draw(Study(kind=kind, **settings), given or tables(), ORDER)
         FigureCanvasAgg(drawn.figure).draw()
     return drawn
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_is_drawn(kind: str) -> None:
-    given = tables()
-    if {"associations", "selections"} & {*KINDS[kind].needs}:
-        given = results()
-    if kind == "sublayers":
-        given = {**given, "prompts": made_up.parts_of_blocks()}
-    drawn = made(kind, given, **SETTINGS.get(kind, {}))
-    assert len(drawn.table) > 0
-    assert drawn.title == find(kind).title
-    assert len(drawn.title.split()) <= 8
-    assert len(drawn.caption) > 40
-    assert "{" not in drawn.caption
-    p = [c for c in drawn.table if c == "p" or str(c).startswith("p_")]
-    assert not (drawn.table[p] == 0).any().any()
-    if "low" in drawn.table:
-        known = drawn.table.dropna(subset=["low", "high"])
-        assert (known["low"] <= known["high"]).all()
-    page = drawn.figure.bbox
-    for text in drawn.figure.texts:
-        box = text.get_window_extent()
-        assert page.x0 - 4 <= box.x0 and box.x1 <= page.x1 + 4, text.get_text()
 
 
 def test_every_kind_has_a_caption() -> None:
@@ -246,7 +205,7 @@ def test_a_bidirectional_model_has_no_prefixes() -> None:
 
 
 def test_an_unreliable_selection_is_marked() -> None:
-    found = results()["selections"].copy()
+    found = selections().copy()
     found["unreliable"] = np.where(found["metric"] == "infonce", "12 prompts", "")
     drawn = made("layer_selection", {"selections": found})
     legend = [t.get_text() for t in drawn.figure.legends[0].get_texts()]

@@ -519,7 +519,7 @@ def test_what_a_file_does_not_hold_is_said(
     assert not set(frame["metric"]) & {"prompt_entropy", "effective_rank", "curvature"}
     assert any("extracted with spectra: false" in m for m in caplog.messages)
     assert any("extracted with curvature: false" in m for m in caplog.messages)
-    with pytest.raises(UndefinedMetricError, match="one layer alone"):
+    with pytest.raises(UndefinedMetricError, match="one layer only"):
         list(registry.get("cka_last").on(Layer(Arrays(np.eye(4)))))
 
 

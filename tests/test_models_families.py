@@ -247,7 +247,7 @@ def test_an_output_of_another_width_is_no_readout(
 
 def test_shared_blocks_are_refused_in_a_sentence() -> None:
     config = hf.AlbertConfig(**tiny.COMMON, **tiny.HEADS, embedding_size=16)
-    with pytest.raises(LayerwiseError, match=r"AlbertModel runs one and the same block"):
+    with pytest.raises(LayerwiseError, match=r"AlbertModel runs a single block"):
         dissect(hf.AutoModel.from_config(config))
 
 

@@ -133,9 +133,7 @@ def test_a_file_without_spectra_or_curvature(
     assert not set(prompts["metric"]) & lost
     (name,) = lost
     assert f"{name} is left out in" in caplog.text
-    assert f"the data at hand have no {key}, since they were extracted with {key}: false." in (
-        caplog.text
-    )
+    assert f"the data have no {key}, since they were extracted with {key}: false." in (caplog.text)
 
 
 # Downstream

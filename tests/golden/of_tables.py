@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache, partial
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases import CASES, KEYS, SHARED, Case, numbers_of
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from of_models import activations
 
 
@@ -182,7 +184,9 @@ STUDIES: dict[str, dict[str, Any]] = {
 }
 
 
-def behind_figure(kind: str) -> pd.DataFrame:
+@cache
+def drawn(kind: str) -> Any:
+    """A figure of a kind from the made-up tables; a complaint of its layout is an error."""
     import made_up
 
     from layerwise.config.studies import Study
@@ -211,7 +215,15 @@ def behind_figure(kind: str) -> pd.DataFrame:
         tables["associations"] = associations()
     if kind == "layer_selection":
         tables["selections"] = chosen()
-    table = draw(study, tables, made_up_order()).table
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure = draw(study, tables, made_up_order())
+        FigureCanvasAgg(figure.figure).draw()
+    return figure
+
+
+def behind_figure(kind: str) -> pd.DataFrame:
+    table = drawn(kind).table
     if kind == "bimodality":
         table = table[table["what"] != "density"]
     return numbers_of(table)

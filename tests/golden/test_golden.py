@@ -9,6 +9,10 @@ from __future__ import annotations
 import compute
 import pytest
 import tables
+from of_tables import drawn
+
+from layerwise.config.kinds import KINDS
+from layerwise.figures.registry import find
 
 
 @pytest.mark.parametrize("name", compute.CASES)
@@ -22,3 +26,22 @@ def test_values_are_the_golden_ones(name: str) -> None:
 
 def test_every_golden_table_has_a_case() -> None:
     assert {path.stem for path in tables.FOLDER.glob("*.csv")} <= set(compute.CASES)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_is_drawn(kind: str) -> None:
+    figure = drawn(kind)
+    assert len(figure.table) > 0
+    assert figure.title == find(kind).title
+    assert len(figure.title.split()) <= 8
+    assert len(figure.caption) > 40
+    assert "{" not in figure.caption
+    p = [c for c in figure.table if c == "p" or str(c).startswith("p_")]
+    assert not (figure.table[p] == 0).any().any()
+    if "low" in figure.table:
+        known = figure.table.dropna(subset=["low", "high"])
+        assert (known["low"] <= known["high"]).all()
+    page = figure.figure.bbox
+    for text in figure.figure.texts:
+        box = text.get_window_extent()
+        assert page.x0 - 4 <= box.x0 and box.x1 <= page.x1 + 4, text.get_text()

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from layerwise.association.curves import BLOCK, RESIDUAL, of_poolings
+from layerwise.association.curves import BLOCK, of_poolings
 from layerwise.association.order import Order
 from layerwise.figures import labels, theme
 from layerwise.figures.select import mean_scores
@@ -303,5 +303,4 @@ def _words(metrics: Curves, scores: Curves, directions: Mapping[str, int]) -> di
 def _pooling(name: str) -> str:
     how, *readout = name.split(", ")
     words = {"mean": "mean over tokens", **labels.POOLINGS}
-    said = [labels.READOUTS.get(r, r) for r in readout if r != RESIDUAL]
-    return ", ".join([words.get(how, how), *said])
+    return ", ".join([words.get(how, how), *(labels.READOUTS.get(r, r) for r in readout)])

@@ -1,4 +1,4 @@
-"""How good is a layer's representation, without labels? Each metric is a function on arrays.
+"""Metrics of a layer's representation, without labels. Each is a function on arrays.
 
 >>> import numpy as np
 >>> from layerwise import metrics
@@ -11,7 +11,7 @@ Arrays are numpy's or torch's. Of one prompt's token states Z (T x D): `prompt_e
 (V x N x D): `lidar`. ``dir(metrics)`` lists them, ``help(metrics.lidar)`` gives shapes, range and
 source.
 
-`layerwise.metrics.registry` knows what each needs and which end is better;
+`layerwise.metrics.registry` declares the inputs and the direction of each;
 `layerwise.metrics.table` computes all of them for an activations file.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    # Found when asked for, so that `import layerwise.metrics` costs nothing.
+    # Imported when used, to keep `import layerwise.metrics` fast.
     if not name.startswith("_"):
         from layerwise.metrics.registry import functions
 

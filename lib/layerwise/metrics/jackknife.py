@@ -24,7 +24,7 @@ def standard_errors(
     Returns
     -------
     dict
-        Standard error by metric and order; those of which a part has no value are absent.
+        Standard error by metric and order, if the metric has a value without each group.
     """
     kept, settings = np.flatnonzero(layer.kept), layer.settings
     group = groups_of(len(kept), GROUPS, settings.seed)

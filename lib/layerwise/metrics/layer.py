@@ -1,8 +1,7 @@
-"""What a metric sees: one layer of an activations file, or of arrays in memory.
+"""Input of a metric: one layer of an activations file, or of arrays in memory.
 
-Arrays are read when first asked for, since most metrics need few of them, and are shared by the
-metrics of a layer. Prompts of which no token counts (a one-token prompt, ``drop_first``) are left
-out.
+Arrays are read when first used, since most metrics need few of them, and are shared by the
+metrics of a layer. Prompts without selected tokens (one token, ``drop_first``) are left out.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ T = TypeVar("T")
 
 
 class Arrays:
-    """Arrays in memory, read as one layer of an activations file is.
+    """Arrays in memory, with the interface of an activations file.
 
-    Whatever protocol, choice of tokens and layer are asked for, these are what is read.
+    They are the same for every protocol, token selection and layer.
 
     Parameters
     ----------
@@ -114,11 +113,11 @@ class Arrays:
 
     def _end(self, which: int) -> Floats:
         if self._ends is None:
-            raise UndefinedMetricError("the arrays at hand are those of one layer alone.")
+            raise UndefinedMetricError("the arrays are of one layer only.")
         return as_numpy(self._ends[which])
 
 
-# Inputs, and which prompts have a row in them.
+# Inputs, with the prompts that have a row in them.
 ROWS = {
     "pooled": "kept", "first": "kept", "last": "kept", "pair": "kept_in_pair",
     "views": "kept_in_views", "spectra": "", "norms": "", "curvature": "",
@@ -126,7 +125,7 @@ ROWS = {
 
 
 class Layer:
-    """One layer under one protocol and one choice of tokens.
+    """One layer with one protocol and one token selection.
 
     Parameters
     ----------
@@ -135,9 +134,9 @@ class Layer:
     protocol : str
         ``paper`` or ``reference``.
     tokens : str
-        Which tokens count.
+        Token selection.
     index : int
-        Which layer.
+        Layer.
     errors : bool
         True to compute standard errors; NaN otherwise.
     """
@@ -167,7 +166,7 @@ class Layer:
         self._memo: dict[str, Any] = {}
 
     def without(self, left_out: Mask) -> Layer:
-        """The same layer without some prompts (N,); the arrays are those that have been read."""
+        """The same layer without some prompts (N,); reuses the arrays already read."""
         stay = ~left_out
         part = Layer(self._reader, self.settings, *self._at, errors=False)
         part.prompts = tuple(name for name, kept in zip(self.prompts, stay, strict=True) if kept)
@@ -203,22 +202,22 @@ class Layer:
 
     @property
     def kept(self) -> Mask:
-        """Prompts of which some token counts, shape (N,)."""
+        """Prompts with selected tokens, shape (N,)."""
         return np.asarray(self.counts[0] > 0)
 
     @property
     def kept_in_views(self) -> Mask:
-        """Prompts of which some token counts in every view, shape (N,)."""
+        """Prompts with selected tokens in every view, shape (N,)."""
         return np.asarray((self.counts > 0).all(axis=0))
 
     @property
     def kept_in_pair(self) -> Mask:
-        """Prompts of which some token counts in both views of `pair`, shape (N,)."""
+        """Prompts with selected tokens in both views of `pair`, shape (N,)."""
         return np.asarray((self.counts[list(self.pair_views)] > 0).all(axis=0))
 
     @property
     def pair_views(self) -> tuple[int, int]:
-        """Which two views `pair` holds; 0 is the prompt itself."""
+        """Numbers of the two views in `pair`; 0 is the prompt itself."""
         return (1, 2) if self.settings.pair == "augmented" and self.n_views >= 2 else (0, 1)
 
     @cached_property
@@ -288,7 +287,7 @@ class Layer:
     def _refuse_absent(name: str, held: bool, setting: str = "") -> None:
         if not held:
             raise UndefinedMetricError(
-                f"the data at hand have no {name}, since they were extracted with "
+                f"the data have no {name}, since they were extracted with "
                 f"{setting or name}: false."
             )
 

@@ -1,8 +1,8 @@
 """Entropies of power-law spectra: Figure 7 of Skean et al. (2025), as a table.
 
 Eigenvalues ``λ_i = i^-β``, i = 1 … n: flat at β = 0, where every order gives log n, and the more
-concentrated the larger β. Larger orders look at the larger eigenvalues alone and so fall faster
-(the figure's caption in print says the opposite).
+concentrated the larger β. Larger orders weigh the larger eigenvalues more and so fall faster (the
+printed caption says the opposite).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def power_law_curves(
     Returns
     -------
     DataFrame
-        One row a pair: ``beta``; ``alpha``; ``n``; ``entropy`` in nats, 0 to log n;
+        One row per pair: ``beta``; ``alpha``; ``n``; ``entropy`` in nats, 0 to log n;
         ``share``, entropy over log n, 0 to 1.
     """
     ranks = np.arange(1, n + 1, dtype=np.float64)

@@ -1,8 +1,8 @@
-"""Every metric, by name: what it needs, what it yields, which end is the better one.
+"""Registry of metrics: inputs, results and direction of each.
 
 A metric is one file in `layerwise.metrics.catalog` that decorates a function with `metric`;
-nothing else needs to change. The tables, the config's schema, the figures' axes, the layer choice
-and the docs read what is declared here. CONTRIBUTING.md has an example.
+nothing else needs to change. The tables, the config's schema, the figures' axes, the selection of
+layers and the docs read it. CONTRIBUTING.md has an example.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class PerPrompt:
     alpha : float, optional
         Order of the entropy.
     stderr : float, optional
-        Standard error of the mean, where the prompts' values depend on one another; by default
-        the standard deviation over prompts divided by the root of their number.
+        Standard error of the mean, if the prompts' values depend on each other; by default the
+        standard deviation over prompts divided by √N.
     """
 
     values: Array
@@ -85,7 +85,7 @@ Compute: TypeAlias = "Callable[..., Iterable[Result]]"
 
 @dataclass(frozen=True)
 class Metric:
-    """What is declared of a metric.
+    """Declaration of a metric.
 
     Attributes
     ----------
@@ -96,37 +96,37 @@ class Metric:
     unit : str
         ``nats``, ``rad``, or empty for a plain number.
     direction : int or None
-        +1 if higher is better, -1 if lower is, None if neither end is: what the metric's own
-        source says, before any look at scores. The choice of a layer without labels uses it.
+        +1 if higher is better, -1 if lower is better, None if neither, according to the metric's
+        source and not to scores. Layer selection without labels uses it.
     range : str
-        The values it can take, for people.
+        The values it can take, as text.
     source : str
-        Where the formula comes from.
+        Reference of the formula.
     inputs : tuple of str
-        What it reads, and all that it may read: ``pooled`` (N x D), ``pair`` (two views),
+        All inputs that it reads: ``pooled`` (N x D), ``pair`` (two views),
         ``views`` (all augmented views), ``spectra`` (of each prompt's token Gram matrix),
         ``norms`` (of each token), ``curvature``, ``ends`` (pooled embeddings of the first and the
         last layer).
     compute : callable
-        From a `layerwise.metrics.layer.Layer`, and the metric's own settings if it has some, to
-        results.
+        Function of a `layerwise.metrics.layer.Layer`, and of the metric's settings if there are
+        any, to results.
     function : callable
         The formula on plain arrays; ``layerwise.metrics`` offers it by the function's name.
     protocols : tuple of str
-        Under which it is defined.
+        Protocols for which it is defined.
     tokens : tuple of str
-        The choices of tokens under which it is.
+        Token selections for which it is defined.
     normalizations : mapping from protocol to tuple of str
-        Those that make sense for it, beside ``raw``.
+        Normalisations that are defined for it, in addition to ``raw``.
     min_prompts, min_views : int
         Fewest prompts and augmented views on which it is defined.
     settings : subclass of Section, optional
-        Its own settings, given to `compute` as the second argument.
+        Its settings, the second argument of `compute`.
     section : str
-        Their key in the config's ``metrics.settings``: the metric's name by default. Metrics that
-        name one section share it.
+        Their key in the config's ``metrics.settings``; by default the metric's name. Metrics can
+        share a section.
     note : str
-        What a reader should know before comparing it with a paper.
+        Differences from the paper.
     """
 
     name: str
@@ -158,8 +158,8 @@ class Metric:
         Raises
         ------
         UndefinedMetricError
-            If the metric is not defined under the layer's protocol or on so few prompts or views,
-            or says so itself.
+            If the metric is not defined for the protocol, the number of prompts or views, or these
+            values.
         """
         if layer.protocol not in self.protocols:
             raise UndefinedMetricError(
@@ -190,8 +190,8 @@ def metric(**declared: Any) -> Callable[[Compute], Compute]:
     Raises
     ------
     ValueError
-        If a declaration is not among what is known, or the name is taken: a mistake of the
-        metric's author, seen at import.
+        If a declaration is unknown or the name is taken: a mistake of the metric's author, raised
+        at import.
     """
 
     def register(compute: Compute) -> Compute:
@@ -231,7 +231,7 @@ def get(name: str) -> Metric:
     Raises
     ------
     LayerwiseError
-        If there is none; the message names the closest.
+        If it does not exist; the message names the closest.
     """
     known = all_metrics()
     if name not in known:
@@ -258,14 +258,14 @@ def sections() -> dict[str, type[Section]]:
 
 
 def directions() -> dict[str, int]:
-    """+1 or -1 for every metric that has a better end."""
+    """+1 or -1 for every metric with a direction."""
     return {n: m.direction for n, m in all_metrics().items() if m.direction is not None}
 
 
 def formula_hash(*names: str) -> str:
     """Hash of the code behind metrics: their files and the formulas that these import.
 
-    Comments, docstrings, type hints, labels, formatting and the messages of errors don't count.
+    Comments, docstrings, type hints, labels, formatting and error messages do not count.
 
     Parameters
     ----------

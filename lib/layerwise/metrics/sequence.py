@@ -1,7 +1,7 @@
 """Quantities along the sequence: of the first t tokens of a prompt, and of its t-th token.
 
-They have a place more than metrics do, so they are a table of their own: a row for each layer and
-place on the grid of `layerwise.activations.store.grid`.
+They have one dimension more than metrics, so they are a separate table: a row for each layer and
+position on the grid of `layerwise.activations.store.grid`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Quantity(NamedTuple):
-    """What is declared of a quantity: axis text, unit, what of the extraction it needs."""
+    """Declaration of a quantity: axis text, unit, input from the extraction."""
 
     label: str
     unit: str
@@ -49,9 +49,9 @@ COLUMNS = {
 
 
 def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame:
-    """The quantities of all layers of a file that it holds the makings of.
+    """The quantities of all layers of a file, if it has their inputs.
 
-    A prompt with fewer than t tokens has no part in the row of t, and is counted as left out.
+    Row t leaves out and counts prompts of fewer than t tokens.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
     DataFrame
         Columns `COLUMNS`: mean over prompts with its standard error, and quartiles.
     """
-    # Not above: every job reads what the quantities are called, and pandas takes 0.4 s.
+    # Imported here, because every job reads the names above and pandas takes 0.4 s.
     import pandas as pd
 
     from layerwise.activations.store import grid
@@ -102,7 +102,7 @@ def _entropies(
         for alpha in settings.alphas if len(there) else ():
             values = entropy_from_eigenvalues(there, alpha)
             for name in QUANTITIES["prefix_entropy"].normalizations:
-                # log 1 divides nothing.
+                # log 1 is 0 and cannot divide.
                 if name != "raw" and (name not in settings.normalizations or size < 2):
                     continue
                 shown = normalise(values, normalization=name, n=size, d=activations.hidden)

@@ -1,4 +1,4 @@
-"""Source code as a hash sees it: the statements that decide a value, and nothing else."""
+"""Normalised source code for hashes: only the statements that decide a value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cache
 # Modules whose code is part of a formula, when a metric's file imports them.
 FOLLOWED = ("layerwise.metrics.formulas", "layerwise.metrics.catalog")
 
-# Keywords of `metric(...)` and `Field(...)` that describe a value and don't change it.
+# Keywords of `metric(...)` and `Field(...)` that describe a value without changing it.
 DESCRIPTIVE = frozenset({"description", "direction", "label", "note", "range", "source", "unit"})
 
 
@@ -24,7 +24,7 @@ def normalised(source: str) -> str:
 
 
 class _Essence(ast.NodeTransformer):
-    """Drops what cannot change a value."""
+    """Drops code that cannot change a value."""
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         body = getattr(node, "body", None)

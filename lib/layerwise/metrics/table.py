@@ -1,4 +1,4 @@
-"""All metrics of an activations file as tidy tables: one row a value, and one a prompt's value."""
+"""All metrics of an activations file as tidy tables, by layer and by prompt."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Row = dict[str, Any]
 
 @dataclass
 class Rows:
-    """What one layer, or many, yielded.
+    """Results of one layer or several.
 
     Attributes
     ----------
@@ -114,7 +114,7 @@ def _of_all_prompts(result: PerPrompt, layer: Layer, metric: str) -> PerPrompt:
     if given != int(kept.sum()):
         raise LayerwiseError(
             f"The metric {metric!r} gives {given} values at a layer of {len(layer.prompts)} "
-            f"prompts, of which {int(kept.sum())} have tokens; give as many as one of these."
+            f"prompts, {int(kept.sum())} with tokens; give one of these numbers."
         )
 
     def spread(values: Array) -> Array:
@@ -278,8 +278,7 @@ def _one_reading(
 def _parts(activations: Activations, settings: MetricsSettings) -> list[str]:
     """The layers themselves and the parts asked for that the file holds.
 
-    Not every model has every part (Mamba has no MLP), so one that is not there is left out, and
-    said.
+    A model may lack a sub-layer (Mamba has no MLP); it is left out and logged.
     """
     asked = settings.sublayers
     for name in asked or ():

@@ -27,13 +27,13 @@ FILES = ("adapter_config.json", "adapter_model.safetensors")
 def attend_both_ways(model: nn.Module) -> None:
     """Let a decoder's tokens see later ones too.
 
-    transformers' mask functions go by ``config.is_causal``, its attention functions by each
-    module's.
+    The mask functions of transformers read ``config.is_causal``, its attention functions each
+    module's ``is_causal``.
 
     Raises
     ------
     LayerwiseError
-        If the model has no attention module that says whether it is causal.
+        If no attention module of the model has ``is_causal``.
     """
     modules: list[Any] = [m for m in model.modules() if hasattr(m, "is_causal")]
     if not modules:
@@ -46,7 +46,7 @@ def attend_both_ways(model: nn.Module) -> None:
 
 
 class _WithHead(nn.Module):
-    """A model at the place that it has in a model with a head, by whose names adapters go."""
+    """Wrap a model as in a model with a head, because adapters use those names."""
 
     def __init__(self, body: Any) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
         prefix = f"base_model.model.{model.base_model_prefix}."
         body: Any = _WithHead(model) if any(key.startswith(prefix) for key in keys) else model
         with warnings.catch_warnings():
-            # Else what the adapter lacks would be random.
+            # Otherwise missing adapter weights would be random.
             warnings.filterwarnings("error", message="Found missing adapter keys")
             wrapped = PeftModel.from_pretrained(body, str(folder), config=config)
         found = {key.replace(".default.", ".") for key, _ in wrapped.named_parameters()}
@@ -87,7 +87,7 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
         wrapped.merge_and_unload()
     except MemoryError:
         raise
-    except Exception as error:  # whatever an unusual file makes PEFT stumble over
+    except Exception as error:  # PEFT fails in many ways on unusual files
         detail = " ".join(str(error).split())[:200]
         raise LayerwiseError(
             f"The adapter {location.name} cannot be merged into {type(model).__name__} "
@@ -107,7 +107,7 @@ def _folder(location: Location) -> Path:
             folder = Path(
                 snapshot_download(location.name, allow_patterns=list(FILES), **location.options())
             )
-        except Exception as error:  # the hub's, the network's, the disk's: `why` tells them apart
+        except Exception as error:  # of the hub, the network or the disk; `why` explains it
             raise LayerwiseError(f"The adapter {location.name}: {why(error, location)}") from error
     for name in FILES:
         if not (folder / name).is_file():

@@ -1,30 +1,30 @@
-"""Where the parts of an architecture are. All knowledge of architectures lives here.
+"""The parts of each architecture. All knowledge of architectures is here.
 
 A decoder, an encoder, a state-space model and a vision transformer have one thing in common: a
 list of equal blocks that add to a residual stream. Layer 0 is what the first block receives,
-layer l what block l hands on. Hooks on the blocks therefore mean the same for every family,
-where transformers' ``hidden_states`` do not (its last entry is normed in most decoders).
+layer l the output of block l. Hooks on the blocks therefore mean the same for every family.
+``hidden_states`` of transformers do not: the last entry is normed in most decoders.
 
 A new architecture usually needs nothing: the general rule finds its blocks. If the rule fails,
 add one line to `BLOCKS` (and one to `FINAL_NORM` if the model ends in a norm of another name, one
 to `PARTS` if the modules inside its blocks have other names).
 
-Sublayers, by names that mean the same in every family (the paper's Figure 15):
+Sub-layers, with names that mean the same in every family (the paper's Figure 15):
 
 ================= ===============================================================================
 input_norm        the block's input after its first norm; post-norm models (BERT) have none
 mixer             what attention, or the state-space mixer, adds to the stream
-mixer_residual    the stream after that: in pre-norm blocks the block's input + mixer, also where
-                  attention and MLP work side by side (Pythia) and no module holds that sum; in
-                  post-norm blocks the normed sum
-mlp_norm          what the MLP is given: the stream after its norm (side by side with attention,
-                  as in Pythia, the block's input after it); post-norm models have none
+mixer_residual    the stream after the mixer: in pre-norm blocks the block's input + mixer, also in
+                  parallel blocks (Pythia), where no module holds that sum; in post-norm blocks the
+                  normed sum
+mlp_norm          input of the MLP: the stream after the MLP's norm (in parallel blocks, as in
+                  Pythia, the block's input after that norm); post-norm models have none
 mlp               what the MLP adds to the stream; Mamba has none
 block             the stream after the block: the layer itself
 ================= ===============================================================================
 
-In every pre-norm block, input + mixer + mlp = block. That is checked on the first batch, so that
-an architecture with modules of known names but another wiring is refused, not misread.
+In every pre-norm block, input + mixer + mlp = block. We check this on the first batch and refuse
+an architecture whose modules have known names but are connected differently.
 """
 
 from __future__ import annotations
@@ -42,20 +42,19 @@ SUBLAYERS = ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp", BLOCK)
 OUTPUT = "output"
 READOUTS = ("residual", "final_norm", OUTPUT)
 
-# config.model_type -> path of the block list, only where the general rule would not find it.
+# config.model_type -> path of the list of blocks, if the general rule does not find it.
 BLOCKS: dict[str, str] = {}
 
-# These run one and the same block L times: no module stands for a layer.
+# These run a single block L times, so no module corresponds to a layer.
 SHARED_BLOCKS = ("albert",)
 
-# They count positions from the id of their pads on, so that two fewer are left for tokens.
+# Their positions start after the id of the padding, which leaves two fewer for tokens.
 POSITIONS_FROM_PADS = ("camembert", "mpnet", "roberta", "xlm-roberta")
 
-# Names that configs give the longest input in tokens (`transformers` knows more of them by the
-# first).
+# Config keys of the longest input in tokens (transformers maps further ones to the first).
 LONGEST = ("max_position_embeddings", "max_seq_len")
 
-# Names that a model's last norm goes by, in the module that holds the blocks or the one above.
+# Names of the final norm, in the module that holds the blocks or the one above.
 FINAL_NORM = (
     "norm",
     "norm_f",
@@ -68,7 +67,7 @@ FINAL_NORM = (
     "post_layernorm",
     "ln_out",
 )
-# config.model_type -> the name of its last norm, where that name means something else elsewhere.
+# config.model_type -> name of its final norm, if that name has another meaning elsewhere.
 FINAL_NORM_OF = {
     "aimv2_vision_model": "rms_norm", "lfm2": "embedding_norm", "lfm2_moe": "embedding_norm",
 }  # fmt: skip
@@ -76,10 +75,10 @@ FINAL_NORM_OF = {
 
 @dataclass(frozen=True)
 class Parts:
-    """Paths inside a block to the modules whose outputs are its sublayers.
+    """Paths in a block of the modules whose outputs are its sub-layers.
 
-    `residual` is set in post-norm blocks alone: the module that gives the normed sum. `mlp_norm`
-    is the norm before the MLP, in blocks that have it.
+    `residual` is the module that gives the normed sum, in post-norm blocks only. `mlp_norm` is the
+    norm before the MLP, if there is one.
     """
 
     input_norm: str | None
@@ -89,7 +88,7 @@ class Parts:
     mlp_norm: str | None = None
 
     def named(self) -> dict[str, str]:
-        """Paths by the name of the sublayer."""
+        """Paths by name of the sub-layer."""
         found = {
             "input_norm": self.input_norm,
             "mixer": self.mixer,
@@ -100,7 +99,7 @@ class Parts:
         return {name: path for name, path in found.items() if path is not None}
 
 
-# The first entry of which a block has every module describes it, so the longer ones come first.
+# The first entry whose modules a block all has applies, so longer entries come first.
 PARTS = (
     Parts(
         "input_layernorm",
@@ -154,21 +153,21 @@ PARTS = (
 
 @dataclass(frozen=True)
 class Anatomy:
-    """The parts of a model that hooks are put on.
+    """The parts of a model that get hooks.
 
     Attributes
     ----------
-    kind : the architecture, as transformers' ``model_type`` has it
-    path : where the list of blocks is in the model
-    blocks : in the order in which they are run
-    final_norm : the norm after the last block; None where the blocks themselves end in one
-    hidden : the width of the stream
-    time_first : whether states are (length, batch, width) inside the model, as XLNet's
-    has_output : whether the model hands out states as wide as the stream
-    prefix : tokens in front of an image's patches (class, registers, start); None of models that
-        read texts
-    has_class : whether the first of them stands for the image
-    added_up : the layers of which the sublayers were seen to add up to the block
+    kind : transformers' ``model_type``
+    path : path of the list of blocks in the model
+    blocks : the blocks, in the order in which they run
+    final_norm : the norm after the last block; None if the blocks end in one
+    hidden : width of the residual stream
+    time_first : True if states are (length, batch, width) inside the model, as in XLNet
+    has_output : True if the model's output is as wide as the stream
+    prefix : number of tokens in front of an image's patches (class, registers, start); None for
+        text models
+    has_class : True if the first of them is a class token
+    added_up : layers whose sub-layers were checked to add up to the block
     """
 
     kind: str
@@ -195,12 +194,12 @@ class Anatomy:
 
     @cached_property
     def parts(self) -> tuple[Parts, ...]:
-        """Where the sublayers are in each block: one entry a block.
+        """Find the sub-layers of each block; returns one entry per block.
 
         Raises
         ------
         LayerwiseError
-            If no entry of `PARTS` fits a block; the message says which line to add.
+            If no entry of `PARTS` fits a block; the message names the line to add.
         """
         found = []
         for block in self.blocks:
@@ -226,17 +225,17 @@ class Anatomy:
 
     @property
     def sublayers(self) -> tuple[str, ...]:
-        """The sublayers that every block of this model has."""
+        """The sub-layers that every block of this model has."""
         everywhere = set.intersection(*(set(parts.named()) for parts in self.parts))
         everywhere |= {"mixer_residual", BLOCK}
         return tuple(name for name in SUBLAYERS if name in everywhere)
 
 
 def settle(model: nn.Module) -> None:
-    """Switch off what would give the layers of one model different units.
+    """Switch off scaling that gives a model's layers different units.
 
-    RWKV halves its stream after every few blocks, and the weights of those after them, so that
-    float16 does not overflow.
+    RWKV halves its stream and the weights after every few blocks to keep float16 from
+    overflowing.
     """
     config: Any = model.config
     if hasattr(config, "rescale_every"):
@@ -244,24 +243,23 @@ def settle(model: nn.Module) -> None:
 
 
 def dissect(model: nn.Module) -> Anatomy:
-    """Find the blocks and the last norm of a Hugging Face model.
+    """Find the blocks and the final norm of a Hugging Face model.
 
-    General rule: the blocks are the ``ModuleList`` of ``config.num_hidden_layers`` modules that
-    lies highest in the tree. In hybrids (attention here, a state-space mixer there) they are of
-    several classes.
+    General rule: the blocks are the topmost ``ModuleList`` of ``config.num_hidden_layers``
+    modules. In hybrids of attention and state-space mixers they have several classes.
 
     Raises
     ------
     LayerwiseError
-        If the rule finds nothing; the message says which line to add.
+        If the rule finds nothing; the message names the line to add.
     """
     config: Any = model.config
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
     kind = str(config.model_type)
     if kind in SHARED_BLOCKS:
         raise LayerwiseError(
-            f"{type(model).__name__} runs one and the same block for every layer, so its layers "
-            "cannot be told apart by their modules; this architecture is not supported."
+            f"{type(model).__name__} runs a single block for every layer, so its layers have no "
+            "modules of their own; this architecture is not supported."
         )
     lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList)}
     if kind in BLOCKS:
@@ -287,7 +285,7 @@ def dissect(model: nn.Module) -> Anatomy:
 
 
 def _final_norm(model: nn.Module, path: str, kind: str) -> nn.Module | None:
-    """The last norm, looked for beside the blocks and then upwards; None for post-norm models."""
+    """The final norm, searched next to the blocks and then upwards; None for post-norm models."""
     names = (FINAL_NORM_OF[kind],) if kind in FINAL_NORM_OF else FINAL_NORM
     parts = path.split(".")[:-1]
     while True:

@@ -1,7 +1,6 @@
 """Checkpoints of a sweep that have the same weights.
 
-Pythia's step0 and step1 are equal on the hub, and more of its branches were wrong over time: two
-revisions with one hash are one model, whatever they are called.
+Pythia's step0 and step1 are equal on the hub, and other branches have been wrong at times.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def compare(paths: Iterable[Path]) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        One row a checkpoint: `COLUMNS` and ``same_as``, the other revisions of its model with the
+        One row per checkpoint: `COLUMNS` and ``same_as``, other revisions of the model with the
         same weights, separated by spaces.
 
     Raises

@@ -1,9 +1,9 @@
-"""Which device a job computes on. On a machine with several GPUs each job claims one of its own.
+"""Device of a job. On a machine with several GPUs, each job claims a different one.
 
 Snakemake counts GPUs (``--resources gpu=2``) but does not tell a job which one to use. So a job
-takes the first whose lock file it can lock. The kernel releases the lock when the job ends, in
-whatever way. Lock files are named by the GPU's UUID, so that jobs which see different GPUs under
-the same number (``CUDA_VISIBLE_DEVICES``, SLURM) do not wait for each other.
+takes the first whose lock file it can lock. The kernel releases the lock however the job ends.
+Lock files are named by the GPU's UUID, because jobs may see different GPUs under the same number
+(``CUDA_VISIBLE_DEVICES``, SLURM).
 """
 
 from __future__ import annotations
@@ -23,38 +23,38 @@ from layerwise.errors import LayerwiseError
 log = logging.getLogger(__name__)
 
 WAIT_S = 1.0
-SAY_EVERY_S = 60.0
+LOG_EVERY_S = 60.0
 
 
 @dataclass
 class Claim:
-    """A device, and the locks that make it this job's own for as long as this object lives."""
+    """A device, reserved for this job by locks as long as this object lives."""
 
     device: torch.device
     locks: list[BaseFileLock] = field(default_factory=list, repr=False)
 
     def release(self) -> None:
-        """Let others have it."""
+        """Release the device."""
         for lock in self.locks:
             lock.release()
         self.locks.clear()
 
 
 def pick(device: str, *, spread: bool = False) -> Claim:
-    """Turn ``auto``, ``cpu``, ``cuda`` or ``cuda:1`` into a device of this job's own; log which.
+    """Reserve a device for ``auto``, ``cpu``, ``cuda`` or ``cuda:1``, and log it.
 
     Parameters
     ----------
     device : str
-        ``auto`` and ``cuda`` take the first GPU that no other job has claimed, and wait if all
-        are; ``cuda:N`` takes that one.
+        ``auto`` and ``cuda`` take the first GPU that no other job has claimed, and wait if there
+        is none; ``cuda:N`` takes that GPU.
     spread : bool
-        Claim every GPU that is visible, for a model that one cannot hold.
+        Claim all visible GPUs, for a model that is larger than one.
 
     Raises
     ------
     LayerwiseError
-        If a GPU is asked for by name and is not there: it is never replaced by the CPU.
+        If a requested GPU does not exist. The CPU never replaces it.
     """
     there = torch.cuda.is_available()
     wanted = torch.device("cuda" if there else "cpu") if device == "auto" else torch.device(device)
@@ -77,7 +77,7 @@ def pick(device: str, *, spread: bool = False) -> Claim:
 
 
 def device_count() -> int:
-    """GPUs that this job may see."""
+    """GPUs that are visible to this job."""
     return torch.cuda.device_count()
 
 
@@ -88,17 +88,17 @@ def claim(
     every: bool = False,
     folder: Path | None = None,
 ) -> Claim:
-    """Lock a GPU: the first that is free, one by its number, or all of them; wait until it is.
+    """Lock the first free GPU, one by its number, or all; wait until it is free.
 
     Parameters
     ----------
     uuids : sequence of str
-        The identities of the visible GPUs, in torch's order.
+        UUIDs of the visible GPUs, in torch's order.
     folder : Path, optional
-        Where the lock files are; by default the system's folder for temporary files.
+        Folder of the lock files; by default the system's temporary folder.
     """
     place = folder or Path(tempfile.gettempdir())
-    said = 0.0
+    logged = 0.0
     while True:
         if every:
             tried = [_lock(place, uuid) for uuid in uuids]
@@ -111,14 +111,14 @@ def claim(
                 lock = _lock(place, uuids[index])
                 if lock is not None:
                     return Claim(torch.device("cuda", index), [lock])
-        if time.monotonic() - said > SAY_EVERY_S or not said:
-            said = time.monotonic()
-            log.info("waiting for a GPU: other jobs have claimed those that are here")
+        if time.monotonic() - logged > LOG_EVERY_S or not logged:
+            logged = time.monotonic()
+            log.info("waiting for a GPU: other jobs have claimed all")
         time.sleep(WAIT_S)
 
 
 def _lock(folder: Path, uuid: str) -> BaseFileLock | None:
-    # Every user of the machine must be able to open it, whatever the umask of who came first.
+    # Every user of the machine must be able to open it, whatever the umask of its creator.
     lock = FileLock(folder / f"layerwise-gpu-{uuid}.lock", mode=0o666, thread_local=False)
     try:
         lock.acquire(blocking=False)

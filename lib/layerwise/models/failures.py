@@ -12,16 +12,16 @@ from layerwise.models.source import Location
 # Names of tokenizers' files.
 TOKENIZER = ("*token*", "vocab*", "*.model", "merges.txt")
 NO_TOKENIZER = (
-    "has no tokenizer that knows any text; put the tokenizer's files (tokenizer.json and "
-    "tokenizer_config.json, or those of its kind) beside the weights."
+    "has no tokenizer with a vocabulary; put the tokenizer's files (such as tokenizer.json and "
+    "tokenizer_config.json) into the folder of the weights."
 )
 
 
 def why(error: BaseException, location: Location) -> str:
-    """One sentence on what went wrong and how to fix it.
+    """One sentence: the problem and how to fix it.
 
-    Goes by the exceptions' types along the chain of causes; transformers says most things as
-    OSError with a text, and texts change.
+    We use the types of the exceptions in the chain of causes. transformers raises OSError for
+    most problems, with texts that change.
     """
     kinds = {kind.__name__ for e in _chain(error) for kind in type(e).__mro__}
     text = " ".join(str(error).split())
@@ -62,8 +62,8 @@ def _of_its_files(error: BaseException, text: str, kinds: set[str], location: Lo
     name, folder = location.name, location.folder
     if "trust_remote_code" in text or "custom code" in text:
         return (
-            f"{name} needs code of its own; read that code, then set trust_remote_code: true for "
-            "this model."
+            f"{name} needs code that comes with it; read that code, then set trust_remote_code: "
+            "true for this model."
         )
     if location.gguf_file and not isinstance(error, OSError | ImportError):
         return (
@@ -94,7 +94,7 @@ def _of_its_files(error: BaseException, text: str, kinds: set[str], location: Lo
 
 
 def not_finite(model: str, revision: str, dtype: str, place: str) -> str:
-    """Message on NaN or infinity among a model's states at a place ("layer 3 for …")."""
+    """Message about NaN or infinity in a model's states, with their place ("layer 3 for …")."""
     remedy = (
         "check the weights, which hold NaN or infinity or lead to them."
         if dtype == "float32"

@@ -1,4 +1,4 @@
-"""Turn a GGUF file into a Hugging Face folder once, so that every later load takes a second."""
+"""Convert a GGUF file to a Hugging Face folder once, because loading GGUF is slow."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ log = logging.getLogger(__name__)
 def convert(location: Location, target: Path) -> None:
     """Dequantise a GGUF model and save it with its tokenizer as float32 safetensors.
 
-    transformers refuses to save a model that it read from GGUF, so the weights move into a model
-    built anew from the configuration without its quantisation.
+    transformers refuses to save a model that it read from GGUF, so we move the weights into a new
+    model, built from the configuration without its quantisation.
 
     Parameters
     ----------
     location : a folder, or a name on the hub with its revision, with its ``gguf_file`` set
-    target : the folder to write; what an earlier conversion left there is removed
+    target : the folder to write; files of an earlier conversion are removed
 
     Raises
     ------
     LayerwiseError
-        If the file cannot be had or read; the message says why.
+        If the file cannot be found or read; the message says why.
     """
     from transformers import AutoModel, AutoTokenizer
 
@@ -48,7 +48,7 @@ def convert(location: Location, target: Path) -> None:
             quantised = AutoModel.from_pretrained(location.name, dtype=torch.float32, **common)
     except MemoryError:  # says nothing of the file
         raise
-    except Exception as error:  # whatever a broken file makes transformers stumble over
+    except Exception as error:  # transformers fails in many ways on broken files
         raise LayerwiseError(f"GGUF model {location.name}: {why(error, location)}") from error
     config = copy.deepcopy(quantised.config)
     if hasattr(config, "quantization_config"):
@@ -56,7 +56,7 @@ def convert(location: Location, target: Path) -> None:
     config.dtype = torch.float32
     plain = type(quantised)(config)
     plain.load_state_dict(quantised.state_dict())
-    # A file that is not written anew, such as a chat template, would be read with the others.
+    # A remaining file, such as a chat template, would be read with the new ones.
     if target.is_dir():
         shutil.rmtree(target)
     target.mkdir(parents=True)
@@ -66,10 +66,10 @@ def convert(location: Location, target: Path) -> None:
 
 @contextmanager
 def read_once() -> Iterator[None]:
-    """Have the package gguf read each file, and make each table of names, once while this lasts.
+    """Cache the files and name tables that the package gguf reads, within this context.
 
     transformers reads the whole file for the tokenizer, for the configuration and for the weights,
-    and makes the table anew for every submodule: together half of a conversion.
+    and makes the table again for every submodule, which is half of a conversion's time.
     """
     gguf = require("gguf", "gguf")
 

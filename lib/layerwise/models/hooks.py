@@ -1,4 +1,4 @@
-"""Hooks that hand over what each block, and each part of it, does to the residual stream."""
+"""Hooks that pass on the output of each block and of its sub-layers."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from layerwise.models.architectures import BLOCK, SUBLAYERS, Anatomy
 # hand_over(layer, sublayer, states of shape (B, T, D))
 HandOver = Callable[[int, str, Tensor], None]
 
-# How far input + mixer + mlp may be from a pre-norm block's output, as a share of it. Rounding in
-# bfloat16 stays below; a block of another wiring (a scaled or a missing summand) does not.
+# Largest relative difference of input + mixer + mlp from a pre-norm block's output. Rounding in
+# bfloat16 stays below it; a block with a scaled or missing summand does not.
 TOLERANCE = 0.05
 
 
 def attach(
     anatomy: Anatomy, model: str, sublayers: Sequence[str], hand_over: HandOver, stack: ExitStack
 ) -> None:
-    """Put hooks on a model's blocks, to be removed when `stack` closes.
+    """Put hooks on a model's blocks; closing `stack` removes them.
 
     Parameters
     ----------
     sublayers : sequence of str
-        Of `Anatomy.sublayers`; 'block' is always handed over.
+        Some of `Anatomy.sublayers`; 'block' is always passed on.
 
     Raises
     ------
     LayerwiseError
-        During the first pass, if a pre-norm block's sublayers do not add up to what the block
-        does.
+        In the first pass, if a pre-norm block's sub-layers do not add up to its output.
     """
     first = anatomy.blocks[0]
     give = _turned(hand_over) if anatomy.time_first else hand_over
@@ -56,13 +55,13 @@ def attach(
 
 
 def _turned(hand_over: HandOver) -> HandOver:
-    """Hands states of shape (T, B, D) over as (B, T, D)."""
+    """Passes states of shape (T, B, D) on as (B, T, D)."""
     return lambda layer, sublayer, states: hand_over(layer, sublayer, states.transpose(0, 1))
 
 
 @dataclass
 class _Inside:
-    """The hooks inside one block, and what they have seen since the block was entered."""
+    """The hooks of one block, and the states seen since the block began."""
 
     anatomy: Anatomy
     model: str
@@ -81,7 +80,7 @@ class _Inside:
         stack.callback(block.register_forward_hook(self._leave).remove)
 
     def _enter(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        # Copies, here and below: some blocks add in place to what their parts gave them.
+        # Copied, here and below, because some blocks add to their sub-layers' outputs in place.
         self.seen = {"input": _stream(args, kwargs).clone()}
 
     def _saw(self, name: str) -> Callable[..., None]:
@@ -95,7 +94,7 @@ class _Inside:
         seen, before = self.seen, self.seen["input"]
         if "mixer_residual" not in seen:  # pre-norm
             seen["mixer_residual"] = before + seen["mixer"]
-            # Once: the device has to wait for it.
+            # Only once, because it synchronises the device.
             if self.layer not in self.anatomy.added_up:
                 self._check(first_tensor(output))
                 self.anatomy.added_up.add(self.layer)
@@ -110,15 +109,15 @@ class _Inside:
             summed = summed + self.seen["mlp"]
         change = (output - self.seen["input"]).float()
         off = torch.linalg.vector_norm((summed - output).float())
-        # Against what the block adds, since a sink in the stream would hide anything. Where the
-        # stream is that large, low precision cannot tell what a block adds, so it counts too.
+        # Relative to what the block adds, since a sink in the stream would hide any error. In a
+        # large stream, low precision rounds what a block adds, so the stream counts too.
         size = torch.linalg.vector_norm(change)
         rounding = torch.finfo(output.dtype).eps * torch.linalg.vector_norm(output.float())
         if off > TOLERANCE * size + 4 * rounding:
             raise LayerwiseError(
-                f"The sublayers of {self.model} (architecture {self.anatomy.kind!r}) do not add "
+                f"The sub-layers of {self.model} (architecture {self.anatomy.kind!r}) do not add "
                 f"up to its block at layer {self.layer}: input + mixer + MLP is off by "
-                f"{float(off / size):.0%} of what the block adds; correct its line in PARTS in "
+                f"{float(off / size):.0%} of the block's change; correct its line in PARTS in "
                 "lib/layerwise/models/architectures.py, or ask for no extract.sublayers."
             )
 

@@ -1,7 +1,7 @@
-"""Identity of a model: what the keys of the workflow distinguish models by.
+"""Identity of a model, for the keys of the workflow.
 
 A model on the hub is identified by its name and revision. A local model is identified by the
-SHA-256 of its whole files, so that a change of a single weight is noticed. Hashes are cached by
+SHA-256 of its files, which notices a change of a single weight. Hashes are cached by
 path, size and modification time (a gigabyte takes about a second).
 """
 

@@ -1,7 +1,7 @@
-"""How a vision model takes images: which models do, preprocessing, the inputs of a batch.
+"""Inputs of vision models: models that take images, preprocessing, batches.
 
 A vision model's tokens are its patches, with class and register tokens in front of them. An image
-is decoded and preprocessed in threads of its own, while the batch before it is in the pass.
+is decoded and preprocessed in threads while the model runs on the batch before.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from layerwise.errors import LayerwiseError, first_line
 from layerwise.io.files import sha256_text
 from layerwise.models.source import Location
 
-# config.model_type of models of image and text -> where the tower of images is.
+# config.model_type of models of images and texts -> path of the image tower.
 TOWERS = {
     "aimv2": "vision_model", "altclip": "vision_model", "chinese_clip": "vision_model",
     "clip": "vision_model", "metaclip_2": "vision_model", "siglip": "vision_model",
     "siglip2": "vision_model",
 }  # fmt: skip
-# Of those whose configuration has a vocabulary (of visual tokens), those that take images alone.
+# Models with a vocabulary of visual tokens that take only images.
 WITH_VOCABULARY = ("beit",)
-# They leave out some patches, at random unless told otherwise.
+# They hide some patches, by default at random.
 MASKS = ("vit_mae",)
-# Their tokens are the colours of pixels, with a start token in front.
+# Their tokens are colours of pixels, after a start token.
 OF_COLOURS = ("imagegpt",)
-# A wide, a high and a square image: what all become must be of one shape.
+# A wide, a high and a square image, which must become inputs of one shape.
 EXAMPLES = ((40, 30), (30, 40), (32, 32))
 
 
 def takes_images(config: Any) -> bool:
-    """Whether a model takes images alone, or has a tower that does."""
+    """True if a model takes only images or has an image tower."""
     kind = config.model_type
     if kind in (*TOWERS, *OF_COLOURS, *WITH_VOCABULARY):
         return True
@@ -46,13 +46,13 @@ def takes_images(config: Any) -> bool:
 
 
 def tower(network: Any) -> Any:
-    """The part of a model that takes images."""
+    """The image tower of a model, or the model itself."""
     path = TOWERS.get(network.config.model_type)
     return network if path is None else getattr(network, path, network)
 
 
 class Pixels:
-    """An image as a prompt: as many tokens as the model makes of it, read when it is needed."""
+    """An image as a prompt: a sequence of the model's tokens, read when needed."""
 
     def __init__(self, picture: Picture, images: Images) -> None:
         self.picture, self.images = picture, images
@@ -62,12 +62,12 @@ class Pixels:
         return self.images.n_tokens
 
     def start(self) -> None:
-        """Begin to read it, beside other work."""
+        """Begin to read the image in a thread."""
         if self._read is None:
             self._read = self.images.pool.submit(self.images.read, self.picture)
 
     def take(self) -> Tensor:
-        """What the model is given of it. A second call reads it again."""
+        """The model's input for the image. A second call reads it again."""
         self.start()
         assert self._read is not None
         reading, self._read = self._read, None
@@ -75,7 +75,7 @@ class Pixels:
 
 
 class Images:
-    """Turns images into a model's inputs.
+    """Converts images to a model's inputs.
 
     Parameters
     ----------
@@ -85,14 +85,14 @@ class Images:
     entry : Model
         The model's config entry.
     network : Module
-        The model, or its tower of images.
+        The model, or its image tower.
     dtype : torch.dtype
-        Of the pixels that it is given.
+        Type of the pixels.
 
     Attributes
     ----------
     n_tokens : int
-        Tokens of an image; 0 until the model ran once.
+        Tokens of an image; 0 before the first pass.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Images:
         self.n_tokens = 0
         self.start_token = None
         if self.kind in OF_COLOURS and entry.special_tokens:
-            # As in its training: the start token, and all pixels but the last.
+            # As in training: the start token and all pixels except the last.
             self.start_token = int(config.vocab_size) - 1
         self.mask_ratio = entry.mask_ratio
         if self.kind in MASKS:
@@ -118,7 +118,7 @@ class Images:
         self.patch = getattr(config, "patch_size", None)
 
     def read(self, picture: Picture) -> Tensor:
-        """What the model is given of an image: pixels (3, H, W), or a colour for each (T,)."""
+        """The model's input for an image: pixels (3, H, W), or colours (T,)."""
         given = self.processor(images=[picture.pixels()], return_tensors="pt")
         if self.kind in OF_COLOURS:
             colours: Tensor = given["input_ids"][0]
@@ -130,17 +130,17 @@ class Images:
         return pixels.to(self.dtype)
 
     def inputs(self, prompts: Sequence[Pixels]) -> dict[str, Tensor]:
-        """The model's inputs of a batch."""
+        """The model's inputs for a batch."""
         given = torch.stack([prompt.take() for prompt in prompts])
         return self.named(given, [prompt.picture.name for prompt in prompts])
 
     def named(self, given: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
-        """The model's inputs of preprocessed images of these ids."""
+        """The model's inputs for preprocessed images with these ids."""
         if self.kind in OF_COLOURS:
             return {"input_ids": given}
         if self.kind not in MASKS:
             return {"pixel_values": given}
-        # The patches of the smallest numbers are kept, in the order of the numbers.
+        # The patches with the smallest numbers are kept, in that order.
         n = self.n_patches(given)
         order = torch.arange(n).double()
         if self.mask_ratio:
@@ -151,14 +151,14 @@ class Images:
         return {"pixel_values": given, "noise": order.expand(len(names), n)}
 
     def n_patches(self, given: Tensor) -> int:
-        """The patches of images of shape (B, 3, H, W); of colours, shape (B, T), the pixels."""
+        """The patches of images, shape (B, 3, H, W); of colours, shape (B, T), the pixels."""
         if given.ndim == 2:
             return given.shape[1] - (self.start_token is not None)
         high, wide = self.patch if isinstance(self.patch, list | tuple) else (self.patch,) * 2
         return int(given.shape[2] // high) * int(given.shape[3] // wide)
 
     def n_shown(self, given: Tensor) -> int:
-        """The patches that the model does not leave out."""
+        """The patches that are not hidden."""
         return int(self.n_patches(given) * (1 - self.mask_ratio))
 
     def example(self) -> Tensor:
@@ -167,7 +167,7 @@ class Images:
         Raises
         ------
         LayerwiseError
-            If they become of several shapes, or the processor does not take them.
+            If their shapes differ, or the processor does not accept them.
         """
         from layerwise.corpora.images import png
 
@@ -180,7 +180,7 @@ class Images:
                 made.append(self.read(picture))
             except LayerwiseError:
                 raise
-            except Exception as error:  # whatever an unusual processor stumbles over
+            except Exception as error:  # unusual processors fail in many ways
                 raise LayerwiseError(
                     f"{self.who}: its image processor does not take an image "
                     f"({type(error).__name__}: {first_line(error)}); give `preprocess` in the "
@@ -196,7 +196,7 @@ class Images:
         return torch.stack(made)
 
     def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """Inputs of two images whose upper halves are equal."""
+        """Inputs for two images with equal upper halves."""
         one, other = self.example()[:2]
         along = 0 if one.ndim == 1 else 1
         half = one.shape[along] // 2
@@ -213,7 +213,7 @@ class Images:
 
 
 def processor_of(location: Location, entry: Model, options: Mapping[str, Any]) -> Any:
-    """The image processor: as the model's entry says, or as its preprocessor_config.json does.
+    """The image processor, from the model's entry or its preprocessor_config.json.
 
     Raises
     ------
@@ -226,7 +226,7 @@ def processor_of(location: Location, entry: Model, options: Mapping[str, Any]) -
     if own is not None:
         return _processor(own)
     try:
-        # Values must not depend on whether torchvision is installed, which scales otherwise.
+        # torchvision scales differently, so values would depend on whether it is installed.
         return transformers.AutoImageProcessor.from_pretrained(
             location.name, backend="pil", **options
         )
@@ -253,13 +253,13 @@ def _processor(own: Preprocess) -> Any:
 
 
 def _drawn(name: str, n: int) -> Tensor:
-    """Numbers for an image's patches, the same in every batch."""
+    """Random numbers for an image's patches, the same in every batch."""
     seed = int(sha256_text("mask", name)[:15], 16)
     return torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def position_embeddings(network: nn.Module) -> dict[str, bool]:
-    """What a pass is told where images are of another size than the model was trained on."""
+    """Arguments of a pass if the images have another size than in training."""
     import inspect
 
     known = inspect.signature(network.forward).parameters

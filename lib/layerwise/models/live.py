@@ -1,4 +1,4 @@
-"""Read the layers of a model that is already in memory, and leave the model as it was."""
+"""Read the layers of a model in memory without changing it."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
     Parameters
     ----------
     model : transformers.PreTrainedModel or sentence_transformers.SentenceTransformer
-        Of models with a head the model below is read, of encoder-decoders the encoder, of models
-        of image and text the image tower.
+        We read the model below a head, the encoder of an encoder-decoder, and the image tower of
+        a model of images and texts.
     reader : optional
         Its tokenizer or image processor; by default the one of the folder or hub name that the
         model came from.
@@ -77,7 +77,7 @@ def _network(model: Any) -> Any:
 
 
 def _reader(network: Any, name: str, origin: str) -> Any:
-    """The tokenizer or image processor of where the model came from."""
+    """The tokenizer or image processor of the folder or hub name of the model."""
     from transformers import AutoImageProcessor, AutoTokenizer
 
     images = takes_images(network.config)
@@ -85,7 +85,7 @@ def _reader(network: Any, name: str, origin: str) -> Any:
         if images:
             return AutoImageProcessor.from_pretrained(origin, backend="pil")
         return AutoTokenizer.from_pretrained(origin)
-    except Exception as error:  # hub, files and architectures fail in many ways
+    except Exception as error:  # the hub, files and models fail in many ways
         what = "image processor" if images else "tokenizer"
         raise LayerwiseError(
             f"{name} comes without {what}; give it as tokenizer=.", code="no_tokenizer"

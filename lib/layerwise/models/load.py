@@ -26,7 +26,7 @@ from layerwise.models.weights import weights_hash
 
 log = logging.getLogger(__name__)
 
-# A tokenizer's output takes some hundred bytes a token until the ids are taken out.
+# A tokenizer's output takes hundreds of bytes per token, the ids only a few.
 TEXTS_AT_ONCE = 256
 
 # Words and letters, among them those of DNA and proteins.
@@ -42,7 +42,7 @@ Prompt = Pixels | Sequence[int]
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model at one revision on one device, and how its inputs are made.
+    """A model at one revision on one device, with its tokenizer or image processor.
 
     Attributes
     ----------
@@ -51,11 +51,11 @@ class LoadedModel:
     max_length : int
         The longest prompt in tokens, special tokens included.
     weights : str
-        SHA-256 of the weights, see `layerwise.models.weights.weights_hash`; adapters merged.
+        SHA-256 of the weights with merged adapters; see `layerwise.models.weights.weights_hash`.
     claim : Claim
-        Makes the device this job's own while this object lives.
+        Reserves the device while this object lives.
     images : Images, optional
-        How it takes images; None for a model that takes texts.
+        Inputs of a vision model; None for a text model.
     """
 
     name: str
@@ -74,17 +74,17 @@ class LoadedModel:
     def prompts_ahead(
         self, parts: Iterable[Sequence[Any]]
     ) -> Iterator[tuple[list[Prompt], list[int]]]:
-        """Turn each part of a corpus into prompts, while the part before is being worked on.
+        """Convert each part of a corpus to prompts, in a thread ahead of the caller.
 
         Parameters
         ----------
         parts : iterable of sequences
-            Of texts, or of images (`layerwise.corpora.images.Picture`).
+            Texts, or images (`layerwise.corpora.images.Picture`).
 
         Yields
         ------
         tuple
-            Prompts, and how many tokens were cut off each.
+            Prompts, and the number of tokens cut off each.
         """
         pool = ThreadPoolExecutor(1, thread_name_prefix="prompts")
         try:
@@ -96,8 +96,8 @@ class LoadedModel:
             if upcoming is not None:
                 yield upcoming.result()
         finally:
-            # No waiting: after a failure the garbage collector ends this, in a thread that another
-            # one may be waiting for.
+            # No waiting: after a failure, the garbage collector may end this in a thread that
+            # another thread waits for.
             pool.shutdown(wait=False)
 
     def _prompts(self, part: list[Any]) -> tuple[list[Prompt], list[int]]:
@@ -109,18 +109,18 @@ class LoadedModel:
 
     @property
     def stand_in(self) -> int:
-        """The token that stands for a text without tokens: the end of a text, or else the pad."""
+        """The token of an empty text: the end of text, or else the padding."""
         end = self.tokenizer.eos_token_id
         return int(self.tokenizer.pad_token_id if end is None else end)
 
     def begin(self, prompts: Sequence[Prompt]) -> None:
-        """Begin to read the images of a batch to come."""
+        """Begin to read the images of a later batch."""
         for prompt in prompts:
             if isinstance(prompt, Pixels):
                 prompt.start()
 
     def inputs(self, prompts: Sequence[Prompt]) -> dict[str, Tensor]:
-        """Inputs of a batch, on the model's device. Texts are padded on the right, where no token
+        """Inputs of a batch, on the model's device. Texts are padded on the right, so no token
         of a decoder or a recurrent model sees the pads."""
         if self.images is not None:
             given = self.images.inputs(prompts)  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ class LoadedModel:
                 tokens[row, : len(prompt)] = torch.tensor(prompt)
             given = {"input_ids": tokens}
             if int(lengths.min()) < longest:
-                # Without pads no mask is needed, which lets attention take its fastest path.
+                # Without padding no mask is needed, and attention takes its fastest path.
                 given["attention_mask"] = (torch.arange(longest) < lengths[:, None]).long()
         return {name: tensor.to(self.device) for name, tensor in given.items()}
 
@@ -142,7 +142,7 @@ class LoadedModel:
         return len(self.model.get_input_embeddings().weight)  # type: ignore[operator]
 
     def is_causal(self) -> bool:
-        """True if no token's states depend on the tokens after it, tried on two short prompts."""
+        """True if no state depends on later tokens, tested with two short prompts."""
         if self.images is None:
             tokens = torch.arange(1, 1 + 2 * LENGTH, device=self.device)[None] % self.n_embeddings
             other = torch.cat([tokens[:, :LENGTH], tokens[:, LENGTH:].flip(1)], dim=1)
@@ -155,12 +155,12 @@ class LoadedModel:
         return causal(self.model, self.anatomy, *pair)
 
     def check_tokens(self, choices: Iterable[str]) -> None:
-        """Make sure that the model has the tokens that are to count.
+        """Check that the model has the selected tokens.
 
         Raises
         ------
         LayerwiseError
-            If patches are asked of a model of texts, or a class token of one without.
+            If a text model has no patches, or a model has no class token.
         """
         has = {"patches": self.anatomy.prefix is not None, "class": self.anatomy.has_class}
         for name in choices:
@@ -180,13 +180,12 @@ class LoadedModel:
             )
 
     def tokenize(self, texts: list[str]) -> tuple[list[list[int]], list[int]]:
-        """Token ids of each text, cut at `max_length`, and how many tokens were cut off each.
+        """Token ids of each text, cut at `max_length`, and the number of tokens cut off each.
 
         Raises
         ------
         LayerwiseError
-            If the tokenizer gives a token that the model has no embedding for, or the model takes
-            images.
+            If a token has no embedding, or the model takes images.
         """
         self._check_kind(texts)
         ids: list[list[int]] = []
@@ -211,20 +210,20 @@ class LoadedModel:
         return ids, n_cut
 
     def offsets(self, texts: list[str]) -> list[list[tuple[int, int]]]:
-        """Characters that each token of `tokenize` stands for, as (first, after the last); (0, 0)
+        """Character span of each token of `tokenize`, as (first, after the last); (0, 0)
         for special tokens.
 
         Raises
         ------
         LayerwiseError
-            If the tokenizer does not keep them.
+            If the tokenizer does not provide them.
         """
         self._check_kind(texts)
         if not self.tokenizer.is_fast:
             raise LayerwiseError(
-                f"The tokenizer of {self.name!r} ({type(self.tokenizer).__name__}) does not say "
-                "which characters a token stands for, so words cannot be told apart; use a model "
-                "with a tokenizer.json, or leave tasks of the kind tags out of its studies."
+                f"The tokenizer of {self.name!r} ({type(self.tokenizer).__name__}) does not "
+                "report the characters of a token, which tags of words need; use a model with a "
+                "tokenizer.json, or leave tasks of the kind tags out of its studies."
             )
         longest: dict[str, Any] = {}
         if self.max_length < UNLIMITED:
@@ -249,8 +248,7 @@ def load(
     name : str
         Its name in files and messages.
     model : Model
-        Its entry in the config. `dtype` is the caller's to take from it: ``model.over(settings)``
-        gives a section's settings with the model's own in place of them.
+        Its entry in the config. Its `dtype` is ignored: pass that of ``model.over(settings)``.
     revision : str
         One of its checkpoints.
     device : str
@@ -260,7 +258,7 @@ def load(
     Raises
     ------
     LayerwiseError
-        If the model is missing, its weights and its config do not agree, or its layers cannot be
+        If the model is missing, its weights do not fit its config, or its layers cannot be
         read.
     """
     quiet()
@@ -286,14 +284,14 @@ def prepare(
     name: str, network: Any, reader: Any, anatomy: Anatomy, model: Model, *,
     revision: str, dtype: str, weights: str, claim: devices.Claim,
 ) -> LoadedModel:  # fmt: skip
-    """Make a network on its device ready to be read, with a short pass through it.
+    """Prepare a network on its device for reading, with a short pass.
 
     Parameters
     ----------
     reader
-        Its tokenizer or image processor. A tokenizer without a pad token is given one.
+        Its tokenizer or image processor. A tokenizer without a padding token gets one.
     model : Model
-        Entry that says how its inputs are made.
+        Entry with the settings of its inputs.
     weights : str
         Hash of the weights.
     """
@@ -309,7 +307,7 @@ def prepare(
         embeddings = network.get_input_embeddings().weight
         where = embeddings.device
         if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= len(embeddings):
-            # Pads never count and never reach another token; any id will do.
+            # Padding never counts and never reaches another token; any id works.
             tokenizer.pad_token_id = tokenizer.eos_token_id or 0
         anatomy, _ = probe(name, network, anatomy, example_texts(network, where), LENGTH)
         max_length = _max_length(network, tokenizer, model.max_length)
@@ -332,7 +330,7 @@ def prepare(
 def _with_patches(
     name: str, network: Any, anatomy: Anatomy, images: Images, device: torch.device
 ) -> Anatomy:
-    """Add to a vision model's anatomy what a pass shows of its tokens."""
+    """Add the number of tokens, which only a pass shows, to a vision model's anatomy."""
     example = images.example()
     given = images.named(example, ["example"] * len(example))
     inputs = {name: tensor.to(device) for name, tensor in given.items()}
@@ -346,13 +344,13 @@ def _with_patches(
 def _from_files(
     who: str, model: Model, location: Location, dtype: str
 ) -> tuple[Any, Any, Anatomy]:
-    """Read a model, adapters merged.
+    """Read a model and merge its adapters.
 
     Returns
     -------
     tuple
-        The tokenizer or image processor, the network (of encoder-decoders the encoder, of models
-        of image and text the image tower), and where its parts are.
+        The tokenizer or image processor, the network (the encoder of an encoder-decoder, the image
+        tower of a model of images and texts), and its parts.
     """
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -365,14 +363,16 @@ def _from_files(
         else:
             reader = AutoTokenizer.from_pretrained(location.name, **common)
             knows_text = _knows_text(reader)
-        # Shapes that don't fit are reported below, with their names.
+        # Shapes that do not fit are reported below by name.
         network, found = AutoModel.from_pretrained(
             location.name, dtype=DTYPES[dtype], use_safetensors=True,
             ignore_mismatched_sizes=True, output_loading_info=True, **placed, **common,
         )  # fmt: skip
     except (KeyboardInterrupt, SystemExit, LayerwiseError):
         raise
-    except BaseException as error:  # Tokenizers are Rust, whose panics are no Exception.
+    except (
+        BaseException
+    ) as error:  # Tokenizers are written in Rust, whose panics are not an Exception.
         raise LayerwiseError(f"{who}: {why(error, location)}") from error
     if not knows_text:
         raise LayerwiseError(f"{who}: {location.name} {NO_TOKENIZER}")
@@ -392,16 +392,16 @@ def _from_files(
 def _check_whole(who: str, found: Any, anatomy: Anatomy, *, encoder_alone: bool) -> None:
     """Refuse weights that do not fit their config, by transformers' loading info.
 
-    transformers fills what it does not find with random numbers and leaves aside what it has no
-    place for, with a warning at most.
+    transformers fills missing weights with random numbers and ignores others, with a warning at
+    most.
     """
     for name, came, wanted in sorted(found.get("mismatched_keys") or ()):
         raise LayerwiseError(
             f"{who}: {name} has the shape {tuple(came)} in its weights, {tuple(wanted)} by its "
             "config.json; fetch or copy both again."
         )
-    # Checkpoints of encoders don't have the decoder. Nothing is read off poolers, and language
-    # models of BERT's kind come without one.
+    # Checkpoints of encoders lack the decoder. Poolers are not read, and BERT's language models
+    # lack them.
     unread = ("decoder.",) if encoder_alone else ()
     for name in sorted(found.get("missing_keys") or ()):
         if "pooler" not in name and not name.startswith(unread):
@@ -409,7 +409,7 @@ def _check_whole(who: str, found: Any, anatomy: Anatomy, *, encoder_alone: bool)
                 f"{who}: its weights lack {name}; fetch or copy them again, or check whether "
                 "config.json is of another model."
             )
-    # Others may well be left over: a head, or buffers of an older transformers.
+    # Other weights may be unused: a head, or buffers of an older transformers.
     n_blocks = len(anatomy.blocks)
     block = re.compile(rf"(?:^|\.){re.escape(anatomy.path)}\.(\d+)\.")
     for name in sorted(found.get("unexpected_keys") or ()):
@@ -422,7 +422,7 @@ def _check_whole(who: str, found: Any, anatomy: Anatomy, *, encoder_alone: bool)
 
 
 def _check_entry(who: str, model: Model, *, of_images: bool) -> None:
-    """Refuse settings of the other kind of model."""
+    """Refuse settings of vision models for text models, and the reverse."""
     apart = {"prompts": None} if of_images else {"preprocess": None, "mask_ratio": 0.0}
     takes = "images" if of_images else "texts"
     for key, default in apart.items():
@@ -431,8 +431,8 @@ def _check_entry(who: str, model: Model, *, of_images: bool) -> None:
 
 
 def _knows_text(tokenizer: Any) -> bool:
-    """True if a tokenizer has a vocabulary. Where its files are missing, transformers makes up one
-    for which all texts are alike."""
+    """True if a tokenizer has a vocabulary. If its files are missing, transformers makes up one
+    that maps all texts to the same tokens."""
     ids = set(tokenizer(PANGRAM, add_special_tokens=False)["input_ids"])
     return len(ids - {tokenizer.unk_token_id, *tokenizer.all_special_ids}) > 1
 

@@ -1,8 +1,8 @@
 """Small language models trained on the spot, for the quickstart and the tests.
 
-They stand in for a real checkpoint sweep: seeded, a few minutes on two cores, saved as ordinary
-Hugging Face folders at log-spaced revisions, as Pythia's are. Nothing else in the project knows
-that they were made here.
+They replace a real checkpoint sweep: seeded, trained in a minute or two, and saved as Hugging Face
+folders at log-spaced revisions like Pythia's. The rest of the library treats them like any other
+folder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from layerwise.progress import Progress
 log = logging.getLogger(__name__)
 
 END = "<|endoftext|>"
-HELD_OUT = 64  # windows of text kept for the loss that is reported
+HELD_OUT = 64  # windows of text for the held-out loss
 
 
 def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
@@ -56,7 +56,7 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
 def build(settings: Nano, vocabulary: int) -> Any:
     """Make a causal language model with random weights.
 
-    GPT-NeoX as Pythia has it (rotary, parallel residual), or Mamba-2.
+    GPT-NeoX as in Pythia (rotary embeddings, parallel residual), or Mamba-2.
     """
     import transformers as hf
 
@@ -94,7 +94,7 @@ def train(
 ) -> list[dict[str, float]]:
     """Train a model and save it at the given steps.
 
-    AdamW, linear warm-up and cosine decay to a tenth over ``settings.train_steps``, so that the
+    AdamW with linear warm-up and cosine decay to a tenth over ``settings.train_steps``. The
     weights at a step do not depend on which other steps are saved.
 
     Parameters
@@ -108,7 +108,7 @@ def train(
     -------
     list of dict
         For each saved step: ``step``, ``train_loss`` (of that step's batch; the held-out loss at
-        step 0), ``held_out_loss``; nats a token.
+        step 0), ``held_out_loss``; in nats per token.
 
     Raises
     ------

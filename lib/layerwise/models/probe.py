@@ -1,4 +1,4 @@
-"""Run a model once on a few short prompts, to see that its layers are what the rest expects."""
+"""Check a model's layers with a pass over a few short prompts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from layerwise.models.images import position_embeddings
 
 log = logging.getLogger(__name__)
 
-# Different from each other, so that states whose batch and length are swapped show.
+# Different numbers, which show whether batch and length are swapped.
 BATCH, LENGTH = 2, 5
 
 
@@ -33,20 +33,20 @@ def example_texts(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
 def probe(
     name: str, model: nn.Module, anatomy: Anatomy, inputs: Mapping[str, Tensor], length: int | None
 ) -> tuple[Anatomy, int]:
-    """The anatomy, with what only a pass can tell, and how many tokens each prompt had.
+    """The anatomy, completed by a pass, and the number of tokens of each prompt.
 
     Parameters
     ----------
     inputs : mapping
-        What the model is given: several prompts of one length.
+        The model's inputs: several prompts of one length.
     length : int, optional
-        How many tokens the prompts are expected to have; None where only the pass tells.
+        Expected number of tokens of the prompts; None if only the pass shows it.
 
     Raises
     ------
     LayerwiseError
-        If the model does not run on these inputs alone, its blocks are not run one after another,
-        each once, or its states are not of shape (batch, length, width).
+        If the model needs other inputs, does not run its blocks once each in order, or has states
+        of another shape than (batch, length, width).
     """
     seen: list[tuple[int, tuple[int, ...]]] = []
     last: list[Tensor] = []
@@ -61,7 +61,7 @@ def probe(
             output = states_out(model(**inputs, **pass_options(model)))
     except (MemoryError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # whatever an unusual model's code stumbles over
+    except Exception as error:  # unusual models fail in many ways
         takes = "images" if length is None else "token ids"
         raise LayerwiseError(
             f"{name} ({type(model).__name__}) does not run on {takes} alone "
@@ -70,9 +70,9 @@ def probe(
         ) from error
     if [layer for layer, _ in seen] != list(range(anatomy.n_layers)):
         raise LayerwiseError(
-            f"{name} ({type(model).__name__}) does not run its {anatomy.n_layers - 1} blocks one "
-            f"after another, each once (it runs {[layer for layer, _ in seen]}), so its layers "
-            "cannot be told apart; such models are not supported."
+            f"{name} ({type(model).__name__}) does not run its {anatomy.n_layers - 1} blocks once "
+            f"each in order (it runs {[layer for layer, _ in seen]}); such models are not "
+            "supported."
         )
     batch = len(next(iter(inputs.values())))
     shapes = {shape for _, shape in seen}
@@ -105,12 +105,12 @@ def probe(
 def causal(
     model: nn.Module, anatomy: Anatomy, one: Mapping[str, Tensor], other: Mapping[str, Tensor]
 ) -> bool:
-    """Whether no token's states depend on the tokens after it.
+    """True if no state depends on later tokens.
 
     Parameters
     ----------
     one, other : mapping
-        Inputs that differ in their second half alone; the states of the first third of the tokens
+        Inputs that differ only in their second half; the states of the first third of the tokens
         are compared.
     """
     last: list[Tensor] = []
@@ -131,7 +131,7 @@ def _near(one: Tensor, other: Tensor | None) -> bool:
 
 
 def pass_options(model: nn.Module) -> dict[str, Any]:
-    """What every pass is given beside its inputs."""
+    """Arguments of every pass in addition to its inputs."""
     config: Any = model.config
     return {
         **({"use_cache": False} if "use_cache" in config.to_dict() else {}),
@@ -140,6 +140,6 @@ def pass_options(model: nn.Module) -> dict[str, Any]:
 
 
 def states_out(output: Any) -> Tensor | None:
-    """The states that a model hands its users: transformers' ``last_hidden_state``."""
+    """The model's output: ``last_hidden_state`` of transformers."""
     states = getattr(output, "last_hidden_state", None)
     return states if isinstance(states, Tensor) else None

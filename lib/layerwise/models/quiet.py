@@ -1,10 +1,10 @@
-"""Keep transformers' bars and advice out of logs; its errors still come as exceptions."""
+"""Silence progress bars and advice of transformers."""
 
 from __future__ import annotations
 
 
 def quiet() -> None:
-    """Only errors from transformers, and no progress bars of its own."""
+    """Show only errors of transformers, and no progress bars."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""Where a model comes from, as the config says it, and what that means for a revision."""
+"""Source of a model, resolved for a revision."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ AnySource = HubSource | FolderSource | PackageSource | HubAdapter | FolderAdapte
 
 @dataclass(frozen=True)
 class Location:
-    """What `transformers` is to load: a hub name or a folder, a revision, perhaps a GGUF file."""
+    """Location of a model for transformers: hub name or folder, revision, GGUF file."""
 
     name: str
     revision: str | None
@@ -35,7 +35,7 @@ class Location:
 
     @property
     def folder(self) -> Path | None:
-        """The folder, if the model is a local one."""
+        """The folder of a local model."""
         return Path(self.name) if self.revision is None else None
 
     def reachable(self) -> bool:
@@ -43,10 +43,10 @@ class Location:
         return self.folder is not None or _hub_answers()
 
     def options(self) -> dict[str, Any]:
-        """What `from_pretrained` of transformers takes beside the name.
+        """Arguments of `from_pretrained` in addition to the name.
 
-        Without a network only the cache is asked: huggingface_hub would try each file for half a
-        minute.
+        Without a network we read only the cache, since huggingface_hub would try each file for
+        half a minute.
         """
         found: dict[str, Any] = {}
         if self.folder is None:
@@ -79,11 +79,11 @@ def locate(source: AnySource, revision: str = "main") -> Location:
     Raises
     ------
     LayerwiseError
-        If the package is not installed, or the folder or file is not there, or a folder stands
-        where a name on the hub is expected.
+        If the package is not installed, the folder or file does not exist, or a hub name is also
+        a local folder.
     """
     if isinstance(source, HubSource | HubAdapter):
-        # transformers would take the folder, and nothing would notice when it changes.
+        # transformers would read the folder, and a change in it would go unnoticed.
         if is_folder(source.hub):
             raise LayerwiseError(
                 f"hub: {source.hub!r} came, but there is a folder of that name here; write "
@@ -108,13 +108,13 @@ def locate(source: AnySource, revision: str = "main") -> Location:
 
 
 def named(text: str) -> HubSource | FolderSource | PackageSource:
-    """The source that a person means on a command line.
+    """Parse a model on the command line.
 
     Parameters
     ----------
     text : str
-        A folder that is there; ``package:NAME`` or ``package:NAME/path``; or a name on the hub.
-        The name of a GGUF file may follow after a ``#``.
+        An existing folder, ``package:NAME`` or ``package:NAME/path``, or a name on the hub. The
+        name of a GGUF file may follow after a ``#``.
 
     Raises
     ------
@@ -146,7 +146,7 @@ def package_folder(module: str) -> Path:
         If it is not installed.
     """
     top, *inner = module.split(".")
-    # Of a dotted name, find_spec would import all but the last part.
+    # For a dotted name, find_spec would import all but the last part.
     spec = importlib.util.find_spec(top)
     for place in (spec.submodule_search_locations or ()) if spec else ():
         folder = Path(place, *inner)

@@ -17,7 +17,7 @@ def weights_hash(model: nn.Module) -> str:
     Raises
     ------
     LayerwiseError
-        If some of them found no room on the devices.
+        If some of them are not on any device (they did not fit).
     """
     import torch
 

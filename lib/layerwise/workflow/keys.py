@@ -33,15 +33,15 @@ VERSIONS = {
     "metrics": 2,
     "tasks": 1,
     "evaluate": 1,
-    "associate": 2,
-    "select": 2,
+    "associate": 3,
+    "select": 3,
     "similarity": 1,
     "published": 1,
-    "figure": 2,
+    "figure": 3,
     "weights": 1,
-    "best_layers": 2,
+    "best_layers": 3,
     "report": 1,
-    "explore": 1,
+    "explore": 2,
 }
 
 # Settings that say how a job runs, not what it computes.

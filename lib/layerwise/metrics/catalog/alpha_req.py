@@ -1,4 +1,4 @@
-"""α-ReQ: how fast the covariance's eigenvalues decay."""
+"""α-ReQ: decay of the covariance's eigenvalues."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ class Settings(Section):
 def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> float:
     """Exponent α of ``λ_i ∝ i^-α``, a line through log λ against log i.
 
-    Least squares with weight 1 / i, so that each octave of ranks counts alike, over the given
-    ranks as far as the eigenvalues are above 0 (Stringer et al. 2019, whose range is 11 to 500;
-    Agrawal et al. 2022).
+    Least squares over the given ranks with eigenvalues above 0. The weight 1 / i makes each octave
+    of ranks count alike (Stringer et al. 2019, ranks 11 to 500; Agrawal et al. 2022).
 
     Parameters
     ----------
@@ -50,7 +49,7 @@ def decay(eigenvalues: Array, ranks: tuple[int, int] = (11, 500)) -> float:
     Returns
     -------
     float
-        Around 1 is said to be best; 0 is a flat spectrum.
+        0 for a flat spectrum; Agrawal et al. find values near 1 best.
 
     Raises
     ------
@@ -85,7 +84,7 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
     Returns
     -------
     float
-        Above 0; 0 is a flat spectrum, near 1 is said to be best. Depends on N.
+        0 for a flat spectrum; Agrawal et al. find values near 1 best. Depends on N.
 
     Raises
     ------
@@ -106,7 +105,7 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
     label="α-ReQ, eigenvalue decay",
     unit="",
     direction=None,
-    range="above 0; near 1 is said to be best",
+    range="above 0; near 1 is best (Agrawal et al.)",
     source="Agrawal et al. 2022; Stringer et al. 2019",
     inputs=("pooled",),
     function=alpha_req,

@@ -1,4 +1,4 @@
-"""Anisotropy: how far all embeddings point one way."""
+"""Anisotropy: mean cosine similarity of embeddings."""
 
 from __future__ import annotations
 

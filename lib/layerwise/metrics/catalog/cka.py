@@ -1,4 +1,4 @@
-"""Linear CKA: how alike a layer's embeddings are to those of the first and the last layer."""
+"""Linear CKA: similarity of a layer's embeddings to those of the first and the last layer."""
 
 from __future__ import annotations
 

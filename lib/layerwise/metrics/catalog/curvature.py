@@ -1,4 +1,4 @@
-"""Curvature: how sharply the path of a prompt's token states turns."""
+"""Curvature: mean turning angle of the path of a prompt's token states."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def curvature(Z: npt.ArrayLike) -> float:
     Returns
     -------
     float
-        In radians, 0 (a straight line) to π. A repeated state has no direction: angles beside it
-        are left out of the mean.
+        In radians, 0 (a straight line) to π. Angles next to a repeated state are
+        left out, because it has no direction.
 
     Raises
     ------

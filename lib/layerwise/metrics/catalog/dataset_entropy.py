@@ -1,4 +1,4 @@
-"""Dataset entropy: how widely the prompts' embeddings spread at a layer."""
+"""Dataset entropy: spread of the prompts' embeddings."""
 
 from __future__ import annotations
 

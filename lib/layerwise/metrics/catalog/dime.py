@@ -1,4 +1,4 @@
-"""DiME: what two views of a prompt share beyond what any two prompts share."""
+"""DiME: information that two views of a prompt share beyond any two prompts."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def dime(
     Parameters
     ----------
     A, B : array, shape (N, D)
-        Pooled embeddings of two views of N prompts, row by row. Prompts of which one is zero are
+        Pooled embeddings of two views of N prompts, row by row. Prompts with a zero vector are
         left out. Computed in float64.
     alpha : float
         Order of the entropy; 2 alone takes no eigenvalues.
@@ -121,9 +121,9 @@ def dime(
     Returns
     -------
     float
-        In nats: 0 in expectation if the views are independent (below 0 by chance), largest if
-        they are equal (always for order 2; for order 1 a handful of prompts can be an exception),
-        at most log N.
+        In nats: 0 in expectation if the views are independent (single values may be negative), at
+        most log N. Largest if they are equal (always for order 2; a handful of prompts can be an
+        exception for order 1).
 
     Raises
     ------
@@ -169,8 +169,8 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
     takes as many times that as there are groups.
 
     Under ``reference``, as in the released code, the Gram matrices are not of unit diagonal, and
-    where N > D they are the D x D products ``AᵀA`` and ``BᵀB``, so that the permutation is one of
-    features, and no prompt is left out. That has no standard error here.
+    where N > D they are the D x D products ``AᵀA`` and ``BᵀB``. The permutation is then one of
+    features, no prompt is left out, and there is no standard error.
     """
     shared, reference = layer.settings, layer.protocol == "reference"
     alphas = shared.alphas

@@ -1,4 +1,4 @@
-"""Effective rank of a set of vectors: how many directions they use, as a real number."""
+"""Effective rank of a set of vectors: number of directions they fill, as a real number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""InfoNCE: can a view of a prompt be told from all others by its other view?"""
+"""InfoNCE: loss of identifying a prompt's other view among all views."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def infonce_losses(
         Mean over each prompt's two anchors, in nats; not below 0.
     stderr : float
         Standard error of the mean loss: a delete-a-group jackknife. A prompt near many others
-        raises all of their losses, so that they are not independent. What a group adds to the
-        sums is known, so that no loss is computed again.
+        raises all of their losses, so the losses are not independent. Subtracting a group's part
+        from the sums avoids computing losses again.
     """
     n, Z = len(A), np.concatenate([A, B])
     group = uncertainty.groups_of(n, groups, seed)
@@ -81,8 +81,8 @@ def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> flo
     Parameters
     ----------
     A, B : array, shape (N, D)
-        Pooled embeddings of two views of N prompts, row by row. Prompts of which one is zero are
-        left out: it has no cosine. Computed in float64.
+        Pooled embeddings of two views of N prompts, row by row. Prompts with a zero vector are
+        left out, because it has no cosine. Computed in float64.
     temperature : float
         τ; 0.1 in the paper.
 
@@ -108,10 +108,9 @@ def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> flo
 
 
 def infonce_mi_bound(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
-    """What one view tells of the other, at least: ``log(2N - 1)`` less the InfoNCE loss.
+    """Lower bound on the mutual information of two views: ``log(2N - 1)`` minus InfoNCE.
 
-    A lower bound on their mutual information (Oord et al. 2018). The parameters and errors are
-    those of `infonce`.
+    Oord et al. 2018. The parameters and errors are those of `infonce`.
 
     Returns
     -------

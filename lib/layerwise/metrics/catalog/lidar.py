@@ -1,4 +1,4 @@
-"""LiDAR: how many directions tell prompts apart, in units of what augmentation does to them."""
+"""LiDAR: number of directions that separate prompts, relative to their augmented views."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def contrasts(views: Views, total: Array, at_once: int = AT_ONCE) -> Iterator[Ar
 def whiten(views: Views, delta: float) -> Array:
     """Class means in coordinates in which the within-class scatter is the identity.
 
-    ``Σ_w^{-1/2} (μ_n - μ) / √N``, of which the squared singular values are the eigenvalues of
+    ``Σ_w^{-1/2} (μ_n - μ) / √N``. Its squared singular values are the eigenvalues of
     ``Σ_w^{-1/2} Σ_b Σ_w^{-1/2}``. Any square root of
     ``Σ_w = Σ_n Σ_v (x_nv - μ_n)(x_nv - μ_n)ᵀ / (N V) + δ I`` gives the same ones, so the Cholesky
     factor serves. Where there are fewer contrasts than dimensions (N (V - 1) < D), Σ_w is δ

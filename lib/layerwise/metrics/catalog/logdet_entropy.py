@@ -33,7 +33,7 @@ def logdet_entropy(Z: npt.ArrayLike) -> float:
     """``log det(K) - log 2``, K the Gram matrix of `Z` made to have trace 1.
 
     Skean et al. 2025, appendix B (after Zhouyin & Liu 2021). The paper does not say how K is
-    scaled; with trace 1, as in equation 1, it is the lower bound of S_1 that it is said to be. A
+    scaled; with trace 1, as in equation 1, it is a lower bound of S_1, as the paper claims. A
     singular K has determinant 0: the product is over the eigenvalues above rounding.
 
     Parameters

@@ -1,4 +1,4 @@
-"""NESum: the covariance's eigenvalues in units of the largest."""
+"""NESum: sum of the covariance's eigenvalues, divided by the largest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Participation ratio: how many principal components carry the variance."""
+"""Participation ratio: number of principal components that carry the variance."""
 
 from __future__ import annotations
 

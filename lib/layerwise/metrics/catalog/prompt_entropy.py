@@ -1,4 +1,4 @@
-"""Prompt entropy: how widely the tokens of one prompt spread at a layer."""
+"""Prompt entropy: spread of a prompt's token states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Self-Cluster: how far embeddings clump, against vectors spread evenly over the sphere."""
+"""Self-Cluster: clustering of embeddings, relative to vectors spread evenly over the sphere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sinks: tokens whose norm is many times that of the others, and how much they hold."""
+"""Attention sinks: tokens whose norm is many times the others'."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def second_norm(Z: npt.ArrayLike) -> float:
     """Norm of the second largest token as a multiple of the prompt's median norm.
 
     Every ratio between this and `largest_norm` tells the same one token from the others: the wider
-    apart they are, the less hangs on ``extract.sink_ratio``.
+    apart they are, the less ``extract.sink_ratio`` matters.
 
     Parameters
     ----------

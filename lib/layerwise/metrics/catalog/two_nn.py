@@ -63,7 +63,7 @@ def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
     from skdim.id import TwoNN
 
     if not matrix.all():
-        # A copy of a point is no neighbour: beside it, two others would be equally near.
+        # Copies are left out: they would be neighbours at distance 0.
         copies = np.tril(matrix == 0, -1).any(axis=1)
         matrix = matrix[np.ix_(~copies, ~copies)]
     if len(matrix) < FEWEST_PROMPTS:
@@ -137,7 +137,7 @@ def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
 
     stderr = np.nan
     if layer.errors and n >= 2 * FEWEST_PROMPTS:
-        # Copies of prompts, of which one half has more, may leave too few.
+        # A half may have too few distinct prompts.
         with contextlib.suppress(UndefinedMetricError):
             stderr = uncertainty.of_halves(on, len(matrix), uncertainty.GROUPS, shared.seed)
     yield Overall(value, n, stderr=stderr)

@@ -1,1 +1,1 @@
-"""What metrics are made of: functions on arrays that know nothing of files or configs."""
+"""Formulas behind metrics: functions on arrays, without files or configs."""

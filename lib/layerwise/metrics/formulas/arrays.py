@@ -59,7 +59,7 @@ def check_matrix(Z: npt.ArrayLike, names: tuple[str, ...] | None = None) -> Arra
 
 
 def sample(n: int, most: int, seed: int) -> npt.NDArray[np.intp]:
-    """Which of n rows a metric is computed on whose cost grows faster than n.
+    """Sample of n rows, for metrics whose cost grows faster than n.
 
     Returns
     -------

@@ -6,7 +6,7 @@ For a matrix Z of T rows, ``K = Z Zᵀ`` has eigenvalues λ_i ≥ 0, ``p_i = λ_
 
 in nats (Giraldo et al. 2014; Skean et al. 2025, arXiv 2502.02013, equation 1). All is float64.
 
-Bounds and theorems, each of which has a test:
+Bounds and theorems, each with a test:
 
 - ``0 ≤ S_α ≤ log rank(Z) ≤ log min(T, D)``; S_α does not grow with α.
 - Theorem 1 of Skean et al. (2025) prints ``EffRank(Z) ≤ exp(S_1(Z))``. With Roy & Vetterli's
@@ -162,8 +162,8 @@ def reference_entropy(spectra: Array, alpha: float, n: Array | float) -> Array:
 def effective_ranks(eigenvalues: Array) -> Array:
     """Effective ranks of spectra of Gram matrices, along the last axis.
 
-    Singular values are the roots of these eigenvalues, so that one smaller than 1e-7 of the
-    largest is lost in rounding; in a sum of up to a few hundred it does not show at 1e-4.
+    Singular values are the roots of these eigenvalues. Those below 1e-7 of the largest are lost in
+    rounding, which changes the sum of a few hundred by less than 1e-4.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ def effective_ranks(eigenvalues: Array) -> Array:
 
 
 def normalise(value: Array | float, normalization: str, n: Array | float, d: float) -> Array:
-    """Divide entropies by what their name says.
+    """Normalise entropies.
 
     Parameters
     ----------
@@ -187,7 +187,7 @@ def normalise(value: Array | float, normalization: str, n: Array | float, d: flo
         Entropies in nats.
     normalization : str
         ``raw``; ``logN`` (÷ log n); ``logD`` (÷ log d); ``logNlogD`` (÷ log n log d);
-        ``maxEntropy`` (÷ log min(n, d), so that it is 0 to 1).
+        ``maxEntropy`` (÷ log min(n, d), which gives 0 to 1).
     n : array or float
         Rows of the matrix: tokens of a prompt, or prompts.
     d : float
@@ -196,10 +196,9 @@ def normalise(value: Array | float, normalization: str, n: Array | float, d: flo
     Returns
     -------
     array
-        NaN where the divisor is 0 (one row or one column): such an entropy is always 0, and its
-        share of the maximum is not defined.
+        NaN if the divisor is 0 (one row or one column), where the entropy is always 0.
     """
-    # A prompt of which no token counts has 0 rows: like 1 row, it has no divisor.
+    # A prompt without selected tokens has 0 rows and, as with 1 row, no divisor.
     log_n, log_d = np.log(np.maximum(n, 1.0)), np.log(float(d))
     divisor = {
         "raw": np.float64(1.0),

@@ -83,7 +83,7 @@ def unit_rows(X: Array) -> tuple[Array, Mask]:
 
 
 def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:
-    """Two views with rows of unit length, without the prompts of which one view is zero.
+    """Scale the rows of two views to unit length, without prompts with a zero vector.
 
     Returns
     -------

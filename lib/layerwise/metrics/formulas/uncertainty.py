@@ -7,7 +7,6 @@
   halves.
 
 All take the prompts as independent draws; they are errors of sampling prompts, not of training.
-docs/statistics.md compares them with the spread over fresh draws.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def of_mean(values: Array) -> float:
 def groups_of(n: int, groups: int, seed: int) -> npt.NDArray[np.intp]:
     """Random group of each of n prompts, shape (n,), for the jackknife.
 
-    Groups have n // `groups` prompts, so that there are a few more groups where n is small.
+    Groups have n // `groups` prompts, so small n gives a few more groups.
     Prompts that are left over have -1 and are never left out.
     """
     size = max(1, n // groups)
@@ -82,8 +81,8 @@ def delete_a_group(
 def of_halves(value_on: Callable[[Mask], float], n: int, halves: int, seed: int) -> float:
     """Standard error from the spread over random halves of the prompts.
 
-    A half drawn from the prompts at hand varies about as much as all of them do from draw to draw
-    (half-sampling, Politis & Romano 1994), also where a value is not smooth in the prompts.
+    The spread of random halves estimates that of fresh samples (half-sampling, Politis & Romano
+    1994), even for values that are not smooth in the prompts.
 
     Parameters
     ----------
