@@ -1,4 +1,4 @@
-"""Numbers in the README and FINDINGS equal those in docs/quickstart.csv and the published tables."""
+"""Numbers in README and FINDINGS equal those in docs/quickstart.csv and the published tables."""
 
 from __future__ import annotations
 
