@@ -61,7 +61,7 @@ with Activations({str(path)!r}) as file:
 
 def test_the_table_is_that_of_the_functions(tmp_path: Path) -> None:
     texts = tiny.texts(N, shortest=6, longest=20)
-    with Activations(extracted(tmp_path, "gpt2", texts)) as file:
+    with Activations(extracted(tmp_path, "gpt2", texts, tokens=("all", "drop_first"))) as file:
         table = sequence.compute(file, MetricsSettings(alphas=(1.0, 2.0)))
     loaded = load("gpt2", tiny.entry(tmp_path / "gpt2"), "main", device="cpu")
     found: States = {}

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from scipy import special
 
 from layerwise.errors import LayerwiseError
 from layerwise.metrics import logdet_entropy, powerlaw
@@ -263,54 +262,6 @@ def test_lemma_1_gives_theorem_1_the_other_way(Z: np.ndarray) -> None:
     """The proof has λ ≼ σ of λ_i = σ_i² ≤ σ_i, but after λ is made to sum to 1 it is σ ≼ λ."""
     sigma = np.linalg.svd(Z, compute_uv=False)
     assert majorises(sigma**2 / np.sum(sigma**2), sigma / sigma.sum())
-
-
-def apart(dimension: int, angle_cosine: float) -> float:
-    """Chance that two random directions have a cosine beyond ±ε: its square is
-    Beta(1/2, (D - 1)/2)."""
-    return float(special.betainc((dimension - 1) / 2, 0.5, 1 - angle_cosine**2))
-
-
-def printed_bound(dimension: int, epsilon: float) -> float:
-    return math.sqrt(2 * math.pi) * math.exp(-dimension * epsilon**2 / 2)
-
-
-@pytest.mark.parametrize("dimension", [2, 3, 5, 16, 64, 384, 1024, 4096])
-def test_proposition_1_holds_of_each_pair(dimension: int) -> None:
-    for epsilon in np.linspace(0.001, 0.999, 400):
-        assert apart(dimension, epsilon) <= printed_bound(dimension, epsilon)
-
-
-def test_proposition_1_holds_of_many_vectors() -> None:
-    """And with half the constant: each pair counts twice in m²."""
-    rng = np.random.default_rng(0)
-    m, dimension, sets = 12, 64, 2000
-    vectors = rng.normal(size=(sets, m, dimension))
-    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
-    cosines = np.abs(vectors @ vectors.transpose(0, 2, 1))[:, ~np.eye(m, dtype=bool)].max(axis=1)
-    for epsilon in (0.3, 0.4, 0.45, 0.5):
-        share = float(np.mean(cosines <= epsilon))
-        assert share >= 1 - m**2 * printed_bound(dimension, epsilon)
-        exact = 1 - m * (m - 1) / 2 * apart(dimension, epsilon)
-        assert share >= exact - 3 * math.sqrt(0.25 / sets)
-    assert 1 - m**2 * printed_bound(dimension, 0.45) > 0.4, "the bound says something there"
-
-
-def test_proposition_1_does_not_follow_from_its_proof() -> None:
-    """The proof's band is of half the width, |<z, e_1>| ≤ ε/2, and more than that lies outside."""
-    assert apart(1024, 0.2 / 2) > 1e3 * printed_bound(1024, 0.2)
-
-
-def test_proposition_1_says_nothing_at_the_papers_sizes() -> None:
-    """Theorem 5 uses it with ε/N: 1,000 prompts in Pythia-410m's 1,024 dimensions."""
-    n, dimension = 1000, 1024
-
-    def chance(epsilon: float) -> float:
-        return 1 - n**2 * printed_bound(dimension, epsilon / n)
-
-    # exp(-S_2) is at most 1, and the ε for which any chance at all is promised is 170.
-    assert chance(1.0) < -1e6
-    assert chance(169) < 0 < chance(170)
 
 
 # Normalisations

@@ -195,7 +195,7 @@ def compare(prompts: list[torch.Tensor], protocol: str) -> None:
         assert ours[key] == pytest.approx(value, rel=1e-4, abs=1e-4), key
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("protocol", ["paper", "reference"])
 @pytest.mark.parametrize("sink", [150.0, 25_000.0])
 def test_states_in_low_precision_cost_less_than_1e_4(

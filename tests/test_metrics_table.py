@@ -420,7 +420,7 @@ def test_every_metric_declares_itself() -> None:
         assert metric.source
         assert metric.range
         assert metric.compute.__doc__, f"{name} says nothing of itself"
-        assert f"| `{name}` | {metric.axis} |" in lists.of_metrics()
+        assert f"(#{name}) | {metric.axis} |" in lists.of_metrics()
     directions = registry.directions()
     assert directions["infonce"] == -1
     assert directions["lidar"] == 1

@@ -120,22 +120,6 @@ def test_a_model_without_a_part(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert "holds no sublayer 'mlp' (it holds block, " in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("key", "lost"), [("spectra", {"prompt_entropy"}), ("curvature", {"curvature"})]
-)
-def test_a_file_without_spectra_or_curvature(
-    key: str, lost: set[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = extracted(tmp_path, "gpt_neox", **{key: False})
-    with caplog.at_level(logging.WARNING):
-        metrics, prompts = compute(path)
-    assert set(metrics["metric"]) == set(METRICS) - lost
-    assert not set(prompts["metric"]) & lost
-    (name,) = lost
-    assert f"{name} is left out in" in caplog.text
-    assert f"the data have no {key}, since they were extracted with {key}: false." in (caplog.text)
-
-
 # Downstream
 
 

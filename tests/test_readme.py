@@ -1,0 +1,98 @@
+"""Numbers in README and FINDINGS equal those in docs/quickstart.csv and the published tables."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from layerwise.data import published
+from layerwise.project import ROOT
+
+
+def words(page: str) -> str:
+    return " ".join((ROOT / page).read_text(encoding="utf-8").split())
+
+
+@pytest.fixture(scope="module")
+def quickstart() -> pd.DataFrame:
+    return pd.read_csv(ROOT / "docs" / "quickstart.csv")
+
+
+def points(share: float) -> str:
+    return f"{100 * share:.1f}".replace("-", "−")
+
+
+@pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
+def test_collapse_in_the_middle(page: str, quickstart: pd.DataFrame) -> None:
+    rows = quickstart[quickstart["study"] == "token_selection"]
+    scores = rows[rows["y"] == "score"].pivot(
+        index="layer", columns="representation", values="value"
+    )
+    at = scores.map(points)
+    assert (
+        f"from {at.loc['11', 'all, residual']} at layer 11 to {at.loc['12', 'all, residual']}"
+        in words(page)
+    )
+    assert f"layer 12 has {at.loc['12', 'all']}" in words(page)
+    assert f"it has {at.loc['12', 'drop_first, residual']}" in words(page)
+    entropy = rows[rows["y"] == "prompt_entropy"].set_index(["layer", "representation"])["value"]
+    text = f"{entropy['12', 'all']:.2f} nats with all tokens and {entropy['12', 'drop_first']:.2f}"
+    assert text in words(page)
+
+
+def leads(quickstart: pd.DataFrame) -> pd.DataFrame:
+    rows = quickstart[quickstart["study"] == "best_layers"]
+    return rows.set_index(["model", "revision", "representation"])
+
+
+@pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
+def test_leads_over_the_output(page: str, quickstart: pd.DataFrame) -> None:
+    best = leads(quickstart)
+    row = best.loc["smollm2-135m", "main", "all"]
+    assert (
+        f"layer {row['layer']} of 30 scores {points(row['score'])} and the output "
+        f"{points(row['output_score'])}, a lead of {points(row['value'])} points "
+        f"(95% CI {points(row['low'])} to {points(row['high'])})"
+    ) in words(page)
+    minilm = best.loc["minilm-l6", "main", "all"]
+    assert minilm["layer"] == "output"
+    assert f"best at its output ({points(minilm['score'])})" in words(page)
+
+
+def test_lead_without_the_first_token(quickstart: pd.DataFrame) -> None:
+    row = leads(quickstart).loc["smollm2-135m", "main", "drop_first"]
+    assert (
+        f"layer {row['layer']} leads by {points(row['value'])} points "
+        f"({points(row['low'])} to {points(row['high'])})"
+    ) in words("FINDINGS.md")
+
+
+@pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
+def test_training(page: str, quickstart: pd.DataFrame) -> None:
+    rows = quickstart[quickstart["study"] == "metrics_over_checkpoints"]
+    last = rows[rows["layer"] == "6"].set_index("revision")["value"]
+    assert (
+        f"from {last['step0']:.2f} nats to {last['step8']:.2f} at step 8 and recovers to "
+        f"{last['step512']:.2f} at step 512"
+    ) in words(page)
+
+
+@pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
+def test_association(page: str, quickstart: pd.DataFrame) -> None:
+    rows = quickstart[quickstart["study"] == "metric_vs_score"]
+    above = rows["association"].abs() > rows["null95"]
+    assert set(rows.loc[above, "model"]) == {"minilm-l6"}
+    assert f"{above.sum()} of {len(rows)} associations" in words(page)
+
+
+@pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
+def test_published_scores_of_pythia(page: str) -> None:
+    scores = pd.read_parquet(published("scores"))
+    large = scores[scores["size"] == "410m"]
+    table = large.groupby(["task", "layer"])["main_score"].mean().unstack()
+    mean, last = table.mean(), table.columns.max()
+    assert f"layer {mean.idxmax()} " in words(page)
+    assert points(mean.max()) in words(page)
+    assert points(mean[last]) in words(page)
+    ahead = (table.drop(columns=last).max(axis=1) > table[last]).sum()
+    assert f"in {ahead} of {len(table)} tasks" in words(page)
