@@ -598,6 +598,6 @@ def test_models_whose_tokens_see_later_ones_have_no_prefixes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = extracted(tiny_model("bert", tmp_path), tmp_path / "a.h5", prefixes=True)
-    assert "tokens see those after them" in caplog.text
+    assert "tokens see later ones" in caplog.text
     with Activations(path) as file, pytest.raises(LayerwiseError, match="without prefix_spectrum"):
         file.prefixes("all", 1)

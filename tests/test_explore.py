@@ -212,8 +212,8 @@ def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Pa
     )  # fmt: skip
     assert (seen["associations"], seen["choices"]) == ([3], [3])
     assert "/few" not in seen["sure"]
-    assert "95 % over tasks" in seen["many"]
-    assert "over tasks" not in seen["one"] and "the task’s own 95 % interval" in seen["one"]
+    assert "95% CI over tasks" in seen["many"]
+    assert "over tasks" not in seen["one"] and "the task’s own 95% CI" in seen["one"]
 
 
 @NEEDS_CHROMIUM

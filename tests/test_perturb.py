@@ -93,7 +93,7 @@ def test_length_counts_no_special_token_and_never_invents_one() -> None:
     ids = [1, *range(5, 25), 0]
     assert done(ids, length=4) == [1, 5, 6, 7, 8, 0]
     assert len(done(ids, length=4, randomness=1.0)) == 6
-    with pytest.raises(LayerwiseError, match=r"'p' has 20 tokens, of which .* would keep 21"):
+    with pytest.raises(LayerwiseError, match=r"'p' has 20 tokens, .* asks for 21"):
         done(ids, length=21)
 
 

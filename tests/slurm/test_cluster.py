@@ -124,7 +124,7 @@ def test_a_killed_job_ends_with_the_values_of_a_local_run(project: Project) -> N
         running = subprocess.Popen(
             command, cwd=project.folder, env=environment, stdout=log, stderr=subprocess.STDOUT
         )
-        for script in ("extract_activations", "evaluate_model"):
+        for script in ("evaluate_model", "extract_activations"):
             os.kill(wait_for(lambda s=script: process_of(s, project.folder)), signal.SIGKILL)
         status = running.wait(900)
     assert status == 0, (project.folder / "log").read_text()[-4000:]

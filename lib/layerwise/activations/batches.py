@@ -1,10 +1,9 @@
 """Cut prompts into batches by length and token budget.
 
-A CPU is fastest with small batches (about 1,024 tokens, more of a narrow model), a GPU with large
-ones; pads are wasted work on either. So prompts are sorted by length and cut where the padded size
-would pass the budget, or earlier, from a quarter of it or `ENOUGH` tokens on, where pads would be
-more than `SLACK`. Work goes window by window, so that memory does not grow with the number of
-prompts.
+A CPU is fastest with small batches (about 1,024 tokens, more for a narrow model), a GPU with large
+ones, and padding is wasted work on both. So prompts are sorted by length. A batch ends where its
+padded size would exceed the budget. It ends earlier, from a quarter of the budget or `ENOUGH`
+tokens on, where padding would exceed `SLACK`. Prompts are read in windows to bound the memory.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ BUDGET = {"cpu": 1024, "cuda": 65536}
 # they are more tokens, and its small operations are mostly the cost of being called.
 IN_CACHE = 2**18
 
-# Pads as a share of a batch; and how many tokens keep any device busy enough to cut there.
+# Largest share of padding, and number of tokens that keeps any device busy.
 SLACK = 0.03
 ENOUGH = 4096
 
-# Results of one window wait in memory until they are written as one slab, beside the next one's. A
-# GPU's large batches want large windows to be cut from.
+# Results of a window stay in memory until they are written, while the next window is computed. The
+# large batches of a GPU need large windows.
 WINDOW_BYTES = {"cpu": 32 * 2**20, "cuda": 512 * 2**20}
 
 

@@ -25,7 +25,7 @@ COLUMNS = 2  # that a thread holds at once
 
 @cache
 def available() -> bool:
-    """Whether torch's build brings what compiles and starts kernels."""
+    """True if CUDA kernels can be compiled and started."""
     try:
         from cuda.bindings import driver, nvrtc  # noqa: F401
     except ImportError:
@@ -84,10 +84,9 @@ class Block:
 
 
 def block_of(rank: int, room: int) -> Block | None:
-    """How a matrix of so many rows is worked on where a block may share `room` bytes.
+    """Block for a matrix of `rank` rows, if a block may share `room` bytes.
 
-    As many warps as there is room for their partial sums, beside four vectors. None where there is
-    none for one.
+    It has as many warps as fit with their partial sums and four vectors; None if not one fits.
     """
     warps = WARPS
     while (vectors := (warps + 4) * rank * 8) > room:
@@ -149,7 +148,7 @@ def _kernels(device: int) -> _Kernels:
 
 
 def _check(answer: tuple[Any, ...]) -> Any:
-    """What a call gave, without its error code."""
+    """The result of a call, without its error code."""
     error, *rest = answer
     if int(error) != 0:
         raise LayerwiseError(f"The GPU refused the kernels for spectra: {error!r}.")

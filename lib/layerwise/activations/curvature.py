@@ -22,9 +22,9 @@ from torch import Tensor
 
 from layerwise.activations.representation import Packed
 
-# A difference below this share of what it is a difference of is float32's rounding in the pass: it
-# has no direction, and another batch has another one. After SmolLM2's 30 layers such a share is up
-# to 1e-5 where one token is repeated; between tokens of a text it is 0.4 or more.
+# A relative difference of states below this is float32 rounding and has no direction. After the 30
+# layers of SmolLM2, rounding is up to 1e-5 for a repeated token; tokens of a text differ by 0.4 or
+# more.
 ROUNDING = 1e-4
 # Beyond this cosine, an error of float32 in it (1e-6) would show in the angle at 1e-5.
 NEARLY_STRAIGHT = 0.99
@@ -160,7 +160,7 @@ def _is_rounding(norms: Any, one: Any, other: Any) -> Any:
 
 
 def _arrays(*tensors: Tensor) -> tuple[Any, ...]:
-    """Tensors on a CPU as numpy's arrays, those on other devices as they are."""
+    """Tensors on a CPU as numpy arrays, others unchanged."""
     on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
     return tuple(tensor.numpy() for tensor in tensors) if on_cpu else tensors
 

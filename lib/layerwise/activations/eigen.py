@@ -1,9 +1,8 @@
 """Gram matrices of a batch's token states, and their eigenvalues, all in float64.
 
-On a GPU a batch is one call (`card`), from a thread and in a stream of its own (`behind`), so that
-the next layers' and the next batch's pass go on beside it. On a CPU torch takes the matrices one
-after another on one core; here they are spread over the cores, and a symmetric product costs half
-of a general one (numpy sees that its factors are one array).
+On a GPU a batch is one call (`card`) in a separate thread and stream (`behind`), while the pass
+goes on. On a CPU torch would decompose the matrices one by one on one core; we use all cores, and
+numpy, which computes a symmetric product at half the cost.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def eigenvalues(stacks: Sequence[Tensor]) -> list[Tensor]:
     Parameters
     ----------
     stacks : sequence of Tensor, each of shape (B, R, R), float64
-        All in one call, so that no core waits for the others.
+        All in one call, which keeps all cores busy.
 
     Returns
     -------
@@ -138,21 +137,20 @@ def behind(work: Callable[[], None], device: torch.device) -> Future[None]:
     given = torch.cuda.Event()  # type: ignore[no-untyped-call]
     given.record(torch.cuda.current_stream(device))
 
-    # A thread has an inference mode, a device and a stream of its own.
+    # Inference mode, device and stream are per thread.
     @torch.inference_mode()
-    def beside() -> None:
+    def task() -> None:
         stream = _stream(device)
         with torch.cuda.device(device), torch.cuda.stream(stream):
             stream.wait_event(given)
             work()
             stream.synchronize()
 
-    return _one_by_one().submit(beside)
+    return _one_by_one().submit(task)
 
 
 def record(tensor: Tensor) -> None:
-    """Keep a tensor's memory from being given away until what the current stream was told to do so
-    far is done: for one that another stream made, and whose last reference goes before that."""
+    """Keep the memory of another stream's tensor until the current stream's work is done."""
     if tensor.is_cuda:
         tensor.record_stream(torch.cuda.current_stream(tensor.device))
 

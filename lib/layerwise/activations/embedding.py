@@ -100,11 +100,11 @@ def embed_into(
 ) -> Iterator[int]:
     """Fill an array with the vectors of texts, images or words at every layer.
 
-    A text without any token is given the end-of-text token. A text of which no token counts (one
-    token under ``drop_first``) has the zero vector. Both are counted in the log.
+    An empty text gets the end-of-text token. A text without selected tokens (one token under
+    ``drop_first``) has the zero vector. Both are counted in the log.
 
-    A word's vector is pooled over its own tokens; the model reads the whole sentence once for all
-    its words that follow one another. Which tokens count is decided over the sentence.
+    A word's vector is pooled over its tokens. The model reads a sentence once for all its words,
+    and tokens are selected in the whole sentence.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 # Matrices that wait for their eigenvalues: many at once keep all cores busy to the end.
 WAITING_BYTES = {"cpu": 64 * 2**20, "cuda": 2**30}
-# Devices whose passes wait for the spectra; on others they are computed beside the pass.
+# Devices that compute spectra after the pass; others compute them during it.
 AT_ONCE = ("cpu",)
 
 
@@ -55,12 +55,12 @@ def extract(
     views : sequence of V + 1 sequences of N texts, or of N images
         View 0 is the prompt itself.
     settings : ExtractSettings
-        What is kept of the pass, and how it is run. Its `device`, `dtype` and `threads` are the
-        caller's, in loading the model.
+        Results to keep, and settings of the pass. `device`, `dtype` and `threads` are ignored,
+        since the model is loaded already.
     attributes : mapping
         Further provenance (the corpus' hash, the seed, …).
     perturb : Perturb, optional
-        What becomes of the tokens of the prompts, of which there are no views then.
+        Changes of the prompts' tokens; excludes views.
 
     Raises
     ------
@@ -143,7 +143,7 @@ def extract(
 
 
 class Reduction:
-    """How the batches of an extraction are reduced, and the work behind the pass.
+    """Reduction of the batches of an extraction, with work behind the pass.
 
     Parameters
     ----------
@@ -171,9 +171,9 @@ class Reduction:
         self.behind: Future[None] | None = None
 
     def needs_of(self, layer: int, sublayer: str, view: int) -> dict[str, Needs]:
-        """What is kept of the states that the pass hands over, by the readout applied to them.
+        """Results to keep of the states, by readout.
 
-        Below the last layer the readout ``output`` is the stream as it is.
+        Below the last layer, the readout ``output`` is the residual stream.
         """
         needs = replace(self.needs, pooled_only=view > 0)
         if sublayer not in (BLOCK, OUTPUT):
@@ -195,7 +195,7 @@ class Reduction:
         return found
 
     def submit(self, work: Callable[[], None]) -> None:
-        """Do work beside the pass, after what was submitted before."""
+        """Do work during the pass, after the work submitted before."""
         self.wait()
         if self.loaded.device.type in AT_ONCE:
             work()
@@ -203,7 +203,7 @@ class Reduction:
             self.behind = eigen.behind(work, self.loaded.device)
 
     def wait(self) -> None:
-        """Wait for what was submitted."""
+        """Wait for the submitted work."""
         behind, self.behind = self.behind, None
         if behind is None:
             return
@@ -212,9 +212,9 @@ class Reduction:
         except (MemoryError, RuntimeError) as error:
             if not forward.out_of_memory(error):
                 raise
-            # Not as it came: it would be taken for the next batch's, and that one cut in two.
+            # Not raised again, since the next batch would be halved for it.
             raise LayerwiseError(
-                f"{self.loaded.device} has no room for the spectra beside the pass; lower "
+                f"{self.loaded.device} has no memory for spectra during the pass; lower "
                 "extract.batch_tokens."
             ) from error
 
@@ -285,15 +285,14 @@ class Batch:
 
 
 def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str]:
-    """What each protocol reads: ``paper`` as the settings say, ``reference`` the model's output.
+    """Readout of each protocol: that of the settings for ``paper``, else the model's output.
 
-    The authors' code takes transformers' ``hidden_states``, the last of which most decoders give
-    after their last norm.
+    The authors' code uses ``hidden_states`` of transformers. The last is normed in most decoders.
     """
     there = OUTPUT in loaded.anatomy.readouts
     if not there and "reference" in settings.protocols:
         log.warning(
-            "%s hands out no states of its own: the protocol reference reads the stream after its "
+            "%s returns no states: the protocol reference reads the stream after its "
             "last block", loaded.name,
         )  # fmt: skip
     readouts = {"paper": settings.readout, "reference": OUTPUT if there else "residual"}
@@ -304,8 +303,8 @@ def _causal(loaded: LoadedModel) -> bool:
     found = loaded.is_causal()
     if not found:
         log.warning(
-            "in %s (architecture %r) tokens see those after them, so that the states of a "
-            "prompt's first tokens are not those of a shorter prompt; its file holds no prefixes",
+            "in %s (architecture %r) tokens see later ones, so a prompt's first tokens differ "
+            "from a shorter prompt; its file has no prefixes",
             loaded.name, loaded.anatomy.kind,
         )  # fmt: skip
     return found

@@ -23,10 +23,10 @@ log = logging.getLogger(__name__)
 
 
 class Taker(Protocol):
-    """What becomes of one batch. It counts only once `finish` was called."""
+    """Consumer of one batch; its results count only after `finish`."""
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
-        """Take the states of a layer; layer 0 has the sublayer 'block' alone. 'output' comes last,
+        """Take the states of a layer; layer 0 has only the sub-layer 'block'. 'output' comes last,
         after the last layer's 'block'."""
 
     def finish(self) -> None:
@@ -34,13 +34,13 @@ class Taker(Protocol):
 
 
 def read(loaded: LoadedModel, packed: Packed, readout: str) -> Packed:
-    """A layer's states under a readout, of which `loaded` must have one of that name.
+    """A layer's states under a readout of the model.
 
     Parameters
     ----------
     readout : {'residual', 'final_norm', 'output'}
-        The stream after block l as it is (what the last layer's states under ``output`` are is
-        handed over by `run`), or with the model's last norm applied to it.
+        The stream after block l, or the final norm applied to it. The states of the last layer
+        under ``output`` are passed on by `run`.
     """
     norm = loaded.anatomy.final_norm
     if readout != "final_norm" or norm is None:
@@ -85,10 +85,9 @@ def run(
     start : callable
         Makes the taker of a batch from the indices of its prompts.
     sublayers : sequence of str
-        Sublayers that are handed over beside 'block'.
+        Sub-layers that are passed on in addition to 'block'.
     output : bool
-        Whether the states that the model hands its users are handed over too, as the last
-        layer's sublayer 'output'.
+        True to pass on the model's output, too, as the last layer's sub-layer 'output'.
     budget : int, optional
         Tokens in a batch; by default what suits the device.
 

@@ -36,7 +36,7 @@ PROTOCOLS = ("paper", "reference")
 
 @dataclass(frozen=True)
 class Needs:
-    """What is kept of the states of a batch at a layer.
+    """Results to keep of the states of a batch at a layer.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Needs:
 
 
 class Reduced:
-    """What is kept of a batch at a layer.
+    """Results of a batch at a layer.
 
     Attributes
     ----------
@@ -79,8 +79,8 @@ class Reduced:
         self.needs, self.lengths = needs, packed.lengths
         self.arrays: dict[str, Tensor] = {}
         self.matrices: list[Tensor] = []
-        # What is done with the eigenvalues of each matrix. Kept to the end: on a GPU the tensors
-        # that they hold are read in another stream.
+        # Functions that take the eigenvalues of each matrix. They stay to the end, because on a
+        # GPU another stream reads their tensors.
         self.keep: list[Callable[[Tensor], None]] = []
         chosen = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
         lengths = torch.stack([part.lengths for part in chosen.values()])
@@ -139,7 +139,7 @@ class Reduced:
         spectra = packed.states.new_zeros(shape, dtype=torch.float64)
         self.arrays["spectrum"] = spectra
         twins = self._twins(packed) if "drop_sinks" in needs.tokens else None
-        # That one last, so that the spectra are there of which it takes some.
+        # drop_sinks comes last, because it copies some spectra of the others.
         order = sorted(enumerate(needs.tokens), key=lambda place: place[1] == "drop_sinks")
         for (p, protocol), (c, tokens) in itertools.product(enumerate(needs.protocols), order):
             part, own = chosen[tokens], None
@@ -152,7 +152,7 @@ class Reduced:
                 matrix = self._gram(part, tokens, grams)
                 if protocol == "reference":
                     matrix = reference_gram(matrix, part)
-                # All of one size, so that they can be decomposed together.
+                # All of one size, to decompose them together.
                 missing = width - matrix.shape[-1]
                 matrix = pad(matrix, (0, missing, 0, missing)) if missing else matrix
             self.matrices.append(matrix)
@@ -249,7 +249,7 @@ def descending(eigenvalues: Tensor) -> Tensor:
 def by_magnitude(eigenvalues: Tensor) -> Tensor:
     """Signed eigenvalues, shape (B, T), largest magnitude first.
 
-    In that order the zeros that pads bring come last, so that no value depends on padding.
+    Zeros from padding then come last, and no value depends on padding.
     """
     order = eigenvalues.abs().argsort(dim=-1, descending=True)
     return torch.gather(eigenvalues, -1, order)

@@ -94,7 +94,7 @@ def choose(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:
     norm in the middle layers of decoders. ``drop_sinks``: all but those whose norm is more than
     `ratio` times the median norm of the prompt at this layer. Of images: ``patches``: all but
     the class, register and start tokens in front; ``class``: the class token alone, which is the
-    first. A prompt of which nothing would remain (one token) has length 0.
+    first. A prompt without tokens left has length 0.
     """
     states, lengths = packed.states, packed.lengths
     if tokens == "all":
@@ -176,7 +176,7 @@ def pool(packed: Packed, pooling: str, before: Tensor | None = None) -> Tensor:
     Returns
     -------
     Tensor, shape (B, D)
-        Zero for a text of which no token counts.
+        Zero for a text without selected tokens.
     """
     states, lengths = packed.states, packed.lengths
     if pooling == "mean" or states.shape[1] == 0:

@@ -23,12 +23,12 @@ Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, â€
 scales they need. The embedding output has no parts: at layer 0 they are NaN, and the counts 0. The
 arrays of the file itself are those of the sublayer ``block``.
 
-What ``layer`` L holds follows from the readout: the stream after the last block
-(``residual``), its last norm applied as to every layer (``final_norm``), or what the model hands
-its users (``output``). The attribute ``readouts`` (JSON) says what each protocol reads: ``paper``
-what the attribute ``readout`` says; ``reference`` the model's output, as the authors' code does.
-What has no protocol (``norm``, ``prefix_spectrum``) is of what ``readout`` says, also where
-``paper`` was not asked for. So at layer L ``n_tokens`` of ``drop_sinks`` may differ by protocol.
+``layer`` L depends on the readout: the stream after the last block (``residual``), the final norm
+applied to it as to every layer (``final_norm``), or the model's output (``output``). The attribute
+``readouts`` (JSON) has the readout of each protocol: that of the attribute ``readout`` for
+``paper``, the model's output for ``reference``, as in the authors' code. Arrays without a protocol
+(``norm``, ``prefix_spectrum``) use ``readout``. So at layer L ``n_tokens`` of ``drop_sinks`` may
+differ by protocol.
 """
 
 from __future__ import annotations
@@ -150,9 +150,9 @@ def create(
     rank : int
         The largest token count of any prompt.
     sublayers : sequence of str
-        Those beside 'block'.
+        Sub-layers in addition to 'block'.
     prefix_tokens : sequence of str
-        Selections of tokens of whose prefixes there are spectra.
+        Token selections with spectra of prefixes.
     """
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
         hdf5.add_scale(file, "protocol", list(protocols))
@@ -172,7 +172,7 @@ def create(
                 if name == "prefix_spectrum" and not (prefix_tokens and sublayer == BLOCK):
                     continue
                 for scale in spec.dims:
-                    # The same scales under a second name, so that a group opened alone has them.
+                    # Hard links to the scales, for readers that open only this group.
                     if scale not in group:
                         group[scale] = file[scale]
                 hdf5.add_array(
@@ -204,7 +204,7 @@ def sizes(file: h5py.File) -> Sizes:
 class Window:
     """Results of successive prompts of one view in memory, until they are written.
 
-    It does not touch the file but to write, so that one window is filled while another is written.
+    It uses the file only to write, so a window can be filled while another is written.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
-"""Words in sentences: which of a sentence's tokens are a word's.
+"""Words in sentences, and their tokens.
 
-A tokenizer's offsets say which characters each token stands for; a word's tokens are those that
-share a character with it. A token that spans two words is both's.
+A word's tokens are those that share a character with it, by the tokenizer's offsets. A token that
+spans two words belongs to both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Word(NamedTuple):
         return self.sentence[self.start : self.stop]
 
     def behind(self, prompt: str) -> Word:
-        """The same word where a prompt stands in front of the sentence."""
+        """The same word in the sentence with a prompt in front."""
         n = len(prompt)
         return Word(prompt + self.sentence, self.start + n, self.stop + n)
 

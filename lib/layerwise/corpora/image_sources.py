@@ -1,4 +1,4 @@
-"""Where the images of a corpus come from, and which of them are taken.
+"""Sources of images, and the sample of a corpus.
 
 A new kind of source needs its section in `layerwise.config.images` and its line in `open_images`.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# What Pillow reads without further programs, and data sets come as.
+# Formats that Pillow reads without further programs.
 SUFFIXES = (
     ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff",
     ".webp",
@@ -47,7 +47,7 @@ class Images:
     fetch : callable
         From an index to the image.
     facts : mapping
-        Provenance besides the source's own settings.
+        Provenance in addition to the source's settings.
     """
 
     ids: list[str]
@@ -96,7 +96,7 @@ def of_classes(images: Images, n: int | None, seed: int) -> Images:
 
 
 def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[str, int]]:
-    """Take a stable sample of images, each of which is decoded once.
+    """Take a stable sample of images, and decode each once.
 
     Every image has a key, the SHA-256 of the seed and its id, and those of the smallest keys are
     taken, in their order. A larger `n` begins with the same images. Of images with the same bytes
@@ -190,7 +190,7 @@ def _of_hub(source: HubImages) -> Images:
         of_class = feature.int2str if isinstance(feature, datasets.ClassLabel) else str
         # Test sets without labels have -1.
         labels = [None if v is None or v == -1 else of_class(v) for v in data[source.label]]
-    # Bytes as they are: decoding is done in one place.
+    # Encoded bytes, since decoding is done in one place.
     data = data.select_columns([source.column])
     data = data.cast_column(source.column, datasets.Image(decode=False))
 

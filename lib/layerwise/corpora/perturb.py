@@ -46,7 +46,7 @@ def perturb(
     length = len(words) if how.length is None else int(how.length)  # type: ignore[arg-type]
     if length > len(words):
         raise LayerwiseError(
-            f"The prompt {prompt!r} has {len(words)} tokens, of which perturb.length would keep "
+            f"The prompt {prompt!r} has {len(words)} tokens, and perturb.length asks for "
             f"{length}; ask for fewer, or raise filters.min_tokens of the corpus."
         )
     seed = f"{how.seed}/{prompt}"

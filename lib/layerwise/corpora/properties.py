@@ -1,4 +1,4 @@
-"""What a prompt is like, read off its text alone: no model, no tokenizer."""
+"""Properties of a prompt from its text, without a model or tokenizer."""
 
 from __future__ import annotations
 

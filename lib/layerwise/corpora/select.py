@@ -1,7 +1,7 @@
-"""Which texts of a source become prompts: filters, and a stable sample.
+"""Filters and a stable sample of the texts of a source.
 
 The paper (Skean et al. 2025, section on data) leaves out headings and texts of fewer than 30
-tokens. Tokens are counted without any model here, so that a corpus is the same for all models.
+tokens. Tokens are counted without a model, so a corpus is the same for all models.
 """
 
 from __future__ import annotations

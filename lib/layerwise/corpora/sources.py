@@ -1,4 +1,4 @@
-"""Where the texts of a corpus come from: one source of the config, read as (id, text) pairs.
+"""Sources of texts, read as (id, text) pairs.
 
 Data sets of the hub and local files are loaded by ``datasets``, but for JSON. A new kind of source
 needs its section in `layerwise.config.corpora` and its line in `open_texts`.
@@ -42,7 +42,7 @@ class Texts:
     total : int or None
         Number of pairs, if known.
     facts : mapping
-        Provenance besides the source's own settings.
+        Provenance in addition to the source's settings.
     """
 
     pairs: Iterable[tuple[str, str]]
@@ -168,7 +168,7 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
         data = datasets.load_dataset(
             builder, data_files=files, split="train", streaming=True, **options
         )
-    except Exception as error:  # each of the libraries beneath has errors of its own
+    except Exception as error:  # the libraries raise many kinds of errors
         raise LayerwiseError(f"{path} cannot be read ({first_line(error)}).") from error
     return data, facts
 
@@ -215,7 +215,7 @@ def load_hub(source: HubTexts | HubImages) -> tuple[Any, dict[str, str]]:
         )
     except MemoryError:
         raise
-    except Exception as error:  # each of the libraries beneath has errors of its own
+    except Exception as error:  # the libraries raise many kinds of errors
         raise LayerwiseError(
             f"Could not load the {what}, split {source.split!r} ({first_line(error)}); check "
             "name, split and revision, and the network or the cache."

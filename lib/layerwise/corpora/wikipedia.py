@@ -1,7 +1,7 @@
 """The slice of the English Wikipedia that gensim ships with its tests, as a table of paragraphs.
 
 The pages of early 2016 with the lowest numbers (12, "Anarchism", to 775, "Algorithm"), as a
-MediaWiki export: 106 articles, of which 102 hold prose. Wikipedia's text is under CC BY-SA 3.0.
+MediaWiki export: 106 articles, 102 with prose. Wikipedia's text is under CC BY-SA 3.0.
 
 mwparserfromhell strips the markup. What it cannot render without MediaWiki (a formula, a template)
 leaves a *hole*: a hole in parentheses removes the parentheses, a hole elsewhere the paragraph.
@@ -127,7 +127,7 @@ def _shown(node: Any) -> str | None:
 
 
 def _tidy(block: str) -> str:
-    # A template at the beginning is a box beside the text, not a word in it.
+    # A template at the beginning is a box next to the text, not a word in it.
     text = block.replace("\xa0", " ").lstrip(HOLE + " ")
     for _ in range(2):
         text = re.sub(rf"\s*\([^()]*{HOLE}[^()]*\)", "", text)

@@ -416,7 +416,7 @@ function told({ line, point }, name) {
                 words.tokens[line.tokens] ?? line.tokens];
   if (line.which === "against") said.push(`${metricName()}: ${short(point.x)}`);
   said.push(`${name}: ${short(point.value)}`);
-  if (point.low !== undefined && point.low !== null) said.push(`95 % interval ${short(point.low)} to ${short(point.high)}`);
+  if (point.low !== undefined && point.low !== null) said.push(`95% CI ${short(point.low)} to ${short(point.high)}`);
   else if (!point.output) said.push("no interval");
   if (point.n) {
     const sources = point.sources && point.sources !== point.n ? `, ${point.sources} task cluster${point.sources > 1 ? "s" : ""}` : "";
@@ -471,7 +471,7 @@ function drawSure(pairs) {
   }
   const about = tableOf(box, ["", "Spearman’s ρ of the points", "r given depth (null 95%)", "slope, points per sd (95% CI)", "dCor (null 95%)"], measured);
   about.setAttribute("aria-label", "Association");
-  element(box, "p", { class: "note" }, "In brackets: what 95 % of pairs of unrelated smooth curves stay below, or an interval. Layers are one curve, not draws: ρ alone says little." +
+  element(box, "p", { class: "note" }, "In brackets: the level that 95% of pairs of unrelated smooth curves stay below, or a 95% CI. Layers are one curve, not draws: ρ alone says little." +
     (measured.every((r) => r.slice(2).every((v) => v === "–")) ? " No study of this run tested this pair here." : ""));
   const direction = words.direction[state.metric];
   const picked = pairs.map((line) => {
@@ -487,7 +487,7 @@ function drawSure(pairs) {
             i === undefined || choices.regret(i) === null ? "–" : `${short(points100(choices.regret(i)))} (${short(points100(choices.regret_low(i)))} to ${short(points100(choices.regret_high(i)))})`,
             line.own && line.own.value > best.value ? `own output: ${short(line.own.value)}` : `layer ${best.layer}: ${short(best.value)}`];
   });
-  const table = tableOf(box, ["", `Picked by ${words.metric[state.metric] ?? state.metric}`, "its score", "behind the best (95 %)", "best"], picked);
+  const table = tableOf(box, ["", `Picked by ${words.metric[state.metric] ?? state.metric}`, "its score", "behind the best (95% CI)", "best"], picked);
   table.setAttribute("aria-label", "Layers picked");
   const links = element(box, "p", { class: "note" });
   for (const reason of reasons) links.append(`${reason[0].toUpperCase()}${reason.slice(1)}. `);
@@ -548,9 +548,9 @@ function draw() {
   const best = score.full.map((line) => ({ line, layer: endOf(line, 1)?.layer, kind: "best" }));
   const onScore = picks.flatMap((p) => score.full.filter((l) => l.model === p.line.model && l.tokens === p.line.tokens).map((line) => ({ line, layer: p.layer, kind: "pick" })));
   const single = score.full.every((line) => line.points[0].n === 1);
-  const bands = single ? "the task’s own 95 % interval, where its evaluator gives one" : "95 % over tasks, differences in level taken off";
+  const bands = single ? "the task’s own 95% CI, where its evaluator gives one" : "95% CI over tasks, differences in level taken off";
   head("score", scoreName(), `Points of 100. Circle: best layer; thick circle at the end: the model’s own output; diamond: the metric’s pick. Bands: ${bands}.${score.lacking}`);
-  head("metric", metricName(), `${[state.corpus, words.protocol[state.protocol] ?? state.protocol].filter(Boolean).join(", ")}. Diamond: picked layer. Bands: 95 % over prompts (1.96 standard errors).${metric.lacking}`);
+  head("metric", metricName(), `${[state.corpus, words.protocol[state.protocol] ?? state.protocol].filter(Boolean).join(", ")}. Diamond: picked layer. Bands: 95% CI over prompts (1.96 standard errors).${metric.lacking}`);
   head("against", `${words.metric[state.metric] ?? state.metric} against score`, "A point a layer, joined in their order.");
   drawSure(pairs); // first, as the height of the charts beside it follows from its own
   chart("score", { ...score, ...along, y: scoreName(), marks: [...best, ...onScore] });

@@ -46,8 +46,8 @@ model.encode(["a text"])
 ```
 """
 CODE = """
-`layerwise_tokens.py`, some 30 lines beside this file, drops the tokens; sentence-transformers has
-no module for that, and runs code beside a model only if told to (`trust_remote_code=True`).
+`layerwise_tokens.py` in this folder drops the tokens, because sentence-transformers has no module
+for that. It runs such code only with `trust_remote_code=True`.
 """
 STATE = """
 With plain transformers the layer is
@@ -57,14 +57,14 @@ through the final norm.
 
 
 def text(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str) -> str:
-    """Write the card: where the model came from, what was cut, how to load it.
+    """Write the card: origin of the model, the cut, how to load it.
 
     Parameters
     ----------
     state : int or None
-        Which of transformers' hidden states is the layer; None for the last.
+        Number of the layer among transformers' hidden states; None for the last.
     origin : str
-        Where the choice of the layer came from; left out if empty.
+        Reason for the layer; left out if empty.
     """
     parts = [
         HEAD,

@@ -1,11 +1,10 @@
 """Cut a model at a layer and save it as a sentence-transformers folder.
 
-The blocks after the layer are left out. What `AutoModel` returns of a cut model is the stream
-after its last block, through the final norm where the family has one: the readout ``final_norm``.
-The stream itself, ``residual``, transformers hands out only as the input of a block, so one block
-more is kept and sentence-transformers' `WeightedLayerPooling` takes what goes into it. Dropped
-tokens need a module that sentence-transformers lacks: it is saved with the folder, and loading it
-needs ``trust_remote_code=True``.
+The blocks after the layer are left out. `AutoModel` returns the stream after the last block of the
+cut model, through the final norm if there is one: the readout ``final_norm``. transformers returns
+the stream itself, ``residual``, only as the input of a block. So we keep one more block, and
+`WeightedLayerPooling` of sentence-transformers takes its input. sentence-transformers cannot drop
+tokens: we save a module for that in the folder, which loads with ``trust_remote_code=True``.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.architectures import READOUTS, dissect
 from layerwise.models.load import LoadedModel
 
-# sentence-transformers' names of the same poolings.
+# Names of the poolings in sentence-transformers.
 POOLING_MODES = {
     "mean": "mean", "weighted_mean": "weightedmean", "max": "max", "last_token": "lasttoken",
     "cls": "cls",
 }  # fmt: skip
 
-# Largest difference of an embedding's coordinate, against its norm, that is rounding.
+# Largest difference of a coordinate, relative to the embedding's norm, that counts as rounding.
 ROUNDING = 1e-5
 
 TOKEN_MODULE = "layerwise_tokens"
@@ -57,7 +56,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How texts become vectors: which layer, which tokens, which pooling, which readout.
+    """Layer, token selection, pooling and readout of embeddings.
 
     Attributes
     ----------
@@ -66,10 +65,10 @@ class Recipe:
     tokens : {'all', 'drop_first', 'drop_sinks'}
     pooling : {'mean', 'weighted_mean', 'max', 'last_token', 'cls'}
     readout : {'final_norm', 'residual'}, optional
-        By default the model's final norm is applied before pooling, as scores have it; a model
-        without one, and layer 0, have ``residual`` alone.
+        By default, as in scores, the final norm is applied before pooling. A model without one,
+        and layer 0, have only ``residual``.
     normalize : bool
-        Whether embeddings are scaled to unit length.
+        True to scale embeddings to unit length.
     """
 
     layer: int
@@ -79,7 +78,7 @@ class Recipe:
     normalize: bool = True
 
     def of(self, loaded: LoadedModel) -> Recipe:
-        """The recipe for a model, its readout filled in."""
+        """The recipe with the default readout of a model."""
         if self.readout is not None:
             return self
         normed = self.layer > 0 and loaded.anatomy.final_norm is not None
@@ -92,12 +91,12 @@ class Recipe:
 
     @property
     def needs_code(self) -> bool:
-        """Whether the folder holds a module of its own."""
+        """True if the folder needs a module with code."""
         return self.tokens != "all"
 
 
 class Cut(NamedTuple):
-    """How many blocks are kept, and which of the hidden states is the layer; None for the last."""
+    """Number of blocks kept, and of the layer among the hidden states; None for the last."""
 
     n_blocks: int
     state: int | None
@@ -105,17 +104,17 @@ class Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class Exported:
-    """What came of an export.
+    """Result of an export.
 
     Attributes
     ----------
     parameters, whole_parameters : int
-        Of the cut model, and of the whole one.
+        Numbers of parameters of the cut and the whole model.
     seconds, whole_seconds : float
-        To embed the texts it was checked with, one after the other model in one process.
+        Time to embed the texts of the check, in one process.
     difference : float
         Largest difference of a coordinate from the whole model's embedding at that layer,
-        against the embedding's norm.
+        relative to the embedding's norm.
     """
 
     folder: Path
@@ -134,24 +133,24 @@ def export(
     *,
     origin: str = "",
 ) -> Exported:
-    """Save a model cut at a layer; nothing is saved unless its embeddings are right.
+    """Save a model cut at a layer, if its embeddings equal the whole model's.
 
     Parameters
     ----------
     loaded : LoadedModel
         The whole model; it is not changed.
     target : Path
-        A folder that is not there, or is empty.
+        A new or empty folder.
     texts : sequence of str
-        Both models embed them, and the embeddings are compared; at least one.
+        Texts to compare the embeddings of both models on; at least one.
     origin : str
-        Where the choice of the layer came from, for the model card.
+        Reason for the layer, for the model card.
 
     Raises
     ------
     LayerwiseError
-        If the layer, tokens, pooling or readout is none of the model's, the folder is not empty,
-        the model cannot be cut, or the saved one gives other embeddings.
+        If the model lacks the layer, tokens, pooling or readout, the folder is not empty, the
+        model cannot be cut, or the saved model gives other embeddings.
     """
     recipe = recipe.of(loaded)
     check(loaded, recipe)
@@ -189,9 +188,9 @@ def export(
 
 
 def made_up_texts(n: int = 64) -> list[str]:
-    """Texts of 4 to 67 words, of which no two are equal; what they say does not matter."""
-    said = "seven old sailors watch storms from the pier and sing about long lives at sea"
-    words = said.split(" ")
+    """Distinct texts of 4 to 67 words, without meaning."""
+    sentence = "seven old sailors watch storms from the pier and sing about long lives at sea"
+    words = sentence.split(" ")
     return [" ".join(words[(i * j) % len(words)] for j in range(4 + i)) for i in range(n)]
 
 
@@ -227,7 +226,7 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
 
 
 def check_target(target: Path) -> None:
-    """Refuse a target that holds something."""
+    """Refuse a folder that is not empty."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise LayerwiseError(
             f"{target} is there and not an empty folder; name one that is not there."
@@ -256,29 +255,29 @@ def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> tuple[A
 
 
 def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[Cut]:
-    """Where the layer's states may be, one of which is right."""
+    """Candidate places of the layer's states; one is right."""
     layer = recipe.layer
     if layer and (recipe.readout == "final_norm" or loaded.anatomy.final_norm is None):
         return [Cut(layer, None)]
-    # transformers lists what goes into each block; of Mamba and RWKV, what comes out of it.
+    # transformers lists the inputs of blocks, but their outputs for Mamba and RWKV.
     return [Cut(layer + 1, layer), *([Cut(layer, layer - 1)] if layer else [])]
 
 
 def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
-    """A copy of the model with its first blocks alone."""
-    # The blocks that go are not copied.
+    """A copy of the model with only its first blocks."""
+    # The removed blocks are not copied.
     known = {id(b): nn.Identity() for b in loaded.anatomy.blocks[n_blocks:]}
     model = copy.deepcopy(loaded.model, known).cpu()
     anatomy = dissect(model)
     blocks = list(anatomy.blocks[:n_blocks])
     if n_blocks > len(anatomy.blocks):
-        # The stream after the last block goes into no other: a copy stands for the one it lacks.
+        # The stream after the last block is no block's input, so we append a copy of a block.
         blocks.append(copy.deepcopy(anatomy.blocks[-1]))
     holder, _, name = anatomy.path.rpartition(".")
     setattr(model.get_submodule(holder), name, nn.ModuleList(blocks))
     config: Any = model.config
     if hasattr(config, "quantization_config"):
-        # Read from a GGUF file: its weights are ordinary ones by now.
+        # Weights read from a GGUF file are ordinary ones by now.
         del config.quantization_config
         model.hf_quantizer = None  # type: ignore[assignment]
     whole = config.num_hidden_layers
@@ -300,7 +299,7 @@ def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
     config.output_hidden_states = cut.state is not None
     tokenizer = copy.deepcopy(loaded.tokenizer)
     tokenizer.padding_side = "right"
-    # sentence-transformers would take a text for a chat's first message, and write a chat.
+    # sentence-transformers would apply the chat template to each text.
     tokenizer.chat_template = None
     with tempfile.TemporaryDirectory(dir=folder.parent) as plain:
         model.save_pretrained(plain)  # type: ignore[operator]
@@ -309,7 +308,7 @@ def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
     hidden = loaded.anatomy.hidden
     chain: list[Any] = [transformer]
     if cut.state is not None:
-        # Of the two last hidden states, the layer's and the normed one, the first.
+        # The first of the last two hidden states: the layer's, before the norm.
         weights = nn.Parameter(torch.tensor([1.0, 0.0]), requires_grad=False)
         chain.append(
             modules.WeightedLayerPooling(

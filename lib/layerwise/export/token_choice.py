@@ -1,4 +1,4 @@
-"""Leave tokens out before pooling: a module of sentence-transformers that lies beside a model."""
+"""Drop tokens before pooling: a module for sentence-transformers, saved with a model."""
 
 from typing import Any
 
@@ -7,11 +7,10 @@ from sentence_transformers.base.modules.module import Module
 
 
 class TokenChoice(Module):
-    """Keep the tokens that count, moved to the front of each row.
+    """Keep the selected tokens, moved to the front of each row.
 
-    ``drop_first``: all but the first. ``drop_sinks``: all but those whose norm is more than
-    `sink_ratio` times the median norm of the text's tokens. A text of which none is left has the
-    zero vector.
+    ``drop_first`` drops the first token, ``drop_sinks`` those whose norm is more than `sink_ratio`
+    times the median norm of the text's tokens. A text without tokens left has the zero vector.
     """
 
     config_keys = ["tokens", "sink_ratio"]  # noqa: RUF012
@@ -33,7 +32,7 @@ class TokenChoice(Module):
         order = torch.argsort(keep.logical_not().to(torch.uint8), dim=1, stable=True)
         mask = torch.gather(keep, 1, order)
         states = torch.gather(states, 1, order[..., None].expand_as(states)) * mask[..., None]
-        # One zero state stands for a text without tokens, so that no pooling divides by nothing.
+        # A text without tokens gets one zero state, because poolings divide by their number.
         mask[:, 0] = True
         return {**features, "token_embeddings": states, "attention_mask": mask.long()}
 

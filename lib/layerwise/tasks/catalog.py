@@ -84,7 +84,7 @@ def _named(name: str) -> Any:
 
 
 def is_known(name: str) -> bool:
-    """Whether a task, or a type of tasks, of mteb or of ours has this name."""
+    """True if a task or task type, of mteb or of this library, has this name."""
     from typing import get_args
 
     from mteb.abstasks.task_metadata import TaskType
@@ -158,7 +158,7 @@ def data_identity(task: Any) -> str:
 
 @contextmanager
 def own_cache(task: Any) -> Iterator[None]:
-    """Give `datasets` a cache of its own for each content of a local folder.
+    """Give `datasets` a separate cache for each content of a local folder.
 
     It identifies a folder that has configs in its README.md by the folder's name and that README,
     and would return data of another folder of that name, or from before the files were replaced.

@@ -46,7 +46,7 @@ Floats = npt.NDArray[np.float64]
 LOGITS_BYTES = 64 * 2**20
 WINDOW = 128  # questions whose tokens are in memory
 PROBE = 9  # tokens on which a readout is tried
-# How far logits may be off: the rounding of each type.
+# Largest difference of logits by rounding, for each type.
 ROUNDING = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
 INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
 # Names of unembeddings in files, where they differ from the module's: GPT-NeoX and RWKV.
@@ -256,12 +256,12 @@ def _tensors(location: Location, modules: Sequence[str]) -> dict[str, Tensor]:
                     if module in modules:
                         found.setdefault(module, {})[parameter] = tensors.get_tensor(key)
         return next((found[module] for module in modules if module in found), {})
-    except Exception as error:  # the hub's, the network's, the disk's: `why` tells them apart
+    except Exception as error:  # of the hub, the network or the disk; `why` explains it
         raise LayerwiseError(f"{location.name}: {why(error, location)}") from error
 
 
 def _scales(config: Any) -> Iterator[Callable[[Tensor], Tensor]]:
-    """What models do to their logits: nothing, a cap (Gemma 2), a factor (Cohere, Granite)."""
+    """Transform of the logits: none, a cap (Gemma 2) or a factor (Cohere, Granite)."""
     yield lambda logits: logits
     cap = getattr(config, "final_logit_softcapping", None)
     if cap:

@@ -2,7 +2,7 @@
 
 Since version 4, `datasets` gives *lazy* columns: every access to an element decodes its row again.
 mteb's evaluators go through columns element by element, so most of an evaluation decodes the same
-labels again and again (EmotionClassification: 12.4 s a layer, of which 0.3 s are classifiers and
+labels again and again (EmotionClassification: 12.4 s a layer; 0.3 s are classifiers and
 their scores). Under `eager_columns` a column is a list, as before version 4: the same values,
 decoded once.
 

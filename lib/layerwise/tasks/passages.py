@@ -1,7 +1,7 @@
 """Short passages of Wikipedia articles, and the three tasks made from them.
 
 Wikipedia's own structure is the label: which article a passage comes from. All three tasks
-share the same passages, so that a model reads few texts.
+share the same passages, so a model reads few texts.
 
 Everything is chosen by hashes of the texts, not by a random state. So the same articles give the
 same tasks on every machine, and one paragraph more or less changes little.
@@ -41,7 +41,7 @@ class Passage(NamedTuple):
 
 
 def opening(paragraph: str, words: tuple[int, int] = WORDS) -> str | None:
-    """The first sentences of a paragraph, as many as fit `words` (fewest, most).
+    """The first sentences of a paragraph that fit `words` (fewest, most).
 
     None if the first is too long, or all together are too short.
     """
@@ -142,7 +142,7 @@ def pairs(chosen: list[Passage]) -> pd.DataFrame:
 
 
 def reranking(chosen: list[Passage]) -> dict[str, pd.DataFrame]:
-    """Each passage as a query; candidates of its own article are relevant, others are not.
+    """Each passage as a query; candidates of the same article are relevant.
 
     Every query has `CANDIDATES` candidates, `POSITIVE_CANDIDATES` of them relevant.
 

@@ -183,16 +183,15 @@ class Keys:
     @_cached
     def score(self, model: str, revision: str, task: str) -> str:
         """The key of one task's scores."""
-        entry = self.config.models[model]
+        entry, extraction = self.config.models[model], self.config.extraction(model)
         return digest(
             "evaluate",
             self.model(model, revision),
             self.task_data(task),
             settings(self.config.scoring_of(model)),
-            {name: getattr(self.config.extraction(model), name)
-             for name in ("dtype", "tokens", "sink_ratio")},
+            [extraction.dtype, extraction.tokens, extraction.sink_ratio],
             [entry.prompts, entry.include_prompt],
-        )  # fmt: skip
+        )
 
     def scores(self, model: str, revision: str) -> dict[str, str]:
         """The keys of all tasks that a model is scored on at a checkpoint, by task."""
@@ -238,29 +237,25 @@ class Keys:
 
     @_cached
     def figure(self, study: str) -> str:
+        described = settings(self.config.studies[study])
+        needs = studies.needs(self.config, study)
+        if not needs:
+            return digest("figure", described)
+        association = settings(self.config.association)
         return digest(
-            "figure",
-            settings(self.config.studies[study]),
-            settings(self.config.association),
-            self._order(study),
-            self._inputs(study, studies.needs(self.config, study)),
+            "figure", described, association, self._order(study), self._inputs(study, needs)
         )
 
     @_cached
     def weights(self) -> str:
-        return digest("weights", [self.evaluate_or_metrics(m, r)
-                                  for m, r in studies.swept(self.config)])  # fmt: skip
-
-    def evaluate_or_metrics(self, model: str, revision: str) -> str:
-        """The identity of a checkpoint of a sweep."""
-        return self.model(model, revision)
+        return digest("weights", [self.model(m, r) for m, r in studies.swept(self.config)])
 
     @_cached
     def best_layers(self) -> str:
         points = studies.scored(self.config)
         section = settings(self.config.association)
-        return digest("best_layers", list(self.config.models), section,
-                      [self.evaluate(m, r) for m, r in points])  # fmt: skip
+        scores = [self.evaluate(model, revision) for model, revision in points]
+        return digest("best_layers", list(self.config.models), section, scores)
 
     @_cached
     def report(self) -> str:
@@ -269,12 +264,8 @@ class Keys:
 
     @_cached
     def explore(self) -> str:
-        return digest(
-            "explore",
-            {study: self._inputs(study, studies.needs(self.config, study))
-             for study in self.config.studies},
-            settings(self.config.association),
-        )  # fmt: skip
+        tables = {s: self._inputs(s, studies.needs(self.config, s)) for s in self.config.studies}
+        return digest("explore", tables, settings(self.config.association))
 
     def _order(self, study: str) -> dict[str, Any]:
         """The models and checkpoints of a study in the config's order, which decides colours."""

@@ -157,7 +157,7 @@ def panel(
 
 
 def write(folder: Path, document: dict[str, Any]) -> Path:
-    """Write ``config.yaml`` into a folder, which is made if it does not exist.
+    """Write ``config.yaml`` into a folder, which also gets the results; make it if needed.
 
     Returns
     -------
@@ -172,6 +172,8 @@ def write(folder: Path, document: dict[str, Any]) -> Path:
     path = folder / "config.yaml"
     if path.exists():
         raise LayerwiseError(f"There is a config {path} already; name another folder.")
+    if folder != Path():
+        document = {"results": (folder / "results").as_posix(), **document}
     validate(Config.of(document))
     folder.mkdir(parents=True, exist_ok=True)
     text = yaml.dump(document, Dumper=_Plain, sort_keys=False, width=99, allow_unicode=True)
