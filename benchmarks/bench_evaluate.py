@@ -57,9 +57,14 @@ def main() -> None:
     embedding.embed_into = noise
     anatomy = SimpleNamespace(n_layers=N_LAYERS, hidden=WIDTH, kind="noise")
     loaded: Any = SimpleNamespace(
-        name="noise", revision="main", dtype="float32", weights="", device="cpu", anatomy=anatomy,
+        name="noise",
+        revision="main",
+        dtype="float32",
+        weights="",
+        device="cpu",
+        anatomy=anatomy,
         check_tokens=lambda _: None,
-    )  # fmt: skip
+    )
     rng = np.random.default_rng(0)
     sets = np.array_split(np.arange(options.texts), N_SETS)
     data = [([f"text {i}" for i in own], rng.integers(0, N_LABELS, len(own))) for own in sets]
@@ -70,11 +75,18 @@ def main() -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started = time.monotonic()
         module.evaluate(
-            lambda: loaded, {"arxiv": task}, entry=Model(source=FolderSource(folder=str(root))),
-            extraction=ExtractSettings(), scoring=ScoringSettings(waiting_gb=options.waiting_gb),
-            keys={"arxiv": ""}, key="", folder=root / "s", output=root / "s.parquet",
-            probes=root / "p.parquet", threads=options.threads,
-        )  # fmt: skip
+            lambda: loaded,
+            {"arxiv": task},
+            entry=Model(source=FolderSource(folder=str(root))),
+            extraction=ExtractSettings(),
+            scoring=ScoringSettings(waiting_gb=options.waiting_gb),
+            keys={"arxiv": ""},
+            key="",
+            folder=root / "s",
+            output=root / "s.parquet",
+            probes=root / "p.parquet",
+            threads=options.threads,
+        )
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     child = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     per_text = 4 * N_LAYERS * WIDTH

@@ -48,9 +48,7 @@ def main(arguments: argparse.Namespace) -> dict[str, Any]:
             spent[name] = time.process_time() - start
         ratios.append(spent["cut"] / spent["whole"])
         say(f"round {number + 1}: {spent['cut']:.2f} s against {spent['whole']:.2f} s")
-    found |= {
-        "time_ratio": statistics.median(ratios), "low": min(ratios), "high": max(ratios)
-    }  # fmt: skip
+    found |= {"time_ratio": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
     if arguments.pairs is not None:
         found |= {f"{name}_spearman": rho for name, rho in scores(models, arguments.pairs).items()}
     say(json.dumps(found))

@@ -107,18 +107,25 @@ def curvature_alone(width: int, length: int, budget: int) -> dict[str, Any]:
             best[turn % 2] = min(best[turn % 2], time.perf_counter() - start)
     copied, computed = best
     return {
-        "curvature_of": " x ".join(map(str, shape)), "copy_ms": 1e3 * copied,
-        "curvature_ms": 1e3 * computed, "curvature_to_copy": computed / copied,
-    }  # fmt: skip
+        "curvature_of": " x ".join(map(str, shape)),
+        "copy_ms": 1e3 * copied,
+        "curvature_ms": 1e3 * computed,
+        "curvature_to_copy": computed / copied,
+    }
 
 
 def ours(loaded: LoadedModel, texts: list[str], plan: ExtractSettings, target: Path) -> float:
     """Seconds of an extraction: tokenising, the passes, the statistics, the file."""
     start = clock()
     extract(
-        loaded, corpus="bench", prompts=[str(i) for i in range(len(texts))], views=[texts],
-        settings=plan, target=target, attributes={},
-    )  # fmt: skip
+        loaded,
+        corpus="bench",
+        prompts=[str(i) for i in range(len(texts))],
+        views=[texts],
+        settings=plan,
+        target=target,
+        attributes={},
+    )
     return clock() - start
 
 
@@ -153,13 +160,18 @@ def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -
     ratio = {name: seconds / best["bare"] for name, seconds in best.items()}
     dump = tokens * loaded.anatomy.n_layers * loaded.anatomy.hidden * 2
     say(
-        model=loaded.name, prompts=len(texts), tokens=tokens,
-        tokens_per_second=tokens / best["bare"], padding=waste(ids, budget),
-        one_kind=ratio["1 kind"], four_kinds=ratio["4 kinds"],
+        model=loaded.name,
+        prompts=len(texts),
+        tokens=tokens,
+        tokens_per_second=tokens / best["bare"],
+        padding=waste(ids, budget),
+        one_kind=ratio["1 kind"],
+        four_kinds=ratio["4 kinds"],
         eigenvalues_alone=ratio["eigenvalues"],
         **curvature_alone(loaded.anatomy.hidden, tokens // len(ids), budget),
-        file_bytes=(folder / "4 kinds.h5").stat().st_size, float16_dump_bytes=dump,
-    )  # fmt: skip
+        file_bytes=(folder / "4 kinds.h5").stat().st_size,
+        float16_dump_bytes=dump,
+    )
 
 
 def scale(loaded: LoadedModel, texts: list[str], counts: list[int], folder: Path) -> None:
@@ -170,9 +182,11 @@ def scale(loaded: LoadedModel, texts: list[str], counts: list[int], folder: Path
         seconds = ours(loaded, many, ExtractSettings(), folder / "scale.h5")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         say(
-            model=loaded.name, prompts=count, microseconds_per_token=1e6 * seconds / tokens,
+            model=loaded.name,
+            prompts=count,
+            microseconds_per_token=1e6 * seconds / tokens,
             peak_MiB=round(peak),
-        )  # fmt: skip
+        )
 
 
 def main() -> None:

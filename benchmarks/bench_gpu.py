@@ -83,10 +83,16 @@ def make_model(shape: str, folder: Path) -> Path:
     layers, hidden, heads, inner, vocabulary = SHAPES[shape]
     torch.manual_seed(0)
     config = GPTNeoXConfig(
-        num_hidden_layers=layers, hidden_size=hidden, num_attention_heads=heads,
-        intermediate_size=inner, vocab_size=vocabulary, max_position_embeddings=2048,
-        bos_token_id=0, eos_token_id=0, pad_token_id=0,
-    )  # fmt: skip
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        intermediate_size=inner,
+        vocab_size=vocabulary,
+        max_position_embeddings=2048,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
     GPTNeoXModel(config).to(torch.bfloat16).save_pretrained(folder)
     nano.train_tokenizer(make_texts(200, 150), 300).save_pretrained(folder)
     return folder
@@ -181,18 +187,24 @@ def rows_of(
     share = flops(shape, ids) / best["bare"] / peak
     rows = [
         ["bare pass, tokens a second", f"{n / best['bare']:,.0f}", ""],
-        [f"bare pass, share of the {whose} peak in bfloat16", f"{share:.0%}",
-         f"{WANTED_SHARE:.0%}"],
-    ]  # fmt: skip
+        [
+            f"bare pass, share of the {whose} peak in bfloat16",
+            f"{share:.0%}",
+            f"{WANTED_SHARE:.0%}",
+        ],
+    ]
     for name in PLANS:
         wanted = f"{WANTED_RATIO}" if name == "all four" else ""
         rows.append([f"extraction: {name}", f"{best[name] / best['bare']:.2f} x", wanted])
     share = flops(shape, ids) / best["all four"] / peak
     rows += [
         ["extraction, all four: share of that peak", f"{share:.0%}", f"{WANTED_SHARE:.0%}"],
-        ["embedding all layers, two readings, to the last layer alone",
-         f"{best['embed'] / best['last']:.2f} x", f"{WANTED_RATIO}"],
-    ]  # fmt: skip
+        [
+            "embedding all layers, two readings, to the last layer alone",
+            f"{best['embed'] / best['last']:.2f} x",
+            f"{WANTED_RATIO}",
+        ],
+    ]
     count = 2000 if where.type == "cuda" else 20
     spectra = spectra_of(where, tokens, count, repeats)
     for name, seconds in spectra.items():

@@ -104,10 +104,14 @@ def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str
     def extracted() -> float:
         start = clock()
         extract(
-            loaded, corpus="bench", prompts=[p.name for p in pictures], views=[pictures],
+            loaded,
+            corpus="bench",
+            prompts=[p.name for p in pictures],
+            views=[pictures],
             settings=ExtractSettings(tokens=("patches",)),
-            target=folder / "e.h5", attributes={},
-        )  # fmt: skip
+            target=folder / "e.h5",
+            attributes={},
+        )
         return clock() - start
 
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, pixels, cut)}
@@ -120,12 +124,15 @@ def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str
         for name, job in jobs.items():
             best[name] = min(best[name], job())
     return {
-        "model": loaded.name, "images": n, "tokens": images.n_tokens, "batch": len(cut[0]),
+        "model": loaded.name,
+        "images": n,
+        "tokens": images.n_tokens,
+        "batch": len(cut[0]),
         "threads": torch.get_num_threads(),
         "clock": "processor" if clock is time.process_time else "wall",
         "bare_milliseconds_an_image": round(1000 * best["bare"] / n, 1),
         **{name: round(s / best["bare"], 3) for name, s in best.items() if name != "bare"},
-    }  # fmt: skip
+    }
 
 
 def main() -> None:

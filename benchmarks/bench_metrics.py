@@ -276,10 +276,17 @@ def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "activations.h5"
         with layout.create(
-            path, protocols=("paper", "reference"), tokens=("all",), n_layers=layers,
-            n_views=v + 1, prompts=[str(i) for i in range(n)], hidden=d, rank=LONGEST,
-            state_lengths=[], attributes={"model": "m", "revision": "r", "corpus": "c"},
-        ) as file:  # fmt: skip
+            path,
+            protocols=("paper", "reference"),
+            tokens=("all",),
+            n_layers=layers,
+            n_views=v + 1,
+            prompts=[str(i) for i in range(n)],
+            hidden=d,
+            rank=LONGEST,
+            state_lengths=[],
+            attributes={"model": "m", "revision": "r", "corpus": "c"},
+        ) as file:
             for k in range(layers):
                 views = make_views(k, n, v + 1, d)
                 for protocol in range(2):
@@ -315,9 +322,12 @@ def forward_pass(a: argparse.Namespace, clock: Clock, lengths: np.ndarray) -> fl
 
     torch.set_num_threads(a.threads)
     config = transformers.GPTNeoXConfig(
-        hidden_size=a.hidden, num_hidden_layers=a.layers - 1, intermediate_size=4 * a.hidden,
-        num_attention_heads=max(1, a.hidden // 64), vocab_size=1000,
-    )  # fmt: skip
+        hidden_size=a.hidden,
+        num_hidden_layers=a.layers - 1,
+        intermediate_size=4 * a.hidden,
+        num_attention_heads=max(1, a.hidden // 64),
+        vocab_size=1000,
+    )
     model = transformers.AutoModel.from_config(config).eval()
     mean = int(lengths.mean())
     ids = torch.randint(0, 1000, (4, mean))

@@ -50,11 +50,14 @@ def measure(rows: int, width: int, classes: int, layers: int, of: int) -> dict[s
         spent.append(time.process_time() - start)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {
-        "rows": rows, "width": width, "classes": classes,
+        "rows": rows,
+        "width": width,
+        "classes": classes,
         "processor_seconds_a_layer": [round(s, 2) for s in spent],
         f"processor_seconds_of_{of}_layers": round(of * float(np.mean(spent)), 1),
-        "accuracy": [round(p.linear, 3) for p in found], "peak_MiB": round(peak),
-    }  # fmt: skip
+        "accuracy": [round(p.linear, 3) for p in found],
+        "peak_MiB": round(peak),
+    }
 
 
 def main() -> None:

@@ -66,14 +66,21 @@ def run_workflow(folder: Path, tasks: dict[str, str], cores: int) -> dict[str, P
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     targets = {task: f"results/scores/{MODEL}/main/{task}.parquet" for task in tasks}
     command = [
-        sys.executable, "-m", "snakemake",
-        "--snakefile", str(ROOT / "workflow" / "Snakefile"),
-        "--profile", str(ROOT / "workflow" / "profiles" / "default"),
-        "--directory", str(folder),
-        "--configfile", str(folder / "config.json"),
-        "--cores", str(cores),
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--snakefile",
+        str(ROOT / "workflow" / "Snakefile"),
+        "--profile",
+        str(ROOT / "workflow" / "profiles" / "default"),
+        "--directory",
+        str(folder),
+        "--configfile",
+        str(folder / "config.json"),
+        "--cores",
+        str(cores),
         *targets.values(),
-    ]  # fmt: skip
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LayerwiseError(f"The workflow failed; its last words:\n{done.stderr[-3000:]}")

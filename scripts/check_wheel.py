@@ -29,16 +29,29 @@ def main(wheel: Path) -> None:
 
         def call(*command: str | Path) -> str:
             done = subprocess.run(
-                [*map(str, command)], cwd=folder, env=environment, capture_output=True, text=True,
+                [*map(str, command)],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
                 check=False,
-            )  # fmt: skip
+            )
             if done.returncode:
                 raise SystemExit(f"{' '.join(map(str, command))}:\n{done.stdout}{done.stderr}")
             return done.stdout + done.stderr
 
         python = place / "bin" / "python"
-        call(python, "-m", "pip", "-q", "install", "--no-deps", "--no-index",
-             "--force-reinstall", wheel.absolute())  # fmt: skip
+        call(
+            python,
+            "-m",
+            "pip",
+            "-q",
+            "install",
+            "--no-deps",
+            "--no-index",
+            "--force-reinstall",
+            wheel.absolute(),
+        )
         where = call(python, "-c", "import layerwise; print(layerwise.__file__)")
         if str(place) not in where:
             raise SystemExit(f"{where.strip()} was imported in place of the wheel's.")

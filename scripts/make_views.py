@@ -13,9 +13,12 @@ def main(arguments: argparse.Namespace) -> None:
 
     settings = script.config_of(arguments).corpora[arguments.corpus].views
     make_views(
-        arguments.output, arguments.prompts, settings,
-        processes=arguments.threads, key=arguments.key,
-    )  # fmt: skip
+        arguments.output,
+        arguments.prompts,
+        settings,
+        processes=arguments.threads,
+        key=arguments.key,
+    )
 
 
 if __name__ == "__main__":

@@ -21,13 +21,23 @@ def tidy_scores(
     n_tasks, n_layers = values.shape
     rows = [
         {
-            "model": model, "revision": revision, "task": f"task{t}",
-            "task_type": types[t % len(types)], "subset": "default", "split": "test", "layer": at,
-            "depth": at / (n_layers - 1), "tokens": tokens, "pooling": "mean",
-            "main_score": values[t, at], "score_low": None, "score_high": None, "n_runs": 1,
+            "model": model,
+            "revision": revision,
+            "task": f"task{t}",
+            "task_type": types[t % len(types)],
+            "subset": "default",
+            "split": "test",
+            "layer": at,
+            "depth": at / (n_layers - 1),
+            "tokens": tokens,
+            "pooling": "mean",
+            "main_score": values[t, at],
+            "score_low": None,
+            "score_high": None,
+            "n_runs": 1,
         }
         for t, at in itertools.product(range(n_tasks), range(n_layers))
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 
@@ -42,12 +52,22 @@ def tidy_metrics(
     """Metrics by name, each of shape (layers,), as a tidy table."""
     rows = [
         {
-            "model": model, "revision": revision, "corpus": corpus, "layer": at,
-            "depth": at / (len(values) - 1), "metric": metric, "protocol": "paper",
-            "tokens": tokens, "alpha": 1.0 if "entropy" in metric else np.nan,
-            "normalization": "raw", "value": value, "stderr": 0.1, "n": 100, "n_left_out": 0,
+            "model": model,
+            "revision": revision,
+            "corpus": corpus,
+            "layer": at,
+            "depth": at / (len(values) - 1),
+            "metric": metric,
+            "protocol": "paper",
+            "tokens": tokens,
+            "alpha": 1.0 if "entropy" in metric else np.nan,
+            "normalization": "raw",
+            "value": value,
+            "stderr": 0.1,
+            "n": 100,
+            "n_left_out": 0,
         }
         for metric, values in curves.items()
         for at, value in enumerate(values)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)

@@ -35,10 +35,21 @@ TOLD = re.compile(r'<pre id="told">(.*?)</pre>', re.DOTALL)
 def shown(page: Path, profile: Path, *options: str) -> str:
     """The page's HTML after its scripts have run."""
     done = subprocess.run(
-        [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", *options,
-         f"--user-data-dir={profile}", "--dump-dom", page.as_uri()],
-        capture_output=True, text=True, check=True, timeout=120,
-    )  # fmt: skip
+        [
+            str(CHROMIUM),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            *options,
+            f"--user-data-dir={profile}",
+            "--dump-dom",
+            page.as_uri(),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
     return done.stdout
 
 

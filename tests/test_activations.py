@@ -36,8 +36,10 @@ from layerwise.models.load import LoadedModel, load
 
 TOKENS = ("all", "drop_first", "drop_sinks")
 EVERYTHING: dict[str, Any] = {
-    "tokens": TOKENS, "protocols": ("paper", "reference"), "batch_tokens": 64
-}  # fmt: skip
+    "tokens": TOKENS,
+    "protocols": ("paper", "reference"),
+    "batch_tokens": 64,
+}
 N = 12
 TEXTS = tiny.texts(N, seed=0)
 
@@ -65,10 +67,14 @@ def extracted(
 ) -> Path:
     given = views or [TEXTS]
     extract(
-        loaded, corpus="c", prompts=[f"p{i}" for i in range(len(given[0]))], views=given,
+        loaded,
+        corpus="c",
+        prompts=[f"p{i}" for i in range(len(given[0]))],
+        views=given,
         settings=ExtractSettings(**{**EVERYTHING, **settings}),
-        target=target, attributes={},
-    )  # fmt: skip
+        target=target,
+        attributes={},
+    )
     return target
 
 
@@ -249,9 +255,11 @@ def test_spectra_and_curvature_follow_from_the_states(loaded: LoadedModel, tmp_p
                 ours = file.spectrum("reference", tokens, layer)[prompt]
                 assert np.all(np.diff(np.abs(ours)) <= 1e-9), "largest magnitude first"
                 np.testing.assert_allclose(
-                    np.sort(ours[np.abs(ours) > 1e-5]), clamped[np.abs(clamped) > 1e-5],
-                    rtol=1e-4, atol=1e-6,
-                )  # fmt: skip
+                    np.sort(ours[np.abs(ours) > 1e-5]),
+                    clamped[np.abs(clamped) > 1e-5],
+                    rtol=1e-4,
+                    atol=1e-6,
+                )
                 pooled = file.pooled("reference", tokens, layer)[prompt]
                 np.testing.assert_allclose(pooled, unit.mean(axis=0), rtol=1e-3, atol=1e-5)
                 found = file.curvature("reference", tokens, layer)[prompt]
@@ -304,8 +312,9 @@ def test_sinks_are_counted_in_what_a_protocol_reads(llama: LoadedModel, tmp_path
     with Activations(extracted(llama, tmp_path / "a.h5", [[text]])) as file:
         left = {
             (protocol, layer): len(ids) - file.n_tokens(protocol, "drop_sinks", layer)[0]
-            for protocol in file.protocols for layer in (2, 3)
-        }  # fmt: skip
+            for protocol in file.protocols
+            for layer in (2, 3)
+        }
     assert left == {("paper", 2): 1, ("reference", 2): 1, ("paper", 3): 1, ("reference", 3): 0}
 
 

@@ -28,9 +28,14 @@ def extracted(folder: Path, family: str, texts: list[str], **more: Any) -> Path:
     loaded = load(family, tiny.entry(tiny.save(family, folder / family)), "main", device="cpu")
     path = folder / f"{family}-{len(texts)}.h5"
     extract(
-        loaded, corpus="c", prompts=[f"p{i}" for i in range(len(texts))], views=[texts],
-        settings=ExtractSettings(prefixes=True, **more), target=path, attributes={},
-    )  # fmt: skip
+        loaded,
+        corpus="c",
+        prompts=[f"p{i}" for i in range(len(texts))],
+        views=[texts],
+        settings=ExtractSettings(prefixes=True, **more),
+        target=path,
+        attributes={},
+    )
     return path
 
 

@@ -47,12 +47,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         target = place / "results" / "activations" / name / "main" / "sentences.h5"
         target.parent.mkdir(parents=True)
         extract(
-            loaded, corpus="sentences", prompts=[str(n) for n in range(len(TEXTS))],
-            views=[TEXTS], target=target, attributes={},
+            loaded,
+            corpus="sentences",
+            prompts=[str(n) for n in range(len(TEXTS))],
+            views=[TEXTS],
+            target=target,
+            attributes={},
             settings=ExtractSettings(
                 tokens=("all", "drop_first"), protocols=("paper", "reference")
             ),
-        )  # fmt: skip
+        )
         with Activations(target) as activations:
             metrics, prompts = compute(
                 activations, MetricsSettings(metrics=("prompt_entropy", "rankme"))
@@ -69,13 +73,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def scores(model: str) -> pd.DataFrame:
     rows = [
-        {"model": model, "revision": "main", "task": task, "task_type": "STS", "subset": "default",
-         "split": "test", "layer": layer, "depth": layer / 3, "tokens": "all", "pooling": "mean",
-         "readout": readout, "main_score": 0.5 + 0.1 * layer, "score_low": 0.4 + 0.1 * layer,
-         "score_high": 0.6 + 0.1 * layer, "n_runs": 5, "why": None, "chance": 0.0}
-        for task in ("SICK", "STS12") for readout in ("residual", "final_norm")
+        {
+            "model": model,
+            "revision": "main",
+            "task": task,
+            "task_type": "STS",
+            "subset": "default",
+            "split": "test",
+            "layer": layer,
+            "depth": layer / 3,
+            "tokens": "all",
+            "pooling": "mean",
+            "readout": readout,
+            "main_score": 0.5 + 0.1 * layer,
+            "score_low": 0.4 + 0.1 * layer,
+            "score_high": 0.6 + 0.1 * layer,
+            "n_runs": 5,
+            "why": None,
+            "chance": 0.0,
+        }
+        for task in ("SICK", "STS12")
+        for readout in ("residual", "final_norm")
         for layer in range(4)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows)
 
 
@@ -180,12 +200,21 @@ class TestPlot:
             "models": {"llama": source, "bert": source},
             "corpora": {"sentences": {"source": {"file": "a.txt"}}},
             "tasks": ["STS12"],
-            "studies": {"entropy": {"kind": "metrics_by_depth", "metrics": ["prompt_entropy"],
-                                    "tokens": ["all"]},
-                        "theirs": {"kind": "metrics_by_depth", "published": "paper",
-                                   "metrics": ["rankme"], "tokens": ["all"]}},
+            "studies": {
+                "entropy": {
+                    "kind": "metrics_by_depth",
+                    "metrics": ["prompt_entropy"],
+                    "tokens": ["all"],
+                },
+                "theirs": {
+                    "kind": "metrics_by_depth",
+                    "published": "paper",
+                    "metrics": ["rankme"],
+                    "tokens": ["all"],
+                },
+            },
             "published": {"paper": {"metrics": "metrics.parquet"}},
-        }  # fmt: skip
+        }
         results = tmp_path / "results"
         shutil.copytree(folder / "results", results)
         (results / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -246,9 +275,11 @@ class TestAnalyse:
         frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
         (tmp_path / "a.txt").write_text("\n".join(TEXTS), encoding="utf-8")
         texts = {
-            "data set": Dataset.from_pandas(frame), "txt": tmp_path / "a.txt",
-            "jsonl": str(tmp_path / "a.jsonl"), "tuple": tuple(TEXTS),
-        }[kind]  # fmt: skip
+            "data set": Dataset.from_pandas(frame),
+            "txt": tmp_path / "a.txt",
+            "jsonl": str(tmp_path / "a.jsonl"),
+            "tuple": tuple(TEXTS),
+        }[kind]
         table = lw.analyse(llama[0], texts, llama[1], "rankme", column="body")
         expected = lw.analyse(llama[0], TEXTS, llama[1], "rankme")
         pd.testing.assert_frame_equal(table, expected)
@@ -272,10 +303,15 @@ class TestAnalyse:
         evaluate(
             lambda: load("llama", entry, "main", device="cpu"),
             {"own": open_task("own", LabelledTask(file=str(path), kind="classification"))},
-            entry=entry, extraction=ExtractSettings(tokens=("all",)), scoring=ScoringSettings(),
-            keys={"own": "k"}, key="k", folder=tmp_path / "tasks", output=tmp_path / "s.parquet",
+            entry=entry,
+            extraction=ExtractSettings(tokens=("all",)),
+            scoring=ScoringSettings(),
+            keys={"own": "k"},
+            key="k",
+            folder=tmp_path / "tasks",
+            output=tmp_path / "s.parquet",
             probes=tmp_path / "p.parquet",
-        )  # fmt: skip
+        )
         expected = pd.read_parquet(tmp_path / "p.parquet").sort_values("layer")
         table = lw.analyse(folder / "llama", TEXTS, metrics="rankme", labels=labels)
         probe = table[table["metric"] == "linear_probe"]
@@ -306,9 +342,12 @@ class TestAnalyse:
         labels = ["a", "b"] * 12
         by_name = lw.analyse(path, pictures, metrics="rankme", labels=labels)
         live = lw.analyse(
-            hf.AutoModel.from_pretrained(path), pictures,
-            hf.AutoImageProcessor.from_pretrained(path, backend="pil"), "rankme", labels,
-        )  # fmt: skip
+            hf.AutoModel.from_pretrained(path),
+            pictures,
+            hf.AutoImageProcessor.from_pretrained(path, backend="pil"),
+            "rankme",
+            labels,
+        )
         assert by_name["metric"].value_counts().to_dict() == {"rankme": 4, "linear_probe": 4}
         assert live["value"].tolist() == by_name["value"].tolist()
 
@@ -367,14 +406,23 @@ class TestCallback:
         torch.manual_seed(0)
         data = Dataset.from_dict({"input_ids": tokenizer(tiny.texts(24))["input_ids"]})
         arguments = hf.TrainingArguments(
-            folder / "out", max_steps=4, per_device_train_batch_size=4, logging_steps=1,
-            report_to=["tests"], save_strategy="no", disable_tqdm=True, use_cpu=True,
-        )  # fmt: skip
+            folder / "out",
+            max_steps=4,
+            per_device_train_batch_size=4,
+            logging_steps=1,
+            report_to=["tests"],
+            save_strategy="no",
+            disable_tqdm=True,
+            use_cpu=True,
+        )
         trainer = hf.Trainer(
-            hf.AutoModelForCausalLM.from_pretrained(folder / "llama"), arguments,
-            train_dataset=data, processing_class=tokenizer, callbacks=callbacks,
+            hf.AutoModelForCausalLM.from_pretrained(folder / "llama"),
+            arguments,
+            train_dataset=data,
+            processing_class=tokenizer,
+            callbacks=callbacks,
             data_collator=hf.DataCollatorForLanguageModeling(tokenizer, mlm=False),
-        )  # fmt: skip
+        )
         trainer.train()
         return trainer
 
@@ -393,8 +441,9 @@ class TestCallback:
         assert [step for step, _ in values] == [0, 2, 4]
         assert {len(logs) for _, logs in values} == {8}
         assert trainer.state.log_history[0]["rankme/layer_03"] == values[0][1]["rankme/layer_03"]
-        trained = lw.analyse(trainer.model, TEXTS, callback.tokenizer or trainer.processing_class,
-                             "rankme")  # fmt: skip
+        trained = lw.analyse(
+            trainer.model, TEXTS, callback.tokenizer or trainer.processing_class, "rankme"
+        )
         assert trained["value"].tolist() == [
             values[-1][1][f"rankme/layer_{layer:02d}"] for layer in range(4)
         ]
@@ -441,8 +490,10 @@ def test_the_base_suffices_to_analyse(folder: Path) -> None:
     }
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_EXTRAS, folder / "llama", ",".join(names)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     assert "pip install 'layerwise[workflow]'" in done.stdout
 

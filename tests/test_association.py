@@ -137,9 +137,11 @@ def test_the_output_is_the_last_layer_after_the_final_norm() -> None:
     parts = [
         tidy_scores(values + shift, tokens=tokens).assign(readout=readout)
         for tokens, readout, shift in (
-            ("all", "residual", 0), ("all", "final_norm", 1), ("drop_first", "residual", 2),
+            ("all", "residual", 0),
+            ("all", "final_norm", 1),
+            ("drop_first", "residual", 2),
         )
-    ]  # fmt: skip
+    ]
     table = pd.concat(parts)
     found = {(c.tokens, c.pooling): c.output - values[:, 4] for c in score_curves(table)}
     np.testing.assert_allclose(found["all", "mean"], 1)
@@ -217,15 +219,19 @@ def test_baselines() -> None:
 
 def test_table(rng: np.random.Generator) -> None:
     values = rng.random((4, 9)) * 0.1 + np.linspace(0.2, 0.6, 9)
-    scores = pd.concat([
-        tidy_scores(values, types=("STS", "Clustering")),
-        tidy_scores(values, types=("STS", "Clustering"), tokens="drop_first"),
-    ])  # fmt: skip
+    scores = pd.concat(
+        [
+            tidy_scores(values, types=("STS", "Clustering")),
+            tidy_scores(values, types=("STS", "Clustering"), tokens="drop_first"),
+        ]
+    )
     mean = values.mean(axis=0)
-    metrics = pd.concat([
-        tidy_metrics({"prompt_entropy": mean**3, "curvature": -mean, "flat": np.ones(9)}),
-        tidy_metrics({"prompt_entropy": rng.random(9)}, tokens="drop_first"),
-    ])  # fmt: skip
+    metrics = pd.concat(
+        [
+            tidy_metrics({"prompt_entropy": mean**3, "curvature": -mean, "flat": np.ones(9)}),
+            tidy_metrics({"prompt_entropy": rng.random(9)}, tokens="drop_first"),
+        ]
+    )
     table = associate(metrics, scores)
     assert list(table.columns) == list(COLUMNS)
     assert set(table["task_type"]) == {"all", "STS", "Clustering"}
@@ -369,10 +375,12 @@ def test_what_a_model_lacks_leaves_the_pooled_rows_with_a_word(
     values = rng.random((2, 8))
     curves = {"curvature": rng.random(8), "prompt_entropy": rng.random(8)}
     scores = pd.concat([tidy_scores(values, model=m, types=("A", "B")) for m in ("m", "n")])
-    metrics = pd.concat([
-        tidy_metrics(curves | {"lidar": rng.random(8)}, model="m"),
-        tidy_metrics({"curvature": curves["curvature"]}, model="n"),
-    ])  # fmt: skip
+    metrics = pd.concat(
+        [
+            tidy_metrics(curves | {"lidar": rng.random(8)}, model="m"),
+            tidy_metrics({"curvature": curves["curvature"]}, model="n"),
+        ]
+    )
     table = associate(metrics, scores)
     pooled = table[(table["model"] == "all") & (table["protocol"] != "baseline")]
     assert set(pooled["metric"]) == {"curvature"}

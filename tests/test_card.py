@@ -27,10 +27,18 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = text.replace(SHARED, "double* shared = ::shared.data();")
     (folder / "kernels.inc").write_text(text)
     subprocess.run(
-        ["g++", "-std=c++20", "-O1", "-pthread", f"-I{folder}", str(HERE / "on_cpu.cpp"), "-o",
-         str(folder / "run")],
+        [
+            "g++",
+            "-std=c++20",
+            "-O1",
+            "-pthread",
+            f"-I{folder}",
+            str(HERE / "on_cpu.cpp"),
+            "-o",
+            str(folder / "run"),
+        ],
         check=True,
-    )  # fmt: skip
+    )
     return folder / "run"
 
 

@@ -64,7 +64,7 @@ def test_from_labels(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixt
                 torch.tensor([loaded.tokenizer(t)["input_ids"]]), output_hidden_states=True
             ).hidden_states[1][0]
             for t in texts
-        ]  # fmt: skip
+        ]
         norm = loaded.anatomy.final_norm
         assert norm is not None
         vectors = torch.stack([norm(state).mean(0) for state in states]).numpy()
@@ -205,9 +205,12 @@ TEXTS = [f"text number {k}" for k in range(40)]
     ],
 )
 def test_bad_labels(
-    columns: dict[str, list[object]], told: str, folder: Path, tmp_path: Path,
+    columns: dict[str, list[object]],
+    told: str,
+    folder: Path,
+    tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+) -> None:
     pd.DataFrame(columns).to_parquet(tmp_path / "l.parquet")
     status, said = run(caplog, folder, "--labels", tmp_path / "l.parquet")
     assert status == 1 and told in said

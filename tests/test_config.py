@@ -164,9 +164,14 @@ def test_tasks_as_a_list_and_as_a_mapping() -> None:
 
 
 def test_perturbations_become_corpora() -> None:
-    given = change("corpora/r", {
-        "source": {"package": "lee"}, "views": {"n": 0}, "perturb": {"repetition": [0, 0.5]},
-    })  # fmt: skip
+    given = change(
+        "corpora/r",
+        {
+            "source": {"package": "lee"},
+            "views": {"n": 0},
+            "perturb": {"repetition": [0, 0.5]},
+        },
+    )
     given["studies"]["a"] = {"kind": "curves", "corpora": ["r"]}
     config = Config.of(given)
     assert config.studies["a"].corpora == ("r repetition 0", "r repetition 0.5")

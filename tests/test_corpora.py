@@ -110,8 +110,12 @@ def test_texts_come_whole_into_the_prompt(row: dict[str, str], between: str) -> 
         ("p.txt", b"One\nTw\xe9o\n", {}, "cannot be read after row 0"),
         ("p.txt", b"One", {"column": "text2"}, "did you mean 'text'?"),
         ("p.jsonl", b'{"text": "One"}\n{"text": ', {}, "cannot be read after row 1"),
-        ("p.jsonl", b'{"txt": "One", "n": 1}', {},
-         "row 0: there is no column 'text' (did you mean 'txt'?); there are 'txt', 'n'"),
+        (
+            "p.jsonl",
+            b'{"txt": "One", "n": 1}',
+            {},
+            "row 0: there is no column 'text' (did you mean 'txt'?); there are 'txt', 'n'",
+        ),
         ("p.jsonl", b'{"text": 3}', {}, "row 0: 'text' holds int '3', not text"),
         ("p.jsonl", b'{"text": ["a"]}', {}, "'text' holds list"),
         ("p.jsonl", b'{"text": "One", "id": 1.5}', {"id": "id"}, "the id in 'id' is 1.5"),
@@ -120,7 +124,7 @@ def test_texts_come_whole_into_the_prompt(row: dict[str, str], between: str) -> 
         ("p.jsonl", b"[" * 100_000, {}, "cannot be read after row 0"),
         ("p.parquet", b"no parquet", {}, "cannot be read"),
     ],
-)  # fmt: skip
+)
 def test_broken_files_are_named(
     tmp_path: Path, name: str, content: bytes, spec: dict[str, str], said: str
 ) -> None:
@@ -219,20 +223,40 @@ def chosen(texts: list[str], n: int | None = None, seed: int = 0, **given: objec
 
 @pytest.mark.parametrize(
     ("text", "n"),
-    [("", 0), (" \n\t", 0), ("one", 1), ("Two words.", 3), ("don't", 3), ("3.5 km", 4),
-     ("漢字かな", 4), ("漢字 and 字", 4), ("مرحبا بالعالم", 2), ("🙂🙂", 2), ("a\0b", 3)],
-)  # fmt: skip
+    [
+        ("", 0),
+        (" \n\t", 0),
+        ("one", 1),
+        ("Two words.", 3),
+        ("don't", 3),
+        ("3.5 km", 4),
+        ("漢字かな", 4),
+        ("漢字 and 字", 4),
+        ("مرحبا بالعالم", 2),
+        ("🙂🙂", 2),
+        ("a\0b", 3),
+    ],
+)
 def test_token_count(text: str, n: int) -> None:
     assert count_tokens(text) == n
 
 
 @pytest.mark.parametrize(
     ("text", "heading"),
-    [(" = Robert Boulter = \n", True), (" = = Career = = ", True), ("== Career ==", True),
-     (" = a = b = ", True), ("= Career", False), ("= = Career =", False), ("x = 3 = y", False),
-     ("=====", False), ("= a\nb =", False), ("= " * 200_000 + "a" * 200_000, False)],
+    [
+        (" = Robert Boulter = \n", True),
+        (" = = Career = = ", True),
+        ("== Career ==", True),
+        (" = a = b = ", True),
+        ("= Career", False),
+        ("= = Career =", False),
+        ("x = 3 = y", False),
+        ("=====", False),
+        ("= a\nb =", False),
+        ("= " * 200_000 + "a" * 200_000, False),
+    ],
     ids=lambda value: str(value)[:12],
-)  # fmt: skip
+)
 def test_headings(text: str, heading: bool) -> None:
     assert is_heading(text) is heading
 
@@ -250,9 +274,16 @@ def test_filters_and_their_counts() -> None:
     filters = Filters(min_tokens=4, max_tokens=9)
     found, counts = select(zip("abcdefg", texts, strict=True), filters, Sample())
     assert counts == {
-        "read": 7, "blank": 1, "heading": 1, "short": 1, "long": 1, "duplicate": 1,
-        "not_sampled": 0, "kept": 2, "cut": 0,
-    }  # fmt: skip
+        "read": 7,
+        "blank": 1,
+        "heading": 1,
+        "short": 1,
+        "long": 1,
+        "duplicate": 1,
+        "not_sampled": 0,
+        "kept": 2,
+        "cut": 0,
+    }
     assert dict(zip(found["prompt_id"], found["text"], strict=True)) == {
         "d": "Exactly four words here",
         "g": "Half a \ufffd character here",
@@ -402,10 +433,23 @@ def test_wikipedia_reads_as_clean_prose(tmp_path: Path) -> None:
     assert len(rows) > 4000
     assert not rows.duplicated(["article_id", "paragraph"]).any()
     for pattern in (
-        r"[{}\[\]|<>\\]", r"''", r"==", r"__", r"thumb\|", r"\d+px", r"https?:", r"\n", r"  ",
-        r"\(\s*\)", r"\( ", r" \)", r" [,;:]", r"\b(?:File|Image|Category):", r"^[a-z*#:;]",
+        r"[{}\[\]|<>\\]",
+        r"''",
+        r"==",
+        r"__",
+        r"thumb\|",
+        r"\d+px",
+        r"https?:",
+        r"\n",
+        r"  ",
+        r"\(\s*\)",
+        r"\( ",
+        r" \)",
+        r" [,;:]",
+        r"\b(?:File|Image|Category):",
+        r"^[a-z*#:;]",
         r"[^.!?\"”’')]$",
-    ):  # fmt: skip
+    ):
         found = rows["text"][rows["text"].str.contains(pattern)]
         assert found.empty, (pattern, found.iloc[0])
     albedo = rows[rows["title"] == "Albedo"]["text"].iloc[0]

@@ -62,10 +62,14 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = place / "results" / "activations" / "minilm-l6" / "main" / "wikipedia.h5"
     target.parent.mkdir(parents=True)
     extract(
-        loaded, corpus="wikipedia", prompts=[f"p{i}" for i in range(12)],
+        loaded,
+        corpus="wikipedia",
+        prompts=[f"p{i}" for i in range(12)],
         views=[tiny.texts(12, seed=v) for v in range(2)],
-        settings=ExtractSettings(tokens=("all", "drop_first")), target=target, attributes={},
-    )  # fmt: skip
+        settings=ExtractSettings(tokens=("all", "drop_first")),
+        target=target,
+        attributes={},
+    )
     with Activations(target) as activations:
         metrics, _ = compute(activations, MetricsSettings(metrics=("prompt_entropy",)))
     tables.write(
@@ -155,8 +159,12 @@ def test_metrics_page_lists_every_metric() -> None:
 def test_figures_page_shows_every_kind() -> None:
     page = ROOT / "docs" / "figures.md"
     assert set(KINDS) <= anchors(page)
-    shown = {yaml_["kind"] for code in blocks(page, "yaml")
-             for yaml_ in yaml.safe_load(code).values() if "kind" in yaml_}  # fmt: skip
+    shown = {
+        yaml_["kind"]
+        for code in blocks(page, "yaml")
+        for yaml_ in yaml.safe_load(code).values()
+        if "kind" in yaml_
+    }
     assert set(KINDS) <= shown
 
 

@@ -29,15 +29,20 @@ rng = np.random.default_rng(0)
 def metrics_of(model: str, revision: str, tokens: str = "all", layers: int = LAYERS) -> Any:
     return tidy_metrics(
         {"prompt_entropy": rng.normal(size=layers), "curvature": rng.normal(size=layers)},
-        model=model, revision=revision, tokens=tokens,
-    )  # fmt: skip
+        model=model,
+        revision=revision,
+        tokens=tokens,
+    )
 
 
 def scores_of(model: str, revision: str, tokens: str = "all") -> pd.DataFrame:
     return tidy_scores(
-        rng.uniform(0.2, 0.9, size=(3, LAYERS)), model=model, revision=revision, tokens=tokens,
+        rng.uniform(0.2, 0.9, size=(3, LAYERS)),
+        model=model,
+        revision=revision,
+        tokens=tokens,
         types=("STS", "Classification"),
-    )  # fmt: skip
+    )
 
 
 class Made:
@@ -55,24 +60,50 @@ class Made:
         }
         self.choices = pd.DataFrame(
             {
-                "model": ["alone"], "revision": ["main"], "corpus": ["wikipedia"],
-                "metric": ["curvature"], "protocol": ["paper"], "tokens": ["all"],
-                "alpha": [np.nan], "normalization": ["raw"], "pooling": ["mean"],
-                "task_type": ["all"], "layer": [4.0], "unreliable": ["too few prompts"],
-                "score": [0.5], "regret": [0.1], "regret_low": [0.0], "regret_high": [0.25],
-                "best_layer": [2], "best_is_output": [False], "best_score": [0.6],
-                "output_score": [0.4], "n_tasks": [3],
+                "model": ["alone"],
+                "revision": ["main"],
+                "corpus": ["wikipedia"],
+                "metric": ["curvature"],
+                "protocol": ["paper"],
+                "tokens": ["all"],
+                "alpha": [np.nan],
+                "normalization": ["raw"],
+                "pooling": ["mean"],
+                "task_type": ["all"],
+                "layer": [4.0],
+                "unreliable": ["too few prompts"],
+                "score": [0.5],
+                "regret": [0.1],
+                "regret_low": [0.0],
+                "regret_high": [0.25],
+                "best_layer": [2],
+                "best_is_output": [False],
+                "best_score": [0.6],
+                "output_score": [0.4],
+                "n_tasks": [3],
             }
-        )  # fmt: skip
+        )
         self.associations = self.choices.loc[:, "model":"task_type"].assign(
-            measure="dcor", value=0.625, low=np.nan, high=np.nan, null95=0.875, p=np.nan,
-            reason="one model", n_layers=LAYERS, n_tasks=3, n_models=1,
-        )  # fmt: skip
+            measure="dcor",
+            value=0.625,
+            low=np.nan,
+            high=np.nan,
+            null95=0.875,
+            p=np.nan,
+            reason="one model",
+            n_layers=LAYERS,
+            n_tasks=3,
+            n_models=1,
+        )
         source = Source(
-            metrics=[(t, folder / "metrics" / m / r / "w.parquet")
-                     for (m, r), t in self.metrics.items()],
-            scores=[(t[t["task"] == task], folder / "scores" / m / r / f"{task}.parquet")
-                    for (m, r), t in self.scores.items() for task in ("task0", "task1", "task2")],
+            metrics=[
+                (t, folder / "metrics" / m / r / "w.parquet") for (m, r), t in self.metrics.items()
+            ],
+            scores=[
+                (t[t["task"] == task], folder / "scores" / m / r / f"{task}.parquet")
+                for (m, r), t in self.scores.items()
+                for task in ("task0", "task1", "task2")
+            ],
             # Beside each, what a study of two of the three tasks found, read first.
             associations=[
                 (self.associations.assign(n_tasks=2, value=0.1), folder / "associations" / "few"),
@@ -82,7 +113,7 @@ class Made:
                 (self.choices.assign(n_tasks=2, layer=1.0), folder / "choices" / "few.parquet"),
                 (self.choices, folder / "choices" / "c.parquet"),
             ],
-        )  # fmt: skip
+        )
         self.page = folder / "explore.html"
         self.explored = gather([source], Order(("alone", "swept"), {"swept": STEPS}), self.page)
         self.page.write_text(render(self.explored, "A run"), encoding="utf-8")
@@ -113,10 +144,13 @@ def unpacked(column: dict[str, Any]) -> list[Any]:
 def test_packed_tables_come_back() -> None:
     table = pd.DataFrame(
         {
-            "text": ["a", None, "<b>"], "whole": [3, 3, 1], "few": [1.0, np.nan, 2.0],
-            "real": [0.1, np.nan, np.inf], "many": np.arange(3) + 10**6,
+            "text": ["a", None, "<b>"],
+            "whole": [3, 3, 1],
+            "few": [1.0, np.nan, 2.0],
+            "real": [0.1, np.nan, np.inf],
+            "many": np.arange(3) + 10**6,
         }
-    )  # fmt: skip
+    )
     packed = pack(table)
     assert packed["rows"] == 3
     columns = {name: unpacked(column) for name, column in packed["columns"].items()}
@@ -136,8 +170,10 @@ def test_timeline_follows_steps(made: Made) -> None:
     assert at == {"alone": [0, 0, 0], "swept": [0, 1, 2]}
     assert [m["name"] for m in made.explored.models] == ["alone", "swept"]
     # Two sweeps of other steps share a timeline; a model has nothing before its first.
-    tables = [(metrics_of(m, r), Path(f"{m}{r}"))
-              for m, r in (("a", "step1"), ("a", "step4"), ("b", "step2"), ("b", "step8"))]  # fmt: skip
+    tables = [
+        (metrics_of(m, r), Path(f"{m}{r}"))
+        for m, r in (("a", "step1"), ("a", "step4"), ("b", "step2"), ("b", "step8"))
+    ]
     explored = gather([Source(metrics=tables)], Order(), Path("p.html"))
     assert explored.timeline == ["step1", "step2", "step4", "step8"]
     assert {m["name"]: m["at"] for m in explored.models} == {"a": [0, 0, 1, 1], "b": [-1, 0, 0, 1]}
@@ -145,8 +181,10 @@ def test_timeline_follows_steps(made: Made) -> None:
 
 def test_published_models_keep_apart_from_own(tmp_path: Path) -> None:
     own, theirs = metrics_of("m", "main"), metrics_of("m", "main")
-    sources = [Source(metrics=[(own, tmp_path / "o")]),
-               Source(metrics=[(theirs, tmp_path / "t")], published="them")]  # fmt: skip
+    sources = [
+        Source(metrics=[(own, tmp_path / "o")]),
+        Source(metrics=[(theirs, tmp_path / "t")], published="them"),
+    ]
     names = [m["name"] for m in gather(sources, Order(("m",)), tmp_path / "p.html").models]
     assert names == ["m", "m (them)"]
 
@@ -168,12 +206,13 @@ def test_no_name_can_end_the_data(tmp_path: Path) -> None:
 @NEEDS_CHROMIUM
 def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> None:
     lines = asked(
-        made.page, tmp_path,
+        made.page,
+        tmp_path,
         """state.tokens = ["all", "drop_first"]; state.metric = "curvature"; draw();
         const told = (l) => [l.model.name, l.revision, l.tokens, l.file, l.points];
         return { score: drawnLines("score").full.map(told), metric: drawnLines("metric").full.map(told),
                  rho: pairsOf(drawnLines("score").full, drawnLines("metric").full).map((p) => p.rho) };""",
-    )  # fmt: skip
+    )
     assert len(lines["metric"]) == 4
     for model, revision, tokens, file, points in lines["metric"]:
         table = made.of_metric(model, revision, "curvature", tokens)
@@ -200,7 +239,8 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
 @NEEDS_CHROMIUM
 def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Path) -> None:
     seen = asked(
-        made.page, tmp_path,
+        made.page,
+        tmp_path,
         """state.metric = "curvature"; draw();
         const told = (table) => pairsOf(drawnLines("score").full, drawnLines("metric").full)
           .flatMap((line) => storedRows(table, line)).map((i) => table.n_tasks(i));
@@ -209,7 +249,7 @@ def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Pa
                         many: document.getElementById("score").textContent };
         state.scored = "task\\ntask1"; draw();
         return { ...found, one: document.getElementById("score").textContent };""",
-    )  # fmt: skip
+    )
     assert (seen["associations"], seen["choices"]) == ([3], [3])
     assert "/few" not in seen["sure"]
     assert "95% CI over tasks" in seen["many"]
@@ -219,7 +259,8 @@ def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Pa
 @NEEDS_CHROMIUM
 def test_controls_change_what_is_drawn(made: Made, tmp_path: Path) -> None:
     seen = asked(
-        made.page, tmp_path,
+        made.page,
+        tmp_path,
         """const paths = (id) => [...document.querySelectorAll(`#${id} path.line`)]
           .map((p) => [p.dataset.model, p.dataset.revision, p.dataset.tokens, p.getAttribute("d")]);
         const steps = { first: paths("metric") };
@@ -244,8 +285,11 @@ def test_controls_change_what_is_drawn(made: Made, tmp_path: Path) -> None:
         steps.label = document.querySelector("#metric svg").textContent;
         steps.address = JSON.parse(decodeURIComponent(location.hash.slice(1)));
         return steps;""",
-    )  # fmt: skip
-    assert [line[:3] for line in seen["first"]] == [["alone", "main", "all"], ["swept", "step200", "all"]]  # fmt: skip
+    )
+    assert [line[:3] for line in seen["first"]] == [
+        ["alone", "main", "all"],
+        ["swept", "step200", "all"],
+    ]
     assert [line[:2] for line in seen["earlier"]] == [["alone", "main"], ["swept", "step10"]]
     assert seen["earlier"][1][3] != seen["first"][1][3]
     assert [line[0] for line in seen["earlierScore"]] == ["alone"]  # step10 was not scored
@@ -263,7 +307,8 @@ def test_controls_change_what_is_drawn(made: Made, tmp_path: Path) -> None:
 @NEEDS_CHROMIUM
 def test_keys_table_and_download(made: Made, tmp_path: Path) -> None:
     seen = asked(
-        made.page, tmp_path,
+        made.page,
+        tmp_path,
         """state.metric = "curvature"; draw();
         const svg = document.querySelector("#metric svg");
         const press = (key) => svg.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
@@ -276,7 +321,7 @@ def test_keys_table_and_download(made: Made, tmp_path: Path) -> None:
                  sure: document.querySelector("#sure").textContent,
                  links: [...document.querySelectorAll("#sure a")].map((a) => a.getAttribute("href")),
                  named: [...document.querySelectorAll("input, select, button")].every((e) => e.labels?.length || e.getAttribute("aria-label") || e.textContent) };""",
-    )  # fmt: skip
+    )
     first = made.of_metric("alone", "main", "curvature").iloc[0]
     assert (
         f"Curvature (rad): {first['value']:.4g}".replace("-", "−").rstrip("0") in seen["said"][0]

@@ -157,15 +157,19 @@ def test_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from layerwise.cli import main; main()", "export"]
     done = subprocess.run(
         [*command, str(tmp_path / "whole"), str(tmp_path / "cut"), "--layer", "2"],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     assert "layer 2 of 3" in done.stdout
     assert (tmp_path / "cut/modules.json").is_file()
     shutil.rmtree(tmp_path / "cut")
     failed = subprocess.run(
         [*command, str(tmp_path / "whole"), str(tmp_path / "cut"), "--layer", "7"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert failed.returncode == 1
     assert "got 7" in failed.stderr
     assert "Traceback" not in failed.stderr

@@ -48,10 +48,14 @@ def tables() -> dict[str, pd.DataFrame]:
 def selections() -> pd.DataFrame:
     """Layers selected in two models."""
     found = {
-        name: table[table["revision"].isin(["main", "step64"]) & (table["tokens"] == "all")
-                    & table["model"].isin(["encoder-20m", "nano-1m"])]
-        for name, table in made_up.tables().items() if name != "prompts"
-    }  # fmt: skip
+        name: table[
+            table["revision"].isin(["main", "step64"])
+            & (table["tokens"] == "all")
+            & table["model"].isin(["encoder-20m", "nano-1m"])
+        ]
+        for name, table in made_up.tables().items()
+        if name != "prompts"
+    }
     scored = found["metrics"], found["scores"]
     return select_layers(*scored, dict(directions()), order=ORDER)
 
@@ -119,9 +123,9 @@ def test_the_first_page_has_one_row_per_model_and_token_selection() -> None:
 def test_token_selections_are_compared_task_by_task() -> None:
     more = SCORES + np.array([[0.1, 0.0, 0.2]])
     scores = pd.concat([tidy_scores(SCORES), tidy_scores(more, tokens="drop_first")])
-    metrics = pd.concat([
-        tidy_metrics({"prompt_entropy": np.arange(3.0)}, tokens=t) for t in ("all", "drop_first")
-    ])  # fmt: skip
+    metrics = pd.concat(
+        [tidy_metrics({"prompt_entropy": np.arange(3.0)}, tokens=t) for t in ("all", "drop_first")]
+    )
     table = made("token_selection", {"scores": scores, "metrics": metrics}).table
     change = table[table["y"] == "score difference"]
     assert change["value"].tolist() == pytest.approx([0.1, 0.0, 0.2])
@@ -150,9 +154,11 @@ def test_values_without_a_role_are_not_pooled() -> None:
             metrics=("prompt_entropy",),
         )
     table = made(
-        "metrics_by_depth", {"metrics": pd.concat([one, other])}, metrics=("prompt_entropy",),
+        "metrics_by_depth",
+        {"metrics": pd.concat([one, other])},
+        metrics=("prompt_entropy",),
         colour="corpus",
-    ).table  # fmt: skip
+    ).table
     assert set(table["corpus"]) == {"a", "b"}
 
 
@@ -185,9 +191,12 @@ def test_other_poolings_are_not_dropped_in_silence(caplog: pytest.LogCaptureFixt
     assert "max (another pooling; name it under `pooling`)" in drawn.caption
     with pytest.raises(LayerwiseError, match="shows one pooling"):
         made(
-            "training_dynamics", {**tables(), "scores": both_poolings()},
-            models=("nano-1m",), tokens=("all",), pooling=("mean", "max"),
-        )  # fmt: skip
+            "training_dynamics",
+            {**tables(), "scores": both_poolings()},
+            models=("nano-1m",),
+            tokens=("all",),
+            pooling=("mean", "max"),
+        )
 
 
 def both_poolings() -> pd.DataFrame:

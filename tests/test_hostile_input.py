@@ -46,11 +46,51 @@ def attempt(action: Callable[[], T]) -> T | None:
 # Configs
 
 VALUES: list[Any] = [
-    float("nan"), float("inf"), -1, 0, 2.0, 0.5, -0.0, 10**30, 1e308, 2**64, 5e-324,
-    "", " ", "2", "..", "/", "~/x", "a\n", "a\0b", "{x}", "a}{b", "$(touch x)", "`x`", "; x #",
-    "'", '"', "%s%n", "\x1b[31mred", "\ud800", "x" * 5000, "*", "..%2F..", "-rf", "=1+1",
-    True, None, [], {}, [[]], [1], ["a"], {"a": 1}, [None], {"": ""},
-]  # fmt: skip
+    float("nan"),
+    float("inf"),
+    -1,
+    0,
+    2.0,
+    0.5,
+    -0.0,
+    10**30,
+    1e308,
+    2**64,
+    5e-324,
+    "",
+    " ",
+    "2",
+    "..",
+    "/",
+    "~/x",
+    "a\n",
+    "a\0b",
+    "{x}",
+    "a}{b",
+    "$(touch x)",
+    "`x`",
+    "; x #",
+    "'",
+    '"',
+    "%s%n",
+    "\x1b[31mred",
+    "\ud800",
+    "x" * 5000,
+    "*",
+    "..%2F..",
+    "-rf",
+    "=1+1",
+    True,
+    None,
+    [],
+    {},
+    [[]],
+    [1],
+    ["a"],
+    {"a": 1},
+    [None],
+    {"": ""},
+]
 
 
 def places(document: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -134,15 +174,34 @@ def test_damaged_texts(tmp_path: Path, name: str) -> None:
 
 
 ROWS: list[Any] = [
-    None, 1, True, [], {}, {"text": None}, {"text": 3}, {"text": ["a"]}, {"text": {"a": 1}},
-    {"txt": "a"}, {"text": "a", "id": None}, {"text": "a", "id": 1.5}, {"text": "a", "id": []},
-]  # fmt: skip
+    None,
+    1,
+    True,
+    [],
+    {},
+    {"text": None},
+    {"text": 3},
+    {"text": ["a"]},
+    {"text": {"a": 1}},
+    {"txt": "a"},
+    {"text": "a", "id": None},
+    {"text": "a", "id": 1.5},
+    {"text": "a", "id": []},
+]
 JSON = [
-    b"[" * 100_000, b'{"text": "\\ud800"}', b'{"text": "a"} {"text": "b"}', b'{"text": NaN}',
-    b"\xef\xbb\xbf" + b'{"text": "a"}', b"\xff\xfe{\x00", b'{"text": "\x00"}', b"9" * 10_000,
-    *(json.dumps({"text": "fine", "id": "a"}).encode() + b"\n" + json.dumps(r).encode()
-      for r in ROWS),
-]  # fmt: skip
+    b"[" * 100_000,
+    b'{"text": "\\ud800"}',
+    b'{"text": "a"} {"text": "b"}',
+    b'{"text": NaN}',
+    b"\xef\xbb\xbf" + b'{"text": "a"}',
+    b"\xff\xfe{\x00",
+    b'{"text": "\x00"}',
+    b"9" * 10_000,
+    *(
+        json.dumps({"text": "fine", "id": "a"}).encode() + b"\n" + json.dumps(r).encode()
+        for r in ROWS
+    ),
+]
 
 
 def test_odd_json(tmp_path: Path) -> None:
@@ -155,10 +214,17 @@ def test_odd_json(tmp_path: Path) -> None:
 
 
 COLUMNS: list[Any] = [
-    [None, None], [1, 2], [1.5, np.nan], [True, False], [b"a", b"\xff"], [["a"], ["b"]],
-    [{"a": 1}, {"a": 2}], pd.to_datetime(["2020-01-01", "2021-01-01"]),
-    pd.Categorical(["a", "b"]), [],
-]  # fmt: skip
+    [None, None],
+    [1, 2],
+    [1.5, np.nan],
+    [True, False],
+    [b"a", b"\xff"],
+    [["a"], ["b"]],
+    [{"a": 1}, {"a": 2}],
+    pd.to_datetime(["2020-01-01", "2021-01-01"]),
+    pd.Categorical(["a", "b"]),
+    [],
+]
 
 
 def test_columns_that_hold_no_texts(tmp_path: Path) -> None:
@@ -183,21 +249,39 @@ def test_paths_that_are_no_files(tmp_path: Path) -> None:
 
 def scores(**changes: Any) -> pd.DataFrame:
     rows = [
-        {"family": "Pythia", "size": "14m", "revision": "main", "layer": layer, "task": task,
-         "task_type": "STS", "hf_subset": "default", "languages": "eng-Latn", "split": "test",
-         "main_score": 0.1 * layer}
-        for layer in range(4) for task in ("STS12", "STS13")
-    ]  # fmt: skip
+        {
+            "family": "Pythia",
+            "size": "14m",
+            "revision": "main",
+            "layer": layer,
+            "task": task,
+            "task_type": "STS",
+            "hf_subset": "default",
+            "languages": "eng-Latn",
+            "split": "test",
+            "main_score": 0.1 * layer,
+        }
+        for layer in range(4)
+        for task in ("STS12", "STS13")
+    ]
     return pd.DataFrame(rows).assign(**changes)
 
 
 def metrics(**changes: Any) -> pd.DataFrame:
     rows = [
-        {"family": "Pythia", "size": "14m", "revision": "main", "dataset": "wikitext",
-         "split": "train", "metric": "curvature", "normalization": "raw", "layer": layer,
-         "value": 1.0 * layer}
+        {
+            "family": "Pythia",
+            "size": "14m",
+            "revision": "main",
+            "dataset": "wikitext",
+            "split": "train",
+            "metric": "curvature",
+            "normalization": "raw",
+            "layer": layer,
+            "value": 1.0 * layer,
+        }
         for layer in range(4)
-    ]  # fmt: skip
+    ]
     return pd.DataFrame(rows).assign(**changes)
 
 
@@ -206,10 +290,24 @@ PUBLISHED: dict[str, Any] = {
     "metrics": (metrics, published_metrics, ("family", "size", "revision", "dataset", "metric")),
 }
 NAMES = [
-    "", " ", "a\nb", "x\n\n.. raw:: html\n\n   <script>alert(1)</script>", "\x1b[31mred",
-    "=cmd|' /C calc'!A0", "../../x", "$\\frac{$", "-1", None, float("nan"), 3, "<b>", "`x`_",
-    "a" * 5000, "http://x/y", "a\0b",
-]  # fmt: skip
+    "",
+    " ",
+    "a\nb",
+    "x\n\n.. raw:: html\n\n   <script>alert(1)</script>",
+    "\x1b[31mred",
+    "=cmd|' /C calc'!A0",
+    "../../x",
+    "$\\frac{$",
+    "-1",
+    None,
+    float("nan"),
+    3,
+    "<b>",
+    "`x`_",
+    "a" * 5000,
+    "http://x/y",
+    "a\0b",
+]
 
 
 @pytest.mark.parametrize("kind", PUBLISHED)

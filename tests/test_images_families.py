@@ -43,9 +43,13 @@ def states_of(loaded: LoadedModel, *, budget: int, sublayers: tuple[str, ...] = 
     ((prompts, _),) = loaded.prompts_ahead([PICTURES])
     found: States = {}
     forward.run(
-        loaded, prompts, lambda rows: Keep(found, rows, len(PICTURES)), budget=budget, output=True,
+        loaded,
+        prompts,
+        lambda rows: Keep(found, rows, len(PICTURES)),
+        budget=budget,
+        output=True,
         sublayers=sublayers,
-    )  # fmt: skip
+    )
     return found
 
 
@@ -124,10 +128,14 @@ def extracted(
     loaded: LoadedModel, target: Path, tokens: tuple[str, ...], **settings: object
 ) -> Activations:
     extract(
-        loaded, corpus="noise", prompts=[p.name for p in PICTURES], views=[PICTURES],
-        settings=ExtractSettings(tokens=tokens, **settings), target=target,  # type: ignore[arg-type]
+        loaded,
+        corpus="noise",
+        prompts=[p.name for p in PICTURES],
+        views=[PICTURES],
+        settings=ExtractSettings(tokens=tokens, **settings),
+        target=target,  # type: ignore[arg-type]
         attributes={"n_views": 0},
-    )  # fmt: skip
+    )
     return Activations(target)
 
 

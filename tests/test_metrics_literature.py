@@ -237,8 +237,14 @@ def test_distances_keep_their_digits_far_from_the_origin() -> None:
 
 # Every metric: what its declaration promises
 
-OF_PROMPTS = {"prompt_entropy", "effective_rank", "curvature", "first_token_share", "largest_norm",
-              "second_norm"}  # fmt: skip
+OF_PROMPTS = {
+    "prompt_entropy",
+    "effective_rank",
+    "curvature",
+    "first_token_share",
+    "largest_norm",
+    "second_norm",
+}
 
 
 def layer_of(views: np.ndarray, protocol: str = "paper", rows: np.ndarray | None = None) -> Layer:

@@ -53,8 +53,11 @@ def reduced(chosen: representation.Packed, protocol: str) -> dict[str, np.ndarra
     """What the extraction keeps of a batch at one layer."""
     kept = Reduced(chosen, Needs(protocols=(protocol,), tokens=("all",)))
     decompose([kept])
-    return {k: (v if k == "norm" else v[0, 0]).numpy()
-            for k, v in kept.arrays.items() if k != "n_tokens"}  # fmt: skip
+    return {
+        k: (v if k == "norm" else v[0, 0]).numpy()
+        for k, v in kept.arrays.items()
+        if k != "n_tokens"
+    }
 
 
 def test_paper_spectra_of_the_extraction_are_numpys() -> None:

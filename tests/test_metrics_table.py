@@ -213,9 +213,13 @@ def test_normalisations_follow_from_raw(tables: tuple[pd.DataFrame, pd.DataFrame
 
 def test_only_asked_for_settings_come(activations_file: Path) -> None:
     frame, _ = compute(
-        activations_file, metrics=("dataset_entropy", "rankme"), protocols=("paper",),
-        tokens=("all",), alphas=(0.5, math.inf), normalizations=("logD",),
-    )  # fmt: skip
+        activations_file,
+        metrics=("dataset_entropy", "rankme"),
+        protocols=("paper",),
+        tokens=("all",),
+        alphas=(0.5, math.inf),
+        normalizations=("logD",),
+    )
     assert set(frame["metric"]) == {"dataset_entropy", "rankme"}
     assert set(frame["protocol"]) == {"paper"}
     assert set(frame["tokens"]) == {"all"}
@@ -269,9 +273,14 @@ def test_prompt_values_are_kept(tables: tuple[pd.DataFrame, pd.DataFrame]) -> No
     assert rows["value"].iloc[7] == pytest.approx(entropy(token_states(1, 0, 7)), abs=1e-8)
     assert rows["n_tokens"].iloc[7] == len(token_states(1, 0, 7))
     mean = pick(
-        tables[0], metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1,
+        tables[0],
+        metric="prompt_entropy",
+        protocol="paper",
+        tokens="all",
+        alpha=1.0,
+        layer=1,
         normalization="raw",
-    )["value"].item()  # fmt: skip
+    )["value"].item()
     assert rows["value"].mean() == pytest.approx(mean, abs=1e-12)
     turns = pick(frame, metric="curvature", protocol="paper", tokens="all", layer=1)
     assert not set(turns["prompt_id"]) & {"prompt-0", "prompt-1", "prompt-2"}
@@ -383,9 +392,14 @@ def test_settings_come_from_json_and_go_back_to_it() -> None:
 def test_a_setting_reaches_its_metric(activations_file: Path) -> None:
     def values(**settings: Any) -> pd.DataFrame:
         frame, _ = compute(
-            activations_file, metrics=("lidar", "dime", "infonce", "infonce_mi_bound", "two_nn"),
-            protocols=("paper",), tokens=("all",), alphas=(1.0,), normalizations=(), **settings,
-        )  # fmt: skip
+            activations_file,
+            metrics=("lidar", "dime", "infonce", "infonce_mi_bound", "two_nn"),
+            protocols=("paper",),
+            tokens=("all",),
+            alphas=(1.0,),
+            normalizations=(),
+            **settings,
+        )
         return frame.set_index(["metric", "layer"])["value"]
 
     plain = values()
@@ -411,10 +425,25 @@ def test_tokens_that_were_not_extracted_are_named(activations_file: Path) -> Non
 def test_every_metric_declares_itself() -> None:
     found = registry.all_metrics()
     assert {
-        "prompt_entropy", "dataset_entropy", "effective_rank", "rankme", "curvature", "infonce",
-        "infonce_mi_bound", "lidar", "dime", "logdet_entropy", "nesum", "self_cluster",
-        "alpha_req", "anisotropy", "participation_ratio", "two_nn", "cka_first", "cka_last",
-    } <= set(found)  # fmt: skip
+        "prompt_entropy",
+        "dataset_entropy",
+        "effective_rank",
+        "rankme",
+        "curvature",
+        "infonce",
+        "infonce_mi_bound",
+        "lidar",
+        "dime",
+        "logdet_entropy",
+        "nesum",
+        "self_cluster",
+        "alpha_req",
+        "anisotropy",
+        "participation_ratio",
+        "two_nn",
+        "cka_first",
+        "cka_last",
+    } <= set(found)
     for name, metric in found.items():
         assert metric.label
         assert metric.source
@@ -435,10 +464,15 @@ def test_a_new_metric_is_one_decorated_function(
     monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
 
     @registry.metric(
-        name="mean_norm", label="Mean norm", unit="activation", direction=None,
-        range="0 or above", source="this test", inputs=("pooled",),
+        name="mean_norm",
+        label="Mean norm",
+        unit="activation",
+        direction=None,
+        range="0 or above",
+        source="this test",
+        inputs=("pooled",),
         function=np.linalg.norm,
-    )  # fmt: skip
+    )
     def compute_norm(layer: Layer) -> list[PerPrompt]:
         return [PerPrompt(np.linalg.norm(layer.pooled, axis=1))]
 
@@ -458,19 +492,32 @@ def test_a_new_metric_is_one_decorated_function(
     assert "Mean norm (activation)" in lists.of_metrics()
     with pytest.raises(ValueError, match="entropies"):
         registry.metric(
-            name="x", label="x", unit="", direction=1, range="", source="", function=len,
+            name="x",
+            label="x",
+            unit="",
+            direction=1,
+            range="",
+            source="",
+            function=len,
             inputs=("entropies",),
-        )(compute_norm)  # fmt: skip
+        )(compute_norm)
 
 
 def add_wrong(monkeypatch: pytest.MonkeyPatch, compute: Any, **declared: Any) -> registry.Metric:
     monkeypatch.setattr(registry, "_METRICS", dict(registry.all_metrics()))
     registry.metric(
         **{
-            "name": "wrong", "label": "Wrong", "unit": "nats", "direction": None, "range": "",
-            "source": "", "inputs": ("pooled",), "function": len, **declared,
+            "name": "wrong",
+            "label": "Wrong",
+            "unit": "nats",
+            "direction": None,
+            "range": "",
+            "source": "",
+            "inputs": ("pooled",),
+            "function": len,
+            **declared,
         }
-    )(compute)  # fmt: skip
+    )(compute)
     return registry.get("wrong")
 
 
@@ -553,10 +600,13 @@ def on_plain_arrays(name: str) -> tuple[float, float]:
     settings = MetricsSettings(alphas=(1.0,), settings={"alpha_req": {"ranks": [2, 12]}})
     declared = registry.get(name)
     given: tuple[Any, ...] = {
-        "pooled": (views[0],), "spectra": (Z,), "norms": (Z,), "curvature": (Z,),
+        "pooled": (views[0],),
+        "spectra": (Z,),
+        "norms": (Z,),
+        "curvature": (Z,),
         "views": (views[1:],),
         "pair": (views[1], views[2]),
-    }[declared.inputs[0]]  # fmt: skip
+    }[declared.inputs[0]]
     if "ends" in declared.inputs:
         given += (ends[0 if name == "cka_first" else 1],)
     more = {"ranks": (2, 12)} if name == "alpha_req" else {}

@@ -23,8 +23,15 @@ from layerwise.models.load import LoadedModel, load
 
 INNER = SUBLAYERS[:-1]
 POST_NORM = {
-    "bert", "roberta", "distilbert", "deberta-v2", "electra", "mpnet", "nomic_bert", "xlnet",
-}  # fmt: skip
+    "bert",
+    "roberta",
+    "distilbert",
+    "deberta-v2",
+    "electra",
+    "mpnet",
+    "nomic_bert",
+    "xlnet",
+}
 # transformers' hidden_states of these leave the embedding output out, and give the last block's
 # twice, un-normed and normed.
 WITHOUT_EMBEDDING = {"mamba", "mamba2", "falcon_mamba", "rwkv"}
@@ -53,9 +60,13 @@ def states_of(
     ids, _ = loaded.tokenize(TEXTS)
     found: States = {}
     forward.run(
-        loaded, ids, lambda rows: Keep(found, rows, len(TEXTS)), budget=budget,
-        sublayers=sublayers, output=output,
-    )  # fmt: skip
+        loaded,
+        ids,
+        lambda rows: Keep(found, rows, len(TEXTS)),
+        budget=budget,
+        sublayers=sublayers,
+        output=output,
+    )
     return found
 
 
@@ -211,9 +222,14 @@ def test_xarray_reads_a_sublayer(tmp_path: Path) -> None:
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
     path = tmp_path / "a.h5"
     extract(
-        loaded, corpus="c", prompts=list("abcdef"), views=[TEXTS],
-        settings=ExtractSettings(sublayers=("mlp",)), target=path, attributes={},
-    )  # fmt: skip
+        loaded,
+        corpus="c",
+        prompts=list("abcdef"),
+        views=[TEXTS],
+        settings=ExtractSettings(sublayers=("mlp",)),
+        target=path,
+        attributes={},
+    )
     at = {"protocol": "paper", "tokens": "all", "layer": 2, "prompt": "d"}
     with xarray.open_dataset(path, engine="h5netcdf", group="sublayers/mlp") as data:
         assert data["pooled"].dims == ("protocol", "tokens", "layer", "view", "prompt", "hidden")
@@ -231,18 +247,27 @@ def test_an_output_of_another_width_is_no_readout(
 ) -> None:
     """OPT-350m projects its last states to half the width."""
     narrow = hf.OPTConfig(
-        **tiny.COMMON, **tiny.TOKENS, num_attention_heads=4, ffn_dim=48, word_embed_proj_dim=16,
+        **tiny.COMMON,
+        **tiny.TOKENS,
+        num_attention_heads=4,
+        ffn_dim=48,
+        word_embed_proj_dim=16,
         do_layer_norm_before=False,
-    )  # fmt: skip
+    )
     monkeypatch.setitem(tiny.FAMILIES, "opt", lambda: narrow)
     loaded = load("m", tiny.entry(tiny.save("opt", tmp_path / "m")), "main", device="cpu")
     assert loaded.anatomy.readouts == ("residual",)
     assert states_of(loaded, budget=64)[3, "block"][0].shape[1] == 32
     with pytest.raises(LayerwiseError, match=r"readout is 'output', but m .*has residual alone"):
         extract(
-            loaded, corpus="c", prompts=list("abcdef"), views=[TEXTS],
-            settings=ExtractSettings(readout="output"), target=tmp_path / "a.h5", attributes={},
-        )  # fmt: skip
+            loaded,
+            corpus="c",
+            prompts=list("abcdef"),
+            views=[TEXTS],
+            settings=ExtractSettings(readout="output"),
+            target=tmp_path / "a.h5",
+            attributes={},
+        )
 
 
 def test_shared_blocks_are_refused_in_a_sentence() -> None:

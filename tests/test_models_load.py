@@ -66,11 +66,16 @@ def loaded(folder: Path, **settings: Any) -> LoadedModel:
 
 def extracted(model: LoadedModel, target: Path, **settings: Any) -> Path:
     extract(
-        model, corpus="c", prompts=IDS, views=[TEXTS],
+        model,
+        corpus="c",
+        prompts=IDS,
+        views=[TEXTS],
         settings=ExtractSettings(
             **{"tokens": ("all", "drop_first"), "batch_tokens": 64, **settings}
-        ), target=target, attributes={},
-    )  # fmt: skip
+        ),
+        target=target,
+        attributes={},
+    )
     return target
 
 
@@ -567,9 +572,12 @@ for name in sys.argv[1:]:
 
 def said(tmp_path: Path, names: list[str], **environment: str) -> list[str]:
     done = subprocess.run(
-        [sys.executable, "-c", CASES, *names], capture_output=True, text=True, check=False,
+        [sys.executable, "-c", CASES, *names],
+        capture_output=True,
+        text=True,
+        check=False,
         env={**os.environ, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path), **environment},
-    )  # fmt: skip
+    )
     found = [line[5:] for line in done.stdout.splitlines() if line.startswith("SAID ")]
     assert len(found) == len(names), done.stderr
     return found

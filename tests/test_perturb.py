@@ -100,8 +100,9 @@ def test_length_counts_no_special_token_and_never_invents_one() -> None:
 def test_the_vocabulary_is_what_text_can_give() -> None:
     tokenizer = SimpleNamespace(
         added_tokens_decoder={3: SimpleNamespace(special=True), 4: SimpleNamespace(special=False)},
-        all_special_ids=[0], get_vocab=lambda: {c: i for i, c in enumerate("abcdefgh")},
-    )  # fmt: skip
+        all_special_ids=[0],
+        get_vocab=lambda: {c: i for i, c in enumerate("abcdefgh")},
+    )
     assert vocabulary_of(tokenizer, 7) == ([1, 2, 4, 5, 6], frozenset({0, 3}))
 
 
@@ -112,15 +113,21 @@ CONFIG: dict[str, Any] = {
     "corpora": {
         "plain": {"source": {"package": "lee"}},
         "rep": {
-            "source": {"package": "lee"}, "views": {"n": 0},
+            "source": {"package": "lee"},
+            "views": {"n": 0},
             "perturb": {"repetition": [0, 0.5], "length": [4, 8]},
         },
     },
     "studies": {
-        "s": {"kind": "metrics_by_depth", "corpora": ["rep"], "metrics": ["prompt_entropy"],
-              "colour": "repetition", "row": ["representation", "length"]},
+        "s": {
+            "kind": "metrics_by_depth",
+            "corpora": ["rep"],
+            "metrics": ["prompt_entropy"],
+            "colour": "repetition",
+            "row": ["representation", "length"],
+        },
     },
-}  # fmt: skip
+}
 
 
 def config(**changes: Any) -> Config:
@@ -174,10 +181,15 @@ def test_the_extraction_perturbs_each_models_own_tokens(tmp_path: Path) -> None:
     for p in (0.0, 1.0):
         path = tmp_path / f"{p}.h5"
         extract(
-            loaded, corpus="c", prompts=[f"p{i}" for i in range(6)], views=[texts],
-            settings=ExtractSettings(), target=path, attributes={},
+            loaded,
+            corpus="c",
+            prompts=[f"p{i}" for i in range(6)],
+            views=[texts],
+            settings=ExtractSettings(),
+            target=path,
+            attributes={},
             perturb=Perturb(repetition=p, length=5),
-        )  # fmt: skip
+        )
         with Activations(path) as file:
             assert "repetition" in file.attributes["perturb"]
         seen[p] = given[-1]

@@ -144,9 +144,11 @@ def of_rules(n: int, rng: np.random.Generator) -> tuple[pd.DataFrame, pd.DataFra
         best = rng.permutation(7)
         scores.append(tidy_scores(0.3 + 0.05 * best + rng.normal(0, 0.01, (4, 7)), model=f"m{i}"))
         curves = {
-            "lidar": best.astype(float), "curvature": rng.random(7), "dime": rng.random(7),
+            "lidar": best.astype(float),
+            "curvature": rng.random(7),
+            "dime": rng.random(7),
             "twin": 2.0 * best,
-        }  # fmt: skip
+        }
         metrics.append(tidy_metrics(curves, model=f"m{i}").assign(stderr=0.001))
     return pd.concat(metrics), pd.concat(scores)
 
@@ -279,12 +281,14 @@ def test_noise_that_layers_share_moves_no_selection(rng: np.random.Generator) ->
     curve = np.array([0.0, 0.2, 0.5, 0.2, 0.0])
     values = curve + rng.normal(0, 5, (40, 1)) + rng.normal(0, 0.1, (40, 5))
     metrics = tidy_metrics({"lidar": values.mean(axis=0)}).assign(stderr=5 / np.sqrt(40))
-    prompts = pd.concat([
-        tidy_metrics({"lidar": row}).drop(columns=["stderr", "n", "normalization"]).assign(
-            prompt_id=f"p{i}"
-        )
-        for i, row in enumerate(values)
-    ])  # fmt: skip
+    prompts = pd.concat(
+        [
+            tidy_metrics({"lidar": row})
+            .drop(columns=["stderr", "n", "normalization"])
+            .assign(prompt_id=f"p{i}")
+            for i, row in enumerate(values)
+        ]
+    )
     scores = tidy_scores(np.full((2, 5), 0.5))
     alone = select_layers(metrics, scores, DOWN_UP)
     paired = select_layers(metrics, scores, DOWN_UP, prompts=prompts)
@@ -296,9 +300,10 @@ def test_noise_that_layers_share_moves_no_selection(rng: np.random.Generator) ->
 def test_unreliable_metrics_are_shown_and_have_no_say() -> None:
     scores = tidy_scores(np.full((2, 4), 0.5))
     curves = {
-        "curvature": np.array([1, 2, 9, 9.0]), "lidar": np.array([0, 4, 6, 5.0]),
+        "curvature": np.array([1, 2, 9, 9.0]),
+        "lidar": np.array([0, 4, 6, 5.0]),
         "prompt_entropy": np.array([9, 1, 2, 3.0]),
-    }  # fmt: skip
+    }
     directions = {**DOWN_UP, "prompt_entropy": -1}
     metrics = tidy_metrics(curves)
     plain = select_layers(metrics, scores, directions)
@@ -313,10 +318,12 @@ def test_unreliable_metrics_are_shown_and_have_no_say() -> None:
 
 def test_selected_layers_of_one_model() -> None:
     curves = {"curvature": np.array([5, 4, 1, 2, 3.0]), "lidar": np.array([1, 2, 9, 3, 4.0])}
-    metrics = pd.concat([
-        tidy_metrics(curves, tokens="drop_first"),
-        tidy_metrics({k: v[::-1] for k, v in curves.items()}, tokens="all"),
-    ])  # fmt: skip
+    metrics = pd.concat(
+        [
+            tidy_metrics(curves, tokens="drop_first"),
+            tidy_metrics({k: v[::-1] for k, v in curves.items()}, tokens="all"),
+        ]
+    )
     table = selected_layers(metrics, DOWN_UP, model="m").set_index("metric")
     assert set(table["tokens"]) == {"drop_first"}
     assert table["layer"].to_dict() == {"curvature": 2, "lidar": 2, CONSENSUS: 2}
@@ -524,18 +531,26 @@ def test_import_script(tmp_path: Path) -> None:
     sources = {
         "scores": str(PUBLISHED / "mteb_scores.csv.gz"),
         "metrics": str(PUBLISHED / "metrics.csv.gz"),
-    }  # fmt: skip
+    }
     config = {
-        "results": str(tmp_path / "results"), "published": {"paper": sources},
+        "results": str(tmp_path / "results"),
+        "published": {"paper": sources},
         "studies": {"best": {"kind": "score_by_depth", "published": "paper"}},
-    }  # fmt: skip
+    }
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(config))
     out = {n: tmp_path / f"{n}.parquet" for n in ("scores", "metrics")}
     done = run_script(
-        "import_published.py", "--config", path, "--published", "paper",
-        "--scores", out["scores"], "--metrics", out["metrics"],
-    )  # fmt: skip
+        "import_published.py",
+        "--config",
+        path,
+        "--published",
+        "paper",
+        "--scores",
+        out["scores"],
+        "--metrics",
+        out["metrics"],
+    )
     assert done.returncode == 0, done.stderr
     table = pd.read_parquet(out["scores"])
     assert table["task"].nunique() == 32

@@ -37,9 +37,14 @@ def extracted(folder: Path, family: str, **plan: Any) -> Path:
     texts = [tiny.texts(N, seed=v, shortest=6) for v in range(3)]
     path = folder / f"{family}-{len(plan)}.h5"
     extract(
-        loaded, corpus="c", prompts=[f"p{i}" for i in range(N)], views=texts,
-        settings=ExtractSettings(**{"sublayers": PARTS, **plan}), target=path, attributes={},
-    )  # fmt: skip
+        loaded,
+        corpus="c",
+        prompts=[f"p{i}" for i in range(N)],
+        views=texts,
+        settings=ExtractSettings(**{"sublayers": PARTS, **plan}),
+        target=path,
+        attributes={},
+    )
     return path
 
 

@@ -17,20 +17,26 @@ from layerwise.errors import LayerwiseError
     [
         ("'''Oak''' is a ''tree''.", "Oak is a tree."),
         ("An [[oak (tree)|oak]] is a [[tree]]s.", "An oak is a trees."),
-        ("Oaks grow.<ref name=a>{{cite book|title=[[X]]}}</ref><ref name=a/> Slowly.",
-         "Oaks grow. Slowly."),
+        (
+            "Oaks grow.<ref name=a>{{cite book|title=[[X]]}}</ref><ref name=a/> Slowly.",
+            "Oaks grow. Slowly.",
+        ),
         ("[[File:Oak.jpg|thumb|left|200px|An [[oak]], ''old''.]]\nOaks grow.", "Oaks grow."),
         ("Oaks grow. [[Category:Trees]] [[de:Eiche]]", "Oaks grow."),
-        ("It is so.{{citation needed|date=May 2015}} And so{{sfn|Lee|2001|p=3}} on.",
-         "It is so. And so on."),
+        (
+            "It is so.{{citation needed|date=May 2015}} And so{{sfn|Lee|2001|p=3}} on.",
+            "It is so. And so on.",
+        ),
         ("Athens ({{lang-el|Αθήνα}}; [[help]]) is a city.", "Athens is a city."),
         ("Salt&nbsp;water&mdash;2 &times; 3 litres.", "Salt water—2 × 3 litres."),
-        ("About 10<sup>6</sup> on the 4<sup>th</sup> of H<sub>2</sub>O.",
-         "About 10^6 on the 4th of H2O."),
+        (
+            "About 10<sup>6</sup> on the 4<sup>th</sup> of H<sub>2</sub>O.",
+            "About 10^6 on the 4th of H2O.",
+        ),
         ("See [http://example.org the page] now.", "See the page now."),
         ("{{Infobox\n| a = [[b]]\n}}\nOaks grow.", "Oaks grow."),
     ],
-)  # fmt: skip
+)
 def test_markup_reads_as_on_the_page(markup: str, text: str) -> None:
     assert paragraphs(markup) == [text]
 

@@ -33,26 +33,31 @@ FAMILIES: dict[str, tuple[Any, int]] = {
         5,
     ),
     "dinov3_vit": (
-        lambda: hf.DINOv3ViTConfig(**COMMON, **IMAGE, **MLP, num_register_tokens=4), 5,
+        lambda: hf.DINOv3ViTConfig(**COMMON, **IMAGE, **MLP, num_register_tokens=4),
+        5,
     ),
     "vit_mae": (
         lambda: hf.ViTMAEConfig(
-            **COMMON, **IMAGE, **MLP, decoder_hidden_size=32, decoder_num_hidden_layers=1,
-            decoder_num_attention_heads=4, decoder_intermediate_size=48,
+            **COMMON,
+            **IMAGE,
+            **MLP,
+            decoder_hidden_size=32,
+            decoder_num_hidden_layers=1,
+            decoder_num_attention_heads=4,
+            decoder_intermediate_size=48,
         ),
         1,
     ),
     "aimv2_vision_model": (lambda: hf.Aimv2VisionConfig(**COMMON, **IMAGE, **MLP), 0),
     "siglip_vision_model": (lambda: hf.SiglipVisionConfig(**COMMON, **IMAGE, **MLP), 0),
     "siglip": (
-        lambda: hf.SiglipConfig(
-            text_config=TEXT, vision_config={**COMMON, **IMAGE, **MLP}
-        ),
+        lambda: hf.SiglipConfig(text_config=TEXT, vision_config={**COMMON, **IMAGE, **MLP}),
         0,
     ),
     "clip_vision_model": (lambda: hf.CLIPVisionConfig(**COMMON, **IMAGE, **MLP), 1),
     "clip": (
-        lambda: hf.CLIPConfig(text_config=TEXT, vision_config={**COMMON, **IMAGE, **MLP}), 1,
+        lambda: hf.CLIPConfig(text_config=TEXT, vision_config={**COMMON, **IMAGE, **MLP}),
+        1,
     ),
     "imagegpt": (
         lambda: hf.ImageGPTConfig(
@@ -60,7 +65,7 @@ FAMILIES: dict[str, tuple[Any, int]] = {
         ),
         1,
     ),
-}  # fmt: skip
+}
 
 
 def save(family: str, folder: Path, *, seed: int = 0) -> Path:

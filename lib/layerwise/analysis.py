@@ -68,9 +68,14 @@ def measure(
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "prompts.h5"
         extract(
-            loaded, corpus="prompts", prompts=[str(n) for n in range(len(views[0]))], views=views,
-            settings=extraction, target=path, attributes={},
-        )  # fmt: skip
+            loaded,
+            corpus="prompts",
+            prompts=[str(n) for n in range(len(views[0]))],
+            views=views,
+            settings=extraction,
+            target=path,
+            attributes={},
+        )
         with Activations(path) as activations:
             table, prompts = compute(activations, chosen, threads)
     half = 1.959964 * table["stderr"]

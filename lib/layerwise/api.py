@@ -56,9 +56,15 @@ PARTS = ("prompts", "positions", "views")
 
 # Default values of dimensions, where the table has them.
 USUAL: dict[str, object] = {
-    "sublayer": "block", "protocol": "paper", "tokens": "all", "alpha": 1.0,
-    "normalization": "raw", "pooling": "mean", "readout": "final_norm", "view": 0,
-}  # fmt: skip
+    "sublayer": "block",
+    "protocol": "paper",
+    "tokens": "all",
+    "alpha": 1.0,
+    "normalization": "raw",
+    "pooling": "mean",
+    "readout": "final_norm",
+    "view": 0,
+}
 PROBE = "linear_probe"
 # Keys of a study that take several names; one is enough here.
 LISTS = frozenset({"models", "corpora", "tasks", "task_types", "tokens", "metrics", "sublayers"})
@@ -177,9 +183,14 @@ class Run:
         return select(self._read(name, **wanted), **dimensions)
 
     def activations(
-        self, model: str | None = None, corpus: str | None = None, revision: str | None = None,
-        *, sublayer: str | None = None, **dimensions: Any,
-    ) -> xr.Dataset:  # fmt: skip
+        self,
+        model: str | None = None,
+        corpus: str | None = None,
+        revision: str | None = None,
+        *,
+        sublayer: str | None = None,
+        **dimensions: Any,
+    ) -> xr.Dataset:
         """An activations file as an xarray data set, read from disk when values are needed.
 
         Parameters
@@ -265,9 +276,11 @@ class Run:
         options: dict[str, Any] = {}
         if config:
             options = {
-                "directions": config.association.directions, "own_texts": config.own_texts,
-                "labels": config.labels(), "confidence": config.scoring.confidence,
-            }  # fmt: skip
+                "directions": config.association.directions,
+                "own_texts": config.own_texts,
+                "labels": config.labels(),
+                "confidence": config.scoring.confidence,
+            }
         return draw(study, read, self._order, ax=ax, **options).figure
 
     def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
@@ -428,10 +441,17 @@ def analyse(
     prompts = prompts_of(texts, column)
     with loaded_model(model, tokenizer, revision, device) as loaded:
         table, _ = measure(
-            loaded, [prompts, *(prompts_of(view, column) for view in views)],
-            {"metrics": metrics, "tokens": tokens, "protocols": protocols, "alphas": alphas,
-             "normalizations": normalizations}, threads,
-        )  # fmt: skip
+            loaded,
+            [prompts, *(prompts_of(view, column) for view in views)],
+            {
+                "metrics": metrics,
+                "tokens": tokens,
+                "protocols": protocols,
+                "alphas": alphas,
+                "normalizations": normalizations,
+            },
+            threads,
+        )
         if labels is not None:
             normalize = normalizes(model, revision)
             probes = [
@@ -463,12 +483,25 @@ def probe_scores(
     rows = []
     for layer, values in enumerate(vectors):
         found = layer_score(data, [normalized(values) if normalize else values])
-        rows.append({
-            "model": loaded.name, "revision": loaded.revision, "corpus": "prompts",
-            "sublayer": "block", "layer": layer, "depth": layer / max(1, last), "metric": PROBE,
-            "protocol": "paper", "tokens": tokens, "normalization": "raw", "value": found.score,
-            "n": found.n, "n_left_out": 0, "low": found.low, "high": found.high,
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": loaded.name,
+                "revision": loaded.revision,
+                "corpus": "prompts",
+                "sublayer": "block",
+                "layer": layer,
+                "depth": layer / max(1, last),
+                "metric": PROBE,
+                "protocol": "paper",
+                "tokens": tokens,
+                "normalization": "raw",
+                "value": found.score,
+                "n": found.n,
+                "n_left_out": 0,
+                "low": found.low,
+                "high": found.high,
+            }
+        )
     return pd.DataFrame(rows)
 
 
@@ -490,10 +523,17 @@ def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
 
 
 def choose(
-    model: Any, texts: Any, labels: Sequence[Any] | None = None, tokenizer: Any = None,
-    *, tokens: str | None = None, column: str = "text", revision: str = "main",
-    device: str = "auto", threads: int = 1,
-) -> Choice:  # fmt: skip
+    model: Any,
+    texts: Any,
+    labels: Sequence[Any] | None = None,
+    tokenizer: Any = None,
+    *,
+    tokens: str | None = None,
+    column: str = "text",
+    revision: str = "main",
+    device: str = "auto",
+    threads: int = 1,
+) -> Choice:
     """Choose a layer: by labels of the texts, or without any by the metrics.
 
     Parameters
@@ -513,8 +553,9 @@ def choose(
     prompts = prompts_of(texts, column)
     with loaded_model(model, tokenizer, revision, device) as loaded:
         options: dict[str, Any] = {
-            "tokens": tokens or ("drop_first" if loaded.is_causal() else "all"), "threads": threads
-        }  # fmt: skip
+            "tokens": tokens or ("drop_first" if loaded.is_causal() else "all"),
+            "threads": threads,
+        }
         if labels is None:
             some = choosing.sample_texts(prompts, len(prompts))
             return choosing.choose_by_metrics(loaded, some, **options)

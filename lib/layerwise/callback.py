@@ -46,9 +46,15 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     """
 
     def __init__(
-        self, texts: Any, every: int = 500, metrics: Sequence[str] = METRICS,
-        *, tokenizer: Any = None, tokens: str = "all", column: str = "text",
-    ) -> None:  # fmt: skip
+        self,
+        texts: Any,
+        every: int = 500,
+        metrics: Sequence[str] = METRICS,
+        *,
+        tokenizer: Any = None,
+        tokens: str = "all",
+        column: str = "text",
+    ) -> None:
         self.prompts = prompts_of(texts, column)
         self.every, self.metrics = every, tuple(metrics)
         self.tokenizer, self.tokens = tokenizer, tokens

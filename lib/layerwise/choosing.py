@@ -125,9 +125,12 @@ def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
         return data, n
     rows = _drawn(data, most, seed)
     part = Labelled(
-        data.kind, [[column[r] for r in rows] for column in data.texts], data.labels[rows],
-        [data.groups[r] for r in rows], seed,
-    )  # fmt: skip
+        data.kind,
+        [[column[r] for r in rows] for column in data.texts],
+        data.labels[rows],
+        [data.groups[r] for r in rows],
+        seed,
+    )
     try:
         if kind == "regression":
             probes.numbers(part.labels.tolist())
@@ -212,8 +215,13 @@ def choose_by_scores(found: Sequence[Found], kind: str) -> Choice:
     if missing and (len(missing) == len(found) or found[-1].parts is None):
         raise LayerwiseError(f"These labels give no score: {missing[0].why}.")
     # Each group's contribution times their number has the score as its mean.
-    parts = np.stack([np.full(len(found[-1].parts), np.nan) if one.parts is None else one.parts  # type: ignore[arg-type]
-                      for one in found], axis=1)  # fmt: skip
+    parts = np.stack(
+        [
+            np.full(len(found[-1].parts), np.nan) if one.parts is None else one.parts  # type: ignore[arg-type]
+            for one in found
+        ],
+        axis=1,
+    )
     parts *= len(parts)
     known = np.isfinite(parts).all(axis=0)
     table = pd.DataFrame({"layer": np.arange(len(found))})

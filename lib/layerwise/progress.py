@@ -40,8 +40,14 @@ class Progress:
             left = (self.total - self.done) / rate if rate else float("inf")
             log.info(
                 "%s: %d of %d %s, %.1f %s/s, %.0f s left",
-                self.what, self.done, self.total, self.unit, rate, self.unit, left,
-            )  # fmt: skip
+                self.what,
+                self.done,
+                self.total,
+                self.unit,
+                rate,
+                self.unit,
+                left,
+            )
 
     def __enter__(self) -> Progress:
         return self

@@ -399,9 +399,13 @@ def group_effect(values: npt.ArrayLike, upper: Flags, seed: int = 0) -> Estimate
         return float(2 * (u - len(one) ** 2 / 2) / (len(one) * len(other)) - 1)
 
     found = stats.bootstrap(
-        (a, b), delta, vectorized=False, n_resamples=1000, method="percentile",
+        (a, b),
+        delta,
+        vectorized=False,
+        n_resamples=1000,
+        method="percentile",
         rng=np.random.default_rng(seed),
-    )  # fmt: skip
+    )
     p = float(stats.mannwhitneyu(a, b).pvalue)
     low, high = found.confidence_interval
     return Estimate(delta(a, b), low, high, p, found.standard_error, len(x))

@@ -93,9 +93,12 @@ def mteb_scores(
     if prompt:
         of_model = of_model.model_copy(update={"prompts": prompt[0], "include_prompt": prompt[1]})
     found, _ = evaluated(
-        MtebTask(task, str(task_folder(task))), model(family), of_model, readings,
+        MtebTask(task, str(task_folder(task))),
+        model(family),
+        of_model,
+        readings,
         normalize=normalize,
-    )  # fmt: skip
+    )
     return scores_shown(found)
 
 

@@ -199,9 +199,13 @@ def add_data(
                 writer.finalize()
             infos.add(datasets.SplitInfo(split, num_examples=len(data), dataset_name=name))
         info = datasets.DatasetInfo(
-            features=features, splits=infos, builder_name="parquet", dataset_name=name,
-            config_name=config, version="0.0.0",
-        )  # fmt: skip
+            features=features,
+            splits=infos,
+            builder_name="parquet",
+            dataset_name=name,
+            config_name=config,
+            version="0.0.0",
+        )
         info.write_to_directory(folder)
 
 
@@ -243,24 +247,31 @@ def _halves() -> list[tuple[str, str]]:
 def _messages(first: str, second: str) -> dict[str, Any]:
     said = [("user", first), ("assistant", second)]
     return {
-        "prompt": first, "prompt_id": str(seed_of(first)), "category": "Chat",
+        "prompt": first,
+        "prompt_id": str(seed_of(first)),
+        "category": "Chat",
         "messages": [{"content": content, "role": role} for role, content in said],
-    }  # fmt: skip
+    }
 
 
 # The columns of data sets, and how two pieces of a text fill them.
 COLUMNS: dict[str, Callable[[str, str], dict[str, Any]]] = {
     "ruslanmv/ai-medical-chatbot": lambda first, second: {
-        "Description": first[:60], "Patient": first, "Doctor": second,
+        "Description": first[:60],
+        "Patient": first,
+        "Doctor": second,
     },
     "databricks/databricks-dolly-15k": lambda first, second: {
-        "instruction": first, "context": "", "response": second, "category": "open_qa",
+        "instruction": first,
+        "context": "",
+        "response": second,
+        "category": "open_qa",
     },
     "ruslanmv/ai-medical-dataset": lambda first, second: {"question": first, "context": second},
     "emozilla/pg19-test": lambda first, second: {"text": f"{first} {second}"},
     "openai/gsm8k": lambda first, second: {"question": first, "answer": second},
     "HuggingFaceH4/no_robots": _messages,
-}  # fmt: skip
+}
 
 
 def add_questions(home: Path, source: HubQuestions) -> None:
@@ -307,9 +318,12 @@ def task_tables(name: str, kind: str) -> dict[str, dict[str, Any]]:
     if real.is_dir():
         return {config: _few(splits) for config, splits in _read(real).items()}
     made: Mapping[str, Any] = {
-        "Classification": _classification, "Clustering": _clustering,
-        "PairClassification": _pairs, "Reranking": _reranking, "STS": _similarity,
-    }  # fmt: skip
+        "Classification": _classification,
+        "Clustering": _clustering,
+        "PairClassification": _pairs,
+        "Reranking": _reranking,
+        "STS": _similarity,
+    }
     return made[kind](name)  # type: ignore[no-any-return]
 
 

@@ -35,8 +35,15 @@ PROMPTS, VIEWS, WORDS, QUESTIONS = 24, 4, 60, 10
 # As many as a model can be trained on.
 IMAGES = 80
 # Of models that a preset trains: steps, and what a step is on.
-TRAINING = {"train_steps": 3, "context": 64, "batch": 2, "vocabulary": 400, "hidden": 32,
-            "layers": 3, "device": "cpu"}  # fmt: skip
+TRAINING = {
+    "train_steps": 3,
+    "context": 64,
+    "batch": 2,
+    "vocabulary": 400,
+    "hidden": 32,
+    "layers": 3,
+    "device": "cpu",
+}
 
 # What a preset is cut to, where that is more than prompts and views.
 SIZES: dict[str, dict[str, Any]] = {
@@ -88,13 +95,30 @@ SIZES: dict[str, dict[str, Any]] = {
         # The first and the last of a family, and each kind of entry: half type, several GPUs,
         # adapters, attention both ways. The others are loaded, below.
         "models": [
-            "pythia-14m", "pythia-12b", "cerebras-gpt-111m", "cerebras-gpt-13b", "llama-3-8b",
-            "llm2vec-mntp", "llm2vec-mntp-supervised", "qwen2.5-0.5b", "qwen2.5-7b", "mamba-130m",
-            "mamba-2.8b", "mamba2-130m", "mamba2-2.7b", "bert-base", "roberta-base", "gpt2",
-            "gemma-2b", "gemma-2-2b", "smollm2-135m", "zamba2-1.2b", "jamba-52b",
+            "pythia-14m",
+            "pythia-12b",
+            "cerebras-gpt-111m",
+            "cerebras-gpt-13b",
+            "llama-3-8b",
+            "llm2vec-mntp",
+            "llm2vec-mntp-supervised",
+            "qwen2.5-0.5b",
+            "qwen2.5-7b",
+            "mamba-130m",
+            "mamba-2.8b",
+            "mamba2-130m",
+            "mamba2-2.7b",
+            "bert-base",
+            "roberta-base",
+            "gpt2",
+            "gemma-2b",
+            "gemma-2-2b",
+            "smollm2-135m",
+            "zamba2-1.2b",
+            "jamba-52b",
         ],
     },
-}  # fmt: skip
+}
 
 # All that a preset may be edited in.
 EDITS = re.compile(
@@ -190,16 +214,25 @@ class Project:
         (self.folder / "preset.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {
-            **os.environ, "PATH": path, "PYTHONPATH": str(self.folder / "lib"),
-            "HF_HOME": str(self.home), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1",
-        }  # fmt: skip
+            **os.environ,
+            "PATH": path,
+            "PYTHONPATH": str(self.folder / "lib"),
+            "HF_HOME": str(self.home),
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+        }
         for name in ("HF_HUB_CACHE", "HF_DATASETS_CACHE"):
             environment.pop(name, None)
         command = [sys.executable, "-m", "snakemake", "--cores", "2", "--configfile"]
         done = subprocess.run(
-            [*command, "preset.yaml", *arguments], cwd=self.folder, env=environment,
-            capture_output=True, text=True, check=False, timeout=1800,
-        )  # fmt: skip
+            [*command, "preset.yaml", *arguments],
+            cwd=self.folder,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1800,
+        )
         output = done.stdout + done.stderr
         assert done.returncode == 0, output[-8000:]
         return output
@@ -238,9 +271,11 @@ def run(preset: str, home: Path, folder: Path) -> Path:
     hub.fill(home, checked)
     project = Project(folder / preset, home)
     project.snakemake(config)
-    results = project.folder / "results" if "results" not in config else (
-        project.folder / config["results"]
-    )  # fmt: skip
+    results = (
+        project.folder / "results"
+        if "results" not in config
+        else (project.folder / config["results"])
+    )
     figures = []
     for study in config["studies"]:
         figure = results / "figures" / f"{study}.png"

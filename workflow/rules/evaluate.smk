@@ -50,7 +50,7 @@ rule evaluate:
     threads: max(CONFIG.extract.threads, CONFIG.scoring.threads)
     resources:
         mem_mb=lambda wildcards, attempt: model_memory(wildcards, attempt)
-        + attempt * int(2000 + 1000 * getattr(CONFIG.scoring, "waiting_gb", 4)),
+        + attempt * 1000 * (1 + CONFIG.scoring.threads),
         runtime=grows(480),
         gpu=int(CONFIG.extract.device != "cpu"),
     params:

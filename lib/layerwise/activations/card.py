@@ -64,9 +64,17 @@ def eigenvalues(matrices: Tensor) -> Tensor:
         return found
     stream = torch.cuda.current_stream(matrices.device).cuda_stream
     kernels.start(
-        kernels.tridiagonalise, count, block.warps * 32, block.shared_bytes, stream,
-        matrices, diagonal, off, rank, int(block.in_shared),
-    )  # fmt: skip
+        kernels.tridiagonalise,
+        count,
+        block.warps * 32,
+        block.shared_bytes,
+        stream,
+        matrices,
+        diagonal,
+        off,
+        rank,
+        int(block.in_shared),
+    )
     threads = min(256, -(-rank // 32) * 32)
     kernels.start(
         kernels.bisect, count, threads, 2 * rank * 8, stream, diagonal, off, values, rank

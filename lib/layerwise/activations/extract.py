@@ -106,13 +106,21 @@ def extract(
     total_cut = 0
     with (
         store.create(
-            target, protocols=settings.protocols, tokens=settings.tokens, n_layers=n_layers,
-            n_views=len(views), prompts=prompts, hidden=hidden, rank=rank, attributes=record,
-            sublayers=inner, prefix_tokens=needs.prefix_tokens,
+            target,
+            protocols=settings.protocols,
+            tokens=settings.tokens,
+            n_layers=n_layers,
+            n_views=len(views),
+            prompts=prompts,
+            hidden=hidden,
+            rank=rank,
+            attributes=record,
+            sublayers=inner,
+            prefix_tokens=needs.prefix_tokens,
         ) as file,
         Progress(n * len(views), f"{loaded.name} {loaded.revision}", kind) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
-    ):  # fmt: skip
+    ):
         sizes = store.sizes(file)
         written: Future[None] | None = None
         for view in range(len(views)):
@@ -122,10 +130,13 @@ def extract(
             for part in batches.windows(n, window):
                 results = store.Window(sizes, part, view)
                 forward.run(
-                    loaded, [ids[i] for i in part],
+                    loaded,
+                    [ids[i] for i in part],
                     partial(Batch, reduction, results),
-                    sublayers=inner, output=reduction.with_output, budget=settings.batch_tokens,
-                )  # fmt: skip
+                    sublayers=inner,
+                    output=reduction.with_output,
+                    budget=settings.batch_tokens,
+                )
                 reduction.wait()
                 # One is written while the next is filled; no third is in memory.
                 if written is not None:
@@ -138,8 +149,11 @@ def extract(
     if total_cut:
         log.warning(
             "%d of %d texts are longer than %s takes (%d tokens) and were cut",
-            total_cut, n * len(views), loaded.name, loaded.max_length,
-        )  # fmt: skip
+            total_cut,
+            n * len(views),
+            loaded.name,
+            loaded.max_length,
+        )
 
 
 class Reduction:
@@ -292,9 +306,9 @@ def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str
     there = OUTPUT in loaded.anatomy.readouts
     if not there and "reference" in settings.protocols:
         log.warning(
-            "%s returns no states: the protocol reference reads the stream after its "
-            "last block", loaded.name,
-        )  # fmt: skip
+            "%s returns no states: the protocol reference reads the stream after its last block",
+            loaded.name,
+        )
     readouts = {"paper": settings.readout, "reference": OUTPUT if there else "residual"}
     return {protocol: readouts[protocol] for protocol in settings.protocols}
 
@@ -305,8 +319,9 @@ def _causal(loaded: LoadedModel) -> bool:
         log.warning(
             "in %s (architecture %r) tokens see later ones, so a prompt's first tokens differ "
             "from a shorter prompt; its file has no prefixes",
-            loaded.name, loaded.anatomy.kind,
-        )  # fmt: skip
+            loaded.name,
+            loaded.anatomy.kind,
+        )
     return found
 
 
@@ -330,8 +345,11 @@ def _sublayers(loaded: LoadedModel, wanted: Sequence[str]) -> tuple[str, ...]:
     if absent:
         log.warning(
             "%s (architecture %r) has no %s; its file holds %s",
-            loaded.name, loaded.anatomy.kind, " and no ".join(absent), ", ".join(there),
-        )  # fmt: skip
+            loaded.name,
+            loaded.anatomy.kind,
+            " and no ".join(absent),
+            ", ".join(there),
+        )
     return tuple(name for name in there if name in wanted)
 
 

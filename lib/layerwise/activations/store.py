@@ -80,32 +80,51 @@ class ArraySpec:
 _SETTING = ("protocol", "tokens", "layer")
 ARRAYS = {
     "pooled": ArraySpec(
-        (*_SETTING, "view", "prompt", "hidden"), "f4", "activation",
-        "mean of the token states that count", ("prompt", "hidden"), np.nan,
+        (*_SETTING, "view", "prompt", "hidden"),
+        "f4",
+        "activation",
+        "mean of the token states that count",
+        ("prompt", "hidden"),
+        np.nan,
     ),
     "n_tokens": ArraySpec(
-        (*_SETTING, "view", "prompt"), "i4", "token", "number of tokens that count",
+        (*_SETTING, "view", "prompt"),
+        "i4",
+        "token",
+        "number of tokens that count",
         ("view", "prompt"),
     ),
     # Largest magnitude first; those of `reference`, of the clamped Gram matrix, are signed.
     "spectrum": ArraySpec(
-        (*_SETTING, "prompt", "rank"), "f8", "activation^2",
-        "eigenvalues of the token Gram matrix, largest first, 0 beyond T", ("prompt", "rank"),
+        (*_SETTING, "prompt", "rank"),
+        "f8",
+        "activation^2",
+        "eigenvalues of the token Gram matrix, largest first, 0 beyond T",
+        ("prompt", "rank"),
     ),
     "norm": ArraySpec(
-        ("layer", "prompt", "rank"), "f4", "activation",
-        "norm of each token state, in the order of the prompt, 0 beyond T", ("prompt", "rank"),
+        ("layer", "prompt", "rank"),
+        "f4",
+        "activation",
+        "norm of each token state, in the order of the prompt, 0 beyond T",
+        ("prompt", "rank"),
     ),
     "curvature": ArraySpec(
-        (*_SETTING, "prompt"), "f8", "radian",
-        "mean angle between successive steps; NaN where there is none", ("layer", "prompt"),
+        (*_SETTING, "prompt"),
+        "f8",
+        "radian",
+        "mean angle between successive steps; NaN where there is none",
+        ("layer", "prompt"),
         np.nan,
     ),
     "prefix_spectrum": ArraySpec(
-        ("prefix_tokens", "layer", "prompt", "prefix"), "f8", "activation^2",
-        "eigenvalues of the token Gram matrix of the first t tokens, t by t", ("prompt", "prefix"),
+        ("prefix_tokens", "layer", "prompt", "prefix"),
+        "f8",
+        "activation^2",
+        "eigenvalues of the token Gram matrix of the first t tokens, t by t",
+        ("prompt", "prefix"),
     ),
-}  # fmt: skip
+}
 VIEWS = ("pooled", "n_tokens")
 
 
@@ -176,9 +195,14 @@ def create(
                     if scale not in group:
                         group[scale] = file[scale]
                 hdf5.add_array(
-                    group, name, spec.dims, spec.dtype, unit=spec.unit,
-                    description=spec.description, whole=spec.chunk,
-                )  # fmt: skip
+                    group,
+                    name,
+                    spec.dims,
+                    spec.dtype,
+                    unit=spec.unit,
+                    description=spec.description,
+                    whole=spec.chunk,
+                )
         yield file
 
 

@@ -68,9 +68,10 @@ def spans(loaded: LoadedModel, words: Sequence[Word]) -> tuple[list[str], list[S
     for sentence, start, stop in words:
         number = numbers[sentence]
         touching = [
-            place for place, (begin, end) in enumerate(offsets[number])
+            place
+            for place, (begin, end) in enumerate(offsets[number])
             if begin < stop and end > start and end > begin
-        ]  # fmt: skip
+        ]
         span = (touching[0], touching[-1] + 1) if touching else (0, 0)
         found.append(Span(number, *span))
     return sentences, found

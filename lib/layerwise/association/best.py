@@ -20,11 +20,29 @@ MARGIN = 0.01
 """Layers within one point of 100 of the output count as equally good."""
 
 COLUMNS = (
-    "model", "revision", "tokens", "pooling", "task_type", "best_layer", "best_is_output",
-    "n_tied", "last_layer", "best_depth", "best_score", "output_score", "output_from", "gain",
-    "gain_new_task", "gain_low", "gain_high", "may_be_best", "as_good_as_output", "n_layers",
-    "n_tasks", "n_sources",
-)  # fmt: skip
+    "model",
+    "revision",
+    "tokens",
+    "pooling",
+    "task_type",
+    "best_layer",
+    "best_is_output",
+    "n_tied",
+    "last_layer",
+    "best_depth",
+    "best_score",
+    "output_score",
+    "output_from",
+    "gain",
+    "gain_new_task",
+    "gain_low",
+    "gain_high",
+    "may_be_best",
+    "as_good_as_output",
+    "n_layers",
+    "n_tasks",
+    "n_sources",
+)
 
 
 def best_layers(
@@ -54,16 +72,23 @@ def best_layers(
             best = int(np.argmax(mean))
             layer = int(candidates.layers[best])
             row: dict[str, object] = {
-                "model": curves.model, "revision": curves.revision, "tokens": curves.tokens,
-                "pooling": curves.pooling, "task_type": group, "best_layer": layer,
+                "model": curves.model,
+                "revision": curves.revision,
+                "tokens": curves.tokens,
+                "pooling": curves.pooling,
+                "task_type": group,
+                "best_layer": layer,
                 "best_is_output": best == candidates.output,
                 "n_tied": int((mean >= mean[best] - 1e-12).sum()),
                 "last_layer": curves.last_layer,
-                "best_depth": layer / max(curves.last_layer, 1), "best_score": mean[best],
+                "best_depth": layer / max(curves.last_layer, 1),
+                "best_score": mean[best],
                 "output_score": candidates.output_scores.mean(),
-                "output_from": curves.output_from, "n_layers": len(curves.layers),
-                "n_tasks": len(candidates.values), "n_sources": len(set(sources)),
-            }  # fmt: skip
+                "output_from": curves.output_from,
+                "n_layers": len(curves.layers),
+                "n_tasks": len(candidates.values),
+                "n_sources": len(set(sources)),
+            }
             rows.append(row | _uncertainty(candidates, best, sources, seed))
     return pd.DataFrame(rows).reindex(columns=list(COLUMNS))
 

@@ -19,13 +19,30 @@ log = logging.getLogger(__name__)
 Floats = npt.NDArray[np.float64]
 
 METRIC_COLUMNS = (
-    "model", "revision", "corpus", "layer", "depth", "metric", "protocol", "tokens", "alpha",
-    "normalization", "value",
-)  # fmt: skip
+    "model",
+    "revision",
+    "corpus",
+    "layer",
+    "depth",
+    "metric",
+    "protocol",
+    "tokens",
+    "alpha",
+    "normalization",
+    "value",
+)
 SCORE_COLUMNS = (
-    "model", "revision", "task", "task_type", "subset", "layer", "depth", "tokens", "pooling",
+    "model",
+    "revision",
+    "task",
+    "task_type",
+    "subset",
+    "layer",
+    "depth",
+    "tokens",
+    "pooling",
     "main_score",
-)  # fmt: skip
+)
 
 # The columns that identify a metric's curve for a model and a token selection.
 VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
@@ -242,8 +259,10 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             log.warning(
                 "%s: %d of %d layers left out, since not every subset of every task has a score "
                 "there",
-                name, table.shape[1] - whole.shape[1], table.shape[1],
-            )  # fmt: skip
+                name,
+                table.shape[1] - whole.shape[1],
+                table.shape[1],
+            )
         output = part.groupby(index)["output_score"].first().astype(float)
         by_task = output.groupby(level=["task_type", "task"])
         output = by_task.mean().where(by_task.count() == by_task.size()).reindex(whole.index)

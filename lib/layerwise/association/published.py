@@ -23,12 +23,28 @@ from layerwise.section import NAME, NAMES
 log = logging.getLogger(__name__)
 
 SCORES = (
-    "family", "size", "revision", "layer", "task", "task_type", "hf_subset", "languages", "split",
+    "family",
+    "size",
+    "revision",
+    "layer",
+    "task",
+    "task_type",
+    "hf_subset",
+    "languages",
+    "split",
     "main_score",
-)  # fmt: skip
+)
 METRICS = (
-    "family", "size", "revision", "dataset", "split", "metric", "normalization", "layer", "value",
-)  # fmt: skip
+    "family",
+    "size",
+    "revision",
+    "dataset",
+    "split",
+    "metric",
+    "normalization",
+    "layer",
+    "value",
+)
 
 # The released tables' names for metrics that are called otherwise here.
 METRIC_NAMES = {
@@ -137,8 +153,9 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     if len(known) < len(table):
         log.warning(
             "%d of %d published metric values are missing and left out",
-            len(table) - len(known), len(table),
-        )  # fmt: skip
+            len(table) - len(known),
+            len(table),
+        )
     has_test = known.loc[known["split"] == "test", "dataset"].unique()
     kept = known[(known["split"] == "test") | ~known["dataset"].isin(has_test)]
     model = _model(kept, what)

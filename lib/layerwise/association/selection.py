@@ -51,8 +51,14 @@ OUTPUT = "model output"
 MIDDLE = "middle layer"
 BASELINE = "baseline"
 CONSENSUS_OF = (
-    "prompt_entropy", "dataset_entropy", "effective_rank", "curvature", "infonce", "lidar", "dime",
-)  # fmt: skip
+    "prompt_entropy",
+    "dataset_entropy",
+    "effective_rank",
+    "curvature",
+    "infonce",
+    "lidar",
+    "dime",
+)
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
 NO_LABELS = (
     "No metric reliably selects a better layer than the model's output; use the output, or give "
@@ -60,12 +66,41 @@ NO_LABELS = (
 )
 
 COLUMNS = (
-    "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "direction", "spearman", "null95", "layer", "depth", "unreliable",
-    "score", "best_layer", "best_is_output", "best_score", "regret", "regret_low",
-    "regret_high", "output_score", "output_from", "gain_over_output", "gain_low", "gain_high",
-    "middle_score", "gain_over_middle", "p", "n_layers", "n_tasks", "n_sources",
-)  # fmt: skip
+    "model",
+    "revision",
+    "corpus",
+    "metric",
+    "protocol",
+    "tokens",
+    "alpha",
+    "normalization",
+    "pooling",
+    "task_type",
+    "direction",
+    "spearman",
+    "null95",
+    "layer",
+    "depth",
+    "unreliable",
+    "score",
+    "best_layer",
+    "best_is_output",
+    "best_score",
+    "regret",
+    "regret_low",
+    "regret_high",
+    "output_score",
+    "output_from",
+    "gain_over_output",
+    "gain_low",
+    "gain_high",
+    "middle_score",
+    "gain_over_middle",
+    "p",
+    "n_layers",
+    "n_tasks",
+    "n_sources",
+)
 
 
 def select_by_metrics(
@@ -109,9 +144,13 @@ def select_by_metrics(
             good, others if others is None else direction * others, int(n[row])
         )
         found.append(
-            {**variant, "layer": int(layers[int(np.argmax(good))]), "direction": direction,
-             "unreliable": reason}
-        )  # fmt: skip
+            {
+                **variant,
+                "layer": int(layers[int(np.argmax(good))]),
+                "direction": direction,
+                "unreliable": reason,
+            }
+        )
         if is_plain(variant) and variant["metric"] in CONSENSUS_OF and not reason:
             ranks.setdefault((variant["corpus"], variant["protocol"]), []).append(rankdata(good))
     for (corpus, protocol), of_metrics in ranks.items():
@@ -123,9 +162,15 @@ def select_by_metrics(
 
 def _rule(name: str, layer: int, corpus: str = "none", protocol: str = BASELINE) -> dict[Any, Any]:
     return {
-        "corpus": corpus, "metric": name, "protocol": protocol, "alpha": np.nan,
-        "normalization": "raw", "layer": layer, "direction": pd.NA, "unreliable": "",
-    }  # fmt: skip
+        "corpus": corpus,
+        "metric": name,
+        "protocol": protocol,
+        "alpha": np.nan,
+        "normalization": "raw",
+        "layer": layer,
+        "direction": pd.NA,
+        "unreliable": "",
+    }
 
 
 def is_plain(variant: Mapping[Any, Any]) -> bool:
@@ -205,8 +250,13 @@ def select_layers(
                 log.warning(
                     "%s at %s (%s, %s), %s tasks: %d metrics select no layer, since no task has a "
                     "value at each of their layers",
-                    curves.model, curves.revision, curves.tokens, curves.pooling, group, n_missing,
-                )  # fmt: skip
+                    curves.model,
+                    curves.revision,
+                    curves.tokens,
+                    curves.pooling,
+                    group,
+                    n_missing,
+                )
             score = curves.values[tasks].mean(axis=0)
             selected = [s | _spearman(s, variants, curve, score) for s in found]
             rows += _against_scores(selected + _baselines(curves, tasks), curves, group, seed)
@@ -271,19 +321,34 @@ def _against_scores(
             regrets[at] = _regret_ci(values, at, sources, seed)
         gain = stats.clustered_mean_ci(values[:, at] - output, sources)
         yield {
-            **one, "model": curves.model, "revision": curves.revision, "tokens": curves.tokens,
-            "pooling": curves.pooling, "task_type": group,
-            "depth": one["layer"] / max(curves.last_layer, 1), "score": mean[at],
+            **one,
+            "model": curves.model,
+            "revision": curves.revision,
+            "tokens": curves.tokens,
+            "pooling": curves.pooling,
+            "task_type": group,
+            "depth": one["layer"] / max(curves.last_layer, 1),
+            "score": mean[at],
             "best_layer": int(candidates.layers[best]),
-            "best_is_output": best == candidates.output, "best_score": mean[best],
-            "regret": mean[best] - mean[at], "regret_low": regrets[at][0],
-            "regret_high": regrets[at][1], "output_score": output.mean(),
-            "output_from": curves.output_from, "gain_over_output": mean[at] - output.mean(),
-            "gain_low": gain.low, "gain_high": gain.high, "middle_score": mean[middle],
-            "gain_over_middle": mean[at] - mean[middle], "p": np.nan,
-            "n_layers": len(curves.layers), "n_tasks": len(values),
-            "n_sources": len(set(sources)), "curves": curves, "mean": mean,
-        }  # fmt: skip
+            "best_is_output": best == candidates.output,
+            "best_score": mean[best],
+            "regret": mean[best] - mean[at],
+            "regret_low": regrets[at][0],
+            "regret_high": regrets[at][1],
+            "output_score": output.mean(),
+            "output_from": curves.output_from,
+            "gain_over_output": mean[at] - output.mean(),
+            "gain_low": gain.low,
+            "gain_high": gain.high,
+            "middle_score": mean[middle],
+            "gain_over_middle": mean[at] - mean[middle],
+            "p": np.nan,
+            "n_layers": len(curves.layers),
+            "n_tasks": len(values),
+            "n_sources": len(set(sources)),
+            "curves": curves,
+            "mean": mean,
+        }
 
 
 def _regret_ci(values: Floats, at: int, sources: Sequence[str], seed: int) -> tuple[float, float]:
@@ -318,21 +383,36 @@ def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[list[dict[
         p = np.nan
         if len(models) >= 4:
             p = permutation_test(
-                (own,), mean_nested, permutation_type="pairings", alternative="less",
-                n_resamples=1000, vectorized=False, rng=np.random.default_rng(0),
-            ).pvalue  # fmt: skip
+                (own,),
+                mean_nested,
+                permutation_type="pairings",
+                alternative="less",
+                n_resamples=1000,
+                vectorized=False,
+                rng=np.random.default_rng(0),
+            ).pvalue
         nested = nested_regret(regrets[:, own, own])
         yield [
             {
-                **row, **_rule(NESTED, 0, row["corpus"], row["protocol"]), "model": model,
-                "layer": pd.NA, "depth": np.nan, "spearman": np.nan, "null95": np.nan,
-                "score": row["best_score"] - lost, "regret": lost, "regret_low": np.nan,
-                "regret_high": np.nan, "gain_low": np.nan, "gain_high": np.nan, "p": p,
+                **row,
+                **_rule(NESTED, 0, row["corpus"], row["protocol"]),
+                "model": model,
+                "layer": pd.NA,
+                "depth": np.nan,
+                "spearman": np.nan,
+                "null95": np.nan,
+                "score": row["best_score"] - lost,
+                "regret": lost,
+                "regret_low": np.nan,
+                "regret_high": np.nan,
+                "gain_low": np.nan,
+                "gain_high": np.nan,
+                "p": p,
                 "gain_over_output": row["best_score"] - lost - row["output_score"],
                 "gain_over_middle": row["best_score"] - lost - row["middle_score"],
             }
             for (model, row), lost in zip(of_model.to_dict("index").items(), nested, strict=True)
-        ]  # fmt: skip
+        ]
 
 
 def _regret_at(depths: Floats, model: Mapping[Any, Any]) -> Floats:

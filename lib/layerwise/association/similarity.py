@@ -39,9 +39,22 @@ MEASURES = ("cka", "cka_debiased", "rsa")
 MOST_PROMPTS = 1000  # matrices of all layers are held at once: 8 MB a layer and measure
 FEWEST_PROMPTS = 5
 COLUMNS = (
-    "model", "revision", "other_model", "other_revision", "corpus", "protocol", "tokens",
-    "layer", "other_layer", "depth", "other_depth", "measure", "value", "stderr", "n",
-)  # fmt: skip
+    "model",
+    "revision",
+    "other_model",
+    "other_revision",
+    "corpus",
+    "protocol",
+    "tokens",
+    "layer",
+    "other_layer",
+    "depth",
+    "other_depth",
+    "measure",
+    "value",
+    "stderr",
+    "n",
+)
 
 
 @dataclass(frozen=True)
@@ -110,13 +123,15 @@ def _sums(K: Floats, L: Floats) -> _Sums:
         - (L @ k.T).transpose(1, 2, 0)
         + by_prompt
     )
-    totals = [np.concatenate([s.sum(axis=1)[None], (s.sum(axis=1)[:, None] - 2 * s).T])
-              for s in (k, m)]  # fmt: skip
+    totals = [
+        np.concatenate([s.sum(axis=1)[None], (s.sum(axis=1)[:, None] - 2 * s).T]) for s in (k, m)
+    ]
     return _Sums(
         np.concatenate([products[None], without_products]),
         np.concatenate([rows[None], without_rows]),
-        totals[0][:, :, None], totals[1][:, None, :],
-    )  # fmt: skip
+        totals[0][:, :, None],
+        totals[1][:, None, :],
+    )
 
 
 def _hsic(K: Floats, L: Floats) -> Floats:
@@ -166,9 +181,12 @@ def _own_hsic(K: Floats) -> Floats:
 def rsa(Q: Floats, R: Floats) -> Compared:
     """Correlation of ranked dissimilarities of all pairs; Q and R as `ranked` makes them."""
     return _compared(
-        _covariance(Q, R), *(np.concatenate(
-            [_own(_covariance(one[None], one[None])) for one in X], axis=1) for X in (Q, R)),
-    )  # fmt: skip
+        _covariance(Q, R),
+        *(
+            np.concatenate([_own(_covariance(one[None], one[None])) for one in X], axis=1)
+            for X in (Q, R)
+        ),
+    )
 
 
 def _covariance(Q: Floats, R: Floats) -> Floats:
@@ -263,7 +281,19 @@ def _of_reading(files: Sequence[Activations], tokens: str) -> Iterator[tuple[obj
         for measure, found in _all_measures(matrices[a], matrices[b]).items():
             for i, j in np.ndindex(found.value.shape):
                 yield (
-                    one.model, one.revision, other.model, other.revision, one.corpus, protocol,
-                    tokens, i, j, i / max(1, one.n_layers - 1), j / max(1, other.n_layers - 1),
-                    measure, found.value[i, j], found.stderr[i, j], len(kept),
-                )  # fmt: skip
+                    one.model,
+                    one.revision,
+                    other.model,
+                    other.revision,
+                    one.corpus,
+                    protocol,
+                    tokens,
+                    i,
+                    j,
+                    i / max(1, one.n_layers - 1),
+                    j / max(1, other.n_layers - 1),
+                    measure,
+                    found.value[i, j],
+                    found.stderr[i, j],
+                    len(kept),
+                )

@@ -68,10 +68,30 @@ ONE_MODEL = "one model: its layers are one curve, not a sample"
 OVER_TASKS = "mean over layers that share their tasks"
 
 COLUMNS = (
-    "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "measure", "value", "sign", "low", "high", "null95", "p",
-    "p_adjusted", "reason", "n_layers", "n_tasks", "n_sources", "n_models",
-)  # fmt: skip
+    "model",
+    "revision",
+    "corpus",
+    "metric",
+    "protocol",
+    "tokens",
+    "alpha",
+    "normalization",
+    "pooling",
+    "task_type",
+    "measure",
+    "value",
+    "sign",
+    "low",
+    "high",
+    "null95",
+    "p",
+    "p_adjusted",
+    "reason",
+    "n_layers",
+    "n_tasks",
+    "n_sources",
+    "n_models",
+)
 
 
 @dataclass(frozen=True)
@@ -130,8 +150,10 @@ def associate(
         if not len(variants):
             log.info(
                 "%s at %s has scores but no metrics for the tokens %s; left out",
-                curves.model, curves.revision, curves.tokens,
-            )  # fmt: skip
+                curves.model,
+                curves.revision,
+                curves.tokens,
+            )
             continue
         more_variants, more_values = baselines(curves)
         variants = pd.concat([variants, more_variants], ignore_index=True)
@@ -178,19 +200,31 @@ def _of_one(one: _Model, group: str, wanted: Sequence[str], over: Over) -> list[
         y = s.values[chosen[tasks]][:, layers]
         sources = s.sources_of(chosen[tasks])
         common: dict[Any, object] = {
-            "model": s.model, "revision": s.revision, **variant, "tokens": s.tokens,
-            "pooling": s.pooling, "task_type": group, "reason": ONE_MODEL,
-            "n_layers": int(layers.sum()), "n_tasks": len(y), "n_sources": len(set(sources)),
+            "model": s.model,
+            "revision": s.revision,
+            **variant,
+            "tokens": s.tokens,
+            "pooling": s.pooling,
+            "task_type": group,
+            "reason": ONE_MODEL,
+            "n_layers": int(layers.sum()),
+            "n_tasks": len(y),
+            "n_sources": len(set(sources)),
             "n_models": 1,
-        }  # fmt: skip
+        }
         sizes = _sizes(x, y, sources, wanted) if over == "layers" else _over_tasks(x, y, wanted)
         rows += [common | size for size in sizes]
     if n_left_out:
         log.info(
             "%s at %s, tokens %s, %s tasks: %d metrics left out, constant or at fewer than %d "
             "layers",
-            s.model, s.revision, s.tokens, group, n_left_out, measures.FEWEST_LAYERS,
-        )  # fmt: skip
+            s.model,
+            s.revision,
+            s.tokens,
+            group,
+            n_left_out,
+            measures.FEWEST_LAYERS,
+        )
     return rows
 
 
@@ -209,16 +243,21 @@ def _sizes(
             over_tasks = stats.clustered_mean_ci(measures.slopes(x, 100 * y), sources)
             value, low, high, *_ = over_tasks
             yield {
-                "measure": measure, "value": value, "sign": int(np.sign(value)), "low": low,
+                "measure": measure,
+                "value": value,
+                "sign": int(np.sign(value)),
+                "low": low,
                 "high": high,
-            }  # fmt: skip
+            }
         else:
             value = float(measures.strengths(measure, metric, score)[0])
             direction = rho if measure in ("dcor", "bcdcor") else value
             yield {
-                "measure": measure, "value": value, "sign": int(np.sign(direction)),
+                "measure": measure,
+                "value": value,
+                "sign": int(np.sign(direction)),
                 "null95": measures.null_level(measure, n_layers),
-            }  # fmt: skip
+            }
 
 
 def _over_tasks(x: Floats, y: Floats, wanted: Sequence[str]) -> Iterator[dict[str, object]]:
@@ -237,9 +276,12 @@ def _over_tasks(x: Floats, y: Floats, wanted: Sequence[str]) -> Iterator[dict[st
             value = float(measures.strengths(measure, x.T, y.T).mean())
             rho = float(measures.strengths("spearman", x.T, y.T).mean())
             yield {
-                "measure": measure, "value": value, "sign": int(np.sign(rho)),
-                "null95": _null_of_tasks(measure, x, y), "reason": OVER_TASKS,
-            }  # fmt: skip
+                "measure": measure,
+                "value": value,
+                "sign": int(np.sign(rho)),
+                "null95": _null_of_tasks(measure, x, y),
+                "reason": OVER_TASKS,
+            }
 
 
 def _null_of_tasks(measure: str, x: Floats, y: Floats) -> float:
@@ -293,13 +335,21 @@ def _over_models(
         reason = ""
     return [
         {
-            **head, "model": POOLED, "revision": POOLED, "task_type": group, "measure": MATCH,
-            "value": value[i], "sign": int(np.sign(value[i])), "p": p[i],
-            "p_adjusted": p_adjusted[i], "reason": reason, "n_layers": n_points,
+            **head,
+            "model": POOLED,
+            "revision": POOLED,
+            "task_type": group,
+            "measure": MATCH,
+            "value": value[i],
+            "sign": int(np.sign(value[i])),
+            "p": p[i],
+            "p_adjusted": p_adjusted[i],
+            "reason": reason,
+            "n_layers": n_points,
             "n_models": n_models,
         }
         for i, (head, _, _) in enumerate(curves)
-    ]  # fmt: skip
+    ]
 
 
 def _at_common_depths(
@@ -327,10 +377,12 @@ def _at_common_depths(
             y.append(np.interp(at, depth, one.scores.values[c][which].mean(axis=0)))
         if all(np.ptp(curve) > 0 for curve in x):
             head = {
-                **variant, "tokens": models[0].scores.tokens, "pooling": models[0].scores.pooling,
+                **variant,
+                "tokens": models[0].scores.tokens,
+                "pooling": models[0].scores.pooling,
                 "n_tasks": int(which.sum()),
                 "n_sources": len({s for s, w in zip(sources, which, strict=True) if w}),
-            }  # fmt: skip
+            }
             yield head, np.stack(x), np.stack(y)
 
 
@@ -351,8 +403,12 @@ def _log_missing(models: Sequence[_Model]) -> None:
         if missing:
             log.warning(
                 "over models, tokens %s, pooling %s: %s at %s lacks %s",
-                s.tokens, s.pooling, s.model, s.revision, ", ".join(missing),
-            )  # fmt: skip
+                s.tokens,
+                s.pooling,
+                s.model,
+                s.revision,
+                ", ".join(missing),
+            )
 
 
 def _in_common(models: Sequence[_Model]) -> Iterator[tuple[Mapping[Any, Any], list[Floats]]]:

@@ -27,9 +27,19 @@ log = logging.getLogger(__name__)
 
 # Formats that Pillow reads without further programs.
 SUFFIXES = (
-    ".bmp", ".gif", ".jpeg", ".jpg", ".jp2", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff",
+    ".bmp",
+    ".gif",
+    ".jpeg",
+    ".jpg",
+    ".jp2",
+    ".pbm",
+    ".pgm",
+    ".png",
+    ".ppm",
+    ".tif",
+    ".tiff",
     ".webp",
-)  # fmt: skip
+)
 # Damaged images are named in the log one by one, up to this number.
 NAMED = 10
 
@@ -137,9 +147,14 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
                 tally["duplicate"] += 1
                 continue
             rows[picture.sha256] = {
-                "prompt_id": picture.name, "label": images.labels[index], "image": picture.data,
-                "path": picture.path, "sha256": picture.sha256, "width": width, "height": height,
-            }  # fmt: skip
+                "prompt_id": picture.name,
+                "label": images.labels[index],
+                "image": picture.data,
+                "path": picture.path,
+                "sha256": picture.sha256,
+                "width": width,
+                "height": height,
+            }
             bar.update()
     if not rows:
         raise LayerwiseError(f"No image is left of the {len(images.ids)} of this source.")

@@ -24,9 +24,11 @@ log = logging.getLogger(__name__)
 
 # Han and kana are written without spaces, so each character counts. Elsewhere a run of letters and
 # digits is a word, and any other visible character counts as one.
-TOKEN = re.compile(r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
-                   r"|[^\W\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
-                   r"|[^\w\s]")  # fmt: skip
+TOKEN = re.compile(
+    r"[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]"
+    r"|[^\W\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff]+"
+    r"|[^\w\s]"
+)
 HEADING = re.compile(r"(=(?: ?=)*)\s*[^=\s](?:.*[^=\s])?\s*(=(?: ?=)*)")
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 COUNTS = ("read", "blank", "heading", "short", "long", "duplicate", "not_sampled", "kept", "cut")

@@ -28,9 +28,13 @@ log = logging.getLogger(__name__)
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 BUILDERS = {
-    ".parquet": "parquet", ".jsonl": "json", ".ndjson": "json", ".json": "json", ".csv": "csv",
+    ".parquet": "parquet",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".csv": "csv",
     ".txt": "text",
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

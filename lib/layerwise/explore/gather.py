@@ -20,20 +20,65 @@ from layerwise.metrics import registry
 from layerwise.names import step_of
 
 METRIC_KEYS = (
-    "model", "revision", "corpus", "sublayer", "metric", "protocol", "tokens", "alpha",
-    "normalization", "file",
-)  # fmt: skip
+    "model",
+    "revision",
+    "corpus",
+    "sublayer",
+    "metric",
+    "protocol",
+    "tokens",
+    "alpha",
+    "normalization",
+    "file",
+)
 SCORE_KEYS = ("model", "revision", "tokens", "pooling", "scored", "of", "file")
 ASSOCIATION = (
-    "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "measure", "value", "low", "high", "null95", "p", "reason",
-    "n_layers", "n_tasks", "n_models", "file",
-)  # fmt: skip
+    "model",
+    "revision",
+    "corpus",
+    "metric",
+    "protocol",
+    "tokens",
+    "alpha",
+    "normalization",
+    "pooling",
+    "task_type",
+    "measure",
+    "value",
+    "low",
+    "high",
+    "null95",
+    "p",
+    "reason",
+    "n_layers",
+    "n_tasks",
+    "n_models",
+    "file",
+)
 CHOICE = (
-    "model", "revision", "corpus", "metric", "protocol", "tokens", "alpha", "normalization",
-    "pooling", "task_type", "layer", "unreliable", "score", "regret", "regret_low", "regret_high",
-    "best_layer", "best_is_output", "best_score", "output_score", "n_tasks", "file",
-)  # fmt: skip
+    "model",
+    "revision",
+    "corpus",
+    "metric",
+    "protocol",
+    "tokens",
+    "alpha",
+    "normalization",
+    "pooling",
+    "task_type",
+    "layer",
+    "unreliable",
+    "score",
+    "regret",
+    "regret_low",
+    "regret_high",
+    "best_layer",
+    "best_is_output",
+    "best_score",
+    "output_score",
+    "n_tasks",
+    "file",
+)
 
 ALL_TASKS = "all"
 
@@ -169,10 +214,12 @@ def _scored(source: Source, page: Path) -> Iterable[pd.DataFrame]:
         return
     together = of_poolings(pd.concat([f for f, _ in source.scores], ignore_index=True))
     files = pd.concat(
-        [f[["model", "revision", "task"]].drop_duplicates().assign(file=_link(p, page))
-         for f, p in source.scores],
+        [
+            f[["model", "revision", "task"]].drop_duplicates().assign(file=_link(p, page))
+            for f, p in source.scores
+        ],
         ignore_index=True,
-    ).drop_duplicates(["model", "revision", "task"])  # fmt: skip
+    ).drop_duplicates(["model", "revision", "task"])
     whole = files.assign(file=files["file"].str.rsplit("/", n=1).str[0] + "/")
     whole = whole.drop_duplicates(["model", "revision"]).drop(columns="task")
     for scored in (ALL_TASKS, "task_type", "task"):
@@ -246,9 +293,11 @@ def _models(
     places = {n: _places(found) for n, found in revisions.items()}
     stops = sorted({place for p in places.values() if len(p) > 1 for place in p})
     named = {
-        place: revision for n, found in revisions.items() if len(found) > 1
+        place: revision
+        for n, found in revisions.items()
+        if len(found) > 1
         for place, revision in zip(places[n], found, strict=True)
-    }  # fmt: skip
+    }
     models = [
         {
             "name": n,

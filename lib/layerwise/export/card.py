@@ -85,6 +85,8 @@ def text(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str) ->
         unit="yes" if recipe.normalize else "no",
         trust=", trust_remote_code=True" if recipe.needs_code else "",
         state=state,
-        **{name.replace("-", "_"): version(name)
-           for name in ("layerwise", "sentence-transformers", "transformers")},
-    )  # fmt: skip
+        **{
+            name.replace("-", "_"): version(name)
+            for name in ("layerwise", "sentence-transformers", "transformers")
+        },
+    )

@@ -41,9 +41,12 @@ from layerwise.models.load import LoadedModel
 
 # Names of the poolings in sentence-transformers.
 POOLING_MODES = {
-    "mean": "mean", "weighted_mean": "weightedmean", "max": "max", "last_token": "lasttoken",
+    "mean": "mean",
+    "weighted_mean": "weightedmean",
+    "max": "max",
+    "last_token": "lasttoken",
     "cls": "cls",
-}  # fmt: skip
+}
 
 # Largest difference of a coordinate, relative to the embedding's norm, that counts as rounding.
 ROUNDING = 1e-5
@@ -312,10 +315,12 @@ def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
         weights = nn.Parameter(torch.tensor([1.0, 0.0]), requires_grad=False)
         chain.append(
             modules.WeightedLayerPooling(
-                hidden, num_hidden_layers=cut.state + 1, layer_start=cut.state,
+                hidden,
+                num_hidden_layers=cut.state + 1,
+                layer_start=cut.state,
                 layer_weights=weights,
             )
-        )  # fmt: skip
+        )
     chain.append(modules.Pooling(hidden, pooling_mode=POOLING_MODES[recipe.pooling]))
     if recipe.normalize:
         chain.append(modules.Normalize())
@@ -330,8 +335,11 @@ def _add_token_choice(folder: Path, tokens: str) -> None:
     here = Path(__file__).parent
     shutil.copy(here / "token_choice.py", folder / f"{TOKEN_MODULE}.py")
     listed = json.loads((folder / "modules.json").read_text())
-    place = next(i for i, entry in enumerate(listed) if entry["type"].endswith("Pooling")
-                 and "Weighted" not in entry["type"])  # fmt: skip
+    place = next(
+        i
+        for i, entry in enumerate(listed)
+        if entry["type"].endswith("Pooling") and "Weighted" not in entry["type"]
+    )
     own = {"path": "TokenChoice", "type": CUSTOM}
     listed.insert(place, own)
     listed = [{**entry, "idx": i, "name": str(i)} for i, entry in enumerate(listed)]

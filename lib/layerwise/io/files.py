@@ -29,8 +29,14 @@ from typing import Any
 from layerwise.errors import DiskError, LayerwiseError
 
 DISK = {
-    errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.EFBIG,
-}  # fmt: skip
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EIO,
+    errno.EFBIG,
+}
 DISK_REMEDY = (
     "free some space, lift the limit (ulimit -f), or choose a folder that can be written."
 )

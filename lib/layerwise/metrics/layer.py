@@ -119,9 +119,15 @@ class Arrays:
 
 # Inputs, with the prompts that have a row in them.
 ROWS = {
-    "pooled": "kept", "first": "kept", "last": "kept", "pair": "kept_in_pair",
-    "views": "kept_in_views", "spectra": "", "norms": "", "curvature": "",
-}  # fmt: skip
+    "pooled": "kept",
+    "first": "kept",
+    "last": "kept",
+    "pair": "kept_in_pair",
+    "views": "kept_in_views",
+    "spectra": "",
+    "norms": "",
+    "curvature": "",
+}
 
 
 class Layer:
@@ -176,9 +182,12 @@ class Layer:
                 chosen = stay[getattr(self, rows)] if rows else stay
                 array = self.__dict__[name]
                 part.__dict__[name] = (
-                    tuple(view[chosen] for view in array) if name == "pair"
-                    else array[:, chosen] if name == "views" else array[chosen]
-                )  # fmt: skip
+                    tuple(view[chosen] for view in array)
+                    if name == "pair"
+                    else array[:, chosen]
+                    if name == "views"
+                    else array[chosen]
+                )
         return part
 
     def once(self, name: str, make: Callable[[], T]) -> T:

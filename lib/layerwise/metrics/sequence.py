@@ -40,12 +40,26 @@ QUANTITIES: Mapping[str, Quantity] = {
 }
 
 COLUMNS = {
-    "model": "str", "revision": "str", "corpus": "str", "sublayer": "str", "layer": "int64",
-    "depth": "float64", "metric": "str", "protocol": "str", "tokens": "str", "alpha": "float64",
-    "normalization": "str", "position": "int64", "value": "float64", "stderr": "float64",
-    "quartile_1": "float64", "median": "float64", "quartile_3": "float64", "n": "int64",
+    "model": "str",
+    "revision": "str",
+    "corpus": "str",
+    "sublayer": "str",
+    "layer": "int64",
+    "depth": "float64",
+    "metric": "str",
+    "protocol": "str",
+    "tokens": "str",
+    "alpha": "float64",
+    "normalization": "str",
+    "position": "int64",
+    "value": "float64",
+    "stderr": "float64",
+    "quartile_1": "float64",
+    "median": "float64",
+    "quartile_3": "float64",
+    "n": "int64",
     "n_left_out": "int64",
-}  # fmt: skip
+}
 
 
 def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame:
@@ -73,13 +87,17 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
     choices = settings.tokens or activations.tokens
     for layer in activations.layers:
         place = {
-            "sublayer": activations.sublayer, "layer": layer, "protocol": "paper",
+            "sublayer": activations.sublayer,
+            "layer": layer,
+            "protocol": "paper",
             "depth": layer / max(1, activations.n_layers - 1),
-        }  # fmt: skip
+        }
         if activations.has_prefixes:
             for tokens in choices:
-                rows += [{**place, "tokens": tokens, **row}
-                         for row in _entropies(activations, settings, tokens, layer)]  # fmt: skip
+                rows += [
+                    {**place, "tokens": tokens, **row}
+                    for row in _entropies(activations, settings, tokens, layer)
+                ]
         if activations.has_norms and "all" in choices:
             protocol = activations.protocols[0]
             norms = activations.norms(layer).astype(np.float64)
@@ -107,14 +125,22 @@ def _entropies(
                     continue
                 shown = normalise(values, normalization=name, n=size, d=activations.hidden)
                 yield {
-                    "metric": "prefix_entropy", "alpha": alpha, "normalization": name,
-                    "position": t, **_summary(np.asarray(shown), len(spectra)),
-                }  # fmt: skip
+                    "metric": "prefix_entropy",
+                    "alpha": alpha,
+                    "normalization": name,
+                    "position": t,
+                    **_summary(np.asarray(shown), len(spectra)),
+                }
 
 
 def _summary(values: Array, total: int) -> dict[str, Any]:
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     return {
-        "value": values.mean(), "stderr": uncertainty.of_mean(values), "quartile_1": low,
-        "median": middle, "quartile_3": high, "n": len(values), "n_left_out": total - len(values),
-    }  # fmt: skip
+        "value": values.mean(),
+        "stderr": uncertainty.of_mean(values),
+        "quartile_1": low,
+        "median": middle,
+        "quartile_3": high,
+        "n": len(values),
+        "n_left_out": total - len(values),
+    }

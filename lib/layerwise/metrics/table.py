@@ -34,13 +34,24 @@ log = logging.getLogger(__name__)
 
 # Columns and their types; ``alpha`` and ``stderr`` are null where there is none.
 PLACE = {
-    "model": "str", "revision": "str", "corpus": "str", "sublayer": "str", "layer": "int64",
-    "depth": "float64", "metric": "str", "protocol": "str", "tokens": "str", "alpha": "float64",
-}  # fmt: skip
+    "model": "str",
+    "revision": "str",
+    "corpus": "str",
+    "sublayer": "str",
+    "layer": "int64",
+    "depth": "float64",
+    "metric": "str",
+    "protocol": "str",
+    "tokens": "str",
+    "alpha": "float64",
+}
 COLUMNS = PLACE | {
-    "normalization": "str", "value": "float64", "stderr": "float64", "n": "int64",
+    "normalization": "str",
+    "value": "float64",
+    "stderr": "float64",
+    "n": "int64",
     "n_left_out": "int64",
-}  # fmt: skip
+}
 PROMPT_COLUMNS = PLACE | {"prompt_id": "str", "n_tokens": "int64", "value": "float64"}
 
 Row = dict[str, Any]
@@ -285,8 +296,10 @@ def _parts(activations: Activations, settings: MetricsSettings) -> list[str]:
         if name not in activations.sublayers:
             log.warning(
                 "%s holds no sublayer %r (it holds %s); it is left out",
-                activations.path, name, ", ".join(activations.sublayers),
-            )  # fmt: skip
+                activations.path,
+                name,
+                ", ".join(activations.sublayers),
+            )
     kept = [s for s in activations.sublayers if s != BLOCK and (asked is None or s in asked)]
     return [BLOCK, *kept]
 

@@ -69,8 +69,10 @@ FINAL_NORM = (
 )
 # config.model_type -> name of its final norm, if that name has another meaning elsewhere.
 FINAL_NORM_OF = {
-    "aimv2_vision_model": "rms_norm", "lfm2": "embedding_norm", "lfm2_moe": "embedding_norm",
-}  # fmt: skip
+    "aimv2_vision_model": "rms_norm",
+    "lfm2": "embedding_norm",
+    "lfm2_moe": "embedding_norm",
+}
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,20 @@ from layerwise.models.source import AnySource, locate
 
 # Files in a model's folder that nothing reads: pickles, exports to other frameworks, notes.
 UNREAD = {
-    ".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack", ".ot", ".onnx", ".tflite", ".lock",
-    ".md", ".log",
-}  # fmt: skip
+    ".bin",
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".pkl",
+    ".h5",
+    ".msgpack",
+    ".ot",
+    ".onnx",
+    ".tflite",
+    ".lock",
+    ".md",
+    ".log",
+}
 
 
 def identity(entry: Model, revision: str = "main") -> str:

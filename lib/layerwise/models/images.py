@@ -22,10 +22,14 @@ from layerwise.models.source import Location
 
 # config.model_type of models of images and texts -> path of the image tower.
 TOWERS = {
-    "aimv2": "vision_model", "altclip": "vision_model", "chinese_clip": "vision_model",
-    "clip": "vision_model", "metaclip_2": "vision_model", "siglip": "vision_model",
+    "aimv2": "vision_model",
+    "altclip": "vision_model",
+    "chinese_clip": "vision_model",
+    "clip": "vision_model",
+    "metaclip_2": "vision_model",
+    "siglip": "vision_model",
     "siglip2": "vision_model",
-}  # fmt: skip
+}
 # Models with a vocabulary of visual tokens that take only images.
 WITH_VOCABULARY = ("beit",)
 # They hide some patches, by default at random.

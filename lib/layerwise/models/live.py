@@ -53,10 +53,16 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
     network.eval()
     try:
         yield prepare(
-            name, network, reader, dissect(network),
+            name,
+            network,
+            reader,
+            dissect(network),
             Model(source=HubSource(hub=origin or name), max_length=max_length),
-            revision=REVISION, dtype=dtype, weights="", claim=devices.Claim(network.device),
-        )  # fmt: skip
+            revision=REVISION,
+            dtype=dtype,
+            weights="",
+            claim=devices.Claim(network.device),
+        )
     finally:
         for module, training in modes.items():
             module.training = training

@@ -233,9 +233,12 @@ class LoadedModel:
 
     def _tokenized(self, texts: list[str], **options: Any) -> Any:
         return self.tokenizer(
-            texts, add_special_tokens=self.special_tokens, return_attention_mask=False,
-            return_token_type_ids=False, **options,
-        )  # fmt: skip
+            texts,
+            add_special_tokens=self.special_tokens,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            **options,
+        )
 
 
 def load(
@@ -275,15 +278,30 @@ def load(
     if model.device_map is None:
         network.to(claim.device)
     return prepare(
-        name, network, reader, anatomy, model,
-        revision=revision, dtype=dtype, weights=sha256, claim=claim,
-    )  # fmt: skip
+        name,
+        network,
+        reader,
+        anatomy,
+        model,
+        revision=revision,
+        dtype=dtype,
+        weights=sha256,
+        claim=claim,
+    )
 
 
 def prepare(
-    name: str, network: Any, reader: Any, anatomy: Anatomy, model: Model, *,
-    revision: str, dtype: str, weights: str, claim: devices.Claim,
-) -> LoadedModel:  # fmt: skip
+    name: str,
+    network: Any,
+    reader: Any,
+    anatomy: Anatomy,
+    model: Model,
+    *,
+    revision: str,
+    dtype: str,
+    weights: str,
+    claim: devices.Claim,
+) -> LoadedModel:
     """Prepare a network on its device for reading, with a short pass.
 
     Parameters
@@ -365,9 +383,14 @@ def _from_files(
             knows_text = _knows_text(reader)
         # Shapes that do not fit are reported below by name.
         network, found = AutoModel.from_pretrained(
-            location.name, dtype=DTYPES[dtype], use_safetensors=True,
-            ignore_mismatched_sizes=True, output_loading_info=True, **placed, **common,
-        )  # fmt: skip
+            location.name,
+            dtype=DTYPES[dtype],
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **placed,
+            **common,
+        )
     except (KeyboardInterrupt, SystemExit, LayerwiseError):
         raise
     except (

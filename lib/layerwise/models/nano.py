@@ -61,10 +61,13 @@ def build(settings: Nano, vocabulary: int) -> Any:
     import transformers as hf
 
     common = {
-        "vocab_size": vocabulary, "hidden_size": settings.hidden,
+        "vocab_size": vocabulary,
+        "hidden_size": settings.hidden,
         "num_hidden_layers": settings.layers,
-        "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0,
-    }  # fmt: skip
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+        "pad_token_id": 0,
+    }
     if settings.architecture == "gpt_neox":
         return hf.GPTNeoXForCausalLM(
             hf.GPTNeoXConfig(
@@ -152,9 +155,12 @@ def train(
             if step in steps:
                 loss = _held_out_loss(model, held_out, batch)
                 history.append(
-                    {"step": step, "train_loss": train_loss if step else loss,
-                     "held_out_loss": loss}
-                )  # fmt: skip
+                    {
+                        "step": step,
+                        "train_loss": train_loss if step else loss,
+                        "held_out_loss": loss,
+                    }
+                )
                 log.info("step %d: held-out loss %.3f nats a token", step, loss)
                 folders[step].mkdir(parents=True, exist_ok=True)
                 model.save_pretrained(folders[step])

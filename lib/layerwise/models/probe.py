@@ -92,8 +92,10 @@ def probe(
     if final_norm is not None and has_output and not _near(final_norm(last[0]), output):
         log.warning(
             "%s: what its module %s gives is not what the model hands out, so it is not taken "
-            "for its last norm", name, type(final_norm).__name__,
-        )  # fmt: skip
+            "for its last norm",
+            name,
+            type(final_norm).__name__,
+        )
         final_norm = None
     found = replace(
         anatomy, time_first=shapes == {turned}, has_output=has_output, final_norm=final_norm

@@ -76,8 +76,9 @@ def fetch_model(model: Model, revision: str) -> dict[str, Any]:
     """
     adapters = [
         _snapshot(adapter.hub, adapter.revision, ADAPTER_FILES)
-        for adapter in model.adapters if isinstance(adapter, HubAdapter)
-    ]  # fmt: skip
+        for adapter in model.adapters
+        if isinstance(adapter, HubAdapter)
+    ]
     fetched: dict[str, Any] = {}
     if hasattr(model.source, "hub") or not adapters:
         gguf = model.source.gguf_file

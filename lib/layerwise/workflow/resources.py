@@ -9,7 +9,7 @@ from layerwise.names import size_of
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # Libraries, activations of a batch, and reading the file.
-OVERHEAD_MB = 6000
+OVERHEAD_MB = 4000
 # While weights are loaded, a part of them is in memory twice.
 LOADING = 1.25
 

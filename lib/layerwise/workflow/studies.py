@@ -66,8 +66,11 @@ def tasks(config: Config, study: str) -> tuple[str, ...]:
 
 def scored(config: Config) -> list[tuple[str, str]]:
     """The (model, revision) pairs whose scores some study reads."""
-    return list(dict.fromkeys(p for s in config.studies if _reads_scores(config, s)
-                              for p in points(config, s)))  # fmt: skip
+    return list(
+        dict.fromkeys(
+            p for s in config.studies if _reads_scores(config, s) for p in points(config, s)
+        )
+    )
 
 
 def measured(config: Config) -> list[tuple[str, str, str]]:
