@@ -130,7 +130,8 @@ def test_a_killed_job_ends_with_the_values_of_a_local_run(project: Project) -> N
     assert status == 0, (project.folder / "log").read_text()[-4000:]
     jobs = [job for job in slurm_jobs() if job["JobId"] not in earlier]
     finished = Counter(rule_of(job) for job in jobs if job["JobState"] == "COMPLETED")
-    assert finished["extract"] == finished["evaluate"] == finished["metrics"] == 3
+    assert finished["extract"] == finished["metrics"] == 3
+    assert finished["evaluate"] == 2
     assert sum(job["JobState"] == "FAILED" for job in jobs) >= 2
     for job in jobs:
         assert asks_for_gpu(job) == (rule_of(job) in ("extract", "evaluate")), job
