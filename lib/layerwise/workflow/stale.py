@@ -6,7 +6,9 @@ are none, as in a copied results folder, the key in the file itself decides.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import re
 import time
 from collections.abc import Mapping
@@ -32,6 +34,8 @@ class Stale:
     def __init__(self, results: str, *, main: bool = True) -> None:
         self.results = results
         if main:
+            if not (MARKER.parent / "metadata").exists():
+                _same_time(Path(results))
             MARKER.parent.mkdir(exist_ok=True)
             # Snakemake compares contents as well as times.
             MARKER.write_text(f"{time.time_ns()}\n")
@@ -42,6 +46,18 @@ class Stale:
         if not path.is_file() or key_of(path) == key:
             return []
         return [str(MARKER)]
+
+
+def _same_time(results: Path) -> None:
+    """Give all results the present time.
+
+    A copy without ``.snakemake`` has files in the order of copying, which Snakemake would take for
+    changed inputs. Keys still show what is stale.
+    """
+    now = time.time() - 1
+    for path in results.rglob("*"):
+        with contextlib.suppress(OSError):  # results of others that may only be read
+            os.utime(path, (now, now))
 
 
 def key_of(path: Path) -> str | None:
