@@ -350,6 +350,29 @@ def plan(config: CONFIG = None) -> None:
 
 
 @app.command()
+def plot(
+    results: Annotated[Path, typer.Argument(help="A results folder.")],
+    kind: Annotated[str, typer.Argument(help="A kind of figure, or a study of the run.")],
+    output: Annotated[
+        Path | None, typer.Option(help="File to write (default: KIND.png).", show_default=False)
+    ] = None,
+) -> None:
+    """Draw one figure of a run.
+
+    Example: layerwise plot results score_by_depth
+    """
+
+    def do() -> None:
+        import layerwise
+
+        target = output or Path(f"{kind}.png")
+        layerwise.open(results).plot(kind).savefig(target)
+        _say(f"{target} is written.")
+
+    _guarded(do)
+
+
+@app.command()
 def report(config: CONFIG = None) -> None:
     """Write one page with all figures and tables of a run; makes what is missing."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import zipfile
@@ -112,6 +113,19 @@ def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
     failed = layerwise("run", "-c", "none.yaml", cwd=tmp_path)
     assert failed.returncode == 1
     assert "There is no config none.yaml" in failed.stderr
+
+
+def test_plot_draws_a_figure_of_a_run(tmp_path: Path) -> None:
+    document = {"results": str(tmp_path), "studies": {"law": {"kind": "power_law"}}}
+    (tmp_path / "config.json").write_text(json.dumps(document))
+    table = tmp_path / "metrics/m/main/c.parquet"  # no study reads it
+    table.parent.mkdir(parents=True)
+    table.touch()
+    target = tmp_path / "law.png"
+    done = layerwise("plot", tmp_path, "law", "--output", target)
+    assert done.returncode == 0, done.stderr
+    assert target.stat().st_size > 10_000
+    assert layerwise("plot", tmp_path, "lore").returncode == 1
 
 
 def test_the_command_is_there_at_once() -> None:
