@@ -57,8 +57,7 @@ def write_activations(
 ) -> Path:
     """An activations file of made-up states, in float64 routes of its own."""
     rank = 8
-    with layout.create(
-        path,
+    labels = layout.labels(
         protocols=("paper", "reference"),
         tokens=tokens,
         n_layers=LAYERS,
@@ -66,8 +65,9 @@ def write_activations(
         prompts=[f"prompt-{i}" for i in range(n)],
         hidden=D,
         rank=rank,
-        attributes={"model": "m", "revision": "step1", "corpus": "c", "weights_sha256": "abc"},
-    ) as file:
+    )
+    attributes = {"model": "m", "revision": "step1", "corpus": "c", "weights_sha256": "abc"}
+    with layout.create(path, labels, attributes) as file:
         for t, choice in enumerate(tokens):
             for layer in range(LAYERS):
                 for view in range(n_views + 1):
