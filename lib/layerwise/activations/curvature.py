@@ -1,8 +1,8 @@
 """Curvature of a prompt's path through the states: mean angle between successive vectors.
 
 The paper's vectors are the steps ``v_k = z_{k+1} - z_k`` (Hosseini & Fedorenko 2023); the released
-code takes the centred states themselves. Both follow from inner products of tokens that are at most
-two apart. In float64 these are as exact as the float32 states that they are of.
+code takes the centred states themselves. Both follow from inner products of tokens that are at
+most two apart. In float64 these are as exact as the float32 states that they are of.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -109,9 +110,9 @@ class Reduced:
             "pooled": packed.states.new_empty(*shape, hidden),
         }
         if not needs.pooled_only:
-            double = {"dtype": torch.float64, "device": packed.states.device}
-            self.arrays["curvature"] = torch.empty(shape, **double)
-            self.arrays["spectrum"] = torch.zeros(*shape, width, **double)
+            double = partial(packed.states.new_zeros, dtype=torch.float64)
+            self.arrays["curvature"] = double(shape)
+            self.arrays["spectrum"] = double((*shape, width))
         for p, protocol in enumerate(needs.protocols):
             for c, tokens in enumerate(needs.tokens):
                 self._add(protocol, tokens, (p, c))
@@ -156,9 +157,8 @@ class Reduced:
         tokens, lengths = self.needs.prefix_tokens, self.packed.lengths
         batch, width, _ = self.packed.states.shape
         sizes = prefix_sizes(width)
-        spectra = torch.zeros(
-            len(tokens), batch, sum(sizes), dtype=torch.float64, device=lengths.device
-        )
+        shape = len(tokens), batch, sum(sizes)
+        spectra = self.packed.states.new_zeros(shape, dtype=torch.float64)
         self.arrays["prefix_spectrum"] = spectra
         starts = itertools.accumulate(sizes, initial=0)
         for t, start in zip(sizes, starts, strict=False):
