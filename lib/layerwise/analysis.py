@@ -52,7 +52,12 @@ def measure(
     known, n_views = all_metrics(), len(views) - 1
     given = {name: value for name, value in settings.items() if value is not None}
     lists = {name: list(several(value)) for name, value in (USUAL | given).items()}
-    lists.setdefault("metrics", [m for m, one in known.items() if one.min_views <= n_views])
+    usual = [
+        name
+        for name, one in known.items()
+        if one.min_views <= n_views and "attention" not in one.inputs
+    ]
+    lists.setdefault("metrics", usual)
     chosen = parse(MetricsSettings, lists)
     for name in chosen.metrics or ():
         one_of("metric", name, known)
@@ -62,9 +67,9 @@ def measure(
                 f"{n_views}; give them as views=.",
                 code="too_few_views",
             )
-    extraction = parse(
-        ExtractSettings, {"tokens": lists["tokens"], "protocols": lists["protocols"]}
-    )
+    kept = {name: lists[name] for name in ("tokens", "protocols")}
+    attention = any("attention" in known[name].inputs for name in chosen.metrics or ())
+    extraction = parse(ExtractSettings, {**kept, "attention": attention})
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "prompts.h5"
         extract(

@@ -46,6 +46,11 @@ class ExtractSettings(Section):
         description="Keep the spectra of each prompt's first t tokens for t = 1, 2, 3, 4, 6, 8, "
         "11, 16, …, which prefix_entropy needs. Causal models only.",
     )
+    attention: bool = Field(
+        False,
+        description="Keep each head's mean attention to the first token, which sink_rate needs: "
+        "one more pass, with eager attention. Causal models only.",
+    )
     sink_ratio: float = Field(
         5.0,
         gt=1,

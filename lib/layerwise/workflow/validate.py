@@ -457,6 +457,10 @@ def _metrics_of(config: Config, study: Study) -> Problems:
                 problem = f"prefix_entropy needs extract.prefixes or corpora.{corpus}.prefixes"
                 yield "metrics", problem, "not_extracted"
         yield from _causal(config, study)
+    needing = [n for n in wanted if n in all_metrics() and "attention" in all_metrics()[n].inputs]
+    if needing and not config.extract.attention:
+        problem = f"{' and '.join(needing)} needs attention; set extract.attention: true"
+        yield "metrics", problem, "not_extracted"
     views = min((config.corpora[c].views.n for c in corpora), default=0)
     for name in wanted or config.metrics.metrics or ():
         metric = all_metrics().get(name)
