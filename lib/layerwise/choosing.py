@@ -312,8 +312,8 @@ def _conclusion(table: pd.DataFrame) -> tuple[int, str]:
         rest = "no other layer scores higher" if len(tied) == 1 else "use the output"
         return last, f"{name}, the output: {score}; {rest}."
     lead = (
-        f"{best['difference']:.2f} above the output "
-        f"({best['difference_low']:.2f} to {best['difference_high']:.2f})"
+        f"{best['difference']:.3f} above the output "
+        f"({best['difference_low']:.3f} to {best['difference_high']:.3f})"
     )
     if best["difference_low"] > 0:
         return int(best["layer"]), f"{name}: {score}, {lead}."

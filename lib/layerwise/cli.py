@@ -97,15 +97,16 @@ def choose(
     """
 
     def do() -> None:
-        from layerwise import choosing
-        from layerwise.activations.representation import TOKENS
-        from layerwise.analysis import one_of, prompts_of
         from layerwise.errors import LayerwiseError
 
         if (texts is None) == (labels is None):
             raise LayerwiseError(
                 "Give either a file of texts, or labelled rows by --labels.", code="options"
             )
+        from layerwise import choosing
+        from layerwise.activations.representation import TOKENS
+        from layerwise.analysis import one_of, prompts_of
+
         if tokens is not None:
             one_of("token selection", tokens, TOKENS)
         # Files are checked before the model is loaded, which may take minutes.
