@@ -270,7 +270,7 @@ def test_no_direction_is_said() -> None:
 def test_too_few_prompts() -> None:
     good = np.array([0.0, 1, 2, 9, 3])
     rng = np.random.default_rng(0)
-    assert why_unreliable(good, None, 100) == why_unreliable(good, None, 0) == ""
+    assert why_unreliable(good, None, 100) == why_unreliable(good, None, np.nan) == ""
     assert why_unreliable(good, good + rng.normal(size=(99, 5)), 100) == ""
     assert why_unreliable(good, None, 29) == "29 prompts; selecting a layer takes 30"
     noisy = why_unreliable(good, good + rng.normal(0, 20, size=(99, 5)), 100)

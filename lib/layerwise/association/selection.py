@@ -28,11 +28,13 @@ from layerwise.association.curves import (
     VARIANT,
     ScoreCurves,
     check_metrics_once,
+    fewest,
     last_layer_of,
     mean_curve,
     metric_curves,
     of_blocks,
     of_poolings,
+    prompts_of_metrics,
     require_columns,
     score_curves,
 )
@@ -109,7 +111,7 @@ def select_by_metrics(
     layers: Layers,
     directions: Mapping[str, int],
     resampled: Sequence[Floats | None],
-    n: npt.NDArray[np.int64],
+    n: Floats,
 ) -> list[dict[Any, Any]]:
     """The layer that each metric selects, then the consensus of each corpus and protocol.
 
@@ -124,7 +126,7 @@ def select_by_metrics(
     resampled : sequence of k arrays, shape (B, L), or None
         Curves of each metric on other samples of prompts, from `resampled_curves`.
     n : array, shape (k,)
-        Numbers of prompts, 0 if unknown.
+        Numbers of prompts, NaN if unknown.
 
     Returns
     -------
@@ -140,9 +142,7 @@ def select_by_metrics(
             continue
         good = np.where(known, direction * values[row], -np.inf)
         others = resampled[row]
-        reason = why_unreliable(
-            good, others if others is None else direction * others, int(n[row])
-        )
+        reason = why_unreliable(good, others if others is None else direction * others, n[row])
         found.append(
             {
                 **variant,
@@ -232,7 +232,7 @@ def select_layers(
             log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
             continue
         _, stderr = metric_curves(metrics, curves, own_texts=own_texts, column="stderr")
-        _, n = metric_curves(metrics, curves, own_texts=own_texts, column="n")
+        n = prompts_of_metrics(metrics, curves, own_texts)
         own_prompts = None if prompts is None else _of_curves(prompts, curves)
         for group in curves.groups():
             tasks = curves.of_type(group)
@@ -240,9 +240,7 @@ def select_layers(
             resampled = resampled_curves(
                 variants, curve, stderr[:, tasks].mean(axis=1), own_prompts, curves.layers, seed
             )
-            found = select_by_metrics(
-                variants, curve, curves.layers, directions, resampled, _n_prompts(n)
-            )
+            found = select_by_metrics(variants, curve, curves.layers, directions, resampled, n)
             n_missing = int(variants["metric"].isin(list(directions)).sum()) - sum(
                 s["metric"] != CONSENSUS for s in found
             )
@@ -274,12 +272,6 @@ def select_layers(
 def _of_curves(prompts: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
     same = (prompts["model"] == curves.model) & (prompts["revision"] == curves.revision)
     return prompts[same & (prompts["tokens"] == curves.tokens)]
-
-
-def _n_prompts(n: Floats) -> npt.NDArray[np.int64]:
-    """Smallest known number of prompts of each metric, shape (k, ...) to (k,); 0 if unknown."""
-    known = np.where(n > 0, n, np.inf).reshape(len(n), -1).min(axis=1)
-    return np.where(np.isfinite(known), known, 0).astype(np.int64)
 
 
 def _spearman(
@@ -540,7 +532,7 @@ def selected_layers(
         for column in ("model", "revision", "tokens", "corpus"):
             prompts = prompts[prompts[column] == part[column].iloc[0]]
     resampled = resampled_curves(variants, values, stderr, prompts, layers, seed)
-    found = select_by_metrics(variants, values, layers, directions, resampled, _n_prompts(n))
+    found = select_by_metrics(variants, values, layers, directions, resampled, fewest(n))
     if not found:
         raise LayerwiseError(
             f"None of the metrics of {model} has a direction, and none can select a layer."
