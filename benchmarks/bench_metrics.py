@@ -284,7 +284,6 @@ def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
             prompts=[str(i) for i in range(n)],
             hidden=d,
             rank=LONGEST,
-            state_lengths=[],
             attributes={"model": "m", "revision": "r", "corpus": "c"},
         ) as file:
             for k in range(layers):
@@ -294,6 +293,7 @@ def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
                     spectra = np.where(inside, 1.0 / np.arange(1, LONGEST + 1), 0.0)
                     file["spectrum"][protocol, 0, k] = spectra
                 file["curvature"][:, :, k] = 1.0
+                file["norm"][k] = inside
                 file["n_tokens"][:, 0, k] = lengths
         seconds = {}
         with layout.Activations(path) as activations:
