@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -205,12 +205,6 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
         main = FINAL_NORM if (curves == FINAL_NORM).any() else RESIDUAL
         scores["pooling"] = scores["pooling"].where(scores["readout"] == main, both)
     return scores.drop(columns="readout")
-
-
-def of_poolings(scores: pd.DataFrame, poolings: Iterable[str] | None = None) -> pd.DataFrame:
-    """Scores of some poolings, as `with_output` names them; None keeps all."""
-    scores = with_output(scores)
-    return scores if poolings is None else scores[scores["pooling"].isin(list(poolings))]
 
 
 def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
@@ -480,24 +474,3 @@ def baselines(scores: ScoreCurves) -> tuple[pd.DataFrame, Floats]:
     )
     values = np.repeat(np.stack(list(curves.values()))[:, None, :], len(scores.tasks), axis=1)
     return rows, values
-
-
-def select(
-    metrics: pd.DataFrame,
-    *,
-    names: Iterable[str] | None = None,
-    protocols: Iterable[str] | None = None,
-    alphas: Iterable[float] | None = None,
-    normalizations: Iterable[str] | None = None,
-) -> pd.DataFrame:
-    """Keep the metrics asked for; None keeps all. Metrics without an alpha are kept for any."""
-    keep = pd.Series(True, index=metrics.index)
-    if names is not None:
-        keep &= metrics["metric"].isin(list(names))
-    if protocols is not None:
-        keep &= metrics["protocol"].isin(list(protocols))
-    if normalizations is not None:
-        keep &= metrics["normalization"].isin(list(normalizations))
-    if alphas is not None:
-        keep &= metrics["alpha"].isna() | metrics["alpha"].isin([float(a) for a in alphas])
-    return metrics[keep]

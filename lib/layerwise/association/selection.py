@@ -33,7 +33,6 @@ from layerwise.association.curves import (
     mean_curve,
     metric_curves,
     of_blocks,
-    of_poolings,
     prompts_of_metrics,
     require_columns,
     score_curves,
@@ -186,7 +185,6 @@ def select_layers(
     *,
     prompts: pd.DataFrame | None = None,
     own_texts: Mapping[str, str] | None = None,
-    poolings: Sequence[str] | None = None,
     order: Order | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -201,8 +199,6 @@ def select_layers(
         Tidy table of prompts, for `resampled_curves`.
     own_texts : mapping of corpus to task, optional
         As in `layerwise.association.curves.metric_curves`.
-    poolings : sequence of str, optional
-        As in `layerwise.association.curves.of_poolings`.
     order : Order, optional
         Order of checkpoints; the last one of a model represents it in `NESTED`.
 
@@ -226,7 +222,7 @@ def select_layers(
             f"{', '.join(sorted(map(str, metrics['metric'].unique()))[:10])}."
         )
     rows: list[dict[str, object]] = []
-    for curves in score_curves(of_poolings(scores, poolings)):
+    for curves in score_curves(scores):
         variants, values = metric_curves(metrics, curves, own_texts=own_texts)
         if not len(variants):
             log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)

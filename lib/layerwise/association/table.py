@@ -31,7 +31,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -45,14 +45,12 @@ from layerwise.association.curves import (
     ScoreCurves,
     baselines,
     metric_curves,
-    of_poolings,
     prompts_of_metrics,
     score_curves,
-    select,
     usable,
 )
 from layerwise.association.order import Order
-from layerwise.config.association import AssociationSettings, Over
+from layerwise.config.association import AssociationSettings, Measure, Over
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)
@@ -141,15 +139,10 @@ def associate(
         If the tables have no model, revision and token selection in common.
     """
     settings, order = settings or AssociationSettings(), order or Order()
-    chosen = select(
-        metrics,
-        names=settings.metrics,
-        protocols=settings.protocols,
-        alphas=settings.alphas,
-        normalizations=settings.normalizations,
-    )
+    # Division by a constant changes no association.
+    chosen = metrics[metrics["normalization"] == "raw"]
     models = []
-    for curves in score_curves(of_poolings(scores, settings.poolings)):
+    for curves in score_curves(scores):
         variants, values = metric_curves(chosen, curves, own_texts=settings.own_texts)
         if not len(variants):
             log.info(
@@ -173,7 +166,7 @@ def associate(
     rows: list[dict[str, object]] = []
     for one in models:
         for group in one.scores.groups():
-            rows += _of_one(one, group, settings.measures, over)
+            rows += _of_one(one, group, over)
     if over == "layers":
         for family in _families(models, order):
             for group in family[0][0].scores.groups():
@@ -192,7 +185,7 @@ def _names(frame: pd.DataFrame) -> str:
     return "; ".join(" ".join(map(str, t)) for t in triples.to_numpy()) or "nothing"
 
 
-def _of_one(one: _Model, group: str, wanted: Sequence[str], over: Over) -> list[dict[str, object]]:
+def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
     """Associate all metrics of a model with the scores of one task type."""
     chosen, s, n_left_out = one.scores.of_type(group), one.scores, 0
     rows: list[dict[str, object]] = []
@@ -219,7 +212,7 @@ def _of_one(one: _Model, group: str, wanted: Sequence[str], over: Over) -> list[
             "n_models": 1,
             "n": one.n_prompts[k],
         }
-        sizes = _sizes(x, y, sources, wanted) if over == "layers" else _over_tasks(x, y, wanted)
+        sizes = _sizes(x, y, sources) if over == "layers" else _over_tasks(x, y)
         rows += [common | size for size in sizes]
     if n_left_out:
         log.info(
@@ -235,14 +228,12 @@ def _of_one(one: _Model, group: str, wanted: Sequence[str], over: Over) -> list[
     return rows
 
 
-def _sizes(
-    x: Floats, y: Floats, sources: Sequence[str], wanted: Sequence[str]
-) -> Iterator[dict[str, object]]:
+def _sizes(x: Floats, y: Floats, sources: Sequence[str]) -> Iterator[dict[str, object]]:
     """Each measure of a metric's curves (t, n) with the scores (t, n)."""
     metric, score = x.mean(axis=0)[None], y.mean(axis=0)[None]
     n_layers = metric.shape[1]
     rho = float(measures.strengths("spearman", metric, score)[0])
-    for measure in wanted:
+    for measure in get_args(Measure):
         if measure in measures.GIVEN_DEPTH and n_layers < measures.FEWEST_GIVEN_DEPTH:
             few = f"{n_layers} layers: given depth it takes {measures.FEWEST_GIVEN_DEPTH}"
             yield {"measure": measure, "reason": few}
@@ -267,14 +258,14 @@ def _sizes(
             }
 
 
-def _over_tasks(x: Floats, y: Floats, wanted: Sequence[str]) -> Iterator[dict[str, object]]:
+def _over_tasks(x: Floats, y: Floats) -> Iterator[dict[str, object]]:
     """Each measure of a metric (t, n) with the scores (t, n) over tasks, averaged over layers."""
     reason = None
     if len(x) < measures.FEWEST_LAYERS:
         reason = f"{len(x)} tasks: it takes {measures.FEWEST_LAYERS}"
     elif not np.ptp(x, axis=0).any():
         reason = "the metric is the same for all tasks"
-    for measure in wanted:
+    for measure in get_args(Measure):
         if measure in measures.GIVEN_DEPTH:
             yield {"measure": measure, "reason": "over tasks there is no depth to account for"}
         elif reason:

@@ -367,7 +367,7 @@ class Data:
             )
         ]
 
-    def pick_results(self, found: pd.DataFrame, what: str) -> pd.DataFrame:
+    def pick_results(self, found: pd.DataFrame) -> pd.DataFrame:
         """The part of a table of associations or selections that a study shows.
 
         Baselines, and rows over all models, are kept with the metrics.
@@ -384,9 +384,7 @@ class Data:
         pooled = found["model"] == ALL_MODELS
         kept = found[pooled | found.index.isin(at_checkpoints(single, shown).index)]
         kept = kept[kept["task_type"] == task_type_of(study, kept)]
-        kept = only(
-            kept, "pooling", several(study.pooling), f"{what}: name it in association.poolings"
-        )
+        kept = only(kept, "pooling", several(study.pooling))
         kept = only(kept, "tokens", study.tokens)
         base = kept["protocol"] == BASELINE
         variant = ~base & _of_variant(kept, study, kept[~base])

@@ -54,7 +54,7 @@ def measures_of(study: Study, associations: pd.DataFrame) -> tuple[str, ...]:
     if wanted not in (*there, EVERY):
         raise LayerwiseError(
             f"This study asks for the measure {wanted!r}, and its associations have "
-            f"{', '.join(there)}; add it to association.measures."
+            f"{', '.join(there)}."
         )
     return tuple(there) if wanted == EVERY else (wanted,)
 
@@ -233,7 +233,7 @@ def strength(data: Data) -> pd.DataFrame:
     measure = measures_of(data.study, found)[0]
     of_models = found["model"] == ALL_MODELS
     wanted = np.where(of_models, MATCH if measure == "r" else measure, measure)
-    table = data.pick_results(found[found["measure"] == wanted], "associations")
+    table = data.pick_results(found[found["measure"] == wanted])
     table = table[table["value"].notna()]
     # Depth and smooth functions of it leave nothing given depth.
     if measure in ("r", "slope"):
