@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerwise import stats
-from layerwise.association.curves import Candidates, of_poolings, score_curves
+from layerwise.association.curves import Candidates, score_curves
 
 Floats = npt.NDArray[np.float64]
 
@@ -64,7 +64,9 @@ def best_layers(
         ``last layer`` without scores after the final norm.
     """
     rows = []
-    for curves in score_curves(of_poolings(scores, poolings)):
+    for curves in score_curves(scores):
+        if poolings is not None and curves.pooling not in poolings:
+            continue
         for group in curves.groups():
             tasks = curves.of_type(group)
             candidates, sources = curves.candidates(tasks), curves.sources_of(tasks)

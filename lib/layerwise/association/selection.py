@@ -26,9 +26,10 @@ from layerwise.association import measures
 from layerwise.association.curves import (
     VARIANT,
     ScoreCurves,
+    fewest,
     mean_curve,
     metric_curves,
-    of_poolings,
+    prompts_of_metrics,
     score_curves,
 )
 from layerwise.association.order import Order
@@ -100,7 +101,7 @@ def select_by_metrics(
     layers: Layers,
     directions: Mapping[str, int],
     resampled: Sequence[Floats | None],
-    n: npt.NDArray[np.int64],
+    n: Floats,
 ) -> list[dict[Any, Any]]:
     """The layer that each metric selects, then the consensus of each corpus and protocol.
 
@@ -115,7 +116,7 @@ def select_by_metrics(
     resampled : sequence of k arrays, shape (B, L), or None
         Curves of each metric on other samples of prompts, from `resampled_curves`.
     n : array, shape (k,)
-        Numbers of prompts, 0 if unknown.
+        Numbers of prompts, NaN if unknown.
 
     Returns
     -------
@@ -131,9 +132,7 @@ def select_by_metrics(
             continue
         good = np.where(known, direction * values[row], -np.inf)
         others = resampled[row]
-        reason = why_unreliable(
-            good, others if others is None else direction * others, int(n[row])
-        )
+        reason = why_unreliable(good, others if others is None else direction * others, n[row])
         found.append(
             {
                 **variant,
@@ -177,7 +176,6 @@ def select_layers(
     *,
     prompts: pd.DataFrame | None = None,
     own_texts: Mapping[str, str] | None = None,
-    poolings: Sequence[str] | None = None,
     order: Order | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
@@ -192,8 +190,6 @@ def select_layers(
         Tidy table of prompts, for `resampled_curves`.
     own_texts : mapping of corpus to task, optional
         As in `layerwise.association.curves.metric_curves`.
-    poolings : sequence of str, optional
-        As in `layerwise.association.curves.of_poolings`.
     order : Order, optional
         Order of checkpoints; the last one of a model represents it in `NESTED`.
 
@@ -217,13 +213,13 @@ def select_layers(
             f"{', '.join(sorted(map(str, metrics['metric'].unique()))[:10])}."
         )
     rows: list[dict[str, object]] = []
-    for curves in score_curves(of_poolings(scores, poolings)):
+    for curves in score_curves(scores):
         variants, values = metric_curves(metrics, curves, own_texts=own_texts)
         if not len(variants):
             log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
             continue
         _, stderr = metric_curves(metrics, curves, own_texts=own_texts, column="stderr")
-        _, n = metric_curves(metrics, curves, own_texts=own_texts, column="n")
+        n = prompts_of_metrics(metrics, curves, own_texts)
         own_prompts = None if prompts is None else _of_curves(prompts, curves)
         for group in curves.groups():
             tasks = curves.of_type(group)
@@ -231,9 +227,7 @@ def select_layers(
             resampled = resampled_curves(
                 variants, curve, stderr[:, tasks].mean(axis=1), own_prompts, curves.layers, seed
             )
-            found = select_by_metrics(
-                variants, curve, curves.layers, directions, resampled, _n_prompts(n)
-            )
+            found = select_by_metrics(variants, curve, curves.layers, directions, resampled, n)
             n_missing = int(variants["metric"].isin(list(directions)).sum()) - sum(
                 s["metric"] != CONSENSUS for s in found
             )
@@ -265,12 +259,6 @@ def select_layers(
 def _of_curves(prompts: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
     same = (prompts["model"] == curves.model) & (prompts["revision"] == curves.revision)
     return prompts[same & (prompts["tokens"] == curves.tokens)]
-
-
-def _n_prompts(n: Floats) -> npt.NDArray[np.int64]:
-    """Smallest known number of prompts of each metric, shape (k, ...) to (k,); 0 if unknown."""
-    known = np.where(n > 0, n, np.inf).reshape(len(n), -1).min(axis=1)
-    return np.where(np.isfinite(known), known, 0).astype(np.int64)
 
 
 def _spearman(
@@ -498,7 +486,7 @@ def selected_layers(
     values, stderr, n = (wide[column].to_numpy() for column in ("value", "stderr", "n"))
     variants, layers = wide.index.to_frame(index=False), wide["value"].columns.to_numpy(np.int64)
     resampled = resampled_curves(variants, values, stderr, prompts, layers, seed)
-    found = select_by_metrics(variants, values, layers, directions, resampled, _n_prompts(n))
+    found = select_by_metrics(variants, values, layers, directions, resampled, fewest(n))
     table = pd.DataFrame(found)
     table["depth"] = table["layer"] / max(layers[-1], 1)
     table["better"] = table["direction"].map({1: "higher", -1: "lower"}).fillna("")

@@ -1,4 +1,4 @@
-"""What the scripts of the rules share: options, a log to file and stderr, one-line errors."""
+"""Helpers of the scripts: options, a log to file and stderr, one-line errors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def parser(description: str | None, *names: str) -> argparse.ArgumentParser:
         What ``--help`` shows.
     *names : str
         Wildcards of the rule (model, revision, corpus, study): options that take a name of the
-        config, as it is or as paths encode it.
+        config, plain or encoded for paths.
     """
     options = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
