@@ -37,7 +37,7 @@ VERSIONS = {
     "select": 3,
     "similarity": 1,
     "published": 1,
-    "figure": 4,
+    "figure": 5,
     "weights": 1,
     "best_layers": 3,
     "report": 1,

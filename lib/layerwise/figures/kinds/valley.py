@@ -31,7 +31,6 @@ from layerwise.stats import (
     ALPHA,
     FEWEST,
     Estimate,
-    early_late_difference,
     holm,
     mean_ci,
     paired_difference,
@@ -300,10 +299,9 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
 def training_dynamics(data: Data) -> pd.DataFrame:
     """Change of each layer between checkpoints, and valley, sink and scores at each.
 
-    ``what`` is ``change`` (of a layer from the checkpoint before, paired by prompt), ``late less
-    early`` (change from the first to the last checkpoint, last third of the layers less the
-    first), ``valley``, ``valley change`` (from the checkpoint before, paired), ``sink`` (largest
-    increase over layers without the first token), ``best layer`` and ``last layer`` (scores).
+    ``what`` is ``change`` (of a layer from the checkpoint before, paired by prompt), ``valley``,
+    ``sink`` (largest increase over layers without the first token), ``best layer`` and ``last
+    layer`` (scores).
     p is adjusted (Holm) over all rows of one kind of a model and representation.
     """
     table = data.prompts()
@@ -334,9 +332,7 @@ def _course(
     cubes = shared(*(curves[name] for name in names))
     layers, n = curves[names[0]].columns.to_numpy(), len(cubes[0])
     valleys = [valley(cube) for cube in cubes] if len(layers) > 2 else []
-    drift = ends(early_late_difference(cubes[-1] - cubes[0]))
-    rows = [{"what": "late less early", "revision": names[-1], "n": n, **drift}]
-    parts = []
+    rows, parts = [], []
     for k, name in enumerate(names):
         one = {"revision": name, "n": n}
         if k:
@@ -346,9 +342,6 @@ def _course(
         if valleys:
             deep, layer = ends(valleys[k].depth), layers[valleys[k].layer]
             rows.append({"what": "valley", **one, "layer": layer, **deep})
-        if valleys and k:
-            deeper = paired_difference(valleys[k].depths, valleys[k - 1].depths)
-            rows.append({"what": "valley change", **one, **ends(deeper)})
         if name in bare:
             without, whole = shared(bare[name], curves[name])
             sink = simultaneous_ci(without - whole)
