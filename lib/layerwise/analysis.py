@@ -53,6 +53,7 @@ def measure(
     given = {name: value for name, value in settings.items() if value is not None}
     lists = {name: list(several(value)) for name, value in (USUAL | given).items()}
     lists.setdefault("metrics", [m for m, one in known.items() if one.min_views <= n_views])
+    tokens = lists.pop("tokens")
     chosen = parse(MetricsSettings, lists)
     for name in chosen.metrics or ():
         one_of("metric", name, known)
@@ -62,9 +63,7 @@ def measure(
                 f"{n_views}; give them as views=.",
                 code="too_few_views",
             )
-    extraction = parse(
-        ExtractSettings, {"tokens": lists["tokens"], "protocols": lists["protocols"]}
-    )
+    extraction = parse(ExtractSettings, {"tokens": tokens, "protocols": lists["protocols"]})
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "prompts.h5"
         extract(
