@@ -221,13 +221,11 @@ def test_only_asked_for_settings_come(activations_file: Path) -> None:
         activations_file,
         metrics=("dataset_entropy", "rankme"),
         protocols=("paper",),
-        tokens=("all",),
         alphas=(0.5, math.inf),
         normalizations=("logD",),
     )
     assert set(frame["metric"]) == {"dataset_entropy", "rankme"}
     assert set(frame["protocol"]) == {"paper"}
-    assert set(frame["tokens"]) == {"all"}
     entropies = pick(frame, metric="dataset_entropy")
     assert set(entropies["alpha"]) == {0.5, math.inf}
     assert set(entropies["normalization"]) == {"raw", "logD"}
@@ -401,12 +399,11 @@ def test_a_setting_reaches_its_metric(activations_file: Path) -> None:
             activations_file,
             metrics=("lidar", "dime", "infonce", "infonce_mi_bound", "two_nn"),
             protocols=("paper",),
-            tokens=("all",),
             alphas=(1.0,),
             normalizations=(),
             **settings,
         )
-        return frame.set_index(["metric", "layer"])["value"]
+        return frame.set_index(["metric", "layer", "tokens"])["value"]
 
     plain = values()
     for key, value in (
@@ -418,11 +415,6 @@ def test_a_setting_reaches_its_metric(activations_file: Path) -> None:
         moved = values(settings={key: value}) != plain
         changed = set(moved[moved].index.get_level_values("metric"))
         assert changed == ({"infonce", "infonce_mi_bound"} if key == "infonce" else {key})
-
-
-def test_tokens_that_were_not_extracted_are_named(activations_file: Path) -> None:
-    with pytest.raises(LayerwiseError, match="no choice of tokens 'drop_sinks'"):
-        compute(activations_file, tokens=("drop_sinks",))
 
 
 # The registry
@@ -541,9 +533,7 @@ def test_a_new_metric_that_cannot_be_right(
 ) -> None:
     add_wrong(monkeypatch, lambda _: [result], normalizations={"paper": NORMALIZATIONS})
     with pytest.raises(LayerwiseError, match=words):
-        compute(
-            activations_file, metrics=("wrong",), tokens=("all",), normalizations=("raw", "logN")
-        )
+        compute(activations_file, metrics=("wrong",), normalizations=("raw", "logN"))
 
 
 def test_the_other_declarations_hold_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -65,11 +65,10 @@ revisions: [step3] | models: {a: TWO} | unknown_name | studies.s.revisions
 kind: score_by_depth, tasks: [STS1] | TASKS | unknown_name | studies.s.tasks
 published: theirs |  | unknown_name | studies.s.published
  | association: {directions: {lidr: 1}} | unknown_name | association.directions
- | association: {metrics: [lidr]}, PUBLISHED | unknown_name | association.metrics
+ | association: {directions: {lidr: 1}}, PUBLISHED | unknown_name | association.directions
  | association: {own_texts: {v: STS12}} | unknown_name | association.own_texts
  | models: {n: TWO}, nano: {n: {architecture: mamba2}} | nano_folder | models.n.source
  | metrics: {protocols: [reference]} | not_extracted | metrics.protocols
- | metrics: {tokens: [drop_sinks]} | not_extracted | metrics.tokens
  | tasks: {STS12: {file: a.csv, kind: pairs}} | duplicate | tasks.STS12
  | tasks: {t: {corpus: w, kind: classification}} | unknown_name | tasks.t.corpus
  | tasks: [STS22222] | unknown_name | tasks.STS22222
@@ -114,7 +113,7 @@ kind: bimodality, corpora: [d] | corpora: {d: {images: {package: digits}}} | wro
 def _quick_mteb(monkeypatch: pytest.MonkeyPatch) -> None:
     """mteb takes seconds to import; a task of another name counts as unknown here."""
 
-    def get_task(name: str, folders: Any = None) -> None:
+    def get_task(name: str, folder: Any = None) -> None:
         if name not in ("CIFAR10", "CIFAR10Clustering"):
             raise ConfigError("tasks", f"there is no task {name!r}.", code="unknown_name")
 

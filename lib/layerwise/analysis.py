@@ -58,6 +58,7 @@ def measure(
         if one.min_views <= n_views and "attention" not in one.inputs
     ]
     lists.setdefault("metrics", usual)
+    tokens = lists.pop("tokens")
     chosen = parse(MetricsSettings, lists)
     for name in chosen.metrics or ():
         one_of("metric", name, known)
@@ -67,9 +68,9 @@ def measure(
                 f"{n_views}; give them as views=.",
                 code="too_few_views",
             )
-    kept = {name: lists[name] for name in ("tokens", "protocols")}
     attention = any("attention" in known[name].inputs for name in chosen.metrics or ())
-    extraction = parse(ExtractSettings, {**kept, "attention": attention})
+    kept = {"tokens": tokens, "protocols": lists["protocols"], "attention": attention}
+    extraction = parse(ExtractSettings, kept)
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "prompts.h5"
         extract(

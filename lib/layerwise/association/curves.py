@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -207,12 +207,6 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
     return scores.drop(columns="readout")
 
 
-def of_poolings(scores: pd.DataFrame, poolings: Iterable[str] | None = None) -> pd.DataFrame:
-    """Scores of some poolings, as `with_output` names them; None keeps all."""
-    scores = with_output(scores)
-    return scores if poolings is None else scores[scores["pooling"].isin(list(poolings))]
-
-
 def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     """Split a tidy table of scores into one `ScoreCurves` per model, revision, tokens and pooling.
 
@@ -356,8 +350,8 @@ def metric_curves(
     own_texts : mapping of corpus to task, optional
         Corpora that are the texts of a task. They come together as the corpus `OWN_TEXTS`, in
         which each task has a curve of its own.
-    column : ``value`` or ``stderr``
-        What of the metrics; their standard errors are NaN where the tables have none.
+    column : ``value``, ``stderr`` or ``n``
+        NaN where the tables have no standard errors or numbers of prompts.
 
     Returns
     -------
@@ -392,6 +386,20 @@ def metric_curves(
     rows = pd.concat([rows, extra_rows], ignore_index=True)
     rows["alpha"] = rows["alpha"].astype(float).where(rows["alpha"] != NO_ALPHA)
     return rows, np.concatenate([values, extra_values]).reshape(-1, n_tasks, n)
+
+
+def prompts_of_metrics(
+    metrics: pd.DataFrame, scores: ScoreCurves, own_texts: Mapping[str, str] | None = None
+) -> Floats:
+    """Fewest prompts of each metric of `metric_curves`, shape (k,); NaN if unknown."""
+    _, n = metric_curves(metrics, scores, own_texts=own_texts, column="n")
+    return fewest(n)
+
+
+def fewest(n: Floats) -> Floats:
+    """Smallest known number of prompts, shape (k, ...) to (k,); NaN if unknown."""
+    known = np.where(n > 0, n, np.inf).reshape(len(n), -1).min(axis=1)
+    return np.where(np.isfinite(known), known, np.nan)
 
 
 def _by_own_texts(
@@ -466,24 +474,3 @@ def baselines(scores: ScoreCurves) -> tuple[pd.DataFrame, Floats]:
     )
     values = np.repeat(np.stack(list(curves.values()))[:, None, :], len(scores.tasks), axis=1)
     return rows, values
-
-
-def select(
-    metrics: pd.DataFrame,
-    *,
-    names: Iterable[str] | None = None,
-    protocols: Iterable[str] | None = None,
-    alphas: Iterable[float] | None = None,
-    normalizations: Iterable[str] | None = None,
-) -> pd.DataFrame:
-    """Keep the metrics asked for; None keeps all. Metrics without an alpha are kept for any."""
-    keep = pd.Series(True, index=metrics.index)
-    if names is not None:
-        keep &= metrics["metric"].isin(list(names))
-    if protocols is not None:
-        keep &= metrics["protocol"].isin(list(protocols))
-    if normalizations is not None:
-        keep &= metrics["normalization"].isin(list(normalizations))
-    if alphas is not None:
-        keep &= metrics["alpha"].isna() | metrics["alpha"].isin([float(a) for a in alphas])
-    return metrics[keep]

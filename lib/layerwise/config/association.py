@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from layerwise.data import RELEASED, published
-from layerwise.section import Alpha, Section, Seed, SomeOf
-from layerwise.vocabulary import Normalization, Protocol
+from layerwise.section import Section, Seed
 
 OWN_TEXTS = "task texts"
 """The corpus in which each task is compared with the metrics on its own texts."""
 
 Measure = Literal["r", "slope", "dcor", "bcdcor", "spearman", "kendall"]
+"""Partial correlation given depth; percentage points per standard deviation of the metric given
+depth; distance correlation; its squared bias-corrected form; Spearman's rho; Kendall's tau-b."""
 Over = Literal["layers", "tasks"]
 Direction = Literal[1, -1]
 
@@ -21,31 +22,6 @@ Direction = Literal[1, -1]
 class AssociationSettings(Section):
     """Association of metrics with task scores over layers, and selection of layers."""
 
-    measures: SomeOf[Measure] = Field(
-        ("r", "slope", "dcor", "bcdcor", "spearman", "kendall"),
-        description="Measures of association: partial correlation given depth, percentage points "
-        "per standard deviation of the metric given depth, distance correlation, squared "
-        "bias-corrected distance correlation, Spearman's rho, Kendall's tau-b.",
-    )
-    metrics: tuple[str, ...] | None = Field(
-        None, description="Metrics to associate; null for all."
-    )
-    protocols: tuple[Protocol, ...] | None = Field(
-        None, description="Protocols to associate; null for all."
-    )
-    alphas: tuple[Alpha, ...] | None = Field(
-        None, description="Alphas to associate; null for all."
-    )
-    normalizations: tuple[Normalization, ...] | None = Field(
-        ("raw",),
-        description="Normalisations to associate; null for all. Division by a constant changes no "
-        "association.",
-    )
-    poolings: tuple[str, ...] | None = Field(
-        None,
-        description="Poolings of the scores; 'mean, residual' is without the final norm, where "
-        "both readouts are scored; null for all.",
-    )
     own_texts: dict[str, str] = Field(
         {},
         description="Corpora that hold a task's texts, as {corpus: task}. Together they make the "

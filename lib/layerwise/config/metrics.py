@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from layerwise.section import Alpha, Distinct, S, Section, Seed, SomeOf, parse
-from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
+from layerwise.vocabulary import Normalization, Protocol
 
 
 class MetricsSettings(Section):
@@ -23,12 +23,6 @@ class MetricsSettings(Section):
         description="Formulas as in the paper (paper) or as in the released code (reference); "
         "null for extract.protocols.",
     )
-    tokens: SomeOf[Tokens] | None = Field(
-        None, description="Token selections, of those extracted; null for all of these."
-    )
-    sublayers: Distinct[Sublayer] | None = Field(
-        None, description="Sub-layers, of those extracted; null for all of these."
-    )
     alphas: SomeOf[Alpha] = Field(
         (1.0, 2.0, math.inf),
         description="Orders of the matrix-based entropies, above 0; inf for infinity.",
@@ -37,11 +31,6 @@ class MetricsSettings(Section):
     )
     normalizations: Distinct[Normalization] = Field(
         (), description="Normalisations of the entropies in addition to raw."
-    )
-    pair: Literal["augmented", "original"] = Field(
-        "augmented",
-        description="Views that InfoNCE and DiME compare: the first two augmented ones, as in the "
-        "paper, or the prompt and its first view (also used if there is only one).",
     )
     settings: dict[str, dict[str, Any]] = Field(
         {},

@@ -116,7 +116,7 @@ class Study(Section):
     measure: Measure | Literal["all"] | None = Field(
         default=None,
         description="Association shown in metric_vs_score ('all' shows every one) and "
-        "association_strength; null for the first of association.measures.",
+        "association_strength; null for r, the partial correlation given depth.",
     )
     over: Over = Field(
         default="layers",

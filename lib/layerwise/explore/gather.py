@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from layerwise.association.curves import BLOCK, of_poolings
+from layerwise.association.curves import BLOCK, with_output
 from layerwise.association.order import Order
 from layerwise.figures import labels, theme
 from layerwise.figures.select import mean_scores
@@ -212,7 +212,7 @@ def _scored(source: Source, page: Path) -> Iterable[pd.DataFrame]:
     """Means over all tasks, over those of each type, and each task by itself."""
     if not source.scores:
         return
-    together = of_poolings(pd.concat([f for f, _ in source.scores], ignore_index=True))
+    together = with_output(pd.concat([f for f, _ in source.scores], ignore_index=True))
     files = pd.concat(
         [
             f[["model", "revision", "task"]].drop_duplicates().assign(file=_link(p, page))

@@ -234,7 +234,7 @@ class Layer:
     @property
     def pair_views(self) -> tuple[int, int]:
         """Numbers of the two views in `pair`; 0 is the prompt itself."""
-        return (1, 2) if self.settings.pair == "augmented" and self.n_views >= 2 else (0, 1)
+        return (1, 2) if self.n_views >= 2 else (0, 1)
 
     @cached_property
     def pooled(self) -> Array:
@@ -265,8 +265,8 @@ class Layer:
     def pair(self) -> tuple[Array, Array]:
         """Two views of the prompts, each of shape (M, D).
 
-        The first two augmented views with the setting ``pair: augmented``, as the paper has it;
-        the prompt and its first augmented view with ``original``, and where there is only one.
+        The first two augmented views, as in the paper; the prompt and its augmented view where
+        there is only one.
         """
         a, b = (self._reader.pooled(*self._at, view) for view in self.pair_views)
         return self._matrix(a, self.kept_in_pair), self._matrix(b, self.kept_in_pair)

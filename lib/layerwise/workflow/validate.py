@@ -162,12 +162,10 @@ def _named(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]
                 there = models[model].revisions if model in models else study.revisions
                 yield f"{where}.revisions", study.revisions, there
     given = config.association
-    yield "association.metrics", given.metrics or (), metrics
     yield "association.directions", given.directions, metrics
     # Published tables have corpora, tasks and alphas of their own.
     if not config.published:
         known = [*tasks, *QUICKSTART, *PAPER]
-        yield "association.alphas", given.alphas or (), config.metrics.alphas
         yield "association.own_texts", given.own_texts, config.corpora
         yield "association.own_texts", given.own_texts.values(), known
         yield "association.text_sources", given.text_sources, known
@@ -223,13 +221,11 @@ def _extracted(config: Config) -> Problems:
         for corpus in _corpora(config, study)
         if corpus in config.corpora
     } or {"": config.extract}
-    for key in ("protocols", "tokens", "sublayers"):
-        for name in getattr(config.metrics, key) or ():
-            lacking = [of for of, section in kept.items() if name not in getattr(section, key)]
-            # Sub-layers may be kept on some corpora, and models may lack them.
-            if lacking and (key != "sublayers" or len(lacking) == len(kept)):
-                problem = f"{name!r} is not extracted{lacking[0]}; add it to extract.{key}"
-                yield f"metrics.{key}", problem, "not_extracted"
+    for name in config.metrics.protocols or ():
+        for run, section in kept.items():
+            if name not in section.protocols:
+                problem = f"{name!r} is not extracted{run}; add it to extract.protocols"
+                yield "metrics.protocols", problem, "not_extracted"
 
 
 def _tasks(config: Config) -> Problems:
@@ -422,8 +418,6 @@ def _offered_values(config: Config, study: Study) -> Problems:
     if set(needs(study)) & OF_SCORES:
         asked["pooling"] = several(study.pooling)
         asked["task_types"] = study.task_types or ()
-    if "associations" in KINDS[study.kind].needs:
-        asked["measure"] = several(study.measure if study.measure != "all" else None)
     for key, values in asked.items():
         for value in values:
             if offered[key] is not None and value not in offered[key]:
@@ -630,7 +624,6 @@ def _offered(config: Config, study: Study) -> dict[str, Any]:
         "normalization": ("raw", *config.metrics.normalizations),
         "pooling": _poolings(config, study, models),
         "task_types": None if None in types else sorted(map(str, types)),
-        "measure": config.association.measures,
     }
 
 
