@@ -24,6 +24,8 @@ from scipy.stats import permutation_test, rankdata
 from layerwise import stats
 from layerwise.association import measures
 from layerwise.association.curves import (
+    BASELINE,
+    KEYS,
     METRIC_COLUMNS,
     VARIANT,
     ScoreCurves,
@@ -50,7 +52,6 @@ CONSENSUS = "consensus"
 NESTED = "best rule of the others"
 OUTPUT = "model output"
 MIDDLE = "middle layer"
-BASELINE = "baseline"
 CONSENSUS_OF = (
     "prompt_entropy",
     "dataset_entropy",
@@ -67,16 +68,7 @@ NO_LABELS = (
 )
 
 COLUMNS = (
-    "model",
-    "revision",
-    "corpus",
-    "metric",
-    "protocol",
-    "tokens",
-    "alpha",
-    "normalization",
-    "pooling",
-    "task_type",
+    *KEYS,
     "direction",
     "spearman",
     "null95",
@@ -452,7 +444,7 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
             unreliable=~good,
             model=final["model"].where(good),
         )
-        .groupby([*VARIANT, "tokens", "pooling", "task_type"], dropna=False)
+        .groupby(KEYS[2:], dropna=False)
         .agg(
             n_models=("model", "nunique"),
             mean_score=("score", "mean"),
