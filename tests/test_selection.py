@@ -293,7 +293,7 @@ def test_noise_that_layers_share_moves_no_selection(rng: np.random.Generator) ->
     alone = select_layers(metrics, scores, DOWN_UP)
     paired = select_layers(metrics, scores, DOWN_UP, prompts=prompts)
     assert pick(alone, "lidar")["unreliable"] and pick(paired, "lidar")["unreliable"] == ""
-    one = selected_layers(metrics, DOWN_UP, model="m", prompts=prompts)
+    one = selected_layers(metrics, DOWN_UP, prompts)
     assert one["unreliable"].tolist() == [""]
 
 
@@ -318,26 +318,10 @@ def test_unreliable_metrics_are_shown_and_have_no_say() -> None:
 
 def test_selected_layers_of_one_model() -> None:
     curves = {"curvature": np.array([5, 4, 1, 2, 3.0]), "lidar": np.array([1, 2, 9, 3, 4.0])}
-    metrics = pd.concat(
-        [
-            tidy_metrics(curves, tokens="drop_first"),
-            tidy_metrics({k: v[::-1] for k, v in curves.items()}, tokens="all"),
-        ]
-    )
-    table = selected_layers(metrics, DOWN_UP, model="m").set_index("metric")
-    assert set(table["tokens"]) == {"drop_first"}
+    table = selected_layers(tidy_metrics(curves), DOWN_UP).set_index("metric")
     assert table["layer"].to_dict() == {"curvature": 2, "lidar": 2, CONSENSUS: 2}
     assert table["better"].to_dict() == {"curvature": "lower", "lidar": "higher", CONSENSUS: ""}
-    for asked, words in (
-        ({"model": "mm"}, "did you mean 'm'"),
-        ({"model": "m", "tokens": "drop_sinks"}, "no tokens 'drop_sinks'"),
-    ):
-        with pytest.raises(LayerwiseError, match=words):
-            selected_layers(metrics, DOWN_UP, **asked)
-    with pytest.raises(LayerwiseError, match="name one with --corpus"):
-        selected_layers(pd.concat([metrics, metrics.assign(corpus="news")]), DOWN_UP, model="m")
-    with pytest.raises(LayerwiseError, match="more than once; give each metrics table once"):
-        selected_layers(pd.concat([metrics, metrics]), DOWN_UP, model="m")
+    assert table["depth"].tolist() == [0.5] * 3
 
 
 # Best layers

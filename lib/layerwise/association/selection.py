@@ -26,22 +26,17 @@ from layerwise.association import measures
 from layerwise.association.curves import (
     BASELINE,
     KEYS,
-    METRIC_COLUMNS,
     VARIANT,
     ScoreCurves,
-    check_metrics_once,
     fewest,
-    last_layer_of,
     mean_curve,
     metric_curves,
-    of_blocks,
     prompts_of_metrics,
-    require_columns,
     score_curves,
 )
 from layerwise.association.order import Order
 from layerwise.association.reliability import resampled_curves, why_unreliable
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)
 
@@ -62,10 +57,6 @@ CONSENSUS_OF = (
     "dime",
 )
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
-NO_LABELS = (
-    "No metric reliably selects a better layer than the model's output; use the output, or give "
-    "labels to compare layers on."
-)
 
 COLUMNS = (
     *KEYS,
@@ -465,79 +456,30 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
 def selected_layers(
     metrics: pd.DataFrame,
     directions: Mapping[str, int],
-    *,
-    model: str,
-    revision: str | None = None,
-    tokens: str | None = None,
-    corpus: str | None = None,
-    protocol: str = "paper",
     prompts: pd.DataFrame | None = None,
-    order: Order | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The layer that each metric selects in one model, without any scores.
+    """The layer that each metric selects, without any scores.
 
     Parameters
     ----------
-    revision, tokens, corpus : str, optional
-        By default the last revision, `drop_first` tokens if there are any (a first token of huge
-        norm would otherwise dominate), and the only corpus.
-    prompts, order
+    metrics : DataFrame
+        Of one model, revision, corpus, protocol and token selection.
+    prompts : DataFrame, optional
         As in `select_layers`.
 
     Returns
     -------
     DataFrame
-        model, revision, tokens, corpus, metric, better (``higher`` or ``lower``; empty for the
-        consensus), layer, depth, unreliable.
-
-    Raises
-    ------
-    LayerwiseError
-        If the metrics lack what was asked for, hold a value twice, or are on several corpora of
-        which none is named.
+        metric, better (``higher`` or ``lower``; empty for the consensus), layer, depth,
+        unreliable.
     """
-    require_columns(metrics, METRIC_COLUMNS, "metrics")
-    part = _only(of_blocks(metrics), "model", model)
-    last = (order or Order()).last(model, part["revision"].unique())
-    part = _only(part, "revision", revision or last)
-    if tokens is None:
-        tokens = "drop_first" if "drop_first" in set(part["tokens"]) else "all"
-    part = _only(part, "tokens", tokens)
-    corpora = sorted(part["corpus"].unique())
-    if corpus is None and len(corpora) > 1:
-        raise LayerwiseError(
-            f"The metrics of {model} are on {', '.join(corpora)}; name one with --corpus."
-        )
-    part = _only(_only(part, "corpus", corpus or corpora[0]), "protocol", protocol)
-    part = part[(part["normalization"] == "raw") & (part["alpha"].isna() | (part["alpha"] == 1))]
-    check_metrics_once(part)
-    part = part.assign(**{c: np.nan for c in ("stderr", "n") if c not in part})
-    wide = part.set_index([*VARIANT, "layer"])[["value", "stderr", "n"]].astype(float).unstack()
+    wide = metrics.set_index([*VARIANT, "layer"])[["value", "stderr", "n"]].astype(float).unstack()
     values, stderr, n = (wide[column].to_numpy() for column in ("value", "stderr", "n"))
     variants, layers = wide.index.to_frame(index=False), wide["value"].columns.to_numpy(np.int64)
-    if prompts is not None:
-        for column in ("model", "revision", "tokens", "corpus"):
-            prompts = prompts[prompts[column] == part[column].iloc[0]]
     resampled = resampled_curves(variants, values, stderr, prompts, layers, seed)
     found = select_by_metrics(variants, values, layers, directions, resampled, fewest(n))
-    if not found:
-        raise LayerwiseError(
-            f"None of the metrics of {model} has a direction, and none can select a layer."
-        )
-    names = {c: str(part[c].iloc[0]) for c in ("model", "revision", "tokens")}
-    table = pd.DataFrame([names | row for row in found])
-    table["depth"] = table["layer"] / max(last_layer_of(part), 1)
+    table = pd.DataFrame(found)
+    table["depth"] = table["layer"] / max(layers[-1], 1)
     table["better"] = table["direction"].map({1: "higher", -1: "lower"}).fillna("")
-    shown = ("corpus", "metric", "better", "layer", "depth", "unreliable")
-    return table[[*names, *shown]]
-
-
-def _only(frame: pd.DataFrame, column: str, wanted: str) -> pd.DataFrame:
-    there = sorted(map(str, frame[column].unique()))
-    if wanted not in there:
-        raise LayerwiseError(
-            f"The metrics have no {column} {wanted!r}{closest(wanted, there)}; there is "
-            f"{', '.join(there) or 'nothing'}."
-        )
-    return frame[frame[column] == wanted]
+    return table[["metric", "better", "layer", "depth", "unreliable"]]
