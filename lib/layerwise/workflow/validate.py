@@ -27,7 +27,7 @@ from layerwise.config.tasks import (
     LabelledTask,
     MtebTask,
 )
-from layerwise.errors import ConfigError, LayerwiseError, closest
+from layerwise.errors import Code, ConfigError, LayerwiseError, closest
 from layerwise.io.files import is_file, is_folder
 from layerwise.metrics.registry import all_metrics, sections
 from layerwise.metrics.sequence import QUANTITIES
@@ -38,7 +38,7 @@ from layerwise.tasks.names import DEFAULT, PAPER, PROMPT_TYPES, QUICKSTART, TYPE
 
 log = logging.getLogger(__name__)
 
-Problems = Iterator[tuple[str, str, str]]
+Problems = Iterator[tuple[str, str, Code]]
 
 # Characters of a path that Snakemake reads as a pattern, or a shell as more than text.
 UNSAFE = re.compile(r"[{}\x00-\x1f\x7f]|^[~-]|^\s|\s$|//")
@@ -105,7 +105,7 @@ def _results(config: Config) -> Problems:
             "results",
             f"{config.results!r} cannot be the results folder; name one without '..', braces, "
             f"line breaks, a leading '~' or '-', or parts of over {LONGEST_PART} characters",
-            "bad_path",
+            "bad_name",
         )
 
 
@@ -193,7 +193,7 @@ def _nano(config: Config) -> Problems:
         given = getattr(entry.source, "folder", None)
         if given is None or PurePath(given) != PurePath(folder):
             problem = f"the workflow trains this model; write {{folder: {folder}}}"
-            yield f"{where}.source", problem, "nano_folder"
+            yield f"{where}.source", problem, "conflict"
         for revision in entry.revisions:
             step = re.fullmatch(r"step(0|[1-9]\d*)", revision)
             if step is None or int(step[1]) > nano.train_steps:
@@ -201,7 +201,7 @@ def _nano(config: Config) -> Problems:
                 yield f"{where}.revisions", problem, "unknown_name"
         if entry.bidirectional:
             problem = "models trained here are causal; remove this key"
-            yield f"{where}.bidirectional", problem, "nano_causal"
+            yield f"{where}.bidirectional", problem, "unsupported"
 
 
 def _settings_of_metrics(config: Config) -> Problems:
@@ -225,7 +225,7 @@ def _extracted(config: Config) -> Problems:
         for run, section in kept.items():
             if name not in section.protocols:
                 problem = f"{name!r} is not extracted{run}; add it to extract.protocols"
-                yield "metrics.protocols", problem, "not_extracted"
+                yield "metrics.protocols", problem, "missing"
 
 
 def _tasks(config: Config) -> Problems:
@@ -238,7 +238,7 @@ def _tasks(config: Config) -> Problems:
     for corpus, name in texts.items():
         if isinstance(config.tasks.get(name), ChoiceTask):
             problem = f"{name} is multiple choice, which has no texts; name another task"
-            yield f"corpora.{corpus}.source.task", problem, "wrong_kind"
+            yield f"corpora.{corpus}.source.task", problem, "mismatch"
     mteb = {f"tasks.{n}": n for n, task in config.tasks.items() if isinstance(task, MtebTask)}
     mteb |= {f"corpora.{c}.source.task": n for c, n in texts.items() if n not in config.tasks}
     for where, name in mteb.items():
@@ -258,7 +258,7 @@ def _prompts(config: Config) -> Problems:
         where = f"models.{model}"
         if entry.prompts is None and entry.include_prompt is not None:
             problem = "the model has no prompts; add `prompts` or remove this key"
-            yield f"{where}.include_prompt", problem, "no_prompts"
+            yield f"{where}.include_prompt", problem, "missing"
         for name in entry.prompts if isinstance(entry.prompts, dict) else ():
             head, _, tail = name.rpartition("-")
             base = head if tail in PROMPT_TYPES else name
@@ -283,11 +283,11 @@ def _files(config: Config) -> Problems:
             for adapter in entry.adapters:
                 locate(adapter)
         except LayerwiseError as error:
-            yield f"models.{name}", str(error).rstrip("."), "no_file"
+            yield f"models.{name}", str(error).rstrip("."), "missing_file"
     for where, path, exists in _paths(config):
         if path is not None and not exists(path):
             kind = "file" if exists is is_file else "folder"
-            yield where, f"there is no {kind} {path}", "no_file"
+            yield where, f"there is no {kind} {path}", "missing_file"
 
 
 def _paths(config: Config) -> Iterator[tuple[str, str | None, Callable[[str], bool]]]:
@@ -338,7 +338,7 @@ def _studies(config: Config) -> Problems:
         except ConfigError:
             raise
         except LayerwiseError as error:
-            yield where, str(error).rstrip("."), "roles"
+            yield where, str(error).rstrip("."), "conflict"
 
 
 def _y(_config: Config, study: Study) -> Problems:
@@ -351,11 +351,11 @@ def _published(config: Config, study: Study) -> Problems:
     lacking = {"prompts", "similarities", "texts"} & set(kind.needs)
     if lacking and not kind.published:
         problem = f"published tables have no {' or '.join(sorted(lacking))}; name `models` instead"
-        yield "published", problem, "not_published"
+        yield "published", problem, "unknown_name"
     given = config.published.get(study.published or "")
     if given is not None and given.scores is None and tables & OF_SCORES:
         problem = f"{study.kind} needs scores; add published.{study.published}.scores"
-        yield "published", problem, "not_published"
+        yield "published", problem, "unknown_name"
 
 
 def _own(config: Config, study: Study) -> Problems:
@@ -367,29 +367,29 @@ def _own(config: Config, study: Study) -> Problems:
     for section in needed:
         if not getattr(config, section):
             problem = f"{study.kind} needs {section}, and the config has none; add some"
-            yield "", problem, "missing_section"
+            yield "", problem, "missing"
     yield from _checkpoints(config, study)
     corpora = _corpora(config, study)
     if "texts" in tables:
         for corpus in corpora:
             if isinstance(config.corpora.get(corpus), ImageCorpus):
                 problem = f"{study.kind} reads texts, and {corpus} has images; name others"
-                yield "corpora", problem, "wrong_kind"
+                yield "corpora", problem, "mismatch"
     if OWN_TEXTS in (study.corpora or ()):
         if not {"associations", "selections"} & tables:
-            yield "corpora", f"{study.kind} cannot use {OWN_TEXTS!r}; name corpora", "wrong_kind"
+            yield "corpora", f"{study.kind} cannot use {OWN_TEXTS!r}; name corpora", "mismatch"
         elif not config.own_texts:
             problem = (
                 f"no corpus has a task's own texts for {OWN_TEXTS!r}; add a corpus with the "
                 "source {task: …}, or association.own_texts"
             )
-            yield "corpora", problem, "missing_section"
+            yield "corpora", problem, "missing"
     if "probes" in tables and not any(
         isinstance(task := config.tasks[name], LabelledTask) and task.kind != "pairs"
         for name in study.tasks or config.tasks
     ):
         problem = "none of the tasks has labels to probe; name a task of your own labels"
-        yield "tasks", problem, "wrong_kind"
+        yield "tasks", problem, "mismatch"
     yield from _offered_values(config, study)
     yield from _metrics_of(config, study)
     yield from _of_the_kind(config, study)
@@ -449,7 +449,7 @@ def _metrics_of(config: Config, study: Study) -> Problems:
         for corpus in corpora:
             if not config.corpora[corpus].over(config.extract).prefixes:
                 problem = f"prefix_entropy needs extract.prefixes or corpora.{corpus}.prefixes"
-                yield "metrics", problem, "not_extracted"
+                yield "metrics", problem, "missing"
         yield from _causal(config, study)
     views = min((config.corpora[c].views.n for c in corpora), default=0)
     for name in wanted or config.metrics.metrics or ():
@@ -459,7 +459,7 @@ def _metrics_of(config: Config, study: Study) -> Problems:
                 f"{name} needs {metric.min_views} views of each prompt, and "
                 f"{' and '.join(corpora)} has {views}; raise corpora.….views.n"
             )
-            yield "metrics", problem, "too_few_views"
+            yield "metrics", problem, "too_few"
 
 
 def _causal(config: Config, study: Study) -> Problems:
@@ -472,7 +472,7 @@ def _causal(config: Config, study: Study) -> Problems:
             f"tokens of {' and '.join(both)} attend to later ones, so their prefixes have no "
             "entropy of their own; name causal models"
         )
-        yield "models", problem, "not_causal"
+        yield "models", problem, "unsupported"
 
 
 def _is_bidirectional(config: Config, model: str) -> bool:
@@ -505,24 +505,24 @@ def _of_the_kind(config: Config, study: Study) -> Problems:
                 problem = f"the name {model!r} has no number of parameters; add it here"
                 yield "sizes", problem, "missing"
     if study.kind == "sublayers" and len(_offered(config, study)["sublayers"]) < 2:
-        yield "", "sublayers needs extract.sublayers; name some there", "not_extracted"
+        yield "", "sublayers needs extract.sublayers; name some there", "missing"
     if study.kind in TOKEN_KINDS:
         tokens = study.tokens or _offered(config, study)["tokens"]
         if "all" not in tokens or len(tokens) < 2:
             problem = f"{study.kind} compares all tokens with another selection; add both"
             yield "tokens" if study.tokens else "", problem + " to extract.tokens", "too_few"
     if "y" in kind.one and len(curves) > 1:
-        yield "metrics", f"{study.kind} shows one metric; name one", "too_many"
+        yield "metrics", f"{study.kind} shows one metric; name one", "ambiguous"
     if not {"associations", "selections"} & set(kind.needs):
         return
     names = [curve.metric for curve in curves]
     if "scores" not in kind.needs and len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        yield "metrics", f"{study.kind} shows {twice} in one variant; name one", "too_many"
+        yield "metrics", f"{study.kind} shows {twice} in one variant; name one", "ambiguous"
     if "associations" in kind.needs and len(study.task_types or ()) > 1:
-        yield "task_types", f"{study.kind} takes one task type or all; name one", "too_many"
+        yield "task_types", f"{study.kind} takes one task type or all; name one", "ambiguous"
     if study.kind == "association_strength" and study.measure == "all":
-        yield "measure", "association_strength draws one measure; name one", "too_many"
+        yield "measure", "association_strength draws one measure; name one", "ambiguous"
     if study.over == "tasks" and OWN_TEXTS not in (study.corpora or ()):
         problem = f"over: tasks needs a metric on each task's texts; add {OWN_TEXTS!r}"
         yield "corpora", problem, "missing"
