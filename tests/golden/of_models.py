@@ -1,4 +1,4 @@
-"""Extraction, and the metrics of what it stores."""
+"""Extraction, and the metrics of its files."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ reason               reason for a missing p or value
 n_layers             number of layers (for ``all``, of common depths)
 n_tasks, n_sources   number of tasks, and of the text sources that they come from
 n_models             1, or the number of models
+n                    fewest prompts of the metric at a layer
 ==================== ==========================================================================
 
 Rows with the protocol ``baseline`` are pseudo-metrics that a metric has to beat. A metric is
@@ -39,11 +40,14 @@ import pandas as pd
 from layerwise import stats
 from layerwise.association import measures
 from layerwise.association.curves import (
+    BASELINE,
+    KEYS,
     NO_ALPHA,
     VARIANT,
     ScoreCurves,
     baselines,
     metric_curves,
+    prompts_of_metrics,
     score_curves,
     usable,
 )
@@ -55,9 +59,8 @@ log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
-POOLED = "all"
+ALL_MODELS = "all"
 MATCH = "match"
-BASELINE = "baseline"
 FEWEST_MODELS = 6
 """With five models there are 120 permutations, and most correlations of .5 are missed."""
 N_PERMUTATIONS = 5000
@@ -66,16 +69,7 @@ ONE_MODEL = "one model: its layers are one curve, not a sample"
 OVER_TASKS = "mean over layers that share their tasks"
 
 COLUMNS = (
-    "model",
-    "revision",
-    "corpus",
-    "metric",
-    "protocol",
-    "tokens",
-    "alpha",
-    "normalization",
-    "pooling",
-    "task_type",
+    *KEYS,
     "measure",
     "value",
     "sign",
@@ -89,16 +83,18 @@ COLUMNS = (
     "n_tasks",
     "n_sources",
     "n_models",
+    "n",
 )
 
 
 @dataclass(frozen=True)
 class _Model:
-    """One model's scores and metrics over the same layers: (t, n) and (k, t, n)."""
+    """One model's scores and metrics over the same layers, (t, n) and (k, t, n); prompts, (k,)."""
 
     scores: ScoreCurves
     variants: pd.DataFrame
     values: Floats
+    n_prompts: Floats
 
 
 def associate(
@@ -148,10 +144,12 @@ def associate(
                 curves.tokens,
             )
             continue
+        n = prompts_of_metrics(chosen, curves, settings.own_texts)
         more_variants, more_values = baselines(curves)
         variants = pd.concat([variants, more_variants], ignore_index=True)
         values = np.concatenate([values, more_values])
-        models.append(_Model(curves, variants, values))
+        n = np.concatenate([n, np.full(len(more_values), np.nan)])
+        models.append(_Model(curves, variants, values, n))
     if not models:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in "
@@ -204,6 +202,7 @@ def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
             "n_tasks": len(y),
             "n_sources": len(set(sources)),
             "n_models": 1,
+            "n": one.n_prompts[k],
         }
         sizes = _sizes(x, y, sources) if over == "layers" else _over_tasks(x, y)
         rows += [common | size for size in sizes]
@@ -327,8 +326,8 @@ def _over_models(
     return [
         {
             **head,
-            "model": POOLED,
-            "revision": POOLED,
+            "model": ALL_MODELS,
+            "revision": ALL_MODELS,
             "task_type": group,
             "measure": MATCH,
             "value": value[i],
@@ -409,7 +408,10 @@ def _in_common(models: Sequence[_Model]) -> Iterator[tuple[Mapping[Any, Any], li
         variant: dict[Any, Any] = models[0].variants[VARIANT].iloc[row].to_dict()
         # Baselines are the same in all models; without the mean over models, nothing remains.
         if variant["protocol"] != BASELINE and all(key in mine for mine in keys[1:]):
-            yield variant, [m.values[k.index(key)] for m, k in zip(models, keys, strict=True)]
+            places = [mine.index(key) for mine in keys]
+            n = min(m.n_prompts[at] for m, at in zip(models, places, strict=True))
+            values = [m.values[at] for m, at in zip(models, places, strict=True)]
+            yield {**variant, "n": n}, values
 
 
 def _resampled(curves: Floats, n_points: int) -> Floats:
