@@ -93,7 +93,7 @@ def _results(config: Config) -> Problems:
             "results",
             f"{config.results!r} cannot be the results folder; name one without '..', braces, "
             f"line breaks, a leading '~' or '-', or parts of over {LONGEST_PART} characters",
-            "bad_path",
+            "bad_name",
         )
 
 
@@ -181,7 +181,7 @@ def _nano(config: Config) -> Problems:
         given = getattr(entry.source, "folder", None)
         if given is None or PurePath(given) != PurePath(folder):
             problem = f"the workflow trains this model; write {{folder: {folder}}}"
-            yield f"{where}.source", problem, "nano_folder"
+            yield f"{where}.source", problem, "conflict"
         for revision in entry.revisions:
             step = re.fullmatch(r"step(0|[1-9]\d*)", revision)
             if step is None or int(step[1]) > nano.train_steps:
@@ -189,7 +189,7 @@ def _nano(config: Config) -> Problems:
                 yield f"{where}.revisions", problem, "unknown_name"
         if entry.bidirectional:
             problem = "models trained here are causal; remove this key"
-            yield f"{where}.bidirectional", problem, "nano_causal"
+            yield f"{where}.bidirectional", problem, "unsupported"
 
 
 def _settings_of_metrics(config: Config) -> Problems:
@@ -212,7 +212,7 @@ def _extracted(config: Config) -> Problems:
         for run, section in kept.items():
             if protocol not in section.protocols:
                 problem = f"{protocol!r} is not extracted{run}; add it to extract.protocols"
-                yield "metrics.protocols", problem, "not_extracted"
+                yield "metrics.protocols", problem, "missing"
 
 
 def _tasks(config: Config) -> Problems:
@@ -225,7 +225,7 @@ def _tasks(config: Config) -> Problems:
     for corpus, name in texts.items():
         if isinstance(config.tasks.get(name), ChoiceTask):
             problem = f"{name} is multiple choice, which has no texts; name another task"
-            yield f"corpora.{corpus}.source.task", problem, "wrong_kind"
+            yield f"corpora.{corpus}.source.task", problem, "mismatch"
     mteb = {f"tasks.{n}": n for n, task in config.tasks.items() if isinstance(task, MtebTask)}
     mteb |= {f"corpora.{c}.source.task": n for c, n in texts.items() if n not in config.tasks}
     for where, name in mteb.items():
@@ -245,7 +245,7 @@ def _prompts(config: Config) -> Problems:
         where = f"models.{model}"
         if entry.prompts is None and entry.include_prompt is not None:
             problem = "the model has no prompts; add `prompts` or remove this key"
-            yield f"{where}.include_prompt", problem, "no_prompts"
+            yield f"{where}.include_prompt", problem, "missing"
         for name in entry.prompts if isinstance(entry.prompts, dict) else ():
             head, _, tail = name.rpartition("-")
             base = head if tail in PROMPT_TYPES else name
@@ -270,11 +270,11 @@ def _files(config: Config) -> Problems:
             for adapter in entry.adapters:
                 locate(adapter)
         except LayerwiseError as error:
-            yield f"models.{name}", str(error).rstrip("."), "no_file"
+            yield f"models.{name}", str(error).rstrip("."), "missing_file"
     for where, path, exists in _paths(config):
         if path is not None and not exists(path):
             kind = "file" if exists is is_file else "folder"
-            yield where, f"there is no {kind} {path}", "no_file"
+            yield where, f"there is no {kind} {path}", "missing_file"
 
 
 def _paths(config: Config) -> Iterator[tuple[str, str | None, Callable[[str], bool]]]:
@@ -307,7 +307,7 @@ def _studies(config: Config) -> Problems:
         except ConfigError:
             raise
         except LayerwiseError as error:
-            yield where, str(error).rstrip("."), "roles"
+            yield where, str(error).rstrip("."), "conflict"
 
 
 CHECKS: tuple[Callable[[Config], Problems], ...] = (

@@ -24,14 +24,14 @@ from layerwise.config.kinds import (
 )
 from layerwise.config.studies import Study, several
 from layerwise.config.tasks import MULTIPLE_CHOICE, TASK_TYPES, ChoiceTask, LabelledTask
-from layerwise.errors import closest
+from layerwise.errors import Code, closest
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
 from layerwise.names import size_of
 from layerwise.tasks.names import QUICKSTART
 from layerwise.workflow import studies
 
-Problems = Iterator[tuple[str, str, str]]
+Problems = Iterator[tuple[str, str, Code]]
 Values = dict[str, tuple[Any, ...]]
 
 OF_RESULTS = {"associations", "selections"}
@@ -79,11 +79,11 @@ def _published(config: Config, study: Study, tables: set[str]) -> Problems:
     lacking = sorted(tables - {"metrics", "scores"} - OF_RESULTS)
     if lacking:
         problem = f"published tables have no {' or '.join(lacking)}; name `models` instead"
-        yield "published", problem, "not_published"
+        yield "published", problem, "unknown_name"
     given = config.published.get(study.published or "")
     if given is not None and given.scores is None and tables & OF_SCORES:
         problem = f"{study.kind} needs scores; add published.{study.published}.scores"
-        yield "published", problem, "not_published"
+        yield "published", problem, "unknown_name"
 
 
 def _sections(config: Config, name: str, tables: set[str]) -> Problems:
@@ -93,7 +93,7 @@ def _sections(config: Config, name: str, tables: set[str]) -> Problems:
     for section, computed in {"models": tables, **SECTIONS}.items():
         if tables & computed and not getattr(config, section):
             problem = f"{study.kind} needs {section}, and the config has none; add some"
-            yield "", problem, "missing_section"
+            yield "", problem, "missing"
     if kind.checkpoints and not _swept(config, name):
         problem = f"{study.kind} needs a model with several checkpoints; add models.….revisions"
         yield "", problem, "too_few"
@@ -102,20 +102,20 @@ def _sections(config: Config, name: str, tables: set[str]) -> Problems:
         yield "models", problem, "too_few"
     if OWN_TEXTS in (study.corpora or ()):
         if not OF_RESULTS & tables:
-            yield "corpora", f"{study.kind} cannot use {OWN_TEXTS!r}; name corpora", "wrong_kind"
+            yield "corpora", f"{study.kind} cannot use {OWN_TEXTS!r}; name corpora", "mismatch"
         elif not config.own_texts:
             problem = (
                 f"no corpus has a task's own texts for {OWN_TEXTS!r}; add a corpus with the "
                 "source {task: …}, or association.own_texts"
             )
-            yield "corpora", problem, "missing_section"
+            yield "corpora", problem, "missing"
     for corpus in studies.corpora(config, name) if "texts" in tables else ():
         if isinstance(config.corpora[corpus], ImageCorpus):
             problem = f"{study.kind} reads texts, and {corpus} has images; name others"
-            yield "corpora", problem, "wrong_kind"
+            yield "corpora", problem, "mismatch"
     if "probes" in tables and not studies.tasks(config, name):
         problem = "none of the tasks has labels to probe; name a task of your own labels"
-        yield "tasks", problem, "wrong_kind"
+        yield "tasks", problem, "mismatch"
 
 
 def _swept(config: Config, name: str) -> dict[str, tuple[str, ...]]:
@@ -142,11 +142,11 @@ def _offered(config: Config, name: str) -> Values:
     """The values of each dimension that the config extracts, computes or scores."""
     corpora = [config.corpora[c] for c in studies.corpora(config, name)]
     runs = [
-        corpus.over(config.models[model].over(config.extract))
+        corpus.override(config.models[model].override(config.extract))
         for model in studies.models(config, name)
         for corpus in corpora
-    ] or [config.models[model].over(config.extract) for model in studies.models(config, name)]
-    kept = [corpus.over(config.extract) for corpus in corpora] or [config.extract]
+    ] or [config.models[model].override(config.extract) for model in studies.models(config, name)]
+    kept = [corpus.override(config.extract) for corpus in corpora] or [config.extract]
     protocols = [p for p in runs[0].protocols if all(p in run.protocols for run in runs)]
     return {
         "tokens": _union(run.tokens for run in runs),
@@ -223,9 +223,9 @@ def _metrics(config: Config, name: str, tables: set[str]) -> Problems:
             yield "metrics", problem, "unknown_name"
     if "prefix_entropy" in wanted and "positions" in tables:
         for corpus, entry in corpora.items():
-            if not entry.over(config.extract).prefixes:
+            if not entry.override(config.extract).prefixes:
                 problem = f"prefix_entropy needs extract.prefixes or corpora.{corpus}.prefixes"
-                yield "metrics", problem, "not_extracted"
+                yield "metrics", problem, "missing"
         models = studies.models(config, name)
         both = [model for model in models if config.models[model].bidirectional]
         # Those of "all models" that have no prefixes are left out of the figure.
@@ -234,7 +234,7 @@ def _metrics(config: Config, name: str, tables: set[str]) -> Problems:
                 f"tokens of {' and '.join(both)} attend to later ones, so their prefixes have no "
                 "entropy of their own; name causal models"
             )
-            yield "models", problem, "not_causal"
+            yield "models", problem, "unsupported"
     views = min((entry.views.n for entry in corpora.values()), default=0)
     for metric in wanted or config.metrics.metrics or ():
         if metric in all_metrics() and (least := all_metrics()[metric].min_views) > views:
@@ -242,7 +242,7 @@ def _metrics(config: Config, name: str, tables: set[str]) -> Problems:
                 f"{metric} needs {least} views of each prompt, and {' and '.join(corpora)} has "
                 f"{views}; raise corpora.….views.n"
             )
-            yield "metrics", problem, "too_few_views"
+            yield "metrics", problem, "too_few"
 
 
 def _of_the_kind(study: Study, values: Values) -> Problems:
@@ -257,7 +257,7 @@ def _of_the_kind(study: Study, values: Values) -> Problems:
             yield key if getattr(study, key) else "", problem, "too_few"
     for dimension in kind.one:
         if len(values[dimension]) > 1:
-            yield NAMES[dimension], f"{study.kind} shows one; name one", "too_many"
+            yield NAMES[dimension], f"{study.kind} shows one; name one", "ambiguous"
     if study.kind == "size_scaling":
         for model in values["model"]:
             if model not in (study.sizes or {}) and size_of(model) is None:
@@ -266,11 +266,11 @@ def _of_the_kind(study: Study, values: Values) -> Problems:
     if not OF_RESULTS & set(kind.needs):
         return
     if "scores" not in kind.needs and len(values["y"]) < len(study.curves or ()):
-        yield "metrics", f"{study.kind} shows one variant of a metric; name one", "too_many"
+        yield "metrics", f"{study.kind} shows one variant of a metric; name one", "ambiguous"
     if len(values.get("task_type", ())) > 1:
-        yield "task_types", f"{study.kind} takes one task type or all; name one", "too_many"
+        yield "task_types", f"{study.kind} takes one task type or all; name one", "ambiguous"
     if study.kind == "association_strength" and study.measure == "all":
-        yield "measure", "association_strength draws one measure; name one", "too_many"
+        yield "measure", "association_strength draws one measure; name one", "ambiguous"
     if study.over == "tasks" and OWN_TEXTS not in (study.corpora or ()):
         problem = f"over: tasks needs a metric on each task's texts; add {OWN_TEXTS!r}"
         yield "corpora", problem, "missing"
