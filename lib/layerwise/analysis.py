@@ -66,7 +66,7 @@ def measure(
             raise LayerwiseError(
                 f"{name} needs {known[name].min_views} augmented copies of each prompt, got "
                 f"{n_views}; give them as views=.",
-                code="too_few_views",
+                code="too_few",
             )
     attention = any("attention" in known[name].inputs for name in chosen.metrics or ())
     kept = {"tokens": tokens, "protocols": lists["protocols"], "attention": attention}
@@ -146,7 +146,9 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
     prompts = [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(source)]
     if isinstance(source, str) or not prompts:
         raise LayerwiseError(
-            f"texts: expected a list of texts or images, a data set or a file, got {source!r:.60}."
+            "texts: expected a list of texts or images, a data set or a file, got "
+            f"{source!r:.60}.",
+            code="wrong_type",
         )
     return prompts
 
@@ -160,7 +162,8 @@ def _picture(number: int, image: Any) -> Any:
 
     if not isinstance(image, Image.Image):
         raise LayerwiseError(
-            f"texts: expected texts or PIL images, got {type(image).__name__} at {number}."
+            f"texts: expected texts or PIL images, got {type(image).__name__} at {number}.",
+            code="wrong_type",
         )
     upright = ImageOps.exif_transpose(image)
     if upright.mode in ("CMYK", "YCbCr", "HSV", "LAB"):  # PNG does not have them

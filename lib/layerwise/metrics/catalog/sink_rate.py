@@ -22,9 +22,8 @@ from layerwise.section import Section
 class Settings(Section):
     """Settings of the sink rate."""
 
-    threshold: float = Field(
-        0.3, gt=0, lt=1, description="Mean attention to the first token that makes a head a sink."
-    )
+    threshold: float = Field(0.3, gt=0, lt=1)
+    """Mean attention to the first token above which a head counts."""
 
 
 def sink_rate(A: npt.ArrayLike, threshold: float = 0.3) -> float:
