@@ -2,7 +2,7 @@
 
     python benchmarks/bench_export.py cut whole --texts texts.txt
 
-The two take turns in one process, so that what else the machine does falls on both; a round's
+The two take turns in one process, so other load affects both; a round's
 ratio is that of processor time, and what is printed is the median over rounds with the smallest
 and the largest. With ``--pairs`` (columns first, second and score) it prints Spearman's
 correlation of cosine and score too.
@@ -77,7 +77,7 @@ def scores(models: dict[str, Any], pairs: Path) -> dict[str, float]:
 
 
 def parser() -> argparse.ArgumentParser:
-    """What may be asked for."""
+    """Options of the command line."""
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("cut", type=Path, help="folder that `layerwise export` wrote")
     asked.add_argument("whole", type=Path, help="folder of the whole model")

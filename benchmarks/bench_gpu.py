@@ -1,4 +1,4 @@
-"""What extraction and embedding cost on a GPU beside the model's bare pass, and its spectra.
+"""Cost of extraction, spectra and embedding on a GPU, compared with the model's bare pass.
 
 A random model of Pythia-410m's shape in bfloat16, prompts of random words. Everything is a ratio:
 to a bare pass of the same batches in the same run, and to the card's peak, which is the maker's
@@ -156,7 +156,7 @@ def spectra_of(device: torch.device, size: int, count: int, repeats: int) -> dic
 
 def measure(shape: str, device: str, prompts: int, tokens: int, repeats: int) -> list[list[str]]:
     """The rows of the table: what, the value, what is wanted."""
-    # In memory where that can be had: how fast a disk is says nothing of the GPU.
+    # In memory if possible: the speed of a disk says nothing about the GPU.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as temporary:
         folder = Path(temporary)

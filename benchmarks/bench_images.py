@@ -1,4 +1,4 @@
-"""What pooled features of images cost at all layers, beside the bare forward pass.
+"""Cost of pooled image features at all layers, compared with the bare forward pass.
 
 The bare pass runs the same images, decoded and preprocessed beforehand, in the same batches
 through the same model and throws everything away. Ours starts from the JPEG files' bytes:

@@ -77,12 +77,12 @@ class Row:
 
     @property
     def faster(self) -> float:
-        """How many times faster by the clock."""
+        """Ratio of wall times."""
         return self.plain.clock / self.ours.clock
 
     @property
     def by_core(self) -> float:
-        """How many times less processor time."""
+        """Ratio of processor times."""
         return self.plain.cores / self.ours.cores
 
 
@@ -114,7 +114,7 @@ class Clock:
 
 
 class Rates:
-    """What one core of this machine does: the floor's units."""
+    """Speed of one core of this machine, the unit of the floor."""
 
     def __init__(self, d: int, clock: Clock) -> None:
         self.clock = clock
@@ -122,7 +122,7 @@ class Rates:
         A, values = rng.normal(size=(4000, d)), rng.normal(size=(512, 512))
         copy = np.empty_like(A)
         with threadpool_limits(1, "blas"):
-            # Multiplications and additions of a symmetric product AᵀA, of which half is computed.
+            # Multiplications and additions of a symmetric product AᵀA; half of it is computed.
             self.symmetric = 4000 * d * d / clock.best(lambda: A.T @ A).cores
         self.exponential = values.size / clock.best(lambda: np.exp(values), 30).cores
         self.copy = A.nbytes / clock.best(lambda: np.copyto(copy, A), 10).cores
@@ -188,7 +188,7 @@ def _mean_angles(batch: Packed) -> torch.Tensor:
 
 
 def agree(a: float, b: float) -> bool:
-    """Whether two routes gave one number."""
+    """True if both routes give the same number."""
     return math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-8)
 
 
@@ -293,6 +293,7 @@ def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
                     spectra = np.where(inside, 1.0 / np.arange(1, LONGEST + 1), 0.0)
                     file["spectrum"][protocol, 0, k] = spectra
                 file["curvature"][:, :, k] = 1.0
+                file["norm"][k] = inside
                 file["n_tokens"][:, 0, k] = lengths
         seconds = {}
         with layout.Activations(path) as activations:

@@ -1,6 +1,6 @@
-"""What probes cost: all layers of a model on many rows.
+"""Cost of probes of all layers of a model on many rows.
 
-Features are made: each class has a centre, and layers differ in how far apart those lie, so that
+Features are made up: each class has a centre, and layers differ in the distance of the centres, so
 accuracy runs from near chance to near 1. Printed, as a line of JSON for each number of classes:
 seconds of the processor a layer and for all layers, and the accuracy at both ends. With --parts,
 where they go.

@@ -1,8 +1,7 @@
-"""What the documentation site needs beyond the pages in this folder.
+"""Adapts the pages for the documentation site.
 
-The pages are read on their own too, where they lie, so that their links go to files of the
-repository. Here those files become pages or downloads of the site, and links follow them;
-notebooks become pages.
+The pages are also read in the repository, and their links go to its files. Here those files become
+pages or downloads of the site, and links follow them; notebooks become pages.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ def _repository(here: str, target: str) -> str | None:
 
 
 def _site(place: str) -> str:
-    """Where the site has a file of the repository."""
+    """The address of a repository's file on the site."""
     if place in PAGES:
         return PAGES[place]
     if place.startswith("docs/"):

@@ -1,6 +1,6 @@
 """Install a wheel alone in a fresh environment and see that its command works outside a checkout.
 
-The libraries come from the environment that runs this, so that nothing is fetched:
+The libraries come from the environment that runs this; nothing is downloaded:
 `python scripts/check_wheel.py dist/layerwise-0.1.0-py3-none-any.whl`
 """
 
@@ -21,7 +21,7 @@ def main(wheel: Path) -> None:
         place = Path(folder) / "fresh"
         venv.create(place, with_pip=True)
         (libraries,) = place.glob("lib/python*/site-packages")
-        # Only what is not the wheel's own: an editable layerwise must not stand in for it.
+        # Only site-packages, so an editable layerwise is not imported instead of the wheel.
         found = [p for p in sys.path if p.endswith("site-packages")]
         (libraries / "libraries.pth").write_text("\n".join(found) + "\n", encoding="utf-8")
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}

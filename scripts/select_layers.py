@@ -22,7 +22,6 @@ def main(arguments: argparse.Namespace) -> None:
         {**directions(), **settings.directions},
         prompts=None if published else script.read_table(config, arguments.study, "prompts"),
         own_texts=config.own_texts,
-        poolings=settings.poolings,
         order=order,
         seed=settings.seed,
     )

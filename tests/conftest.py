@@ -20,9 +20,9 @@ settings.load_profile("small")
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """Real data beside the checkout; tests that need it are skipped where it is absent."""
+    """Real data next to the checkout; tests that need it are skipped where it is absent."""
     if not SHARED.is_dir():
-        pytest.skip("the folder 'shared' with real data is not beside the checkout")
+        pytest.skip("the folder 'shared' with real data is not next to the checkout")
     return SHARED
 
 

@@ -37,7 +37,7 @@ CONFIG: dict[str, Any] = {
 
 
 class Project:
-    """A copy of the project in a folder of its own.
+    """A copy of the project in a separate folder.
 
     Parameters
     ----------

@@ -383,14 +383,12 @@ def test_dime_is_the_same_each_time_and_differs_by_seed() -> None:
 # Which views
 
 
-def test_the_pair_is_the_first_two_augmented_views_unless_told_otherwise() -> None:
+def test_the_pair_is_the_first_two_augmented_views() -> None:
     views = np.arange(4 * 3 * 2, dtype=float).reshape(4, 3, 2)
-    for setting, expected in (("augmented", (1, 2)), ("original", (0, 1))):
-        layer = Layer(Arrays(views), MetricsSettings(pair=setting))
-        assert layer.pair_views == expected
-        assert np.array_equal(layer.pair[0], views[expected[0]])
-        assert np.array_equal(layer.pair[1], views[expected[1]])
-    assert Layer(Arrays(views[:2])).pair_views == (0, 1), "only one augmented view"
+    for shown, expected in ((views, (1, 2)), (views[:2], (0, 1))):
+        layer = Layer(Arrays(shown))
+        for view, number in zip(layer.pair, expected, strict=True):
+            assert np.array_equal(view, views[number])
 
 
 # Degenerate input

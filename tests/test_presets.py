@@ -1,4 +1,4 @@
-"""What the presets ask for: the papers' tasks, figures, models and settings.
+"""Contents of the presets: the papers' tasks, figures, models and settings.
 
 tests/test_validate.py checks that they are valid, and tests/presets that they run.
 """

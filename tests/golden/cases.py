@@ -26,7 +26,7 @@ class Case:
     make : callable
         Computes the table.
     keys : tuple of str
-        Columns by which its rows are told apart; all others are compared.
+        Columns that identify a row; all others are compared.
     rtol, atol : float
         How far numbers may differ.
     """
@@ -80,7 +80,7 @@ KEYS = (
 
 
 def numbers_of(table: pd.DataFrame) -> pd.DataFrame:
-    """The keys and numbers of a table; equal keys are told apart by their order."""
+    """The keys and numbers of a table; rows with equal keys are numbered."""
     kept = [
         name
         for name in table

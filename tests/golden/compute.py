@@ -1,8 +1,8 @@
 """The tables that golden values are compared with, computed by the library.
 
-Only these modules know the library: whoever changes a function of it changes its call here, and
-leaves the files of values alone. A case is a function without arguments that returns a table; its
-name starts with its stage.
+Only these modules import the library: a changed function changes its call here, and the files of
+values stay. A case is a function without arguments that returns a table; its name starts with its
+stage.
 """
 
 import of_corpora  # noqa: F401  adds its cases, as the others do

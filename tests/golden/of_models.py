@@ -1,4 +1,4 @@
-"""Extraction, and the metrics of what it stores."""
+"""Extraction, and the metrics of its files."""
 
 from __future__ import annotations
 
@@ -202,11 +202,12 @@ def metric_tables(name: str) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
     from layerwise.metrics import sequence
     from layerwise.metrics import table as metrics_table
 
-    settings = MetricsSettings(
-        alphas=(1, 2), normalizations=("logD",), sublayers=("mlp",) if name == "llama" else ()
-    )
+    settings, shown = MetricsSettings(alphas=(1, 2), normalizations=("logD",)), ["block"]
+    if name == "llama":
+        shown.append("mlp")
     with Activations(activations(name)) as file:
         values, own = metrics_table.compute(file, settings)
+        values, own = (t[t["sublayer"].isin(shown)] for t in (values, own))
         return values, own, sequence.compute(file, settings)
 
 

@@ -28,7 +28,7 @@ SCORES = ("main_score", "score_low", "score_high", "n_runs")
 
 @cache
 def task_folder(task: str) -> Path:
-    """Where the data of a task lie."""
+    """The folder of a task's data."""
     import task_data
     from articles import wikipedia as invented
 
@@ -44,7 +44,7 @@ def task_folder(task: str) -> Path:
         return task_data.images(place(f"tasks/{task}"))
     folder = SHARED / "tasks" / task
     if not folder.is_dir():
-        pytest.skip("the folder 'shared' with real data is not beside the checkout")
+        pytest.skip("the folder 'shared' with real data is not next to the checkout")
     return folder
 
 
@@ -118,7 +118,7 @@ ALL_READINGS = [
 
 @cache
 def own_tables(kind: str, normalize: bool = True) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Scores and probes of a task of one's own labels."""
+    """Scores and probes of a labelled task."""
     import task_data
 
     from layerwise.config.tasks import LabelledTask

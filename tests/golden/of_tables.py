@@ -24,7 +24,7 @@ def made_up_order() -> Any:
 
 @cache
 def associations() -> pd.DataFrame:
-    """How the made-up metrics go with the made-up scores."""
+    """Association of the made-up metrics with the made-up scores."""
     import made_up
 
     from layerwise.association.table import associate
@@ -135,7 +135,7 @@ def published(what: str) -> pd.DataFrame:
     files = {"metrics": "metrics.csv.gz", "scores": "mteb_scores.csv.gz"}
     path = SHARED / "published" / files[what]
     if not path.is_file():
-        pytest.skip("the published tables are not beside the checkout")
+        pytest.skip("the published tables are not next to the checkout")
     table = getattr(module, f"published_{what}")(module.read_table(path))
     table = table[table["model"] == sorted(table["model"].unique())[0]]
     key = "corpus" if what == "metrics" else "task"

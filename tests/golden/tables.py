@@ -1,4 +1,4 @@
-"""Golden tables: where they lie, how they are written, and how one is compared with today's."""
+"""Golden tables: read, write, compare."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def write(name: str, frame: pd.DataFrame) -> Path:
 def differences(
     golden: pd.DataFrame, found: pd.DataFrame, keys: list[str], rtol: float, atol: float
 ) -> list[str]:
-    """What of a golden table is missing or different, a line each.
+    """Missing rows and columns of a golden table, and different values, a line each.
 
     Rows are matched by `keys`. Rows and columns that are only in `found` do not count. A key
-    that `found` lacks counts only where golden rows need it to be told apart.
+    that `found` lacks counts only if golden rows are not unique without it.
     """
     keys = [key for key in keys if key in golden]
     found = _like(golden, found)
     lacking = [key for key in keys if key not in found]
     if lacking and golden.drop_duplicates([k for k in keys if k in found]).shape != golden.shape:
-        return [f"the columns {', '.join(lacking)} are missing, by which rows are told apart"]
+        return [f"the columns {', '.join(lacking)} are missing; rows are not unique without them"]
     keys = [key for key in keys if key in found]
     if not keys:
         keys, golden, found = ["row"], golden.assign(row=0), found.assign(row=0)

@@ -27,16 +27,16 @@ def retrieval(folder: Path) -> Path:
             "score": [1 + j % 2 for i in rows for j in _same(i)],
         },
     }
-    said = ""
+    configs = ""
     for name, table in tables.items():
         split = "test" if name == "qrels" else name
         path = folder / name / f"{split}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         pd.DataFrame(table).to_parquet(path)
         config = "default" if name == "qrels" else name
-        said += f"- config_name: {config}\n  data_files:\n  - split: {split}\n"
-        said += f"    path: {name}/{split}.parquet\n"
-    (folder / "README.md").write_text(f"---\nconfigs:\n{said}---\n")
+        configs += f"- config_name: {config}\n  data_files:\n  - split: {split}\n"
+        configs += f"    path: {name}/{split}.parquet\n"
+    (folder / "README.md").write_text(f"---\nconfigs:\n{configs}---\n")
     return folder
 
 
@@ -67,7 +67,7 @@ def images(folder: Path) -> Path:
 
 
 def labelled(kind: str, folder: Path) -> Path:
-    """A file of one's own labels, of 80 texts, 60 pairs, or 40 sentences."""
+    """A file of labels of 80 texts, 60 pairs or 40 sentences."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = tiny.texts(80, seed=21)
     if kind == "tags":

@@ -1,4 +1,4 @@
-"""What the library computes is what it computed: each golden table against today's.
+"""Each golden table against the library's present values.
 
 A fix that changes values on purpose writes its tables anew with `tests.golden.regenerate` and
 says so in its commit.

@@ -1,4 +1,4 @@
-"""New golden values need a new version of their stage, so that results made earlier are remade."""
+"""New golden values need a new version of their stage: results made earlier are then remade."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Models are tiny and random, of the architecture behind the name, at the revisions that a config
 names. Data sets are a few rows: real ones where `shared` has them, and else made of gensim's news
-texts, in the schema of the data set. So the presets run as they are, offline.
+texts, in the schema of the data set. So the presets run unchanged, offline.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ ADAPTER_OF = "llama"
 
 
 def family_of(repository: str) -> str:
-    """The family of `tiny` that stands in for a model of the hub."""
+    """The family of `tiny` that replaces a model of the hub."""
     for pattern, family in FAMILY.items():
         if re.match(pattern, repository):
             return family
@@ -245,12 +245,12 @@ def _halves() -> list[tuple[str, str]]:
 
 
 def _messages(first: str, second: str) -> dict[str, Any]:
-    said = [("user", first), ("assistant", second)]
+    messages = [("user", first), ("assistant", second)]
     return {
         "prompt": first,
         "prompt_id": str(seed_of(first)),
         "category": "Chat",
-        "messages": [{"content": content, "role": role} for role, content in said],
+        "messages": [{"content": content, "role": role} for role, content in messages],
     }
 
 
@@ -408,7 +408,7 @@ def _reranking(name: str) -> dict[str, dict[str, pd.DataFrame]]:
         candidates = [(text, 1) for text in document[2:4]] + [(t, 0) for t in other[3:6]]
         names = [f"d{number}-{k}" for k in range(len(candidates))]
         corpus += [(one, text, "") for one, (text, _) in zip(names, candidates, strict=True)]
-        # MIND has several queries of one reader, told by what stands before the last "_".
+        # MIND has several queries of one reader, whose id is the part before the last "_".
         for part in range(2 if name.startswith("Mind") else 1):
             query = f"q{number}_{part}"
             queries.append((query, document[part]))

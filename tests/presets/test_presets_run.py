@@ -1,8 +1,8 @@
 """Every preset, from models to figures, by the real workflow, on stand-ins (see `hub`).
 
-A preset is run as it is but for sizes: how many prompts, views, checkpoints, tasks and models of a
-family there are, and with how many threads. `SIZES` says which, and `EDITS` what that may touch.
-All figures of a preset come on one sheet, ``sheets/{preset}.png`` in pytest's folder.
+A preset is run unchanged except for sizes (`SIZES`): numbers of prompts, views, checkpoints, tasks,
+models of a family, and threads. `EDITS` are the settings that this may touch. All figures of a
+preset are put on one sheet, ``sheets/{preset}.png`` in pytest's folder.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TRAINING = {
     "device": "cpu",
 }
 
-# What a preset is cut to, where that is more than prompts and views.
+# Smaller settings of a preset, besides prompts and views.
 SIZES: dict[str, dict[str, Any]] = {
     "published": {},
     "pythia_sweep": {
@@ -265,7 +265,7 @@ def sheet(figures: list[Path], target: Path, width: int = 1100, columns: int = 3
 
 
 def run(preset: str, home: Path, folder: Path) -> Path:
-    """Run a preset to its figures and look at what came; its folder."""
+    """Run a preset to its figures and check its files; the folder."""
     config = cut(preset)
     checked = Config.of(config)
     hub.fill(home, checked)

@@ -63,7 +63,7 @@ wildcard_constraints:
 
 
 def names(wildcards):
-    """The names of the config that wildcards stand for."""
+    """The config's names for wildcards."""
     return {name: decode(value) for name, value in wildcards.items()}
 
 
@@ -117,7 +117,7 @@ def study_tables(*tables):
 
 
 def study_prompts(wildcards):
-    """The tables of prompts beside a study's metrics; none for published metrics."""
+    """The tables of prompts of a study's metrics; none for published metrics."""
     study = decode(wildcards.study)
     if CONFIG.studies[study].published:
         return []

@@ -14,7 +14,7 @@ rule extract:
         "<results>/logs/extract/{model}/{revision}/{corpus}.log",
     benchmark:
         "<results>/benchmarks/extract/{model}/{revision}/{corpus}.tsv"
-    # Long jobs first, so that the short ones fill the gaps.
+    # Long jobs first: the short ones fill the gaps.
     priority: 15
     conda:
         ENVIRONMENT

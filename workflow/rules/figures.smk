@@ -1,4 +1,4 @@
-# A study's figure and the table of what it shows; the report and the explorer.
+# A study's figure and its table; the report and the explorer.
 
 
 rule figure:

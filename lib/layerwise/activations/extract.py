@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from layerwise.activations import batches, eigen, forward, store
+from layerwise.activations.attention import first_token_attention
 from layerwise.activations.reduce import Needs, Reduced, decompose
 from layerwise.activations.representation import Packed
 from layerwise.config.corpora import Perturb
@@ -76,6 +77,9 @@ def extract(
     if perturb is not None:
         ids = [*_perturbed(loaded, ids, prompts, perturb)]
         attributes = {**attributes, "perturb": perturb.model_dump_json()}
+    attention = None
+    if settings.attention and _causal(loaded, "attention to the first token"):
+        attention = first_token_attention(loaded, ids, settings.batch_tokens)
     n, rank = len(prompts), max(map(len, ids), default=0)
     labels = store.labels(
         protocols=settings.protocols,
@@ -117,6 +121,8 @@ def extract(
         ) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):
+        if attention is not None:
+            store.add_attention(file, attention)
         written: Future[None] | None = None
         for view in range(len(views)):
             if view > 0:
@@ -170,7 +176,7 @@ class Reduction:
         self.readout = settings.readout
         self.readouts = readouts_of(loaded, settings)
         self.with_output = OUTPUT in (self.readout, *self.readouts.values())
-        prefixes = settings.prefixes and _causal(loaded)
+        prefixes = settings.prefixes and _causal(loaded, "prefixes")
         self.needs = Needs(settings.protocols, settings.tokens, prefixes, settings.sink_ratio)
         self.behind: Future[None] | None = None
 
@@ -301,14 +307,14 @@ def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str
     return {protocol: readouts[protocol] for protocol in settings.protocols}
 
 
-def _causal(loaded: LoadedModel) -> bool:
+def _causal(loaded: LoadedModel, what: str) -> bool:
     found = loaded.is_causal()
     if not found:
         log.warning(
-            "in %s (architecture %r) tokens see later ones, so a prompt's first tokens differ "
-            "from a shorter prompt; its file has no prefixes",
+            "in %s (architecture %r) tokens see later ones; its file has no %s",
             loaded.name,
             loaded.anatomy.kind,
+            what,
         )
     return found
 

@@ -12,59 +12,27 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerwise import stats
-from layerwise.association.curves import Candidates, of_poolings, score_curves
+from layerwise.association.curves import Candidates, score_curves
 
 Floats = npt.NDArray[np.float64]
 
-MARGIN = 0.01
-"""Layers within one point of 100 of the output count as equally good."""
 
-COLUMNS = (
-    "model",
-    "revision",
-    "tokens",
-    "pooling",
-    "task_type",
-    "best_layer",
-    "best_is_output",
-    "n_tied",
-    "last_layer",
-    "best_depth",
-    "best_score",
-    "output_score",
-    "output_from",
-    "gain",
-    "gain_new_task",
-    "gain_low",
-    "gain_high",
-    "may_be_best",
-    "as_good_as_output",
-    "n_layers",
-    "n_tasks",
-    "n_sources",
-)
-
-
-def best_layers(
-    scores: pd.DataFrame, *, poolings: Sequence[str] | None = None, seed: int = 0
-) -> pd.DataFrame:
+def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Find each model's best layer by its scores, over all tasks and per task type.
 
     Returns
     -------
     DataFrame
-        `COLUMNS`, one row per model, revision, tokens, pooling and task type; scores in
-        [0, 1]. `best_layer` is L where the model's output is best (`best_is_output`). `n_tied` is
-        the number of layers with the best score. `gain` is the lead over the output on these
-        tasks, `gain_new_task` that on each text source of the layer that the other sources select.
-        The 95% interval corrects for the selection. `may_be_best` are the
-        layers (and ``output``) that hold the best one with 95% confidence, `as_good_as_output`
-        those within `MARGIN` of the output (two one-sided tests, Holm's correction). Intervals
-        need tasks of three text sources, gains a score of the output. `output_from` is
-        ``last layer`` without scores after the final norm.
+        One row per model, revision, tokens, pooling and task type; scores in [0, 1]. `best_layer`
+        is L where the model's output is best (`best_is_output`). `n_tied` is the number of layers
+        with the best score. `gain` is the lead over the output on these tasks, `gain_new_task`
+        that on each text source of the layer that the other sources select. The 95% interval
+        corrects for the selection. `may_be_best` are the layers (and ``output``) that hold the
+        best one with 95% confidence. Intervals need tasks of three text sources, gains a score of
+        the output. `output_from` is ``last layer`` without scores after the final norm.
     """
     rows = []
-    for curves in score_curves(of_poolings(scores, poolings)):
+    for curves in score_curves(scores):
         for group in curves.groups():
             tasks = curves.of_type(group)
             candidates, sources = curves.candidates(tasks), curves.sources_of(tasks)
@@ -81,7 +49,6 @@ def best_layers(
                 "best_is_output": best == candidates.output,
                 "n_tied": int((mean >= mean[best] - 1e-12).sum()),
                 "last_layer": curves.last_layer,
-                "best_depth": layer / max(curves.last_layer, 1),
                 "best_score": mean[best],
                 "output_score": candidates.output_scores.mean(),
                 "output_from": curves.output_from,
@@ -90,7 +57,7 @@ def best_layers(
                 "n_sources": len(set(sources)),
             }
             rows.append(row | _uncertainty(candidates, best, sources, seed))
-    return pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    return pd.DataFrame(rows)
 
 
 def _uncertainty(
@@ -98,19 +65,17 @@ def _uncertainty(
 ) -> dict[str, object]:
     leads = candidates.values - candidates.output_scores[:, None]
     found: dict[str, object] = {"gain": float(leads[:, best].mean())}
+    found |= dict.fromkeys(("gain_new_task", "gain_low", "gain_high", "may_be_best"), np.nan)
     if len(set(sources)) < stats.FEWEST:
         return found
     may_be = np.flatnonzero(stats.best_set(candidates.values, sources, seed=seed))
     found["may_be_best"] = _layers_text(candidates, may_be)
     if candidates.output is not None:
         over_all = stats.simultaneous_ci(leads, sources, seed=seed)
-        inside = np.flatnonzero(np.arange(len(candidates.layers)) != candidates.output)
-        p = stats.holm(stats.equivalence_p(leads[:, inside], MARGIN, sources))
         found |= {
             "gain_new_task": _gain_left_out(leads, sources),
             "gain_low": float(over_all.low[best]),
             "gain_high": float(over_all.high[best]),
-            "as_good_as_output": _layers_text(candidates, inside[p <= stats.ALPHA]) or "none",
         }
     return found
 

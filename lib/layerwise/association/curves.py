@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,34 +18,15 @@ log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
-METRIC_COLUMNS = (
-    "model",
-    "revision",
-    "corpus",
-    "layer",
-    "depth",
-    "metric",
-    "protocol",
-    "tokens",
-    "alpha",
-    "normalization",
-    "value",
-)
-SCORE_COLUMNS = (
-    "model",
-    "revision",
-    "task",
-    "task_type",
-    "subset",
-    "layer",
-    "depth",
-    "tokens",
-    "pooling",
-    "main_score",
-)
-
 # The columns that identify a metric's curve for a model and a token selection.
 VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
+# Those that identify a metric and a score that are compared.
+KEYS = ["model", "revision", *VARIANT, "tokens", "pooling", "task_type"]
+_POINT = ("model", "revision", "tokens", "layer", "depth")
+METRIC_COLUMNS = (*_POINT, *VARIANT, "value")
+SCORE_COLUMNS = (*_POINT, "task", "task_type", "subset", "pooling", "main_score")
+
+BASELINE = "baseline"  # protocol of what uses no activations
 
 RESIDUAL, FINAL_NORM = "residual", "final_norm"
 OUTPUT = "output"
@@ -178,9 +159,9 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
     """Scores with that of the model's output beside each, and readouts as part of the pooling.
 
     ``output_score`` is the score of the last layer after the final norm, of the same task, tokens
-    and pooling, or else of the last layer of the row's readout (``output_from``). In a table of
-    both readouts, the pooling ``mean`` of the residual stream becomes ``mean, residual``. The
-    column ``readout`` is removed, so that doing this twice changes nothing.
+    and pooling, or else of the last layer of the row's readout (``output_from``). Poolings are
+    those of `name_readouts`. The column ``readout`` is removed, so that doing this twice changes
+    nothing.
     """
     if "output_score" in scores.columns:
         return scores
@@ -198,19 +179,21 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
     normed = at_norm.isin(of_readout.index)
     scores["output_score"] = np.where(normed, of_readout.reindex(at_norm).to_numpy(), own)
     scores["output_from"] = np.where(normed, OUTPUT, STAND_IN)
-    if scores["readout"].nunique() > 1:
-        both = scores["pooling"].str.cat(scores["readout"], sep=", ")
-        # Scores after the norm at the last layer alone are the output of residual curves.
-        curves = scores.loc[scores["depth"] < 1, "readout"]
-        main = FINAL_NORM if (curves == FINAL_NORM).any() else RESIDUAL
-        scores["pooling"] = scores["pooling"].where(scores["readout"] == main, both)
-    return scores.drop(columns="readout")
+    return name_readouts(scores).drop(columns="readout")
 
 
-def of_poolings(scores: pd.DataFrame, poolings: Iterable[str] | None = None) -> pd.DataFrame:
-    """Scores of some poolings, as `with_output` names them; None keeps all."""
-    scores = with_output(scores)
-    return scores if poolings is None else scores[scores["pooling"].isin(list(poolings))]
+def name_readouts(table: pd.DataFrame) -> pd.DataFrame:
+    """Scores or probes with the readout as part of the pooling, where there are several.
+
+    The pooling ``mean`` of the residual stream becomes ``mean, residual``. Values after the norm
+    at the last layer alone are the output of residual curves: ``mean, final_norm``.
+    """
+    if table["readout"].nunique() < 2:
+        return table
+    curves = table.loc[table["depth"] < 1, "readout"]
+    main = FINAL_NORM if (curves == FINAL_NORM).any() else RESIDUAL
+    both = table["pooling"].str.cat(table["readout"], sep=", ")
+    return table.assign(pooling=table["pooling"].where(table["readout"] == main, both))
 
 
 def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
@@ -356,8 +339,8 @@ def metric_curves(
     own_texts : mapping of corpus to task, optional
         Corpora that are the texts of a task. They come together as the corpus `OWN_TEXTS`, in
         which each task has a curve of its own.
-    column : ``value`` or ``stderr``
-        What of the metrics; their standard errors are NaN where the tables have none.
+    column : ``value``, ``stderr`` or ``n``
+        NaN where the tables have no standard errors or numbers of prompts.
 
     Returns
     -------
@@ -392,6 +375,20 @@ def metric_curves(
     rows = pd.concat([rows, extra_rows], ignore_index=True)
     rows["alpha"] = rows["alpha"].astype(float).where(rows["alpha"] != NO_ALPHA)
     return rows, np.concatenate([values, extra_values]).reshape(-1, n_tasks, n)
+
+
+def prompts_of_metrics(
+    metrics: pd.DataFrame, scores: ScoreCurves, own_texts: Mapping[str, str] | None = None
+) -> Floats:
+    """Fewest prompts of each metric of `metric_curves`, shape (k,); NaN if unknown."""
+    _, n = metric_curves(metrics, scores, own_texts=own_texts, column="n")
+    return fewest(n)
+
+
+def fewest(n: Floats) -> Floats:
+    """Smallest known number of prompts, shape (k, ...) to (k,); NaN if unknown."""
+    known = np.where(n > 0, n, np.inf).reshape(len(n), -1).min(axis=1)
+    return np.where(np.isfinite(known), known, np.nan)
 
 
 def _by_own_texts(
@@ -459,31 +456,10 @@ def baselines(scores: ScoreCurves) -> tuple[pd.DataFrame, Floats]:
         {
             "corpus": "none",
             "metric": list(curves),
-            "protocol": "baseline",
+            "protocol": BASELINE,
             "alpha": np.nan,
             "normalization": "raw",
         }
     )
     values = np.repeat(np.stack(list(curves.values()))[:, None, :], len(scores.tasks), axis=1)
     return rows, values
-
-
-def select(
-    metrics: pd.DataFrame,
-    *,
-    names: Iterable[str] | None = None,
-    protocols: Iterable[str] | None = None,
-    alphas: Iterable[float] | None = None,
-    normalizations: Iterable[str] | None = None,
-) -> pd.DataFrame:
-    """Keep the metrics asked for; None keeps all. Metrics without an alpha are kept for any."""
-    keep = pd.Series(True, index=metrics.index)
-    if names is not None:
-        keep &= metrics["metric"].isin(list(names))
-    if protocols is not None:
-        keep &= metrics["protocol"].isin(list(protocols))
-    if normalizations is not None:
-        keep &= metrics["normalization"].isin(list(normalizations))
-    if alphas is not None:
-        keep &= metrics["alpha"].isna() | metrics["alpha"].isin([float(a) for a in alphas])
-    return metrics[keep]

@@ -18,6 +18,7 @@ reason               reason for a missing p or value
 n_layers             number of layers (for ``all``, of common depths)
 n_tasks, n_sources   number of tasks, and of the text sources that they come from
 n_models             1, or the number of models
+n                    fewest prompts of the metric at a layer
 ==================== ==========================================================================
 
 Rows with the protocol ``baseline`` are pseudo-metrics that a metric has to beat. A metric is
@@ -30,7 +31,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -39,27 +40,27 @@ import pandas as pd
 from layerwise import stats
 from layerwise.association import measures
 from layerwise.association.curves import (
+    BASELINE,
+    KEYS,
     NO_ALPHA,
     VARIANT,
     ScoreCurves,
     baselines,
     metric_curves,
-    of_poolings,
+    prompts_of_metrics,
     score_curves,
-    select,
     usable,
 )
 from layerwise.association.order import Order
-from layerwise.config.association import AssociationSettings, Over
+from layerwise.config.association import AssociationSettings, Measure, Over
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
-POOLED = "all"
+ALL_MODELS = "all"
 MATCH = "match"
-BASELINE = "baseline"
 FEWEST_MODELS = 6
 """With five models there are 120 permutations, and most correlations of .5 are missed."""
 N_PERMUTATIONS = 5000
@@ -68,16 +69,7 @@ ONE_MODEL = "one model: its layers are one curve, not a sample"
 OVER_TASKS = "mean over layers that share their tasks"
 
 COLUMNS = (
-    "model",
-    "revision",
-    "corpus",
-    "metric",
-    "protocol",
-    "tokens",
-    "alpha",
-    "normalization",
-    "pooling",
-    "task_type",
+    *KEYS,
     "measure",
     "value",
     "sign",
@@ -91,16 +83,18 @@ COLUMNS = (
     "n_tasks",
     "n_sources",
     "n_models",
+    "n",
 )
 
 
 @dataclass(frozen=True)
 class _Model:
-    """One model's scores and metrics over the same layers: (t, n) and (k, t, n)."""
+    """One model's scores and metrics over the same layers, (t, n) and (k, t, n); prompts, (k,)."""
 
     scores: ScoreCurves
     variants: pd.DataFrame
     values: Floats
+    n_prompts: Floats
 
 
 def associate(
@@ -137,15 +131,10 @@ def associate(
         If the tables have no model, revision and token selection in common.
     """
     settings, order = settings or AssociationSettings(), order or Order()
-    chosen = select(
-        metrics,
-        names=settings.metrics,
-        protocols=settings.protocols,
-        alphas=settings.alphas,
-        normalizations=settings.normalizations,
-    )
+    # Division by a constant changes no association.
+    chosen = metrics[metrics["normalization"] == "raw"]
     models = []
-    for curves in score_curves(of_poolings(scores, settings.poolings)):
+    for curves in score_curves(scores):
         variants, values = metric_curves(chosen, curves, own_texts=settings.own_texts)
         if not len(variants):
             log.info(
@@ -155,10 +144,12 @@ def associate(
                 curves.tokens,
             )
             continue
+        n = prompts_of_metrics(chosen, curves, settings.own_texts)
         more_variants, more_values = baselines(curves)
         variants = pd.concat([variants, more_variants], ignore_index=True)
         values = np.concatenate([values, more_values])
-        models.append(_Model(curves, variants, values))
+        n = np.concatenate([n, np.full(len(more_values), np.nan)])
+        models.append(_Model(curves, variants, values, n))
     if not models:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in "
@@ -167,7 +158,7 @@ def associate(
     rows: list[dict[str, object]] = []
     for one in models:
         for group in one.scores.groups():
-            rows += _of_one(one, group, settings.measures, over)
+            rows += _of_one(one, group, over)
     if over == "layers":
         for family in _families(models, order):
             for group in family[0][0].scores.groups():
@@ -186,7 +177,7 @@ def _names(frame: pd.DataFrame) -> str:
     return "; ".join(" ".join(map(str, t)) for t in triples.to_numpy()) or "nothing"
 
 
-def _of_one(one: _Model, group: str, wanted: Sequence[str], over: Over) -> list[dict[str, object]]:
+def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
     """Associate all metrics of a model with the scores of one task type."""
     chosen, s, n_left_out = one.scores.of_type(group), one.scores, 0
     rows: list[dict[str, object]] = []
@@ -211,8 +202,9 @@ def _of_one(one: _Model, group: str, wanted: Sequence[str], over: Over) -> list[
             "n_tasks": len(y),
             "n_sources": len(set(sources)),
             "n_models": 1,
+            "n": one.n_prompts[k],
         }
-        sizes = _sizes(x, y, sources, wanted) if over == "layers" else _over_tasks(x, y, wanted)
+        sizes = _sizes(x, y, sources) if over == "layers" else _over_tasks(x, y)
         rows += [common | size for size in sizes]
     if n_left_out:
         log.info(
@@ -228,14 +220,12 @@ def _of_one(one: _Model, group: str, wanted: Sequence[str], over: Over) -> list[
     return rows
 
 
-def _sizes(
-    x: Floats, y: Floats, sources: Sequence[str], wanted: Sequence[str]
-) -> Iterator[dict[str, object]]:
+def _sizes(x: Floats, y: Floats, sources: Sequence[str]) -> Iterator[dict[str, object]]:
     """Each measure of a metric's curves (t, n) with the scores (t, n)."""
     metric, score = x.mean(axis=0)[None], y.mean(axis=0)[None]
     n_layers = metric.shape[1]
     rho = float(measures.strengths("spearman", metric, score)[0])
-    for measure in wanted:
+    for measure in get_args(Measure):
         if measure in measures.GIVEN_DEPTH and n_layers < measures.FEWEST_GIVEN_DEPTH:
             few = f"{n_layers} layers: given depth it takes {measures.FEWEST_GIVEN_DEPTH}"
             yield {"measure": measure, "reason": few}
@@ -260,14 +250,14 @@ def _sizes(
             }
 
 
-def _over_tasks(x: Floats, y: Floats, wanted: Sequence[str]) -> Iterator[dict[str, object]]:
+def _over_tasks(x: Floats, y: Floats) -> Iterator[dict[str, object]]:
     """Each measure of a metric (t, n) with the scores (t, n) over tasks, averaged over layers."""
     reason = None
     if len(x) < measures.FEWEST_LAYERS:
         reason = f"{len(x)} tasks: it takes {measures.FEWEST_LAYERS}"
     elif not np.ptp(x, axis=0).any():
         reason = "the metric is the same for all tasks"
-    for measure in wanted:
+    for measure in get_args(Measure):
         if measure in measures.GIVEN_DEPTH:
             yield {"measure": measure, "reason": "over tasks there is no depth to account for"}
         elif reason:
@@ -336,8 +326,8 @@ def _over_models(
     return [
         {
             **head,
-            "model": POOLED,
-            "revision": POOLED,
+            "model": ALL_MODELS,
+            "revision": ALL_MODELS,
             "task_type": group,
             "measure": MATCH,
             "value": value[i],
@@ -418,7 +408,10 @@ def _in_common(models: Sequence[_Model]) -> Iterator[tuple[Mapping[Any, Any], li
         variant: dict[Any, Any] = models[0].variants[VARIANT].iloc[row].to_dict()
         # Baselines are the same in all models; without the mean over models, nothing remains.
         if variant["protocol"] != BASELINE and all(key in mine for mine in keys[1:]):
-            yield variant, [m.values[k.index(key)] for m, k in zip(models, keys, strict=True)]
+            places = [mine.index(key) for mine in keys]
+            n = min(m.n_prompts[at] for m, at in zip(models, places, strict=True))
+            values = [m.values[at] for m, at in zip(models, places, strict=True)]
+            yield {**variant, "n": n}, values
 
 
 def _resampled(curves: Floats, n_points: int) -> Floats:

@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, ValidationInfo
 
 from layerwise.data import RELEASED, published
-from layerwise.section import Alpha, Section, Seed, SomeOf
-from layerwise.vocabulary import Normalization, Protocol
+from layerwise.section import Section, Seed
 
 OWN_TEXTS = "task texts"
 """The corpus in which each task is compared with the metrics on its own texts."""
 
 Measure = Literal["r", "slope", "dcor", "bcdcor", "spearman", "kendall"]
+"""Partial correlation given depth; percentage points per standard deviation of the metric given
+depth; distance correlation; its squared bias-corrected form; Spearman's rho; Kendall's tau-b."""
 Over = Literal["layers", "tasks"]
 Direction = Literal[1, -1]
 
@@ -21,47 +22,17 @@ Direction = Literal[1, -1]
 class AssociationSettings(Section):
     """Association of metrics with task scores over layers, and selection of layers."""
 
-    measures: SomeOf[Measure] = Field(
-        ("r", "slope", "dcor", "bcdcor", "spearman", "kendall"),
-        description="Measures of association: partial correlation given depth, percentage points "
-        "per standard deviation of the metric given depth, distance correlation, squared "
-        "bias-corrected distance correlation, Spearman's rho, Kendall's tau-b.",
-    )
-    metrics: tuple[str, ...] | None = Field(
-        None, description="Metrics to associate; null for all."
-    )
-    protocols: tuple[Protocol, ...] | None = Field(
-        None, description="Protocols to associate; null for all."
-    )
-    alphas: tuple[Alpha, ...] | None = Field(
-        None, description="Alphas to associate; null for all."
-    )
-    normalizations: tuple[Normalization, ...] | None = Field(
-        ("raw",),
-        description="Normalisations to associate; null for all. Division by a constant changes no "
-        "association.",
-    )
-    poolings: tuple[str, ...] | None = Field(
-        None,
-        description="Poolings of the scores; 'mean, residual' is without the final norm, where "
-        "both readouts are scored; null for all.",
-    )
-    own_texts: dict[str, str] = Field(
-        {},
-        description="Corpora that hold a task's texts, as {corpus: task}. Together they make the "
-        "corpus 'task texts' for studies. Corpora whose source is a task need no mention.",
-    )
-    directions: dict[str, Direction] = Field(
-        {},
-        description="Metrics whose direction differs from the declared one: 1 if higher is "
-        "better, -1 if lower.",
-    )
-    text_sources: dict[str, str] = Field(
-        {},
-        description="Task clusters: tasks made of the same texts, as {task: name of the texts}. "
-        "A cluster counts as one draw. Those of the quickstart and of the paper are known.",
-    )
-    seed: Seed = Field(0, description="Seed of permutations.")
+    own_texts: dict[str, str] = {}
+    """Corpora that hold a task's texts, as {corpus: task}. Together they make the corpus 'task
+    texts' for studies. Corpora whose source is a task need no mention."""
+    directions: dict[str, Direction] = {}
+    """Metrics whose direction differs from the declared one: 1 if higher is better, -1 if lower.
+    """
+    text_sources: dict[str, str] = {}
+    """Task clusters: tasks made of the same texts, as {task: name of the texts}. A cluster counts
+    as one draw. Those of the quickstart and of the paper are known."""
+    seed: Seed = 0
+    """Seed of permutations."""
 
 
 def _shipped(value: str, info: ValidationInfo) -> str:
@@ -74,14 +45,10 @@ TablePath = Annotated[str, Field(min_length=1), AfterValidator(_shipped)]
 class Published(Section):
     """Published tables: the authors' released results, or tables of another run."""
 
-    scores: TablePath | None = Field(
-        None,
-        description="CSV or Parquet: family, size, revision, layer, task, task_type, hf_subset, "
-        "languages, split, main_score; null for none. released: the scores of Pythia that ship "
-        "with layerwise.",
-    )
-    metrics: TablePath = Field(
-        description="CSV or Parquet: family, size, revision, dataset, split, metric, "
-        "normalization, layer, value; or the columns of this package's tables. released: the "
-        "metrics of Pythia that ship with layerwise.",
-    )
+    scores: TablePath | None = None
+    """CSV or Parquet: family, size, revision, layer, task, task_type, hf_subset, languages, split,
+    main_score; null for none. released: the scores of Pythia that ship with layerwise."""
+    metrics: TablePath
+    """CSV or Parquet: family, size, revision, dataset, split, metric, normalization, layer, value;
+    or the columns of this package's tables. released: the metrics of Pythia that ship with
+    layerwise."""

@@ -3,54 +3,34 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
 from layerwise.section import Alpha, Distinct, S, Section, Seed, SomeOf, parse
-from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
+from layerwise.vocabulary import Normalization, Protocol
 
 
 class MetricsSettings(Section):
     """Metrics and their settings."""
 
-    metrics: SomeOf[str] | None = Field(
-        None,
-        description="Names of the metrics (docs/metrics.md lists them); null for all.",
-    )
-    protocols: SomeOf[Protocol] | None = Field(
-        None,
-        description="Formulas as in the paper (paper) or as in the released code (reference); "
-        "null for extract.protocols.",
-    )
-    tokens: SomeOf[Tokens] | None = Field(
-        None, description="Token selections, of those extracted; null for all of these."
-    )
-    sublayers: Distinct[Sublayer] | None = Field(
-        None, description="Sub-layers, of those extracted; null for all of these."
-    )
+    metrics: SomeOf[str] | None = None
+    """Names of the metrics (docs/metrics.md lists them); null for all."""
+    protocols: SomeOf[Protocol] | None = None
+    """Formulas as in the paper (paper) or as in the released code (reference); null for
+    extract.protocols."""
+    # JSON has no infinity, so pydantic would show it as null.
     alphas: SomeOf[Alpha] = Field(
-        (1.0, 2.0, math.inf),
-        description="Orders of the matrix-based entropies, above 0; inf for infinity.",
-        # JSON has no infinity, so pydantic would show it as null.
-        json_schema_extra={"default": [1, 2, "inf"]},
+        (1.0, 2.0, math.inf), json_schema_extra={"default": [1, 2, "inf"]}
     )
-    normalizations: Distinct[Normalization] = Field(
-        (), description="Normalisations of the entropies in addition to raw."
-    )
-    pair: Literal["augmented", "original"] = Field(
-        "augmented",
-        description="Views that InfoNCE and DiME compare: the first two augmented ones, as in the "
-        "paper, or the prompt and its first view (also used if there is only one).",
-    )
-    settings: dict[str, dict[str, Any]] = Field(
-        {},
-        description="Settings of single metrics, such as {infonce: {temperature: 0.5}} "
-        "(docs/metrics.md lists them).",
-    )
-    seed: Seed = Field(
-        0, description="Seed of permutations and groups, which are the same at every layer."
-    )
+    """Orders of the matrix-based entropies, above 0; inf for infinity."""
+    normalizations: Distinct[Normalization] = ()
+    """Normalisations of the entropies in addition to raw."""
+    settings: dict[str, dict[str, Any]] = {}
+    """Settings of single metrics, such as {infonce: {temperature: 0.5}} (docs/metrics.md lists
+    them)."""
+    seed: Seed = 0
+    """Seed of permutations and groups, which are the same at every layer."""
 
     def of(self, section: str, kind: type[S]) -> S:
         """The settings of a metric: a section declared in its file (`layerwise.metrics`)."""

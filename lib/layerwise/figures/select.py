@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import (
+    BASELINE,
     BLOCK,
     METRIC_COLUMNS,
     SCORE_COLUMNS,
@@ -35,6 +36,8 @@ from layerwise.association.curves import (
     with_output,
 )
 from layerwise.association.order import Order, in_order
+from layerwise.association.selection import CONSENSUS, NESTED
+from layerwise.association.table import ALL_MODELS
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import (
     DIMENSIONS,
@@ -50,7 +53,7 @@ from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE, SUBLAYERS, TOKENS, representation
 from layerwise.names import order_key
-from layerwise.stats import FEW, FEWEST, Estimate, clustered_mean_ci
+from layerwise.stats import FEW, FEWEST, Estimate, clustered_mean_ci, within
 from layerwise.vocabulary import LABELS
 
 log = logging.getLogger(__name__)
@@ -151,12 +154,12 @@ class Data:
         LayerwiseError
             If something asked for is not there, or a dimension without a role has several values.
         """
-        prompts = self.tables["prompts"]
-        require_columns(prompts, [*METRIC_COLUMNS[:-2], "value", "prompt_id"], "prompts")
+        # Values of prompts are raw; picking a variant asks for a normalisation.
+        prompts = self.tables["prompts"].assign(normalization="raw")
+        require_columns(prompts, [*METRIC_COLUMNS, "prompt_id"], "prompts")
         shown = self._with_several(self.checkpoints([prompts]))
         placed = {d for v in self.kind.roles.values() for d in v}
-        # Values of prompts are raw; picking a variant asks for a normalisation.
-        picked = self.pick_metrics(prompts.assign(normalization="raw"), "sublayer" in placed)
+        picked = self.pick_metrics(prompts, "sublayer" in placed)
         chosen = self.pick_variants(at_checkpoints(picked, shown))
         table = with_dimensions(chosen.assign(representation=chosen["tokens"]))
         self.require_roles(table)
@@ -367,7 +370,7 @@ class Data:
             )
         ]
 
-    def pick_results(self, found: pd.DataFrame, what: str) -> pd.DataFrame:
+    def pick_results(self, found: pd.DataFrame) -> pd.DataFrame:
         """The part of a table of associations or selections that a study shows.
 
         Baselines, and rows over all models, are kept with the metrics.
@@ -384,14 +387,12 @@ class Data:
         pooled = found["model"] == ALL_MODELS
         kept = found[pooled | found.index.isin(at_checkpoints(single, shown).index)]
         kept = kept[kept["task_type"] == task_type_of(study, kept)]
-        kept = only(
-            kept, "pooling", several(study.pooling), f"{what}: name it in association.poolings"
-        )
+        kept = only(kept, "pooling", several(study.pooling))
         kept = only(kept, "tokens", study.tokens)
         base = kept["protocol"] == BASELINE
         variant = ~base & _of_variant(kept, study, kept[~base])
         if study.metrics is not None:
-            over_all = kept["metric"].isin(OVER_METRICS)
+            over_all = kept["metric"].isin([CONSENSUS, NESTED])
             variant = (variant & over_all) | (~base & self._named(kept, base))
         if study.corpora is not None:
             variant &= kept["corpus"].isin(study.corpora)
@@ -420,11 +421,6 @@ class Data:
                 raise _other_variants(choice.metric, _asked(choice), kept[mine])
             found |= one
         return found
-
-
-BASELINE = "baseline"  # the protocol of rules that look at no activations
-ALL_MODELS = "all"  # the model of associations over models
-OVER_METRICS = ("consensus", "best rule of the others")
 
 
 def task_type_of(study: Study, table: pd.DataFrame) -> str:
@@ -593,7 +589,7 @@ def _interval(
     if len(chosen) > 1:
         if values.shape[1] < 2:  # a single layer has no differences
             return none, none
-        found = clustered_mean_ci(within_tasks(values), clusters)
+        found = clustered_mean_ci(within(values), clusters)
         floor = -float(np.mean([curves.task_types[i] in CORRELATED for i in chosen]))
         return np.clip(found.low, floor, 1), np.clip(found.high, floor, 1)
     part = with_output(scores)
@@ -606,19 +602,6 @@ def _interval(
     ends = part.set_index("layer")[["score_low", "score_high"]].astype(float)
     ends = ends.reindex(curves.layers)
     return ends["score_low"].to_numpy(), ends["score_high"].to_numpy()
-
-
-def within_tasks(scores: np.ndarray) -> np.ndarray:
-    """Scores by task and layer without the differences in level between tasks.
-
-    Each task's mean over L layers is moved to the mean of all tasks, and deviations are widened by
-    sqrt(L / (L - 1)) for that (Cousineau 2005; Morey 2008).
-    """
-    mean = scores.mean(axis=0)
-    apart = scores - mean
-    apart = apart - apart.mean(axis=1, keepdims=True)
-    n_layers = scores.shape[1]
-    return np.asarray(mean + apart * np.sqrt(n_layers / (n_layers - 1)))
 
 
 def _place(names: Sequence[str], name: str) -> int:

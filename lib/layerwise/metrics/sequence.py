@@ -71,7 +71,7 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
     ----------
     activations : Activations
     settings : MetricsSettings
-        Its `alphas`, `normalizations` and choices of `tokens`.
+        Its `alphas` and `normalizations`.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
     from layerwise.activations.store import grid
 
     rows: list[dict[str, Any]] = []
-    choices = settings.tokens or activations.tokens
+    choices = activations.tokens
     for layer in activations.layers:
         place = {
             "sublayer": activations.sublayer,

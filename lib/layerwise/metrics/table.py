@@ -18,7 +18,7 @@ import pandas as pd
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from layerwise.activations.store import BLOCK, Activations
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError
 from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import normalise
@@ -227,17 +227,19 @@ def compute(
     Raises
     ------
     LayerwiseError
-        If the file does not have a protocol or a choice of tokens that is asked for, or holds
-        NaN or infinity; the message names the prompt.
+        If the file lacks a protocol that is asked for, or holds NaN or infinity; the message names
+        the prompt.
     """
     metrics = wanted(settings)
-    parts = _parts(activations, settings)
-    protocols = settings.protocols or activations.protocols
-    _subset(activations, "protocol", protocols, activations.protocols)
-    choices = settings.tokens or activations.tokens
-    _subset(activations, "choice of tokens", choices, activations.tokens)
+    protocols, choices = settings.protocols or activations.protocols, activations.tokens
+    for protocol in protocols:
+        if protocol not in activations.protocols:
+            raise LayerwiseError(
+                f"{activations.path} has no protocol {protocol!r}, only "
+                f"{', '.join(activations.protocols)}: add it to extract.protocols."
+            )
     all_rows = Rows()
-    n_layers = sum(activations.n_layers - (part != BLOCK) for part in parts)
+    n_layers = sum(activations.n_layers - (part != BLOCK) for part in activations.sublayers)
     total = len(protocols) * len(choices) * n_layers
     what = f"metrics of {activations.model} {activations.revision}"
     with (
@@ -245,7 +247,7 @@ def compute(
         ThreadPoolExecutor(max(1, threads)) as pool,
         Progress(total, what, "layer") as bar,
     ):
-        for part in parts:
+        for part in activations.sublayers:
             with _opened(activations, part) as source:
                 for protocol, tokens in itertools.product(protocols, choices):
                     found = _one_reading(source, protocol, tokens, settings, metrics, pool)
@@ -286,24 +288,6 @@ def _one_reading(
         yield rows
 
 
-def _parts(activations: Activations, settings: MetricsSettings) -> list[str]:
-    """The layers themselves and the parts asked for that the file holds.
-
-    A model may lack a sub-layer (Mamba has no MLP); it is left out and logged.
-    """
-    asked = settings.sublayers
-    for name in asked or ():
-        if name not in activations.sublayers:
-            log.warning(
-                "%s holds no sublayer %r (it holds %s); it is left out",
-                activations.path,
-                name,
-                ", ".join(activations.sublayers),
-            )
-    kept = [s for s in activations.sublayers if s != BLOCK and (asked is None or s in asked)]
-    return [BLOCK, *kept]
-
-
 @contextmanager
 def _opened(activations: Activations, part: str) -> Iterator[Activations]:
     """The same file with a part's arrays in place of the layers'."""
@@ -329,17 +313,6 @@ def _stack(pieces: list[tuple[Row, dict[str, Any]]]) -> pd.DataFrame:
     for name in pieces[0][1]:
         frame[name] = np.concatenate([columns[name] for _, columns in pieces])
     return frame
-
-
-def _subset(
-    activations: Activations, what: str, asked: tuple[str, ...], held: tuple[str, ...]
-) -> None:
-    for name in asked:
-        if name not in held:
-            raise LayerwiseError(
-                f"{activations.path} has no {what} {name!r}{closest(name, held)}; it holds "
-                f"{', '.join(held)}: extract again with it, or leave it out of the metrics."
-            )
 
 
 def _report(rows: Rows) -> None:

@@ -2,7 +2,7 @@
 
 A key is made of the stage's version, its settings, the identity of the model or data, and the keys
 of its inputs. Snakemake compares it with the key of the last run (its ``params`` trigger), and the
-file stores it, so that results copied without ``.snakemake`` are checked too.
+file stores it: results copied without ``.snakemake`` are checked too.
 
 Settings at their default are left out of a key. Raise the version of a stage when its code or a
 default changes values; ``tests/golden`` fails until you do.
@@ -33,11 +33,11 @@ VERSIONS = {
     "metrics": 2,
     "tasks": 1,
     "evaluate": 1,
-    "associate": 3,
+    "associate": 4,
     "select": 3,
     "similarity": 1,
     "published": 1,
-    "figure": 3,
+    "figure": 5,
     "weights": 1,
     "best_layers": 3,
     "report": 1,

@@ -8,8 +8,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.curves import metric_curves, require_columns, score_curves, usable
-from layerwise.association.table import COLUMNS
+from layerwise.association.curves import (
+    BASELINE,
+    KEYS,
+    VARIANT,
+    metric_curves,
+    require_columns,
+    score_curves,
+    usable,
+)
+from layerwise.association.table import ALL_MODELS, COLUMNS, MATCH
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
@@ -18,18 +26,14 @@ from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label, 
 from layerwise.figures.marks import entry, facets, few_ticks, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import (
-    ALL_MODELS,
-    BASELINE,
     Data,
     at_checkpoints,
     task_type_of,
     with_dimensions,
 )
+from layerwise.stats import FEW
 
 EVERY = "all"  # in place of a measure: all of them
-VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
-KEYS = ["model", "revision", "tokens", "pooling", *VARIANT]
-MATCH = "match"  # the measure over models that belongs to r
 NULL95 = {
     "low": "association_low",
     "high": "association_high",
@@ -53,7 +57,7 @@ def measures_of(study: Study, associations: pd.DataFrame) -> tuple[str, ...]:
     if wanted not in (*there, EVERY):
         raise LayerwiseError(
             f"This study asks for the measure {wanted!r}, and its associations have "
-            f"{', '.join(there)}; add it to association.measures."
+            f"{', '.join(there)}."
         )
     return tuple(there) if wanted == EVERY else (wanted,)
 
@@ -132,11 +136,11 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
     found = associations[associations["task_type"] == group].rename(columns=NULL95)
     names = list(NULL95.values())
     for k, measure in enumerate(measures_of(data.study, associations)):
-        one = found.loc[found["measure"] == measure, [*KEYS, *names, "n_tasks"]]
+        one = found.loc[found["measure"] == measure, [*KEYS[:-1], *names, "n_tasks"]]
         # The first measure's columns have plain names.
         more = {c: f"{c}_{measure}" for c in names} if k else {}
         one = one.rename(columns={"n_tasks": "over_tasks", **more})
-        table = table.merge(one, on=KEYS, how="left").assign(
+        table = table.merge(one, on=KEYS[:-1], how="left").assign(
             measure=measure if not k else table["measure"]
         )
         over = table.pop("over_tasks")
@@ -232,7 +236,7 @@ def strength(data: Data) -> pd.DataFrame:
     measure = measures_of(data.study, found)[0]
     of_models = found["model"] == ALL_MODELS
     wanted = np.where(of_models, MATCH if measure == "r" else measure, measure)
-    table = data.pick_results(found[found["measure"] == wanted], "associations")
+    table = data.pick_results(found[found["measure"] == wanted])
     table = table[table["value"].notna()]
     # Depth and smooth functions of it leave nothing given depth.
     if measure in ("r", "slope"):
@@ -243,8 +247,7 @@ def strength(data: Data) -> pd.DataFrame:
         )
     slopes = found[found["measure"] == "slope"]
     ends = {"value": "slope", "low": "slope_low", "high": "slope_high"}
-    keys = [*KEYS, "task_type"]
-    table = table.merge(slopes[[*keys, *ends]].rename(columns=ends), on=keys, how="left")
+    table = table.merge(slopes[[*KEYS, *ends]].rename(columns=ends), on=KEYS, how="left")
     names = zip(table["tokens"], table["pooling"], strict=True)
     table["representation"] = [representation(t, p) for t, p in names]
     new = {"null95": "null95", "p_all": "p_adjusted", "n_sources": "n_clusters"}
@@ -268,7 +271,7 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
         columns=3,
     )
     for panel in grid.panels:
-        for model, part in panel.table.groupby("model"):
+        for (model, rough), part in panel.table.groupby(["model", panel.table["n"] < FEW]):
             shift = 0.7 * ((models.index(str(model)) + 0.5) / len(models) - 0.5)
             at = np.array([rules.index(m) for m in part["metric"]]) + shift
             colour = theme.colour_of(str(model), look.models)
@@ -282,7 +285,7 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
                 part["low"],
                 part["high"],
                 colour=colour,
-                marker=theme.marker_of(str(model), look.models),
+                marker=marks.ROUGH if rough else theme.marker_of(str(model), look.models),
                 filled=beyond,
             )
             for end in (1, -1) if measure != "dcor" else (1,):

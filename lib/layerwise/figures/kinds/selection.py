@@ -24,7 +24,7 @@ def selections(data: Data) -> pd.DataFrame:
     """
     found = data.tables["selections"]
     require_columns(found, COLUMNS, "selections")
-    table = data.pick_results(found, "selections")
+    table = data.pick_results(found)
     names = zip(table["tokens"], table["pooling"], strict=True)
     table = table.assign(
         y=table["metric"], representation=[representation(t, p) for t, p in names]
