@@ -86,13 +86,14 @@ def probe(
     right, turned = (batch, length, anatomy.hidden), (length, batch, anatomy.hidden)
     if shapes not in ({right}, {turned}):
         raise refused(f"has states of the shapes {sorted(shapes)} where {right} is expected")
+    has_output = output is not None and tuple(output.shape) == right
     # The final norm is what turns the last block's output into the model's.
     norms = (m for m, given, made in calls if _near(given, states[-1]) and _near(made, output))
     found = replace(
         anatomy,
         time_first=shapes == {turned},
-        has_output=output is not None and tuple(output.shape) == right,
-        final_norm=next(norms, None),
+        has_output=has_output,
+        final_norm=next(norms, None) if has_output else None,
     )
     return found, length
 
