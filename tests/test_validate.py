@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -83,11 +82,12 @@ kind: along_sequence |  | missing | studies.s.metrics
 kind: along_sequence | extract: {prefixes: true}, models: {b: BOTH_WAYS} | unsupported | studies.s.models
 kind: metrics_by_depth, metrics: [rankme] |  | unknown_name | studies.s.metrics
 kind: metrics_by_depth, metrics: [lidar] | metrics: {} | too_few | studies.s.metrics
+kind: metrics_by_depth, metrics: [sink_rate] | metrics: {} | missing | studies.s.metrics
 alpha: 3 |  | unknown_value | studies.s.alpha
 tokens: [drop_sinks] |  | unknown_value | studies.s.tokens
 kind: score_by_depth, pooling: max | TASKS | unknown_value | studies.s.pooling
 kind: score_by_depth, task_types: [Clustering] | tasks: [LeeNewsSimilarity] | unknown_value | studies.s.task_types
-kind: sublayers |  | missing | studies.s
+kind: sublayers |  | too_few | studies.s
 kind: finetuning_effects, metrics: [prompt_entropy] |  | too_few | studies.s.models
 kind: size_scaling | models: {a: TWO} | missing | studies.s.sizes
 kind: metrics_over_checkpoints, metrics: [curvature] |  | too_few | studies.s
@@ -145,17 +145,6 @@ def test_words(row: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validate(config(study, sections))
     assert str(caught.value) == message
-
-
-def test_a_local_encoder_has_no_prefixes(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    models = f"models: {{bert: {{source: {{folder: {tmp_path}}}}}, a: {{source: {{hub: x/a}}}}}}"
-    sections = "extract: {prefixes: true}, " + models
-    with pytest.raises(ConfigError) as caught:
-        validate(config("kind: along_sequence, models: [bert]", sections))
-    assert caught.value.code == "unsupported"
-    # Beside a causal model, and not named, it is left out.
-    validate(config("kind: along_sequence", sections))
 
 
 def test_sections_that_fit() -> None:
