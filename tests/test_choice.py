@@ -81,7 +81,7 @@ def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -
     task = ChoiceTask(questions=FileQuestions(file=str(tmp_path / "q.jsonl")), forms=("letter",))
     rows = QuestionTask(task).rows(loaded, entry, ScoringSettings(), None)
     assert len(rows) == 4 and all(row["main_score"] is None for row in rows)
-    assert "later tokens" in rows[0]["why"]
+    assert "next token" in rows[0]["why"]
 
 
 def test_letters_stand_as_in_mmlu() -> None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_scores_are_those_of_mteb_run_by_itself(
     names = list(QUICKSTART) if normalize else ["PangLeePolarity"]
     table = run(quickstart(folders, *names), normalize=normalize)
     for name in names:
-        task = catalog.get_task(name, folders)
+        task = catalog.get_task(name, folders[name])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             result = mteb.evaluate(
@@ -174,6 +175,8 @@ def test_a_killed_job_goes_on_where_it_was(
             raise KeyboardInterrupt
         return embed_into(loaded, texts, *args, **options)
 
+    # 96 texts are a quarter of what may wait, so the tasks are embedded apart.
+    run = partial(run, waiting_gb=2e-4)
     monkeypatch.setattr(embedding, "embed_into", dies)
     with pytest.raises(KeyboardInterrupt):
         run(tasks)
@@ -199,15 +202,43 @@ def test_a_killed_job_goes_on_where_it_was(
 def test_a_failing_task_does_not_stop_the_others(
     run: Any,
     folders: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
+    """Of three tasks one has no data, and one a text that the model cannot embed."""
     (tmp_path / "empty").mkdir()
     tasks = {"BIOSSES": MtebTask("BIOSSES", str(tmp_path / "empty"))}
-    tasks |= quickstart(folders, "LeeNewsSimilarity")
-    with pytest.raises(LayerwiseError, match="BIOSSES"):
+    tasks |= quickstart(folders, "LeeNewsSimilarity", "PangLeePolarity")
+    embed_into = embedding.embed_into
+
+    def fails(loaded: Any, texts: Any, *args: Any, **options: Any) -> Iterator[int]:
+        if len(texts) >= 200:
+            raise LayerwiseError("a review", code="not_finite")
+        return embed_into(loaded, texts, *args, **options)
+
+    monkeypatch.setattr(embedding, "embed_into", fails)
+    with pytest.raises(LayerwiseError, match=r"BIOSSES.*2 of 3 tasks failed"):
         run(tasks)
-    assert (tmp_path / "main/LeeNewsSimilarity.parquet").exists()
+    assert [p.stem for p in (tmp_path / "main").iterdir()] == ["LeeNewsSimilarity"]
     assert not (tmp_path / "main.parquet").exists()
+
+
+def test_texts_of_several_tasks_are_embedded_once(
+    run: Any, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"WikipediaArticle{kind}" for kind in ("Pairs", "Clustering", "Reranking")]
+    alone = [run(quickstart(folders, name)) for name in names]
+    embedded: list[int] = []
+    embed_into = embedding.embed_into
+
+    def counts(loaded: Any, texts: Any, *args: Any, **options: Any) -> Iterator[int]:
+        embedded.append(len(texts))
+        return embed_into(loaded, texts, *args, **options)
+
+    monkeypatch.setattr(embedding, "embed_into", counts)
+    together = run(quickstart(folders, *names), keys=dict.fromkeys(names, "2"))
+    assert embedded == [96]
+    pd.testing.assert_frame_equal(together, pd.concat(alone, ignore_index=True))
 
 
 def test_vectors_that_wait_stay_within_the_limit(

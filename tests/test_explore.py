@@ -18,8 +18,7 @@ from scipy.stats import spearmanr
 from layerwise.association.order import Order
 from layerwise.explore.gather import Source, gather
 from layerwise.explore.page import pack, render
-from layerwise.figures.select import within_tasks
-from layerwise.stats import mean_ci
+from layerwise.stats import mean_ci, within
 
 LAYERS = 7
 STEPS = ("step0", "step10", "step200")
@@ -226,7 +225,7 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
     assert len(lines["score"]) == 4
     for model, revision, tokens, file, points in lines["score"]:
         values = made.of_scores(model, revision, tokens)
-        expected = mean_ci(within_tasks(values))
+        expected = mean_ci(within(values))
         np.testing.assert_allclose([p["value"] for p in points], 100 * values.mean(0), rtol=1e-6)
         np.testing.assert_allclose([p["low"] for p in points], 100 * expected.low, rtol=1e-5)
         assert {p["n"] for p in points} == {3}

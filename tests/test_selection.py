@@ -270,7 +270,7 @@ def test_no_direction_is_said() -> None:
 def test_too_few_prompts() -> None:
     good = np.array([0.0, 1, 2, 9, 3])
     rng = np.random.default_rng(0)
-    assert why_unreliable(good, None, 100) == why_unreliable(good, None, 0) == ""
+    assert why_unreliable(good, None, 100) == why_unreliable(good, None, np.nan) == ""
     assert why_unreliable(good, good + rng.normal(size=(99, 5)), 100) == ""
     assert why_unreliable(good, None, 29) == "29 prompts; selecting a layer takes 30"
     noisy = why_unreliable(good, good + rng.normal(0, 20, size=(99, 5)), 100)
@@ -293,7 +293,7 @@ def test_noise_that_layers_share_moves_no_selection(rng: np.random.Generator) ->
     alone = select_layers(metrics, scores, DOWN_UP)
     paired = select_layers(metrics, scores, DOWN_UP, prompts=prompts)
     assert pick(alone, "lidar")["unreliable"] and pick(paired, "lidar")["unreliable"] == ""
-    one = selected_layers(metrics, DOWN_UP, model="m", prompts=prompts)
+    one = selected_layers(metrics, DOWN_UP, prompts)
     assert one["unreliable"].tolist() == [""]
 
 
@@ -318,26 +318,10 @@ def test_unreliable_metrics_are_shown_and_have_no_say() -> None:
 
 def test_selected_layers_of_one_model() -> None:
     curves = {"curvature": np.array([5, 4, 1, 2, 3.0]), "lidar": np.array([1, 2, 9, 3, 4.0])}
-    metrics = pd.concat(
-        [
-            tidy_metrics(curves, tokens="drop_first"),
-            tidy_metrics({k: v[::-1] for k, v in curves.items()}, tokens="all"),
-        ]
-    )
-    table = selected_layers(metrics, DOWN_UP, model="m").set_index("metric")
-    assert set(table["tokens"]) == {"drop_first"}
+    table = selected_layers(tidy_metrics(curves), DOWN_UP).set_index("metric")
     assert table["layer"].to_dict() == {"curvature": 2, "lidar": 2, CONSENSUS: 2}
     assert table["better"].to_dict() == {"curvature": "lower", "lidar": "higher", CONSENSUS: ""}
-    for asked, words in (
-        ({"model": "mm"}, "did you mean 'm'"),
-        ({"model": "m", "tokens": "drop_sinks"}, "no tokens 'drop_sinks'"),
-    ):
-        with pytest.raises(LayerwiseError, match=words):
-            selected_layers(metrics, DOWN_UP, **asked)
-    with pytest.raises(LayerwiseError, match="name one with --corpus"):
-        selected_layers(pd.concat([metrics, metrics.assign(corpus="news")]), DOWN_UP, model="m")
-    with pytest.raises(LayerwiseError, match="more than once; give each metrics table once"):
-        selected_layers(pd.concat([metrics, metrics]), DOWN_UP, model="m")
+    assert table["depth"].tolist() == [0.5] * 3
 
 
 # Best layers
@@ -353,7 +337,7 @@ def test_best_layer_and_its_lead() -> None:
     assert row["gain_low"] < alone.low, "the interval corrects for selecting the layer"
     assert row["may_be_best"].startswith("1"), "the highest is always among them"
     few = best_layers(tidy_scores(values[:2])).iloc[0]
-    assert few[["gain_low", "may_be_best", "as_good_as_output"]].isna().all()
+    assert few[["gain_low", "may_be_best"]].isna().all()
 
 
 def test_ties_are_counted() -> None:
@@ -370,21 +354,11 @@ def test_tasks_of_shared_texts_tell_less() -> None:
     assert together["gain_high"] - together["gain_low"] > apart["gain_high"] - apart["gain_low"]
 
 
-def test_layers_as_good_as_the_output_are_named(rng: np.random.Generator) -> None:
-    level = rng.uniform(0.2, 0.8, (12, 1))
-    values = level + np.array([-0.2, -0.001, 0.0, 0.0]) + rng.normal(0, 0.001, (12, 4))
-    row = best_layers(tidy_scores(values)).iloc[0]
-    assert row["as_good_as_output"] == "1, 2"
-    far = best_layers(tidy_scores(values + np.array([0, -0.1, -0.1, 0]))).iloc[0]
-    assert far["as_good_as_output"] == "none"
-
-
 def test_no_lead_over_a_last_layer_without_a_score() -> None:
     values = np.array([[0.2, 0.6, 0.5, 0.9], [0.2, 0.8, 0.5, 0.9]])
     row = best_layers(without_last(tidy_scores(values))).iloc[0]
     assert (row["best_layer"], row["last_layer"], row["best_score"]) == (1, 3, 0.7)
     assert row[["output_score", "gain", "gain_low", "gain_high"]].isna().all()
-    assert pd.isna(row["as_good_as_output"])
 
 
 def with_output(values: np.ndarray, output: np.ndarray) -> pd.DataFrame:
@@ -420,7 +394,8 @@ def test_the_output_may_be_the_best() -> None:
 def test_picks_are_held_against_the_models_output() -> None:
     metrics = tidy_metrics({"lidar": np.array([0, 1, 2.0]), "curvature": np.array([2, 0, 1.0])})
     scores = with_output(np.array([[0.2, 0.6, 0.1], [0.2, 0.8, 0.1]]), np.array([0.9, 0.9]))
-    table = select_layers(metrics, scores, DOWN_UP, poolings=["mean"]).set_index("metric")
+    table = select_layers(metrics, scores, DOWN_UP)
+    table = table[table["pooling"] == "mean"].set_index("metric")
     assert len(table) == 3 + len({OUTPUT, MIDDLE}) - (CONSENSUS not in table.index)
     assert table.loc["lidar", ["layer", "score"]].tolist() == [2, 0.1], "layer L is not the output"
     assert table.loc[OUTPUT, ["layer", "score", "regret"]].tolist() == [2, 0.9, 0]

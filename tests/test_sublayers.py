@@ -14,7 +14,7 @@ from association_tables import tidy_metrics, tidy_scores
 from layerwise import metrics as flat
 from layerwise.activations.extract import extract
 from layerwise.activations.store import BLOCK, Activations
-from layerwise.association.selection import select_layers, selected_layers
+from layerwise.association.selection import select_layers
 from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
 from layerwise.config.extraction import ExtractSettings
@@ -145,8 +145,4 @@ def test_all_else_is_about_the_layers_themselves() -> None:
         )
         pd.testing.assert_frame_equal(
             select_layers(metrics, SCORES, directions()), select_layers(same, SCORES, directions())
-        )
-        pd.testing.assert_frame_equal(
-            selected_layers(metrics, directions(), model="m"),
-            selected_layers(same, directions(), model="m"),
         )

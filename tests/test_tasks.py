@@ -44,17 +44,18 @@ def test_tasks_that_cannot_be_scored_are_refused(name: str, says: str) -> None:
 
 
 def test_data_identify_a_task(folders: dict[str, str], tmp_path: Path) -> None:
-    one = catalog.data_identity(catalog.get_task("LeeNewsSimilarity", folders))
+    name = "LeeNewsSimilarity"
+    one = catalog.data_identity(catalog.get_task(name, folders[name]))
     table = quickstart.news_similarity()
     table.loc[0, "score"] += 0.1
     table.to_parquet(tmp_path / "test.parquet")
-    changed = catalog.get_task("LeeNewsSimilarity", {"LeeNewsSimilarity": tmp_path})
+    changed = catalog.get_task(name, tmp_path)
     assert catalog.data_identity(changed) != one
 
 
 def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None:
     def units(name: str, most: int = 10**6) -> list[Any]:
-        return list(MtebTask(name, folders[name]).load(ScoringSettings()).units(most))
+        return list(MtebTask(name, folders[name]).units(most))
 
     (reranking,) = units("WikipediaArticleReranking")
     assert {kind for kind, _ in reranking.keys} == {"query", "document"}
@@ -126,7 +127,7 @@ def test_the_first_fitting_prompt_is_used(left_out: int, prompt_type: str, expec
 
 
 def test_instructions_are_mtebs(folders: dict[str, str]) -> None:
-    task = MtebTask("LeeNewsSimilarity", folders["LeeNewsSimilarity"]).load(ScoringSettings())
+    task = MtebTask("LeeNewsSimilarity", folders["LeeNewsSimilarity"])
     prompt = Prompts({"STS": "Instruct: {instruction}\n"}).of("LeeNewsSimilarity", task, "")
     assert prompt == "Instruct: Retrieve semantically similar text.\n"
 

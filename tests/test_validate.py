@@ -113,7 +113,7 @@ kind: bimodality, corpora: [d] | corpora: {d: {images: {package: digits}}} | wro
 def _quick_mteb(monkeypatch: pytest.MonkeyPatch) -> None:
     """mteb takes seconds to import; a task of another name counts as unknown here."""
 
-    def get_task(name: str, folders: Any = None) -> None:
+    def get_task(name: str, folder: Any = None) -> None:
         if name not in ("CIFAR10", "CIFAR10Clustering"):
             raise ConfigError("tasks", f"there is no task {name!r}.", code="unknown_name")
 

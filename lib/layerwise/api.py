@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 
 from layerwise.analysis import (
@@ -268,6 +269,12 @@ class Run:
                 read[table] = tables.read(path, table)
                 continue
             wanted = {"study": own} if FILES[table][1] == ("study",) else {}
+            if wanted and own not in self.studies:
+                raise LayerwiseError(
+                    f"{self.folder} has no {table} for {name}; add a study of this kind to the "
+                    "config and run it.",
+                    code="missing_file",
+                )
             read[table] = self._read(table, **wanted)
             if config and table in ("scores", "probes"):
                 read[table] = read[table][read[table]["task"].isin(list(config.tasks))]
@@ -453,56 +460,38 @@ def analyse(
             threads,
         )
         if labels is not None:
-            normalize = normalizes(model, revision)
-            probes = [
-                probe_scores(loaded, prompts, labels, name, normalize=normalize)
-                for name in several(tokens)
-            ]
+            data, normalize = labelled(prompts, labels), normalizes(model, revision)
+            probes = [probe_scores(loaded, data, name, normalize) for name in several(tokens)]
             table = pd.concat([table, *probes], ignore_index=True)
     return table
 
 
 def probe_scores(
-    loaded: LoadedModel,
-    prompts: Sequence[Any],
-    labels: Sequence[Any],
-    tokens: str = "all",
-    *,
-    normalize: bool = False,
+    loaded: LoadedModel, data: Labelled, tokens: str, normalize: bool
 ) -> pd.DataFrame:
     """Scores of a linear probe by layer, in the columns of the metrics, with low and high."""
-    from layerwise.activations.embedding import embed, representations_of
-    from layerwise.config.scoring import ScoringSettings
-    from layerwise.tasks.labelled import layer_score
-    from layerwise.tasks.task import normalized
+    from layerwise.choosing import layer_scores
 
-    data, settings = labelled(prompts, labels), ScoringSettings()
-    ways = representations_of(loaded, [tokens], settings.poolings[:1], settings.readouts)
-    (vectors,) = embed(loaded, prompts, ways[:1])
-    last = loaded.anatomy.n_layers - 1
-    rows = []
-    for layer, values in enumerate(vectors):
-        found = layer_score(data, [normalized(values) if normalize else values])
-        rows.append(
-            {
-                "model": loaded.name,
-                "revision": loaded.revision,
-                "corpus": "prompts",
-                "sublayer": "block",
-                "layer": layer,
-                "depth": layer / max(1, last),
-                "metric": PROBE,
-                "protocol": "paper",
-                "tokens": tokens,
-                "normalization": "raw",
-                "value": found.score,
-                "n": found.n,
-                "n_left_out": 0,
-                "low": found.low,
-                "high": found.high,
-            }
-        )
-    return pd.DataFrame(rows)
+    found = layer_scores(loaded, data, tokens, normalize=normalize)
+    columns = {
+        "layer": range(len(found)),
+        "depth": np.linspace(0, 1, len(found)),
+        "value": [layer.score for layer in found],
+        "n": [layer.n for layer in found],
+        "low": [layer.low for layer in found],
+        "high": [layer.high for layer in found],
+    }
+    return pd.DataFrame(columns).assign(
+        model=loaded.name,
+        revision=loaded.revision,
+        corpus="prompts",
+        sublayer="block",
+        metric=PROBE,
+        protocol="paper",
+        tokens=tokens,
+        normalization="raw",
+        n_left_out=0,
+    )
 
 
 def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
@@ -514,12 +503,13 @@ def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
     labels = list(labels)
     if len(labels) != len(prompts):
         raise LayerwiseError(
-            f"There are {len(labels)} labels for {len(prompts)} texts; give each text one."
+            f"There are {len(labels)} labels for {len(prompts)} texts; give each text one.",
+            code="shape",
         )
     kind = kind_of(pd.DataFrame({"text": "", "label": labels}), "labels")
     values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
-    names = [getattr(prompt, "sha256", prompt) for prompt in prompts]
-    return Labelled(kind, [names], values, names)
+    groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
+    return Labelled(kind, [list(prompts)], values, groups)
 
 
 def choose(
@@ -534,7 +524,7 @@ def choose(
     device: str = "auto",
     threads: int = 1,
 ) -> Choice:
-    """Choose a layer: by labels of the texts, or without any by the metrics.
+    """Choose a layer: by labels of the texts or images, or without any by the metrics.
 
     Parameters
     ----------
@@ -546,20 +536,25 @@ def choose(
     Returns
     -------
     Choice
-        Its `sentence` says what to do, its `table` has every layer.
+        Its `layer`, a `sentence` that says why, and a `table` of every layer.
+
+    Examples
+    --------
+    >>> import layerwise as lw
+    >>> choice = lw.choose(model, texts, labels, tokenizer)
+    >>> list(choice.table.columns[:4])
+    ['layer', 'score', 'low', 'high']
     """
     from layerwise import choosing
 
     prompts = prompts_of(texts, column)
+    data = (
+        choosing.sample_texts(prompts, len(prompts))
+        if labels is None
+        else labelled(prompts, labels)
+    )
     with loaded_model(model, tokenizer, revision, device) as loaded:
-        options: dict[str, Any] = {
-            "tokens": tokens or ("drop_first" if loaded.is_causal() else "all"),
-            "threads": threads,
-        }
-        if labels is None:
-            some = choosing.sample_texts(prompts, len(prompts))
-            return choosing.choose_by_metrics(loaded, some, **options)
-        return choosing.choose_by_labels(loaded, labelled(prompts, labels), **options)
+        return choosing.choose(loaded, data, tokens=tokens, threads=threads)
 
 
 def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
@@ -582,6 +577,7 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
     from layerwise.config.studies import Study
     from layerwise.figures.render import draw
 
+    one_of("column", "metric", table.columns)
     one_of("metric", metric, table["metric"].unique())
     study = Study(kind="metrics_by_depth", metrics=(metric,))
     rows = table[table["metric"] == metric]

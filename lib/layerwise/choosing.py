@@ -7,7 +7,7 @@ score, and the best one is compared with the model's output.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pandas as pd
 
 from layerwise import stats
 from layerwise.analysis import measure
-from layerwise.association.selection import NO_LABELS, selected_layers
+from layerwise.association.selection import selected_layers
 from layerwise.config.tasks import LabelledTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
@@ -41,38 +41,43 @@ class Choice:
 
     Attributes
     ----------
-    layer : int or None
-        None for the model's output.
+    layer : int
+        The last layer is the model's output.
     sentence : str
         What to do and why, in one line.
-    table : DataFrame
-        Without labels a row per metric (`layerwise.association.selection.selected_layers`). With
-        labels a row per layer, the last of which is the output: layer, score, low, high,
-        difference (from the output), difference_low, difference_high, n. The 95% intervals hold
-        for all layers together, which corrects for selecting the best one.
+    tokens : str
+        Token selection that the layers were read with.
     score : str
-        What the score is; empty without labels.
+        Name of the score; empty without labels.
+    table : DataFrame
+        Without labels a row per metric: metric, better, layer, depth, unreliable. With labels a
+        row per layer: layer, score, low, high, difference (from the output), difference_low,
+        difference_high, n. The 95% intervals hold for all layers together, which corrects for
+        selecting the best one; `choose_by_scores` says how.
     """
 
-    layer: int | None
+    layer: int
     sentence: str
-    table: pd.DataFrame
-    score: str = ""
+    tokens: str
+    score: str
+    table: pd.DataFrame = field(repr=False)
 
 
-def sample_texts(texts: Sequence[str], most: int, seed: int = 0) -> list[str]:
-    """Distinct texts that are not blank, at most so many, drawn by a seed.
+def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
+    """Distinct texts or images, without blank texts, at most so many, drawn by a seed.
 
     Raises
     ------
     LayerwiseError
         If there are fewer than `FEWEST_TEXTS`.
     """
-    distinct = list(dict.fromkeys(text for text in texts if text.strip()))
+    known = dict.fromkeys(t for t in texts if not isinstance(t, str) or t.strip())
+    distinct = list(known)
     if len(distinct) < FEWEST_TEXTS:
         raise LayerwiseError(
             f"{len(distinct)} different texts given; choosing a layer takes {FEWEST_TEXTS}, "
-            "better some hundreds."
+            "better some hundreds.",
+            code="too_few",
         )
     if len(distinct) <= most:
         return distinct
@@ -80,17 +85,37 @@ def sample_texts(texts: Sequence[str], most: int, seed: int = 0) -> list[str]:
     return [distinct[row] for row in sorted(drawn)]
 
 
-def choose_by_metrics(
-    loaded: LoadedModel, texts: Sequence[str], *, tokens: str, threads: int = 1, seed: int = 0
+def choose(
+    loaded: LoadedModel,
+    data: Labelled | Sequence[Any],
+    *,
+    tokens: str | None = None,
+    threads: int = 1,
+    seed: int = 0,
 ) -> Choice:
-    """Select a layer by each metric that needs no augmented texts.
+    """Choose a layer of a loaded model, by labels if there are any.
 
     Parameters
     ----------
-    texts : sequence of str
-        From `sample_texts`.
-    tokens : str
-        Token selection: all, drop_first or drop_sinks.
+    data : Labelled, or sequence of texts or images
+        From `read_labels` or `sample_texts`.
+    tokens : str, optional
+        Token selection; by default ``drop_first`` for causal models, else ``all``.
+    """
+    tokens = tokens or ("drop_first" if loaded.is_causal() else "all")
+    if isinstance(data, Labelled):
+        scores = layer_scores(loaded, data, tokens, threads=threads)
+        return choose_by_scores(scores, data.kind, tokens)
+    return choose_by_metrics(loaded, data, tokens, threads, seed)
+
+
+def choose_by_metrics(
+    loaded: LoadedModel, texts: Sequence[Any], tokens: str, threads: int = 1, seed: int = 0
+) -> Choice:
+    """List the layer that each metric selects, of metrics that need no augmented texts.
+
+    The choice is the model's output: no metric was found to select better layers reliably
+    (FINDINGS.md).
     """
     from layerwise.metrics.registry import all_metrics, directions
 
@@ -98,10 +123,12 @@ def choose_by_metrics(
     wanted = {m: better for m, better in directions().items() if known[m].min_views == 0}
     settings = {"metrics": list(wanted), "tokens": tokens}
     metrics, prompts = measure(loaded, [texts], settings, threads)
-    table = selected_layers(
-        metrics, wanted, model=loaded.name, tokens=tokens, prompts=prompts, seed=seed
+    last = loaded.anatomy.n_layers - 1
+    sentence = (
+        f"No metric reliably beats the model's output; use layer {last} (the output) unless you "
+        "have labels."
     )
-    return Choice(None, NO_LABELS, table)
+    return Choice(last, sentence, tokens, "", selected_layers(metrics, wanted, prompts, seed))
 
 
 def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
@@ -180,83 +207,117 @@ def _drawn(data: Labelled, most: int, seed: int) -> Any:
     return np.sort(np.concatenate([first, rest]).astype(int))
 
 
-def choose_by_labels(
-    loaded: LoadedModel, data: Labelled, *, tokens: str, threads: int = 1
-) -> Choice:
-    """Score every layer on labelled texts, and choose one."""
+def layer_scores(
+    loaded: LoadedModel,
+    data: Labelled,
+    tokens: str,
+    *,
+    normalize: bool = True,
+    threads: int = 1,
+) -> list[Found]:
+    """Score every layer on labels: mean pooling, after the final norm as scored and exported.
+
+    Parameters
+    ----------
+    normalize : bool
+        True to scale the vectors to unit length.
+    """
     from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
     from layerwise.activations.embedding import embed
     from layerwise.activations.representation import Representation
 
     texts = data.distinct()
-    # As scored and exported. The last layer after the final norm is the output.
     (vectors,) = embed(loaded, texts, [Representation(tokens, "mean", "final_norm")])
     rows = {text: row for row, text in enumerate(texts)}
     columns = [[rows[text] for text in column] for column in data.texts]
 
     def score(layer: Any) -> Found:
-        unit = normalized(layer)
-        return labelled.layer_score(data, [unit[column] for column in columns])
+        scaled = normalized(layer) if normalize else layer
+        return labelled.layer_score(data, [scaled[column] for column in columns])
 
-    found = Parallel(n_jobs=threads)(delayed(score)(layer) for layer in vectors)
-    return choose_by_scores(found, data.kind)
+    return list(Parallel(n_jobs=threads)(delayed(score)(layer) for layer in vectors))
 
 
-def choose_by_scores(found: Sequence[Found], kind: str) -> Choice:
+def choose_by_scores(found: Sequence[Found], kind: str, tokens: str = "all") -> Choice:
     """Choose by the scores of layers 0 to L, the last of which is the output.
+
+    The best layer is selected among L + 1, and an interval that ignores this would be too high.
+    The intervals here hold for all layers together: their quantile is that of the largest |t| over
+    layers, with the correlation between layers (`layerwise.stats.simultaneous_ci`). With it,
+    intervals of accuracies are Wilson's, those of correlations are on Fisher's z scale, and those
+    of R² end at 1, so they stay in the range of the score.
 
     Raises
     ------
     LayerwiseError
-        If no layer, or the last one, has a score.
+        If the last layer has no score.
     """
-    missing = [one for one in found if one.parts is None]
-    if missing and (len(missing) == len(found) or found[-1].parts is None):
-        raise LayerwiseError(f"These labels give no score: {missing[0].why}.")
+    known = {layer: one.parts for layer, one in enumerate(found) if one.parts is not None}
+    if len(found) - 1 not in known:
+        why = next(one.why for one in found if one.parts is None)
+        raise LayerwiseError(f"These labels give no score: {why}.", code="no_value")
     # Each group's contribution times their number has the score as its mean.
-    parts = np.stack(
-        [
-            np.full(len(found[-1].parts), np.nan) if one.parts is None else one.parts  # type: ignore[arg-type]
-            for one in found
-        ],
-        axis=1,
-    )
+    parts = np.stack(list(known.values()), axis=1)
     parts *= len(parts)
-    known = np.isfinite(parts).all(axis=0)
-    table = pd.DataFrame({"layer": np.arange(len(found))})
-    for name, values in (("score", parts), ("difference", parts - parts[:, -1:])):
-        over = stats.simultaneous_ci(values[:, known])
-        ends = {name: over.estimate, f"{name}_low": over.low, f"{name}_high": over.high}
-        for column, estimate in ends.items():
-            table.loc[known, column] = estimate
-    table = table.rename(columns={"score_low": "low", "score_high": "high"})
-    table["n"] = found[-1].n
+    lead = stats.simultaneous_ci(parts - parts[:, -1:])
+    low, high = _interval(stats.simultaneous_ci(parts), kind)
+    table = pd.DataFrame(
+        {
+            "score": parts.mean(axis=0),
+            "low": low,
+            "high": high,
+            "difference": lead.estimate,
+            "difference_low": lead.low,
+            "difference_high": lead.high,
+        },
+        index=pd.Index(known, name="layer"),
+    )
+    table = table.reindex(range(len(found))).reset_index().assign(n=found[-1].n)
     layer, sentence = _conclusion(table)
-    return Choice(layer, sentence, table, SCORES[kind])
+    return Choice(layer, sentence, tokens, SCORES[kind], table)
 
 
-def _conclusion(table: pd.DataFrame) -> tuple[int | None, str]:
-    """The layer to use, None for the output, and the reason in one sentence."""
+def _interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
+    """Ends of simultaneous intervals that stay in the range of the score."""
+    value, stderr = score.estimate, score.stderr
+    varies = stderr > 0
+    # A layer that has every row right does not vary, and has the quantile of a single interval.
+    quantile = ((score.high - value)[varies] / stderr[varies]).max(initial=1.96)
+    if kind == "pairs":
+        shift = quantile * stderr / (1 - value**2)
+        return np.tanh(np.arctanh(value) - shift), np.tanh(np.arctanh(value) + shift)
+    if kind == "regression":
+        return score.low, np.minimum(score.high, 1)
+    n = np.full(len(value), float(score.n))
+    n[varies] = (value * (1 - value))[varies] / stderr[varies] ** 2
+    centre = value + quantile**2 / (2 * n)
+    half = quantile * np.sqrt(value * (1 - value) / n + (quantile / (2 * n)) ** 2)
+    return (centre - half) / (1 + quantile**2 / n), (centre + half) / (1 + quantile**2 / n)
+
+
+def _conclusion(table: pd.DataFrame) -> tuple[int, str]:
+    """The layer to use, and the reason in one sentence."""
     output, best = table.iloc[-1], table.iloc[int(np.nanargmax(table["score"]))]
+    last = len(table) - 1
     tied = table.loc[table["score"] >= best["score"] - 1e-12, "layer"].tolist()
     score = f"{best['score']:.2f} (95% CI {best['low']:.2f} to {best['high']:.2f})"
     if len(tied) == len(table):
         return (
-            None,
+            last,
             f"All {len(tied)} layers tie: {score}; these labels are too easy to choose by.",
         )
     name = f"Layer {tied[0]}" if len(tied) == 1 else f"Layers {', '.join(map(str, tied))} (tie)"
     if output["layer"] in tied:
         rest = "no other layer scores higher" if len(tied) == 1 else "use the output"
-        return None, f"{name}, the output: {score}; {rest}."
+        return last, f"{name}, the output: {score}; {rest}."
     lead = (
-        f"{best['difference']:.2f} above the output "
-        f"({best['difference_low']:.2f} to {best['difference_high']:.2f})"
+        f"{best['difference']:.3f} above the output "
+        f"({best['difference_low']:.3f} to {best['difference_high']:.3f})"
     )
     if best["difference_low"] > 0:
         return int(best["layer"]), f"{name}: {score}, {lead}."
-    return None, f"{name}: {score}, {lead}, which is not significant; use the output."
+    return last, f"{name}: {score}, {lead}, which is not significant; use the output."
 
 
 def plot(choice: Choice, path: Path) -> None:

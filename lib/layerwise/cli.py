@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -43,10 +44,10 @@ EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
 
 
 def _guarded(do: Callable[[], Any]) -> Any:
-    """Do it with the log on stderr; a user's mistake is one line and exit status 1."""
+    """Do it with warnings on stderr; a user's mistake is one line and exit status 1."""
     from layerwise.workflow.script import guarded
 
-    return guarded(do)
+    return guarded(do, level=logging.WARNING)
 
 
 @app.command()
@@ -96,42 +97,32 @@ def choose(
     """
 
     def do() -> None:
-        from layerwise import choosing
-        from layerwise.activations.extract import set_threads
-        from layerwise.activations.representation import TOKENS
-        from layerwise.config.models import Model
-        from layerwise.errors import LayerwiseError, closest
-        from layerwise.models.load import load
-        from layerwise.models.source import named
-        from layerwise.section import parse
+        from layerwise.errors import LayerwiseError
 
         if (texts is None) == (labels is None):
-            raise LayerwiseError("Give either a file of texts, or labelled rows by --labels.")
-        if tokens is not None and tokens not in TOKENS:
             raise LayerwiseError(
-                f"--tokens: got {tokens!r}{closest(tokens, TOKENS)}; expected {', '.join(TOKENS)}."
+                "Give either a file of texts, or labelled rows by --labels.", code="options"
             )
+        from layerwise import choosing
+        from layerwise.activations.representation import TOKENS
+        from layerwise.analysis import one_of, prompts_of
+
+        if tokens is not None:
+            one_of("token selection", tokens, TOKENS)
         # Files are checked before the model is loaded, which may take minutes.
-        if texts is not None:
-            given = _texts(texts)
-            drawn = choosing.sample_texts(given, sample, seed)
+        data: Any
+        if labels is None:
+            given = prompts_of(texts)
+            data = choosing.sample_texts(given, sample, seed)
+            used = f"{len(data)} of {len(given)} texts"
         else:
-            assert labels is not None
             data, n = choosing.read_labels(labels, sample, seed)
-        set_threads(threads)
-        entry = parse(Model, {"source": named(model).plain(), "max_length": max_length})
-        loaded = load(model, entry, revision, device=device, dtype=dtype)
-        selection = tokens or ("drop_first" if loaded.is_causal() else "all")
-        if texts is not None:
-            choice = choosing.choose_by_metrics(
-                loaded, drawn, tokens=selection, threads=threads, seed=seed
-            )
-            used = f"{len(drawn)} of {len(given)} texts"
-        else:
-            choice = choosing.choose_by_labels(loaded, data, tokens=selection, threads=threads)
-            score = choice.score[0].lower() + choice.score[1:]
-            used = f"{len(data.labels)} of {n} labelled rows; {score}"
-        _say(choice.sentence, f"({model}, {used}, tokens: {selection})")
+            used = f"{len(data.labels)} of {n} labelled rows"
+        loaded = _load(model, max_length, revision, device, dtype, threads)
+        choice = choosing.choose(loaded, data, tokens=tokens, threads=threads, seed=seed)
+        score = [choice.score[0].lower() + choice.score[1:]] if choice.score else []
+        about = [model, used, *score, f"tokens: {choice.tokens}"]
+        _say(choice.sentence, f"({', '.join(about)})")
         if verbose:
             _say(choice.table.round(3).to_string(index=False))
         if csv is not None:
@@ -181,19 +172,13 @@ def export(
     """
 
     def do() -> None:
-        from layerwise.activations.extract import set_threads
-        from layerwise.config.models import Model
+        from layerwise.analysis import prompts_of
         from layerwise.export import Recipe, cut
-        from layerwise.models.load import load
-        from layerwise.models.source import named
-        from layerwise.section import parse
 
         recipe = Recipe(layer, tokens, pooling, readout, normalize)
         cut.check_target(out)
-        checked_with = _texts(texts) if texts else cut.made_up_texts()
-        set_threads(threads)
-        entry = parse(Model, {"source": named(model).plain(), "max_length": max_length})
-        loaded = load(model, entry, revision, device=device, dtype=dtype)
+        checked_with = prompts_of(texts) if texts else cut.made_up_texts()
+        loaded = _load(model, max_length, revision, device, dtype, threads)
         done = cut.export(loaded, recipe, out, checked_with, origin=why)
         n = len(checked_with)
         _say(
@@ -423,17 +408,19 @@ def _snakemake(config: Path | None, arguments: list[str]) -> None:
         raise SystemExit(status)
 
 
-def _texts(path: Path) -> list[str]:
-    """The texts of a file that are not blank."""
-    from layerwise.config.corpora import FileTexts
-    from layerwise.corpora.sources import open_texts
-    from layerwise.errors import LayerwiseError
+def _load(
+    model: str, max_length: int | None, revision: str, device: str, dtype: str, threads: int
+) -> Any:
+    """A model by its name on the command line."""
+    from layerwise.activations.extract import set_threads
+    from layerwise.config.models import Model
+    from layerwise.models.load import load
+    from layerwise.models.source import named
+    from layerwise.section import parse
 
-    source = FileTexts(file=str(path))
-    found = [text for _, text in open_texts(source) if text.strip()]
-    if not found:
-        raise LayerwiseError(f"{path} holds no text but blank ones.")
-    return found
+    set_threads(threads)
+    entry = parse(Model, {"source": named(model).plain(), "max_length": max_length})
+    return load(model, entry, revision, device=device, dtype=dtype)
 
 
 def _say(*lines: str) -> None:

@@ -90,21 +90,12 @@ class Permutation(NamedTuple):
 
 def holm(p: npt.ArrayLike) -> Floats:
     """Adjust p values for the chance of any false positive (Holm 1979); NaN stays NaN."""
-    return _adjusted(p, "holm")
-
-
-def benjamini_hochberg(p: npt.ArrayLike) -> Floats:
-    """Adjust p values for the false discovery rate; NaN stays NaN."""
-    return _adjusted(p, "fdr_bh")
-
-
-def _adjusted(p: npt.ArrayLike, method: str) -> Floats:
     from statsmodels.stats.multitest import multipletests  # type: ignore[import-untyped]
 
     values = np.asarray(p, dtype=np.float64)
     adjusted, known = np.full(values.shape, np.nan), np.isfinite(values)
     if known.any():
-        adjusted[known] = multipletests(values[known], method=method)[1]
+        adjusted[known] = multipletests(values[known], method="holm")[1]
     return adjusted
 
 
@@ -144,6 +135,24 @@ def paired_difference(
     """Mean of a - b over rows that belong together, shapes (n, ...); see `clustered_mean_ci`."""
     difference = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
     return clustered_mean_ci(difference, clusters, level)
+
+
+def within(values: npt.ArrayLike) -> Floats:
+    """Values without the differences in level between rows, for intervals that compare columns.
+
+    Each row's mean over k columns is moved to the mean of all rows, and deviations are widened by
+    sqrt(k / (k - 1)) for that (Cousineau 2005; Morey 2008).
+
+    Parameters
+    ----------
+    values : array, shape (n, k)
+        A row a prompt or task, a column a layer or checkpoint.
+    """
+    array = np.asarray(values, dtype=np.float64)
+    mean, k = array.mean(axis=0), array.shape[1]
+    apart = array - mean
+    apart = apart - apart.mean(axis=1, keepdims=True)
+    return np.asarray(mean + apart * np.sqrt(k / (k - 1)))
 
 
 def simultaneous_ci(
@@ -197,28 +206,6 @@ def best_set(
     return stays
 
 
-def equivalence_p(
-    differences: npt.ArrayLike, margin: float, clusters: Sequence[object] | None = None
-) -> Any:
-    """Two one-sided t tests (Schuirmann 1987): a small p says that |mean| is below the margin."""
-    found = clustered_mean_ci(differences, clusters)
-    if found.n < FEWEST:
-        return np.full(np.shape(found.estimate), np.nan)[()]
-    with np.errstate(divide="ignore"):
-        return stats.t.sf((margin - np.abs(found.estimate)) / found.stderr, found.n - 1)
-
-
-def proportion_ci(k: int, n: int, level: float = 0.95) -> Estimate:
-    """Wilson's interval of a proportion; p is NaN."""
-    from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
-
-    if n < FEWEST:
-        return Estimate(k / n if n else np.nan, np.nan, np.nan, np.nan, np.nan, n)
-    low, high = proportion_confint(k, n, 1 - level, method="wilson")
-    share = k / n
-    return Estimate(share, float(low), float(high), np.nan, np.sqrt(share * (1 - share) / n), n)
-
-
 def ratio_ci(
     parts: npt.ArrayLike, wholes: npt.ArrayLike, level: float = 0.95, seed: int = 0
 ) -> Estimate:
@@ -241,37 +228,6 @@ def ratio_ci(
     )
     low, high = found.confidence_interval
     return Estimate(a.mean() / b.mean(), low, high, of_parts.p, found.standard_error, len(a))
-
-
-def permutation_test(
-    differences: npt.ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0
-) -> Permutation:
-    """Test k mean differences of 0 by flipping the signs of rows, all flips if there are few.
-
-    Parameters
-    ----------
-    differences : array, shape (n, k)
-        A row a prompt, task or model; rows are independent, columns need not be. NaN where a row
-        has no value.
-    """
-    values = np.asarray(differences, dtype=np.float64).T
-    count = np.isfinite(values).sum(axis=1)
-    # With the sum of squares fixed, |t| grows with |mean| / root mean square.
-    scale = np.sqrt(np.nanmean(np.square(values), axis=1) / count)
-    scaled = np.nan_to_num(values) / (count * np.where(scale > 0, scale, 1.0))[:, None]
-    found = stats.permutation_test(
-        (scaled,),
-        lambda x, axis: x.sum(axis=axis),
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=n_resamples,
-        axis=-1,
-        rng=np.random.default_rng(seed),
-    )
-    exact = 2 ** values.shape[1] <= n_resamples
-    return _permutation(
-        np.nanmean(values, axis=1), found.statistic, found.null_distribution, exact
-    )
 
 
 def pairing_test(
@@ -300,17 +256,13 @@ def pairing_test(
     # Each statistic relative to its spread under the null, for a maximum over comparable ones.
     scale = np.sqrt(np.square(null).mean(axis=0))
     scale = np.where(scale > 0, scale, 1.0)
-    exact = len(null) < n_resamples
-    return _permutation(found.statistic, found.statistic / scale, null / scale, exact)
-
-
-def _permutation(value: Floats, statistic: Floats, null: Floats, exact: bool) -> Permutation:
-    observed, reached = np.abs(statistic) - 1e-12, np.abs(null)
-    extra = 0 if exact else 1
+    # All pairings were tried where there are few.
+    extra = 0 if len(null) < n_resamples else 1
+    observed, reached = np.abs(found.statistic / scale) - 1e-12, np.abs(null / scale)
     p = (extra + (reached >= observed).sum(axis=0)) / (extra + len(null))
     largest = reached.max(axis=1)[:, None]
     adjusted = (extra + (largest >= observed).sum(axis=0)) / (extra + len(null))
-    return Permutation(np.asarray(value), np.asarray(p), np.asarray(adjusted))
+    return Permutation(np.asarray(found.statistic), np.asarray(p), np.asarray(adjusted))
 
 
 def prominences(curve: npt.ArrayLike) -> Floats:
@@ -350,14 +302,6 @@ def _deepest(curve: Floats) -> tuple[int, int, int]:
     after = np.maximum.accumulate(curve[::-1])[::-1][2:]
     low = 1 + int(np.argmax(np.minimum(before, after) - curve[1:-1]))
     return low, int(np.argmax(curve[:low])), low + 1 + int(np.argmax(curve[low + 1 :]))
-
-
-def early_late_difference(curves: npt.ArrayLike, level: float = 0.95) -> Estimate:
-    """Mean over the last third of the layers minus that over the first, shape (n, L)."""
-    values = np.asarray(curves, dtype=np.float64)
-    third = max(1, round(values.shape[1] / 3))
-    late, early = values[:, -third:].mean(axis=1), values[:, :third].mean(axis=1)
-    return paired_difference(late, early, level=level)
 
 
 def dip_test(values: npt.ArrayLike) -> tuple[float, float]:

@@ -16,9 +16,6 @@ from layerwise.association.curves import Candidates, score_curves
 
 Floats = npt.NDArray[np.float64]
 
-MARGIN = 0.01
-"""Layers within one point of 100 of the output count as equally good."""
-
 COLUMNS = (
     "model",
     "revision",
@@ -29,7 +26,6 @@ COLUMNS = (
     "best_is_output",
     "n_tied",
     "last_layer",
-    "best_depth",
     "best_score",
     "output_score",
     "output_from",
@@ -38,16 +34,13 @@ COLUMNS = (
     "gain_low",
     "gain_high",
     "may_be_best",
-    "as_good_as_output",
     "n_layers",
     "n_tasks",
     "n_sources",
 )
 
 
-def best_layers(
-    scores: pd.DataFrame, *, poolings: Sequence[str] | None = None, seed: int = 0
-) -> pd.DataFrame:
+def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Find each model's best layer by its scores, over all tasks and per task type.
 
     Returns
@@ -57,16 +50,13 @@ def best_layers(
         [0, 1]. `best_layer` is L where the model's output is best (`best_is_output`). `n_tied` is
         the number of layers with the best score. `gain` is the lead over the output on these
         tasks, `gain_new_task` that on each text source of the layer that the other sources select.
-        The 95% interval corrects for the selection. `may_be_best` are the
-        layers (and ``output``) that hold the best one with 95% confidence, `as_good_as_output`
-        those within `MARGIN` of the output (two one-sided tests, Holm's correction). Intervals
-        need tasks of three text sources, gains a score of the output. `output_from` is
-        ``last layer`` without scores after the final norm.
+        The 95% interval corrects for the selection. `may_be_best` are the layers (and ``output``)
+        that hold the best one with 95% confidence. Intervals need tasks of three text sources,
+        gains a score of the output. `output_from` is ``last layer`` without scores after the final
+        norm.
     """
     rows = []
     for curves in score_curves(scores):
-        if poolings is not None and curves.pooling not in poolings:
-            continue
         for group in curves.groups():
             tasks = curves.of_type(group)
             candidates, sources = curves.candidates(tasks), curves.sources_of(tasks)
@@ -83,7 +73,6 @@ def best_layers(
                 "best_is_output": best == candidates.output,
                 "n_tied": int((mean >= mean[best] - 1e-12).sum()),
                 "last_layer": curves.last_layer,
-                "best_depth": layer / max(curves.last_layer, 1),
                 "best_score": mean[best],
                 "output_score": candidates.output_scores.mean(),
                 "output_from": curves.output_from,
@@ -106,13 +95,10 @@ def _uncertainty(
     found["may_be_best"] = _layers_text(candidates, may_be)
     if candidates.output is not None:
         over_all = stats.simultaneous_ci(leads, sources, seed=seed)
-        inside = np.flatnonzero(np.arange(len(candidates.layers)) != candidates.output)
-        p = stats.holm(stats.equivalence_p(leads[:, inside], MARGIN, sources))
         found |= {
             "gain_new_task": _gain_left_out(leads, sources),
             "gain_low": float(over_all.low[best]),
             "gain_high": float(over_all.high[best]),
-            "as_good_as_output": _layers_text(candidates, inside[p <= stats.ALPHA]) or "none",
         }
     return found
 

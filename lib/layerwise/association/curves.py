@@ -350,8 +350,8 @@ def metric_curves(
     own_texts : mapping of corpus to task, optional
         Corpora that are the texts of a task. They come together as the corpus `OWN_TEXTS`, in
         which each task has a curve of its own.
-    column : ``value`` or ``stderr``
-        What of the metrics; their standard errors are NaN where the tables have none.
+    column : ``value``, ``stderr`` or ``n``
+        NaN where the tables have no standard errors or numbers of prompts.
 
     Returns
     -------
@@ -386,6 +386,20 @@ def metric_curves(
     rows = pd.concat([rows, extra_rows], ignore_index=True)
     rows["alpha"] = rows["alpha"].astype(float).where(rows["alpha"] != NO_ALPHA)
     return rows, np.concatenate([values, extra_values]).reshape(-1, n_tasks, n)
+
+
+def prompts_of_metrics(
+    metrics: pd.DataFrame, scores: ScoreCurves, own_texts: Mapping[str, str] | None = None
+) -> Floats:
+    """Fewest prompts of each metric of `metric_curves`, shape (k,); NaN if unknown."""
+    _, n = metric_curves(metrics, scores, own_texts=own_texts, column="n")
+    return fewest(n)
+
+
+def fewest(n: Floats) -> Floats:
+    """Smallest known number of prompts, shape (k, ...) to (k,); NaN if unknown."""
+    known = np.where(n > 0, n, np.inf).reshape(len(n), -1).min(axis=1)
+    return np.where(np.isfinite(known), known, np.nan)
 
 
 def _by_own_texts(

@@ -18,7 +18,7 @@ STABLE = 0.8
 N_RESAMPLES = 1000
 
 
-def why_unreliable(good: Floats, resampled: Floats | None, n: int) -> str:
+def why_unreliable(good: Floats, resampled: Floats | None, n: float) -> str:
     """Why there are too few prompts to select a layer by a metric; empty if there are enough.
 
     Parameters
@@ -27,11 +27,11 @@ def why_unreliable(good: Floats, resampled: Floats | None, n: int) -> str:
         The metric, higher being better; minus infinity where it has no value.
     resampled : array, shape (B, L), optional
         The same on other samples of prompts.
-    n : int
-        Number of prompts, 0 if unknown.
+    n : float
+        Number of prompts, NaN if unknown.
     """
-    if 0 < n < stats.FEW:
-        return f"{n} prompts; selecting a layer takes {stats.FEW}"
+    if n < stats.FEW:
+        return f"{n:.0f} prompts; selecting a layer takes {stats.FEW}"
     if resampled is None:
         return ""
     selected = np.where(np.isfinite(resampled), resampled, -np.inf).argmax(axis=1)

@@ -24,20 +24,17 @@ from scipy.stats import permutation_test, rankdata
 from layerwise import stats
 from layerwise.association import measures
 from layerwise.association.curves import (
-    METRIC_COLUMNS,
     VARIANT,
     ScoreCurves,
-    check_metrics_once,
-    last_layer_of,
+    fewest,
     mean_curve,
     metric_curves,
-    of_blocks,
-    require_columns,
+    prompts_of_metrics,
     score_curves,
 )
 from layerwise.association.order import Order
 from layerwise.association.reliability import resampled_curves, why_unreliable
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +56,6 @@ CONSENSUS_OF = (
     "dime",
 )
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
-NO_LABELS = (
-    "No metric reliably selects a better layer than the model's output; use the output, or give "
-    "labels to compare layers on."
-)
 
 COLUMNS = (
     "model",
@@ -108,7 +101,7 @@ def select_by_metrics(
     layers: Layers,
     directions: Mapping[str, int],
     resampled: Sequence[Floats | None],
-    n: npt.NDArray[np.int64],
+    n: Floats,
 ) -> list[dict[Any, Any]]:
     """The layer that each metric selects, then the consensus of each corpus and protocol.
 
@@ -123,7 +116,7 @@ def select_by_metrics(
     resampled : sequence of k arrays, shape (B, L), or None
         Curves of each metric on other samples of prompts, from `resampled_curves`.
     n : array, shape (k,)
-        Numbers of prompts, 0 if unknown.
+        Numbers of prompts, NaN if unknown.
 
     Returns
     -------
@@ -139,9 +132,7 @@ def select_by_metrics(
             continue
         good = np.where(known, direction * values[row], -np.inf)
         others = resampled[row]
-        reason = why_unreliable(
-            good, others if others is None else direction * others, int(n[row])
-        )
+        reason = why_unreliable(good, others if others is None else direction * others, n[row])
         found.append(
             {
                 **variant,
@@ -228,7 +219,7 @@ def select_layers(
             log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
             continue
         _, stderr = metric_curves(metrics, curves, own_texts=own_texts, column="stderr")
-        _, n = metric_curves(metrics, curves, own_texts=own_texts, column="n")
+        n = prompts_of_metrics(metrics, curves, own_texts)
         own_prompts = None if prompts is None else _of_curves(prompts, curves)
         for group in curves.groups():
             tasks = curves.of_type(group)
@@ -236,9 +227,7 @@ def select_layers(
             resampled = resampled_curves(
                 variants, curve, stderr[:, tasks].mean(axis=1), own_prompts, curves.layers, seed
             )
-            found = select_by_metrics(
-                variants, curve, curves.layers, directions, resampled, _n_prompts(n)
-            )
+            found = select_by_metrics(variants, curve, curves.layers, directions, resampled, n)
             n_missing = int(variants["metric"].isin(list(directions)).sum()) - sum(
                 s["metric"] != CONSENSUS for s in found
             )
@@ -270,12 +259,6 @@ def select_layers(
 def _of_curves(prompts: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
     same = (prompts["model"] == curves.model) & (prompts["revision"] == curves.revision)
     return prompts[same & (prompts["tokens"] == curves.tokens)]
-
-
-def _n_prompts(n: Floats) -> npt.NDArray[np.int64]:
-    """Smallest known number of prompts of each metric, shape (k, ...) to (k,); 0 if unknown."""
-    known = np.where(n > 0, n, np.inf).reshape(len(n), -1).min(axis=1)
-    return np.where(np.isfinite(known), known, 0).astype(np.int64)
 
 
 def _spearman(
@@ -481,79 +464,30 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
 def selected_layers(
     metrics: pd.DataFrame,
     directions: Mapping[str, int],
-    *,
-    model: str,
-    revision: str | None = None,
-    tokens: str | None = None,
-    corpus: str | None = None,
-    protocol: str = "paper",
     prompts: pd.DataFrame | None = None,
-    order: Order | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
-    """The layer that each metric selects in one model, without any scores.
+    """The layer that each metric selects, without any scores.
 
     Parameters
     ----------
-    revision, tokens, corpus : str, optional
-        By default the last revision, `drop_first` tokens if there are any (a first token of huge
-        norm would otherwise dominate), and the only corpus.
-    prompts, order
+    metrics : DataFrame
+        Of one model, revision, corpus, protocol and token selection.
+    prompts : DataFrame, optional
         As in `select_layers`.
 
     Returns
     -------
     DataFrame
-        model, revision, tokens, corpus, metric, better (``higher`` or ``lower``; empty for the
-        consensus), layer, depth, unreliable.
-
-    Raises
-    ------
-    LayerwiseError
-        If the metrics lack what was asked for, hold a value twice, or are on several corpora of
-        which none is named.
+        metric, better (``higher`` or ``lower``; empty for the consensus), layer, depth,
+        unreliable.
     """
-    require_columns(metrics, METRIC_COLUMNS, "metrics")
-    part = _only(of_blocks(metrics), "model", model)
-    last = (order or Order()).last(model, part["revision"].unique())
-    part = _only(part, "revision", revision or last)
-    if tokens is None:
-        tokens = "drop_first" if "drop_first" in set(part["tokens"]) else "all"
-    part = _only(part, "tokens", tokens)
-    corpora = sorted(part["corpus"].unique())
-    if corpus is None and len(corpora) > 1:
-        raise LayerwiseError(
-            f"The metrics of {model} are on {', '.join(corpora)}; name one with --corpus."
-        )
-    part = _only(_only(part, "corpus", corpus or corpora[0]), "protocol", protocol)
-    part = part[(part["normalization"] == "raw") & (part["alpha"].isna() | (part["alpha"] == 1))]
-    check_metrics_once(part)
-    part = part.assign(**{c: np.nan for c in ("stderr", "n") if c not in part})
-    wide = part.set_index([*VARIANT, "layer"])[["value", "stderr", "n"]].astype(float).unstack()
+    wide = metrics.set_index([*VARIANT, "layer"])[["value", "stderr", "n"]].astype(float).unstack()
     values, stderr, n = (wide[column].to_numpy() for column in ("value", "stderr", "n"))
     variants, layers = wide.index.to_frame(index=False), wide["value"].columns.to_numpy(np.int64)
-    if prompts is not None:
-        for column in ("model", "revision", "tokens", "corpus"):
-            prompts = prompts[prompts[column] == part[column].iloc[0]]
     resampled = resampled_curves(variants, values, stderr, prompts, layers, seed)
-    found = select_by_metrics(variants, values, layers, directions, resampled, _n_prompts(n))
-    if not found:
-        raise LayerwiseError(
-            f"None of the metrics of {model} has a direction, and none can select a layer."
-        )
-    names = {c: str(part[c].iloc[0]) for c in ("model", "revision", "tokens")}
-    table = pd.DataFrame([names | row for row in found])
-    table["depth"] = table["layer"] / max(last_layer_of(part), 1)
+    found = select_by_metrics(variants, values, layers, directions, resampled, fewest(n))
+    table = pd.DataFrame(found)
+    table["depth"] = table["layer"] / max(layers[-1], 1)
     table["better"] = table["direction"].map({1: "higher", -1: "lower"}).fillna("")
-    shown = ("corpus", "metric", "better", "layer", "depth", "unreliable")
-    return table[[*names, *shown]]
-
-
-def _only(frame: pd.DataFrame, column: str, wanted: str) -> pd.DataFrame:
-    there = sorted(map(str, frame[column].unique()))
-    if wanted not in there:
-        raise LayerwiseError(
-            f"The metrics have no {column} {wanted!r}{closest(wanted, there)}; there is "
-            f"{', '.join(there) or 'nothing'}."
-        )
-    return frame[frame[column] == wanted]
+    return table[["metric", "better", "layer", "depth", "unreliable"]]

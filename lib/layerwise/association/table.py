@@ -18,6 +18,7 @@ reason               reason for a missing p or value
 n_layers             number of layers (for ``all``, of common depths)
 n_tasks, n_sources   number of tasks, and of the text sources that they come from
 n_models             1, or the number of models
+n                    fewest prompts of the metric at a layer
 ==================== ==========================================================================
 
 Rows with the protocol ``baseline`` are pseudo-metrics that a metric has to beat. A metric is
@@ -44,6 +45,7 @@ from layerwise.association.curves import (
     ScoreCurves,
     baselines,
     metric_curves,
+    prompts_of_metrics,
     score_curves,
     usable,
 )
@@ -89,16 +91,18 @@ COLUMNS = (
     "n_tasks",
     "n_sources",
     "n_models",
+    "n",
 )
 
 
 @dataclass(frozen=True)
 class _Model:
-    """One model's scores and metrics over the same layers: (t, n) and (k, t, n)."""
+    """One model's scores and metrics over the same layers, (t, n) and (k, t, n); prompts, (k,)."""
 
     scores: ScoreCurves
     variants: pd.DataFrame
     values: Floats
+    n_prompts: Floats
 
 
 def associate(
@@ -148,10 +152,12 @@ def associate(
                 curves.tokens,
             )
             continue
+        n = prompts_of_metrics(chosen, curves, settings.own_texts)
         more_variants, more_values = baselines(curves)
         variants = pd.concat([variants, more_variants], ignore_index=True)
         values = np.concatenate([values, more_values])
-        models.append(_Model(curves, variants, values))
+        n = np.concatenate([n, np.full(len(more_values), np.nan)])
+        models.append(_Model(curves, variants, values, n))
     if not models:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in "
@@ -204,6 +210,7 @@ def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
             "n_tasks": len(y),
             "n_sources": len(set(sources)),
             "n_models": 1,
+            "n": one.n_prompts[k],
         }
         sizes = _sizes(x, y, sources) if over == "layers" else _over_tasks(x, y)
         rows += [common | size for size in sizes]
@@ -409,7 +416,10 @@ def _in_common(models: Sequence[_Model]) -> Iterator[tuple[Mapping[Any, Any], li
         variant: dict[Any, Any] = models[0].variants[VARIANT].iloc[row].to_dict()
         # Baselines are the same in all models; without the mean over models, nothing remains.
         if variant["protocol"] != BASELINE and all(key in mine for mine in keys[1:]):
-            yield variant, [m.values[k.index(key)] for m, k in zip(models, keys, strict=True)]
+            places = [mine.index(key) for mine in keys]
+            n = min(m.n_prompts[at] for m, at in zip(models, places, strict=True))
+            values = [m.values[at] for m, at in zip(models, places, strict=True)]
+            yield {**variant, "n": n}, values
 
 
 def _resampled(curves: Floats, n_points: int) -> Floats:

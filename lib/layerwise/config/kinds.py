@@ -270,7 +270,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     "alpha_robustness": Kind(
         "an entropy by depth at every order alpha, beside power-law spectra",
-        ("prompts", "scores"),
+        ("prompts",),
         {"column": ("model", "representation"), "colour": ("alpha",)},
         takes=(),
         metrics=("prompt_entropy",),

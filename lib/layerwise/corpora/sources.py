@@ -13,16 +13,13 @@ import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from layerwise.config.corpora import Columns, FileTexts, HubTexts, TaskTexts, TextSource
+from layerwise.config.corpora import Columns, FileTexts, HubData, HubTexts, TaskTexts, TextSource
 from layerwise.corpora.packages import news
 from layerwise.errors import LayerwiseError, closest, first_line, listed
 from layerwise.io import tables
 from layerwise.io.files import is_file, is_folder, sha256_file, sha256_text
-
-if TYPE_CHECKING:
-    from layerwise.config.images import HubImages
 
 log = logging.getLogger(__name__)
 
@@ -192,7 +189,7 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
             yield row
 
 
-def load_hub(source: HubTexts | HubImages) -> tuple[Any, dict[str, str]]:
+def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
     """Load a data set of the hub, from the cache where there is no network.
 
     A data set's own code is never run.

@@ -22,6 +22,7 @@ from layerwise.figures import theme
 from layerwise.figures.labels import axis_label, value_label, wrapped
 from layerwise.figures.registry import Look
 from layerwise.names import step_of
+from layerwise.stats import FEW
 from layerwise.vocabulary import LABELS
 
 WIDTH, HEIGHT = 2.45, 1.9  # of a panel, in inches
@@ -30,6 +31,7 @@ TITLE = 0.35  # height of the figure's title
 COLUMNS = 4
 TALLEST = 4  # metrics one below the other
 TICKS = 6  # checkpoints named on an axis
+ROUGH = "x"  # marker of few prompts
 BAR = 9  # so many checkpoints get a colour bar in place of a legend
 Label = str | Callable[[pd.DataFrame], str]
 
@@ -105,6 +107,9 @@ class Facets:
     def legend(self, handles: Sequence[Any] = ()) -> Facets:
         """Put one legend below all panels."""
         shown = [*self.handles, *handles]
+        if any(line.get_marker() == ROUGH for p in self.panels for line in p.ax.lines):
+            rough = {"marker": ROUGH, "markersize": 4, "linestyle": "none"}
+            shown.append(entry(f"fewer than {FEW} prompts", **rough))
         if shown and self.inside:
             self.panels[0].ax.legend(handles=shown)
         elif shown:
@@ -327,8 +332,10 @@ def line(
     shade: float = 0.16,
     **style: Any,
 ) -> None:
-    """Draw a line with its band."""
+    """Draw a line with its band, with crosses if it is of fewer than `FEW` prompts."""
     part = part.sort_values(x)
+    if "n" in part and part["n"].between(1, FEW - 1).any():
+        style |= {"marker": ROUGH, "markersize": 4}
     places = part[x].to_numpy(dtype=float)
     if low in part and part[low].notna().any():
         lower, upper = (scale * part[c].to_numpy(dtype=float) for c in (low, high))

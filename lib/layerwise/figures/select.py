@@ -50,7 +50,7 @@ from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE, SUBLAYERS, TOKENS, representation
 from layerwise.names import order_key
-from layerwise.stats import FEW, FEWEST, Estimate, clustered_mean_ci
+from layerwise.stats import FEW, FEWEST, Estimate, clustered_mean_ci, within
 from layerwise.vocabulary import LABELS
 
 log = logging.getLogger(__name__)
@@ -591,7 +591,7 @@ def _interval(
     if len(chosen) > 1:
         if values.shape[1] < 2:  # a single layer has no differences
             return none, none
-        found = clustered_mean_ci(within_tasks(values), clusters)
+        found = clustered_mean_ci(within(values), clusters)
         floor = -float(np.mean([curves.task_types[i] in CORRELATED for i in chosen]))
         return np.clip(found.low, floor, 1), np.clip(found.high, floor, 1)
     part = with_output(scores)
@@ -604,19 +604,6 @@ def _interval(
     ends = part.set_index("layer")[["score_low", "score_high"]].astype(float)
     ends = ends.reindex(curves.layers)
     return ends["score_low"].to_numpy(), ends["score_high"].to_numpy()
-
-
-def within_tasks(scores: np.ndarray) -> np.ndarray:
-    """Scores by task and layer without the differences in level between tasks.
-
-    Each task's mean over L layers is moved to the mean of all tasks, and deviations are widened by
-    sqrt(L / (L - 1)) for that (Cousineau 2005; Morey 2008).
-    """
-    mean = scores.mean(axis=0)
-    apart = scores - mean
-    apart = apart - apart.mean(axis=1, keepdims=True)
-    n_layers = scores.shape[1]
-    return np.asarray(mean + apart * np.sqrt(n_layers / (n_layers - 1)))
 
 
 def _place(names: Sequence[str], name: str) -> int:

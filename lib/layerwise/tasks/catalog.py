@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,8 @@ from layerwise.tasks.names import IMAGE_TYPES, QUICKSTART, TYPES
 
 log = logging.getLogger(__name__)
 
-Folders = Mapping[str, str | Path]
 
-
-def get_task(name: str, folders: Folders | None = None) -> Any:
+def get_task(name: str, folder: str | Path | None = None) -> Any:
     """A task of mteb's, or one of the quickstart's, ready to load its data.
 
     Of a multilingual task the subsets in English alone are used (STS17: en-en;
@@ -28,8 +26,8 @@ def get_task(name: str, folders: Folders | None = None) -> Any:
 
     Parameters
     ----------
-    folders : mapping
-        Task name to a local folder that is used in place of the hub's data set.
+    folder : str, optional
+        Local folder that is used in place of the hub's data set.
 
     Raises
     ------
@@ -53,7 +51,6 @@ def get_task(name: str, folders: Folders | None = None) -> Any:
     task.hf_subsets = english or list(metadata.hf_subsets)
     if "test" in metadata.eval_splits:
         task.filter_eval_splits(["test"])
-    folder = (folders or {}).get(name)
     if folder is not None:
         _check_folder(name, Path(folder))
         dataset = {**metadata.dataset, "path": str(Path(folder).resolve())}

@@ -9,10 +9,8 @@ readout is the model's own.
 from __future__ import annotations
 
 import itertools
-import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,17 +21,17 @@ import torch
 from torch import Tensor, nn
 
 from layerwise.activations import forward
-from layerwise.activations.representation import Packed
+from layerwise.activations.embedding import READOUTS, embed
+from layerwise.activations.representation import Packed, Representation
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceTask
 from layerwise.errors import LayerwiseError
-from layerwise.models import hooks
 from layerwise.models.architectures import BLOCK
 from layerwise.models.failures import not_finite, why
-from layerwise.models.load import DTYPES, LoadedModel
-from layerwise.models.probe import pass_options, states_out
-from layerwise.models.source import Location, locate
+from layerwise.models.load import DTYPES, PANGRAM, LoadedModel
+from layerwise.models.probe import example_texts
+from layerwise.models.source import locate
 from layerwise.progress import Progress
 from layerwise.tasks.probes import wilson
 from layerwise.tasks.questions import LETTERS, Question, read_questions
@@ -45,16 +43,6 @@ Floats = npt.NDArray[np.float64]
 # Memory of the logits of one layer.
 LOGITS_BYTES = 64 * 2**20
 WINDOW = 128  # questions whose tokens are in memory
-PROBE = 9  # tokens on which a readout is tried
-# Largest difference of logits by rounding, for each type.
-ROUNDING = {"float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
-INDEX, WEIGHTS = "model.safetensors.index.json", "model.safetensors"
-# Names of unembeddings in files, where they differ from the module's: GPT-NeoX and RWKV.
-IN_FILES = ("embed_out", "head")
-
-
-class NoAnswersError(LayerwiseError):
-    """A model without a readout of the next token that every layer can be read with."""
 
 
 @dataclass(frozen=True)
@@ -114,30 +102,40 @@ class QuestionTask:
 # Readout
 
 
+class NoAnswersError(LayerwiseError):
+    """A model without a readout of the next token that every layer can be read with."""
+
+
 @dataclass(frozen=True)
 class Lens:
-    """From states of shape (n, D) to log-probabilities of the next token, shape (n, V)."""
+    """From states of shape (n, D) to log-probabilities of the next token, shape (n, V).
+
+    Attributes
+    ----------
+    head : Module
+        The language model with a body that hands out the states that it is given: the unembedding,
+        with all that the model does to its logits.
+    """
 
     norm: nn.Module | None
-    head: nn.Module
-    scale: Callable[[Tensor], Tensor]
+    head: Any
     dtype: torch.dtype
     device: torch.device
 
     @property
     def at_once(self) -> int:
         """Number of states whose log-probabilities are in memory together."""
-        return max(1, LOGITS_BYTES // (4 * len(next(self.head.parameters()))))
+        return max(1, LOGITS_BYTES // (4 * len(self.head.get_output_embeddings().weight)))
 
     def __call__(self, states: Tensor) -> Tensor:
         states = states.to(self.device, self.dtype)
-        logits = self.head(states if self.norm is None else self.norm(states))
-        return torch.log_softmax(self.scale(logits.float()), dim=-1)
+        states = states if self.norm is None else self.norm(states)
+        return torch.log_softmax(self.head(inputs_embeds=states[None]).logits[0].float(), dim=-1)
 
 
 @torch.inference_mode()
 def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
-    """The readout of a causal language model; of its files, the unembedding alone is loaded.
+    """The readout of a causal language model; of its files, no block is loaded.
 
     Parameters
     ----------
@@ -147,154 +145,68 @@ def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
     Raises
     ------
     NoAnswersError
-        If the model takes images or sees later tokens, has no unembedding of its own, or its
-        logits are not a (scaled or capped) linear map of its last states.
+        If the model takes images, sees later tokens, has no unembedding in its files, or hands out
+        other states than its last block's (after its final norm).
     """
-    if loaded.images is not None:
-        raise NoAnswersError(f"{loaded.name} takes images and predicts no next token.")
-    network: Any = loaded.model
-    tokens = torch.arange(1, 1 + PROBE, device=loaded.device)[None]
-    tokens %= len(network.get_input_embeddings().weight)
-    _look_back(loaded, tokens)
-    full = _with_head(loaded, entry)
-    # Of a model that is spread over several devices, the last norm is on the last.
+    if loaded.images is not None or not loaded.is_causal():
+        raise NoAnswersError(f"{loaded.name} predicts no next token.", code="not_causal")
     norm = loaded.anatomy.final_norm
+    if not loaded.anatomy.has_output or (norm is None and not _hands_out_last(loaded)):
+        raise NoAnswersError(
+            f"{loaded.name} hands out other states than its last block's, so its unembedding "
+            "cannot read other layers.",
+            code="no_lens",
+        )
+    # Of a model that is spread over several devices, the last norm is on the last.
     device = next((p.device for p in norm.parameters()), loaded.device) if norm else loaded.device
-    head = full.get_output_embeddings().to(device, DTYPES[loaded.dtype])
+    head = _head(loaded, entry).to(device)
+    output = type(loaded.model(**example_texts(loaded.model, loaded.device)))
+    body = getattr(head, head.base_model_prefix).to("meta")
+    for module in (body, getattr(body, "decoder", body)):  # OPT calls the one within.
+        module.forward = lambda *_, inputs_embeds, **__: output(last_hidden_state=inputs_embeds)
+    return Lens(norm, head, DTYPES[loaded.dtype], device)
+
+
+def _head(loaded: LoadedModel, entry: Model) -> Any:
+    """The language model around a loaded model, without its blocks."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    location = locate(entry.source, loaded.revision)
+    common = {"trust_remote_code": entry.trust_remote_code, **location.options()}
+    headless = f"{loaded.name} has no unembedding in its files."
     try:
-        logits = full(input_ids=tokens, **pass_options(full)).logits[0].float()
-    except (RuntimeError, NotImplementedError) as error:  # of parts that are not loaded
-        raise _unlike(loaded) from error
-    states = states_out(network(input_ids=tokens, **pass_options(network)))
-    if states is None or (norm is None and not _hands_out_last(loaded, tokens)):
-        raise _unlike(loaded)
-    tolerance = ROUNDING[loaded.dtype] * float(logits.abs().max())
-    for scale in _scales(full.config.get_text_config()):
-        scaled = scale(head(states[0].to(device)).float())
-        if torch.allclose(scaled, logits.to(device), rtol=0, atol=tolerance):
-            return Lens(norm, head, scale, DTYPES[loaded.dtype], device)
-    raise _unlike(loaded)
-
-
-def _look_back(loaded: LoadedModel, tokens: Tensor) -> None:
-    """Refuse a model in which a later token changes an earlier one's states."""
-    network: Any = loaded.model
-    other = tokens.clone()
-    other[0, -1] = (other[0, -1] + 1) % len(network.get_input_embeddings().weight)
-    one, two = (
-        states_out(network(input_ids=ids, **pass_options(network))) for ids in (tokens, other)
-    )
-    alike = (
-        one is not None
-        and two is not None
-        and torch.allclose(
-            one[:, :-1].float(), two[:, :-1].float(), rtol=0, atol=1e-3 * float(one.abs().max())
-        )
-    )
-    if not alike:
-        raise NoAnswersError(f"{loaded.name} sees later tokens and so predicts no next one.")
-
-
-def _with_head(loaded: LoadedModel, entry: Model) -> Any:
-    """The language model around a loaded model, with the weights of its unembedding."""
-    from transformers import AutoModelForCausalLM
-
-    network: Any = loaded.model
-    try:
-        with torch.device("meta"):
-            full = AutoModelForCausalLM.from_config(
-                network.config, trust_remote_code=entry.trust_remote_code
-            )
-    except ValueError as error:  # as transformers says that there is no such class
-        raise _headless(loaded) from error
-    setattr(full, full.base_model_prefix, network)
-    head = full.get_output_embeddings()
-    if head is None:
-        raise _headless(loaded)
-    if full.config.get_text_config().tie_word_embeddings:
-        tensors = {"weight": network.get_input_embeddings().weight}
-    else:
-        (name,) = (name for name, module in full.named_modules() if module is head)
-        tensors = _tensors(locate(entry.source, loaded.revision), (name, *IN_FILES))
-    if set(tensors) != {name for name, _ in head.named_parameters()}:
-        raise _headless(loaded)
-    head.load_state_dict(tensors, assign=True)
-    return full.eval()
-
-
-def _tensors(location: Location, modules: Sequence[str]) -> dict[str, Tensor]:
-    """The tensors of a module in a model's safetensors files, under the first of its names.
-
-    Raises
-    ------
-    LayerwiseError
-        If the files cannot be had.
-    """
-    from safetensors import safe_open
-    from transformers.utils import cached_file
-
-    def file(name: str, *, required: bool) -> str | None:
-        found: str | None = cached_file(
+        config = AutoConfig.from_pretrained(location.name, **common)
+        text = config.get_text_config()
+        text.num_hidden_layers = 0
+        for kinds in {"layer_types", "layers_block_type"} & set(vars(text)):
+            setattr(text, kinds, [])
+        head, found = AutoModelForCausalLM.from_pretrained(
             location.name,
-            name,
-            revision=location.revision,
-            _raise_exceptions_for_missing_entries=required,
+            config=config,
+            dtype=DTYPES[loaded.dtype],
+            use_safetensors=True,
+            output_loading_info=True,
+            **common,
         )
-        return found
-
-    try:
-        index = file(INDEX, required=False)
-        names = {WEIGHTS}
-        if index is not None:
-            listed = json.loads(Path(index).read_text(encoding="utf-8"))["weight_map"]
-            names = {part for name, part in listed.items() if name.rpartition(".")[0] in modules}
-        found: dict[str, dict[str, Tensor]] = {}
-        for name in names:
-            with safe_open(file(name, required=True), "pt") as tensors:
-                for key in tensors.keys():  # noqa: SIM118  (not a dictionary)
-                    module, _, parameter = key.rpartition(".")
-                    if module in modules:
-                        found.setdefault(module, {})[parameter] = tensors.get_tensor(key)
-        return next((found[module] for module in modules if module in found), {})
+    except ValueError as error:  # as transformers says that there is no such class
+        raise NoAnswersError(headless, code="no_head") from error
     except Exception as error:  # of the hub, the network or the disk; `why` explains it
         raise LayerwiseError(f"{location.name}: {why(error, location)}") from error
+    unembedding = head.get_output_embeddings()
+    if unembedding is None or found["missing_keys"]:
+        raise NoAnswersError(headless, code="no_head")
+    if text.tie_word_embeddings:
+        # The loaded model's, which adapters may have changed; not moved with the head.
+        tied = loaded.model.get_input_embeddings().weight  # type: ignore[operator]
+        unembedding.weight = nn.Parameter(tied.data, requires_grad=False)
+    return head.eval()
 
 
-def _scales(config: Any) -> Iterator[Callable[[Tensor], Tensor]]:
-    """Transform of the logits: none, a cap (Gemma 2) or a factor (Cohere, Granite)."""
-    yield lambda logits: logits
-    cap = getattr(config, "final_logit_softcapping", None)
-    if cap:
-        yield lambda logits: cap * torch.tanh(logits / cap)
-    for name, power in (("logit_scale", 1), ("logits_scaling", -1)):
-        factor = getattr(config, name, None)
-        if factor:
-            yield lambda logits, by=float(factor) ** power: logits * by  # type: ignore[misc]
-
-
-def _hands_out_last(loaded: LoadedModel, tokens: Tensor) -> bool:
-    last: list[Tensor] = []
-    with ExitStack() as stack:
-        hooks.attach(
-            loaded.anatomy,
-            loaded.name,
-            (),
-            lambda _, __, s: last.__setitem__(slice(None), [s]),
-            stack,
-        )
-        output = states_out(loaded.model(input_ids=tokens, **pass_options(loaded.model)))
-    return output is not None and torch.equal(last[0], output)
-
-
-def _headless(loaded: LoadedModel) -> NoAnswersError:
-    return NoAnswersError(f"{loaded.name} has no unembedding in its files.")
-
-
-def _unlike(loaded: LoadedModel) -> NoAnswersError:
-    return NoAnswersError(
-        f"The logits of {loaded.name} are more than its final norm and its unembedding, so other "
-        "layers cannot be read with them."
-    )
+def _hands_out_last(loaded: LoadedModel) -> bool:
+    """True if the model's output is its last block's states."""
+    ways = [Representation(readout=readout) for readout in READOUTS]
+    last, output = embed(loaded, [PANGRAM], ways)[:, -1]
+    return np.array_equal(last, output)
 
 
 # Prompts

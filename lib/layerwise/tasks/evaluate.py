@@ -1,30 +1,30 @@
 """Score every layer of one model at one checkpoint on all its tasks.
 
-The main process embeds one unit of work after the other (a small task, some sets of a clustering),
-each distinct text of it once, all layers in one pass. Vectors go to local scratch; processes score
-their layers while the model embeds the next unit. Only scores are kept. Each finished task is a
-table with its own key: a killed job continues where it was.
+The main process embeds one group of units after the other (small tasks together, some sets of a
+clustering), each distinct text of a group once, all layers in one pass. Vectors go to local
+scratch; processes score their layers while the model embeds the next group. Only scores are kept.
+Each finished task is a table with its own key: a killed job continues where it was.
 
-Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A unit has at
-most a quarter of the limit, unless the task cannot be divided.
+Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A group has
+at most a quarter of the limit, unless a task cannot be divided.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-import math
 import os
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +39,7 @@ from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks import results
 from layerwise.tasks.prompts import Prompts, normalizes, of_model
-from layerwise.tasks.task import Key, LoadedTask, Task, Unit, Vectors, normalized
+from layerwise.tasks.task import Key, Task, Unit, Vectors, normalized
 
 if TYPE_CHECKING:
     from layerwise.activations.representation import Representation
@@ -146,24 +146,9 @@ def evaluate(
             if scoring.normalize is None:
                 normalize = normalizes(entry, loaded.revision)
                 scoring = scoring.model_copy(update={"normalize": normalize})
-            facts: dict[str, Any] = {
-                "model": loaded.name,
-                "revision": loaded.revision,
-                "dtype": loaded.dtype,
-                "weights_sha256": loaded.weights,
-                "settings": scoring.plain(),
-            }
+            prompts = of_model(entry, loaded.revision)
             job = _Job(
-                loaded,
-                of_model(entry, loaded.revision),
-                extraction,
-                scoring,
-                pool,
-                threads,
-                Path(scratch),
-                paths,
-                keys,
-                facts,
+                loaded, prompts, extraction, scoring, pool, threads, Path(scratch), paths, keys
             )
             job.run(due, entry)
     frame = tables.read(paths.values(), "scores of tasks", kind=results.PART)
@@ -186,34 +171,33 @@ def _is_done(path: Path, key: str) -> bool:
 
 @dataclass
 class _Pending:
-    """A task whose units are being embedded and scored.
-
-    Attributes
-    ----------
-    scores : list of dict
-        For each unit the task's scores by representation and layer.
-    n_open : int
-        Units that are not scored yet.
-    is_embedded : bool
-        True once all units are embedded.
-    """
+    """A task that is being scored; `scores` are of its units so far, by representation and
+    layer."""
 
     name: str
-    task: LoadedTask
+    task: Task
+    n_units: int
     scores: list[dict[Place, Any]] = field(default_factory=list)
-    n_open: int = 0
-    is_embedded: bool = False
 
 
-@dataclass
-class _Waiting:
-    """Vectors on the scratch disk, until all their layers are scored."""
+class _Part(NamedTuple):
+    """A unit of a task, and the prompt and text of each of its keys."""
 
     pending: _Pending
-    number: int
+    unit: Unit
+    inputs: list[tuple[str, Any]]
+
+
+class _Waiting(NamedTuple):
+    """Vectors of some units on the scratch disk, and the scores that are being made of them."""
+
     path: Path
-    n_bytes: int
-    n_futures: int
+    n_inputs: int
+    futures: list[tuple[_Pending, list[Future[Any]]]]
+
+    def is_scored(self) -> bool:
+        """True if no score is missing."""
+        return all(future.done() for _, futures in self.futures for future in futures)
 
 
 class KilledError(LayerwiseError):
@@ -228,10 +212,8 @@ class _Job:
     ----------
     paths, keys : mapping
         Table of each task and its key.
-    facts : mapping
-        Metadata of the tables.
-    waiting : dict
-        Vectors that scoring processes are at work on.
+    waiting : deque of _Waiting
+        Oldest first.
     failures : dict
         Error of each task that failed.
     """
@@ -245,9 +227,9 @@ class _Job:
     scratch: Path
     paths: Mapping[str, Path]
     keys: Mapping[str, str]
-    facts: Mapping[str, Any]
-    waiting: dict[Future[Any], _Waiting] = field(default_factory=dict)
+    waiting: deque[_Waiting] = field(default_factory=deque)
     failures: dict[str, LayerwiseError] = field(default_factory=dict)
+    n_embedded: int = 0
 
     @cached_property
     def ways(self) -> list[Representation]:
@@ -258,125 +240,147 @@ class _Job:
             self.loaded, self.extraction.tokens, self.scoring.poolings, self.scoring.readouts
         )
 
+    @cached_property
+    def limit(self) -> int:
+        """Number of inputs whose vectors may wait."""
+        anatomy = self.loaded.anatomy
+        n_bytes = 4 * len(self.ways) * anatomy.n_layers * anatomy.hidden
+        return int(self.scoring.waiting_gb * 1e9) // n_bytes
+
     def run(self, due: Mapping[str, Task | QuestionTask], entry: Model) -> None:
         """Score tasks; raises the first failure at the end."""
+        for group in self._groups(due, entry):
+            self._embed_group(group)
+            self._collect(wait=False)
+        self._collect(wait=True)
+        if self.failures:
+            (first, *_), n = self.failures.values(), len(self.failures)
+            more = f" ({n} of {len(due)} tasks failed)" if n > 1 else ""
+            raise LayerwiseError(f"{first}{more}", code=first.code) from first
+
+    def _groups(
+        self, due: Mapping[str, Task | QuestionTask], entry: Model
+    ) -> Iterator[list[_Part]]:
+        """Units to embed together: as many as have a quarter of the inputs that may wait.
+
+        Questions are answered on the way, since they need the model and no vectors.
+        """
         from layerwise.tasks.choice import QuestionTask
 
+        most = max(1, self.limit // 4)
+        group: list[_Part] = []
+        inputs: set[tuple[str, Any]] = set()
         for name, task in due.items():
-            try:
+            parts: list[_Part] = []
+            with self._failing(name):
                 if isinstance(task, QuestionTask):
                     budget = self.extraction.batch_tokens
                     self._write(name, task.rows(self.loaded, entry, self.scoring, budget))
                 else:
-                    self._embed_task(name, task)
-            except (DiskError, KilledError):
-                raise
-            except LayerwiseError as error:
-                self._fail(name, error)
-        while self.waiting:
-            self._collect(block=True)
-        if self.failures:
-            (first, *_), n = self.failures.values(), len(self.failures)
-            more = f" ({n} of {len(due)} tasks failed)" if n > 1 else ""
-            raise LayerwiseError(f"{first}{more}") from first
+                    parts = self._parts(name, task, most)
+            for part in parts:
+                # Texts, images and words are embedded apart.
+                is_alike = group and part.unit.sort == group[0].unit.sort
+                if not is_alike or len(inputs.union(part.inputs)) > most:
+                    if group:
+                        yield group
+                    group, inputs = [], set()
+                group.append(part)
+                inputs.update(part.inputs)
+        if group:
+            yield group
 
-    def _embed_task(self, name: str, task: Task) -> None:
-        """Embed a task unit by unit and hand the vectors to the scoring processes."""
-        shape = len(self.ways), self.loaded.anatomy.n_layers, self.loaded.anatomy.hidden
-        bytes_per_text = 4 * math.prod(shape)
-        limit = int(self.scoring.waiting_gb * 1e9)
-        pending = _Pending(name, task.load(self.scoring))
-        for number, unit in enumerate(pending.task.units(max(1, limit // 4 // bytes_per_text))):
-            texts, rows = self._inputs(pending, unit)
-            n_bytes = bytes_per_text * len(texts)
-            while self.waiting and self._n_bytes() + n_bytes > limit:
-                self._collect(block=True)
-            path = self.scratch / f"{encode(name)}.{number}.npy"
-            self._embed(f"{name} {number + 1}" if number else name, texts, path)
-            pending.scores.append({})
-            pending.n_open += 1
-            unit = replace(unit, pictures={})
-            places = list(itertools.product(range(shape[0]), range(shape[1])))
-            shares = [places[k :: self.n_processes] for k in range(self.n_processes)]
-            waiting = _Waiting(pending, number, path, n_bytes, sum(map(bool, shares)))
-            for share in filter(None, shares):
-                future = self.pool.submit(_score, task, unit, rows, path, share, self.scoring)
-                self.waiting[future] = waiting
-        pending.is_embedded = True
-        self._finish(pending)
-        self._collect(block=False)
-
-    def _inputs(
-        self, pending: _Pending, unit: Unit
-    ) -> tuple[list[tuple[str, Any]], dict[Key, int]]:
-        """Distinct pairs of prompt and text, or image, and the row of each of a unit's keys."""
-        kinds = dict.fromkeys(kind for kind, _ in unit.keys)
-        before = {kind: self.prompts.of(pending.name, pending.task, kind) for kind in kinds}
+    def _parts(self, name: str, task: Task, most: int) -> list[_Part]:
+        """The units of a task, with the prompts in front of their texts."""
+        units = list(task.units(most))
+        kinds = dict.fromkeys(kind for unit in units for kind, _ in unit.keys)
+        before = {kind: self.prompts.of(name, task, kind) for kind in kinds}
         for kind, prompt in before.items():
             if prompt:
-                log.info("%s: in front of %s: %r", pending.name, kind or "each text", prompt)
-        places: dict[tuple[str, Any], int] = {}
-        rows = {
-            (kind, text): places.setdefault((before[kind], text), len(places))
-            for kind, text in unit.keys
-        }
-        if unit.pictures:
-            return [(prompt, unit.pictures[sha]) for prompt, sha in places], rows
-        return list(places), rows
+                log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
+        pending = _Pending(name, task, len(units))
+        return [
+            _Part(pending, unit, [(before[kind], text) for kind, text in unit.keys])
+            for unit in units
+        ]
 
-    def _embed(self, what: str, texts: list[tuple[str, Any]], path: Path) -> None:
-        """Write the vectors of inputs to a file, shape (representations, layers, inputs, D)."""
+    def _embed_group(self, group: list[_Part]) -> None:
+        """Embed units together; if that fails, each alone, so that only one task fails."""
+        if len(group) == 1:
+            with self._failing(group[0].pending.name):
+                self._embed(group)
+            return
+        try:
+            self._embed(group)
+        except (DiskError, KilledError):
+            raise
+        except LayerwiseError:
+            for part in group:
+                self._embed_group([part])
+
+    def _embed(self, group: list[_Part]) -> None:
+        """Write the vectors of units to a file and hand it to the scoring processes."""
         from layerwise.activations.embedding import embed_into
 
-        anatomy = self.loaded.anatomy
-        into = _allocate(path, (len(self.ways), anatomy.n_layers, len(texts), anatomy.hidden))
+        places: dict[tuple[str, Any], int] = {}
+        rows = [[places.setdefault(pair, len(places)) for pair in part.inputs] for part in group]
+        while self.waiting and sum(w.n_inputs for w in self.waiting) + len(places) > self.limit:
+            self._collect_oldest()
+        pictures = {sha: p for part in group for sha, p in part.unit.pictures.items()}
+        shape = len(self.ways), self.loaded.anatomy.n_layers, len(places)
+        # A failed group's file is written over.
+        path = self.scratch / f"{self.n_embedded}.npy"
         done = embed_into(
             self.loaded,
-            [text for _, text in texts],
-            into,
+            [pictures.get(text, text) for _, text in places],
+            _allocate(path, (*shape, self.loaded.anatomy.hidden)),
             self.ways,
-            prompts=[prompt for prompt, _ in texts],
+            prompts=[prompt for prompt, _ in places],
             include_prompt=self.prompts.include_prompt,
             budget=self.extraction.batch_tokens,
             sink_ratio=self.extraction.sink_ratio,
         )
-        with Progress(len(texts), f"{self.loaded.name} {what}", "text") as bar:
+        names = ", ".join(dict.fromkeys(part.pending.name for part in group))
+        with Progress(len(places), f"{self.loaded.name} {names}", "text") as bar:
             for n in done:
                 bar.update(n)
-                self._collect(block=False)
+                self._collect(wait=False)
+        self.n_embedded += 1
+        layers = list(itertools.product(range(shape[0]), range(shape[1])))
+        shares = [layers[k :: self.n_processes] for k in range(self.n_processes)]
+        futures: list[tuple[_Pending, list[Future[Any]]]] = []
+        for part, own in zip(group, rows, strict=True):
+            of_keys = dict(zip(part.unit.keys, own, strict=True))
+            what = part.pending.task, replace(part.unit, pictures={}), of_keys, path
+            submitted = [
+                self.pool.submit(_score, *what, share, self.scoring) for share in shares if share
+            ]
+            futures.append((part.pending, submitted))
+        self.waiting.append(_Waiting(path, len(places), futures))
 
-    def _n_bytes(self) -> int:
-        """Bytes of vectors on the scratch disk."""
-        return sum({w.path: w.n_bytes for w in self.waiting.values()}.values())
+    def _collect(self, *, wait: bool) -> None:
+        """Take the scores of the oldest units: those that are ready, or all."""
+        while self.waiting and (wait or self.waiting[0].is_scored()):
+            self._collect_oldest()
 
-    def _collect(self, *, block: bool) -> None:
-        """Take the scores that are ready; with `block`, wait for the next ones."""
-        if not self.waiting:
-            return
-        for future in wait(self.waiting, None if block else 0, FIRST_COMPLETED).done:
-            waiting = self.waiting.pop(future)
-            pending = waiting.pending
-            waiting.n_futures -= 1
-            if not waiting.n_futures:
-                waiting.path.unlink()
-                pending.n_open -= 1
-            try:
-                pending.scores[waiting.number] |= future.result()
-                self._finish(pending)
-            except BrokenProcessPool as error:
-                raise KilledError(
-                    "A scoring process was killed, most likely because memory ran out; lower "
-                    "scoring.threads. Finished tasks are kept."
-                ) from error
-            except DiskError:
-                raise
-            except LayerwiseError as error:
-                self._fail(pending.name, error)
+    def _collect_oldest(self) -> None:
+        waiting = self.waiting.popleft()
+        for pending, futures in waiting.futures:
+            with self._failing(pending.name):
+                try:
+                    scores = [future.result() for future in futures]
+                except BrokenProcessPool as error:
+                    raise KilledError(
+                        "A scoring process was killed, most likely because memory ran out; lower "
+                        "scoring.threads. Finished tasks are kept."
+                    ) from error
+                pending.scores.append({place: one[place] for one in scores for place in one})
+                if len(pending.scores) == pending.n_units:
+                    self._finish(pending)
+        waiting.path.unlink()
 
     def _finish(self, pending: _Pending) -> None:
-        """Write a task's table if all its units are scored."""
-        if pending.n_open or not pending.is_embedded or pending.name in self.failures:
-            return
+        """Write the table of a task whose units are all scored."""
         last = max(self.loaded.anatomy.n_layers - 1, 1)
         rows: list[dict[str, Any]] = []
         for layer in range(self.loaded.anatomy.n_layers):
@@ -388,28 +392,38 @@ class _Job:
                     **representation._asdict(),
                 }
                 parts = [scores[way, layer] for scores in pending.scores]
-                rows += [about | row for row in pending.task.rows(parts)]
+                rows += [about | row for row in pending.task.rows(parts, self.scoring)]
         self._write(pending.name, rows)
 
     def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        about = {"model": self.loaded.name, "revision": self.loaded.revision, "task": name}
-        made = [results.part_row({**about, **row}) for row in rows]
+        loaded = self.loaded
+        about = {"model": loaded.name, "revision": loaded.revision}
+        made = [results.part_row({**about, "task": name, **row}) for row in rows]
         for row in made:
             if row["main_score"] is None:
                 log.warning("%s has no score at layer %d: %s", name, row["layer"], row["why"])
-        table = pa.Table.from_pylist(made, schema=results.part_schema())
         tables.write(
             self.paths[name],
-            table,
+            pa.Table.from_pylist(made, schema=results.part_schema()),
             kind=results.PART,
             key=self.keys[name],
             task=name,
-            **self.facts,
+            dtype=loaded.dtype,
+            weights_sha256=loaded.weights,
+            settings=self.scoring.plain(),
+            **about,
         )
 
-    def _fail(self, name: str, error: LayerwiseError) -> None:
-        log.error("%s: %s", name, error)
-        self.failures.setdefault(name, error)
+    @contextmanager
+    def _failing(self, name: str) -> Iterator[None]:
+        """Note an error that concerns one task; the others go on."""
+        try:
+            yield
+        except (DiskError, KilledError):
+            raise
+        except LayerwiseError as error:
+            log.error("%s: %s", name, error)
+            self.failures.setdefault(name, error)
 
 
 def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -443,7 +457,6 @@ def _score(
     settings: ScoringSettings,
 ) -> dict[Place, Any]:
     """Score some layers of a unit, in a process that scores."""
-    loaded = _loaded(task, settings)
     vectors = np.load(path, mmap_mode="r")
     found: dict[Place, Any] = {}
     with one_thread():
@@ -451,14 +464,8 @@ def _score(
             values = np.array(vectors[way, layer])
             if settings.normalize:
                 values = normalized(values)
-            found[way, layer] = loaded.score(unit, Vectors(values, rows))
+            found[way, layer] = task.score(unit, Vectors(values, rows), settings)
     return found
-
-
-@lru_cache(maxsize=1)
-def _loaded(task: Task, settings: ScoringSettings) -> LoadedTask:
-    """The task's data, which stay in the process for its next layers."""
-    return task.load(settings)
 
 
 @contextmanager

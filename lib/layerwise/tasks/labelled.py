@@ -28,14 +28,13 @@ import pandas as pd
 from layerwise.activations.words import words_of
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import TASK_TYPES, LabelledTask
-from layerwise.corpora.images import Picture
 from layerwise.corpora.prompts import read_images, read_labels
 from layerwise.errors import LayerwiseError, closest
 from layerwise.tasks import conll, probes
 from layerwise.tasks.own_rows import read_rows
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import Probe, Split
-from layerwise.tasks.task import Unit, Vectors, normalized
+from layerwise.tasks.task import Unit, Vectors, keep_data, normalized
 from layerwise.vocabulary import WORDS
 
 log = logging.getLogger(__name__)
@@ -102,7 +101,7 @@ def read(task: LabelledTask, images: Path | None = None) -> Labelled:
             data.splits  # noqa: B018  (says at once what cannot be split)
     except LayerwiseError as error:
         named = str(path) in str(error)
-        raise error if named else LayerwiseError(f"{path}: {error}") from error
+        raise error if named else LayerwiseError(f"{path}: {error}", code=error.code) from error
     return data
 
 
@@ -162,14 +161,16 @@ def _read_texts(task: LabelledTask, path: Path) -> Labelled:
         if name not in frame:
             raise LayerwiseError(
                 f"{path} has no column {name!r}{closest(name, map(str, frame.columns))}; it has "
-                f"{', '.join(map(str, frame.columns))}."
+                f"{', '.join(map(str, frame.columns))}.",
+                code="no_column",
             )
     for name in task.text_columns:
         for row, text in enumerate(frame[name]):
             if not isinstance(text, str) or not text.strip():
                 raise LayerwiseError(
                     f"{path}, column {name!r}, row {row} (from 0): expected a text, got "
-                    f"{text!r:.40}; fill the row or leave it out."
+                    f"{text!r:.40}; fill the row or leave it out.",
+                    code="no_text",
                 )
     texts = [frame[name].tolist() for name in task.text_columns]
     given = frame[str(task.label_column)].tolist()
@@ -274,19 +275,10 @@ class LabelTask:
     entry: LabelledTask
     images: Path | None = None
 
-    def load(self, settings: ScoringSettings) -> LoadedLabelTask:
-        """Read the labels."""
-        return LoadedLabelTask(self, settings)
-
-
-class LoadedLabelTask:
-    """A task of own labels with its data; see `layerwise.tasks.task.LoadedTask`."""
-
-    def __init__(self, task: LabelTask, settings: ScoringSettings) -> None:
-        self.settings = settings
-        self.data = read(task.entry, task.images)
-        self.task_type = TASK_TYPES[task.entry.kind]
-        self._images = task.images
+    @property
+    def task_type(self) -> str:
+        """By its kind."""
+        return TASK_TYPES[self.entry.kind]
 
     def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
         """Empty: own labels come without instructions."""
@@ -294,27 +286,34 @@ class LoadedLabelTask:
 
     def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
         """All texts at once: probes need them together."""
-        pictures: dict[str, Picture] = {}
-        if self._images is not None:
-            pictures = {picture.sha256: picture for picture in read_images(self._images)}
-        yield Unit([("", text) for text in self.data.distinct()], pictures)
+        pictures = read_images(self.images) if self.images is not None else []
+        keys = [("", text) for text in _kept(self).distinct()]
+        yield Unit(keys, {picture.sha256: picture for picture in pictures})
 
-    def score(self, unit: Unit, vectors: Vectors) -> Found:  # noqa: ARG002
+    def score(self, unit: Unit, vectors: Vectors, settings: ScoringSettings) -> Found:  # noqa: ARG002
         """Score one layer."""
-        columns = [vectors.of("", column) for column in self.data.texts]
-        return layer_score(self.data, columns, self.settings.confidence)
+        data = _kept(self)
+        columns = [vectors.of("", column) for column in data.texts]
+        return layer_score(data, columns, settings.confidence)
 
-    def rows(self, parts: Sequence[Found]) -> list[dict[str, Any]]:
+    def rows(self, parts: Sequence[Found], settings: ScoringSettings) -> list[dict[str, Any]]:  # noqa: ARG002
         """One row, with the probe's details."""
         (found,) = parts
-        row: dict[str, Any] = {
-            "split": "test",
-            "subset": "default",
-            "main_score": found.score,
-            "score_low": found.low,
-            "score_high": found.high,
-            "n_runs": found.n,
-            "why": found.why,
-            "chance": found.chance,
-        }
-        return [{**row, "probe": found.probe}]
+        return [
+            {
+                "split": "test",
+                "subset": "default",
+                "main_score": found.score,
+                "score_low": found.low,
+                "score_high": found.high,
+                "n_runs": found.n,
+                "why": found.why,
+                "chance": found.chance,
+                "probe": found.probe,
+            }
+        ]
+
+
+@keep_data
+def _kept(task: LabelTask) -> Labelled:
+    return read(task.entry, task.images)

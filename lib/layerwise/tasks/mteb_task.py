@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import sklearn
@@ -30,12 +30,22 @@ from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_bytes
 from layerwise.tasks import catalog, results
 from layerwise.tasks.eager import eager_columns
-from layerwise.tasks.task import Array, Key, Unit, Vectors
+from layerwise.tasks.task import Array, Key, Unit, Vectors, keep_data
 
 Selection = tuple[str, str, int, int]
 """Split, subset, and a range of a clustering's sets."""
-Scores = dict[tuple[str, str], dict[str, Any]]
-"""mteb's scores by split and subset."""
+
+
+class Score(NamedTuple):
+    """A main score of mteb's, the values that it is the mean of, and why it is not finite."""
+
+    main: float
+    runs: list[float]
+    why: str | None
+
+
+Scores = dict[tuple[str, str], Score]
+"""By split and subset."""
 
 # Differences below this share of the largest value are rounding.
 ROUNDING = 1e-5
@@ -54,7 +64,7 @@ MODEL = ModelMeta.create_empty(
 
 @dataclass(frozen=True)
 class MtebTask:
-    """A task of mteb, or one of the quickstart's.
+    """A task of mteb, or one of the quickstart's; see `layerwise.tasks.task.Task`.
 
     Attributes
     ----------
@@ -65,21 +75,15 @@ class MtebTask:
     name: str
     folder: str | None = None
 
-    def load(self, settings: ScoringSettings) -> LoadedMtebTask:
-        """Read or download the task's data."""
-        folders = {} if self.folder is None else {self.name: self.folder}
-        task = catalog.load(catalog.get_task(self.name, folders))
-        return LoadedMtebTask(task, settings)
+    @property
+    def task(self) -> Any:
+        """mteb's task with its data."""
+        return _loaded(self)[0]
 
-
-class LoadedMtebTask:
-    """An mteb task with its data; see `layerwise.tasks.task.LoadedTask`."""
-
-    def __init__(self, task: Any, settings: ScoringSettings) -> None:
-        self.task, self.settings = task, settings
-        self.task_type = str(task.metadata.type)
-        # An evaluation advances the task's random states; each layer gets those of a fresh task.
-        self._states = task.rng_state.getstate(), task.np_rng.bit_generator.state
+    @property
+    def task_type(self) -> str:
+        """mteb's type."""
+        return str(self.task.metadata.type)
 
     def instruction(self, prompt_type: str) -> str:
         """mteb's instruction for inputs of a prompt type; empty for none."""
@@ -90,7 +94,6 @@ class LoadedMtebTask:
 
     def units(self, most: int) -> Iterator[Unit]:
         """The whole task; or of a larger clustering as many sets as have `most` texts together."""
-        name = self.task.metadata.name
         for selection in self._selections(most):
             recorder = _Recorder()
             with warnings.catch_warnings():
@@ -105,43 +108,42 @@ class LoadedMtebTask:
             bad = [text for _, text in recorder.keys if not isinstance(text, str)]
             if bad or not recorder.keys:
                 came = f"{bad[0]!r:.60} in place of a text" if bad else "nothing to encode"
-                raise LayerwiseError(f"The data of {name} have {came}; check its files.")
+                raise LayerwiseError(f"The data of {self.name} have {came}; check its files.")
             pictures = {
-                sha: Picture(f"{name} {place}", data, None, sha)
+                sha: Picture(f"{self.name} {place}", data, None, sha)
                 for place, (sha, data) in enumerate(recorder.images.items())
             }
             yield Unit(list(recorder.keys), pictures, selection)
 
-    def score(self, unit: Unit, vectors: Vectors) -> Scores:
-        """mteb's scores of one layer, and the reason where one is not defined."""
-        scores = self._evaluate(_Lookup(vectors), unit.selection)
-        for (split, subset), found in scores.items():
-            if not math.isfinite(found["main_score"]):
-                found["why"] = self._why(split, subset, vectors.values)
+    def score(self, unit: Unit, vectors: Vectors, settings: ScoringSettings) -> Scores:  # noqa: ARG002
+        """mteb's main score of one layer by split and subset."""
+        scores = {}
+        for place, found in self._evaluate(_Lookup(vectors), unit.selection).items():
+            score = float(found["main_score"])
+            runs = results.runs(found, self.task.metadata.main_score)
+            why = None if math.isfinite(score) else self._why(*place, vectors.values)
+            scores[place] = Score(score, runs, why)
         return scores
 
-    def rows(self, parts: Sequence[Scores]) -> list[dict[str, Any]]:
+    def rows(self, parts: Sequence[Scores], settings: ScoringSettings) -> list[dict[str, Any]]:
         """One row for each split and subset."""
         made = []
         for split, subset in dict.fromkeys(place for part in parts for place in part):
             found = [part[split, subset] for part in parts if (split, subset) in part]
-            scores = found[0]
-            if len(found) > 1:  # a clustering in several units
-                values = [value for one in found for value in one["v_measures"]]
-                scores = {"v_measures": values, "main_score": np.mean(values)}
-            score = round(float(scores["main_score"]), results.DECIMALS)
+            runs = [run for one in found for run in one.runs]
+            # A clustering's score is the mean of its sets, which may be in several units.
+            score = found[0].main if len(found) == 1 else float(np.mean(runs))
             known = math.isfinite(score)
-            runs = results.runs(scores, self.task.metadata.main_score)
-            low, high = results.interval(runs, self.settings) if known else (None, None)
+            low, high = results.interval(runs, settings) if known else (None, None)
             made.append(
                 {
                     "split": split,
                     "subset": subset,
-                    "main_score": score if known else None,
+                    "main_score": round(score, results.DECIMALS) if known else None,
                     "score_low": low,
                     "score_high": high,
                     "n_runs": len(runs) or 1,
-                    "why": scores.get("why"),
+                    "why": found[0].why,
                 }
             )
         return made
@@ -170,16 +172,19 @@ class LoadedMtebTask:
     def _data(self, split: str, subset: str) -> Any:
         return self.task.dataset.get(subset, self.task.dataset)[split]
 
-    def _evaluate(self, encoder: AbsEncoder, selection: Selection | None) -> Scores:
-        """Evaluate an encoder as `mteb.evaluate` does, on all data or a selection."""
-        task = self.task
-        task.rng_state.setstate(self._states[0])
-        task.np_rng.bit_generator.state = self._states[1]
+    def _evaluate(
+        self, encoder: AbsEncoder, selection: Selection | None
+    ) -> dict[tuple[str, str], dict[str, Any]]:
+        """mteb's scores of an encoder by split and subset, on all data or a selection."""
+        task, states = _loaded(self)
+        # An evaluation advances the task's random states; each layer gets those of a fresh task.
+        task.rng_state.setstate(states[0])
+        task.np_rng.bit_generator.state = states[1]
         random.seed(task.seed)
         np.random.seed(task.seed)  # noqa: NPY002  (mteb's own seeding)
         # Vectors are finite; checking again takes a twelfth of an STS task's time.
         finite = sklearn.get_config()["assume_finite"] or task.metadata.type == "STS"
-        scores: Scores = {}
+        scores = {}
         with (
             self._narrowed(selection),
             eager_columns(),
@@ -218,6 +223,13 @@ class LoadedMtebTask:
         if np.ptp(vectors, axis=0).max() <= ROUNDING * np.abs(vectors).max():
             return f"the embeddings of all {len(vectors)} texts are alike"
         return "the similarities of all pairs are alike, or some of them is no number"
+
+
+@keep_data
+def _loaded(named: MtebTask) -> tuple[Any, tuple[Any, Any]]:
+    """mteb's task with its data, and its random states at first."""
+    task = catalog.load(catalog.get_task(named.name, named.folder))
+    return task, (task.rng_state.getstate(), task.np_rng.bit_generator.state)
 
 
 class _Recorder(AbsEncoder):

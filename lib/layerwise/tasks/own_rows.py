@@ -41,5 +41,7 @@ def read_rows(path: Path) -> pd.DataFrame:
     except Exception as error:  # pandas and pyarrow say what is wrong in many ways
         raise LayerwiseError(f"{path} cannot be read: {first_line(error)}.") from error
     if frame.empty:
-        raise LayerwiseError(f"{path} is empty; a row for each text or question is needed.")
+        raise LayerwiseError(
+            f"{path} is empty; a row for each text or question is needed.", code="empty"
+        )
     return frame

@@ -107,13 +107,17 @@ def classes(labels: Sequence[object]) -> Array:
     _check_labels(labels)
     numbers, names = _factorized(labels)
     if len(names) < 2:
-        raise LayerwiseError(f"All {len(labels)} labels are {str(names[0])!r}; a probe needs two.")
+        raise LayerwiseError(
+            f"All {len(labels)} labels are {str(names[0])!r}; a probe needs two.",
+            code="equal_labels",
+        )
     rare = [str(n) for n, c in zip(names, np.bincount(numbers), strict=True) if c < FOLDS]
     if rare:
         raise LayerwiseError(
             f"{len(rare)} of {len(names)} classes have fewer than {FOLDS} rows "
             f"({', '.join(map(repr, rare[:5]))}); add rows or leave these classes out. Labels "
-            "that are numbers on a scale are a regression."
+            "that are numbers on a scale are a regression.",
+            code="rare_class",
         )
     return np.asarray(numbers)
 
@@ -133,10 +137,13 @@ def numbers(labels: Sequence[object]) -> Array:
         row = int(bad.argmax())
         raise LayerwiseError(
             f"The label of row {row} (from 0) is {labels[row]!r:.40}; a regression needs finite "
-            "numbers, and classes are a classification."
+            "numbers, and classes are a classification.",
+            code="not_a_number",
         )
     if np.ptp(values) == 0:
-        raise LayerwiseError(f"All {len(values)} labels are {values[0]:g}; nothing to predict.")
+        raise LayerwiseError(
+            f"All {len(values)} labels are {values[0]:g}; nothing to predict.", code="equal_labels"
+        )
     return values
 
 
@@ -148,15 +155,16 @@ def _factorized(values: Sequence[object]) -> tuple[Array, Array]:
 
 def _check_labels(labels: Sequence[object]) -> None:
     if len(labels) < FEWEST:
-        raise LayerwiseError(f"{len(labels)} labelled rows are too few; a probe needs {FEWEST}.")
+        raise LayerwiseError(
+            f"{len(labels)} labelled rows are too few; a probe needs {FEWEST}.", code="too_few"
+        )
     for row, label in enumerate(labels):
-        if not pd.api.types.is_scalar(label):
+        if not pd.api.types.is_scalar(label) or pd.isna(label) or label == "":  # type: ignore[call-overload]
             raise LayerwiseError(
-                f"The label of row {row} (from 0) is a {type(label).__name__}; expected one "
-                "string or one number."
+                f"Row {row} (from 0) has no label that is one string or one number "
+                f"({label!r:.40}); add one or leave the row out.",
+                code="no_label",
             )
-        if pd.isna(label) or label == "":  # type: ignore[call-overload]
-            raise LayerwiseError(f"Row {row} (from 0) has no label; add one or leave it out.")
 
 
 def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0) -> list[Split]:
@@ -181,7 +189,8 @@ def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0)
     if n_groups < FEWEST:
         raise LayerwiseError(
             f"The {len(labels)} labelled rows form {n_groups} groups (rows that share a text or "
-            f"a group); a probe needs {FEWEST}."
+            f"a group); a probe needs {FEWEST}.",
+            code="too_few",
         )
     rng = np.random.default_rng(seed)
     rows = np.arange(len(labels))
@@ -195,7 +204,8 @@ def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0)
     if any(len(np.unique(strata[split.train])) < n_classes for split in made):
         raise LayerwiseError(
             "A class is in too few groups to be in training rows and test rows; label more, or "
-            "leave the class out."
+            "leave the class out.",
+            code="rare_class",
         )
     return made
 

@@ -22,7 +22,7 @@ from layerwise.tasks.names import DEFAULT, INSTRUCTION, PROMPT_TYPES
 
 if TYPE_CHECKING:
     from layerwise.config.models import Model
-    from layerwise.tasks.task import LoadedTask
+    from layerwise.tasks.task import Task
 
 SETTINGS = "config_sentence_transformers.json"
 MODULES = "modules.json"
@@ -42,7 +42,7 @@ class Prompts:
     by_name: Mapping[str, str] = field(default_factory=dict)
     include_prompt: bool = True
 
-    def of(self, name: str, task: LoadedTask, prompt_type: str) -> str:
+    def of(self, name: str, task: Task, prompt_type: str) -> str:
         """The prompt in front of a task's texts of a prompt type; empty for none.
 
         Parameters

@@ -13,7 +13,8 @@ import pandas as pd
 
 from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
 from layerwise.corpora.paragraphs import Paragraph, read_paragraphs, sentences_of
-from layerwise.errors import LayerwiseError, closest, first_line
+from layerwise.corpora.sources import load_hub
+from layerwise.errors import LayerwiseError, closest
 from layerwise.io.files import sha256_text
 from layerwise.tasks.own_rows import read_rows
 
@@ -77,27 +78,8 @@ def _all_questions(
 
 
 def of_hub(source: HubQuestions, split: str) -> pd.DataFrame:
-    """The rows of a split of questions on the hub, or in the local cache.
-
-    Raises
-    ------
-    LayerwiseError
-        If they cannot be had.
-    """
-    import datasets
-
-    try:
-        data: Any = datasets.load_dataset(
-            source.hub, source.name, split=split, revision=source.revision
-        )
-    except MemoryError:
-        raise
-    except Exception as error:  # a damaged file fails in any of the libraries that read files
-        raise LayerwiseError(
-            f"The questions {source.hub!r} ({source.name or 'no configuration'}, split {split!r}) "
-            f"could not be loaded ({first_line(error)}); check the names, let this machine reach "
-            "the hub, or give a local file by {'file': …}."
-        ) from error
+    """The rows of a split of questions on the hub, or in the local cache; raises as `load_hub`."""
+    data, _ = load_hub(source.model_copy(update={"split": split}))
     frame: pd.DataFrame = data.to_pandas()
     return frame
 

@@ -127,9 +127,7 @@ def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:
         values = scores.get(name, [])
     if isinstance(values, Mapping):
         values = [value for level in values.values() for value in level]
-    if not isinstance(values, list):
-        return []
-    return [round(float(value), DECIMALS) for value in values]
+    return [float(value) for value in values] if isinstance(values, list) else []
 
 
 def interval(
@@ -143,7 +141,7 @@ def interval(
         return None, None
     rng = np.random.default_rng(settings.seed)
     drawn = rng.integers(len(values), size=(RESAMPLES, len(values)))
-    means = np.asarray(values)[drawn].mean(axis=1)
+    means = np.round(values, DECIMALS)[drawn].mean(axis=1)
     tail = (1 - settings.confidence) / 2
     low, high = np.quantile(means, [tail, 1 - tail])
     return float(low), float(high)

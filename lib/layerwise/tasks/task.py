@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -20,6 +21,9 @@ Array = npt.NDArray[Any]
 Key = tuple[str, Any]
 """Prompt type ('query', 'document' or '') and text; for images the SHA-256 of the file, for words
 a `layerwise.activations.words.Word`."""
+
+keep_data = lru_cache(maxsize=4)
+"""Decorator of functions that read a task's data: those of the last few tasks stay in memory."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,11 @@ class Unit:
     keys: Sequence[Key]
     pictures: Mapping[str, Picture] = field(default_factory=dict)
     selection: Any = None
+
+    @property
+    def sort(self) -> tuple[bool, type]:
+        """Equal for units that can be embedded together: of texts, of images, or of words."""
+        return bool(self.pictures), type(self.keys[0][1])
 
 
 @dataclass(frozen=True)
@@ -72,10 +81,15 @@ class Vectors:
             ) from error
 
 
-class LoadedTask(Protocol):
-    """A task with its data."""
+class Task(Hashable, Protocol):
+    """A task of the config: small, hashable, and sent to the processes that score.
 
-    task_type: str
+    Its methods read its data where they are not in memory.
+    """
+
+    @property
+    def task_type(self) -> str:
+        """Type in the table of scores."""
 
     def instruction(self, prompt_type: str) -> str:
         """Instruction for inputs of a prompt type; empty for none."""
@@ -83,18 +97,11 @@ class LoadedTask(Protocol):
     def units(self, most: int) -> Iterator[Unit]:
         """Parts of the task of at most `most` inputs, where it can be divided."""
 
-    def score(self, unit: Unit, vectors: Vectors) -> Any:
+    def score(self, unit: Unit, vectors: Vectors, settings: ScoringSettings) -> Any:
         """Score one layer on one unit."""
 
-    def rows(self, parts: Sequence[Any]) -> list[dict[str, Any]]:
+    def rows(self, parts: Sequence[Any], settings: ScoringSettings) -> list[dict[str, Any]]:
         """Rows of the table of scores for one layer, from the scores of all units in order."""
-
-
-class Task(Hashable, Protocol):
-    """A task of the config: small, hashable, and sent to the processes that score."""
-
-    def load(self, settings: ScoringSettings) -> LoadedTask:
-        """Read or download the task's data."""
 
 
 # Rows whose float64 fits a core's cache.

@@ -136,9 +136,9 @@ def run(main: Callable[[argparse.Namespace], None], options: argparse.ArgumentPa
     guarded(lambda: main(arguments), arguments.log)
 
 
-def guarded(do: Callable[[], Any], log_file: Path | None = None) -> Any:
+def guarded(do: Callable[[], Any], log_file: Path | None = None, level: int = logging.INFO) -> Any:
     """Do something with a log; a user's mistake becomes one line and exit status 1."""
-    _start_log(log_file)
+    _start_log(log_file, level)
     try:
         return do()
     except LayerwiseError as error:
@@ -157,7 +157,7 @@ def guarded(do: Callable[[], Any], log_file: Path | None = None) -> Any:
         sys.exit(2)
 
 
-def _start_log(path: Path | None) -> None:
+def _start_log(path: Path | None, level: int) -> None:
     # A log that the disk does not take must not cost the work.
     logging.raiseExceptions = False
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
@@ -170,7 +170,7 @@ def _start_log(path: Path | None) -> None:
             problem = error.strerror
     for handler in handlers:
         handler.setFormatter(Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    logging.basicConfig(level=logging.INFO, handlers=handlers, force=True)
+    logging.basicConfig(level=level, handlers=handlers, force=True)
     logging.captureWarnings(True)
     # It reports every table of a font that goes into a PDF.
     logging.getLogger("fontTools").setLevel(logging.WARNING)

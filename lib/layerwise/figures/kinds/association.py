@@ -25,6 +25,7 @@ from layerwise.figures.select import (
     task_type_of,
     with_dimensions,
 )
+from layerwise.stats import FEW
 
 EVERY = "all"  # in place of a measure: all of them
 VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
@@ -268,7 +269,7 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
         columns=3,
     )
     for panel in grid.panels:
-        for model, part in panel.table.groupby("model"):
+        for (model, rough), part in panel.table.groupby(["model", panel.table["n"] < FEW]):
             shift = 0.7 * ((models.index(str(model)) + 0.5) / len(models) - 0.5)
             at = np.array([rules.index(m) for m in part["metric"]]) + shift
             colour = theme.colour_of(str(model), look.models)
@@ -282,7 +283,7 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
                 part["low"],
                 part["high"],
                 colour=colour,
-                marker=theme.marker_of(str(model), look.models),
+                marker=marks.ROUGH if rough else theme.marker_of(str(model), look.models),
                 filled=beyond,
             )
             for end in (1, -1) if measure != "dcor" else (1,):

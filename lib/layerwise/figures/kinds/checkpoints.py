@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from layerwise.association.best import best_layers
 from layerwise.association.curves import last_layer_of
 from layerwise.config.kinds import POOLED
-from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE_AXIS
@@ -60,7 +59,7 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
     apart = [d for d in POOLED if d in columns]
     parts = []
     for key, part in scores.groupby(apart) if apart else [((), scores)]:
-        found = best_layers(part, poolings=several(data.study.pooling))
+        found = best_layers(part)
         found = found[found["task_type"] == "all"]
         parts.append(found.assign(**dict(zip(apart, map(str, key), strict=True))))
     best = pd.concat(parts, ignore_index=True)

@@ -179,7 +179,7 @@ def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
         cmap=LinearSegmentedColormap.from_list("fade", ["white", colour]),
     )
     dips = part[part["what"] == "dip"]
-    ax.plot(dips["depth"], dips["mean"], color=theme.INK, linewidth=1)
+    line(ax, dips, "depth", "mean", linewidth=1)
     split = dips[dips["p_adjusted"] < ALPHA]
     if len(split):  # an unclipped line without points would claim the page's corner
         ax.plot(

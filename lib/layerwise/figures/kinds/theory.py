@@ -8,17 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy.stats import spearmanr
 
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks
-from layerwise.figures.kinds.valley import bootstrap_ci, ends, shared
 from layerwise.figures.labels import axis_label, value_label
 from layerwise.figures.marks import depth_axis, entry, facets, line, palette, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import POINT, Data, by_layer, curves_of, matrix, parts_of
 from layerwise.metrics.powerlaw import power_law_curves
-from layerwise.stats import best_set, holm, mean_ci, valley
+from layerwise.stats import best_set, mean_ci
 
 
 def power_law(_data: Data) -> pd.DataFrame:
@@ -45,14 +43,12 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
     """Curves of a metric at every order, and what depends on the order.
 
     ``what`` is ``theory`` (power-law spectra), ``metric`` (a row per layer) or ``alpha`` (a row
-    per order): rank correlation over layers with the curve of the order nearest to 1; the valley's
-    depth with interval and p; the selected layer, the layers that may be it with 95% confidence,
-    its score and the score's distance from the best layer's; Spearman's ρ with the scores.
+    per order): the selected layer, and the layers that may be it with 95% confidence.
 
     Raises
     ------
     LayerwiseError
-        If the metric has no alpha, or several poolings are scored.
+        If the metric has no alpha.
     """
     prompts = data.tables["prompts"]
     metric = (data.study.curves or ())[0].metric
@@ -66,60 +62,29 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
         every = tuple(sorted(float(a) for a in alphas.unique()))
         data = replace(data, study=data.study.model_copy(update={"alpha": every}))
     table = data.prompts().assign(alpha=lambda t: t["alpha"].astype(float))
-    scores = data.scores_of_one_pooling(table)
     theory = power_law_curves(alphas=sorted(table["alpha"].unique()))
     rows = [theory.assign(what="theory", metric=metric, value=theory["share"]).drop(columns="n")]
     keys = [*POINT, "corpus", "metric", "tokens"]
     for about, part in curves_of(table, keys):
         wide = {float(a): matrix(p) for a, p in parts_of(part, "alpha")}
-        reference = min(wide, key=lambda a: abs(a - 1))
-        same = (scores["model"] == about["model"]) & (scores["revision"] == about["revision"])
-        score = scores[same & (scores["tokens"] == about["tokens"])].set_index("layer")["value"]
         for alpha, own in wide.items():
             array, layers = own.to_numpy(dtype=float), own.columns.to_numpy()
             one = {**about, "alpha": alpha}
             rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
-            row = {**one, "what": "alpha", "n": len(array), "reference": reference}
-            row |= _with_reference(own, wide[reference])
-            row |= _selected(own, data.directions.get(metric), score)
-            if len(layers) > 2:
-                dip = valley(array)
-                row |= {**ends(dip.depth, "valley"), "valley_layer": layers[dip.layer]}
-            rows.append(pd.DataFrame([row]))
-    result = pd.concat(rows, ignore_index=True)
-    if "valley_p" in result:
-        result["valley_p_adjusted"] = holm(result["valley_p"])
-    return result
+            row = {**one, "what": "alpha", "n": len(array)}
+            rows.append(pd.DataFrame([row | _selected(own, data.directions.get(metric))]))
+    return pd.concat(rows, ignore_index=True)
 
 
-def _with_reference(own: pd.DataFrame, base: pd.DataFrame) -> dict[str, float]:
-    """Rank correlation over layers of two curves, with a bootstrap interval over prompts."""
-
-    def rho(a: np.ndarray, b: np.ndarray) -> float:
-        return float(spearmanr(a, b).statistic) if np.ptp(a) > 0 and np.ptp(b) > 0 else 0.0
-
-    arrays = shared(own, base)
-    low, high = bootstrap_ci(rho, *arrays, n_resamples=200)
-    value = rho(*(a.mean(axis=0) for a in arrays))
-    return {"rank_correlation": value, "rank_correlation_low": low, "rank_correlation_high": high}
-
-
-def _selected(own: pd.DataFrame, end: int | None, score: pd.Series[float]) -> dict[str, Any]:
-    """The layer selected at the metric's better end, and its score."""
+def _selected(own: pd.DataFrame, end: int | None) -> dict[str, Any]:
+    """The layer selected at the metric's better end."""
+    if end is None:
+        return {}
     mean, layers = own.mean().to_numpy(), own.columns.to_numpy()
-    row: dict[str, Any] = {}
-    if end is not None:
-        at = int(np.argmax(end * mean))
-        likely = layers[best_set(end * own.to_numpy(dtype=float))]
-        row |= {"selected": int(layers[at]), "depth": layers[at] / max(1, layers[-1])}
-        row |= {"value": mean[at], "may_be_selected": " ".join(map(str, likely))}
-    both = score.reindex(layers).to_numpy(dtype=float)
-    known = np.isfinite(both)
-    if known.sum() > 2:
-        row["spearman_with_score"] = float(spearmanr(mean[known], both[known]).statistic)
-        if end is not None and known[at]:
-            row |= {"score": both[at], "below_best": np.nanmax(both) - both[at]}
-    return row
+    at = int(np.argmax(end * mean))
+    likely = layers[best_set(end * own.to_numpy(dtype=float))]
+    found = {"selected": int(layers[at]), "depth": layers[at] / max(1, layers[-1])}
+    return {**found, "value": mean[at], "may_be_selected": " ".join(map(str, likely))}
 
 
 @kind("alpha_robustness", "A metric at every order α", alpha_robustness)

@@ -31,7 +31,6 @@ from layerwise.stats import (
     ALPHA,
     FEWEST,
     Estimate,
-    early_late_difference,
     holm,
     mean_ci,
     paired_difference,
@@ -39,6 +38,7 @@ from layerwise.stats import (
     ratio_ci,
     simultaneous_ci,
     valley,
+    within,
 )
 
 SHALLOW = 0.1  # of a curve's largest value: a shallower valley is no valley
@@ -91,7 +91,8 @@ def attention_sink(data: Data) -> pd.DataFrame:
 
     ``what`` is ``metric`` (a row per layer) or ``valley`` (a row per token selection): depth of
     the valley between the layers ``shoulder`` and ``lowest`` of all tokens; share of it that is
-    ``gone``; and depth of the selection's own valley, ``own``, at ``own_lowest``.
+    ``gone``; and depth of the selection's own valley, ``own``, at ``own_lowest``. Over
+    checkpoints, the interval of the depth is `layerwise.stats.within` prompts.
 
     Raises
     ------
@@ -105,27 +106,38 @@ def attention_sink(data: Data) -> pd.DataFrame:
             f"A study of kind {data.study.kind} compares all tokens with another selection; these "
             f"tables have {', '.join(selections)}: name all and others under extract.tokens."
         )
-    rows = []
-    for about, part in curves_of(table, ["model", "revision", "corpus", "metric"]):
-        there = [s for s in selections if s in set(part["tokens"])]
-        wide = [matrix(part[part["tokens"] == s]) for s in there]
-        layers = wide[0].columns.to_numpy()
-        arrays = dict(zip(there, shared(*wide), strict=True))
-        whole, mean = valley(arrays["all"]), arrays["all"].mean(axis=0)
-        shoulder = whole.left if mean[whole.left] <= mean[whole.right] else whole.right
-        falls = {s: a[:, shoulder] - a[:, whole.layer] for s, a in arrays.items()}
-        deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
-        for tokens, array in arrays.items():
-            one = {**about, "tokens": tokens}
-            rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
-            own = valley(array)
-            row = {**one, "what": "valley", "n": len(array), "is_valley": deep}
-            row |= {"shoulder": layers[shoulder], "lowest": layers[whole.layer]}
-            row |= {"own_lowest": layers[own.layer], **ends(own.depth, "own")}
-            row |= ends(whole.depth if tokens == "all" else mean_ci(falls[tokens]))
-            if deep and tokens != "all":
-                row |= ends(ratio_ci(falls["all"] - falls[tokens], falls["all"]), "gone")
-            rows.append(pd.DataFrame([row]))
+    rows: list[pd.DataFrame] = []
+    for about, part in curves_of(table, ["model", "corpus", "metric"]):
+        wide = {key: matrix(own) for key, own in part.groupby(["revision", "tokens"], sort=False)}
+        curves = dict(zip(wide, shared(*wide.values()), strict=True))
+        layers = next(iter(wide.values())).columns.to_numpy()
+        depths: dict[str, dict[str, np.ndarray]] = {}
+        valleys = []
+        for revision in part["revision"].unique():
+            arrays = {s: curves[revision, s] for s in selections if (revision, s) in curves}
+            whole, mean = valley(arrays["all"]), arrays["all"].mean(axis=0)
+            shoulder = whole.left if mean[whole.left] <= mean[whole.right] else whole.right
+            falls = {s: a[:, shoulder] - a[:, whole.layer] for s, a in arrays.items()}
+            deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
+            for tokens, array in arrays.items():
+                one = {**about, "revision": revision, "tokens": tokens}
+                rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
+                own = valley(array)
+                depth = whole.depths if tokens == "all" else falls[tokens]
+                depths.setdefault(tokens, {})[revision] = depth
+                row = {**one, "what": "valley", "n": len(array), "is_valley": deep}
+                row |= {"shoulder": layers[shoulder], "lowest": layers[whole.layer]}
+                row |= {"own_lowest": layers[own.layer], **ends(own.depth, "own")}
+                row |= ends(mean_ci(depth))
+                if deep and tokens != "all":
+                    row |= ends(ratio_ci(falls["all"] - falls[tokens], falls["all"]), "gone")
+                valleys.append(row)
+        rows.append(pd.DataFrame(valleys))
+        for tokens, of_revisions in depths.items():
+            if len(of_revisions) > 1:
+                found = mean_ci(within(np.stack(list(of_revisions.values()), axis=1)))
+                at = rows[-1]["tokens"] == tokens
+                rows[-1].loc[at, ["low", "high"]] = np.stack([found.low, found.high], axis=1)
     return pd.concat(rows, ignore_index=True)
 
 
@@ -287,10 +299,9 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
 def training_dynamics(data: Data) -> pd.DataFrame:
     """Change of each layer between checkpoints, and valley, sink and scores at each.
 
-    ``what`` is ``change`` (of a layer from the checkpoint before, paired by prompt), ``late less
-    early`` (change from the first to the last checkpoint, last third of the layers less the
-    first), ``valley``, ``valley change`` (from the checkpoint before, paired), ``sink`` (largest
-    increase over layers without the first token), ``best layer`` and ``last layer`` (scores).
+    ``what`` is ``change`` (of a layer from the checkpoint before, paired by prompt), ``valley``,
+    ``sink`` (largest increase over layers without the first token), ``best layer`` and ``last
+    layer`` (scores).
     p is adjusted (Holm) over all rows of one kind of a model and representation.
     """
     table = data.prompts()
@@ -321,9 +332,7 @@ def _course(
     cubes = shared(*(curves[name] for name in names))
     layers, n = curves[names[0]].columns.to_numpy(), len(cubes[0])
     valleys = [valley(cube) for cube in cubes] if len(layers) > 2 else []
-    drift = ends(early_late_difference(cubes[-1] - cubes[0]))
-    rows = [{"what": "late less early", "revision": names[-1], "n": n, **drift}]
-    parts = []
+    rows, parts = [], []
     for k, name in enumerate(names):
         one = {"revision": name, "n": n}
         if k:
@@ -333,9 +342,6 @@ def _course(
         if valleys:
             deep, layer = ends(valleys[k].depth), layers[valleys[k].layer]
             rows.append({"what": "valley", **one, "layer": layer, **deep})
-        if valleys and k:
-            deeper = paired_difference(valleys[k].depths, valleys[k - 1].depths)
-            rows.append({"what": "valley change", **one, **ends(deeper)})
         if name in bare:
             without, whole = shared(bare[name], curves[name])
             sink = simultaneous_ci(without - whole)
