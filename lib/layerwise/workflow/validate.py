@@ -447,7 +447,7 @@ def _metrics_of(config: Config, study: Study) -> Problems:
         yield "metrics", problem, "unknown_name"
     if "prefix_entropy" in wanted and "positions" in tables:
         for corpus in corpora:
-            if not config.corpora[corpus].over(config.extract).prefixes:
+            if not config.corpora[corpus].override(config.extract).prefixes:
                 problem = f"prefix_entropy needs extract.prefixes or corpora.{corpus}.prefixes"
                 yield "metrics", problem, "not_extracted"
         yield from _causal(config, study)
@@ -602,7 +602,7 @@ def _offered(config: Config, study: Study) -> dict[str, Any]:
     corpora = [c for c in _corpora(config, study) if c in config.corpora]
     runs = [config.extraction(m, c) for m in models for c in corpora or (None,)]
     sections: list[ExtractSettings] = [
-        config.corpora[c].over(config.extract) for c in corpora
+        config.corpora[c].override(config.extract) for c in corpora
     ] or [config.extract]
     protocols = [p for p in runs[0].protocols if all(p in run.protocols for run in runs)]
     tasks = [config.tasks[task] for task in study.tasks or config.tasks]
