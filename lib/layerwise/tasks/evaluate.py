@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -88,6 +89,12 @@ def open_task(
     from layerwise.tasks.mteb_task import MtebTask
 
     return MtebTask(name, folder or getattr(entry, "folder", None))
+
+
+def texts_of(task: Task) -> list[str]:
+    """Distinct texts of a task, in order of first use."""
+    units = task.units(sys.maxsize)
+    return list(dict.fromkeys(text for unit in units for _, text in unit.keys))
 
 
 def evaluate(
