@@ -101,7 +101,7 @@ def choose(
 
         if (texts is None) == (labels is None):
             raise LayerwiseError(
-                "Give either a file of texts, or labelled rows by --labels.", code="options"
+                "Give either a file of texts, or labelled rows by --labels.", code="conflict"
             )
         from layerwise import choosing
         from layerwise.activations.representation import TOKENS
@@ -241,12 +241,14 @@ def new(
             names = typer.prompt("Models, with spaces between them").split()
         if paper:
             if texts or (task and quick):
-                raise LayerwiseError("--paper takes no --texts, and one of --task and --quick.")
+                raise LayerwiseError(
+                    "--paper takes no --texts, and one of --task and --quick.", code="conflict"
+                )
             tasks = task or (starter.QUICK if quick else PAPER)
             document = starter.panel(names, tasks, revision or ())
         else:
             if quick or revision:
-                raise LayerwiseError("--quick and --revision need --paper.")
+                raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
             prompts, tasks = texts, list(task or ())
             if prompts is None and task is None and asking:
                 answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
@@ -395,10 +397,11 @@ def _snakemake(config: Path | None, arguments: list[str]) -> None:
 
         if find_spec("snakemake") is None:
             raise LayerwiseError(
-                "snakemake is not installed; run: pip install 'layerwise[workflow]'"
+                "snakemake is not installed; run: pip install 'layerwise[workflow]'",
+                code="missing_extra",
             )
         if config is not None and not config.is_file():
-            raise LayerwiseError(f"There is no config {config}.")
+            raise LayerwiseError(f"There is no config {config}.", code="missing_file")
 
     _guarded(do)
     given = ["--configfile", str(config)] if config else []

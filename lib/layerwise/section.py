@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from layerwise.errors import ConfigError, closest
+from layerwise.errors import Code, ConfigError, closest
 
 S = TypeVar("S", bound="Section")
 T = TypeVar("T")
@@ -270,7 +270,7 @@ def _explain(error: ValidationError, given: Any, where: str) -> ConfigError:
     return ConfigError(place or "the config", problem + ".", code=code)
 
 
-def _sentence(errors: list[Any]) -> tuple[str, str]:
+def _sentence(errors: list[Any]) -> tuple[str, Code]:
     """The problem at one place, and its code."""
     # Of a union's members, the one with the right type failed for a better reason.
     first = min(errors, key=lambda e: e["type"] in _TYPES)

@@ -210,6 +210,8 @@ class _Waiting(NamedTuple):
 class KilledError(LayerwiseError):
     """A scoring process was killed, and no other task can be scored."""
 
+    code = "no_memory"
+
 
 @dataclass
 class _Job:

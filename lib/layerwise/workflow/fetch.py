@@ -83,13 +83,15 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
         )
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise LayerwiseError(
-            f"Model {repository} at {revision!r}: {why(error, Location(repository, revision))}"
+            f"Model {repository} at {revision!r}: {why(error, Location(repository, revision))}",
+            code="unreadable",
         ) from error
     weights = [*folder.glob("*.safetensors"), *folder.glob("**/*.gguf")]
     if not weights:
         raise LayerwiseError(
             f"Model {repository} at {revision!r} has no safetensors, and pickle files are not "
-            "read; convert it and give it as a local folder."
+            "read; convert it and give it as a local folder.",
+            code="unsafe",
         )
     size = sum(file.stat().st_size for file in weights)
     log.info("%s at %s: commit %s, %.2f GB", repository, revision, folder.name, size / 1e9)
