@@ -316,7 +316,7 @@ def run(
 
     Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
     """
-    progress = [] if verbose or not sys.stderr.isatty() else ["--logger", "rich"]
+    progress = [] if verbose else ["--logger", "layerwise"]
     _snakemake(config, ["--cores", str(cores), *progress, *context.args])
     if not context.args:
         _guarded(lambda: _say(*_summary(config)))
@@ -382,24 +382,22 @@ def _summary(config: Path | None) -> list[str]:
 
     results = Path(read_config([config or Path("config.yaml")]).results)
     best = results / "report" / "best_layers.csv"
-    table = shown(pd.read_csv(best)).to_string(index=False) if best.is_file() else ""
-    return [table, f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html."]
+    table = [shown(pd.read_csv(best)).to_string(index=False)] if best.is_file() else []
+    return [
+        *table,
+        f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html.",
+    ]
 
 
 def _snakemake(config: Path | None, arguments: list[str]) -> None:
     """Run Snakemake; end with its exit status if it fails."""
-    from importlib.util import find_spec
-
+    from layerwise.extras import require
     from layerwise.project import SNAKEFILE
 
     def do() -> None:
         from layerwise.errors import LayerwiseError
 
-        if find_spec("snakemake") is None:
-            raise LayerwiseError(
-                "snakemake is not installed; run: pip install 'layerwise[workflow]'",
-                code="missing_extra",
-            )
+        require("snakemake", "workflow")
         if config is not None and not config.is_file():
             raise LayerwiseError(f"There is no config {config}.", code="missing_file")
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("layerwise")
 
-# Bars of libraries would fill a log with half lines; ours write a line a minute.
+# Bars would fill a log with half lines; ours write a line a minute.
 if not sys.stderr.isatty():
     os.environ.setdefault("TQDM_DISABLE", "1")
 
@@ -156,6 +156,8 @@ def run(main: Callable[[argparse.Namespace], None], options: argparse.ArgumentPa
         From `parser`.
     """
     arguments = options.parse_args()
+    if arguments.log:
+        os.environ["TQDM_DISABLE"] = "1"
     guarded(lambda: main(arguments), arguments.log)
 
 
@@ -186,6 +188,7 @@ def _start_log(path: Path | None, level: int) -> None:
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     problem = None
     if path:
+        handlers[0].setLevel(logging.WARNING)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handlers.append(logging.FileHandler(path, mode="w"))
