@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -113,6 +114,28 @@ def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
     failed = layerwise("run", "-c", "none.yaml", cwd=tmp_path)
     assert failed.returncode == 1
     assert "There is no config none.yaml" in failed.stderr
+
+
+def test_run_writes_a_line_a_job(tmp_path: Path) -> None:
+    """Also where no terminal is."""
+    (tmp_path / "config.yaml").write_text("studies: {law: {kind: power_law}}\n")
+    done = layerwise("run", "--until", "figure", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\[1 of 1\] Drawing law: \d\d:\d\d, 00:00 left$", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_is_one_sentence_and_its_log(tmp_path: Path) -> None:
+    model = {"source": {"folder": str(tmp_path)}}
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "model.safetensors").touch()
+    (tmp_path / "p.txt").write_text("\n".join(tiny.texts(20)))
+    document = starter.small(["owner/name"], tmp_path / "p.txt", ()) | {"models": {"m": model}}
+    config = starter.write(tmp_path / "new", document)
+    failed = layerwise("run", "-c", config, cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "Failed: Extracting m at main on prompts (log: " in failed.stderr
+    assert failed.stderr.count("no tokenizer") == 1 and "Traceback" not in failed.stderr
 
 
 def test_plot_draws_a_figure_of_a_run(tmp_path: Path) -> None:

@@ -213,11 +213,11 @@ ALIASES = "\n".join(
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        ("models: {}\ntasks: []\nmodels: {}\n", "not_yaml"),
-        ("models:\n  a: {source: {hub: x}}\n  a: {source: {hub: y}}\n", "not_yaml"),
-        ("models: [", "not_yaml"),
-        ("results: !!python/object/apply:os.getcwd []\n", "not_yaml"),
-        (ALIASES, "too_large"),
+        ("models: {}\ntasks: []\nmodels: {}\n", "unreadable"),
+        ("models:\n  a: {source: {hub: x}}\n  a: {source: {hub: y}}\n", "unreadable"),
+        ("models: [", "unreadable"),
+        ("results: !!python/object/apply:os.getcwd []\n", "unreadable"),
+        (ALIASES, "out_of_range"),
         ("results: 2024-01-01\n", "wrong_type"),
         ("models: {1: {source: {hub: x}}}\n", "wrong_type"),
         ("results: !!binary aGk=\n", "wrong_type"),

@@ -154,14 +154,14 @@ def test_rows_that_share_a_text_or_a_group_are_linked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        (lambda t: t.rename(columns={"label": "labl"}), "no_column"),
-        (lambda t: t.assign(text=["", *t["text"][1:]]), "no_text"),
-        (lambda t: t.assign(label=[None, *t["label"][1:]]), "no_label"),
-        (lambda t: t.assign(label="a"), "equal_labels"),
-        (lambda t: t.assign(label=["c", *t["label"][1:]]), "rare_class"),
+        (lambda t: t.rename(columns={"label": "labl"}), "unknown_name"),
+        (lambda t: t.assign(text=["", *t["text"][1:]]), "missing"),
+        (lambda t: t.assign(label=[None, *t["label"][1:]]), "missing"),
+        (lambda t: t.assign(label="a"), "too_few"),
+        (lambda t: t.assign(label=["c", *t["label"][1:]]), "too_few"),
         (lambda t: t.iloc[:10], "too_few"),
         (lambda t: t.assign(text="same"), "too_few"),
-        (lambda t: t.iloc[:0], "empty"),
+        (lambda t: t.iloc[:0], "too_few"),
     ],
 )
 def test_bad_rows_are_refused(change: Any, code: str, tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_bad_rows_are_refused(change: Any, code: str, tmp_path: Path) -> None:
 
 
 def test_numbers_are_finite_and_differ() -> None:
-    for bad, code in (("x", "not_a_number"), (np.inf, "not_a_number"), (1.0, "equal_labels")):
+    for bad, code in (("x", "wrong_type"), (np.inf, "wrong_type"), (1.0, "too_few")):
         values = [1.0] * 19 if bad == 1.0 else list(np.arange(19.0))
         with pytest.raises(LayerwiseError) as caught:
             probes.numbers([*values, bad])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, get_args
 
@@ -50,9 +49,9 @@ def config(study: str = "", sections: str = "") -> Config:
 
 # Study | other sections | code | key of the error
 PROBLEMS = """
- | results: ~/x | bad_path | results
- | results: / | bad_path | results
- | results: 'a{b}' | bad_path | results
+ | results: ~/x | bad_name | results
+ | results: / | bad_name | results
+ | results: 'a{b}' | bad_name | results
  | models: {m: TWO, M: TWO} | bad_name | models
  | corpora: {w.views: TEXTS} | bad_name | corpora.w.views
  | nano: {other: {architecture: mamba2}} | unknown_name | nano
@@ -67,45 +66,46 @@ published: theirs |  | unknown_name | studies.s.published
  | association: {directions: {lidr: 1}} | unknown_name | association.directions
  | association: {directions: {lidr: 1}}, PUBLISHED | unknown_name | association.directions
  | association: {own_texts: {v: STS12}} | unknown_name | association.own_texts
- | models: {n: TWO}, nano: {n: {architecture: mamba2}} | nano_folder | models.n.source
- | metrics: {protocols: [reference]} | not_extracted | metrics.protocols
+ | models: {n: TWO}, nano: {n: {architecture: mamba2}} | conflict | models.n.source
+ | metrics: {protocols: [reference]} | missing | metrics.protocols
  | tasks: {STS12: {file: a.csv, kind: pairs}} | duplicate | tasks.STS12
  | tasks: {t: {corpus: w, kind: classification}} | unknown_name | tasks.t.corpus
  | tasks: [STS22222] | unknown_name | tasks.STS22222
- | models: {a: {source: {hub: a/b}, include_prompt: true}} | no_prompts | models.a.include_prompt
+ | models: {a: {source: {hub: a/b}, include_prompt: true}} | missing | models.a.include_prompt
  | models: {a: {source: {hub: x/a}, prompts: {qery: 'q: '}}} | unknown_name | models.a.prompts
- | tasks: {t: {file: absent.csv, kind: pairs}} | no_file | tasks.t.file
- | tasks: {STS12: {folder: absent}} | no_file | tasks.STS12.folder
- | models: {a: {source: {folder: absent}}} | no_file | models.a
-kind: score_by_depth |  | missing_section | studies.s
-kind: probes_by_depth | TASKS | wrong_kind | studies.s.tasks
-kind: along_sequence |  | not_extracted | studies.s.metrics
-kind: along_sequence | extract: {prefixes: true}, models: {b: BOTH_WAYS} | not_causal | studies.s.models
+ | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file
+ | tasks: {STS12: {folder: absent}} | missing_file | tasks.STS12.folder
+ | models: {a: {source: {folder: absent}}} | missing_file | models.a
+kind: score_by_depth |  | missing | studies.s
+kind: probes_by_depth | TASKS | mismatch | studies.s.tasks
+kind: along_sequence |  | missing | studies.s.metrics
+kind: along_sequence | extract: {prefixes: true}, models: {b: BOTH_WAYS} | unsupported | studies.s.models
 kind: metrics_by_depth, metrics: [rankme] |  | unknown_name | studies.s.metrics
-kind: metrics_by_depth, metrics: [lidar] | metrics: {} | too_few_views | studies.s.metrics
+kind: metrics_by_depth, metrics: [lidar] | metrics: {} | too_few | studies.s.metrics
+kind: metrics_by_depth, metrics: [sink_rate] | metrics: {} | missing | studies.s.metrics
 alpha: 3 |  | unknown_value | studies.s.alpha
 tokens: [drop_sinks] |  | unknown_value | studies.s.tokens
 kind: score_by_depth, pooling: max | TASKS | unknown_value | studies.s.pooling
 kind: score_by_depth, task_types: [Clustering] | tasks: [LeeNewsSimilarity] | unknown_value | studies.s.task_types
-kind: sublayers |  | not_extracted | studies.s
+kind: sublayers |  | too_few | studies.s
 kind: finetuning_effects, metrics: [prompt_entropy] |  | too_few | studies.s.models
 kind: size_scaling | models: {a: TWO} | missing | studies.s.sizes
 kind: metrics_over_checkpoints, metrics: [curvature] |  | too_few | studies.s
 kind: attention_sink | extract: {tokens: [all]} | too_few | studies.s
 kind: token_selection, tokens: [drop_first] | TASKS | too_few | studies.s.tokens
-kind: bimodality, metrics: [curvature, effective_rank] |  | too_many | studies.s.metrics
-kind: association_strength, measure: all | TASKS | too_many | studies.s.measure
+kind: bimodality, metrics: [curvature, effective_rank] |  | ambiguous | studies.s.metrics
+kind: association_strength, measure: all | TASKS | ambiguous | studies.s.measure
 kind: metric_vs_score, metrics: [prompt_entropy], over: tasks | TASKS | missing | studies.s.corpora
-corpora: [task texts] |  | wrong_kind | studies.s.corpora
-kind: layer_selection, corpora: [task texts] | TASKS | missing_section | studies.s.corpora
+corpora: [task texts] |  | mismatch | studies.s.corpora
+kind: layer_selection, corpora: [task texts] | TASKS | missing | studies.s.corpora
 colour: repetition |  | unknown_value | studies.s.colour
 y: [scores] |  | unknown_key | studies.s.y
- | corpora: {w: TEXTS, v: TEXTS} | roles | studies.s
-colour: model, row: model |  | roles | studies.s
-kind: layer_selection, row: model | TASKS | roles | studies.s
-kind: score_by_depth, published: theirs | PUBLISHED | not_published | studies.s.published
-kind: layer_similarity, published: theirs | PUBLISHED | not_published | studies.s.published
-kind: bimodality, corpora: [d] | corpora: {d: {images: {package: digits}}} | wrong_kind | studies.s.corpora
+ | corpora: {w: TEXTS, v: TEXTS} | conflict | studies.s
+colour: model, row: model |  | conflict | studies.s
+kind: layer_selection, row: model | TASKS | conflict | studies.s
+kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s.published
+kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s.published
+kind: bimodality, corpora: [d] | corpora: {d: {images: {package: digits}}} | mismatch | studies.s.corpora
 """  # noqa: E501
 
 
@@ -145,17 +145,6 @@ def test_words(row: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validate(config(study, sections))
     assert str(caught.value) == message
-
-
-def test_a_local_encoder_has_no_prefixes(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    models = f"models: {{bert: {{source: {{folder: {tmp_path}}}}}, a: {{source: {{hub: x/a}}}}}}"
-    sections = "extract: {prefixes: true}, " + models
-    with pytest.raises(ConfigError) as caught:
-        validate(config("kind: along_sequence, models: [bert]", sections))
-    assert caught.value.code == "not_causal"
-    # Beside a causal model, and not named, it is left out.
-    validate(config("kind: along_sequence", sections))
 
 
 def test_sections_that_fit() -> None:

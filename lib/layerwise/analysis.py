@@ -52,7 +52,12 @@ def measure(
     known, n_views = all_metrics(), len(views) - 1
     given = {name: value for name, value in settings.items() if value is not None}
     lists = {name: list(several(value)) for name, value in (USUAL | given).items()}
-    lists.setdefault("metrics", [m for m, one in known.items() if one.min_views <= n_views])
+    usual = [
+        name
+        for name, one in known.items()
+        if one.min_views <= n_views and "attention" not in one.inputs
+    ]
+    lists.setdefault("metrics", usual)
     tokens = lists.pop("tokens")
     chosen = parse(MetricsSettings, lists)
     for name in chosen.metrics or ():
@@ -61,9 +66,11 @@ def measure(
             raise LayerwiseError(
                 f"{name} needs {known[name].min_views} augmented copies of each prompt, got "
                 f"{n_views}; give them as views=.",
-                code="too_few_views",
+                code="too_few",
             )
-    extraction = parse(ExtractSettings, {"tokens": tokens, "protocols": lists["protocols"]})
+    attention = any("attention" in known[name].inputs for name in chosen.metrics or ())
+    kept = {"tokens": tokens, "protocols": lists["protocols"], "attention": attention}
+    extraction = parse(ExtractSettings, kept)
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "prompts.h5"
         extract(
@@ -139,7 +146,9 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
     prompts = [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(source)]
     if isinstance(source, str) or not prompts:
         raise LayerwiseError(
-            f"texts: expected a list of texts or images, a data set or a file, got {source!r:.60}."
+            "texts: expected a list of texts or images, a data set or a file, got "
+            f"{source!r:.60}.",
+            code="wrong_type",
         )
     return prompts
 
@@ -153,7 +162,8 @@ def _picture(number: int, image: Any) -> Any:
 
     if not isinstance(image, Image.Image):
         raise LayerwiseError(
-            f"texts: expected texts or PIL images, got {type(image).__name__} at {number}."
+            f"texts: expected texts or PIL images, got {type(image).__name__} at {number}.",
+            code="wrong_type",
         )
     upright = ImageOps.exif_transpose(image)
     if upright.mode in ("CMYK", "YCbCr", "HSV", "LAB"):  # PNG does not have them

@@ -106,7 +106,7 @@ class Run:
             raise LayerwiseError(
                 f"{folder} holds no results; give the results folder of a run "
                 "(`results:` in its config).",
-                code="no_results",
+                code="missing_file",
             )
 
     def __repr__(self) -> str:
@@ -222,7 +222,7 @@ class Run:
                 code="ambiguous",
             )
         if not paths:
-            raise LayerwiseError(f"{self.folder} has no activations.", code="no_table")
+            raise LayerwiseError(f"{self.folder} has no activations.", code="missing_file")
         with Activations(paths[0], sublayer=sublayer or "block"):
             pass  # refuses a damaged file and an unknown sublayer
         group = f"{GROUP}/{sublayer}" if sublayer else None
@@ -353,7 +353,7 @@ class Run:
             raise LayerwiseError(
                 f"{self.folder} has no table of {table}; it has "
                 f"{', '.join(name for name in FILES if self._files(name))}.",
-                code="no_table",
+                code="missing_file",
             )
         return tables.read(paths, table)
 
@@ -504,7 +504,7 @@ def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
     if len(labels) != len(prompts):
         raise LayerwiseError(
             f"There are {len(labels)} labels for {len(prompts)} texts; give each text one.",
-            code="shape",
+            code="wrong_shape",
         )
     kind = kind_of(pd.DataFrame({"text": "", "label": labels}), "labels")
     values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)

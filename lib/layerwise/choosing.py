@@ -164,7 +164,9 @@ def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
         if kind != "pairs":
             part.splits  # noqa: B018  (raises if they cannot be split)
     except LayerwiseError as error:
-        raise LayerwiseError(f"{path}, {most} of {n} rows drawn (--sample): {error}") from error
+        raise LayerwiseError(
+            f"{path}, {most} of {n} rows drawn (--sample): {error}", code=error.code
+        ) from error
     return part, n
 
 
@@ -181,7 +183,8 @@ def kind_of(frame: pd.DataFrame, where: str) -> str:
     if not {"text", "label"} <= set(frame.columns):
         raise LayerwiseError(
             f"{where} has the columns {', '.join(map(str, frame.columns))}; expected text and "
-            "label, or first, second and score."
+            "label, or first, second and score.",
+            code="wrong_type",
         )
     labels = frame["label"].dropna()
     numeric = pd.api.types.is_numeric_dtype(labels)
@@ -201,7 +204,8 @@ def _drawn(data: Labelled, most: int, seed: int) -> Any:
                 first.append(int(row))
         if len(first) > most:
             raise LayerwiseError(
-                f"--sample {most} is too few for {len(seen)} classes; give {len(first)} or more."
+                f"--sample {most} is too few for {len(seen)} classes; give {len(first)} or more.",
+                code="too_few",
             )
     rest = order[~np.isin(order, first)][: most - len(first)]
     return np.sort(np.concatenate([first, rest]).astype(int))
@@ -256,7 +260,7 @@ def choose_by_scores(found: Sequence[Found], kind: str, tokens: str = "all") -> 
     known = {layer: one.parts for layer, one in enumerate(found) if one.parts is not None}
     if len(found) - 1 not in known:
         why = next(one.why for one in found if one.parts is None)
-        raise LayerwiseError(f"These labels give no score: {why}.", code="no_value")
+        raise LayerwiseError(f"These labels give no score: {why}.", code="undefined")
     # Each group's contribution times their number has the score as its mean.
     parts = np.stack(list(known.values()), axis=1)
     parts *= len(parts)

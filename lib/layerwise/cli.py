@@ -101,7 +101,7 @@ def choose(
 
         if (texts is None) == (labels is None):
             raise LayerwiseError(
-                "Give either a file of texts, or labelled rows by --labels.", code="options"
+                "Give either a file of texts, or labelled rows by --labels.", code="conflict"
             )
         from layerwise import choosing
         from layerwise.activations.representation import TOKENS
@@ -241,12 +241,14 @@ def new(
             names = typer.prompt("Models, with spaces between them").split()
         if paper:
             if texts or (task and quick):
-                raise LayerwiseError("--paper takes no --texts, and one of --task and --quick.")
+                raise LayerwiseError(
+                    "--paper takes no --texts, and one of --task and --quick.", code="conflict"
+                )
             tasks = task or (starter.QUICK if quick else PAPER)
             document = starter.panel(names, tasks, revision or ())
         else:
             if quick or revision:
-                raise LayerwiseError("--quick and --revision need --paper.")
+                raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
             prompts, tasks = texts, list(task or ())
             if prompts is None and task is None and asking:
                 answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
@@ -314,7 +316,7 @@ def run(
 
     Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
     """
-    progress = [] if verbose or not sys.stderr.isatty() else ["--logger", "rich"]
+    progress = [] if verbose else ["--logger", "layerwise"]
     _snakemake(config, ["--cores", str(cores), *progress, *context.args])
     if not context.args:
         _guarded(lambda: _say(*_summary(config)))
@@ -380,25 +382,24 @@ def _summary(config: Path | None) -> list[str]:
 
     results = Path(read_config([config or Path("config.yaml")]).results)
     best = results / "report" / "best_layers.csv"
-    table = shown(pd.read_csv(best)).to_string(index=False) if best.is_file() else ""
-    return [table, f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html."]
+    table = [shown(pd.read_csv(best)).to_string(index=False)] if best.is_file() else []
+    return [
+        *table,
+        f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html.",
+    ]
 
 
 def _snakemake(config: Path | None, arguments: list[str]) -> None:
     """Run Snakemake; end with its exit status if it fails."""
-    from importlib.util import find_spec
-
+    from layerwise.extras import require
     from layerwise.project import SNAKEFILE
 
     def do() -> None:
         from layerwise.errors import LayerwiseError
 
-        if find_spec("snakemake") is None:
-            raise LayerwiseError(
-                "snakemake is not installed; run: pip install 'layerwise[workflow]'"
-            )
+        require("snakemake", "workflow")
         if config is not None and not config.is_file():
-            raise LayerwiseError(f"There is no config {config}.")
+            raise LayerwiseError(f"There is no config {config}.", code="missing_file")
 
     _guarded(do)
     given = ["--configfile", str(config)] if config else []

@@ -1,13 +1,48 @@
 """The exceptions that users read: one sentence each.
 
 The sentence says what is wrong, where, and how to fix it. Scripts print it without a traceback.
-Any other exception is a bug.
+Any other exception is a bug. Programs and tests look at an error's `code`, not at its words.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Literal, TypeAlias
+
+Code: TypeAlias = Literal[
+    # names and files
+    "unknown_name",
+    "unknown_key",
+    "unknown_value",
+    "ambiguous",
+    "duplicate",
+    "bad_name",
+    "missing_file",
+    "unreadable",
+    "exists",
+    "mismatch",  # of another model, corpus or version than expected
+    "unsafe",
+    # values
+    "invalid",
+    "wrong_type",
+    "wrong_shape",
+    "out_of_range",
+    "one_of",
+    "control_character",
+    "missing",
+    "conflict",
+    "too_few",
+    "not_finite",
+    "undefined",
+    # what a model or a machine cannot do
+    "unsupported",
+    "no_device",
+    "no_memory",
+    "disk",
+    "missing_extra",
+]
+"""The kinds of mistakes."""
 
 LONGEST = 780
 TAIL = 200
@@ -21,16 +56,18 @@ class LayerwiseError(Exception):
     Parameters
     ----------
     message : str
-    code : str
-        The kind of mistake, such as ``unknown_name``, for tests and programs.
+    code : Code, optional
+        The kind of mistake; by default that of the class.
     """
 
-    def __init__(self, message: str, *, code: str = "invalid") -> None:
+    code: Code = "invalid"
+
+    def __init__(self, message: str, *, code: Code | None = None) -> None:
         text = printable(message)
         if len(text) > LONGEST:
             text = f"{text[: LONGEST - TAIL - 5]} […] {text[-TAIL:]}"
         super().__init__(text)
-        self.code = code
+        self.code = code or self.code
 
 
 class ConfigError(LayerwiseError):
@@ -42,12 +79,14 @@ class ConfigError(LayerwiseError):
         The key, such as ``extract.tokens`` or ``models.a.revisions[2]``; empty for the whole.
     problem : str
         What is wrong and how to fix it, as a sentence that follows a colon.
-    code : str
+    code : Code, optional
     file : str
         The config's file, if it came from one.
     """
 
-    def __init__(self, where: str, problem: str, *, code: str = "invalid", file: str = "") -> None:
+    def __init__(
+        self, where: str, problem: str, *, code: Code | None = None, file: str = ""
+    ) -> None:
         super().__init__(": ".join(filter(None, (file, where, problem))), code=code)
         self.where, self.problem = where, problem
 
@@ -61,6 +100,8 @@ class DiskError(LayerwiseError):
 
     After a failed write HDF5 may end the process, so it should write nothing more.
     """
+
+    code = "disk"
 
 
 def printable(text: str) -> str:

@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from layerwise.errors import ConfigError, closest
+from layerwise.errors import Code, ConfigError, closest
 
 S = TypeVar("S", bound="Section")
 T = TypeVar("T")
@@ -45,6 +45,7 @@ class Section(BaseModel):
         allow_inf_nan=False,
         validate_default=True,
         protected_namespaces=(),
+        use_attribute_docstrings=True,
     )
 
     @model_validator(mode="before")
@@ -58,6 +59,12 @@ class Section(BaseModel):
                         "unknown_key", "unknown key {key}{hint}", {"key": repr(key), "hint": hint}
                     )
         return given
+
+    def override(self, section: S) -> S:
+        """A section's settings, overridden by those that this one gives under the same keys."""
+        shared = type(self).model_fields.keys() & type(section).model_fields.keys()
+        given = {key: value for key in shared if (value := getattr(self, key)) is not None}
+        return section.model_copy(update=given)
 
     def plain(self) -> dict[str, Any]:
         """The section as JSON has it, with every default."""
@@ -137,6 +144,17 @@ SomeOf = Annotated[
     Distinct[T], Field(min_length=1, json_schema_extra={"minItems": 1, "uniqueItems": True})
 ]
 """A list without duplicates, of at least one."""
+
+
+def ends_with(*suffixes: str) -> AfterValidator:
+    """Refuse a file without one of these endings."""
+
+    def check(value: str) -> str:
+        if not value.lower().endswith(suffixes):
+            raise ValueError(f"expected a file of type {', '.join(suffixes)}, got {value}")
+        return value
+
+    return AfterValidator(check)
 
 
 def one_of(*keys: str) -> Discriminator:
@@ -252,7 +270,7 @@ def _explain(error: ValidationError, given: Any, where: str) -> ConfigError:
     return ConfigError(place or "the config", problem + ".", code=code)
 
 
-def _sentence(errors: list[Any]) -> tuple[str, str]:
+def _sentence(errors: list[Any]) -> tuple[str, Code]:
     """The problem at one place, and its code."""
     # Of a union's members, the one with the right type failed for a better reason.
     first = min(errors, key=lambda e: e["type"] in _TYPES)

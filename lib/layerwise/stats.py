@@ -285,7 +285,9 @@ def valley(curves: npt.ArrayLike, level: float = 0.95, seed: int = 0) -> Valley:
     values = np.asarray(curves, dtype=np.float64)
     n, n_layers = values.shape
     if n_layers < 3:
-        raise LayerwiseError(f"A valley needs three layers; these curves have {n_layers}.")
+        raise LayerwiseError(
+            f"A valley needs three layers; these curves have {n_layers}.", code="too_few"
+        )
     depths = np.full(n, np.nan)
     half = np.random.default_rng(seed).permutation(n) % 2 == 0
     for out in (half, ~half) if n >= FEWEST else ():
@@ -363,7 +365,9 @@ def _mean_and_deviations(
     n = len(array)
     labels: Sequence[object] = range(n) if clusters is None else list(clusters)
     if len(labels) != n or n == 0:
-        raise LayerwiseError(f"There are {len(labels)} clusters for {n} rows; give one a row.")
+        raise LayerwiseError(
+            f"There are {len(labels)} clusters for {n} rows; give one a row.", code="wrong_shape"
+        )
     codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
     member = np.zeros((len(codes), n))
     member[[codes[label] for label in labels], np.arange(n)] = 1.0

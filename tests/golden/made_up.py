@@ -165,7 +165,7 @@ def probes() -> pd.DataFrame:
         ("encoder-20m", "reviews", [0.0, 0.03, 0.2, 0.3]),
         ("decoder-70m", "words", [0.1, 0.2, 0.05, -0.02]),
     ):
-        for readout in ("residual", "output"):
+        for readout in ("residual", "final_norm"):
             for layer, gain in enumerate(gains):
                 rows.append(
                     {

@@ -16,29 +16,6 @@ from layerwise.association.curves import Candidates, score_curves
 
 Floats = npt.NDArray[np.float64]
 
-COLUMNS = (
-    "model",
-    "revision",
-    "tokens",
-    "pooling",
-    "task_type",
-    "best_layer",
-    "best_is_output",
-    "n_tied",
-    "last_layer",
-    "best_score",
-    "output_score",
-    "output_from",
-    "gain",
-    "gain_new_task",
-    "gain_low",
-    "gain_high",
-    "may_be_best",
-    "n_layers",
-    "n_tasks",
-    "n_sources",
-)
-
 
 def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     """Find each model's best layer by its scores, over all tasks and per task type.
@@ -46,14 +23,13 @@ def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
     Returns
     -------
     DataFrame
-        `COLUMNS`, one row per model, revision, tokens, pooling and task type; scores in
-        [0, 1]. `best_layer` is L where the model's output is best (`best_is_output`). `n_tied` is
-        the number of layers with the best score. `gain` is the lead over the output on these
-        tasks, `gain_new_task` that on each text source of the layer that the other sources select.
-        The 95% interval corrects for the selection. `may_be_best` are the layers (and ``output``)
-        that hold the best one with 95% confidence. Intervals need tasks of three text sources,
-        gains a score of the output. `output_from` is ``last layer`` without scores after the final
-        norm.
+        One row per model, revision, tokens, pooling and task type; scores in [0, 1]. `best_layer`
+        is L where the model's output is best (`best_is_output`). `n_tied` is the number of layers
+        with the best score. `gain` is the lead over the output on these tasks, `gain_new_task`
+        that on each text source of the layer that the other sources select. The 95% interval
+        corrects for the selection. `may_be_best` are the layers (and ``output``) that hold the
+        best one with 95% confidence. Intervals need tasks of three text sources, gains a score of
+        the output. `output_from` is ``last layer`` without scores after the final norm.
     """
     rows = []
     for curves in score_curves(scores):
@@ -81,7 +57,7 @@ def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
                 "n_sources": len(set(sources)),
             }
             rows.append(row | _uncertainty(candidates, best, sources, seed))
-    return pd.DataFrame(rows).reindex(columns=list(COLUMNS))
+    return pd.DataFrame(rows)
 
 
 def _uncertainty(
@@ -89,6 +65,7 @@ def _uncertainty(
 ) -> dict[str, object]:
     leads = candidates.values - candidates.output_scores[:, None]
     found: dict[str, object] = {"gain": float(leads[:, best].mean())}
+    found |= dict.fromkeys(("gain_new_task", "gain_low", "gain_high", "may_be_best"), np.nan)
     if len(set(sources)) < stats.FEWEST:
         return found
     may_be = np.flatnonzero(stats.best_set(candidates.values, sources, seed=seed))

@@ -18,34 +18,15 @@ log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
-METRIC_COLUMNS = (
-    "model",
-    "revision",
-    "corpus",
-    "layer",
-    "depth",
-    "metric",
-    "protocol",
-    "tokens",
-    "alpha",
-    "normalization",
-    "value",
-)
-SCORE_COLUMNS = (
-    "model",
-    "revision",
-    "task",
-    "task_type",
-    "subset",
-    "layer",
-    "depth",
-    "tokens",
-    "pooling",
-    "main_score",
-)
-
 # The columns that identify a metric's curve for a model and a token selection.
 VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
+# Those that identify a metric and a score that are compared.
+KEYS = ["model", "revision", *VARIANT, "tokens", "pooling", "task_type"]
+_POINT = ("model", "revision", "tokens", "layer", "depth")
+METRIC_COLUMNS = (*_POINT, *VARIANT, "value")
+SCORE_COLUMNS = (*_POINT, "task", "task_type", "subset", "pooling", "main_score")
+
+BASELINE = "baseline"  # protocol of what uses no activations
 
 RESIDUAL, FINAL_NORM = "residual", "final_norm"
 OUTPUT = "output"
@@ -178,9 +159,9 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
     """Scores with that of the model's output beside each, and readouts as part of the pooling.
 
     ``output_score`` is the score of the last layer after the final norm, of the same task, tokens
-    and pooling, or else of the last layer of the row's readout (``output_from``). In a table of
-    both readouts, the pooling ``mean`` of the residual stream becomes ``mean, residual``. The
-    column ``readout`` is removed, so that doing this twice changes nothing.
+    and pooling, or else of the last layer of the row's readout (``output_from``). Poolings are
+    those of `name_readouts`. The column ``readout`` is removed, so that doing this twice changes
+    nothing.
     """
     if "output_score" in scores.columns:
         return scores
@@ -198,13 +179,21 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
     normed = at_norm.isin(of_readout.index)
     scores["output_score"] = np.where(normed, of_readout.reindex(at_norm).to_numpy(), own)
     scores["output_from"] = np.where(normed, OUTPUT, STAND_IN)
-    if scores["readout"].nunique() > 1:
-        both = scores["pooling"].str.cat(scores["readout"], sep=", ")
-        # Scores after the norm at the last layer alone are the output of residual curves.
-        curves = scores.loc[scores["depth"] < 1, "readout"]
-        main = FINAL_NORM if (curves == FINAL_NORM).any() else RESIDUAL
-        scores["pooling"] = scores["pooling"].where(scores["readout"] == main, both)
-    return scores.drop(columns="readout")
+    return name_readouts(scores).drop(columns="readout")
+
+
+def name_readouts(table: pd.DataFrame) -> pd.DataFrame:
+    """Scores or probes with the readout as part of the pooling, where there are several.
+
+    The pooling ``mean`` of the residual stream becomes ``mean, residual``. Values after the norm
+    at the last layer alone are the output of residual curves: ``mean, final_norm``.
+    """
+    if table["readout"].nunique() < 2:
+        return table
+    curves = table.loc[table["depth"] < 1, "readout"]
+    main = FINAL_NORM if (curves == FINAL_NORM).any() else RESIDUAL
+    both = table["pooling"].str.cat(table["readout"], sep=", ")
+    return table.assign(pooling=table["pooling"].where(table["readout"] == main, both))
 
 
 def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
@@ -467,7 +456,7 @@ def baselines(scores: ScoreCurves) -> tuple[pd.DataFrame, Floats]:
         {
             "corpus": "none",
             "metric": list(curves),
-            "protocol": "baseline",
+            "protocol": BASELINE,
             "alpha": np.nan,
             "normalization": "raw",
         }

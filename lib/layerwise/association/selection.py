@@ -24,6 +24,8 @@ from scipy.stats import permutation_test, rankdata
 from layerwise import stats
 from layerwise.association import measures
 from layerwise.association.curves import (
+    BASELINE,
+    KEYS,
     VARIANT,
     ScoreCurves,
     fewest,
@@ -45,7 +47,6 @@ CONSENSUS = "consensus"
 NESTED = "best rule of the others"
 OUTPUT = "model output"
 MIDDLE = "middle layer"
-BASELINE = "baseline"
 CONSENSUS_OF = (
     "prompt_entropy",
     "dataset_entropy",
@@ -58,16 +59,7 @@ CONSENSUS_OF = (
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
 
 COLUMNS = (
-    "model",
-    "revision",
-    "corpus",
-    "metric",
-    "protocol",
-    "tokens",
-    "alpha",
-    "normalization",
-    "pooling",
-    "task_type",
+    *KEYS,
     "direction",
     "spearman",
     "null95",
@@ -443,7 +435,7 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
             unreliable=~good,
             model=final["model"].where(good),
         )
-        .groupby([*VARIANT, "tokens", "pooling", "task_type"], dropna=False)
+        .groupby(KEYS[2:], dropna=False)
         .agg(
             n_models=("model", "nunique"),
             mean_score=("score", "mean"),

@@ -40,6 +40,8 @@ import pandas as pd
 from layerwise import stats
 from layerwise.association import measures
 from layerwise.association.curves import (
+    BASELINE,
+    KEYS,
     NO_ALPHA,
     VARIANT,
     ScoreCurves,
@@ -57,9 +59,8 @@ log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
-POOLED = "all"
+ALL_MODELS = "all"
 MATCH = "match"
-BASELINE = "baseline"
 FEWEST_MODELS = 6
 """With five models there are 120 permutations, and most correlations of .5 are missed."""
 N_PERMUTATIONS = 5000
@@ -68,16 +69,7 @@ ONE_MODEL = "one model: its layers are one curve, not a sample"
 OVER_TASKS = "mean over layers that share their tasks"
 
 COLUMNS = (
-    "model",
-    "revision",
-    "corpus",
-    "metric",
-    "protocol",
-    "tokens",
-    "alpha",
-    "normalization",
-    "pooling",
-    "task_type",
+    *KEYS,
     "measure",
     "value",
     "sign",
@@ -334,8 +326,8 @@ def _over_models(
     return [
         {
             **head,
-            "model": POOLED,
-            "revision": POOLED,
+            "model": ALL_MODELS,
+            "revision": ALL_MODELS,
             "task_type": group,
             "measure": MATCH,
             "value": value[i],

@@ -40,36 +40,30 @@ Corpus = Annotated[
 class Config(Section):
     """Everything that a run does. Only `studies` is required; their models are in `models`."""
 
-    results: str = Field("results", min_length=1, description="Folder for all results.")
-    models: dict[Name, Model] = Field({}, description="Models by name.")
-    nano: dict[Name, Nano] = Field(
-        {}, description="Small models that the workflow trains; list each in `models` too."
-    )
-    published: dict[Name, Published] = Field(
-        {},
-        description="Published tables by name, in the schema of the authors' released results; "
-        "studies draw them without a model.",
-    )
-    corpora: dict[Name, Corpus] = Field(
-        {}, description="Corpora by name, of texts (source) or of images (images)."
-    )
-    tasks: Tasks = Field(
-        {},
-        description="Tasks by name: empty for a task of mteb or the quickstart, {folder: …} for "
-        "one with local data, your own labels, or multiple choice. A list of names is accepted.",
-    )
-    extract: ExtractSettings = Field(
-        ExtractSettings(), description="Extraction: how models run, and what is kept."
-    )
-    metrics: MetricsSettings = Field(MetricsSettings(), description="Metrics to compute.")
-    scoring: ScoringSettings = Field(ScoringSettings(), description="Scoring of layers on tasks.")
-    association: AssociationSettings = Field(
-        AssociationSettings(),
-        description="Association of metrics with task scores over layers.",
-    )
-    studies: dict[Name, Study] = Field(
-        min_length=1, description="Figures and tables by name. Only what they need is computed."
-    )
+    results: str = Field("results", min_length=1)
+    """Folder for all results."""
+    models: dict[Name, Model] = {}
+    """Models by name."""
+    nano: dict[Name, Nano] = {}
+    """Small models that the workflow trains; list each in `models` too."""
+    published: dict[Name, Published] = {}
+    """Published tables by name, in the schema of the authors' released results; studies draw them
+    without a model."""
+    corpora: dict[Name, Corpus] = {}
+    """Corpora by name, of texts (source) or of images (images)."""
+    tasks: Tasks = {}
+    """Tasks by name: empty for a task of mteb or the quickstart, {folder: …} for one with local
+    data, your own labels, or multiple choice. A list of names is accepted."""
+    extract: ExtractSettings = ExtractSettings()
+    """Extraction: how models run, and what is kept."""
+    metrics: MetricsSettings = MetricsSettings()
+    """Metrics to compute."""
+    scoring: ScoringSettings = ScoringSettings()
+    """Scoring of layers on tasks."""
+    association: AssociationSettings = AssociationSettings()
+    """Association of metrics with task scores over layers."""
+    studies: dict[Name, Study] = Field(min_length=1)
+    """Figures and tables by name. Only what they need is computed."""
 
     @classmethod
     def of(cls, given: Any) -> Config:
@@ -127,12 +121,12 @@ class Config(Section):
 
     def extraction(self, model: str, corpus: str | None = None) -> ExtractSettings:
         """`extract` for a model and a corpus, with the overrides of their entries."""
-        section = self.models[model].over(self.extract)
-        return section if corpus is None else self.corpora[corpus].over(section)
+        section = self.models[model].override(self.extract)
+        return section if corpus is None else self.corpora[corpus].override(section)
 
     def scoring_of(self, model: str) -> ScoringSettings:
         """`scoring` for a model, with the overrides of its entry."""
-        return self.models[model].over(self.scoring)
+        return self.models[model].override(self.scoring)
 
 
 def read_config(files: Iterable[Path]) -> Config:

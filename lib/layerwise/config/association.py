@@ -22,22 +22,17 @@ Direction = Literal[1, -1]
 class AssociationSettings(Section):
     """Association of metrics with task scores over layers, and selection of layers."""
 
-    own_texts: dict[str, str] = Field(
-        {},
-        description="Corpora that hold a task's texts, as {corpus: task}. Together they make the "
-        "corpus 'task texts' for studies. Corpora whose source is a task need no mention.",
-    )
-    directions: dict[str, Direction] = Field(
-        {},
-        description="Metrics whose direction differs from the declared one: 1 if higher is "
-        "better, -1 if lower.",
-    )
-    text_sources: dict[str, str] = Field(
-        {},
-        description="Task clusters: tasks made of the same texts, as {task: name of the texts}. "
-        "A cluster counts as one draw. Those of the quickstart and of the paper are known.",
-    )
-    seed: Seed = Field(0, description="Seed of permutations.")
+    own_texts: dict[str, str] = {}
+    """Corpora that hold a task's texts, as {corpus: task}. Together they make the corpus 'task
+    texts' for studies. Corpora whose source is a task need no mention."""
+    directions: dict[str, Direction] = {}
+    """Metrics whose direction differs from the declared one: 1 if higher is better, -1 if lower.
+    """
+    text_sources: dict[str, str] = {}
+    """Task clusters: tasks made of the same texts, as {task: name of the texts}. A cluster counts
+    as one draw. Those of the quickstart and of the paper are known."""
+    seed: Seed = 0
+    """Seed of permutations."""
 
 
 def _shipped(value: str, info: ValidationInfo) -> str:
@@ -50,14 +45,10 @@ TablePath = Annotated[str, Field(min_length=1), AfterValidator(_shipped)]
 class Published(Section):
     """Published tables: the authors' released results, or tables of another run."""
 
-    scores: TablePath | None = Field(
-        None,
-        description="CSV or Parquet: family, size, revision, layer, task, task_type, hf_subset, "
-        "languages, split, main_score; null for none. released: the scores of Pythia that ship "
-        "with layerwise.",
-    )
-    metrics: TablePath = Field(
-        description="CSV or Parquet: family, size, revision, dataset, split, metric, "
-        "normalization, layer, value; or the columns of this package's tables. released: the "
-        "metrics of Pythia that ship with layerwise.",
-    )
+    scores: TablePath | None = None
+    """CSV or Parquet: family, size, revision, layer, task, task_type, hf_subset, languages, split,
+    main_score; null for none. released: the scores of Pythia that ship with layerwise."""
+    metrics: TablePath
+    """CSV or Parquet: family, size, revision, dataset, split, metric, normalization, layer, value;
+    or the columns of this package's tables. released: the metrics of Pythia that ship with
+    layerwise."""

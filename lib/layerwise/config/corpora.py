@@ -7,9 +7,8 @@ import string
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, Tag, field_validator, model_validator
+from pydantic import AfterValidator, Field, Tag, model_validator
 
-from layerwise.config.extraction import ExtractSettings
 from layerwise.section import (
     Count,
     Distinct,
@@ -18,12 +17,12 @@ from layerwise.section import (
     Section,
     Seed,
     SomeOf,
+    ends_with,
     one_of,
 )
 from layerwise.vocabulary import LABELS, Protocol, Sublayer, Tokens
 
 Action = Literal["insert", "substitute", "swap", "delete"]
-SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".txt")
 
 
 def _template(value: str) -> str:
@@ -45,12 +44,11 @@ Template = Annotated[str, AfterValidator(_template)]
 class Columns(Section):
     """The columns of a table that make a prompt."""
 
-    column: str = Field("text", description="Column or key that holds the text; unused for .txt.")
-    template: Template | None = Field(
-        None,
-        description="Text over several columns in place of `column`, such as "
-        "'Q: {question}\\nA: {answer}'. Rows in which one of them is empty are dropped.",
-    )
+    column: str = "text"
+    """Column or key that holds the text; unused for .txt."""
+    template: Template | None = None
+    """Text over several columns in place of `column`, such as 'Q: {question}\\nA: {answer}'. Rows
+    in which one of them is empty are dropped."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
@@ -62,16 +60,15 @@ class Columns(Section):
 class HubData(Section):
     """A data set on the Hugging Face hub."""
 
-    hub: str = Field(
-        min_length=1,
-        description="Data set on the Hugging Face hub ('owner/name') or its local folder. A "
-        "cached copy is used offline.",
-    )
-    name: str | None = Field(
-        None, description="The data set's configuration, such as wikitext-103-raw-v1."
-    )
-    split: str = Field("train", description="Split, such as train, validation or train[:10%].")
-    revision: str | None = Field(None, description="Branch, tag or commit of the data set.")
+    hub: str = Field(min_length=1)
+    """Data set on the Hugging Face hub ('owner/name') or its local folder. A cached copy is used
+    offline."""
+    name: str | None = None
+    """The data set's configuration, such as wikitext-103-raw-v1."""
+    split: str = "train"
+    """Split, such as train, validation or train[:10%]."""
+    revision: str | None = None
+    """Branch, tag or commit of the data set."""
 
 
 class HubTexts(HubData, Columns):
@@ -81,34 +78,25 @@ class HubTexts(HubData, Columns):
 class FileTexts(Columns):
     """Texts of a local file."""
 
-    file: str = Field(
-        description=f"Local file in UTF-8 ({', '.join(SUFFIXES)}); .txt has a prompt a line.",
-    )
-    id: str | None = Field(
-        None, description="Column or key with a unique id; null numbers the rows from 0."
-    )
-
-    @field_validator("file")
-    @classmethod
-    def _readable(cls, value: str) -> str:
-        if not value.lower().endswith(SUFFIXES):
-            raise ValueError(f"{value} is of no known type; use one of {', '.join(SUFFIXES)}")
-        return value
+    file: Annotated[str, ends_with(".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".txt")]
+    """Local file in UTF-8 (.parquet, .jsonl, .ndjson, .json, .csv, .txt); .txt has a prompt a
+    line."""
+    id: str | None = None
+    """Column or key with a unique id; null numbers the rows from 0."""
 
 
 class PackageTexts(Section):
     """Texts that come in a Python package."""
 
-    package: Literal["wikipedia", "lee", "lee_background"] = Field(
-        description="Texts in gensim's test data: paragraphs of 102 Wikipedia articles, 50 or 300 "
-        "news texts.",
-    )
+    package: Literal["wikipedia", "lee", "lee_background"]
+    """Texts in gensim's test data: paragraphs of 102 Wikipedia articles, 50 or 300 news texts."""
 
 
 class TaskTexts(Section):
     """Texts of a task."""
 
-    task: str = Field(min_length=1, description="The distinct texts of this MTEB task.")
+    task: str = Field(min_length=1)
+    """The distinct texts of this MTEB task."""
 
 
 TextSource = Annotated[
@@ -124,18 +112,16 @@ TextSource = Annotated[
 class Filters(Section):
     """Texts to drop, in this order."""
 
-    drop_headings: bool = Field(
-        True,
-        description="Drop headings of WikiText ( = Title = ) and MediaWiki (== Title ==).",
-    )
-    min_tokens: Count = Field(30, description="Drop texts with fewer words and punctuation marks.")
-    max_tokens: Positive | None = Field(
-        None, description="Maximum number of words and punctuation marks; null for no limit."
-    )
-    longer: Literal["drop", "cut"] = Field(
-        "drop", description="Drop longer texts, or cut them after max_tokens."
-    )
-    drop_duplicates: bool = Field(True, description="Keep only the first of equal texts.")
+    drop_headings: bool = True
+    """Drop headings of WikiText ( = Title = ) and MediaWiki (== Title ==)."""
+    min_tokens: Count = 30
+    """Drop texts with fewer words and punctuation marks."""
+    max_tokens: Positive | None = None
+    """Maximum number of words and punctuation marks; null for no limit."""
+    longer: Literal["drop", "cut"] = "drop"
+    """Drop longer texts, or cut them after max_tokens."""
+    drop_duplicates: bool = True
+    """Keep only the first of equal texts."""
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -150,46 +136,31 @@ class Filters(Section):
 class Sample(Section):
     """The sample of the prompts that passed the filters."""
 
-    n: Positive | None = Field(
-        None,
-        description="Number of prompts; null for all. A larger number keeps the earlier prompts, "
-        "in the same order.",
-    )
-    seed: Seed = Field(0, description="Seed of the sample.")
+    n: Positive | None = None
+    """Number of prompts; null for all. A larger number keeps the earlier prompts, in the same
+    order."""
+    seed: Seed = 0
+    """Seed of the sample."""
 
 
 class ViewSettings(Section):
     """Augmented copies of each prompt: nlpaug's SplitAug, RandomCharAug, KeyboardAug in turn."""
 
-    n: int = Field(
-        2,
-        ge=0,
-        le=1000,
-        description="Views of each prompt. InfoNCE and DiME need 2, LiDAR gains from more (16 in "
-        "the reference). A larger number keeps the earlier views.",
-    )
-    seed: Seed = Field(0, description="Seed of the views.")
-    p: float = Field(
-        0.3,
-        gt=0,
-        le=1,
-        description="Share of words, and of the characters of such a word, that each augmenter "
-        "changes.",
-    )
-    cap: Positive | None = Field(
-        10,
-        description="Maximum number of words, and of characters a word, that an augmenter "
-        "changes; 10 is nlpaug's default, null for no limit.",
-    )
-    actions: SomeOf[Action] = Field(
-        ("substitute",),
-        description="Actions of RandomCharAug; one is drawn for each view. The paper lists all "
-        "four, nlpaug's default is substitute.",
-    )
-    on_failure: Literal["error", "drop"] = Field(
-        "error",
-        description="Stop at a prompt without enough distinct views, or drop it and log its id.",
-    )
+    n: int = Field(2, ge=0, le=1000)
+    """Views of each prompt. InfoNCE and DiME need 2, LiDAR gains from more (16 in the reference).
+    A larger number keeps the earlier views."""
+    seed: Seed = 0
+    """Seed of the views."""
+    p: float = Field(0.3, gt=0, le=1)
+    """Share of words, and of the characters of such a word, that each augmenter changes."""
+    cap: Positive | None = 10
+    """Maximum number of words, and of characters a word, that an augmenter changes; 10 is nlpaug's
+    default, null for no limit."""
+    actions: SomeOf[Action] = ("substitute",)
+    """Actions of RandomCharAug; one is drawn for each view. The paper lists all four, nlpaug's
+    default is substitute."""
+    on_failure: Literal["error", "drop"] = "error"
+    """Stop at a prompt without enough distinct views, or drop it and log its id."""
 
 
 class Perturb(Section):
@@ -199,26 +170,17 @@ class Perturb(Section):
     a corpus of each value, named ``<corpus> <key> <value>``.
     """
 
-    repetition: Probability | SomeOf[Probability] | None = Field(
-        None,
-        description="Probability that a token is replaced by one that is drawn, once, from the "
-        "prompt's own tokens.",
-    )
-    randomness: Probability | SomeOf[Probability] | None = Field(
-        None,
-        description="Probability that a token is replaced by one drawn uniformly from the "
-        "vocabulary without special tokens.",
-    )
-    length: Positive | SomeOf[Positive] | None = Field(
-        None,
-        description="Number of tokens kept of each prompt, from the first; a shorter prompt is an "
-        "error. With randomness 1: random prompts of that length.",
-    )
-    seed: Seed = Field(
-        0,
-        description="Seed of the replacements. A larger probability replaces the same tokens and "
-        "further ones.",
-    )
+    repetition: Probability | SomeOf[Probability] | None = None
+    """Probability that a token is replaced by one that is drawn, once, from the prompt's own
+    tokens."""
+    randomness: Probability | SomeOf[Probability] | None = None
+    """Probability that a token is replaced by one drawn uniformly from the vocabulary without
+    special tokens."""
+    length: Positive | SomeOf[Positive] | None = None
+    """Number of tokens kept of each prompt, from the first; a shorter prompt is an error. With
+    randomness 1: random prompts of that length."""
+    seed: Seed = 0
+    """Seed of the replacements. A larger probability replaces the same tokens and further ones."""
 
     @model_validator(mode="after")
     def _something(self) -> Self:
@@ -232,46 +194,33 @@ class Perturb(Section):
         return {key: value for key in LABELS if (value := getattr(self, key)) is not None}
 
 
-# Settings of `extract` that a corpus may override.
-KEPT = ("tokens", "protocols", "sublayers", "prefixes")
-
-
 class Kept(Section):
-    """Settings of `extract` for one corpus."""
+    """Settings of `extract` that a corpus overrides."""
 
-    tokens: SomeOf[Tokens] | None = Field(
-        None,
-        description="Token selections for this corpus; null for the model's or extract.tokens.",
-    )
-    protocols: SomeOf[Protocol] | None = Field(
-        None, description="Protocols for this corpus; null for extract.protocols."
-    )
-    sublayers: Distinct[Sublayer] | None = Field(
-        None,
-        description="Sub-layers kept on this corpus; null for extract.sublayers. They take "
-        "several times the disk of the layers, so use fewer prompts.",
-    )
-    prefixes: bool | None = Field(
-        None, description="extract.prefixes for this corpus; null for the section's."
-    )
-
-    def over(self, section: ExtractSettings) -> ExtractSettings:
-        """The section with the corpus' own settings in place of its."""
-        own = {key: value for key in KEPT if (value := getattr(self, key)) is not None}
-        return section.model_copy(update=own)
+    tokens: SomeOf[Tokens] | None = None
+    """Token selections for this corpus; null for the model's or extract.tokens."""
+    protocols: SomeOf[Protocol] | None = None
+    """Protocols for this corpus; null for extract.protocols."""
+    sublayers: Distinct[Sublayer] | None = None
+    """Sub-layers kept on this corpus; null for extract.sublayers. They take several times the disk
+    of the layers, so use fewer prompts."""
+    prefixes: bool | None = None
+    """extract.prefixes for this corpus; null for the section's."""
 
 
 class CorpusSettings(Kept):
     """Prompts and their views: ``corpora.<name>``."""
 
-    source: TextSource = Field(description="Source of the texts: one of hub, file, package, task.")
-    filters: Filters = Field(Filters(), description="Texts to drop.")
-    sample: Sample = Field(Sample(), description="Sample of the remaining texts.")
-    views: ViewSettings = Field(ViewSettings(), description="Augmented copies of each prompt.")
-    perturb: Perturb | None = Field(
-        None,
-        description="Changes of each prompt's tokens before a model sees them. Needs views.n 0.",
-    )
+    source: TextSource
+    """Source of the texts: one of hub, file, package, task."""
+    filters: Filters = Filters()
+    """Texts to drop."""
+    sample: Sample = Sample()
+    """Sample of the remaining texts."""
+    views: ViewSettings = ViewSettings()
+    """Augmented copies of each prompt."""
+    perturb: Perturb | None = None
+    """Changes of each prompt's tokens before a model sees them. Needs views.n 0."""
 
     @model_validator(mode="after")
     def _no_views(self) -> Self:

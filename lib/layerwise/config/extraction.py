@@ -23,47 +23,35 @@ Device = Annotated[str, AfterValidator(_device)]
 class ExtractSettings(Section):
     """Extraction: how models run, and what is kept of each layer."""
 
-    device: Device = Field(
-        "auto", description="auto, cpu, cuda or cuda:N; auto takes a GPU if there is one."
-    )
-    dtype: Dtype = Field("float32", description="Type that models compute in.")
-    readout: Readout = Field(
-        "residual",
-        description="residual: the residual stream after each block; final_norm: the final norm "
-        "applied to it; output: the residual stream, and the model's output as the last "
-        "layer. The protocol reference always uses output, as the authors' code does.",
-    )
-    tokens: SomeOf[Tokens] = Field(
-        ("all",), description="Token selections to extract; several are kept side by side."
-    )
-    protocols: SomeOf[Protocol] = Field(
-        ("paper",),
-        description="Normalisation of token states: as in the paper's formulas (paper), or as in "
-        "the released code (reference).",
-    )
-    prefixes: bool = Field(
-        False,
-        description="Keep the spectra of each prompt's first t tokens for t = 1, 2, 3, 4, 6, 8, "
-        "11, 16, …, which prefix_entropy needs. Causal models only.",
-    )
-    sink_ratio: float = Field(
-        5.0,
-        gt=1,
-        le=1_000_000,
-        description="drop_sinks drops tokens whose norm is more than this many times the median "
-        "norm of the prompt at the layer.",
-    )
-    sublayers: Distinct[Sublayer] = Field(
-        (),
-        description="Sub-layers of each block to keep in addition to its output. A model without "
-        "one of them skips it (Mamba has no MLP, BERT no input norm).",
-    )
-    batch_tokens: Positive | None = Field(
-        None, description="Tokens in a batch, padding included; null chooses by device."
-    )
-    threads: Threads = Field(2, description="CPU threads of a job.")
-    keep_activations: bool = Field(
-        True,
-        description="Keep activations once their metrics are computed. Without them, another "
-        "metric needs the model again.",
-    )
+    device: Device = "auto"
+    """auto, cpu, cuda or cuda:N; auto takes a GPU if there is one."""
+    dtype: Dtype = "float32"
+    """Type that models compute in."""
+    readout: Readout = "residual"
+    """residual: the residual stream after each block; final_norm: the final norm applied to it;
+    output: the residual stream, and the model's output as the last layer. The protocol reference
+    always uses output, as the authors' code does."""
+    tokens: SomeOf[Tokens] = ("all",)
+    """Token selections to extract; several are kept side by side."""
+    protocols: SomeOf[Protocol] = ("paper",)
+    """Normalisation of token states: as in the paper's formulas (paper), or as in the released
+    code (reference)."""
+    prefixes: bool = False
+    """Keep the spectra of each prompt's first t tokens for t = 1, 2, 3, 4, 6, 8, 11, 16, …, which
+    prefix_entropy needs. Causal models only."""
+    attention: bool = False
+    """Keep each head's mean attention to the first token, which sink_rate needs: one more pass,
+    with eager attention. Causal models only."""
+    sink_ratio: float = Field(5.0, gt=1, le=1_000_000)
+    """drop_sinks drops tokens whose norm is more than this many times the median norm of the
+    prompt at the layer."""
+    sublayers: Distinct[Sublayer] = ()
+    """Sub-layers of each block to keep in addition to its output. A model without one of them
+    skips it (Mamba has no MLP, BERT no input norm)."""
+    batch_tokens: Positive | None = None
+    """Tokens in a batch, padding included; null chooses by device."""
+    threads: Threads = 2
+    """CPU threads of a job."""
+    keep_activations: bool = True
+    """Keep activations once their metrics are computed. Without them, another metric needs the
+    model again."""

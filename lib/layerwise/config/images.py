@@ -15,26 +15,25 @@ from layerwise.vocabulary import Damaged, ImagePackage
 class HubImages(HubData):
     """Images of a data set on the Hugging Face hub."""
 
-    column: str = Field("image", description="Column that holds the images.")
-    label: str | None = Field(None, description="Column that holds the labels; null for none.")
+    column: str = "image"
+    """Column that holds the images."""
+    label: str | None = None
+    """Column that holds the labels; null for none."""
 
 
 class FolderImages(Section):
     """Images of a local folder."""
 
-    folder: str = Field(
-        min_length=1,
-        description="Local folder of images. The folder that an image lies in, inside this one, "
-        "is its label; its path is its id.",
-    )
+    folder: str = Field(min_length=1)
+    """Local folder of images. The folder that an image lies in, inside this one, is its label; its
+    path is its id."""
 
 
 class PackageImages(Section):
     """Images that come in a Python package."""
 
-    package: ImagePackage = Field(
-        description="digits: 1,797 handwritten digits of 8 x 8 pixels, in scikit-learn.",
-    )
+    package: ImagePackage
+    """digits: 1,797 handwritten digits of 8 x 8 pixels, in scikit-learn."""
 
 
 ImageSource = Annotated[
@@ -50,51 +49,39 @@ class ImageViews(Section):
     """Augmented copies of each image: crop, flip, jitter, grey and blur in turn (kornia), as in
     self-supervised learning."""
 
-    n: int = Field(
-        2,
-        ge=0,
-        le=1000,
-        description="Views of each image. InfoNCE and DiME need 2, LiDAR gains from more (16 in "
-        "the reference). A larger number keeps the earlier views.",
-    )
-    seed: Seed = Field(0, description="Seed of the views.")
-    size: Positive = Field(
-        224, le=4096, description="Side of a view in pixels, before a model's own preprocessing."
-    )
-    crop: float = Field(
-        0.4,
-        gt=0,
-        le=1,
-        description="Smallest share of the image's area that a view shows; 1 for no crop.",
-    )
-    flip: Probability = Field(
-        0.5, description="Probability of a horizontal flip; use 0 for digits and letters."
-    )
-    jitter: Probability = Field(
-        0.4,
-        description="Largest relative change of brightness, contrast and saturation, and four "
-        "times that of hue; 80% of the views are changed.",
-    )
-    grey: Probability = Field(0.2, description="Probability of a grey view.")
-    blur: Probability = Field(
-        0.5, description="Probability of a blurred view (0.1 to 2 pixels of 224)."
-    )
+    n: int = Field(2, ge=0, le=1000)
+    """Views of each image. InfoNCE and DiME need 2, LiDAR gains from more (16 in the reference). A
+    larger number keeps the earlier views."""
+    seed: Seed = 0
+    """Seed of the views."""
+    size: Positive = Field(224, le=4096)
+    """Side of a view in pixels, before a model's own preprocessing."""
+    crop: float = Field(0.4, gt=0, le=1)
+    """Smallest share of the image's area that a view shows; 1 for no crop."""
+    flip: Probability = 0.5
+    """Probability of a horizontal flip; use 0 for digits and letters."""
+    jitter: Probability = 0.4
+    """Largest relative change of brightness, contrast and saturation, and four times that of hue;
+    80% of the views are changed."""
+    grey: Probability = 0.2
+    """Probability of a grey view."""
+    blur: Probability = 0.5
+    """Probability of a blurred view (0.1 to 2 pixels of 224)."""
 
 
 class ImageCorpus(Kept):
     """Images and their views: ``corpora.<name>``."""
 
-    images: ImageSource = Field(description="Source of the images: one of hub, folder, package.")
-    sample: Sample = Field(Sample(), description="Sample of the images.")
-    classes: int | None = Field(
-        None,
-        ge=2,
-        description="Restrict to this many classes, drawn with the sample's seed; null for all.",
-    )
-    damaged: Damaged = Field(
-        "error", description="Stop at an image that cannot be read, or drop it and log its id."
-    )
-    views: ImageViews = Field(ImageViews(), description="Augmented copies of each image.")
+    images: ImageSource
+    """Source of the images: one of hub, folder, package."""
+    sample: Sample = Sample()
+    """Sample of the images."""
+    classes: int | None = Field(None, ge=2)
+    """Restrict to this many classes, drawn with the sample's seed; null for all."""
+    damaged: Damaged = "error"
+    """Stop at an image that cannot be read, or drop it and log its id."""
+    views: ImageViews = ImageViews()
+    """Augmented copies of each image."""
 
     # The same attributes as corpora of texts.
 

@@ -79,6 +79,8 @@ class Kind:
         The metrics of a study that names none; None for all.
     one : tuple of str
         Dimensions with a role that must still have one value.
+    compares : tuple of str
+        Dimensions that must have several values.
     checkpoints : bool
         True if it shows only models with two or more checkpoints.
     points : int
@@ -93,6 +95,7 @@ class Kind:
     revisions: Literal["last", "all"] = "last"
     metrics: tuple[str, ...] | None = SHOWN
     one: tuple[str, ...] = ()
+    compares: tuple[str, ...] = ()
     checkpoints: bool = False
     points: int = 1
     published: tuple[str, ...] = ()
@@ -136,6 +139,7 @@ KINDS: Mapping[str, Kind] = {
         ("metrics", "scores"),
         {"row": ("y",), "column": ("model",), "dashes": ("representation",)},
         metrics=("prompt_entropy",),
+        compares=("tokens",),
     ),
     "checkpoint_heatmap": Kind(
         "a metric by layer and checkpoint",
@@ -222,6 +226,7 @@ KINDS: Mapping[str, Kind] = {
         over={"column": ("model", "revision", "representation"), "colour": ("sublayer",)},
         metrics=("prompt_entropy",),
         one=("y",),
+        compares=("sublayer",),
     ),
     "attention_sink": Kind(
         "a metric by depth with and without sink tokens, and their share of its valley",
@@ -231,6 +236,7 @@ KINDS: Mapping[str, Kind] = {
         over={"column": ("model",), "x": ("revision",), "dashes": ("tokens",)},
         metrics=("prompt_entropy",),
         one=("y",),
+        compares=("tokens",),
     ),
     "layer_similarity": Kind(
         "CKA and RSA between all layers of models and checkpoints",

@@ -14,32 +14,23 @@ from layerwise.vocabulary import Normalization, Protocol
 class MetricsSettings(Section):
     """Metrics and their settings."""
 
-    metrics: SomeOf[str] | None = Field(
-        None,
-        description="Names of the metrics (docs/metrics.md lists them); null for all.",
-    )
-    protocols: SomeOf[Protocol] | None = Field(
-        None,
-        description="Formulas as in the paper (paper) or as in the released code (reference); "
-        "null for extract.protocols.",
-    )
+    metrics: SomeOf[str] | None = None
+    """Names of the metrics (docs/metrics.md lists them); null for all."""
+    protocols: SomeOf[Protocol] | None = None
+    """Formulas as in the paper (paper) or as in the released code (reference); null for
+    extract.protocols."""
+    # JSON has no infinity, so pydantic would show it as null.
     alphas: SomeOf[Alpha] = Field(
-        (1.0, 2.0, math.inf),
-        description="Orders of the matrix-based entropies, above 0; inf for infinity.",
-        # JSON has no infinity, so pydantic would show it as null.
-        json_schema_extra={"default": [1, 2, "inf"]},
+        (1.0, 2.0, math.inf), json_schema_extra={"default": [1, 2, "inf"]}
     )
-    normalizations: Distinct[Normalization] = Field(
-        (), description="Normalisations of the entropies in addition to raw."
-    )
-    settings: dict[str, dict[str, Any]] = Field(
-        {},
-        description="Settings of single metrics, such as {infonce: {temperature: 0.5}} "
-        "(docs/metrics.md lists them).",
-    )
-    seed: Seed = Field(
-        0, description="Seed of permutations and groups, which are the same at every layer."
-    )
+    """Orders of the matrix-based entropies, above 0; inf for infinity."""
+    normalizations: Distinct[Normalization] = ()
+    """Normalisations of the entropies in addition to raw."""
+    settings: dict[str, dict[str, Any]] = {}
+    """Settings of single metrics, such as {infonce: {temperature: 0.5}} (docs/metrics.md lists
+    them)."""
+    seed: Seed = 0
+    """Seed of permutations and groups, which are the same at every layer."""
 
     def of(self, section: str, kind: type[S]) -> S:
         """The settings of a metric: a section declared in its file (`layerwise.metrics`)."""

@@ -18,7 +18,6 @@ from layerwise.section import (
     Distinct,
     Name,
     Positive,
-    S,
     Section,
     Seed,
     SomeOf,
@@ -30,45 +29,46 @@ from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
 class HubSource(Section):
     """A model on the Hugging Face hub."""
 
-    hub: str = Field(
-        min_length=1,
-        description="Name on the Hugging Face hub. Revisions are its branches and tags.",
-    )
-    gguf_file: str | None = Field(None, description="Name of the GGUF file in the repository.")
+    hub: str = Field(min_length=1)
+    """Name on the Hugging Face hub. Revisions are its branches and tags."""
+    gguf_file: str | None = None
+    """Name of the GGUF file in the repository."""
 
 
 class FolderSource(Section):
     """A model in a local folder."""
 
-    folder: str = Field(
-        min_length=1,
-        description="Path of a Hugging Face folder; {revision} in it is replaced by the revision.",
-    )
-    gguf_file: str | None = Field(None, description="Name of the GGUF file in the folder.")
+    folder: str = Field(min_length=1)
+    """Path of a Hugging Face folder; {revision} in it is replaced by the revision."""
+    gguf_file: str | None = None
+    """Name of the GGUF file in the folder."""
 
 
 class PackageSource(Section):
     """A model in an installed Python package."""
 
-    package: str = Field(
-        pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$",
-        description="Name of an installed Python package with the model.",
-    )
-    path: str = Field(".", description="Folder in the package.")
-    gguf_file: str | None = Field(None, description="Name of the GGUF file in the folder.")
+    package: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
+    """Name of an installed Python package with the model."""
+    path: str = "."
+    """Folder in the package."""
+    gguf_file: str | None = None
+    """Name of the GGUF file in the folder."""
 
 
 class HubAdapter(Section):
     """An adapter on the Hugging Face hub."""
 
-    hub: str = Field(min_length=1, description="Name on the Hugging Face hub.")
-    revision: str = Field("main", min_length=1, description="Branch, tag or commit.")
+    hub: str = Field(min_length=1)
+    """Name on the Hugging Face hub."""
+    revision: str = Field("main", min_length=1)
+    """Branch, tag or commit."""
 
 
 class FolderAdapter(Section):
     """An adapter in a local folder."""
 
-    folder: str = Field(min_length=1, description="Path of the adapter's folder.")
+    folder: str = Field(min_length=1)
+    """Path of the adapter's folder."""
 
 
 Source = Annotated[
@@ -91,21 +91,14 @@ Channels = tuple[float, float, float]
 class Preprocess(Section):
     """Scaling and normalisation of a vision model's images."""
 
-    size: int = Field(ge=1, le=8192, description="Side in pixels of the square crop.")
-    resize: int | None = Field(
-        None,
-        ge=1,
-        le=8192,
-        description="Shorter side in pixels that images are scaled to first; null for size.",
-    )
-    mean: Channels = Field(
-        (0.485, 0.456, 0.406),
-        description="Mean of each channel, for values of 0 to 1; ImageNet's.",
-    )
-    std: Channels = Field(
-        (0.229, 0.224, 0.225),
-        description="Standard deviation of each channel; ImageNet's.",
-    )
+    size: int = Field(ge=1, le=8192)
+    """Side in pixels of the square crop."""
+    resize: int | None = Field(None, ge=1, le=8192)
+    """Shorter side in pixels that images are scaled to first; null for size."""
+    mean: Channels = (0.485, 0.456, 0.406)
+    """Mean of each channel, for values of 0 to 1; ImageNet's."""
+    std: Channels = (0.229, 0.224, 0.225)
+    """Standard deviation of each channel; ImageNet's."""
 
 
 Revisions = Annotated[
@@ -129,76 +122,48 @@ Revisions = Annotated[
 class Model(Section):
     """A model and its checkpoints."""
 
-    source: Source = Field(description="Source of the model: one of hub, folder, package.")
-    revisions: Revisions = Field(
-        ("main",),
-        description="The checkpoints, in order of training. For EleutherAI/pythia-… also 'all' "
-        "(154) or 'log' (20, evenly on a log scale).",
-    )
-    max_length: Positive | None = Field(
-        None, description="Maximum length of a prompt in tokens; null for the model's limit."
-    )
-    special_tokens: bool = Field(
-        True, description="Add the tokenizer's special tokens (BOS, CLS, SEP)."
-    )
-    trust_remote_code: bool = Field(
-        False, description="Allow code that comes with the model to run."
-    )
-    device_map: Literal["auto"] | None = Field(
-        None,
-        description="auto spreads a model that is larger than one GPU over all that are visible.",
-    )
-    bidirectional: bool = Field(
-        False,
-        description="Let a decoder's tokens attend to later ones, as in LLM2Vec.",
-    )
-    adapters: Distinct[Adapter] = Field(
-        (),
-        description="LoRA adapters (PEFT, safetensors), merged into the weights one after "
-        "another.",
-    )
-    dtype: Dtype | None = Field(
-        None, description="Type that the model computes in; null for extract.dtype."
-    )
-    batch_tokens: Positive | None = Field(
-        None,
-        description="Tokens in a batch, padding included; null for extract.batch_tokens.",
-    )
-    tokens: SomeOf[Tokens] | None = Field(
-        None, description="Token selections of this model; null for extract.tokens."
-    )
-    poolings: SomeOf[Pooling] | None = Field(
-        None, description="Poolings of this model; null for scoring.poolings."
-    )
-    readouts: SomeOf[ScoredReadout] | None = Field(
-        None, description="Readouts of this model; null for scoring.readouts."
-    )
-    prompts: Literal["saved"] | dict[str, str] | None = Field(
-        None,
-        description="Prompts in front of a task's texts, by mteb's names: of a task and prompt "
-        "type (STS12-query), a task, a task type and prompt type (Reranking-query), a task type, "
-        "or a prompt type (query, document); the first of these that is given applies. `default` "
-        "is for texts without a prompt type. {instruction} becomes mteb's instruction for the "
-        "task. saved: those in config_sentence_transformers.json. Corpora get no prompts.",
-    )
-    include_prompt: bool | None = Field(
-        None,
-        description="Include the tokens of prompts in the pooling; null for the model's own "
-        "setting with saved prompts, and true otherwise.",
-    )
+    source: Source
+    """Source of the model: one of hub, folder, package."""
+    revisions: Revisions = ("main",)
+    """The checkpoints, in order of training. For EleutherAI/pythia-… also 'all' (154) or 'log'
+    (20, evenly on a log scale)."""
+    max_length: Positive | None = None
+    """Maximum length of a prompt in tokens; null for the model's limit."""
+    special_tokens: bool = True
+    """Add the tokenizer's special tokens (BOS, CLS, SEP)."""
+    trust_remote_code: bool = False
+    """Allow code that comes with the model to run."""
+    device_map: Literal["auto"] | None = None
+    """auto spreads a model that is larger than one GPU over all that are visible."""
+    bidirectional: bool = False
+    """Let a decoder's tokens attend to later ones, as in LLM2Vec."""
+    adapters: Distinct[Adapter] = ()
+    """LoRA adapters (PEFT, safetensors), merged into the weights one after another."""
+    dtype: Dtype | None = None
+    """Type that the model computes in; null for extract.dtype."""
+    batch_tokens: Positive | None = None
+    """Tokens in a batch, padding included; null for extract.batch_tokens."""
+    tokens: SomeOf[Tokens] | None = None
+    """Token selections of this model; null for extract.tokens."""
+    poolings: SomeOf[Pooling] | None = None
+    """Poolings of this model; null for scoring.poolings."""
+    readouts: SomeOf[ScoredReadout] | None = None
+    """Readouts of this model; null for scoring.readouts."""
+    prompts: Literal["saved"] | dict[str, str] | None = None
+    """Prompts in front of a task's texts, by mteb's names: of a task and prompt type
+    (STS12-query), a task, a task type and prompt type (Reranking-query), a task type, or a prompt
+    type (query, document); the first of these that is given applies. `default` is for texts
+    without a prompt type. {instruction} becomes mteb's instruction for the task. saved: those in
+    config_sentence_transformers.json. Corpora get no prompts."""
+    include_prompt: bool | None = None
+    """Include the tokens of prompts in the pooling; null for the model's own setting with saved
+    prompts, and true otherwise."""
 
-    preprocess: Preprocess | None = Field(
-        None,
-        description="Scaling and normalisation of images for a vision model; null for its "
-        "preprocessor_config.json.",
-    )
-    mask_ratio: float = Field(
-        0.0,
-        ge=0,
-        lt=1,
-        description="Share of the patches hidden from a masked autoencoder (ViTMAE), drawn for "
-        "each image.",
-    )
+    preprocess: Preprocess | None = None
+    """Scaling and normalisation of images for a vision model; null for its
+    preprocessor_config.json."""
+    mask_ratio: float = Field(0.0, ge=0, lt=1)
+    """Share of the patches hidden from a masked autoencoder (ViTMAE), drawn for each image."""
 
     @field_validator("revisions", mode="before")
     @classmethod
@@ -208,34 +173,25 @@ class Model(Section):
         source = info.data.get("source")
         return names.pythia_checkpoints(value, source.hub if isinstance(source, HubSource) else "")
 
-    def over(self, section: S) -> S:
-        """A section's settings, overridden by this model's own.
-
-        Parameters
-        ----------
-        section : Section
-            With some of the keys ``dtype``, ``batch_tokens``, ``tokens``, ``poolings`` and
-            ``readouts``.
-        """
-        own: dict[str, Any] = {
-            key: value
-            for key in ("dtype", "batch_tokens", "tokens", "poolings", "readouts")
-            if key in type(section).model_fields and (value := getattr(self, key)) is not None
-        }
-        return section.model_copy(update=own)
-
 
 class Nano(Section):
     """A small language model that the workflow trains."""
 
-    architecture: Literal["gpt_neox", "mamba2"] = Field(description="Kind of model.")
-    layers: int = Field(6, ge=1, le=100, description="Number of blocks.")
-    hidden: int = Field(128, ge=32, le=8192, multiple_of=32, description="Hidden width.")
-    vocabulary: int = Field(2048, ge=300, le=200_000, description="Size of the BPE vocabulary.")
-    context: int = Field(128, ge=16, le=16_384, description="Tokens in a training window.")
-    batch: int = Field(8, ge=1, le=4096, description="Windows in a training step.")
-    train_steps: Positive = Field(
-        512, description="Steps of the training; the learning rate's schedule ends there."
-    )
-    learning_rate: float = Field(0.003, gt=0, le=1, description="Peak learning rate of AdamW.")
-    seed: Seed = Field(0, description="Seed of weights and of the order of the windows.")
+    architecture: Literal["gpt_neox", "mamba2"]
+    """Kind of model."""
+    layers: int = Field(6, ge=1, le=100)
+    """Number of blocks."""
+    hidden: int = Field(128, ge=32, le=8192, multiple_of=32)
+    """Hidden width."""
+    vocabulary: int = Field(2048, ge=300, le=200_000)
+    """Size of the BPE vocabulary."""
+    context: int = Field(128, ge=16, le=16_384)
+    """Tokens in a training window."""
+    batch: int = Field(8, ge=1, le=4096)
+    """Windows in a training step."""
+    train_steps: Positive = 512
+    """Steps of the training; the learning rate's schedule ends there."""
+    learning_rate: float = Field(0.003, gt=0, le=1)
+    """Peak learning rate of AdamW."""
+    seed: Seed = 0
+    """Seed of weights and of the order of the windows."""

@@ -70,19 +70,19 @@ def _read(file: Path) -> Any:
                 return None
             if _size(node, {}) > MOST_NODES:
                 problem = f"it has more than {MOST_NODES:,} entries with its aliases; shorten it."
-                raise ConfigError("", problem, code="too_large", file=str(file))
+                raise ConfigError("", problem, code="out_of_range", file=str(file))
             return loader.construct_document(node)
         finally:
             loader.dispose()
     except FileNotFoundError as error:
         problem = "there is no such file; give a config by --config."
-        raise ConfigError("", problem, code="no_file", file=str(file)) from error
+        raise ConfigError("", problem, code="missing_file", file=str(file)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("", f"cannot be read ({error}).", file=str(file)) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         problem = f"not valid YAML: {reason}."
-        raise ConfigError("", problem, code="not_yaml", file=str(file)) from error
+        raise ConfigError("", problem, code="unreadable", file=str(file)) from error
 
 
 def _size(node: yaml.Node, known: dict[int, int]) -> int:

@@ -36,7 +36,11 @@ def _tidy(value: Any) -> Any:
         ((pattern, entry),) = value["patternProperties"].items()
         value = {k: v for k, v in value.items() if k != "patternProperties"}
         value |= {"propertyNames": {"pattern": pattern}, "additionalProperties": entry}
-    return {k: _tidy(v) for k, v in value.items() if not (k == "title" and isinstance(v, str))}
+    return {
+        k: " ".join(v.split()) if k == "description" and isinstance(v, str) else _tidy(v)
+        for k, v in value.items()
+        if not (k == "title" and isinstance(v, str))
+    }
 
 
 if __name__ == "__main__":

@@ -13,23 +13,19 @@ from layerwise.vocabulary import Pooling, ScoredReadout
 class ScoringSettings(Section):
     """Scoring of layers on tasks."""
 
-    poolings: SomeOf[Pooling] = Field(
-        ("mean",), description="How the states of a text's tokens become one vector."
-    )
-    readouts: SomeOf[ScoredReadout] = Field(
-        ("final_norm",),
-        description="final_norm: the residual stream after each block, through the model's final "
-        "norm if it has one; at the last layer this is the model's output. residual: without "
-        "the norm.",
-    )
-    normalize: bool | None = Field(
-        None,
-        description="Scale embeddings to unit length. This changes classification and clustering, "
-        "not cosine similarities. null: if the model's modules.json has a Normalize module.",
-    )
-    confidence: Share = Field(0.95, description="Confidence of the intervals of scores.")
-    threads: Threads = Field(2, description="Scoring processes of a job.")
-    waiting_gb: Annotated[float, Field(gt=0, le=1e6)] = Field(
-        4.0, description="Limit, in gigabytes of local disk, on embeddings that wait for scoring."
-    )
-    seed: Seed = Field(0, description="Seed of resampling; mteb's own seeds do not change.")
+    poolings: SomeOf[Pooling] = ("mean",)
+    """How the states of a text's tokens become one vector."""
+    readouts: SomeOf[ScoredReadout] = ("final_norm",)
+    """final_norm: the residual stream after each block, through the model's final norm if it has
+    one; at the last layer this is the model's output. residual: without the norm."""
+    normalize: bool | None = None
+    """Scale embeddings to unit length. This changes classification and clustering, not cosine
+    similarities. null: if the model's modules.json has a Normalize module."""
+    confidence: Share = 0.95
+    """Confidence of the intervals of scores."""
+    threads: Threads = 2
+    """Scoring processes of a job."""
+    waiting_gb: Annotated[float, Field(gt=0, le=1e6)] = 4.0
+    """Limit, in gigabytes of local disk, on embeddings that wait for scoring."""
+    seed: Seed = 0
+    """Seed of resampling; mteb's own seeds do not change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -21,25 +22,22 @@ else:
 Role = str | SomeOf[str] | None
 
 
+VARIANT = ("protocol", "alpha", "normalization")
+
+
 class MetricChoice(Section):
     """One metric in one variant."""
 
-    metric: str = Field(description="Name of the metric.")
-    protocol: Protocol | None = Field(
-        default=None,
-        description="Formulas as in the paper, or as in the released code (reference).",
-    )
-    alpha: Alpha | None = Field(
-        default=None, description="Order of the entropy; inf for infinity."
-    )
-    normalization: Normalization | None = Field(
-        default=None, description="Normalisation of the entropy."
-    )
-    direction: Direction | None = Field(
-        default=None,
-        description="1 if higher is better, -1 if lower; null for association.directions or the "
-        "metric's own.",
-    )
+    metric: str
+    """Name of the metric."""
+    protocol: Protocol | None = None
+    """Formulas as in the paper, or as in the released code (reference)."""
+    alpha: Alpha | None = None
+    """Order of the entropy; inf for infinity."""
+    normalization: Normalization | None = None
+    """Normalisation of the entropy."""
+    direction: Direction | None = None
+    """1 if higher is better, -1 if lower; null for association.directions or the metric's own."""
 
 
 class Study(Section):
@@ -50,94 +48,63 @@ class Study(Section):
         + "; ".join(f"{name} ({kind.about})" for name, kind in KINDS.items())
         + "."
     )
-    title: str | None = Field(
-        default="",
-        description="Title of the figure; empty for the kind's own, null for none.",
-    )
-    published: Name | None = Field(
-        default=None,
-        description="Published tables to draw in place of the config's models.",
-    )
-    models: SomeOf[Name] | None = Field(
-        default=None,
-        description="Models, in the order of the panels; null for all.",
-    )
-    revisions: Literal["last", "all"] | SomeOf[Name] | None = Field(
-        default=None,
-        description="Checkpoints: last, all, or a list; null for the last of each model, or all "
-        "in studies of checkpoints.",
-    )
-    corpora: SomeOf[Name] | None = Field(
-        default=None,
-        description="Corpora of the metrics; null for all. 'task texts' compares each task with "
-        "the metrics on its own texts.",
-    )
-    tasks: SomeOf[Name] | None = Field(
-        default=None, description="Tasks of the mean score; null for all."
-    )
-    task_types: SomeOf[str] | None = Field(
-        default=None,
-        description="Task types of the mean score, such as STS; null for all.",
-    )
-    tokens: SomeOf[Tokens] | None = Field(
-        default=None, description="Token selections; null for all that are extracted."
-    )
-    pooling: str | SomeOf[str] = Field(
-        default="mean",
-        description="Pooling of the scores, as in scoring.poolings; 'mean, residual' is without "
-        "the final norm, where both readouts are scored.",
-    )
-    sublayers: SomeOf[Literal["block", Sublayer]] | None = Field(
-        default=None,
-        description="Sub-layers to show; block is the layer itself. null for the layers, or for "
-        "all sub-layers where sublayer has a role.",
-    )
-    y: SomeOf[Literal["scores", "metrics"]] | None = Field(
-        default=None, description="Tables that the kind curves draws; null for the metrics."
-    )
-    metrics: Annotated[tuple[str | MetricChoice, ...], Field(min_length=1)] | None = Field(
-        default=None,
-        description="Metrics to draw, by name or as a mapping that also names the variant; null "
-        "for the kind's default.",
-    )
-    protocol: Protocol | SomeOf[Protocol] | None = Field(
-        default=None,
-        description="Protocol of metrics given by name only; null for paper, or the only one "
-        "that is computed. A list needs a role, here and below.",
-    )
-    alpha: Alpha | SomeOf[Alpha] | None = Field(
-        default=None,
-        description="Alpha of metrics given by name only; null for 1, or the only one that is "
-        "computed. Metrics without an alpha ignore it.",
-    )
-    normalization: Normalization | SomeOf[Normalization] | None = Field(
-        default=None, description="Normalisation of metrics given by name only; null for raw."
-    )
-    measure: Measure | Literal["all"] | None = Field(
-        default=None,
-        description="Association shown in metric_vs_score ('all' shows every one) and "
-        "association_strength; null for r, the partial correlation given depth.",
-    )
-    over: Over = Field(
-        default="layers",
-        description="layers: association of a metric's curve with the mean score. tasks: "
-        "association over tasks within each layer, averaged over layers; needs the corpus 'task "
-        "texts'.",
-    )
-    row: Role = Field(default=None, description="Dimensions of the rows of panels.")
-    column: Role = Field(default=None, description="Dimensions of the columns of panels.")
-    colour: Role = Field(default=None, description="Dimensions that colours show.")
-    dashes: Role = Field(default=None, description="Dimensions that dashes show.")
-    ordered: bool = Field(
-        default=False,
-        description="Use a sequential colour scale, as for models of increasing size; checkpoints "
-        "and alphas always have one.",
-    )
-    sizes: dict[Name, Annotated[float, Field(gt=0)]] | None = Field(
-        default=None,
-        description="Numbers of parameters by model, for size_scaling; null to read them from "
-        "the models' names (pythia-410m).",
-    )
+    title: str | None = ""
+    """Title of the figure; empty for the kind's own, null for none."""
+    published: Name | None = None
+    """Published tables to draw in place of the config's models."""
+    models: SomeOf[Name] | None = None
+    """Models, in the order of the panels; null for all."""
+    revisions: Literal["last", "all"] | SomeOf[Name] | None = None
+    """Checkpoints: last, all, or a list; null for the last of each model, or all in studies of
+    checkpoints."""
+    corpora: SomeOf[Name] | None = None
+    """Corpora of the metrics; null for all. 'task texts' compares each task with the metrics on
+    its own texts."""
+    tasks: SomeOf[Name] | None = None
+    """Tasks of the mean score; null for all."""
+    task_types: SomeOf[str] | None = None
+    """Task types of the mean score, such as STS; null for all."""
+    tokens: SomeOf[Tokens] | None = None
+    """Token selections; null for all that are extracted."""
+    pooling: str | SomeOf[str] = "mean"
+    """Pooling of the scores, as in scoring.poolings; 'mean, residual' is without the final norm,
+    where both readouts are scored."""
+    sublayers: SomeOf[Literal["block", Sublayer]] | None = None
+    """Sub-layers to show; block is the layer itself. null for the layers, or for all sub-layers
+    where sublayer has a role."""
+    y: SomeOf[Literal["scores", "metrics"]] | None = None
+    """Tables that the kind curves draws; null for the metrics."""
+    metrics: Annotated[tuple[str | MetricChoice, ...], Field(min_length=1)] | None = None
+    """Metrics to draw, by name or as a mapping that also names the variant; null for the kind's
+    default."""
+    protocol: Protocol | SomeOf[Protocol] | None = None
+    """Protocol of metrics given by name only; null for paper, or the only one that is computed. A
+    list needs a role, here and below."""
+    alpha: Alpha | SomeOf[Alpha] | None = None
+    """Alpha of metrics given by name only; null for 1, or the only one that is computed. Metrics
+    without an alpha ignore it."""
+    normalization: Normalization | SomeOf[Normalization] | None = None
+    """Normalisation of metrics given by name only; null for raw."""
+    measure: Measure | Literal["all"] | None = None
+    """Association shown in metric_vs_score ('all' shows every one) and association_strength; null
+    for r, the partial correlation given depth."""
+    over: Over = "layers"
+    """layers: association of a metric's curve with the mean score. tasks: association over tasks
+    within each layer, averaged over layers; needs the corpus 'task texts'."""
+    row: Role = None
+    """Dimensions of the rows of panels."""
+    column: Role = None
+    """Dimensions of the columns of panels."""
+    colour: Role = None
+    """Dimensions that colours show."""
+    dashes: Role = None
+    """Dimensions that dashes show."""
+    ordered: bool = False
+    """Use a sequential colour scale, as for models of increasing size; checkpoints and alphas
+    always have one."""
+    sizes: dict[Name, Annotated[float, Field(gt=0)]] | None = None
+    """Numbers of parameters by model, for size_scaling; null to read them from the models' names
+    (pythia-410m)."""
 
     @property
     def roles(self) -> dict[str, tuple[str, ...]]:
@@ -155,14 +122,14 @@ class Study(Section):
 
     def variants(self, names: Iterable[str | MetricChoice]) -> tuple[MetricChoice, ...]:
         """Metrics in the study's protocols, alphas and normalisations where they name none."""
-        found = []
+        found: list[MetricChoice] = []
         for name in names:
             one = MetricChoice(metric=name) if isinstance(name, str) else name
-            for protocol in several(one.protocol or self.protocol) or (None,):
-                for alpha in several(one.alpha or self.alpha) or (None,):
-                    for normal in several(one.normalization or self.normalization) or (None,):
-                        variant = {"protocol": protocol, "alpha": alpha, "normalization": normal}
-                        found.append(one.model_copy(update=variant))
+            given = [several(getattr(one, k) or getattr(self, k)) or (None,) for k in VARIANT]
+            found += (
+                one.model_copy(update=dict(zip(VARIANT, variant, strict=True)))
+                for variant in itertools.product(*given)
+            )
         return tuple(found)
 
     @property

@@ -15,11 +15,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from layerwise.config.corpora import HubData
-from layerwise.section import Distinct, Name, Positive, Section, Seed, SomeOf, distinct, one_of
-from layerwise.vocabulary import WORDS
+from layerwise.section import (
+    Distinct,
+    Name,
+    Positive,
+    Section,
+    Seed,
+    SomeOf,
+    distinct,
+    ends_with,
+    one_of,
+)
 
 Kind = Literal["classification", "regression", "pairs", "tags"]
 SUFFIXES = (".parquet", ".jsonl", ".csv")
@@ -48,55 +57,37 @@ MULTIPLE_CHOICE = "MultipleChoice"
 class MtebTask(Section):
     """A task of mteb, or one of the quickstart's."""
 
-    folder: str | None = Field(
-        None,
-        min_length=1,
-        description="Local folder of the task's data in mteb's schema; null for the hub.",
-    )
+    folder: str | None = Field(None, min_length=1)
+    """Local folder of the task's data in mteb's schema; null for the hub."""
 
 
 class LabelledTask(Section):
     """A task made of your own labels."""
 
-    file: str | None = Field(
-        None,
-        description="Local file of labelled texts (.parquet, .jsonl, .csv), or of words and tags "
-        "(.conll, .conllu).",
-    )
-    corpus: Name | None = Field(
-        None, description="In place of a file: an image corpus with labels, for classification."
-    )
-    kind: Kind = Field(
-        description="classification: a class for each text; regression: a number for each text; "
-        "pairs: a number for two texts, such as their similarity; tags: a class for each word.",
-    )
-    texts: Distinct[str] | None = Field(
-        None,
-        description="Columns of the texts; null for text, or first and second of pairs.",
-    )
-    label: str | None = Field(
-        None, min_length=1, description="Column of the label; null for label, or score of pairs."
-    )
-    group: str | None = Field(
-        None,
-        min_length=1,
-        description="Column whose equal values keep rows together, such as an author, in either "
-        "training or test data of a probe. Equal texts always stay together.",
-    )
-    word: Positive | None = Field(
-        None,
-        description="For tags: column of the word, from 1; null for the first, or for FORM.",
-    )
-    tag: Positive | None = Field(
-        None,
-        description="For tags: column of the tag, from 1; null for the last, or for UPOS.",
-    )
-    sample: Positive | None = Field(
-        None,
-        description="For tags: number of words to probe, in whole sentences drawn by the seed; "
-        f"null for {WORDS:,}. A larger number keeps the earlier sentences.",
-    )
-    seed: Seed = Field(0, description="Seed of the split into training and test data.")
+    file: str | None = None
+    """Local file of labelled texts (.parquet, .jsonl, .csv), or of words and tags (.conll,
+    .conllu)."""
+    corpus: Name | None = None
+    """In place of a file: an image corpus with labels, for classification."""
+    kind: Kind
+    """classification: a class for each text; regression: a number for each text; pairs: a number
+    for two texts, such as their similarity; tags: a class for each word."""
+    texts: Distinct[str] | None = None
+    """Columns of the texts; null for text, or first and second of pairs."""
+    label: str | None = Field(None, min_length=1)
+    """Column of the label; null for label, or score of pairs."""
+    group: str | None = Field(None, min_length=1)
+    """Column whose equal values keep rows together, such as an author, in either training or test
+    data of a probe. Equal texts always stay together."""
+    word: Positive | None = None
+    """For tags: column of the word, from 1; null for the first, or for FORM."""
+    tag: Positive | None = None
+    """For tags: column of the tag, from 1; null for the last, or for UPOS."""
+    sample: Positive | None = None
+    """For tags: number of words to probe, in whole sentences drawn by the seed; null for 10,000. A
+    larger number keeps the earlier sentences."""
+    seed: Seed = 0
+    """Seed of the split into training and test data."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -106,24 +97,17 @@ class LabelledTask(Section):
         if self.file is not None and not self.file.lower().endswith(suffixes):
             expected = ", ".join(suffixes)
             raise ValueError(f"{self.kind} needs a file of type {expected}, got {self.file}")
-        unused = {
-            "classification": ("word", "tag", "sample"),
-            "regression": ("word", "tag", "sample"),
-            "pairs": ("group", "word", "tag", "sample"),
-            "tags": ("texts", "label", "group"),
-        }[self.kind]
-        if self.corpus is not None:
-            unused = ("texts", "label", "group", "word", "tag", "sample")
-            if self.kind != "classification":
-                raise ValueError("a corpus has labels of classes; write kind: classification")
+        if self.corpus is not None and self.kind != "classification":
+            raise ValueError("a corpus has labels of classes; write kind: classification")
+        unused = ["texts", "label"] if self.kind == "tags" else ["word", "tag", "sample"]
+        unused += ["group"] if self.kind in ("tags", "pairs") else []
+        unused += ["texts", "label", "group"] if self.corpus is not None else []
         for key in unused:
             if getattr(self, key) is not None:
                 raise ValueError(f"{self.kind} does not use {key} here; remove it")
-        expected_columns = len(TEXTS[self.kind])
-        if self.texts is not None and len(self.texts) != expected_columns:
-            raise ValueError(
-                f"{self.kind} needs {expected_columns} columns of texts, got {len(self.texts)}"
-            )
+        columns = len(TEXTS[self.kind])
+        if self.texts is not None and len(self.texts) != columns:
+            raise ValueError(f"{self.kind} needs {columns} columns of texts, got {self.texts}")
         if self.word is not None and self.word == self.tag:
             raise ValueError(f"word and tag are both column {self.word}; name two columns")
         return self
@@ -142,45 +126,42 @@ class LabelledTask(Section):
 class _Columns(Section):
     """Columns of questions, named as in MMLU."""
 
-    question: str = Field("question", min_length=1, description="Column of the question.")
-    choices: str = Field("choices", min_length=1, description="Column of the list of answers.")
-    answer: str = Field(
-        "answer", min_length=1, description="Column of the correct answer's position, from 0."
-    )
-    subject: str | None = Field(
-        "subject", description="Column of the subject, for examples of the same; null for none."
-    )
+    question: str = Field("question", min_length=1)
+    """Column of the question."""
+    choices: str = Field("choices", min_length=1)
+    """Column of the list of answers."""
+    answer: str = Field("answer", min_length=1)
+    """Column of the correct answer's position, from 0."""
+    subject: str | None = "subject"
+    """Column of the subject, for examples of the same; null for none."""
 
 
 class HubQuestions(HubData, _Columns):
     """Questions on the Hugging Face hub."""
 
-    split: str = Field("test", description="Split of the questions.")
-    examples: str = Field("dev", description="Split of the examples for few-shot prompts.")
+    split: str = "test"
+    """Split of the questions."""
+    examples: str = "dev"
+    """Split of the examples for few-shot prompts."""
+
+
+Table = Annotated[str, ends_with(*SUFFIXES)]
 
 
 class FileQuestions(_Columns):
     """Questions in a local file."""
 
-    file: str = Field(
-        description="Local file: .parquet, .jsonl, or .csv with the answers as a JSON list."
-    )
-    examples: str | None = Field(None, description="File of the examples for few-shot prompts.")
-
-    @field_validator("file", "examples")
-    @classmethod
-    def _readable(cls, value: str | None) -> str | None:
-        if value is not None and not value.lower().endswith(SUFFIXES):
-            raise ValueError(f"{value} is of no known type; use one of {', '.join(SUFFIXES)}")
-        return value
+    file: Table
+    """Local file: .parquet, .jsonl, or .csv with the answers as a JSON list."""
+    examples: Table | None = None
+    """File of the examples for few-shot prompts."""
 
 
 class PackageQuestions(Section):
     """Questions made from texts in a Python package."""
 
-    package: Literal["wikipedia"] = Field(
-        description="Which of four words is missing from a sentence of gensim's Wikipedia?"
-    )
+    package: Literal["wikipedia"]
+    """Which of four words is missing from a sentence of gensim's Wikipedia?"""
 
 
 Questions = Annotated[
@@ -195,20 +176,22 @@ Questions = Annotated[
 class ChoiceTask(Section):
     """Multiple choice: the answer that a layer finds most likely, read by logit lens."""
 
-    questions: Questions = Field(description="Source of the questions: hub, file or package.")
-    shots: int = Field(
-        0, ge=0, le=100, description="Examples before each question, of the same subject."
+    questions: Questions
+    """Source of the questions: hub, file or package."""
+    shots: int = Field(0, ge=0, le=100)
+    """Examples before each question, of the same subject."""
+    forms: SomeOf[Literal["letter", "answer", "answer_per_character"]] = (
+        "letter",
+        "answer",
+        "answer_per_character",
     )
-    forms: SomeOf[Literal["letter", "answer", "answer_per_character"]] = Field(
-        ("letter", "answer", "answer_per_character"),
-        description="letter: the answers are listed, and A, B, C or D is chosen; answer: the "
-        "answer by its log-likelihood after the question; answer_per_character: the same divided "
-        "by its length. They are listed as poolings.",
-    )
-    sample: Positive | None = Field(
-        None, description="Number of questions, in equal shares of all subjects; null for all."
-    )
-    seed: Seed = Field(0, description="Seed of that sample.")
+    """letter: the answers are listed, and A, B, C or D is chosen; answer: the answer by its
+    log-likelihood after the question; answer_per_character: the same divided by its length. They
+    are listed as poolings."""
+    sample: Positive | None = None
+    """Number of questions, in equal shares of all subjects; null for all."""
+    seed: Seed = 0
+    """Seed of that sample."""
 
 
 def _tag(entry: Any) -> str:

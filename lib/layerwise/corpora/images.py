@@ -27,6 +27,8 @@ SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
 class UnreadableError(LayerwiseError):
     """An image that cannot be read."""
 
+    code = "unreadable"
+
 
 @dataclass(frozen=True)
 class Picture:

@@ -12,74 +12,17 @@ from urllib.parse import quote
 import numpy as np
 import pandas as pd
 
-from layerwise.association.curves import BLOCK, with_output
+from layerwise.association.curves import BLOCK, VARIANT, with_output
 from layerwise.association.order import Order
+from layerwise.association.selection import COLUMNS as CHOICES
+from layerwise.association.table import COLUMNS as ASSOCIATIONS
 from layerwise.figures import labels, theme
 from layerwise.figures.select import mean_scores
 from layerwise.metrics import registry
 from layerwise.names import step_of
 
-METRIC_KEYS = (
-    "model",
-    "revision",
-    "corpus",
-    "sublayer",
-    "metric",
-    "protocol",
-    "tokens",
-    "alpha",
-    "normalization",
-    "file",
-)
+METRIC_KEYS = ("model", "revision", *VARIANT, "sublayer", "tokens", "file")
 SCORE_KEYS = ("model", "revision", "tokens", "pooling", "scored", "of", "file")
-ASSOCIATION = (
-    "model",
-    "revision",
-    "corpus",
-    "metric",
-    "protocol",
-    "tokens",
-    "alpha",
-    "normalization",
-    "pooling",
-    "task_type",
-    "measure",
-    "value",
-    "low",
-    "high",
-    "null95",
-    "p",
-    "reason",
-    "n_layers",
-    "n_tasks",
-    "n_models",
-    "file",
-)
-CHOICE = (
-    "model",
-    "revision",
-    "corpus",
-    "metric",
-    "protocol",
-    "tokens",
-    "alpha",
-    "normalization",
-    "pooling",
-    "task_type",
-    "layer",
-    "unreliable",
-    "score",
-    "regret",
-    "regret_low",
-    "regret_high",
-    "best_layer",
-    "best_is_output",
-    "best_score",
-    "output_score",
-    "n_tasks",
-    "file",
-)
-
 ALL_TASKS = "all"
 
 
@@ -126,7 +69,7 @@ class Explored:
     ----------
     metrics, scores : Curves
     associations, choices : DataFrame
-        Columns `ASSOCIATION` and `CHOICE`.
+        With the file of each row.
     models : list of dict
         Of each model: name, colour, marker, its last layer, checkpoints first to last, and which
         of them it is at for each stop of the timeline (-1: not yet there).
@@ -186,8 +129,8 @@ def gather(
     return Explored(
         metrics=measured,
         scores=scored,
-        associations=_rows(associations, ASSOCIATION),
-        choices=_rows(choices, CHOICE),
+        associations=_rows(associations, ASSOCIATIONS),
+        choices=_rows(choices, CHOICES),
         models=models,
         timeline=timeline,
         words=_words(measured, scored, {**registry.directions(), **(directions or {})}),
@@ -275,9 +218,9 @@ def _texts(column: pd.Series, default: str) -> pd.Series:
 
 def _rows(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
     if not frames:
-        return pd.DataFrame(columns=list(columns))
-    table = pd.concat(frames, ignore_index=True).reindex(columns=list(columns))
-    return table.assign(alpha=_texts(table["alpha"], ""))
+        return pd.DataFrame(columns=[*columns, "file"])
+    found = pd.concat(frames, ignore_index=True)
+    return found.assign(alpha=_texts(found["alpha"], ""))
 
 
 def _models(

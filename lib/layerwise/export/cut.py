@@ -181,7 +181,8 @@ def export(
         else:
             raise LayerwiseError(
                 f"{loaded.name} ({loaded.anatomy.kind}) cannot be cut at layer {recipe.layer} by "
-                f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved."
+                f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved.",
+                code="unsupported",
             )
         (folder / "README.md").write_text(card.text(loaded, recipe, cut.state, origin))
         if target.is_dir():
@@ -203,7 +204,8 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
     if not 0 <= recipe.layer <= last:
         raise LayerwiseError(
             f"layer: {loaded.name} has the layers 0 (embedding output) to {last}, got "
-            f"{recipe.layer}."
+            f"{recipe.layer}.",
+            code="out_of_range",
         )
     for name, value, accepted in (
         ("tokens", recipe.tokens, TOKENS[:3]),
@@ -213,18 +215,21 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
         if value not in accepted:
             raise LayerwiseError(
                 f"{name}: expected one of {', '.join(accepted)}, got {value!r}"
-                f"{closest(str(value), accepted)}."
+                f"{closest(str(value), accepted)}.",
+                code="unknown_name",
             )
     check_readout(loaded, recipe.representation.readout)
     if getattr(loaded.model.config, "is_encoder_decoder", False):
         raise LayerwiseError(
             f"{loaded.name} ({loaded.anatomy.kind}) is the encoder of an encoder-decoder, which "
-            "cannot be exported; use a model that is an encoder or a decoder."
+            "cannot be exported; use a model that is an encoder or a decoder.",
+            code="unsupported",
         )
     if recipe.layer == 0 and recipe.readout == "final_norm":
         raise LayerwiseError(
             "Layer 0 through the final norm cannot be exported, since a model without blocks "
-            "cannot be loaded; use the readout residual."
+            "cannot be loaded; use the readout residual.",
+            code="unsupported",
         )
 
 
@@ -232,14 +237,15 @@ def check_target(target: Path) -> None:
     """Refuse a folder that is not empty."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise LayerwiseError(
-            f"{target} is there and not an empty folder; name one that is not there."
+            f"{target} is there and not an empty folder; name one that is not there.",
+            code="exists",
         )
 
 
 def _parent(target: Path) -> Path:
     parent = target.absolute().parent
     if not parent.is_dir():
-        raise LayerwiseError(f"There is no folder {parent}; make it first.")
+        raise LayerwiseError(f"There is no folder {parent}; make it first.", code="missing_file")
     return parent
 
 

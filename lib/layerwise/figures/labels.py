@@ -46,7 +46,7 @@ POOLINGS = {
     "answer": "likelihood of the answer",
     "answer_per_character": "likelihood per character",
 }
-READOUTS = {"final_norm": "final norm", "residual": "residual stream", "output": "output"}
+READOUTS = {"final_norm": "final norm", "residual": "residual stream"}
 
 NORMALIZATIONS = {
     "logN": "÷ log N",

@@ -15,13 +15,14 @@ import pandas as pd
 import yaml
 
 from layerwise.association.order import Order
+from layerwise.association.table import ALL_MODELS
 from layerwise.config.kinds import needs
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
 from layerwise.figures.labels import span
 from layerwise.figures.registry import Look, find
-from layerwise.figures.select import ALL_MODELS, Data
+from layerwise.figures.select import Data
 from layerwise.io.files import replacing
 from layerwise.io.tables import write_csv
 from layerwise.metrics.registry import directions as declared

@@ -26,6 +26,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import (
+    BASELINE,
     BLOCK,
     METRIC_COLUMNS,
     SCORE_COLUMNS,
@@ -35,6 +36,8 @@ from layerwise.association.curves import (
     with_output,
 )
 from layerwise.association.order import Order, in_order
+from layerwise.association.selection import CONSENSUS, NESTED
+from layerwise.association.table import ALL_MODELS
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import (
     DIMENSIONS,
@@ -151,12 +154,12 @@ class Data:
         LayerwiseError
             If something asked for is not there, or a dimension without a role has several values.
         """
-        prompts = self.tables["prompts"]
-        require_columns(prompts, [*METRIC_COLUMNS[:-2], "value", "prompt_id"], "prompts")
+        # Values of prompts are raw; picking a variant asks for a normalisation.
+        prompts = self.tables["prompts"].assign(normalization="raw")
+        require_columns(prompts, [*METRIC_COLUMNS, "prompt_id"], "prompts")
         shown = self._with_several(self.checkpoints([prompts]))
         placed = {d for v in self.kind.roles.values() for d in v}
-        # Values of prompts are raw; picking a variant asks for a normalisation.
-        picked = self.pick_metrics(prompts.assign(normalization="raw"), "sublayer" in placed)
+        picked = self.pick_metrics(prompts, "sublayer" in placed)
         chosen = self.pick_variants(at_checkpoints(picked, shown))
         table = with_dimensions(chosen.assign(representation=chosen["tokens"]))
         self.require_roles(table)
@@ -389,7 +392,7 @@ class Data:
         base = kept["protocol"] == BASELINE
         variant = ~base & _of_variant(kept, study, kept[~base])
         if study.metrics is not None:
-            over_all = kept["metric"].isin(OVER_METRICS)
+            over_all = kept["metric"].isin([CONSENSUS, NESTED])
             variant = (variant & over_all) | (~base & self._named(kept, base))
         if study.corpora is not None:
             variant &= kept["corpus"].isin(study.corpora)
@@ -418,11 +421,6 @@ class Data:
                 raise _other_variants(choice.metric, _asked(choice), kept[mine])
             found |= one
         return found
-
-
-BASELINE = "baseline"  # the protocol of rules that look at no activations
-ALL_MODELS = "all"  # the model of associations over models
-OVER_METRICS = ("consensus", "best rule of the others")
 
 
 def task_type_of(study: Study, table: pd.DataFrame) -> str:

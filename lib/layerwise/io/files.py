@@ -128,7 +128,8 @@ def check_writable(folder: Path) -> None:
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise LayerwiseError(
             f"The folder {folder} cannot be written (read-only, or another's); mend its "
-            "permissions, or name another folder by the key 'results' of the config."
+            "permissions, or name another folder by the key 'results' of the config.",
+            code="disk",
         )
 
 
@@ -193,11 +194,15 @@ def read_text(path: Path) -> str:
         If it is missing, or no text in UTF-8.
     """
     if not is_file(path):
-        raise LayerwiseError(f"There is no file {path}; paths count from where you run.")
+        raise LayerwiseError(
+            f"There is no file {path}; paths count from where you run.", code="missing_file"
+        )
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise LayerwiseError(f"{path} cannot be read as a text: {error}.") from error
+        raise LayerwiseError(
+            f"{path} cannot be read as a text: {error}.", code="unreadable"
+        ) from error
 
 
 def sha256_file(path: Path) -> str:

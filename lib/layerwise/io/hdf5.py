@@ -152,18 +152,22 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
     """
     path = Path(path)
     if not path.is_file():
-        raise LayerwiseError(f"There is no file {path}; run the rule that makes it.")
+        raise LayerwiseError(
+            f"There is no file {path}; run the rule that makes it.", code="missing_file"
+        )
     try:
         file = h5py.File(path, "r")
     except OSError as error:
         raise LayerwiseError(
-            f"{path} is not a readable HDF5 file ({_reason(error)}); {REMEDY}"
+            f"{path} is not a readable HDF5 file ({_reason(error)}); {REMEDY}", code="unreadable"
         ) from error
     try:
         _check(path, file, schema, version, expected)
     except DAMAGE as error:
         file.close()
-        raise LayerwiseError(f"{path} is damaged ({_reason(error)}); {REMEDY}") from error
+        raise LayerwiseError(
+            f"{path} is damaged ({_reason(error)}); {REMEDY}", code="unreadable"
+        ) from error
     except LayerwiseError:
         file.close()
         raise
@@ -177,19 +181,24 @@ def _check(
     if found != schema:
         raise LayerwiseError(
             f"{path} was not written by layerwise as {schema} (its schema is {found!r}); "
-            "give the right file, or " + REMEDY
+            "give the right file, or " + REMEDY,
+            code="mismatch",
         )
     if int(file.attrs.get("schema_version", -1)) != version:
         raise LayerwiseError(
             f"{path} has version {file.attrs.get('schema_version')} of the schema {schema}, "
-            f"this layerwise reads version {version}; {REMEDY}"
+            f"this layerwise reads version {version}; {REMEDY}",
+            code="mismatch",
         )
     if not file.attrs.get("complete", False):
-        raise LayerwiseError(f"{path} is incomplete: its writer was stopped; {REMEDY}")
+        raise LayerwiseError(
+            f"{path} is incomplete: its writer was stopped; {REMEDY}", code="unreadable"
+        )
     for key, value in expected.items():
         if file.attrs.get(key) != value:
             raise LayerwiseError(
-                f"{path} is about {key} {file.attrs.get(key)!r}, wanted was {value!r}; {REMEDY}"
+                f"{path} is about {key} {file.attrs.get(key)!r}, wanted was {value!r}; {REMEDY}",
+                code="mismatch",
             )
 
 
@@ -224,7 +233,8 @@ def _undamaged(array: h5py.Dataset) -> Iterator[None]:
         yield
     except DAMAGE as error:
         raise LayerwiseError(
-            f"{array.file.filename} is damaged in {array.name} ({_reason(error)}); {REMEDY}"
+            f"{array.file.filename} is damaged in {array.name} ({_reason(error)}); {REMEDY}",
+            code="unreadable",
         ) from error
 
 

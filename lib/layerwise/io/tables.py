@@ -99,7 +99,9 @@ def read(
 
     given = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
     if not given:
-        raise LayerwiseError(f"No table of {what} was given; give at least one parquet file.")
+        raise LayerwiseError(
+            f"No table of {what} was given; give at least one parquet file.", code="missing_file"
+        )
     frames = [_read(path, what, columns, kind) for path in given]
     # Frames without rows would turn the others' numbers into objects.
     full = [frame for frame in frames if len(frame)] or frames[:1]
@@ -167,7 +169,8 @@ def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | Non
             lacking = [name for name in columns or () if name not in file.schema_arrow.names]
             if lacking:
                 raise LayerwiseError(
-                    f"{path} lacks the columns {', '.join(lacking)}; is it a table of {what}?"
+                    f"{path} lacks the columns {', '.join(lacking)}; is it a table of {what}?",
+                    code="unknown_name",
                 )
             table = file.read(columns=None if columns is None else list(columns))
             frame: pd.DataFrame = table.to_pandas(ignore_metadata="key" in known)
@@ -181,12 +184,14 @@ def _check(path: Path, known: Mapping[str, str], kind: Kind) -> None:
         raise LayerwiseError(
             f"{path} was not written by layerwise as {kind.name} (its schema is "
             f"{known.get('schema')!r}); give the right file; to use your own texts, name them in "
-            "the config as a source {'file': …}."
+            "the config as a source {'file': …}.",
+            code="mismatch",
         )
     if known.get("schema_version") != str(kind.version):
         raise LayerwiseError(
             f"{path} has version {known.get('schema_version')} of the schema {kind.name}, this "
-            f"layerwise reads version {kind.version}; {REMEDY}"
+            f"layerwise reads version {kind.version}; {REMEDY}",
+            code="mismatch",
         )
 
 
@@ -195,11 +200,14 @@ def _decoded(metadata: Any) -> dict[str, str]:
 
 
 def _missing(path: Path, what: str) -> LayerwiseError:
-    return LayerwiseError(f"There is no table of {what} {path}; run the rule that makes it.")
+    return LayerwiseError(
+        f"There is no table of {what} {path}; run the rule that makes it.", code="missing_file"
+    )
 
 
 def _damaged(path: Path, what: str, error: Exception) -> LayerwiseError:
     reason = (str(error) or type(error).__name__).splitlines()[0]
     return LayerwiseError(
-        f"{path} is no readable parquet table of {what}, or is damaged ({reason}); {REMEDY}"
+        f"{path} is no readable parquet table of {what}, or is damaged ({reason}); {REMEDY}",
+        code="unreadable",
     )

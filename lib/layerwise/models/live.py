@@ -94,5 +94,5 @@ def _reader(network: Any, name: str, origin: str) -> Any:
     except Exception as error:  # the hub, files and models fail in many ways
         what = "image processor" if images else "tokenizer"
         raise LayerwiseError(
-            f"{name} comes without {what}; give it as tokenizer=.", code="no_tokenizer"
+            f"{name} comes without {what}; give it as tokenizer=.", code="missing_file"
         ) from error

@@ -251,7 +251,7 @@ def load(
     name : str
         Its name in files and messages.
     model : Model
-        Its entry in the config. Its `dtype` is ignored: pass that of ``model.over(settings)``.
+        Its entry in the config. Its `dtype` is ignored: pass that of ``model.override(settings)``.
     revision : str
         One of its checkpoints.
     device : str

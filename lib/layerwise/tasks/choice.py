@@ -105,6 +105,8 @@ class QuestionTask:
 class NoAnswersError(LayerwiseError):
     """A model without a readout of the next token that every layer can be read with."""
 
+    code = "unsupported"
+
 
 @dataclass(frozen=True)
 class Lens:
@@ -149,13 +151,13 @@ def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
         other states than its last block's (after its final norm).
     """
     if loaded.images is not None or not loaded.is_causal():
-        raise NoAnswersError(f"{loaded.name} predicts no next token.", code="not_causal")
+        raise NoAnswersError(f"{loaded.name} predicts no next token.", code="unsupported")
     norm = loaded.anatomy.final_norm
     if not loaded.anatomy.has_output or (norm is None and not _hands_out_last(loaded)):
         raise NoAnswersError(
             f"{loaded.name} hands out other states than its last block's, so its unembedding "
             "cannot read other layers.",
-            code="no_lens",
+            code="unsupported",
         )
     # Of a model that is spread over several devices, the last norm is on the last.
     device = next((p.device for p in norm.parameters()), loaded.device) if norm else loaded.device
@@ -189,12 +191,12 @@ def _head(loaded: LoadedModel, entry: Model) -> Any:
             **common,
         )
     except ValueError as error:  # as transformers says that there is no such class
-        raise NoAnswersError(headless, code="no_head") from error
+        raise NoAnswersError(headless, code="unsupported") from error
     except Exception as error:  # of the hub, the network or the disk; `why` explains it
         raise LayerwiseError(f"{location.name}: {why(error, location)}") from error
     unembedding = head.get_output_embeddings()
     if unembedding is None or found["missing_keys"]:
-        raise NoAnswersError(headless, code="no_head")
+        raise NoAnswersError(headless, code="unsupported")
     if text.tie_word_embeddings:
         # The loaded model's, which adapters may have changed; not moved with the head.
         tied = loaded.model.get_input_embeddings().weight  # type: ignore[operator]

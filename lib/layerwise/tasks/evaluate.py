@@ -14,6 +14,7 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -87,6 +88,12 @@ def open_task(
     from layerwise.tasks.mteb_task import MtebTask
 
     return MtebTask(name, folder or getattr(entry, "folder", None))
+
+
+def texts_of(task: Task) -> list[str]:
+    """Distinct texts of a task, in order of first use."""
+    units = task.units(sys.maxsize)
+    return list(dict.fromkeys(text for unit in units for _, text in unit.keys))
 
 
 def evaluate(
@@ -189,6 +196,8 @@ class _Part(NamedTuple):
 
 class KilledError(LayerwiseError):
     """A scoring process was killed, and no other task can be scored."""
+
+    code = "no_memory"
 
 
 @dataclass

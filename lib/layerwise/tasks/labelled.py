@@ -162,7 +162,7 @@ def _read_texts(task: LabelledTask, path: Path) -> Labelled:
             raise LayerwiseError(
                 f"{path} has no column {name!r}{closest(name, map(str, frame.columns))}; it has "
                 f"{', '.join(map(str, frame.columns))}.",
-                code="no_column",
+                code="unknown_name",
             )
     for name in task.text_columns:
         for row, text in enumerate(frame[name]):
@@ -170,7 +170,7 @@ def _read_texts(task: LabelledTask, path: Path) -> Labelled:
                 raise LayerwiseError(
                     f"{path}, column {name!r}, row {row} (from 0): expected a text, got "
                     f"{text!r:.40}; fill the row or leave it out.",
-                    code="no_text",
+                    code="missing",
                 )
     texts = [frame[name].tolist() for name in task.text_columns]
     given = frame[str(task.label_column)].tolist()

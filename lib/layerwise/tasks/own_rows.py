@@ -42,6 +42,6 @@ def read_rows(path: Path) -> pd.DataFrame:
         raise LayerwiseError(f"{path} cannot be read: {first_line(error)}.") from error
     if frame.empty:
         raise LayerwiseError(
-            f"{path} is empty; a row for each text or question is needed.", code="empty"
+            f"{path} is empty; a row for each text or question is needed.", code="too_few"
         )
     return frame

@@ -109,7 +109,7 @@ def classes(labels: Sequence[object]) -> Array:
     if len(names) < 2:
         raise LayerwiseError(
             f"All {len(labels)} labels are {str(names[0])!r}; a probe needs two.",
-            code="equal_labels",
+            code="too_few",
         )
     rare = [str(n) for n, c in zip(names, np.bincount(numbers), strict=True) if c < FOLDS]
     if rare:
@@ -117,7 +117,7 @@ def classes(labels: Sequence[object]) -> Array:
             f"{len(rare)} of {len(names)} classes have fewer than {FOLDS} rows "
             f"({', '.join(map(repr, rare[:5]))}); add rows or leave these classes out. Labels "
             "that are numbers on a scale are a regression.",
-            code="rare_class",
+            code="too_few",
         )
     return np.asarray(numbers)
 
@@ -138,11 +138,11 @@ def numbers(labels: Sequence[object]) -> Array:
         raise LayerwiseError(
             f"The label of row {row} (from 0) is {labels[row]!r:.40}; a regression needs finite "
             "numbers, and classes are a classification.",
-            code="not_a_number",
+            code="wrong_type",
         )
     if np.ptp(values) == 0:
         raise LayerwiseError(
-            f"All {len(values)} labels are {values[0]:g}; nothing to predict.", code="equal_labels"
+            f"All {len(values)} labels are {values[0]:g}; nothing to predict.", code="too_few"
         )
     return values
 
@@ -163,7 +163,7 @@ def _check_labels(labels: Sequence[object]) -> None:
             raise LayerwiseError(
                 f"Row {row} (from 0) has no label that is one string or one number "
                 f"({label!r:.40}); add one or leave the row out.",
-                code="no_label",
+                code="missing",
             )
 
 
@@ -205,7 +205,7 @@ def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0)
         raise LayerwiseError(
             "A class is in too few groups to be in training rows and test rows; label more, or "
             "leave the class out.",
-            code="rare_class",
+            code="too_few",
         )
     return made
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from layerwise.config import Config
-from layerwise.config.corpora import HubTexts
+from layerwise.config.corpora import HubTexts, TaskTexts
 from layerwise.config.images import HubImages
 from layerwise.config.models import HubAdapter, HubSource, Model
 from layerwise.config.tasks import ChoiceTask, HubQuestions, MtebTask
@@ -39,7 +39,9 @@ def fetch_all(config: Config) -> None:
         fetch_model(model)
     for corpus in config.corpora.values():
         fetch_corpus(corpus.source)
-    for name, task in config.tasks.items():
+    sources = [c.source for c in config.corpora.values() if isinstance(c.source, TaskTexts)]
+    texts = {source.task: MtebTask() for source in sources}
+    for name, task in {**texts, **config.tasks}.items():
         if isinstance(task, ChoiceTask):
             fetch_questions(task)
         elif isinstance(task, MtebTask) and task.folder is None and name not in QUICKSTART:
@@ -81,13 +83,15 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
         )
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise LayerwiseError(
-            f"Model {repository} at {revision!r}: {why(error, Location(repository, revision))}"
+            f"Model {repository} at {revision!r}: {why(error, Location(repository, revision))}",
+            code="unreadable",
         ) from error
     weights = [*folder.glob("*.safetensors"), *folder.glob("**/*.gguf")]
     if not weights:
         raise LayerwiseError(
             f"Model {repository} at {revision!r} has no safetensors, and pickle files are not "
-            "read; convert it and give it as a local folder."
+            "read; convert it and give it as a local folder.",
+            code="unsafe",
         )
     size = sum(file.stat().st_size for file in weights)
     log.info("%s at %s: commit %s, %.2f GB", repository, revision, folder.name, size / 1e9)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("layerwise")
 
-# Bars of libraries would fill a log with half lines; ours write a line a minute.
+# Bars would fill a log with half lines; ours write a line a minute.
 if not sys.stderr.isatty():
     os.environ.setdefault("TQDM_DISABLE", "1")
 
@@ -100,6 +100,29 @@ def loadable(config: Config, model: str, revision: str) -> Model:
     return entry.model_copy(update={"source": FolderSource(folder=folder)})
 
 
+def task_of(config: Config, name: str) -> Any:
+    """A task of the config, or another of mteb, with its data in local folders.
+
+    Returns
+    -------
+    Task or QuestionTask
+        As `layerwise.tasks.evaluate.open_task`.
+    """
+    from layerwise.names import encode
+    from layerwise.tasks.evaluate import open_task
+    from layerwise.workflow import studies
+
+    results, entry = Path(config.results), config.tasks.get(name)
+    corpus = getattr(entry, "corpus", None)
+    return open_task(
+        name,
+        entry,
+        folder=studies.quickstart_folder(config, name),
+        images=results / f"corpora/{encode(corpus)}.parquet" if corpus else None,
+        paragraphs=results / "texts/wikipedia.parquet",
+    )
+
+
 def order_of(config: Config) -> Order:
     """The order of models and checkpoints in the config."""
     from layerwise.association.order import Order
@@ -133,6 +156,8 @@ def run(main: Callable[[argparse.Namespace], None], options: argparse.ArgumentPa
         From `parser`.
     """
     arguments = options.parse_args()
+    if arguments.log:
+        os.environ["TQDM_DISABLE"] = "1"
     guarded(lambda: main(arguments), arguments.log)
 
 
@@ -163,6 +188,7 @@ def _start_log(path: Path | None, level: int) -> None:
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     problem = None
     if path:
+        handlers[0].setLevel(logging.WARNING)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handlers.append(logging.FileHandler(path, mode="w"))

@@ -61,7 +61,9 @@ def small(models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> 
         If the file is missing, or no model or two models of one name are given.
     """
     if prompts is not None and not prompts.is_file():
-        raise LayerwiseError(f"There is no file {prompts}; paths count from where you run.")
+        raise LayerwiseError(
+            f"There is no file {prompts}; paths count from where you run.", code="missing_file"
+        )
     source = {"package": "wikipedia"} if prompts is None else {"file": str(prompts.absolute())}
     studies: dict[str, Any] = {"metrics_by_depth": {"kind": "metrics_by_depth"}}
     if tasks:
@@ -171,7 +173,9 @@ def write(folder: Path, document: dict[str, Any]) -> Path:
     """
     path = folder / "config.yaml"
     if path.exists():
-        raise LayerwiseError(f"There is a config {path} already; name another folder.")
+        raise LayerwiseError(
+            f"There is a config {path} already; name another folder.", code="exists"
+        )
     if folder != Path():
         document = {"results": (folder / "results").as_posix(), **document}
     validate(Config.of(document))
@@ -208,13 +212,14 @@ def _models(models: Sequence[str]) -> dict[str, dict[str, Any]]:
         If there is no model, or two have the same name.
     """
     if not models:
-        raise LayerwiseError("No model was given; name one.")
+        raise LayerwiseError("No model was given; name one.", code="missing")
     names = [_name(model) for model in models]
     for name in names:
         if names.count(name) > 1:
             raise LayerwiseError(
                 f"Two models would be called {name!r}; name one here, and add the other to the "
-                "config under a name of your own."
+                "config under a name of your own.",
+                code="duplicate",
             )
     return {name: {"source": _given(model)} for name, model in zip(names, models, strict=True)}
 

@@ -5,23 +5,19 @@ Each check is a generator of problems ``(where, problem, code)``. `validate` rai
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
-from layerwise.config.extraction import ExtractSettings
 from layerwise.config.images import FolderImages, ImageCorpus
-from layerwise.config.kinds import DIMENSIONS, KINDS, needs, refuse, roles_of, without_role
+from layerwise.config.kinds import needs
 from layerwise.config.reading import read_yaml
-from layerwise.config.studies import Study, corpora_of, revisions_of, several
+from layerwise.config.studies import several
 from layerwise.config.tasks import (
-    MULTIPLE_CHOICE,
-    TASK_TYPES,
     ChoiceTask,
     FileQuestions,
     LabelledTask,
@@ -30,26 +26,18 @@ from layerwise.config.tasks import (
 from layerwise.errors import ConfigError, LayerwiseError, closest
 from layerwise.io.files import is_file, is_folder
 from layerwise.metrics.registry import all_metrics, sections
-from layerwise.metrics.sequence import QUANTITIES
 from layerwise.models.source import locate
-from layerwise.names import encode, size_of, trained
+from layerwise.names import encode, trained
 from layerwise.section import parse
 from layerwise.tasks.names import DEFAULT, PAPER, PROMPT_TYPES, QUICKSTART, TYPES
+from layerwise.workflow import studies
+from layerwise.workflow.validate_studies import SECTIONS, Problems, problems
 
 log = logging.getLogger(__name__)
-
-Problems = Iterator[tuple[str, str, str]]
 
 # Characters of a path that Snakemake reads as a pattern, or a shell as more than text.
 UNSAFE = re.compile(r"[{}\x00-\x1f\x7f]|^[~-]|^\s|\s$|//")
 LONGEST_PART = 100
-
-OF_METRICS = {"metrics", "prompts", "positions", "associations", "selections", "similarities"}
-OF_SCORES = {"scores", "associations", "selections"}
-# Kinds that compare all tokens with other selections.
-TOKEN_KINDS = {"attention_sink", "token_selection"}
-# Kinds that show each token selection and pooling in a column.
-READING_KINDS = {"layer_selection", "association_strength"}
 
 
 def validate(config: Config, files: Iterable[str | Path] = ()) -> None:
@@ -80,14 +68,14 @@ def validate(config: Config, files: Iterable[str | Path] = ()) -> None:
 def unused(config: Config) -> dict[str, list[str]]:
     """Models, corpora and tasks that no study uses, by section."""
     used: dict[str, set[str]] = {"models": set(), "corpora": set(), "tasks": set()}
-    for study in config.studies.values():
+    for name, study in config.studies.items():
         tables = set(needs(study))
         if study.published or not tables:
             continue
-        used["models"] |= set(study.models or config.models)
-        if tables & (OF_METRICS | {"texts"}):
-            used["corpora"] |= set(_corpora(config, study))
-        if tables & (OF_SCORES | {"probes"}):
+        used["models"] |= set(studies.models(config, name))
+        if tables & SECTIONS["corpora"]:
+            used["corpora"] |= set(studies.corpora(config, name))
+        if tables & SECTIONS["tasks"]:
             used["tasks"] |= set(study.tasks or config.tasks)
     used["corpora"] |= {t.corpus for t in _labelled(config).values() if t.corpus is not None}
     found = {s: [n for n in getattr(config, s) if n not in names] for s, names in used.items()}
@@ -105,7 +93,7 @@ def _results(config: Config) -> Problems:
             "results",
             f"{config.results!r} cannot be the results folder; name one without '..', braces, "
             f"line breaks, a leading '~' or '-', or parts of over {LONGEST_PART} characters",
-            "bad_path",
+            "bad_name",
         )
 
 
@@ -193,7 +181,7 @@ def _nano(config: Config) -> Problems:
         given = getattr(entry.source, "folder", None)
         if given is None or PurePath(given) != PurePath(folder):
             problem = f"the workflow trains this model; write {{folder: {folder}}}"
-            yield f"{where}.source", problem, "nano_folder"
+            yield f"{where}.source", problem, "conflict"
         for revision in entry.revisions:
             step = re.fullmatch(r"step(0|[1-9]\d*)", revision)
             if step is None or int(step[1]) > nano.train_steps:
@@ -201,7 +189,7 @@ def _nano(config: Config) -> Problems:
                 yield f"{where}.revisions", problem, "unknown_name"
         if entry.bidirectional:
             problem = "models trained here are causal; remove this key"
-            yield f"{where}.bidirectional", problem, "nano_causal"
+            yield f"{where}.bidirectional", problem, "unsupported"
 
 
 def _settings_of_metrics(config: Config) -> Problems:
@@ -215,17 +203,16 @@ def _extracted(config: Config) -> Problems:
     """Metrics are computed from what the extraction keeps."""
     kept = {
         f" for {model} on {corpus}": config.extraction(model, corpus)
-        for study in config.studies.values()
+        for name, study in config.studies.items()
         if not study.published
-        for model in study.models or config.models
-        for corpus in _corpora(config, study)
-        if corpus in config.corpora
+        for model in studies.models(config, name)
+        for corpus in studies.corpora(config, name)
     } or {"": config.extract}
-    for name in config.metrics.protocols or ():
+    for protocol in config.metrics.protocols or ():
         for run, section in kept.items():
-            if name not in section.protocols:
-                problem = f"{name!r} is not extracted{run}; add it to extract.protocols"
-                yield "metrics.protocols", problem, "not_extracted"
+            if protocol not in section.protocols:
+                problem = f"{protocol!r} is not extracted{run}; add it to extract.protocols"
+                yield "metrics.protocols", problem, "missing"
 
 
 def _tasks(config: Config) -> Problems:
@@ -236,9 +223,12 @@ def _tasks(config: Config) -> Problems:
             yield f"tasks.{name}", problem, "duplicate"
     texts = {n: c.source.task for n, c in config.corpora.items() if hasattr(c.source, "task")}
     for corpus, name in texts.items():
-        if isinstance(config.tasks.get(name), ChoiceTask):
-            problem = f"{name} is multiple choice, which has no texts; name another task"
-            yield f"corpora.{corpus}.source.task", problem, "wrong_kind"
+        entry = config.tasks.get(name)
+        if isinstance(entry, ChoiceTask) or (
+            isinstance(entry, LabelledTask) and (entry.corpus or entry.kind == "tags")
+        ):
+            problem = f"the inputs of {name} are no texts; name another task"
+            yield f"corpora.{corpus}.source.task", problem, "mismatch"
     mteb = {f"tasks.{n}": n for n, task in config.tasks.items() if isinstance(task, MtebTask)}
     mteb |= {f"corpora.{c}.source.task": n for c, n in texts.items() if n not in config.tasks}
     for where, name in mteb.items():
@@ -258,7 +248,7 @@ def _prompts(config: Config) -> Problems:
         where = f"models.{model}"
         if entry.prompts is None and entry.include_prompt is not None:
             problem = "the model has no prompts; add `prompts` or remove this key"
-            yield f"{where}.include_prompt", problem, "no_prompts"
+            yield f"{where}.include_prompt", problem, "missing"
         for name in entry.prompts if isinstance(entry.prompts, dict) else ():
             head, _, tail = name.rpartition("-")
             base = head if tail in PROMPT_TYPES else name
@@ -283,11 +273,11 @@ def _files(config: Config) -> Problems:
             for adapter in entry.adapters:
                 locate(adapter)
         except LayerwiseError as error:
-            yield f"models.{name}", str(error).rstrip("."), "no_file"
+            yield f"models.{name}", str(error).rstrip("."), "missing_file"
     for where, path, exists in _paths(config):
         if path is not None and not exists(path):
             kind = "file" if exists is is_file else "folder"
-            yield where, f"there is no {kind} {path}", "no_file"
+            yield where, f"there is no {kind} {path}", "missing_file"
 
 
 def _paths(config: Config) -> Iterator[tuple[str, str | None, Callable[[str], bool]]]:
@@ -311,348 +301,16 @@ def _paths(config: Config) -> Iterator[tuple[str, str | None, Callable[[str], bo
             yield f"tasks.{name}.questions.examples", task.questions.examples, is_file
 
 
-# Studies
-
-# Sections that a table is computed from.
-SECTIONS = {
-    "metrics": ("corpora",),
-    "prompts": ("corpora",),
-    "positions": ("corpora",),
-    "scores": ("tasks",),
-    "probes": ("tasks",),
-    "associations": ("corpora", "tasks"),
-    "selections": ("corpora", "tasks"),
-    "similarities": ("corpora",),
-    "texts": ("corpora",),
-}
-
-
 def _studies(config: Config) -> Problems:
-    for name, study in config.studies.items():
+    for name in config.studies:
         where = f"studies.{name}"
-        checks = (_y, _published if study.published else _own, _roles)
         try:
-            for check in checks:
-                for key, problem, code in check(config, study):
-                    yield f"{where}.{key}" if key else where, problem, code
+            for key, problem, code in problems(config, name):
+                yield f"{where}.{key}" if key else where, problem, code
         except ConfigError:
             raise
         except LayerwiseError as error:
-            yield where, str(error).rstrip("."), "roles"
-
-
-def _y(_config: Config, study: Study) -> Problems:
-    if study.y is not None and study.kind != "curves":
-        yield "y", f"{study.kind} has no y; remove it", "unknown_key"
-
-
-def _published(config: Config, study: Study) -> Problems:
-    kind, tables = KINDS[study.kind], set(needs(study))
-    lacking = {"prompts", "similarities", "texts"} & set(kind.needs)
-    if lacking and not kind.published:
-        problem = f"published tables have no {' or '.join(sorted(lacking))}; name `models` instead"
-        yield "published", problem, "not_published"
-    given = config.published.get(study.published or "")
-    if given is not None and given.scores is None and tables & OF_SCORES:
-        problem = f"{study.kind} needs scores; add published.{study.published}.scores"
-        yield "published", problem, "not_published"
-
-
-def _own(config: Config, study: Study) -> Problems:
-    """Checks of a study of the config's own models, up to the first problem of each step."""
-    tables = set(needs(study))
-    if not tables:
-        return
-    needed = ["models", *(s for table in needs(study) for s in SECTIONS[table])]
-    for section in needed:
-        if not getattr(config, section):
-            problem = f"{study.kind} needs {section}, and the config has none; add some"
-            yield "", problem, "missing_section"
-    yield from _checkpoints(config, study)
-    corpora = _corpora(config, study)
-    if "texts" in tables:
-        for corpus in corpora:
-            if isinstance(config.corpora.get(corpus), ImageCorpus):
-                problem = f"{study.kind} reads texts, and {corpus} has images; name others"
-                yield "corpora", problem, "wrong_kind"
-    if OWN_TEXTS in (study.corpora or ()):
-        if not {"associations", "selections"} & tables:
-            yield "corpora", f"{study.kind} cannot use {OWN_TEXTS!r}; name corpora", "wrong_kind"
-        elif not config.own_texts:
-            problem = (
-                f"no corpus has a task's own texts for {OWN_TEXTS!r}; add a corpus with the "
-                "source {task: …}, or association.own_texts"
-            )
-            yield "corpora", problem, "missing_section"
-    if "probes" in tables and not any(
-        isinstance(task := config.tasks[name], LabelledTask) and task.kind != "pairs"
-        for name in study.tasks or config.tasks
-    ):
-        problem = "none of the tasks has labels to probe; name a task of your own labels"
-        yield "tasks", problem, "wrong_kind"
-    yield from _offered_values(config, study)
-    yield from _metrics_of(config, study)
-    yield from _of_the_kind(config, study)
-
-
-def _checkpoints(config: Config, study: Study) -> Problems:
-    kind, shown = KINDS[study.kind], _revisions(config, study)
-    longest = max(map(len, shown.values()))
-    if kind.checkpoints and longest < 2:
-        problem = f"{study.kind} needs a model with several checkpoints; add models.….revisions"
-        yield "", problem, "too_few"
-    if sum(map(len, shown.values())) < kind.points:
-        problem = f"{study.kind} needs {kind.points} models or checkpoints; name more"
-        yield "models", problem, "too_few"
-
-
-def _offered_values(config: Config, study: Study) -> Problems:
-    """The values that a study names are among those extracted, computed or scored."""
-    offered, curves = _offered(config, study), study.curves or ()
-    asked: dict[str, tuple[Any, ...]] = {"tokens": study.tokens or ()}
-    if set(needs(study)) & OF_METRICS:
-        asked["sublayers"] = study.sublayers or ()
-        for key in ("protocol", "alpha", "normalization"):
-            values = (*several(getattr(study, key)), *(getattr(c, key) for c in curves))
-            asked[key] = tuple(value for value in values if value is not None)
-    if set(needs(study)) & OF_SCORES:
-        asked["pooling"] = several(study.pooling)
-        asked["task_types"] = study.task_types or ()
-    for key, values in asked.items():
-        for value in values:
-            if offered[key] is not None and value not in offered[key]:
-                there = ", ".join(_text(v) for v in offered[key]) or "none"
-                near = closest(value, offered[key]) if isinstance(value, str) else ""
-                yield key, f"the config has no {_text(value)}{near}, only {there}", "unknown_value"
-
-
-def _metrics_of(config: Config, study: Study) -> Problems:
-    """The metrics of a study can be computed on its corpora."""
-    tables, curves = set(needs(study)), study.curves or ()
-    wanted = list(dict.fromkeys(curve.metric for curve in curves))
-    if not tables & OF_METRICS:
-        return
-    corpora = [c for c in _corpora(config, study) if c in config.corpora]
-    if "positions" in tables:
-        computed = list(QUANTITIES)
-    else:
-        computed = list(config.metrics.metrics or all_metrics())
-    for name in wanted:
-        if name in computed:
-            continue
-        hint = closest(name, computed) or f", only {', '.join(computed[:12])}"
-        problem = f"the config has no metric {name!r}{hint}"
-        if study.metrics is None:
-            problem += f"; {study.kind} shows {', '.join(wanted)} unless the study names others"
-        yield "metrics", problem, "unknown_name"
-    if "prefix_entropy" in wanted and "positions" in tables:
-        for corpus in corpora:
-            if not config.corpora[corpus].over(config.extract).prefixes:
-                problem = f"prefix_entropy needs extract.prefixes or corpora.{corpus}.prefixes"
-                yield "metrics", problem, "not_extracted"
-        yield from _causal(config, study)
-    views = min((config.corpora[c].views.n for c in corpora), default=0)
-    for name in wanted or config.metrics.metrics or ():
-        metric = all_metrics().get(name)
-        if metric is not None and metric.min_views > views:
-            problem = (
-                f"{name} needs {metric.min_views} views of each prompt, and "
-                f"{' and '.join(corpora)} has {views}; raise corpora.….views.n"
-            )
-            yield "metrics", problem, "too_few_views"
-
-
-def _causal(config: Config, study: Study) -> Problems:
-    """Prefixes need models in which no token attends to later ones."""
-    models = study.models or tuple(config.models)
-    both = [model for model in models if _is_bidirectional(config, model)]
-    # Those of "all models" that have no prefixes are left out of the figure.
-    if both and (study.models is not None or len(both) == len(models)):
-        problem = (
-            f"tokens of {' and '.join(both)} attend to later ones, so their prefixes have no "
-            "entropy of their own; name causal models"
-        )
-        yield "models", problem, "not_causal"
-
-
-def _is_bidirectional(config: Config, model: str) -> bool:
-    """True if the entry says so, or a local configuration is of an encoder."""
-    entry = config.models[model]
-    if entry.bidirectional:
-        return True
-    if model in config.nano:
-        return False
-    folder = locate(entry.source, entry.revisions[-1]).folder
-    file = folder / "config.json" if folder else None
-    if file is None or not file.is_file():
-        return False
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError:
-        return False
-    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
-
-    masked = found.get("model_type") in MODEL_FOR_MASKED_LM_MAPPING_NAMES
-    return masked and not found.get("is_decoder", False)
-
-
-def _of_the_kind(config: Config, study: Study) -> Problems:
-    """Requirements of single kinds."""
-    kind, curves = KINDS[study.kind], study.curves or ()
-    if study.kind == "size_scaling":
-        for model in study.models or config.models:
-            if model not in (study.sizes or {}) and size_of(model) is None:
-                problem = f"the name {model!r} has no number of parameters; add it here"
-                yield "sizes", problem, "missing"
-    if study.kind == "sublayers" and len(_offered(config, study)["sublayers"]) < 2:
-        yield "", "sublayers needs extract.sublayers; name some there", "not_extracted"
-    if study.kind in TOKEN_KINDS:
-        tokens = study.tokens or _offered(config, study)["tokens"]
-        if "all" not in tokens or len(tokens) < 2:
-            problem = f"{study.kind} compares all tokens with another selection; add both"
-            yield "tokens" if study.tokens else "", problem + " to extract.tokens", "too_few"
-    if "y" in kind.one and len(curves) > 1:
-        yield "metrics", f"{study.kind} shows one metric; name one", "too_many"
-    if not {"associations", "selections"} & set(kind.needs):
-        return
-    names = [curve.metric for curve in curves]
-    if "scores" not in kind.needs and len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        yield "metrics", f"{study.kind} shows {twice} in one variant; name one", "too_many"
-    if "associations" in kind.needs and len(study.task_types or ()) > 1:
-        yield "task_types", f"{study.kind} takes one task type or all; name one", "too_many"
-    if study.kind == "association_strength" and study.measure == "all":
-        yield "measure", "association_strength draws one measure; name one", "too_many"
-    if study.over == "tasks" and OWN_TEXTS not in (study.corpora or ()):
-        problem = f"over: tasks needs a metric on each task's texts; add {OWN_TEXTS!r}"
-        yield "corpora", problem, "missing"
-
-
-def _roles(config: Config, study: Study) -> Problems:
-    """Every dimension with several values has a role: a figure averages over none unseen."""
-    if not needs(study):
-        return
-    labels = {} if study.published else config.labels()
-    known = [*DIMENSIONS, *dict.fromkeys(d for given in labels.values() for d in given)]
-    for role, dimensions in study.roles.items():
-        for name in dimensions:
-            if name not in known:
-                hint = closest(name, known) or f"; there are {', '.join(known)}"
-                yield role, f"there is no dimension {name!r}{hint}", "unknown_value"
-    counts = _shown(config, study)
-    roles = roles_of(study, several="revision" in counts)
-    placed = {d for dimensions in roles.values() for d in dimensions}
-    if "sublayer" not in placed and not study.sublayers:
-        counts.pop("sublayer", None)
-    if study.kind in READING_KINDS:
-        counts.pop("tokens", None)
-    counts |= _perturbations(counts.get("corpus", ()), labels, placed)
-    for dimension in without_role({d: len(v) for d, v in counts.items()}, roles):
-        raise refuse(study, dimension, ", ".join(map(_text, counts[dimension])))
-
-
-def _shown(config: Config, study: Study) -> dict[str, tuple[Any, ...]]:
-    """The values that a study shows, by dimension."""
-    tables, curves = set(needs(study)), study.curves or ()
-    counts: dict[str, tuple[Any, ...]] = {"tokens": study.tokens or ()}
-    if study.published:
-        if len(several(study.revisions)) > 1:
-            counts["revision"] = several(study.revisions)
-        corpora = study.corpora or ()
-        sublayers = study.sublayers or ()
-    else:
-        offered, kind = _offered(config, study), KINDS[study.kind]
-        shown = _revisions(config, study)
-        counts["model"] = tuple(m for m, r in shown.items() if len(r) > 1 or not kind.checkpoints)
-        counts["tokens"] = study.tokens or offered["tokens"]
-        longest = max(shown.values(), key=len)
-        if len(longest) > 1:
-            counts["revision"] = longest
-        corpora = study.corpora or tuple(config.corpora)
-        sublayers = study.sublayers or offered["sublayers"]
-    if tables & OF_METRICS:
-        counts["corpus"] = corpora
-        counts["sublayer"] = sublayers
-        counts["y"] = tuple(dict.fromkeys(curve.metric for curve in curves))
-        for key in ("protocol", "alpha", "normalization"):
-            # Variants that a metric names itself are metrics of their own.
-            counts[key] = tuple(dict.fromkeys(several(getattr(study, key))))
-    if tables & OF_SCORES:
-        counts["pooling"] = several(study.pooling)
-    return counts
-
-
-def _perturbations(
-    corpora: Iterable[str], labels: Mapping[str, Mapping[str, float]], placed: set[str]
-) -> dict[str, tuple[Any, ...]]:
-    """The values of each perturbation, and the corpora that differ in none with a role."""
-    given = {corpus: labels.get(corpus, {}) for corpus in corpora}
-    dimensions = list(dict.fromkeys(d for own in given.values() for d in own))
-    found = {d: tuple(dict.fromkeys(o.get(d, "") for o in given.values())) for d in dimensions}
-    alike: dict[tuple[Any, ...], tuple[str, ...]] = {(): ()}
-    for corpus, own in given.items():
-        key = tuple(own.get(d, "") for d in dimensions if d in placed)
-        alike[key] = (*alike.get(key, ()), corpus)
-    return {**found, "corpus": max(alike.values(), key=len)}
-
-
-def _offered(config: Config, study: Study) -> dict[str, Any]:
-    """The values that the config has for a study, by its key; None if unknown."""
-    models = study.models or tuple(config.models)
-    corpora = [c for c in _corpora(config, study) if c in config.corpora]
-    runs = [config.extraction(m, c) for m in models for c in corpora or (None,)]
-    sections: list[ExtractSettings] = [
-        config.corpora[c].over(config.extract) for c in corpora
-    ] or [config.extract]
-    protocols = [p for p in runs[0].protocols if all(p in run.protocols for run in runs)]
-    tasks = [config.tasks[task] for task in study.tasks or config.tasks]
-    types: set[str | None] = set()
-    for name, task in zip(study.tasks or config.tasks, tasks, strict=True):
-        if isinstance(task, LabelledTask):
-            types.add(TASK_TYPES[task.kind])
-        else:
-            types.add(MULTIPLE_CHOICE if isinstance(task, ChoiceTask) else QUICKSTART.get(name))
-    return {
-        "tokens": _union(run.tokens for run in runs),
-        "sublayers": ("block", *_union(section.sublayers for section in sections)),
-        "protocol": config.metrics.protocols or protocols,
-        "alpha": config.metrics.alphas,
-        "normalization": ("raw", *config.metrics.normalizations),
-        "pooling": _poolings(config, study, models),
-        "task_types": None if None in types else sorted(map(str, types)),
-    }
-
-
-def _poolings(config: Config, study: Study, models: Iterable[str]) -> tuple[str, ...]:
-    """The poolings of a study's scores, with the readout where several are scored."""
-    found: dict[tuple[str, str], None] = {}
-    for model in models:
-        scoring = config.scoring_of(model)
-        for name in study.tasks or config.tasks:
-            task = config.tasks[name]
-            choice = isinstance(task, ChoiceTask)
-            poolings = task.forms if isinstance(task, ChoiceTask) else scoring.poolings
-            readouts = ("final_norm",) if choice else scoring.readouts
-            found |= dict.fromkeys((p, r) for p in poolings for r in readouts)
-    alone = len({readout for _, readout in found}) < 2
-    return tuple(dict.fromkeys(p if alone or r == "final_norm" else f"{p}, {r}" for p, r in found))
-
-
-def _corpora(config: Config, study: Study) -> tuple[str, ...]:
-    return corpora_of(study, list(config.corpora), config.own_texts)
-
-
-def _revisions(config: Config, study: Study) -> dict[str, tuple[str, ...]]:
-    models = study.models or tuple(config.models)
-    return {model: revisions_of(study, config.models[model].revisions) for model in models}
-
-
-def _union(groups: Iterable[Iterable[str]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(value for group in groups for value in group))
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+            yield where, str(error).rstrip("."), "conflict"
 
 
 CHECKS: tuple[Callable[[Config], Problems], ...] = (

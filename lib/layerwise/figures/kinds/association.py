@@ -8,8 +8,16 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.curves import metric_curves, require_columns, score_curves, usable
-from layerwise.association.table import COLUMNS
+from layerwise.association.curves import (
+    BASELINE,
+    KEYS,
+    VARIANT,
+    metric_curves,
+    require_columns,
+    score_curves,
+    usable,
+)
+from layerwise.association.table import ALL_MODELS, COLUMNS, MATCH
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
@@ -18,8 +26,6 @@ from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label, 
 from layerwise.figures.marks import entry, facets, few_ticks, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import (
-    ALL_MODELS,
-    BASELINE,
     Data,
     at_checkpoints,
     task_type_of,
@@ -28,9 +34,6 @@ from layerwise.figures.select import (
 from layerwise.stats import FEW
 
 EVERY = "all"  # in place of a measure: all of them
-VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
-KEYS = ["model", "revision", "tokens", "pooling", *VARIANT]
-MATCH = "match"  # the measure over models that belongs to r
 NULL95 = {
     "low": "association_low",
     "high": "association_high",
@@ -133,11 +136,11 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
     found = associations[associations["task_type"] == group].rename(columns=NULL95)
     names = list(NULL95.values())
     for k, measure in enumerate(measures_of(data.study, associations)):
-        one = found.loc[found["measure"] == measure, [*KEYS, *names, "n_tasks"]]
+        one = found.loc[found["measure"] == measure, [*KEYS[:-1], *names, "n_tasks"]]
         # The first measure's columns have plain names.
         more = {c: f"{c}_{measure}" for c in names} if k else {}
         one = one.rename(columns={"n_tasks": "over_tasks", **more})
-        table = table.merge(one, on=KEYS, how="left").assign(
+        table = table.merge(one, on=KEYS[:-1], how="left").assign(
             measure=measure if not k else table["measure"]
         )
         over = table.pop("over_tasks")
@@ -244,8 +247,7 @@ def strength(data: Data) -> pd.DataFrame:
         )
     slopes = found[found["measure"] == "slope"]
     ends = {"value": "slope", "low": "slope_low", "high": "slope_high"}
-    keys = [*KEYS, "task_type"]
-    table = table.merge(slopes[[*keys, *ends]].rename(columns=ends), on=keys, how="left")
+    table = table.merge(slopes[[*KEYS, *ends]].rename(columns=ends), on=KEYS, how="left")
     names = zip(table["tokens"], table["pooling"], strict=True)
     table["representation"] = [representation(t, p) for t, p in names]
     new = {"null95": "null95", "p_all": "p_adjusted", "n_sources": "n_clusters"}

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.curves import BLOCK, FINAL_NORM, require_columns, score_curves
+from layerwise.association.curves import BLOCK, name_readouts, require_columns, score_curves
 from layerwise.config.kinds import DIMENSIONS
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError
@@ -250,7 +250,7 @@ def probes(data: Data) -> pd.DataFrame:
     table = only(table, "task_type", study.task_types)
     if study.pooling != "mean":
         table = only(table, "pooling", several(study.pooling))
-    table = one_stream(table)
+    table = name_readouts(table)
     keys = zip(table["tokens"], table["pooling"], strict=True)
     table = table.assign(representation=[representation(t, p) for t, p in keys])
     width = (table["high"] - table["low"]) / (2 * norm.isf((1 - data.confidence) / 2))
@@ -260,27 +260,6 @@ def probes(data: Data) -> pd.DataFrame:
     return data.sort(table)
 
 
-def one_stream(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows with readouts, as one curve for each pooling of a model and task.
-
-    The readout ``output`` differs in the last layer alone, and is kept there beside another one.
-    Of several others, ``final_norm`` is the curve of its pooling; the rest are named by readout.
-    """
-    keys = ["model", "task"]
-    others = table[table["readout"] != "output"]
-    first = (
-        others.sort_values("readout", key=lambda r: r != FINAL_NORM)
-        .groupby(keys)["readout"]
-        .first()
-    )
-    named = pd.MultiIndex.from_frame(table[keys]).map(first.to_dict())
-    own = pd.Series(named, table.index).fillna("output")
-    kept = table[(table["readout"] != "output") | (own == "output") | (table["depth"] == 1)]
-    usual = (kept["readout"] == "output") | (kept["readout"] == own[kept.index])
-    pooling = kept["pooling"].where(usual, kept["pooling"] + ", " + kept["readout"])
-    return kept.assign(pooling=pooling)
-
-
 @kind("probes_by_depth", "Linear probes by depth", probes)
 def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
     """Draw probe, control and selectivity by depth."""
@@ -288,9 +267,7 @@ def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
     grid = facets(t, look, height=2.1)
     blue, orange = theme.PALETTE[:2]
     for panel in grid.panels:
-        several_readouts = panel.table["readout"].nunique() > 1
-        end = panel.table[(panel.table["readout"] == "output") & several_readouts]
-        part = panel.table.drop(end.index)
+        part = panel.table
         for column, ink, style in (
             ("chance", theme.GREY, "dotted"),
             ("control", theme.GREY, "dashed"),
@@ -301,8 +278,6 @@ def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
             line(panel.ax, part, "depth", column, low=low, scale=100, colour=ink, linestyle=style)
         above = part[part["p_adjusted"] < ALPHA]
         marks.dots(panel.ax, above["depth"], 100 * above["linear"], colour=blue)
-        if len(end):
-            panel.ax.plot(end["depth"], 100 * end["linear"], **marks.output(blue))
         depth_axis(panel.ax)
     grid.label(
         marks.DEPTH, lambda p: PROBED.get(p["task_type"].iloc[0], "Accuracy (%)"), share=False
@@ -315,6 +290,4 @@ def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
         entry("selectivity: probe less control", color=orange),
         entry("most frequent class", color=theme.GREY, linestyle="dotted"),
     ]
-    if (t["readout"] == "output").any():
-        handles.append(entry("model output", **marks.output()))
     return grid.legend(handles).figure

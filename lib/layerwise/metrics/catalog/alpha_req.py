@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import covariance_spectrum
@@ -20,10 +20,8 @@ FEWEST_RANKS = 5
 class Settings(Section):
     """Settings of α-ReQ."""
 
-    ranks: tuple[Positive, Positive] = Field(
-        (11, 500),
-        description="First and last rank of the eigenvalues to which the line is fitted.",
-    )
+    ranks: tuple[Positive, Positive] = (11, 500)
+    """First and last rank of the eigenvalues to which the line is fitted."""
 
     @field_validator("ranks")
     @classmethod

@@ -26,18 +26,12 @@ ROWS_AT_ONCE = 32
 class Settings(Section):
     """Settings of DiME."""
 
-    permutations: Positive = Field(
-        10,
-        description="Random permutations of the samples behind the expectation; each costs one "
-        "spectrum of an N x N matrix.",
-    )
-    sample: int = Field(
-        2000,
-        ge=2,
-        le=100_000,
-        description="Prompts at most; where there are more, DiME is that of a random sample of so "
-        "many, and the table's n says so. It grows with log N: compare equal n.",
-    )
+    permutations: Positive = 10
+    """Random permutations of the samples behind the expectation; each costs one spectrum of an N x
+    N matrix."""
+    sample: int = Field(2000, ge=2, le=100_000)
+    """Prompts at most; where there are more, DiME is that of a random sample of so many, and the
+    table's n says so. It grows with log N: compare equal n."""
 
 
 def permutations_of(n: int, count: int, seed: int) -> Permutations:

@@ -23,7 +23,8 @@ BLOCK = 512
 class Settings(Section):
     """Settings of InfoNCE, the loss and the bound."""
 
-    temperature: float = Field(0.1, ge=1e-4, le=1e4, description="Temperature τ.")
+    temperature: float = Field(0.1, ge=1e-4, le=1e4)
+    """Temperature τ."""
 
 
 def infonce_losses(

@@ -27,13 +27,8 @@ AT_ONCE = 4
 class Settings(Section):
     """Settings of LiDAR."""
 
-    delta: float = Field(
-        1e-4,
-        gt=0,
-        le=1e6,
-        description="δ, added to the diagonal of the within-class scatter, in squared units of "
-        "activation.",
-    )
+    delta: float = Field(1e-4, gt=0, le=1e6)
+    """δ, added to the diagonal of the within-class scatter, in squared units of activation."""
 
 
 def contrasts(views: Views, total: Array, at_once: int = AT_ONCE) -> Iterator[Array]:

@@ -27,16 +27,11 @@ FEWEST_PROMPTS = 10
 class Settings(Section):
     """Settings of TwoNN."""
 
-    discard: float = Field(
-        0.1, ge=0, lt=1, description="Share of the largest distance ratios that is left out."
-    )
-    sample: int = Field(
-        5000,
-        ge=FEWEST_PROMPTS,
-        le=100_000,
-        description="Prompts at most; where there are more, a random sample of so many is taken, "
-        "and the table's n says so.",
-    )
+    discard: float = Field(0.1, ge=0, lt=1)
+    """Share of the largest distance ratios that is left out."""
+    sample: int = Field(5000, ge=FEWEST_PROMPTS, le=100_000)
+    """Prompts at most; where there are more, a random sample of so many is taken, and the table's
+    n says so."""
 
 
 def distances(X: Array) -> Array:

@@ -19,6 +19,8 @@ class UndefinedMetricError(LayerwiseError):
     The tables leave such a row out and log the reason; in a notebook the sentence is raised.
     """
 
+    code = "undefined"
+
 
 def as_numpy(values: Any) -> npt.NDArray[Any]:
     """A numpy array from one, from nested lists, or from a torch tensor of any type."""
