@@ -100,6 +100,29 @@ def loadable(config: Config, model: str, revision: str) -> Model:
     return entry.model_copy(update={"source": FolderSource(folder=folder)})
 
 
+def task_of(config: Config, name: str) -> Any:
+    """A task of the config, or another of mteb, with its data in local folders.
+
+    Returns
+    -------
+    Task or QuestionTask
+        As `layerwise.tasks.evaluate.open_task`.
+    """
+    from layerwise.names import encode
+    from layerwise.tasks.evaluate import open_task
+    from layerwise.workflow import studies
+
+    results, entry = Path(config.results), config.tasks.get(name)
+    corpus = getattr(entry, "corpus", None)
+    return open_task(
+        name,
+        entry,
+        folder=studies.quickstart_folder(config, name),
+        images=results / f"corpora/{encode(corpus)}.parquet" if corpus else None,
+        paragraphs=results / "texts/wikipedia.parquet",
+    )
+
+
 def order_of(config: Config) -> Order:
     """The order of models and checkpoints in the config."""
     from layerwise.association.order import Order
