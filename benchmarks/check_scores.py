@@ -48,8 +48,8 @@ EXPECTED = (
 )
 
 
-def run_workflow(folder: Path, tasks: dict[str, str], cores: int) -> dict[str, Path]:
-    """Run Snakemake on the tasks in `folder`; returns each task's table of scores."""
+def run_workflow(folder: Path, tasks: dict[str, str], cores: int) -> Path:
+    """Run Snakemake on the tasks in `folder`; returns the table of scores."""
     config = {
         "models": {
             MODEL: {
@@ -64,7 +64,7 @@ def run_workflow(folder: Path, tasks: dict[str, str], cores: int) -> dict[str, P
         "studies": {"score_by_depth": {"kind": "score_by_depth"}},
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2))
-    targets = {task: f"results/scores/{MODEL}/main/{task}.parquet" for task in tasks}
+    target = f"results/scores/{MODEL}/main.parquet"
     command = [
         sys.executable,
         "-m",
@@ -79,25 +79,25 @@ def run_workflow(folder: Path, tasks: dict[str, str], cores: int) -> dict[str, P
         str(folder / "config.json"),
         "--cores",
         str(cores),
-        *targets.values(),
+        target,
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise LayerwiseError(f"The workflow failed; its last words:\n{done.stderr[-3000:]}")
-    return {task: folder / target for task, target in targets.items()}
+    return folder / target
 
 
-def compare(tables: dict[str, Path]) -> list[tuple[str, str, float, float]]:
+def compare(path: Path) -> list[tuple[str, str, float, float]]:
     """Task, subset, score found at the last layer, and score expected, both x 100."""
     import pandas as pd
 
-    found = []
-    for task, _, subset, expected in EXPECTED:
-        if task in tables:
-            table = pd.read_parquet(tables[task])
-            last = table[(table["layer"] == table["layer"].max()) & (table["subset"] == subset)]
-            found.append((task, subset, 100 * float(last["main_score"].item()), expected))
-    return found
+    table = pd.read_parquet(path)
+    last = table[table["layer"] == table["layer"].max()].set_index(["task", "subset"])
+    return [
+        (task, subset, 100 * float(last.loc[(task, subset), "main_score"]), expected)
+        for task, _, subset, expected in EXPECTED
+        if task in last.index
+    ]
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -131,4 +131,4 @@ if __name__ == "__main__":
     )
     options.add_argument("--only", nargs="+", metavar="TASK", help="only these tasks")
     options.add_argument("--output", type=Path, help="keep the results in this folder")
-    cli.run(main, options.parse_args())
+    cli.run(main, options)

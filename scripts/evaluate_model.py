@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from layerwise.workflow import script
 
@@ -12,30 +11,17 @@ def main(arguments: argparse.Namespace) -> None:
     """Score the tasks that are not scored yet and write the tables."""
     from layerwise.activations.extract import set_threads
     from layerwise.models.load import load
-    from layerwise.names import encode
-    from layerwise.tasks.evaluate import evaluate, open_task
-    from layerwise.workflow import studies
+    from layerwise.tasks.evaluate import evaluate
     from layerwise.workflow.keys import Keys
 
     config = script.config_of(arguments)
     model, revision = arguments.model, arguments.revision
     extraction, entry = config.extraction(model), script.loadable(config, model, revision)
     keys = Keys(config).scores(model, revision)
-    results, tasks = Path(config.results), {}
-    for name in keys:
-        task = config.tasks[name]
-        corpus = getattr(task, "corpus", None)
-        tasks[name] = open_task(
-            name,
-            task,
-            folder=studies.quickstart_folder(config, name),
-            images=results / f"corpora/{encode(corpus)}.parquet" if corpus else None,
-            paragraphs=results / "texts/wikipedia.parquet",
-        )
     set_threads(arguments.threads)
     evaluate(
         lambda: load(model, entry, revision, device=extraction.device, dtype=extraction.dtype),
-        tasks,
+        {name: script.task_of(config, name) for name in keys},
         entry=entry,
         extraction=extraction,
         scoring=config.scoring_of(model),

@@ -12,15 +12,19 @@ def main(arguments: argparse.Namespace) -> None:
     """Open the source, select, write the corpus."""
     from layerwise.corpora.make import make_corpus
 
-    settings = script.config_of(arguments).corpora[arguments.corpus]
-    make_corpus(
-        arguments.output, arguments.corpus, settings, texts=arguments.texts, key=arguments.key
-    )
+    config = script.config_of(arguments)
+    settings, texts = config.corpora[arguments.corpus], arguments.texts
+    task = getattr(settings.source, "task", None)
+    if task is not None:
+        from layerwise.tasks.evaluate import texts_of
+
+        texts = texts_of(script.task_of(config, task))
+    make_corpus(arguments.output, arguments.corpus, settings, texts=texts, key=arguments.key)
 
 
 if __name__ == "__main__":
     options = script.parser(__doc__, "corpus")
     options.add_argument(
-        "--texts", type=Path, help="texts to select from, if the workflow made them"
+        "--texts", type=Path, nargs="?", help="paragraphs of Wikipedia, if they are the source"
     )
     script.run(main, script.files(options, output="corpus to write"))

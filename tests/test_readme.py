@@ -40,6 +40,16 @@ def test_collapse_in_the_middle(page: str, quickstart: pd.DataFrame) -> None:
     assert text in words(page)
 
 
+def test_norm_entropy_and_sink_rate(quickstart: pd.DataFrame) -> None:
+    rows = quickstart[quickstart["study"] == "sink_rate"]
+    at = rows.pivot(index="metric", columns="layer", values="value")
+    layers = [str(layer) for layer in (2, 3, 4, 10, 11, 12, 13, 15, 30)]
+    page = words("FINDINGS.md")
+    for metric, decimals in (("largest_norm", 1), ("prompt_entropy", 2), ("sink_rate", 2)):
+        assert " | ".join(f"{v:.{decimals}f}" for v in at.loc[metric, layers]) in page
+    assert f"at layer 13, {at.loc['sink_rate', '13']:.0%} of heads" in words("README.md")
+
+
 def leads(quickstart: pd.DataFrame) -> pd.DataFrame:
     rows = quickstart[quickstart["study"] == "best_layers"]
     return rows.set_index(["model", "revision", "representation"])

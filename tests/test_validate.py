@@ -82,6 +82,7 @@ kind: along_sequence |  | missing | studies.s.metrics
 kind: along_sequence | extract: {prefixes: true}, models: {b: BOTH_WAYS} | unsupported | studies.s.models
 kind: metrics_by_depth, metrics: [rankme] |  | unknown_name | studies.s.metrics
 kind: metrics_by_depth, metrics: [lidar] | metrics: {} | too_few | studies.s.metrics
+kind: metrics_by_depth, metrics: [sink_rate] | metrics: {} | missing | studies.s.metrics
 alpha: 3 |  | unknown_value | studies.s.alpha
 tokens: [drop_sinks] |  | unknown_value | studies.s.tokens
 kind: score_by_depth, pooling: max | TASKS | unknown_value | studies.s.pooling

@@ -52,7 +52,12 @@ def measure(
     known, n_views = all_metrics(), len(views) - 1
     given = {name: value for name, value in settings.items() if value is not None}
     lists = {name: list(several(value)) for name, value in (USUAL | given).items()}
-    lists.setdefault("metrics", [m for m, one in known.items() if one.min_views <= n_views])
+    usual = [
+        name
+        for name, one in known.items()
+        if one.min_views <= n_views and "attention" not in one.inputs
+    ]
+    lists.setdefault("metrics", usual)
     tokens = lists.pop("tokens")
     chosen = parse(MetricsSettings, lists)
     for name in chosen.metrics or ():
@@ -63,7 +68,9 @@ def measure(
                 f"{n_views}; give them as views=.",
                 code="too_few",
             )
-    extraction = parse(ExtractSettings, {"tokens": tokens, "protocols": lists["protocols"]})
+    attention = any("attention" in known[name].inputs for name in chosen.metrics or ())
+    kept = {"tokens": tokens, "protocols": lists["protocols"], "attention": attention}
+    extraction = parse(ExtractSettings, kept)
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "prompts.h5"
         extract(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import time
 from typing import Any
@@ -23,7 +24,8 @@ class Progress:
         self.start = self.last = time.monotonic()
         self.bar: Any = (
             tqdm(total=total, desc=what, unit=unit, unit_scale=True)
-            if sys.stderr.isatty() or "ipykernel" in sys.modules
+            if (sys.stderr.isatty() or "ipykernel" in sys.modules)
+            and "TQDM_DISABLE" not in os.environ
             else None
         )
 

@@ -1,7 +1,7 @@
 """Every preset, from models to figures, by the real workflow, on stand-ins (see `hub`).
 
-A preset is run unchanged except for sizes (`SIZES`): numbers of prompts, views, checkpoints, tasks,
-models of a family, and threads. `EDITS` are the settings that this may touch. All figures of a
+A preset is run unchanged except for sizes (`SIZES`): numbers of prompts, views, checkpoints, tasks
+and models of a family, and threads. `EDITS` are the settings that this may touch. All figures of a
 preset are put on one sheet, ``sheets/{preset}.png`` in pytest's folder.
 """
 

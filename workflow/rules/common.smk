@@ -156,27 +156,22 @@ def study_activations(wildcards):
 
 
 def texts_of_corpus(wildcards):
-    """The file that a corpus of texts is selected from, if there is one."""
+    """The files that a corpus is selected from, if there are any."""
     source = CONFIG.corpora[decode(wildcards.corpus)].source
     if getattr(source, "package", None) == "wikipedia":
         return f"{CONFIG.results}/texts/wikipedia.parquet"
-    if getattr(source, "task", None) and studies.quickstart_folder(CONFIG, source.task):
-        return f"{CONFIG.results}/tasks/layerwise.json"
+    if hasattr(source, "task"):
+        return studies.task_inputs(CONFIG, source.task)
     return getattr(source, "file", None) or []
 
 
 def task_data(wildcards):
     """The local data of all tasks that a model is scored on at a checkpoint."""
-    model, revision = decode(wildcards.model), decode(wildcards.revision)
-    found = []
-    for task in studies.tasks_scored(CONFIG, model, revision):
-        found += studies.task_files(CONFIG, task)
-        corpus = getattr(CONFIG.tasks[task], "corpus", None)
-        if corpus:
-            found.append(f"{CONFIG.results}/corpora/{encode(corpus)}.parquet")
-        if studies.quickstart_folder(CONFIG, task):
-            found.append(f"{CONFIG.results}/tasks/layerwise.json")
-    return list(dict.fromkeys(found))
+    tasks = studies.tasks_scored(
+        CONFIG, decode(wildcards.model), decode(wildcards.revision)
+    )
+    files = [file for task in tasks for file in studies.task_inputs(CONFIG, task)]
+    return list(dict.fromkeys(files))
 
 
 def keep(path):

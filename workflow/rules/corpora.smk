@@ -1,8 +1,4 @@
-# Prompts and images with ids, and their views: made once for all models, on CPU.
-
-
-TEXTS = [c for c, entry in CONFIG.corpora.items() if hasattr(entry, "source")]
-IMAGES = [c for c in CONFIG.corpora if c not in TEXTS]
+# Prompts, which may be images, and their views: made once for all models, on CPU.
 
 
 localrules:
@@ -38,8 +34,6 @@ rule corpus:
         "<results>/corpora/{corpus}.parquet",
     log:
         "<results>/logs/corpus/{corpus}.log",
-    wildcard_constraints:
-        corpus=one_of(TEXTS),
     conda:
         ENVIRONMENT
     resources:
@@ -63,8 +57,6 @@ rule views:
         "<results>/corpora/{corpus}.views.parquet",
     log:
         "<results>/logs/views/{corpus}.log",
-    wildcard_constraints:
-        corpus=one_of(TEXTS),
     conda:
         ENVIRONMENT
     resources:
@@ -78,19 +70,3 @@ rule views:
     shell:
         "{params.run} --corpus {wildcards.corpus:q} --prompts {input.corpus:q}"
         " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"
-
-
-use rule corpus as images with:
-    input:
-        stale=stale("corpus", "<results>/corpora/{corpus}.parquet"),
-    wildcard_constraints:
-        corpus=one_of(IMAGES),
-    message:
-        "Selecting the images of {wildcards.corpus}"
-
-
-use rule views as image_views with:
-    wildcard_constraints:
-        corpus=one_of(IMAGES),
-    message:
-        "Augmenting the images of {wildcards.corpus}"

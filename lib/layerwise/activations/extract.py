@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import batches, eigen, forward, store
+from layerwise.activations.attention import first_token_attention
 from layerwise.activations.reduce import Needs, Reduced, decompose
 from layerwise.activations.representation import Packed
 from layerwise.config.corpora import Perturb
@@ -71,7 +72,7 @@ def extract(
     forward.check_readout(loaded, settings.readout)
     loaded.check_tokens(settings.tokens)
     readouts = readouts_of(loaded, settings)
-    prefixes = settings.prefixes and _causal(loaded)
+    prefixes = settings.prefixes and _causal(loaded, "prefixes")
     needs = Needs(settings.protocols, settings.tokens, prefixes, settings.sink_ratio)
     inner = _sublayers(loaded, settings.sublayers)
     n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
@@ -80,6 +81,9 @@ def extract(
     if perturb is not None:
         ids = [*_perturbed(loaded, ids, prompts, perturb)]
         attributes = {**attributes, "perturb": perturb.model_dump_json()}
+    attention = None
+    if settings.attention and _causal(loaded, "attention to the first token"):
+        attention = first_token_attention(loaded, ids, settings.batch_tokens)
     rank = max(map(len, ids), default=0)
     record = provenance(
         **{
@@ -122,6 +126,8 @@ def extract(
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):
         sizes = store.sizes(file)
+        if attention is not None:
+            store.add_attention(file, attention)
         written: Future[None] | None = None
         for view in range(len(views)):
             if view > 0:
@@ -313,14 +319,14 @@ def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str
     return {protocol: readouts[protocol] for protocol in settings.protocols}
 
 
-def _causal(loaded: LoadedModel) -> bool:
+def _causal(loaded: LoadedModel, what: str) -> bool:
     found = loaded.is_causal()
     if not found:
         log.warning(
-            "in %s (architecture %r) tokens see later ones, so a prompt's first tokens differ "
-            "from a shorter prompt; its file has no prefixes",
+            "in %s (architecture %r) tokens see later ones; its file has no %s",
             loaded.name,
             loaded.anatomy.kind,
+            what,
         )
     return found
 

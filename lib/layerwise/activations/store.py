@@ -12,11 +12,12 @@ view       0 (the prompt itself), 1 … V (its augmented copies)
 prompt     the prompt's id in the corpus
 hidden     0 … D-1
 prefix     t, t times each: numbers of first tokens, see `grid`
+head       0 … H-1: attention heads
 rank       0 … R-1, R the largest token count of any prompt
 ========== ========================================================================
 
-Arrays: see `ARRAYS`. Views are pooled; all else is of view 0 alone. ``prefix_spectrum`` is there
-if the extraction was asked for it.
+Arrays: see `ARRAYS` and `ATTENTION`. Views are pooled; all else is of view 0 alone. The arrays
+``prefix_spectrum`` and ``first_token_attention`` are there if the extraction was asked for them.
 
 Sublayers, if asked for, are groups ``sublayers/{name}`` (``mixer``, ``mlp``, …, see
 `layerwise.models.architectures`) that hold the same arrays but ``prefix_spectrum``, with the
@@ -125,6 +126,15 @@ ARRAYS = {
         ("prompt", "prefix"),
     ),
 }
+# Filled at once, before the windows.
+ATTENTION = ArraySpec(
+    ("layer", "prompt", "head"),
+    "f4",
+    "",
+    "mean over queries of a head's attention to the first token; NaN where there is none",
+    ("prompt", "head"),
+    np.nan,
+)
 VIEWS = ("pooled", "n_tokens")
 
 
@@ -204,6 +214,21 @@ def create(
                     whole=spec.chunk,
                 )
         yield file
+
+
+def add_attention(file: h5py.File, values: Array) -> None:
+    """Add ``first_token_attention``, shape (layers, prompts, heads)."""
+    hdf5.add_scale(file, "head", np.arange(values.shape[-1]))
+    array = hdf5.add_array(
+        file,
+        "first_token_attention",
+        ATTENTION.dims,
+        ATTENTION.dtype,
+        unit=ATTENTION.unit,
+        description=ATTENTION.description,
+        whole=ATTENTION.chunk,
+    )
+    array[...] = values
 
 
 def group_of(file: h5py.File, sublayer: str) -> h5py.Group:
@@ -310,7 +335,7 @@ class Activations:
         The layers that can be asked for: 0 … L, for sublayers 1 … L.
     sublayers : tuple of str
         What the file holds, 'block' first.
-    has_spectra, has_norms, has_curvature, has_prefixes : bool
+    has_spectra, has_norms, has_curvature, has_prefixes, has_attention : bool
         Whether the file has these arrays.
 
     Raises
@@ -357,6 +382,7 @@ class Activations:
         self.has_norms = "norm" in self._group
         self.has_curvature = "curvature" in self._group
         self.has_prefixes = "prefix_spectrum" in self._group
+        self.has_attention = "first_token_attention" in self._group
 
     def __enter__(self) -> Activations:
         return self
@@ -405,6 +431,10 @@ class Activations:
     def norms(self, layer: int) -> Array:
         """Norm of each token state, shape (N, R), float32; 0 beyond a prompt's tokens."""
         return hdf5.read(self._group["norm"], self._level(layer))
+
+    def attention(self, layer: int) -> Array:
+        """Mean attention of each head to the first token, shape (N, H), float32."""
+        return hdf5.read(self._group["first_token_attention"], self._level(layer))
 
     def prefixes(self, tokens: str, layer: int) -> dict[int, Array]:
         """Spectra of the first t tokens of each prompt, by t: shape (N, t), largest first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ def make_corpus(
     name: str,
     settings: CorpusSettings | ImageCorpus,
     *,
-    texts: Path | None = None,
+    texts: Path | Iterable[str] | None = None,
     key: str = "",
     **facts: Any,
 ) -> None:
@@ -23,8 +24,8 @@ def make_corpus(
 
     Parameters
     ----------
-    texts : Path, optional
-        File of the source's texts, where an earlier step makes it (`sources.open_texts`).
+    texts : Path or iterable of str, optional
+        As in `sources.open_texts`.
     key : str
         Stored in the file.
     """

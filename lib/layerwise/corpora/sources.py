@@ -54,15 +54,15 @@ class Texts:
         return iter(self.pairs)
 
 
-def open_texts(source: TextSource, path: Path | None = None) -> Texts:
+def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) -> Texts:
     """Open a source.
 
     Parameters
     ----------
     source : HubTexts, FileTexts, PackageTexts or TaskTexts
-    path : Path, optional
-        File that an earlier step made of the source: the paragraphs of the package ``wikipedia``,
-        or the texts of a task. Other sources need none.
+    texts : Path or iterable of str, optional
+        The paragraphs of the package ``wikipedia`` as a file, or the texts of a task. Other
+        sources need none.
 
     Raises
     ------
@@ -79,13 +79,13 @@ def open_texts(source: TextSource, path: Path | None = None) -> Texts:
     if not isinstance(source, TaskTexts) and source.package != "wikipedia":
         lines = news(source.package)
         return Texts(((f"{source.package}-{n}", line) for n, line in enumerate(lines)), len(lines))
-    if path is None:
-        raise LayerwiseError(f"The source {source.plain()} needs the file of its texts.")
-    if isinstance(source, TaskTexts):
-        return of_texts(tables.read(path, "texts", ["text"])["text"])
-    rows = tables.read(path, "paragraphs", ["article_id", "paragraph", "text"])
+    if texts is None:
+        raise LayerwiseError(f"The source {source.plain()} needs its texts.")
+    if not isinstance(texts, Path):
+        return of_texts(texts)
+    rows = tables.read(texts, "paragraphs", ["article_id", "paragraph", "text"])
     ids = rows["article_id"].astype(str) + "-" + rows["paragraph"].astype(str)
-    about = tables.facts(path)
+    about = tables.facts(texts)
     facts = {name: about[name] for name in ("source_sha256", "licence") if name in about}
     return Texts(zip(ids, rows["text"], strict=True), len(rows), facts)
 

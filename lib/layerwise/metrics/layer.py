@@ -46,6 +46,8 @@ class Arrays:
         Pooled embeddings; entry 0 is the prompt itself, the others its augmented views.
     norms : array, shape (N, R), optional
         Norm of each token state, 0 beyond a prompt's tokens.
+    attention : array, shape (N, H), optional
+        Mean attention of each head to the first token.
     spectra : array, shape (N, R), optional
         Eigenvalues of each prompt's token Gram matrix, zero-padded.
     curvature : array, shape (N,), optional
@@ -64,6 +66,7 @@ class Arrays:
         *,
         spectra: npt.ArrayLike | None = None,
         norms: npt.ArrayLike | None = None,
+        attention: npt.ArrayLike | None = None,
         curvature: npt.ArrayLike | None = None,
         n_tokens: npt.ArrayLike | None = None,
         ends: Sequence[npt.ArrayLike] | None = None,
@@ -73,11 +76,11 @@ class Arrays:
         self._views = array[None] if array.ndim == 2 else array
         self.n_views, n, self.hidden = self._views.shape
         self._spectra, self._curvature, self._ends = spectra, curvature, ends
-        self._norms = norms
+        self._norms, self._attention = norms, attention
         self._counts = np.ones((self.n_views, n)) if n_tokens is None else as_numpy(n_tokens)
         self.prompts = tuple(map(str, range(n)) if prompts is None else prompts)
         self.has_spectra, self.has_curvature = spectra is not None, curvature is not None
-        self.has_norms = norms is not None
+        self.has_norms, self.has_attention = norms is not None, attention is not None
 
     def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:  # noqa: ARG002
         """Pooled embeddings of one view, shape (N, D)."""
@@ -94,6 +97,10 @@ class Arrays:
     def norms(self, *_: object) -> Floats:
         """Norm of each token state, shape (N, R)."""
         return as_numpy(self._norms)
+
+    def attention(self, *_: object) -> Floats:
+        """Mean attention of each head to the first token, shape (N, H)."""
+        return as_numpy(self._attention)
 
     def curvature(self, *_: object) -> Floats:
         """Curvature of each prompt in radians, shape (N,)."""
@@ -285,6 +292,16 @@ class Layer:
         """Norm of each token state, shape (N, R), float64; 0 beyond a prompt's tokens."""
         self._refuse_absent("norms", self._reader.has_norms, setting="spectra")
         return check_matrix(self._reader.norms(self.index), self.prompts)
+
+    @cached_property
+    def attention(self) -> Array | None:
+        """Mean attention of each head to the first token, shape (N, H), float64.
+
+        None if it was not extracted, or the model is not causal.
+        """
+        if not self._reader.has_attention:
+            return None
+        return np.asarray(self._reader.attention(self.index), dtype=np.float64)
 
     @cached_property
     def curvature(self) -> Array:

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from layerwise.metrics.layer import Layer
     from layerwise.section import Section
 
-Input: TypeAlias = Literal["pooled", "pair", "views", "spectra", "norms", "curvature", "ends"]
+Input: TypeAlias = Literal[
+    "pooled", "pair", "views", "spectra", "norms", "attention", "curvature", "ends"
+]
 
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 TOKENS: tuple[Tokens, ...] = get_args(Tokens)
@@ -105,8 +107,8 @@ class Metric:
     inputs : tuple of str
         All inputs that it reads: ``pooled`` (N x D), ``pair`` (two views),
         ``views`` (all augmented views), ``spectra`` (of each prompt's token Gram matrix),
-        ``norms`` (of each token), ``curvature``, ``ends`` (pooled embeddings of the first and the
-        last layer).
+        ``norms`` (of each token), ``attention`` (to the first token), ``curvature``, ``ends``
+        (pooled embeddings of the first and the last layer).
     compute : callable
         Function of a `layerwise.metrics.layer.Layer`, and of the metric's settings if there are
         any, to results.

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -247,20 +247,16 @@ def _listed(question: Question) -> str:
 # Scoring
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """An answer to a question as tokens.
 
     Attributes
     ----------
-    asked : (int, str)
-        Number of the question, and 'letter' or 'answer'.
     before, ids : tuple of int
         Tokens that the model reads, and those of the answer; the last of `before` predicts the
         first of `ids`, and so on.
     """
 
-    asked: tuple[int, str]
     before: tuple[int, ...]
     ids: tuple[int, ...]
 
@@ -287,33 +283,36 @@ def answer(
     LayerwiseError
         If no question fits the model, or a log-likelihood is not finite.
     """
-    texts = list(dict.fromkeys("letter" if f == "letter" else "answer" for f in task.forms))
+    prompted = {form: "letter" if form == "letter" else "answer" for form in task.forms}
+    kinds = list(dict.fromkeys(prompted.values()))
     right: list[list[npt.NDArray[np.bool_]]] = []
     chances: list[float] = []
     with Progress(len(questions), f"{loaded.name} {loaded.revision}", "question") as bar:
         for start in range(0, len(questions), WINDOW):
             window = questions[start : start + WINDOW]
-            answers = _tokenized(loaded, window, texts, examples, task.shots)
-            likelihoods = _likelihoods(loaded, lens, answers, budget)
-            numbers: dict[tuple[int, str], list[int]] = {}
-            for number, one in enumerate(answers):
-                numbers.setdefault(one.asked, []).append(number)
-            for place in dict.fromkeys(place for place, _ in numbers):
-                question = window[place]
-                chances.append(1 / len(question.choices))
+            asked = [(q, _tokenized(loaded, q, kinds, examples, task.shots)) for q in window]
+            fitting = [(question, answers) for question, answers in asked if answers]
+            each = [one for _, answers in fitting for one in answers]
+            values = iter(_likelihoods(loaded, lens, each, budget).T)
+            for question, answers in fitting:
+                n = len(question.choices)
+                # Answers stand kind by kind.
+                of_kind = np.array([next(values) for _ in answers]).reshape(len(kinds), n, -1)
+                lengths = np.array([len(choice) for choice in question.choices])
                 found = []
-                for form in task.forms:
-                    text = "letter" if form == "letter" else "answer"
-                    values = likelihoods[:, numbers[place, text]]
+                for form, kind in prompted.items():
+                    likely = of_kind[kinds.index(kind)]
                     if form == "answer_per_character":
-                        values = values / np.array([len(choice) for choice in question.choices])
-                    found.append(values.argmax(axis=1) == question.answer)
+                        likely = likely / lengths[:, None]
+                    found.append(likely.argmax(axis=0) == question.answer)
                 right.append(found)
+                chances.append(1 / n)
             bar.update(len(window))
     if not right:
         raise LayerwiseError(
             f"All {len(questions)} questions are longer than the {loaded.max_length} tokens that "
-            f"{loaded.name} takes, with {task.shots} examples each; lower shots."
+            f"{loaded.name} takes, with {task.shots} examples each; lower shots.",
+            code="too_long",
         )
     if len(right) < len(questions):
         log.warning("%d questions are too long and left out", len(questions) - len(right))
@@ -322,35 +321,30 @@ def answer(
 
 def _tokenized(
     loaded: LoadedModel,
-    questions: Sequence[Question],
-    texts: Sequence[str],
+    question: Question,
+    kinds: Sequence[str],
     examples: Sequence[Question],
     shots: int,
 ) -> list[Answer]:
-    """Answers to questions in each form, without questions that are too long.
+    """Answers to a question in each kind of prompt; none if one is too long.
 
     The tokens of an answer are those where prompt and answer together differ from the prompt.
     """
-    shown = {
-        subject: [e for e in examples if e.subject == subject][:shots]
-        for subject in {q.subject for q in questions}
-    }
+    shown = [e for e in examples if e.subject == question.subject][:shots]
     special = set(loaded.tokenizer.all_special_ids)
-    answers, too_long = [], set()
-    for number, question in enumerate(questions):
-        for text in texts:
-            prompt, choices = prompts(question, text, shown[question.subject])
-            (alone, *wholes), (_, *cut) = loaded.tokenize([prompt, *(prompt + c for c in choices)])
-            for whole, n_cut in zip(wholes, cut, strict=True):
-                ids = list(whole)
-                while ids and ids[-1] in special:
-                    ids.pop()
-                same = [a == b for a, b in zip(ids, alone, strict=False)]
-                start = same.index(False) if False in same else len(same)
-                if n_cut or not 0 < start < len(ids):
-                    too_long.add(number)
-                answers.append(Answer((number, text), tuple(ids[:-1]), tuple(ids[start:])))
-    return [one for one in answers if one.asked[0] not in too_long]
+    answers = []
+    for kind in kinds:
+        prompt, choices = prompts(question, kind, shown)
+        (alone, *wholes), (_, *cut) = loaded.tokenize([prompt, *(prompt + c for c in choices)])
+        for ids in wholes:
+            while ids and ids[-1] in special:
+                ids.pop()
+            same = [a == b for a, b in zip(ids, alone, strict=False)]
+            start = same.index(False) if False in same else len(same)
+            if any(cut) or not 0 < start < len(ids):
+                return []
+            answers.append(Answer(tuple(ids[:-1]), tuple(ids[start:])))
+    return answers
 
 
 def _likelihoods(

@@ -5,8 +5,8 @@ clustering), each distinct text of a group once, all layers in one pass. Vectors
 scratch; processes score their layers while the model embeds the next group. Only scores are kept.
 Each finished task is a table with its own key: a killed job continues where it was.
 
-Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A group has
-at most a quarter of the limit, unless a task cannot be divided.
+Scratch holds two groups at a time, each of at most half of `scoring.waiting_gb` of vectors unless
+a task cannot be divided.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 import itertools
 import logging
 import os
+import sys
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -88,6 +88,12 @@ def open_task(
     from layerwise.tasks.mteb_task import MtebTask
 
     return MtebTask(name, folder or getattr(entry, "folder", None))
+
+
+def texts_of(task: Task) -> list[str]:
+    """Distinct texts of a task, in order of first use."""
+    units = task.units(sys.maxsize)
+    return list(dict.fromkeys(text for unit in units for _, text in unit.keys))
 
 
 def evaluate(
@@ -188,18 +194,6 @@ class _Part(NamedTuple):
     inputs: list[tuple[str, Any]]
 
 
-class _Waiting(NamedTuple):
-    """Vectors of some units on the scratch disk, and the scores that are being made of them."""
-
-    path: Path
-    n_inputs: int
-    futures: list[tuple[_Pending, list[Future[Any]]]]
-
-    def is_scored(self) -> bool:
-        """True if no score is missing."""
-        return all(future.done() for _, futures in self.futures for future in futures)
-
-
 class KilledError(LayerwiseError):
     """A scoring process was killed, and no other task can be scored."""
 
@@ -214,8 +208,8 @@ class _Job:
     ----------
     paths, keys : mapping
         Table of each task and its key.
-    waiting : deque of _Waiting
-        Oldest first.
+    scored : list of tuple
+        Tasks of the last group's units, and their scores that are being computed.
     failures : dict
         Error of each task that failed.
     """
@@ -229,7 +223,7 @@ class _Job:
     scratch: Path
     paths: Mapping[str, Path]
     keys: Mapping[str, str]
-    waiting: deque[_Waiting] = field(default_factory=deque)
+    scored: list[tuple[_Pending, list[Future[Any]]]] = field(default_factory=list)
     failures: dict[str, LayerwiseError] = field(default_factory=dict)
     n_embedded: int = 0
 
@@ -242,19 +236,11 @@ class _Job:
             self.loaded, self.extraction.tokens, self.scoring.poolings, self.scoring.readouts
         )
 
-    @cached_property
-    def limit(self) -> int:
-        """Number of inputs whose vectors may wait."""
-        anatomy = self.loaded.anatomy
-        n_bytes = 4 * len(self.ways) * anatomy.n_layers * anatomy.hidden
-        return int(self.scoring.waiting_gb * 1e9) // n_bytes
-
     def run(self, due: Mapping[str, Task | QuestionTask], entry: Model) -> None:
         """Score tasks; raises the first failure at the end."""
         for group in self._groups(due, entry):
             self._embed_group(group)
-            self._collect(wait=False)
-        self._collect(wait=True)
+        self._collect()
         if self.failures:
             (first, *_), n = self.failures.values(), len(self.failures)
             more = f" ({n} of {len(due)} tasks failed)" if n > 1 else ""
@@ -263,13 +249,15 @@ class _Job:
     def _groups(
         self, due: Mapping[str, Task | QuestionTask], entry: Model
     ) -> Iterator[list[_Part]]:
-        """Units to embed together: as many as have a quarter of the inputs that may wait.
+        """Units to embed together: as many as have half of the vectors that may wait.
 
         Questions are answered on the way, since they need the model and no vectors.
         """
         from layerwise.tasks.choice import QuestionTask
 
-        most = max(1, self.limit // 4)
+        anatomy = self.loaded.anatomy
+        n_bytes = 4 * len(self.ways) * anatomy.n_layers * anatomy.hidden
+        most = max(1, int(self.scoring.waiting_gb * 1e9 / 2) // n_bytes)
         group: list[_Part] = []
         inputs: set[tuple[str, Any]] = set()
         for name, task in due.items():
@@ -321,17 +309,16 @@ class _Job:
                 self._embed_group([part])
 
     def _embed(self, group: list[_Part]) -> None:
-        """Write the vectors of units to a file and hand it to the scoring processes."""
+        """Write the vectors of units to a file, and have them scored while others are embedded."""
         from layerwise.activations.embedding import embed_into
 
         places: dict[tuple[str, Any], int] = {}
         rows = [[places.setdefault(pair, len(places)) for pair in part.inputs] for part in group]
-        while self.waiting and sum(w.n_inputs for w in self.waiting) + len(places) > self.limit:
-            self._collect_oldest()
         pictures = {sha: p for part in group for sha, p in part.unit.pictures.items()}
+        names = ", ".join(dict.fromkeys(part.pending.name for part in group))
         shape = len(self.ways), self.loaded.anatomy.n_layers, len(places)
-        # A failed group's file is written over.
-        path = self.scratch / f"{self.n_embedded}.npy"
+        # The other file has the vectors that are being scored.
+        path = self.scratch / f"{self.n_embedded % 2}.npy"
         done = embed_into(
             self.loaded,
             [pictures.get(text, text) for _, text in places],
@@ -342,32 +329,31 @@ class _Job:
             budget=self.extraction.batch_tokens,
             sink_ratio=self.extraction.sink_ratio,
         )
-        names = ", ".join(dict.fromkeys(part.pending.name for part in group))
         with Progress(len(places), f"{self.loaded.name} {names}", "text") as bar:
             for n in done:
                 bar.update(n)
                 self._collect(wait=False)
         self.n_embedded += 1
+        self._collect()
         layers = list(itertools.product(range(shape[0]), range(shape[1])))
         shares = [layers[k :: self.n_processes] for k in range(self.n_processes)]
-        futures: list[tuple[_Pending, list[Future[Any]]]] = []
         for part, own in zip(group, rows, strict=True):
             of_keys = dict(zip(part.unit.keys, own, strict=True))
             what = part.pending.task, replace(part.unit, pictures={}), of_keys, path
-            submitted = [
+            futures = [
                 self.pool.submit(_score, *what, share, self.scoring) for share in shares if share
             ]
-            futures.append((part.pending, submitted))
-        self.waiting.append(_Waiting(path, len(places), futures))
+            self.scored.append((part.pending, futures))
+        self._collect(wait=False)
 
-    def _collect(self, *, wait: bool) -> None:
-        """Take the scores of the oldest units: those that are ready, or all."""
-        while self.waiting and (wait or self.waiting[0].is_scored()):
-            self._collect_oldest()
+    def _collect(self, *, wait: bool = True) -> None:
+        """Take the last group's scores and write the tables of complete tasks.
 
-    def _collect_oldest(self) -> None:
-        waiting = self.waiting.popleft()
-        for pending, futures in waiting.futures:
+        Without `wait`, only if all of them are ready.
+        """
+        if not wait and not all(f.done() for _, futures in self.scored for f in futures):
+            return
+        for pending, futures in self.scored:
             with self._failing(pending.name):
                 try:
                     scores = [future.result() for future in futures]
@@ -379,7 +365,7 @@ class _Job:
                 pending.scores.append({place: one[place] for one in scores for place in one})
                 if len(pending.scores) == pending.n_units:
                     self._finish(pending)
-        waiting.path.unlink()
+        self.scored.clear()
 
     def _finish(self, pending: _Pending) -> None:
         """Write the table of a task whose units are all scored."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from layerwise.config import Config
-from layerwise.config.corpora import HubTexts
+from layerwise.config.corpora import HubTexts, TaskTexts
 from layerwise.config.images import HubImages
 from layerwise.config.models import HubAdapter, HubSource, Model
 from layerwise.config.tasks import ChoiceTask, HubQuestions, MtebTask
@@ -39,7 +39,9 @@ def fetch_all(config: Config) -> None:
         fetch_model(model)
     for corpus in config.corpora.values():
         fetch_corpus(corpus.source)
-    for name, task in config.tasks.items():
+    sources = [c.source for c in config.corpora.values() if isinstance(c.source, TaskTexts)]
+    texts = {source.task: MtebTask() for source in sources}
+    for name, task in {**texts, **config.tasks}.items():
         if isinstance(task, ChoiceTask):
             fetch_questions(task)
         elif isinstance(task, MtebTask) and task.folder is None and name not in QUICKSTART:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("layerwise")
 
-# Bars of libraries would fill a log with half lines; ours write a line a minute.
+# Bars would fill a log with half lines; ours write a line a minute.
 if not sys.stderr.isatty():
     os.environ.setdefault("TQDM_DISABLE", "1")
 
@@ -100,6 +100,29 @@ def loadable(config: Config, model: str, revision: str) -> Model:
     return entry.model_copy(update={"source": FolderSource(folder=folder)})
 
 
+def task_of(config: Config, name: str) -> Any:
+    """A task of the config, or another of mteb, with its data in local folders.
+
+    Returns
+    -------
+    Task or QuestionTask
+        As `layerwise.tasks.evaluate.open_task`.
+    """
+    from layerwise.names import encode
+    from layerwise.tasks.evaluate import open_task
+    from layerwise.workflow import studies
+
+    results, entry = Path(config.results), config.tasks.get(name)
+    corpus = getattr(entry, "corpus", None)
+    return open_task(
+        name,
+        entry,
+        folder=studies.quickstart_folder(config, name),
+        images=results / f"corpora/{encode(corpus)}.parquet" if corpus else None,
+        paragraphs=results / "texts/wikipedia.parquet",
+    )
+
+
 def order_of(config: Config) -> Order:
     """The order of models and checkpoints in the config."""
     from layerwise.association.order import Order
@@ -133,12 +156,20 @@ def run(main: Callable[[argparse.Namespace], None], options: argparse.ArgumentPa
         From `parser`.
     """
     arguments = options.parse_args()
+    if arguments.log:
+        os.environ["TQDM_DISABLE"] = "1"
     guarded(lambda: main(arguments), arguments.log)
 
 
-def guarded(do: Callable[[], Any], log_file: Path | None = None, level: int = logging.INFO) -> Any:
-    """Do something with a log; a user's mistake becomes one line and exit status 1."""
-    _start_log(log_file, level)
+def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = False) -> Any:
+    """Do something with a log; a user's mistake becomes one line and exit status 1.
+
+    Parameters
+    ----------
+    terse : bool
+        True for warnings and errors alone, without time and origin.
+    """
+    _start_log(log_file, terse)
     try:
         return do()
     except LayerwiseError as error:
@@ -157,19 +188,22 @@ def guarded(do: Callable[[], Any], log_file: Path | None = None, level: int = lo
         sys.exit(2)
 
 
-def _start_log(path: Path | None, level: int) -> None:
+def _start_log(path: Path | None, terse: bool) -> None:
     # A log that the disk does not take must not cost the work.
     logging.raiseExceptions = False
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
     problem = None
     if path:
+        handlers[0].setLevel(logging.WARNING)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handlers.append(logging.FileHandler(path, mode="w"))
         except OSError as error:
             problem = error.strerror
+    origin = "" if terse else "%(asctime)s %(levelname)s %(name)s: "
     for handler in handlers:
-        handler.setFormatter(Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(Plain(f"{origin}%(message)s"))
+    level = logging.WARNING if terse else logging.INFO
     logging.basicConfig(level=level, handlers=handlers, force=True)
     logging.captureWarnings(True)
     # It reports every table of a font that goes into a PDF.

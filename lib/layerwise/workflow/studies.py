@@ -8,7 +8,7 @@ from __future__ import annotations
 from layerwise.config import Config
 from layerwise.config.kinds import needs as needs_of
 from layerwise.config.studies import corpora_of, revisions_of
-from layerwise.config.tasks import ChoiceTask, LabelledTask
+from layerwise.config.tasks import ChoiceTask, LabelledTask, PackageQuestions
 from layerwise.names import encode
 from layerwise.tasks.names import QUICKSTART
 
@@ -125,12 +125,6 @@ def swept_tables(config: Config) -> list[str]:
     ]
 
 
-def quickstart_tasks(config: Config) -> list[str]:
-    """The tasks of the config that the workflow makes from the Wikipedia slice."""
-    named = [*config.tasks, *config.own_texts.values()]
-    return [t for t in dict.fromkeys(named) if quickstart_folder(config, t) is not None]
-
-
 def quickstart_folder(config: Config, task: str) -> str | None:
     """The folder of a task that the workflow makes; None for any other task."""
     entry = config.tasks.get(task)
@@ -148,6 +142,19 @@ def task_files(config: Config, task: str) -> list[str]:
         named = [getattr(entry.questions, key, None) for key in ("file", "examples")]
         return [str(file) for file in named if file] if hasattr(entry.questions, "file") else []
     return []
+
+
+def task_inputs(config: Config, task: str) -> list[str]:
+    """All files that a task is read from: the user's own, and those that the workflow makes."""
+    entry = config.tasks.get(task)
+    made = []
+    if quickstart_folder(config, task):
+        made.append(f"{config.results}/tasks/layerwise.json")
+    if isinstance(entry, LabelledTask) and entry.corpus:
+        made.append(f"{config.results}/corpora/{encode(entry.corpus)}.parquet")
+    if isinstance(entry, ChoiceTask) and isinstance(entry.questions, PackageQuestions):
+        made.append(f"{config.results}/texts/wikipedia.parquet")
+    return [*task_files(config, task), *made]
 
 
 # Paths

@@ -223,8 +223,11 @@ def _tasks(config: Config) -> Problems:
             yield f"tasks.{name}", problem, "duplicate"
     texts = {n: c.source.task for n, c in config.corpora.items() if hasattr(c.source, "task")}
     for corpus, name in texts.items():
-        if isinstance(config.tasks.get(name), ChoiceTask):
-            problem = f"{name} is multiple choice, which has no texts; name another task"
+        entry = config.tasks.get(name)
+        if isinstance(entry, ChoiceTask) or (
+            isinstance(entry, LabelledTask) and (entry.corpus or entry.kind == "tags")
+        ):
+            problem = f"the inputs of {name} are no texts; name another task"
             yield f"corpora.{corpus}.source.task", problem, "mismatch"
     mteb = {f"tasks.{n}": n for n, task in config.tasks.items() if isinstance(task, MtebTask)}
     mteb |= {f"corpora.{c}.source.task": n for c, n in texts.items() if n not in config.tasks}

@@ -235,6 +235,8 @@ def _metrics(config: Config, name: str, tables: set[str]) -> Problems:
                 "entropy of their own; name causal models"
             )
             yield "models", problem, "unsupported"
+    if "sink_rate" in wanted and not config.extract.attention:
+        yield "metrics", "sink_rate needs attention; set extract.attention: true", "missing"
     views = min((entry.views.n for entry in corpora.values()), default=0)
     for metric in wanted or config.metrics.metrics or ():
         if metric in all_metrics() and (least := all_metrics()[metric].min_views) > views:

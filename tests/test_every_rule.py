@@ -1,0 +1,59 @@
+"""Every rule runs: texts of each source, images, and each table of a study."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pandas as pd
+import tiny
+import tiny_images
+from project import Project
+
+
+def test_every_rule_runs(tmp_path: Path) -> None:
+    project = Project(tmp_path / "project")
+    quotes = {"quote": tiny.texts(40, seed=3, shortest=8)}
+    (project.folder / "quotes").mkdir()
+    pd.DataFrame(quotes).to_parquet(project.folder / "quotes" / "train.parquet")
+    tiny_images.save("vit", project.folder / "models" / "vit")
+    small = {"sample": {"n": 30}, "views": {"n": 2}, "filters": {"min_tokens": 3}}
+    project.config |= {
+        "models": {
+            "first": {"source": {"folder": "models/llama"}},
+            "vit": {"source": {"folder": "models/vit"}},
+        },
+        "corpora": {
+            "quotes": {"source": {"hub": "./quotes", "column": "quote"}, **small},
+            "topics": {"source": {"task": "topic"}, **small},
+            "news": {"source": {"task": "LeeNewsSimilarity"}, **small},
+            "digits": {"images": {"package": "digits"}, "sample": {"n": 100}, "classes": 2},
+        },
+        "tasks": {
+            **project.config["tasks"],
+            "digit": {"corpus": "digits", "kind": "classification"},
+        },
+        "published": {"released": {"scores": "released", "metrics": "released"}},
+        "studies": {
+            "images": {"kind": "metrics_by_depth", "corpora": ["digits"], "models": ["vit"]},
+            "digits": {"kind": "probes_by_depth", "models": ["vit"], "tasks": ["digit"]},
+            "similar": {"kind": "layer_similarity", "models": ["first"], "corpora": ["quotes"]},
+            "selection": {
+                "kind": "layer_selection",
+                "models": ["first"],
+                "tasks": ["topic"],
+                "corpora": ["quotes"],
+            },
+            "published": {"kind": "score_by_depth", "published": "released"},
+        },
+    }
+    project.write()
+    project.snakemake("all", "results/corpora/topics.parquet", "results/corpora/news.parquet")
+    for name in project.config["corpora"]:
+        made = pd.read_parquet(project.folder / f"results/corpora/{name}.parquet")
+        assert len(made) == 100 if name == "digits" else len(made) >= 20, name
+    ran = {path.name for path in (project.folder / "results/logs").iterdir()}
+    rules = (project.folder / "workflow/rules").glob("*.smk")
+    logs = set(re.findall(r"<results>/logs/([^/\"{]+)", "".join(p.read_text() for p in rules)))
+    elsewhere = {"associate", "convert_gguf", "fetch.log", "train_nano", "weights.log"}
+    assert logs - ran <= elsewhere
