@@ -93,7 +93,8 @@ def of_classes(images: Images, n: int | None, seed: int) -> Images:
     if n > len(known):
         raise LayerwiseError(
             f"classes: the images have labels of {len(known)} classes, not {n}; ask for fewer, or "
-            "name the column of labels."
+            "name the column of labels.",
+            code="too_few",
         )
     chosen = {known[place] for place in in_sample_order(known, seed)[:n]}
     rows = [row for row, label in enumerate(images.labels) if label in chosen]
@@ -157,7 +158,9 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
             }
             bar.update()
     if not rows:
-        raise LayerwiseError(f"No image is left of the {len(images.ids)} of this source.")
+        raise LayerwiseError(
+            f"No image is left of the {len(images.ids)} of this source.", code="too_few"
+        )
     counts = {"read": len(images.ids), **{k: tally[k] for k in ("damaged", "duplicate")}}
     counts["kept"] = len(rows)
     counts["not_sampled"] = counts["read"] - tally.total() - len(rows)
@@ -169,12 +172,15 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
 
 def _of_folder(folder: Path) -> Images:
     if not is_folder(folder):
-        raise LayerwiseError(f"There is no folder {folder}; paths count from where you run.")
+        raise LayerwiseError(
+            f"There is no folder {folder}; paths count from where you run.", code="missing_file"
+        )
     files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
     if not files:
         raise LayerwiseError(
             f"{folder} holds no image; accepted are files that end in {', '.join(SUFFIXES)}, "
-            "one folder a class."
+            "one folder a class.",
+            code="too_few",
         )
     ids = [p.relative_to(folder).as_posix() for p in files]
 
@@ -195,10 +201,13 @@ def _of_hub(source: HubImages) -> Images:
         if name not in data.features:
             raise LayerwiseError(
                 f"The data set {source.hub!r} has no column {name!r}"
-                f"{closest(name, data.features)}; there are {listed(data.features)}."
+                f"{closest(name, data.features)}; there are {listed(data.features)}.",
+                code="unknown_name",
             )
     if not isinstance(data.features[source.column], datasets.Image):
-        raise LayerwiseError(f"The column {source.column!r} of {source.hub!r} holds no images.")
+        raise LayerwiseError(
+            f"The column {source.column!r} of {source.hub!r} holds no images.", code="too_few"
+        )
     labels: list[str | None] = [None] * len(data)
     if source.label is not None:
         feature = data.features[source.label]

@@ -80,7 +80,7 @@ def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) ->
         lines = news(source.package)
         return Texts(((f"{source.package}-{n}", line) for n, line in enumerate(lines)), len(lines))
     if texts is None:
-        raise LayerwiseError(f"The source {source.plain()} needs its texts.")
+        raise LayerwiseError(f"The source {source.plain()} needs its texts.", code="missing_file")
     if not isinstance(texts, Path):
         return of_texts(texts)
     rows = tables.read(texts, "paragraphs", ["article_id", "paragraph", "text"])
@@ -114,12 +114,14 @@ def prompt_of(row: Mapping[str, Any], source: Columns) -> str:
     for name in columns_of(source):
         if name not in row:
             raise LayerwiseError(
-                f"there is no column {name!r}{closest(name, row)}; there are {listed(row)}."
+                f"there is no column {name!r}{closest(name, row)}; there are {listed(row)}.",
+                code="unknown_name",
             )
         if row[name] is not None and not isinstance(row[name], str):
             value = row[name]
             raise LayerwiseError(
-                f"{name!r} holds {type(value).__name__} {str(value)[:40]!r}, not text."
+                f"{name!r} holds {type(value).__name__} {str(value)[:40]!r}, not text.",
+                code="wrong_type",
             )
     values = [row[name] for name in columns_of(source)]
     if None in values or not any(value.strip() for value in values):
@@ -148,12 +150,16 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
     import pandas as pd
 
     if is_folder(path):
-        raise LayerwiseError(f"{path} is a folder; name a file in it ({', '.join(BUILDERS)}).")
+        raise LayerwiseError(
+            f"{path} is a folder; name a file in it ({', '.join(BUILDERS)}).", code="unreadable"
+        )
     if not is_file(path):
         near = closest(path.name, [p.name for p in path.parent.glob("*")])
-        raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
+        raise LayerwiseError(
+            f"There is no file {path}{near}; paths count from where you run.", code="missing_file"
+        )
     if not path.stat().st_size:
-        raise LayerwiseError(f"{path} is empty.")
+        raise LayerwiseError(f"{path} is empty.", code="too_few")
     builder = BUILDERS[path.suffix.lower()]
     files = {"train": [str(path)]}
     options: dict[str, Any] = {"encoding": "utf-8-sig"} if builder in ("csv", "text") else {}
@@ -170,7 +176,9 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
             builder, data_files=files, split="train", streaming=True, **options
         )
     except Exception as error:  # the libraries raise many kinds of errors
-        raise LayerwiseError(f"{path} cannot be read ({first_line(error)}).") from error
+        raise LayerwiseError(
+            f"{path} cannot be read ({first_line(error)}).", code="unreadable"
+        ) from error
     return data, facts
 
 
@@ -219,7 +227,8 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
     except Exception as error:  # the libraries raise many kinds of errors
         raise LayerwiseError(
             f"Could not load the {what}, split {source.split!r} ({first_line(error)}); check "
-            "name, split and revision, and the network or the cache."
+            "name, split and revision, and the network or the cache.",
+            code="missing_file",
         ) from error
     facts = {"fingerprint": str(data._fingerprint)}
     folders = (Path(file["filename"]).parent.name for file in data.cache_files)
@@ -230,7 +239,8 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
         if source.revision and COMMIT.fullmatch(source.revision) and commit != source.revision:
             raise LayerwiseError(
                 f"The cache holds commit {commit} of {source.hub!r}, not {source.revision!r}; run "
-                "once with a network, or ask for that commit."
+                "once with a network, or ask for that commit.",
+                code="mismatch",
             )
     return data, facts
 
@@ -251,17 +261,19 @@ def _prompts(
         except Exception as error:  # a damaged file fails in any of the libraries beneath
             raise LayerwiseError(
                 f"{where} cannot be read after row {number} ({first_line(error)}); check its "
-                "format, and that it is UTF-8."
+                "format, and that it is UTF-8.",
+                code="unreadable",
             ) from error
         try:
             text = prompt_of(row, source)
         except LayerwiseError as error:
-            raise LayerwiseError(f"{where}, row {number}: {error}") from error
+            raise LayerwiseError(f"{where}, row {number}: {error}", code=error.code) from error
         prompt_id = number if id_column is None else row.get(id_column)
         if isinstance(prompt_id, bool) or not isinstance(prompt_id, str | int):
             raise LayerwiseError(
                 f"{where}, row {number}: the id in {id_column!r} is {prompt_id!r}; accepted are "
-                "strings and whole numbers."
+                "strings and whole numbers.",
+                code="wrong_type",
             )
         n_lacking += any(row[name] is None for name in columns_of(source))
         yield str(prompt_id), text

@@ -170,7 +170,8 @@ def _mapping(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
     except BrokenProcessPool as error:
         raise LayerwiseError(
             "A process that makes views was killed, most likely because memory ran out; give "
-            "fewer threads or more memory."
+            "fewer threads or more memory.",
+            code="no_memory",
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -184,6 +185,7 @@ def _fail(prompt_id: str, text: str, settings: ViewSettings) -> None:
     if settings.on_failure == "error":
         raise LayerwiseError(
             f"{problem}: augmenters change words of four letters or more; raise "
-            "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'."
+            "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'.",
+            code="too_few",
         )
     log.warning("%s; dropped", problem)

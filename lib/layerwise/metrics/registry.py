@@ -238,7 +238,8 @@ def get(name: str) -> Metric:
     known = all_metrics()
     if name not in known:
         raise LayerwiseError(
-            f"There is no metric {name!r}{closest(name, known)}; known are {', '.join(known)}."
+            f"There is no metric {name!r}{closest(name, known)}; known are {', '.join(known)}.",
+            code="unknown_name",
         )
     return known[name]
 

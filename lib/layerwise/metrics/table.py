@@ -125,7 +125,8 @@ def _of_all_prompts(result: PerPrompt, layer: Layer, metric: str) -> PerPrompt:
     if given != int(kept.sum()):
         raise LayerwiseError(
             f"The metric {metric!r} gives {given} values at a layer of {len(layer.prompts)} "
-            f"prompts, {int(kept.sum())} with tokens; give one of these numbers."
+            f"prompts, {int(kept.sum())} with tokens; give one of these numbers.",
+            code="wrong_shape",
         )
 
     def spread(values: Array) -> Array:
@@ -236,7 +237,8 @@ def compute(
         if protocol not in activations.protocols:
             raise LayerwiseError(
                 f"{activations.path} has no protocol {protocol!r}, only "
-                f"{', '.join(activations.protocols)}: add it to extract.protocols."
+                f"{', '.join(activations.protocols)}: add it to extract.protocols.",
+                code="unknown_name",
             )
     all_rows = Rows()
     n_layers = sum(activations.n_layers - (part != BLOCK) for part in activations.sublayers)

@@ -53,7 +53,9 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
     """
     X, Y = check_matrix(X), check_matrix(Y)
     if len(X) != len(Y):
-        raise LayerwiseError(f"CKA compares the same prompts, not {len(X)} and {len(Y)}.")
+        raise LayerwiseError(
+            f"CKA compares the same prompts, not {len(X)} and {len(Y)}.", code="wrong_shape"
+        )
     X, Y = centred(X), centred(Y)
     scale = np.sqrt(cross(X, X) * cross(Y, Y))
     if scale <= 0:
