@@ -58,8 +58,7 @@ def write_activations(
 ) -> Path:
     """An activations file of made-up states, in float64 routes of its own."""
     rank = 8
-    with layout.create(
-        path,
+    labels = layout.labels(
         protocols=("paper", "reference"),
         tokens=tokens,
         n_layers=LAYERS,
@@ -67,8 +66,9 @@ def write_activations(
         prompts=[f"prompt-{i}" for i in range(n)],
         hidden=D,
         rank=rank,
-        attributes={"model": "m", "revision": "step1", "corpus": "c", "weights_sha256": "abc"},
-    ) as file:
+    )
+    attributes = {"model": "m", "revision": "step1", "corpus": "c", "weights_sha256": "abc"}
+    with layout.create(path, labels, attributes) as file:
         for t, choice in enumerate(tokens):
             for layer in range(LAYERS):
                 for view in range(n_views + 1):
@@ -645,3 +645,8 @@ def test_tables_go_to_parquet_and_back(
     tables[0].drop(columns="tokens").to_parquet(tmp_path / "other.parquet")
     with pytest.raises(LayerwiseError, match="lacks the columns tokens"):
         read(tmp_path / "other.parquet", "metrics", table.COLUMNS)
+
+
+def test_arrays_of_one_layer_have_no_ends() -> None:
+    with pytest.raises(UndefinedMetricError):
+        list(registry.get("cka_last").on(Layer(Arrays(np.eye(4)))))

@@ -17,6 +17,7 @@ from layerwise.config.models import (
     PackageSource,
 )
 from layerwise.errors import LayerwiseError
+from layerwise.extras import require
 from layerwise.io.files import is_file, is_folder
 from layerwise.section import parse
 
@@ -52,8 +53,17 @@ class Location:
         if self.folder is None:
             found |= {"revision": self.revision, "local_files_only": not _hub_answers()}
         if self.gguf_file is not None:
+            require("gguf", "gguf")
             found["gguf_file"] = self.gguf_file
         return found
+
+
+def quiet() -> None:
+    """Show only errors of transformers, and no progress bars."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
 
 
 @cache
