@@ -74,6 +74,11 @@ class ScoreCurves:
     output_from: str = STAND_IN
     left_out: tuple[int, ...] = ()
 
+    @property
+    def about(self) -> dict[str, str]:
+        """The model, revision, tokens and pooling, as columns of a table."""
+        return {n: getattr(self, n) for n in ("model", "revision", "tokens", "pooling")}
+
     def of_type(self, task_type: str) -> npt.NDArray[np.intp]:
         """Indices of the tasks of a type, or of all tasks for ``all``."""
         return np.array(

@@ -293,10 +293,7 @@ def _against_scores(
         gain = stats.clustered_mean_ci(values[:, at] - output, sources)
         yield {
             **one,
-            "model": curves.model,
-            "revision": curves.revision,
-            "tokens": curves.tokens,
-            "pooling": curves.pooling,
+            **curves.about,
             "task_type": group,
             "depth": one["layer"] / max(curves.last_layer, 1),
             "score": mean[at],

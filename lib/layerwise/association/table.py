@@ -191,11 +191,8 @@ def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
         y = s.values[chosen[tasks]][:, layers]
         sources = s.sources_of(chosen[tasks])
         common: dict[Any, object] = {
-            "model": s.model,
-            "revision": s.revision,
+            **s.about,
             **variant,
-            "tokens": s.tokens,
-            "pooling": s.pooling,
             "task_type": group,
             "reason": ONE_MODEL,
             "n_layers": int(layers.sum()),

@@ -377,4 +377,5 @@ NAMES = {
     "representation": "tokens",
     "task": "tasks",
     "task_type": "task_types",
+    "pooling": "pooling",
 }

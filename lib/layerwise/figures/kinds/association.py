@@ -17,20 +17,16 @@ from layerwise.association.curves import (
     score_curves,
     usable,
 )
+from layerwise.association.scores import with_representation
 from layerwise.association.table import ALL_MODELS, COLUMNS, MATCH
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
-from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label, representation
+from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label
 from layerwise.figures.marks import entry, facets, few_ticks, place
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import (
-    Data,
-    at_checkpoints,
-    task_type_of,
-    with_dimensions,
-)
+from layerwise.figures.select import Data, task_type_of
 from layerwise.stats import FEW
 
 EVERY = "all"  # in place of a measure: all of them
@@ -73,8 +69,7 @@ def points(data: Data) -> pd.DataFrame:
     """
     study = data.study
     shown = data.checkpoints([data.tables["metrics"], data.tables["scores"]])
-    scores = at_checkpoints(data.pick_scores(), shown)
-    metrics = at_checkpoints(data.pick_metrics(data.tables["metrics"]), shown)
+    scores, metrics = data.scores(shown), data.metrics(data.tables["metrics"], shown)
     own = OWN_TEXTS in (study.corpora or ())
     if own:
         metrics = metrics[metrics["corpus"].isin(list(data.own_texts))]
@@ -83,7 +78,6 @@ def points(data: Data) -> pd.DataFrame:
                 f"This study asks for {OWN_TEXTS!r}, and none of its corpora is a task's own "
                 "texts; name each one's task under association.own_texts."
             )
-    metrics = data.pick_variants(metrics)
     y_of = metrics[[*VARIANT[1:], "y"]].drop_duplicates()
     corpora = [OWN_TEXTS] if own else list(metrics["corpus"].unique())
     frames = []
@@ -98,11 +92,7 @@ def points(data: Data) -> pd.DataFrame:
             frames.append(
                 pd.DataFrame(
                     {
-                        "model": curves.model,
-                        "revision": curves.revision,
-                        "tokens": curves.tokens,
-                        "pooling": curves.pooling,
-                        "representation": representation(curves.tokens, curves.pooling),
+                        **curves.about,
                         **variants.iloc[int(index)],
                         "layer": curves.layers[layers],
                         "depth": (curves.layers / max(curves.last_layer, 1))[layers],
@@ -124,10 +114,7 @@ def points(data: Data) -> pd.DataFrame:
     data.omit(
         [m for m in shown if m not in set(table["model"])], "no metrics on the scored tokens"
     )
-    table = _with_associations(table, data)
-    table = with_dimensions(table)
-    data.require_roles(table)
-    return data.sort(table)
+    return data.tidy(_with_associations(with_representation(table), data))
 
 
 def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
@@ -236,7 +223,7 @@ def strength(data: Data) -> pd.DataFrame:
     measure = measures_of(data.study, found)[0]
     of_models = found["model"] == ALL_MODELS
     wanted = np.where(of_models, MATCH if measure == "r" else measure, measure)
-    table = data.pick_results(found[found["measure"] == wanted])
+    table = data.results(found[found["measure"] == wanted])
     table = table[table["value"].notna()]
     # Depth and smooth functions of it leave nothing given depth.
     if measure in ("r", "slope"):
@@ -248,10 +235,8 @@ def strength(data: Data) -> pd.DataFrame:
     slopes = found[found["measure"] == "slope"]
     ends = {"value": "slope", "low": "slope_low", "high": "slope_high"}
     table = table.merge(slopes[[*KEYS, *ends]].rename(columns=ends), on=KEYS, how="left")
-    names = zip(table["tokens"], table["pooling"], strict=True)
-    table["representation"] = [representation(t, p) for t, p in names]
     new = {"null95": "null95", "p_all": "p_adjusted", "n_sources": "n_clusters"}
-    return table.assign(y=table["metric"]).rename(columns=new)
+    return with_representation(table).assign(y=table["metric"]).rename(columns=new)
 
 
 @kind("association_strength", "Association of metrics with task scores", strength)

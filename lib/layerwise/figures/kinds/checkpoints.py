@@ -16,7 +16,7 @@ from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE_AXIS
 from layerwise.figures.marks import checkpoint_axis, entry, facets, heat, place
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import POINT, Data
+from layerwise.figures.select import POINT, Data, checkpoints_in
 
 CLOSE = 25  # so many checkpoints get smaller marks
 
@@ -55,7 +55,7 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
     """
     table = data.curves()
     columns = data.roles(table)["column"]
-    scores = data.pick_scores()
+    scores = data.scores(checkpoints_in(table))
     apart = [d for d in POOLED if d in columns]
     parts = []
     for key, part in scores.groupby(apart) if apart else [((), scores)]:

@@ -21,9 +21,9 @@ CKA = "cka_debiased"
 
 def similarity(data: Data) -> pd.DataFrame:
     """Similarity of every layer with every layer, with 95% jackknife intervals."""
-    table = only(data.tables["similarities"], "tokens", data.study.tokens)
-    for column in ("model", "other_model"):
-        table = only(table, column, data.study.models)
+    table = data.rows(data.tables["similarities"], "tokens", "model")
+    if data.study.models:
+        table = only(table, "other_model", data.study.models)
     table = with_intervals(table)
     table = table.assign(
         representation=table["tokens"],

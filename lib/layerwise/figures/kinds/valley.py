@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from layerwise.association.scores import mean_scores
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
@@ -19,12 +20,11 @@ from layerwise.figures.marks import depth_axis, entry, facets, line, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import (
     Data,
-    at_checkpoints,
     by_layer,
+    checkpoints_in,
     curves_of,
     matrix,
     parts_of,
-    with_dimensions,
 )
 from layerwise.names import UNITS, size_of
 from layerwise.stats import (
@@ -224,13 +224,8 @@ def size_scaling(data: Data) -> pd.DataFrame:
 def _of_data_sets(data: Data) -> pd.DataFrame:
     """Published metrics, with data sets in the place of prompts."""
     metrics = data.tables["metrics"]
-    picked = at_checkpoints(data.pick_metrics(metrics), data.checkpoints([metrics]))
-    table = data.pick_variants(picked)
-    table = with_dimensions(
-        table.assign(prompt_id=table["corpus"], corpus="", representation=table["tokens"])
-    )
-    data.require_roles(table)
-    return data.sort(table)
+    table = data.metrics(metrics, data.checkpoints([metrics]))
+    return data.tidy(table.assign(prompt_id=table["corpus"], corpus=""))
 
 
 def _size(model: str, study: Study) -> float:
@@ -305,7 +300,12 @@ def training_dynamics(data: Data) -> pd.DataFrame:
     p is adjusted (Holm) over all rows of one kind of a model and representation.
     """
     table = data.prompts()
-    scores = data.scores_of_one_pooling(table)
+    scores = data.scores(checkpoints_in(table))
+    if scores["pooling"].nunique() > 1:
+        raise LayerwiseError(
+            f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`."
+        )
+    scores = mean_scores(scores)
     points = data.points(table)
     of_curve = ["model", "representation", "tokens", "revision", "corpus", "metric"]
     found = {tuple(a.values()): matrix(part) for a, part in curves_of(table, of_curve)}
