@@ -60,16 +60,3 @@ def check_matrix(Z: npt.ArrayLike, names: tuple[str, ...] | None = None) -> Arra
             code="not_finite",
         )
     return matrix
-
-
-def sample(n: int, most: int, seed: int) -> npt.NDArray[np.intp]:
-    """Sample of n rows, for metrics whose cost grows faster than n.
-
-    Returns
-    -------
-    array, shape (min(n, most),)
-        Ascending: all of them, or a random sample without replacement.
-    """
-    if n <= most:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))
