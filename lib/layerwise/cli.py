@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
 from collections.abc import Callable
@@ -47,7 +46,7 @@ def _guarded(do: Callable[[], Any]) -> Any:
     """Do it with warnings on stderr; a user's mistake is one line and exit status 1."""
     from layerwise.workflow.script import guarded
 
-    return guarded(do, level=logging.WARNING)
+    return guarded(do, terse=True)
 
 
 @app.command()
@@ -207,6 +206,9 @@ def new(
     task: Annotated[
         list[str] | None, typer.Option(help="An MTEB task; may be given several times.")
     ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="File of labelled rows, as `layerwise choose` takes it.")
+    ] = None,
     paper: Annotated[
         bool,
         typer.Option(
@@ -226,7 +228,8 @@ def new(
 ) -> None:
     """Write a config to start from; asks for what no option says.
 
-    Examples: layerwise new EleutherAI/pythia-70m --texts prompts.txt --folder mystudy;
+    Examples: layerwise new EleutherAI/pythia-70m --texts prompts.txt --labels reviews.csv
+    --folder mystudy;
     layerwise new --paper EleutherAI/pythia-70m --revision log
     """
 
@@ -240,9 +243,10 @@ def new(
         if not names and asking:
             names = typer.prompt("Models, with spaces between them").split()
         if paper:
-            if texts or (task and quick):
+            if texts or labels or (task and quick):
                 raise LayerwiseError(
-                    "--paper takes no --texts, and one of --task and --quick.", code="conflict"
+                    "--paper takes no --texts or --labels, and one of --task and --quick.",
+                    code="conflict",
                 )
             tasks = task or (starter.QUICK if quick else PAPER)
             document = starter.panel(names, tasks, revision or ())
@@ -250,11 +254,11 @@ def new(
             if quick or revision:
                 raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
             prompts, tasks = texts, list(task or ())
-            if prompts is None and task is None and asking:
+            if asking and not (texts or task or labels):
                 answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
                 prompts = Path(answer) if answer else None
                 tasks = typer.prompt("MTEB tasks, with spaces between them", default="").split()
-            document = starter.small(names, prompts, tasks)
+            document = starter.small(names, prompts, tasks, labels)
         path = starter.write(folder, document)
         _say(
             f"{path} is there and valid.",

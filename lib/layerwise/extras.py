@@ -29,7 +29,12 @@ def require(module: str, extra: str) -> ModuleType:
         top = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != top:
             raise
-        raise LayerwiseError(
-            f"The package {top!r} is not installed; run: pip install 'layerwise[{extra}]'.",
-            code="missing_extra",
-        ) from error
+        raise missing(top, extra) from error
+
+
+def missing(package: str, extra: str) -> LayerwiseError:
+    """The error for a package that is not installed."""
+    return LayerwiseError(
+        f"The package {package!r} is not installed; run: pip install 'layerwise[{extra}]'.",
+        code="missing_extra",
+    )

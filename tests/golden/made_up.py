@@ -165,33 +165,32 @@ def probes() -> pd.DataFrame:
         ("encoder-20m", "reviews", [0.0, 0.03, 0.2, 0.3]),
         ("decoder-70m", "words", [0.1, 0.2, 0.05, -0.02]),
     ):
-        for readout in ("residual", "final_norm"):
-            for layer, gain in enumerate(gains):
-                rows.append(
-                    {
-                        "model": model,
-                        "revision": "main",
-                        "task": task,
-                        "task_type": "Classification",
-                        "layer": layer,
-                        "depth": layer / 3,
-                        "tokens": "all",
-                        "pooling": "mean",
-                        "readout": readout,
-                        "linear": 0.5 + gain,
-                        "low": 0.45 + gain,
-                        "high": 0.55 + gain,
-                        "neighbours": 0.5 + gain / 2,
-                        "neighbours_low": 0.4 + gain / 2,
-                        "neighbours_high": 0.6 + gain / 2,
-                        "control": 0.5,
-                        "selectivity": gain,
-                        "chance": 0.5,
-                        "penalty": 1.0,
-                        "n_train": 320,
-                        "n_test": 400,
-                    }
-                )
+        for layer, gain in enumerate(gains):
+            rows.append(
+                {
+                    "model": model,
+                    "revision": "main",
+                    "task": task,
+                    "task_type": "Classification",
+                    "layer": layer,
+                    "depth": layer / 3,
+                    "tokens": "all",
+                    "pooling": "mean",
+                    "readout": "final_norm",
+                    "linear": 0.5 + gain,
+                    "low": 0.45 + gain,
+                    "high": 0.55 + gain,
+                    "neighbours": 0.5 + gain / 2,
+                    "neighbours_low": 0.4 + gain / 2,
+                    "neighbours_high": 0.6 + gain / 2,
+                    "control": 0.5,
+                    "selectivity": gain,
+                    "chance": 0.5,
+                    "penalty": 1.0,
+                    "n_train": 320,
+                    "n_test": 400,
+                }
+            )
     return pd.DataFrame(rows)
 
 

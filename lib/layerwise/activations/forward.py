@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Protocol
 
 import torch
@@ -17,7 +16,6 @@ from layerwise.io.files import memory_fault
 from layerwise.models import hooks
 from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import DTYPES, LoadedModel, Prompt
-from layerwise.models.probe import pass_options, states_out
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +59,8 @@ def check_readout(loaded: LoadedModel, readout: str) -> None:
     if readout not in there:
         raise LayerwiseError(
             f"readout is {readout!r}{closest(readout, there)}, but {loaded.name} (architecture "
-            f"{loaded.anatomy.kind!r}) has {' and '.join(there)} alone."
+            f"{loaded.anatomy.kind!r}) has {' and '.join(there)} alone.",
+            code="unknown_name",
         )
 
 
@@ -100,7 +99,8 @@ def run(
     if empty:
         raise LayerwiseError(
             f"{len(empty)} prompts have no token under {loaded.name}'s tokenizer (the first is "
-            f"number {empty[0]}); remove blank texts from the corpus."
+            f"number {empty[0]}); remove blank texts from the corpus.",
+            code="too_few",
         )
     limit = budget or batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
     queue = list(batches.cut([len(prompt) for prompt in ids], limit))
@@ -122,7 +122,8 @@ def run(
                 raise LayerwiseError(
                     f"{loaded.name} does not fit one prompt of {len(ids[batch[0]])} tokens into "
                     f"the memory of {loaded.device}; shorten max_length, use a larger device, or "
-                    "set device_map: auto for this model to spread it over several."
+                    "set device_map: auto for this model to spread it over several.",
+                    code="no_memory",
                 ) from error
             largest = len(batch) // 2
             log.warning("out of memory with %d prompts; going on with %d", len(batch), largest)
@@ -158,9 +159,7 @@ def _forward(
         own = sizes.to(states.device)
         taker.take(layer, sublayer, pack(states, own, padded=padded, prefix=prefix))
 
-    with ExitStack() as stack:
-        hooks.attach(loaded.anatomy, loaded.name, sublayers, hand_over, stack)
-        states = states_out(loaded.model(**inputs, **pass_options(loaded.model)))
-        if output and states is not None:
-            hand_over(loaded.anatomy.n_layers - 1, OUTPUT, states)
+    states = hooks.run(loaded.model, loaded.anatomy, inputs, hand_over, sublayers=sublayers)
+    if output and states is not None:
+        hand_over(loaded.anatomy.n_layers - 1, OUTPUT, states)
     taker.finish()

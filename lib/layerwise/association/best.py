@@ -40,10 +40,7 @@ def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
             best = int(np.argmax(mean))
             layer = int(candidates.layers[best])
             row: dict[str, object] = {
-                "model": curves.model,
-                "revision": curves.revision,
-                "tokens": curves.tokens,
-                "pooling": curves.pooling,
+                **curves.about,
                 "task_type": group,
                 "best_layer": layer,
                 "best_is_output": best == candidates.output,

@@ -202,7 +202,8 @@ def select_layers(
     if not set(metrics["metric"]) & set(directions):
         raise LayerwiseError(
             "None of the metrics has a direction, and none can select a layer; metrics are "
-            f"{', '.join(sorted(map(str, metrics['metric'].unique()))[:10])}."
+            f"{', '.join(sorted(map(str, metrics['metric'].unique()))[:10])}.",
+            code="unsupported",
         )
     rows: list[dict[str, object]] = []
     for curves in score_curves(scores):
@@ -239,7 +240,9 @@ def select_layers(
             rows += _against_scores(selected + _baselines(curves, tasks), curves, group, seed)
     if not rows:
         raise LayerwiseError(
-            "The metrics and the scores have no model with the same revision and tokens in common."
+            "The metrics and the scores have no model with the same revision and tokens in "
+            "common.",
+            code="too_few",
         )
     table = pd.DataFrame(rows)
     nested = [row for part in _rules_over_models(table, order or Order()) for row in part]
@@ -293,10 +296,7 @@ def _against_scores(
         gain = stats.clustered_mean_ci(values[:, at] - output, sources)
         yield {
             **one,
-            "model": curves.model,
-            "revision": curves.revision,
-            "tokens": curves.tokens,
-            "pooling": curves.pooling,
+            **curves.about,
             "task_type": group,
             "depth": one["layer"] / max(curves.last_layer, 1),
             "score": mean[at],

@@ -6,6 +6,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from layerwise.errors import LayerwiseError
+from layerwise.extras import missing
 
 # The news texts of Lee, Pincombe and Welsh (2005), one a line. lee.cor has a Latin-1 pound sign.
 NEWS = {"lee": ("lee.cor", "latin-1"), "lee_background": ("lee_background.cor", "utf-8")}
@@ -21,15 +22,13 @@ def gensim_file(name: str) -> Path:
     """
     spec = find_spec("gensim")
     if spec is None or not spec.submodule_search_locations:
-        raise LayerwiseError(
-            "The texts of the quickstart are in the package gensim, which is not installed; "
-            "pip install 'gensim>=4.4'."
-        )
+        raise missing("gensim", "quickstart")
     folder = Path(spec.submodule_search_locations[0]) / "test" / "test_data"
     if not (folder / name).is_file():
         raise LayerwiseError(
             f"This installation of gensim has no {name} in {folder}; "
-            "pip install --force-reinstall 'gensim>=4.4'."
+            "pip install --force-reinstall 'gensim>=4.4'.",
+            code="missing_file",
         )
     return folder / name
 

@@ -14,10 +14,10 @@ import pandas as pd
 
 from layerwise.association.curves import BLOCK, VARIANT, with_output
 from layerwise.association.order import Order
+from layerwise.association.scores import mean_scores
 from layerwise.association.selection import COLUMNS as CHOICES
 from layerwise.association.table import COLUMNS as ASSOCIATIONS
 from layerwise.figures import labels, theme
-from layerwise.figures.select import mean_scores
 from layerwise.metrics import registry
 from layerwise.names import step_of
 
@@ -111,7 +111,7 @@ def gather(
     Explored
         Metrics have ``value``, ``stderr``, ``n`` (prompts) and ``n_left_out``. Scores are in
         [0, 1], over all tasks, each type and each task, with the interval that figures have
-        (`layerwise.figures.select.mean_scores`), and of single layers alone.
+        (`layerwise.association.scores.mean_scores`), and of single layers alone.
     """
     metrics, scores, associations, choices = [], [], [], []
     for source in sources:

@@ -68,21 +68,8 @@ SCORE = "score"
 SCORE_AXIS = "Mean task score (× 100)"
 
 
-def representation(tokens: str, pooling: str) -> str:
-    """Key of a token selection with a pooling: ``drop_first``, ``last_token, residual``.
-
-    Mean pooling is not mentioned, and neither is the token selection of the last token, which is
-    the same token whatever is dropped in front of it.
-    """
-    how, *readout = pooling.split(", ")
-    base = tokens if how == "mean" else how
-    if how not in ("mean", "last_token") and tokens != "all":
-        base = f"{how} of {tokens}"
-    return ", ".join([base, *readout])
-
-
 def representation_label(key: str) -> str:
-    """Words for a key of `representation`."""
+    """Words for a key of `layerwise.association.scores.representation`."""
     base, *readout = key.split(", ")
     how, _, tokens = base.partition(" of ")
     words = [TOKENS.get(how) or POOLINGS.get(how, how)]

@@ -9,7 +9,8 @@ import pandas as pd
 
 from layerwise.association.best import best_layers
 from layerwise.association.order import Order, in_order
-from layerwise.figures.labels import TOKENS, representation, representation_label
+from layerwise.association.scores import with_representation
+from layerwise.figures.labels import TOKENS, representation_label
 
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
 NOTE = (
@@ -39,9 +40,7 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
     order = order or Order()
     best = best_layers(scores, seed=seed)
     best = best[best["task_type"] == "all"]
-    names = zip(best["tokens"], best["pooling"], strict=True)
-    best = best.assign(representation=[representation(t, p) for t, p in names])
-    best = best.drop_duplicates(["model", "revision", "representation"])
+    best = with_representation(best).drop_duplicates(["model", "revision", "representation"])
     rows: list[Mapping[Any, Any]] = []
     for model in in_order(best["model"].unique(), order.models):
         mine = best[best["model"] == model]

@@ -30,19 +30,18 @@ from layerwise.association.curves import (
     BLOCK,
     METRIC_COLUMNS,
     SCORE_COLUMNS,
-    ScoreCurves,
     require_columns,
-    score_curves,
     with_output,
 )
 from layerwise.association.order import Order, in_order
+from layerwise.association.scores import mean_scores, representation
 from layerwise.association.selection import CONSENSUS, NESTED
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import (
     DIMENSIONS,
     KINDS,
-    POOLED,
+    NAMES,
     Kind,
     Roles,
     refuse,
@@ -51,16 +50,14 @@ from layerwise.config.kinds import (
 )
 from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
-from layerwise.figures.labels import SCORE, SUBLAYERS, TOKENS, representation
+from layerwise.figures.labels import SCORE, SUBLAYERS, TOKENS
 from layerwise.names import order_key
-from layerwise.stats import FEW, FEWEST, Estimate, clustered_mean_ci, within
+from layerwise.stats import FEW, FEWEST, Estimate
 from layerwise.vocabulary import LABELS
 
 log = logging.getLogger(__name__)
 
-# Types of task whose main score is a correlation, from -1 to 1; all others' is from 0 to 1.
-CORRELATED = frozenset({"STS", "Summarization", "InstructionReranking"})
-VARIANT = ("protocol", "normalization", "alpha")
+VARIANT = ["protocol", "normalization", "alpha"]
 USUAL = {"protocol": "paper", "alpha": 1.0, "normalization": "raw"}
 POINT = ["model", "revision", "representation"]
 
@@ -119,81 +116,80 @@ class Data:
             If something asked for is not there, or a dimension without a role has several values.
         """
         scores, metrics = self.tables.get("scores"), self.tables.get(name)
-        tables = [t for t in (metrics, scores) if t is not None]
-        shown = self._with_several(self.checkpoints(tables))
-        several_shown = any(len(r) > 1 for r in shown.values())
-        placed = {d for v in roles_of(self.study, several=several_shown).values() for d in v}
+        shown = self._with_several(
+            self.checkpoints([t for t in (metrics, scores) if t is not None])
+        )
         parts = []
         if scores is not None:
-            kept = at_checkpoints(self.pick_scores(), shown)
+            kept, placed = self.scores(shown), self.placed(shown)
             pooling = " or ".join(several(self.study.pooling))
-            self.omit(
-                [m for m in shown if m not in set(kept["model"])], f"not scored by {pooling}"
-            )
+            there = set(kept["model"])
+            self.omit([m for m in shown if m not in there], f"not scored by {pooling}")
+            shown = {m: r for m, r in shown.items() if m in there}
             # The mean is over what has no role; a task has a type as well.
-            groups = (
-                ("task_type", "task")
-                if "task" in placed
-                else tuple(d for d in POOLED if d in placed)
-            )
+            groups = [d for d in ("task_type", "task") if placed & {d, "task"}]
             parts.append(mean_scores(kept, groups).assign(y=SCORE, metric=SCORE))
-            shown = {m: r for m, r in shown.items() if m in set(parts[0]["model"])}
         if metrics is not None:
-            picked = self.pick_metrics(metrics, "sublayer" in placed)
-            chosen = self.pick_variants(at_checkpoints(picked, shown))
-            parts.append(with_intervals(chosen).assign(representation=chosen["tokens"]))
-        table = with_dimensions(pd.concat(parts, ignore_index=True))
+            parts.append(with_intervals(self.metrics(metrics, shown)))
+        return self.tidy(pd.concat(parts, ignore_index=True))
+
+    def prompts(self) -> pd.DataFrame:
+        """Values of each prompt, of the study's metrics; errors as for `curves`."""
+        # Values of prompts are raw; picking a variant asks for a normalisation.
+        prompts = self.tables["prompts"].assign(normalization="raw")
+        require_columns(prompts, ["prompt_id"], "prompts")
+        shown = self._with_several(self.checkpoints([prompts]))
+        table = self.tidy(self.metrics(prompts, shown))
+        if (n := table["prompt_id"].nunique()) < FEW:
+            log.warning("%s rests on %d prompts; its intervals are rough.", self.study.kind, n)
+        return table
+
+    def tidy(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Sorted rows with every dimension, of which those without a role have one value."""
+        table = with_dimensions(table)
         self.require_roles(table)
         return self.sort(table)
 
-    def prompts(self) -> pd.DataFrame:
-        """Values of each prompt, of the study's metrics.
+    def placed(self, shown: Mapping[str, Sequence[str]]) -> set[str]:
+        """The dimensions that have a role if a study shows these checkpoints of each model."""
+        roles = roles_of(self.study, several=any(len(r) > 1 for r in shown.values()))
+        return {d for dimensions in roles.values() for d in dimensions}
+
+    def rows(self, table: pd.DataFrame, *dimensions: str) -> pd.DataFrame:
+        """The rows with the values that the study names, if it names any, of some dimensions.
 
         Raises
         ------
         LayerwiseError
-            If something asked for is not there, or a dimension without a role has several values.
+            If a value is not there.
         """
-        # Values of prompts are raw; picking a variant asks for a normalisation.
-        prompts = self.tables["prompts"].assign(normalization="raw")
-        require_columns(prompts, [*METRIC_COLUMNS, "prompt_id"], "prompts")
-        shown = self._with_several(self.checkpoints([prompts]))
-        placed = {d for v in self.kind.roles.values() for d in v}
-        picked = self.pick_metrics(prompts, "sublayer" in placed)
-        chosen = self.pick_variants(at_checkpoints(picked, shown))
-        table = with_dimensions(chosen.assign(representation=chosen["tokens"]))
-        self.require_roles(table)
-        self.warn_of_few(table["prompt_id"].nunique())
-        return self.sort(table)
-
-    def warn_of_few(self, n: int) -> None:
-        """Warn where a study rests on few prompts."""
-        if n < FEW:
-            log.warning("%s rests on %d prompts; its intervals are rough.", self.study.kind, n)
+        for dimension in dimensions:
+            wanted = several(getattr(self.study, NAMES[dimension]))
+            table = only(table, dimension, wanted) if wanted else table
+        return table
 
     def checkpoints(self, tables: Sequence[pd.DataFrame]) -> dict[str, list[str]]:
         """Checkpoints of each model that a study shows: those that all of its tables have."""
         study = self.study
         wanted = study.revisions or self.kind.revisions
         for table in tables:
-            only(table, "model", study.models)
+            self.rows(table, "model")
+            if isinstance(wanted, tuple):
+                only(table, "revision", wanted)
         there = set.intersection(*({str(m) for m in t["model"].unique()} for t in tables))
         found = {}
         for model in study.models or sorted(there):
             each = [set(t.loc[t["model"] == model, "revision"].unique()) for t in tables]
-            ordered = self.order.checkpoints(model, set.intersection(*each))
+            names = self.order.checkpoints(model, set.intersection(*each))
+            found[model] = names[-1:] if wanted == "last" else names
             if isinstance(wanted, tuple):
-                found[model] = [r for r in ordered if r in wanted]
-            else:
-                found[model] = ordered[-1:] if wanted == "last" else ordered
-        if isinstance(wanted, tuple):
-            for table in tables:
-                only(table, "revision", wanted)
+                found[model] = [name for name in names if name in wanted]
         shown = {m: r for m, r in found.items() if r}
         if not shown:
             raise LayerwiseError(
                 "The tables of this study have no model and checkpoint in common; name others "
-                "under `models` or `revisions`."
+                "under `models` or `revisions`.",
+                code="too_few",
             )
         return shown
 
@@ -204,88 +200,78 @@ class Data:
         if len(single) == len(shown):
             raise LayerwiseError(
                 f"A study of kind {self.study.kind} needs a model with two or more checkpoints; "
-                f"these tables have one of {', '.join(single)}."
+                f"these tables have one of {', '.join(single)}.",
+                code="too_few",
             )
         self.omit(single, "one checkpoint")
         return {m: r for m, r in shown.items() if m not in single}
 
-    def pick_scores(self) -> pd.DataFrame:
-        """The scores that a study is about, of all checkpoints.
+    def scores(self, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+        """The scores that a study is about, at some checkpoints.
 
         Raises
         ------
         LayerwiseError
-            If a model, task, pooling or token selection asked for is not there.
+            If a task, pooling or token selection asked for is not there.
         """
-        study, scores = self.study, self.tables["scores"]
-        require_columns(scores, SCORE_COLUMNS, "scores")
-        kept = only(with_output(scores), "model", study.models)
-        others = sorted(set(kept["pooling"]) - set(several(study.pooling)))
-        kept = only(kept, "pooling", several(study.pooling))
-        if study.pooling == "mean":
+        require_columns(self.tables["scores"], SCORE_COLUMNS, "scores")
+        scores = at_checkpoints(with_output(self.tables["scores"]), shown)
+        return self.rows(self.of_pooling(scores), "task", "task_type", "tokens")
+
+    def of_pooling(self, table: pd.DataFrame) -> pd.DataFrame:
+        """Scores or probes of the study's poolings."""
+        if self.study.pooling == "mean":
+            others = sorted(set(table["pooling"]) - {"mean"})
             self.omit(others, "another pooling; name it under `pooling`")
-        kept = only(kept, "task", study.tasks)
-        kept = only(kept, "task_type", study.task_types)
-        return only(kept, "tokens", study.tokens)
+        return self.rows(table, "pooling")
 
-    def scores_of_one_pooling(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Mean scores at the checkpoints of a table.
+    def metrics(self, table: pd.DataFrame, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+        """The metrics that a study is about, at some checkpoints, each in its variant.
 
         Raises
         ------
         LayerwiseError
-            If they are of several poolings.
+            If a corpus, sublayer, token selection or variant asked for is not there.
         """
-        chosen = at_checkpoints(self.pick_scores(), checkpoints_in(table))
-        if chosen["pooling"].nunique() > 1:
-            raise LayerwiseError(
-                f"A study of kind {self.study.kind} shows one pooling; name one under `pooling`."
-            )
-        return mean_scores(chosen)
-
-    def pick_metrics(self, metrics: pd.DataFrame, all_sublayers: bool = False) -> pd.DataFrame:
-        """The metrics that a study is about, of all checkpoints and variants.
-
-        Raises
-        ------
-        LayerwiseError
-            If a model, corpus, sublayer or token selection asked for is not there.
-        """
-        study = self.study
-        require_columns(metrics, METRIC_COLUMNS, "metrics")
-        kept = only(metrics, "model", study.models)
-        block = kept["sublayer"].fillna(BLOCK) if "sublayer" in kept else BLOCK
-        kept = kept.assign(sublayer=block)
-        if study.sublayers or not all_sublayers:
-            kept = only(kept, "sublayer", study.sublayers or (BLOCK,))
+        require_columns(table, METRIC_COLUMNS, "metrics")
+        block = table["sublayer"].fillna(BLOCK) if "sublayer" in table else BLOCK
+        kept = at_checkpoints(table.assign(sublayer=block), shown)
+        if "sublayer" not in self.placed(shown) and not self.study.sublayers:
+            kept = kept[kept["sublayer"] == BLOCK]
         elif kept["sublayer"].nunique() < 2:
             raise LayerwiseError(
-                "These metrics hold no sublayers to compare; name some in extract.sublayers."
+                "These metrics hold no sublayers to compare; name some in extract.sublayers.",
+                code="missing",
             )
-        if study.corpora is not None and OWN_TEXTS not in study.corpora:
-            kept = only(kept, "corpus", study.corpora)
-        return only(kept, "tokens", study.tokens)
+        if OWN_TEXTS not in (self.study.corpora or ()):
+            kept = self.rows(kept, "corpus")
+        kept = self.variants(self.rows(kept, "sublayer", "tokens"))
+        return kept.assign(representation=kept["tokens"])
 
-    def pick_variants(self, metrics: pd.DataFrame) -> pd.DataFrame:
+    def variants(self, metrics: pd.DataFrame) -> pd.DataFrame:
         """The study's metrics, each in its variant; `y` names metric and variant.
 
         Variants of one metric that the study itself lists (``alpha: [1, 2]``) share one `y`.
         """
         study, choices = self.study, self.study.curves
         if choices is None:
-            kept = metrics
-            for name in VARIANT:
-                usual = _usual(kept, name, several(getattr(study, name)))
-                kept = kept[kept[name].isin(usual) | kept[name].isna()]
-            choices = study.variants(sorted(kept["metric"].unique()))
+            choices = study.variants(sorted(of_variant(metrics, study)["metric"].unique()))
         fixed = [n for n in VARIANT if len(several(getattr(study, n))) < 2]
         names = {(c.metric, *(getattr(c, n) for n in fixed)) for c in choices}
         parts = []
         for choice in choices:
-            part, variant = _variant(metrics, choice)
-            y = choice.metric
+            mine = only(metrics, "metric", [choice.metric])
+            part, y = of_variant(mine, choice), choice.metric
+            if part.empty:
+                asked = choice.model_dump(include=set(VARIANT), exclude_none=True)
+                has = mine[VARIANT].drop_duplicates().to_numpy()[:6]
+                raise LayerwiseError(
+                    f"{y} is not there with {_words(asked) or 'its usual variant'}; there is "
+                    f"{'; '.join('/'.join(map(str, row)) for row in has)}.",
+                    code="unknown_name",
+                )
             if sum(name[0] == y for name in names) > 1:
-                y = ", ".join([y, *(f"{n} {variant[n]}" for n in fixed if n in variant)])
+                y = f"{y}, {_words(part[fixed].iloc[0].dropna().to_dict())}"
             parts.append(part.assign(y=y))
         return pd.concat(parts, ignore_index=True).drop_duplicates(ignore_index=True)
 
@@ -315,7 +301,8 @@ class Data:
             row = table[twice].iloc[0]
             raise LayerwiseError(
                 f"The tables hold {row['y']} of {row['model']} at layer {row['layer']} more than "
-                "once; give each table once."
+                "once; give each table once.",
+                code="duplicate",
             )
 
     def values(self, table: pd.DataFrame, dimension: str) -> list[str]:
@@ -370,7 +357,7 @@ class Data:
             )
         ]
 
-    def pick_results(self, found: pd.DataFrame) -> pd.DataFrame:
+    def results(self, found: pd.DataFrame) -> pd.DataFrame:
         """The part of a table of associations or selections that a study shows.
 
         Baselines, and rows over all models, are kept with the metrics.
@@ -378,49 +365,34 @@ class Data:
         Raises
         ------
         LayerwiseError
-            If nothing is left, or it is of several checkpoints of a model or several corpora.
+            If nothing is left, or it is of several checkpoints of a model, several corpora or
+            several variants of a metric.
         """
-        study = self.study
-        single = found[found["model"] != ALL_MODELS]
-        shown = self.checkpoints([single])
-        roles_of(study, several=any(len(r) > 1 for r in shown.values()))
-        pooled = found["model"] == ALL_MODELS
-        kept = found[pooled | found.index.isin(at_checkpoints(single, shown).index)]
-        kept = kept[kept["task_type"] == task_type_of(study, kept)]
-        kept = only(kept, "pooling", several(study.pooling))
-        kept = only(kept, "tokens", study.tokens)
-        base = kept["protocol"] == BASELINE
-        variant = ~base & _of_variant(kept, study, kept[~base])
-        if study.metrics is not None:
-            over_all = kept["metric"].isin([CONSENSUS, NESTED])
-            variant = (variant & over_all) | (~base & self._named(kept, base))
-        if study.corpora is not None:
-            variant &= kept["corpus"].isin(study.corpora)
-        corpora = sorted(kept.loc[variant, "corpus"].unique())
+        over_models = found["model"] == ALL_MODELS
+        shown = self.checkpoints([found[~over_models]])
+        self.placed(shown)
+        kept = pd.concat([at_checkpoints(found, shown), found[over_models]])
+        kept = kept[kept["task_type"] == task_type_of(self.study, kept)]
+        kept = self.rows(kept, "pooling", "tokens")
+        base, rules = kept["protocol"] == BASELINE, kept["metric"].isin([CONSENSUS, NESTED])
+        chosen = self.rows(kept[~base & ~rules], "corpus")
+        corpora = sorted(chosen["corpus"].unique())
         if len(corpora) != 1:
             raise LayerwiseError(
-                f"A study of kind {study.kind} needs one corpus; these tables are on "
-                f"{', '.join(corpora) or 'none that fits'}: name one under `corpora`."
+                f"A study of kind {self.study.kind} needs one corpus; these tables are on "
+                f"{', '.join(corpora) or 'none that fits'}: name one under `corpora`.",
+                code="ambiguous",
             )
-        return kept[base | variant].reset_index(drop=True)
-
-    def _named(self, kept: pd.DataFrame, base: pd.Series[bool]) -> pd.Series[bool]:
-        choices = self.study.curves or ()
-        names = [m.metric for m in choices]
-        only(kept[~base], "metric", names)
-        found = pd.Series(False, index=kept.index)
-        for choice in choices:
-            if names.count(choice.metric) > 1:
+        chosen = self.variants(chosen)
+        for metric, part in chosen.groupby("metric"):
+            if len(part[VARIANT].drop_duplicates()) > 1:
                 raise LayerwiseError(
                     f"A study of kind {self.study.kind} has one row per metric, and this one "
-                    f"names {choice.metric} in several variants; name one."
+                    f"names {metric} in several variants; name one.",
+                    code="ambiguous",
                 )
-            mine = kept["metric"] == choice.metric
-            one = mine & _of_variant(kept, choice, kept[~base])
-            if not one.any():
-                raise _other_variants(choice.metric, _asked(choice), kept[mine])
-            found |= one
-        return found
+        like = kept["corpus"].isin(corpora) & kept["protocol"].isin(chosen["protocol"])
+        return pd.concat([chosen, kept[base | (rules & like)]], ignore_index=True)
 
 
 def task_type_of(study: Study, table: pd.DataFrame) -> str:
@@ -462,7 +434,8 @@ def matrix(part: pd.DataFrame, unit: str = "prompt_id") -> pd.DataFrame:
     if wide.empty:
         raise LayerwiseError(
             f"No prompt has a value of {row['metric']} at every layer of {row['model']} at "
-            f"{row['revision']}; name other metrics under `metrics`."
+            f"{row['revision']}; name other metrics under `metrics`.",
+            code="too_few",
         )
     if len(wide) < len(whole):
         log.warning(
@@ -492,116 +465,28 @@ def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
 
 def at_checkpoints(frame: pd.DataFrame, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
     """The rows of these checkpoints."""
-    there = {(m, r) for m, revisions in shown.items() for r in revisions}
-    pairs = zip(frame["model"], frame["revision"], strict=True)
-    return frame[[pair in there for pair in pairs]]
+    there = [(m, r) for m, revisions in shown.items() for r in revisions]
+    return frame[pd.MultiIndex.from_frame(frame[["model", "revision"]]).isin(there)]
 
 
-def only(
-    frame: pd.DataFrame, column: str, wanted: Sequence[str] | None, where: str = ""
-) -> pd.DataFrame:
-    """The rows with these values of a column; None keeps all.
+def only(frame: pd.DataFrame, column: str, wanted: Sequence[str]) -> pd.DataFrame:
+    """The rows with these values of a column.
 
     Raises
     ------
     LayerwiseError
         If a value is not there.
     """
-    if wanted is None:
-        return frame
     there = frame[column].unique()
     for name in wanted:
         if name not in there:
             raise LayerwiseError(
                 f"This study asks for the {column.replace('_', ' ')} {name!r}"
-                f"{closest(name, there)}, which its {where or 'tables'} don't have; they have "
-                f"{', '.join(sorted(map(str, there))) or 'none'}."
+                f"{closest(name, there)}, which its tables don't have; they have "
+                f"{', '.join(sorted(map(str, there))) or 'none'}.",
+                code="unknown_name",
             )
     return frame[frame[column].isin(list(wanted))]
-
-
-def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFrame:
-    """Mean task score by layer with a 95% interval over task clusters.
-
-    The interval is Student's, of each layer, after each task's own mean over layers is taken off:
-    tasks differ in level, and the reader compares layers. With a single task it is the evaluator's
-    own. Tasks of one cluster share texts and count as one draw.
-
-    Parameters
-    ----------
-    scores : DataFrame
-        Tidy scores.
-    groups : of ``task_type`` and ``task``
-        Within which the mean is taken; by default over all tasks.
-
-    Returns
-    -------
-    DataFrame
-        model, revision, tokens, pooling, representation, the groups, layer, depth; value,
-        low, high and output_score in [0, 1] (below 0 only for correlations; null at layers where
-        some task has no score); output_from, output_is_best, chance, n_tasks, n_clusters.
-    """
-    frames = []
-    guess: Mapping[str, float] = {}
-    if "chance" in scores:
-        guess = {str(t): float(c) for t, c in scores.groupby("task")["chance"].first().items()}
-    for curves in score_curves(scores):
-        names = {"task_type": curves.task_types, "task": curves.tasks}
-        labels = [tuple(names[g][i] for g in groups) for i in range(len(curves.tasks))]
-        for group in dict.fromkeys(labels):
-            chosen = [i for i, label in enumerate(labels) if label == group]
-            values, output = curves.values[chosen], curves.output[chosen]
-            low, high = _interval(scores, curves, chosen)
-            gaps = np.full(len(curves.left_out), np.nan)
-            layers = np.append(curves.layers, curves.left_out).astype(np.int64)
-            best = curves.candidates(chosen)
-            frame = pd.DataFrame(
-                {
-                    "model": curves.model,
-                    "revision": curves.revision,
-                    "tokens": curves.tokens,
-                    "pooling": curves.pooling,
-                    "representation": representation(curves.tokens, curves.pooling),
-                    **dict(zip(groups, group, strict=True)),
-                    "layer": layers,
-                    "depth": layers / max(curves.last_layer, 1),
-                    "value": np.append(values.mean(axis=0), gaps),
-                    "low": np.append(low, gaps),
-                    "high": np.append(high, gaps),
-                    "output_score": output.mean(),
-                    "output_from": curves.output_from,
-                    "output_is_best": int(best.values.mean(axis=0).argmax()) == best.output,
-                    "chance": np.mean([guess.get(curves.tasks[i], np.nan) for i in chosen]),
-                    "n_tasks": len(chosen),
-                    "n_clusters": len(set(curves.sources_of(chosen))),
-                }
-            )
-            frames.append(frame.sort_values("layer"))
-    table = pd.concat(frames, ignore_index=True)
-    return table.drop_duplicates([*POINT, *groups, "layer"], ignore_index=True)
-
-
-def _interval(
-    scores: pd.DataFrame, curves: ScoreCurves, chosen: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray]:
-    values, clusters = curves.values[chosen], curves.sources_of(chosen)
-    none = np.full(values.shape[1], np.nan)
-    if len(chosen) > 1:
-        if values.shape[1] < 2:  # a single layer has no differences
-            return none, none
-        found = clustered_mean_ci(within(values), clusters)
-        floor = -float(np.mean([curves.task_types[i] in CORRELATED for i in chosen]))
-        return np.clip(found.low, floor, 1), np.clip(found.high, floor, 1)
-    part = with_output(scores)
-    for column in ("model", "revision", "tokens", "pooling"):
-        part = part[part[column] == getattr(curves, column)]
-    part = part[part["task"] == curves.tasks[chosen[0]]]
-    # The interval of a mean over subsets does not follow from theirs.
-    if part["subset"].nunique(dropna=False) > 1:
-        return none, none
-    ends = part.set_index("layer")[["score_low", "score_high"]].astype(float)
-    ends = ends.reindex(curves.layers)
-    return ends["score_low"].to_numpy(), ends["score_high"].to_numpy()
 
 
 def _place(names: Sequence[str], name: str) -> int:
@@ -622,49 +507,18 @@ def with_dimensions(table: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _usual(table: pd.DataFrame, column: str, wanted: Sequence[object]) -> Sequence[object]:
-    """The variant asked for, else the usual one, else the only one there is."""
-    there = table[column].dropna().unique()
-    usual = [USUAL[column]] if USUAL[column] in there or len(there) != 1 else list(there)
-    return wanted or usual
+def of_variant(table: pd.DataFrame, asked: Study | MetricChoice) -> pd.DataFrame:
+    """The rows of a variant: the one asked for, else the usual one, else the only one there is.
 
-
-def _variant(
-    metrics: pd.DataFrame, choice: MetricChoice
-) -> tuple[pd.DataFrame, dict[str, object]]:
-    mine = only(metrics, "metric", [choice.metric])
-    kept, found = mine, {}
-    for column in VARIANT:
-        # A metric without an alpha has one curve, whatever alpha the study asks for.
-        if column == "alpha" and not kept["alpha"].notna().any():
-            continue
-        (found[column],) = _usual(kept, column, several(getattr(choice, column)))
-        kept = kept[kept[column] == found[column]]
-    if kept.empty:
-        raise _other_variants(choice.metric, found, mine)
-    return kept, found
-
-
-def _of_variant(
-    kept: pd.DataFrame, asked: Study | MetricChoice, there: pd.DataFrame
-) -> pd.Series[bool]:
-    found = pd.Series(True, index=kept.index)
+    A metric without an alpha has one curve, whatever alpha is asked for.
+    """
     for name in VARIANT:
-        usual = _usual(there, name, several(getattr(asked, name)))
-        found &= kept[name].isin(usual) | kept[name].isna()
-    return found
+        there = table[name].dropna().unique()
+        usual = [USUAL[name]] if USUAL[name] in there or len(there) != 1 else list(there)
+        wanted = several(getattr(asked, name)) or usual
+        table = table[table[name].isin(wanted) | table[name].isna()]
+    return table
 
 
-def _asked(choice: MetricChoice) -> dict[str, object]:
-    return choice.model_dump(include=set(VARIANT), exclude_none=True)
-
-
-def _other_variants(
-    metric: str, asked: Mapping[str, object], mine: pd.DataFrame
-) -> LayerwiseError:
-    has = mine[list(VARIANT)].drop_duplicates()
-    words = ", ".join(f"{name} {value}" for name, value in asked.items())
-    return LayerwiseError(
-        f"{metric} is not there with {words or 'its usual variant'}; there is "
-        f"{'; '.join('/'.join(map(str, r)) for r in has.to_numpy()[:6])}."
-    )
+def _words(variant: Mapping[Any, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in variant.items())

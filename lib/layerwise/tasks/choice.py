@@ -29,7 +29,7 @@ from layerwise.config.tasks import ChoiceTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK
 from layerwise.models.failures import not_finite, why
-from layerwise.models.load import DTYPES, PANGRAM, LoadedModel
+from layerwise.models.load import DTYPES, LoadedModel
 from layerwise.models.probe import example_texts
 from layerwise.models.source import locate
 from layerwise.progress import Progress
@@ -193,7 +193,9 @@ def _head(loaded: LoadedModel, entry: Model) -> Any:
     except ValueError as error:  # as transformers says that there is no such class
         raise NoAnswersError(headless, code="unsupported") from error
     except Exception as error:  # of the hub, the network or the disk; `why` explains it
-        raise LayerwiseError(f"{location.name}: {why(error, location)}") from error
+        raise LayerwiseError(
+            f"{location.name}: {why(error, location)}", code="unreadable"
+        ) from error
     unembedding = head.get_output_embeddings()
     if unembedding is None or found["missing_keys"]:
         raise NoAnswersError(headless, code="unsupported")
@@ -207,7 +209,7 @@ def _head(loaded: LoadedModel, entry: Model) -> Any:
 def _hands_out_last(loaded: LoadedModel) -> bool:
     """True if the model's output is its last block's states."""
     ways = [Representation(readout=readout) for readout in READOUTS]
-    last, output = embed(loaded, [PANGRAM], ways)[:, -1]
+    last, output = embed(loaded, ["the quick brown fox jumps"], ways)[:, -1]
     return np.array_equal(last, output)
 
 
@@ -312,7 +314,7 @@ def answer(
         raise LayerwiseError(
             f"All {len(questions)} questions are longer than the {loaded.max_length} tokens that "
             f"{loaded.name} takes, with {task.shots} examples each; lower shots.",
-            code="too_long",
+            code="too_few",
         )
     if len(right) < len(questions):
         log.warning("%d questions are too long and left out", len(questions) - len(right))
@@ -363,7 +365,9 @@ def _likelihoods(
     forward.run(loaded, inputs, batch, budget=budget)
     if not np.isfinite(values).all():
         where = f"layer {int(np.argwhere(~np.isfinite(values))[0, 0])}, its lens"
-        raise LayerwiseError(not_finite(loaded.name, loaded.revision, loaded.dtype, where))
+        raise LayerwiseError(
+            not_finite(loaded.name, loaded.revision, loaded.dtype, where), code="not_finite"
+        )
     return values
 
 

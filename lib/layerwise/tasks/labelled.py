@@ -113,7 +113,8 @@ def _read_images(task: LabelledTask, path: Path) -> Labelled:
     if missing:
         raise LayerwiseError(
             f"{len(missing)} of {len(pictures)} images have no label (the first is "
-            f"{missing[0]!r}); give the source a label column, or one folder per class."
+            f"{missing[0]!r}); give the source a label column, or one folder per class.",
+            code="missing",
         )
     names = [picture.sha256 for picture in pictures]
     labels = probes.classes([known[picture.name] for picture in pictures])
@@ -137,7 +138,8 @@ def _read_words(task: LabelledTask, path: Path) -> Labelled:
     if len(n_sentences) - len(rare) < 2:
         raise LayerwiseError(
             f"{len(n_sentences) - len(rare)} tags are in {probes.FOLDS} or more of {len(drawn)} "
-            "sentences, and a probe needs two; take more sentences (sample), or other tags."
+            "sentences, and a probe needs two; take more sentences (sample), or other tags.",
+            code="too_few",
         )
     kept = [row for row, tag in enumerate(tags) if tag not in rare]
     log.info("%s: %d words of %d of %d sentences", path, len(kept), len(drawn), len(sentences))

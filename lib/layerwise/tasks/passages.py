@@ -85,7 +85,8 @@ def passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
         raise LayerwiseError(
             f"The Wikipedia paragraphs have {len(eligible)} articles with at least "
             f"{PASSAGES_PER_ARTICLE} passages of {WORDS[0]} to {WORDS[1]} words, the tasks need "
-            f"{ARTICLES}; give more articles."
+            f"{ARTICLES}; give more articles.",
+            code="too_few",
         )
     chosen = [
         (title, text)

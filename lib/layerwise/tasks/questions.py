@@ -52,7 +52,9 @@ def read_questions(
         n = sum(q.subject == subject for q in examples)
         if n < task.shots:
             about = f" about {subject!r}" if subject else ""
-            raise LayerwiseError(f"shots: {task.shots} is more than the {n} examples{about}.")
+            raise LayerwiseError(
+                f"shots: {task.shots} is more than the {n} examples{about}.", code="too_few"
+            )
     return questions, examples
 
 
@@ -67,7 +69,8 @@ def _all_questions(
         if task.shots and source.examples is None:
             raise LayerwiseError(
                 f"shots: {task.shots} needs examples, and {source.file} has none; name a file of "
-                "them under examples, or set shots: 0."
+                "them under examples, or set shots: 0.",
+                code="too_few",
             )
         files = [source.file, *([str(source.examples)] if task.shots else [])]
         found = [_of_table(read_rows(Path(file)), source, file) for file in files]
@@ -93,7 +96,8 @@ def _of_table(
         if name not in frame:
             raise LayerwiseError(
                 f"The questions of {where} have no column {name!r}{closest(name, frame.columns)}; "
-                f"there are {', '.join(map(str, frame.columns))}."
+                f"there are {', '.join(map(str, frame.columns))}.",
+                code="unknown_name",
             )
     rows = frame[names].itertuples(index=False, name=None)
     return [_question(f"{where}, row {place}", *row) for place, row in enumerate(rows)]
@@ -121,7 +125,8 @@ def _question(where: str, text: Any, choices: Any, answer: Any, subject: Any = "
         raise LayerwiseError(
             f"{where} is no question: accepted are a text, a list of 2 to {len(LETTERS)} answers "
             "and the right one's place from 0 (or its letter); "
-            f"{text!r:.40}, {listed!r:.60} and {answer!r:.20} came."
+            f"{text!r:.40}, {listed!r:.60} and {answer!r:.20} came.",
+            code="unreadable",
         )
     subject = "" if pd.isna(subject) else str(subject)
     return Question(subject.replace("_", " "), text, tuple(listed), int(answer))
@@ -161,7 +166,8 @@ def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Questio
     if len(found) <= 2 * EXAMPLES:
         raise LayerwiseError(
             f"The Wikipedia paragraphs give {len(found)} questions, and at least "
-            f"{2 * EXAMPLES + 1} are needed; give more articles."
+            f"{2 * EXAMPLES + 1} are needed; give more articles.",
+            code="too_few",
         )
     return found[EXAMPLES:], found[:EXAMPLES]
 

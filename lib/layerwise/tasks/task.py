@@ -77,7 +77,8 @@ class Vectors:
         except KeyError as error:
             raise LayerwiseError(
                 f"The text {str(error.args[0][1])[:60]!r} was not embedded: the task's data "
-                "changed while it was evaluated; start the evaluation again."
+                "changed while it was evaluated; start the evaluation again.",
+                code="mismatch",
             ) from error
 
 

@@ -161,9 +161,15 @@ def run(main: Callable[[argparse.Namespace], None], options: argparse.ArgumentPa
     guarded(lambda: main(arguments), arguments.log)
 
 
-def guarded(do: Callable[[], Any], log_file: Path | None = None, level: int = logging.INFO) -> Any:
-    """Do something with a log; a user's mistake becomes one line and exit status 1."""
-    _start_log(log_file, level)
+def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = False) -> Any:
+    """Do something with a log; a user's mistake becomes one line and exit status 1.
+
+    Parameters
+    ----------
+    terse : bool
+        True for warnings and errors alone, without time and origin.
+    """
+    _start_log(log_file, terse)
     try:
         return do()
     except LayerwiseError as error:
@@ -182,7 +188,7 @@ def guarded(do: Callable[[], Any], log_file: Path | None = None, level: int = lo
         sys.exit(2)
 
 
-def _start_log(path: Path | None, level: int) -> None:
+def _start_log(path: Path | None, terse: bool) -> None:
     # A log that the disk does not take must not cost the work.
     logging.raiseExceptions = False
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
@@ -194,8 +200,10 @@ def _start_log(path: Path | None, level: int) -> None:
             handlers.append(logging.FileHandler(path, mode="w"))
         except OSError as error:
             problem = error.strerror
+    origin = "" if terse else "%(asctime)s %(levelname)s %(name)s: "
     for handler in handlers:
-        handler.setFormatter(Plain("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        handler.setFormatter(Plain(f"{origin}%(message)s"))
+    level = logging.WARNING if terse else logging.INFO
     logging.basicConfig(level=level, handlers=handlers, force=True)
     logging.captureWarnings(True)
     # It reports every table of a font that goes into a PDF.

@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from layerwise.choosing import kind_of
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.errors import LayerwiseError
@@ -38,8 +39,13 @@ METRICS = (
 """The paper's seven metrics."""
 
 
-def small(models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> dict[str, Any]:
-    """A small config: metrics on some prompts, and scores if tasks are named.
+def small(
+    models: Sequence[str],
+    prompts: Path | None = None,
+    tasks: Sequence[str] = (),
+    labels: Path | None = None,
+) -> dict[str, Any]:
+    """A small config: metrics on some prompts, and scores if tasks or labels are named.
 
     Parameters
     ----------
@@ -48,7 +54,9 @@ def small(models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> 
     prompts : Path, optional
         File with the prompts; without one, the Wikipedia slice of gensim's test data.
     tasks : sequence of str
-        MTEB tasks; without any, only metrics are computed.
+        MTEB tasks.
+    labels : Path, optional
+        File of labelled rows, as `layerwise choose` takes it.
 
     Returns
     -------
@@ -66,7 +74,10 @@ def small(models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> 
         )
     source = {"package": "wikipedia"} if prompts is None else {"file": str(prompts.absolute())}
     studies: dict[str, Any] = {"metrics_by_depth": {"kind": "metrics_by_depth"}}
-    if tasks:
+    entries: dict[str, Any] = {task: {} for task in tasks}
+    if labels is not None:
+        entries[labels.stem] = {"file": str(labels.absolute()), "kind": kind_of(labels)}
+    if entries:
         for kind in ("score_by_depth", "task_heatmap", "metric_vs_score", "layer_selection"):
             studies[kind] = {"kind": kind}
         studies["task_heatmap"]["models"] = [_name(model) for model in models[:1]]
@@ -80,7 +91,7 @@ def small(models: Sequence[str], prompts: Path | None, tasks: Sequence[str]) -> 
                 "views": {"n": 8, "on_failure": "drop"},
             }
         },
-        **({"tasks": list(tasks)} if tasks else {}),
+        **({"tasks": entries} if entries else {}),
         "extract": {"tokens": ["all", "drop_first"]},
         "studies": studies,
     }

@@ -132,7 +132,7 @@ def _asked(study: Study, tables: set[str]) -> Values:
         found["y"] = tuple(dict.fromkeys(curve.metric for curve in study.curves or ()))
         for key in ("protocol", "alpha", "normalization"):
             found[key] = several(getattr(study, key))
-    if tables & OF_SCORES:
+    if tables & SECTIONS["tasks"]:
         found["pooling"] = several(study.pooling)
         found["task_type"] = study.task_types or ()
     return found

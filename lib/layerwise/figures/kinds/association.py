@@ -17,20 +17,16 @@ from layerwise.association.curves import (
     score_curves,
     usable,
 )
+from layerwise.association.scores import with_representation
 from layerwise.association.table import ALL_MODELS, COLUMNS, MATCH
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
-from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label, representation
+from layerwise.figures.labels import MEASURES, RULES, SCORE_AXIS, metric_label
 from layerwise.figures.marks import entry, facets, few_ticks, place
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import (
-    Data,
-    at_checkpoints,
-    task_type_of,
-    with_dimensions,
-)
+from layerwise.figures.select import Data, task_type_of
 from layerwise.stats import FEW
 
 EVERY = "all"  # in place of a measure: all of them
@@ -57,7 +53,8 @@ def measures_of(study: Study, associations: pd.DataFrame) -> tuple[str, ...]:
     if wanted not in (*there, EVERY):
         raise LayerwiseError(
             f"This study asks for the measure {wanted!r}, and its associations have "
-            f"{', '.join(there)}."
+            f"{', '.join(there)}.",
+            code="unknown_name",
         )
     return tuple(there) if wanted == EVERY else (wanted,)
 
@@ -73,17 +70,16 @@ def points(data: Data) -> pd.DataFrame:
     """
     study = data.study
     shown = data.checkpoints([data.tables["metrics"], data.tables["scores"]])
-    scores = at_checkpoints(data.pick_scores(), shown)
-    metrics = at_checkpoints(data.pick_metrics(data.tables["metrics"]), shown)
+    scores, metrics = data.scores(shown), data.metrics(data.tables["metrics"], shown)
     own = OWN_TEXTS in (study.corpora or ())
     if own:
         metrics = metrics[metrics["corpus"].isin(list(data.own_texts))]
         if metrics.empty:
             raise LayerwiseError(
                 f"This study asks for {OWN_TEXTS!r}, and none of its corpora is a task's own "
-                "texts; name each one's task under association.own_texts."
+                "texts; name each one's task under association.own_texts.",
+                code="missing",
             )
-    metrics = data.pick_variants(metrics)
     y_of = metrics[[*VARIANT[1:], "y"]].drop_duplicates()
     corpora = [OWN_TEXTS] if own else list(metrics["corpus"].unique())
     frames = []
@@ -98,11 +94,7 @@ def points(data: Data) -> pd.DataFrame:
             frames.append(
                 pd.DataFrame(
                     {
-                        "model": curves.model,
-                        "revision": curves.revision,
-                        "tokens": curves.tokens,
-                        "pooling": curves.pooling,
-                        "representation": representation(curves.tokens, curves.pooling),
+                        **curves.about,
                         **variants.iloc[int(index)],
                         "layer": curves.layers[layers],
                         "depth": (curves.layers / max(curves.last_layer, 1))[layers],
@@ -118,16 +110,14 @@ def points(data: Data) -> pd.DataFrame:
     if not frames:
         raise LayerwiseError(
             "The metrics and scores of this study have no model with the same checkpoint and "
-            "tokens in common; name others under `models` or `revisions`."
+            "tokens in common; name others under `models` or `revisions`.",
+            code="too_few",
         )
     table = pd.concat(frames, ignore_index=True).merge(y_of, on=VARIANT[1:])
     data.omit(
         [m for m in shown if m not in set(table["model"])], "no metrics on the scored tokens"
     )
-    table = _with_associations(table, data)
-    table = with_dimensions(table)
-    data.require_roles(table)
-    return data.sort(table)
+    return data.tidy(_with_associations(with_representation(table), data))
 
 
 def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
@@ -149,7 +139,8 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
             row = other.iloc[0]
             raise LayerwiseError(
                 f"The associations of {row['metric']} in {row['model']} are over other tasks than "
-                f"the {row['n_tasks']} that this study draws; associate the study's own tasks."
+                f"the {row['n_tasks']} that this study draws; associate the study's own tasks.",
+                code="mismatch",
             )
     return table
 
@@ -236,22 +227,21 @@ def strength(data: Data) -> pd.DataFrame:
     measure = measures_of(data.study, found)[0]
     of_models = found["model"] == ALL_MODELS
     wanted = np.where(of_models, MATCH if measure == "r" else measure, measure)
-    table = data.pick_results(found[found["measure"] == wanted])
+    table = data.results(found[found["measure"] == wanted])
     table = table[table["value"].notna()]
     # Depth and smooth functions of it leave nothing given depth.
     if measure in ("r", "slope"):
         table = table[table["protocol"] != BASELINE]
     if table.empty:
         raise LayerwiseError(
-            f"No metric has {MEASURES[measure]} here: models have fewer layers than it takes."
+            f"No metric has {MEASURES[measure]} here: models have fewer layers than it takes.",
+            code="unsupported",
         )
     slopes = found[found["measure"] == "slope"]
     ends = {"value": "slope", "low": "slope_low", "high": "slope_high"}
     table = table.merge(slopes[[*KEYS, *ends]].rename(columns=ends), on=KEYS, how="left")
-    names = zip(table["tokens"], table["pooling"], strict=True)
-    table["representation"] = [representation(t, p) for t, p in names]
     new = {"null95": "null95", "p_all": "p_adjusted", "n_sources": "n_clusters"}
-    return table.assign(y=table["metric"]).rename(columns=new)
+    return with_representation(table).assign(y=table["metric"]).rename(columns=new)
 
 
 @kind("association_strength", "Association of metrics with task scores", strength)

@@ -9,11 +9,10 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from layerwise.association.curves import BLOCK, name_readouts, require_columns, score_curves
-from layerwise.config.kinds import DIMENSIONS
-from layerwise.config.studies import several
+from layerwise.association.scores import with_representation
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
-from layerwise.figures.labels import SCORE, SUBLAYERS, axis_label, representation, with_unit
+from layerwise.figures.labels import SCORE, SUBLAYERS, axis_label, with_unit
 from layerwise.figures.marks import dashes, depth_axis, entry, facets, line, palette, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import (
@@ -26,6 +25,7 @@ from layerwise.figures.select import (
     matrix,
     only,
     parts_of,
+    with_dimensions,
 )
 from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
 from layerwise.vocabulary import LABELS
@@ -57,8 +57,7 @@ def curves(data: Data) -> pd.DataFrame:
 def token_selection(data: Data) -> pd.DataFrame:
     """Curves, and the score of each token selection less that of all tokens, paired by task."""
     table = curves(data)
-    shown = checkpoints_in(table)
-    scores = at_checkpoints(data.pick_scores(), shown)
+    scores = data.scores(checkpoints_in(table))
     found = {(c.model, c.revision, c.pooling, c.tokens): c for c in score_curves(scores)}
     rows = []
     for (model, revision, pooling, tokens), own in found.items():
@@ -73,13 +72,11 @@ def token_selection(data: Data) -> pd.DataFrame:
         )
         clusters = [own.sources[own.tasks.index(t)] for t in tasks]
         change = paired_difference(here, there, clusters)
-        about = {"y": DIFFERENCE, "metric": DIFFERENCE, "model": model, "revision": revision}
-        how = {"tokens": tokens, "pooling": pooling, "n_tasks": len(tasks), "best": False}
-        one = by_layer(change, layers, **about, **how, n_clusters=change.n)
-        rows.append(one.assign(representation=representation(tokens, pooling), n=np.nan))
-    words = [c for c in DIMENSIONS if c in table]
-    table = pd.concat([table, *rows], ignore_index=True)
-    return table.assign(**{c: table[c].fillna("") for c in words})
+        about = {**own.about, "y": DIFFERENCE, "metric": DIFFERENCE, "best": False}
+        counts = {"n_tasks": len(tasks), "n_clusters": change.n}
+        rows.append(by_layer(change, layers, **about, **counts).assign(n=np.nan))
+    changes = [with_representation(one) for one in rows]
+    return with_dimensions(pd.concat([table, *changes], ignore_index=True))
 
 
 @kind("curves", "Curves by depth", curves)
@@ -175,7 +172,8 @@ def sublayers(data: Data) -> pd.DataFrame:
         if len(there) < 2:
             raise LayerwiseError(
                 f"The tables of {about['model']} hold no sublayers; name them under "
-                "extract.sublayers, or leave the model out of this study."
+                "extract.sublayers, or leave the model out of this study.",
+                code="missing",
             )
         values = {s: matrix(part[part["sublayer"] == s]) for s in there}
         prompts = sorted(set.intersection(*(set(v.index) for v in values.values())))
@@ -243,16 +241,13 @@ def probes(data: Data) -> pd.DataFrame:
 
     study, table = data.study, data.tables["probes"]
     require_columns(table, PROBE_COLUMNS, "probes")
-    table = at_checkpoints(table, data.checkpoints([table]))
-    table = only(table, "tokens", study.tokens)
+    table = name_readouts(at_checkpoints(table, data.checkpoints([table])))
+    table = data.rows(table, "tokens", "task_type")
+    # A study may name tasks without probes as well.
     tasks = [t for t in study.tasks or () if t in set(table["task"])]
-    table = only(table, "task", tasks or study.tasks)
-    table = only(table, "task_type", study.task_types)
-    if study.pooling != "mean":
-        table = only(table, "pooling", several(study.pooling))
-    table = name_readouts(table)
-    keys = zip(table["tokens"], table["pooling"], strict=True)
-    table = table.assign(representation=[representation(t, p) for t, p in keys])
+    if study.tasks:
+        table = only(table, "task", tasks or study.tasks)
+    table = with_representation(data.of_pooling(table))
     width = (table["high"] - table["low"]) / (2 * norm.isf((1 - data.confidence) / 2))
     table["p"] = norm.sf(table["selectivity"] / (np.sqrt(2) * width))
     curve = table.groupby(["model", "representation", "task"])["p"]

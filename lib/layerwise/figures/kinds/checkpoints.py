@@ -16,7 +16,7 @@ from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE_AXIS
 from layerwise.figures.marks import checkpoint_axis, entry, facets, heat, place
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import POINT, Data
+from layerwise.figures.select import POINT, Data, checkpoints_in
 
 CLOSE = 25  # so many checkpoints get smaller marks
 
@@ -55,7 +55,7 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
     """
     table = data.curves()
     columns = data.roles(table)["column"]
-    scores = data.pick_scores()
+    scores = data.scores(checkpoints_in(table))
     apart = [d for d in POOLED if d in columns]
     parts = []
     for key, part in scores.groupby(apart) if apart else [((), scores)]:
@@ -146,7 +146,8 @@ def task_scores(data: Data) -> pd.DataFrame:
         raise LayerwiseError(
             f"{row['task']} of {row['model']} at {row['revision']} has no score of the model's "
             f"output (layer {deepest}), which this study compares with; score the task again, or "
-            "name others under `tasks` or `models`."
+            "name others under `tasks` or `models`.",
+            code="missing",
         )
     table["above_output"] = table["value"] - table["output_score"]
     top = table.groupby([*POINT, "task"])["value"].transform("max")

@@ -21,9 +21,9 @@ CKA = "cka_debiased"
 
 def similarity(data: Data) -> pd.DataFrame:
     """Similarity of every layer with every layer, with 95% jackknife intervals."""
-    table = only(data.tables["similarities"], "tokens", data.study.tokens)
-    for column in ("model", "other_model"):
-        table = only(table, column, data.study.models)
+    table = data.rows(data.tables["similarities"], "tokens", "model")
+    if data.study.models:
+        table = only(table, "other_model", data.study.models)
     table = with_intervals(table)
     table = table.assign(
         representation=table["tokens"],
@@ -83,7 +83,8 @@ def differences(data: Data) -> pd.DataFrame:
     if len(points) < 2:
         raise LayerwiseError(
             f"A study of kind {data.study.kind} compares models with the first; these tables have "
-            f"{base[0]} at {base[1]} alone: name another under `models` or `revisions`."
+            f"{base[0]} at {base[1]} alone: name another under `models` or `revisions`.",
+            code="too_few",
         )
     wide = {
         tuple(a.values()): matrix(p)
@@ -99,7 +100,8 @@ def differences(data: Data) -> pd.DataFrame:
         if before is None or list(before.columns) != list(own.columns):
             raise LayerwiseError(
                 f"{point[0]} and {base[0]} differ in layers or token selections, and this study "
-                "compares layer by layer; take models of one architecture, or layer_similarity."
+                "compares layer by layer; take models of one architecture, or layer_similarity.",
+                code="mismatch",
             )
         first, second = shared(before, own)
         spread = np.where(first.std(axis=0, ddof=1) > 0, first.std(axis=0, ddof=1), np.nan)

@@ -7,10 +7,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from layerwise.association.curves import require_columns
+from layerwise.association.scores import with_representation
 from layerwise.association.selection import COLUMNS
 from layerwise.figures import marks, theme
 from layerwise.figures.kinds.association import row_axis
-from layerwise.figures.labels import RULES, metric_label, representation
+from layerwise.figures.labels import RULES, metric_label
 from layerwise.figures.marks import entry, facets, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import Data
@@ -24,12 +25,8 @@ def selections(data: Data) -> pd.DataFrame:
     """
     found = data.tables["selections"]
     require_columns(found, COLUMNS, "selections")
-    table = data.pick_results(found)
-    names = zip(table["tokens"], table["pooling"], strict=True)
-    table = table.assign(
-        y=table["metric"], representation=[representation(t, p) for t, p in names]
-    )
-    return table.rename(columns={"n_sources": "n_clusters"})
+    table = with_representation(data.results(found))
+    return table.assign(y=table["metric"]).rename(columns={"n_sources": "n_clusters"})
 
 
 @kind("layer_selection", "Score lost by selecting layers without labels", selections)

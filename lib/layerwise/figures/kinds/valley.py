@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
+from layerwise.association.scores import mean_scores
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
@@ -19,12 +20,11 @@ from layerwise.figures.marks import depth_axis, entry, facets, line, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import (
     Data,
-    at_checkpoints,
     by_layer,
+    checkpoints_in,
     curves_of,
     matrix,
     parts_of,
-    with_dimensions,
 )
 from layerwise.names import UNITS, size_of
 from layerwise.stats import (
@@ -81,7 +81,8 @@ def shared(*wide: pd.DataFrame) -> list[np.ndarray]:
     if len(prompts) < 2:
         raise LayerwiseError(
             f"These models share {len(prompts)} prompts, and this study pairs prompts; "
-            "show models that were extracted on one corpus."
+            "show models that were extracted on one corpus.",
+            code="too_few",
         )
     return [w.loc[prompts].to_numpy(dtype=float) for w in wide]
 
@@ -104,7 +105,8 @@ def attention_sink(data: Data) -> pd.DataFrame:
     if "all" not in selections or len(selections) < 2:
         raise LayerwiseError(
             f"A study of kind {data.study.kind} compares all tokens with another selection; these "
-            f"tables have {', '.join(selections)}: name all and others under extract.tokens."
+            f"tables have {', '.join(selections)}: name all and others under extract.tokens.",
+            code="too_few",
         )
     rows: list[pd.DataFrame] = []
     for about, part in curves_of(table, ["model", "corpus", "metric"]):
@@ -224,13 +226,8 @@ def size_scaling(data: Data) -> pd.DataFrame:
 def _of_data_sets(data: Data) -> pd.DataFrame:
     """Published metrics, with data sets in the place of prompts."""
     metrics = data.tables["metrics"]
-    picked = at_checkpoints(data.pick_metrics(metrics), data.checkpoints([metrics]))
-    table = data.pick_variants(picked)
-    table = with_dimensions(
-        table.assign(prompt_id=table["corpus"], corpus="", representation=table["tokens"])
-    )
-    data.require_roles(table)
-    return data.sort(table)
+    table = data.metrics(metrics, data.checkpoints([metrics]))
+    return data.tidy(table.assign(prompt_id=table["corpus"], corpus=""))
 
 
 def _size(model: str, study: Study) -> float:
@@ -238,7 +235,8 @@ def _size(model: str, study: Study) -> float:
     if found is None:
         raise LayerwiseError(
             f"The name {model!r} does not contain a number of parameters, as pythia-410m does; "
-            "give it under `sizes`."
+            "give it under `sizes`.",
+            code="missing",
         )
     return float(found)
 
@@ -305,7 +303,13 @@ def training_dynamics(data: Data) -> pd.DataFrame:
     p is adjusted (Holm) over all rows of one kind of a model and representation.
     """
     table = data.prompts()
-    scores = data.scores_of_one_pooling(table)
+    scores = data.scores(checkpoints_in(table))
+    if scores["pooling"].nunique() > 1:
+        raise LayerwiseError(
+            f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`.",
+            code="ambiguous",
+        )
+    scores = mean_scores(scores)
     points = data.points(table)
     of_curve = ["model", "representation", "tokens", "revision", "corpus", "metric"]
     found = {tuple(a.values()): matrix(part) for a, part in curves_of(table, of_curve)}
