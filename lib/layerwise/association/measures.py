@@ -159,14 +159,17 @@ def _pair(x: npt.ArrayLike, y: npt.ArrayLike, *, vary: bool = False) -> tuple[Fl
     if a.ndim != 1 or a.shape != b.shape or a.size < 2:
         raise LayerwiseError(
             f"An association needs two curves over the same two or more layers; these have the "
-            f"shapes {a.shape} and {b.shape}."
+            f"shapes {a.shape} and {b.shape}.",
+            code="too_few",
         )
     if not (np.isfinite(a).all() and np.isfinite(b).all()):
         raise LayerwiseError(
-            "An association needs finite values; leave out the layers with NaN or infinity first."
+            "An association needs finite values; leave out the layers with NaN or infinity first.",
+            code="not_finite",
         )
     if vary and (np.ptp(a) == 0 or np.ptp(b) == 0):
         raise LayerwiseError(
-            "A rank correlation with a constant curve is not defined; leave that metric out."
+            "A rank correlation with a constant curve is not defined; leave that metric out.",
+            code="undefined",
         )
     return a[None], b[None]

@@ -203,7 +203,8 @@ def select_layers(
     if not set(metrics["metric"]) & set(directions):
         raise LayerwiseError(
             "None of the metrics has a direction, and none can select a layer; metrics are "
-            f"{', '.join(sorted(map(str, metrics['metric'].unique()))[:10])}."
+            f"{', '.join(sorted(map(str, metrics['metric'].unique()))[:10])}.",
+            code="unsupported",
         )
     rows: list[dict[str, object]] = []
     for curves in score_curves(scores):
@@ -240,7 +241,9 @@ def select_layers(
             rows += _against_scores(selected + _baselines(curves, tasks), curves, group, seed)
     if not rows:
         raise LayerwiseError(
-            "The metrics and the scores have no model with the same revision and tokens in common."
+            "The metrics and the scores have no model with the same revision and tokens in "
+            "common.",
+            code="too_few",
         )
     table = pd.DataFrame(rows)
     nested = [row for part in _rules_over_models(table, order or Order()) for row in part]

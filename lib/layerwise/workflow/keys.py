@@ -30,7 +30,7 @@ VERSIONS = {
     "nano": 1,
     "gguf": 1,
     "extract": 1,
-    "metrics": 2,
+    "metrics": 3,
     "tasks": 1,
     "evaluate": 1,
     "associate": 4,
