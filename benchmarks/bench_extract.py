@@ -7,7 +7,6 @@ lines:
 
 - ratios to the bare pass: an extraction of one kind (protocol `paper`, all tokens), of four (both
   protocols, with and without the first token), and the eigenvalues of one kind alone
-- curvature's arithmetic against a copy of the states that it is of
 - seconds a token from few prompts to many, with the memory's high-water mark
 - pads as a share of what was computed; bytes of the file against the token dump it replaces
 - with --profile, where the time of one extraction goes
@@ -32,7 +31,7 @@ import layerwise.workflow.script  # isort: skip  # noqa: F401
 import pandas as pd
 import torch
 
-from layerwise.activations import batches, curvature, eigen, representation
+from layerwise.activations import batches, eigen
 from layerwise.activations.extract import extract
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
@@ -75,43 +74,11 @@ def eigenvalues_alone(loaded: LoadedModel, ids: list[list[int]], budget: int) ->
     seconds = 0.0
     for batch in batches.cut([len(p) for p in ids], budget):
         states = torch.randn(len(batch), len(ids[batch[0]]), 64, device=loaded.device)
-        grams = [eigen.token_gram(states)] * loaded.anatomy.n_layers
+        grams = [eigen.gram(states)] * loaded.anatomy.n_layers
         start = clock()
         eigen.eigenvalues(grams)
         seconds += clock() - start
     return seconds
-
-
-def curvature_alone(width: int, length: int, budget: int) -> dict[str, Any]:
-    """Curvature's arithmetic on the states of one batch at a layer, beside a copy of them.
-
-    The tokens' norms are there, which are kept in any case. The two take turns, layer by layer, so
-    that both find states that are in no cache; the best time of each counts, by the clock, for
-    they are too short for the processor's.
-    """
-    lengths = torch.full((max(1, budget // length),), length)
-    shape = len(lengths), length, width
-    with torch.inference_mode():
-        layers = [representation.pack(torch.randn(shape), lengths) for _ in range(12)]
-        for packed in layers:
-            assert packed.norms.shape == packed.mask.shape
-        into = torch.empty(shape)
-        jobs: tuple[Callable[[representation.Packed], Any], ...] = (
-            lambda packed: into.copy_(packed.states),
-            lambda packed: curvature.mean_angle(*curvature.angles([curvature.steps(packed)])[0]),
-        )
-        best = [float("inf")] * 2
-        for turn in range(4800):
-            start = time.perf_counter()
-            jobs[turn % 2](layers[turn // 2 % len(layers)])
-            best[turn % 2] = min(best[turn % 2], time.perf_counter() - start)
-    copied, computed = best
-    return {
-        "curvature_of": " x ".join(map(str, shape)),
-        "copy_ms": 1e3 * copied,
-        "curvature_ms": 1e3 * computed,
-        "curvature_to_copy": computed / copied,
-    }
 
 
 def ours(loaded: LoadedModel, texts: list[str], plan: ExtractSettings, target: Path) -> float:
@@ -168,7 +135,6 @@ def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -
         one_kind=ratio["1 kind"],
         four_kinds=ratio["4 kinds"],
         eigenvalues_alone=ratio["eigenvalues"],
-        **curvature_alone(loaded.anatomy.hidden, tokens // len(ids), budget),
         file_bytes=(folder / "4 kinds.h5").stat().st_size,
         float16_dump_bytes=dump,
     )

@@ -145,7 +145,7 @@ def matmul_rate(device: torch.device, dtype: torch.dtype, size: int, repeats: in
 def spectra_of(device: torch.device, size: int, count: int, repeats: int) -> dict[str, float]:
     """Seconds for eigenvalues of a batch of Gram matrices: by our kernels and torch's routine,
     where there is a GPU, and by the cores."""
-    grams = eigen.token_gram(torch.randn(count, size, 2 * size, device=device))
+    grams = eigen.gram(torch.randn(count, size, 2 * size, device=device))
     ways: dict[str, Callable[[], Any]] = {"the cores": lambda: eigen.on_cores(grams)}
     if device.type == "cuda":
         ways["kernels of our own"] = lambda: card.eigenvalues(grams.clone())

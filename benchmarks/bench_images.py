@@ -36,8 +36,8 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.corpora.images import Picture
 from layerwise.io.files import sha256_bytes
+from layerwise.models.hooks import pass_options
 from layerwise.models.load import LoadedModel, load
-from layerwise.models.probe import pass_options
 from layerwise.section import parse
 
 CROP = (500, 375)

@@ -171,7 +171,7 @@ def our_prompt_entropy(layers: list[list[Packed]]) -> list[float]:
     """Mean entropy of each layer, as extraction and metrics compute it."""
     values: list[list[np.ndarray]] = [[] for _ in layers]
     for together in zip(*layers, strict=True):
-        spectra = eigen.eigenvalues([eigen.token_gram(batch.states) for batch in together])
+        spectra = eigen.eigenvalues([eigen.gram(batch.states) for batch in together])
         for found, spectrum in zip(values, spectra, strict=True):
             found.append(entropy_from_eigenvalues(descending(spectrum).numpy()))
     return [float(np.concatenate(found).mean()) for found in values]
@@ -184,7 +184,7 @@ def our_curvature(layers: list[list[Packed]]) -> list[float]:
 
 
 def _mean_angles(batch: Packed) -> torch.Tensor:
-    return curvature.mean_angle(*curvature.angles([curvature.steps(batch)])[0])
+    return curvature.of_steps(curvature.products(batch.states), batch.lengths)
 
 
 def agree(a: float, b: float) -> bool:
@@ -275,8 +275,7 @@ def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
     inside = np.arange(LONGEST)[None] < lengths[:, None]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "activations.h5"
-        with layout.create(
-            path,
+        labels = layout.labels(
             protocols=("paper", "reference"),
             tokens=("all",),
             n_layers=layers,
@@ -284,8 +283,9 @@ def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
             prompts=[str(i) for i in range(n)],
             hidden=d,
             rank=LONGEST,
-            attributes={"model": "m", "revision": "r", "corpus": "c"},
-        ) as file:
+        )
+        attributes = {"model": "m", "revision": "r", "corpus": "c"}
+        with layout.create(path, labels, attributes) as file:
             for k in range(layers):
                 views = make_views(k, n, v + 1, d)
                 for protocol in range(2):

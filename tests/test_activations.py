@@ -24,7 +24,6 @@ from layerwise.activations.representation import (
     after,
     choose,
     inside,
-    mean,
     pack,
     pool,
     representations,
@@ -320,31 +319,12 @@ def test_sinks_are_counted_in_what_a_protocol_reads(llama: LoadedModel, tmp_path
     assert left == {("paper", 2): 1, ("reference", 2): 1, ("paper", 3): 1, ("reference", 3): 0}
 
 
-def test_selections_that_leave_the_same_tokens_share_a_spectrum() -> None:
-    """No sink, the first token, another one, both, and a prompt of one token."""
-    states = torch.randn(6, 12, 8, generator=torch.Generator().manual_seed(0))
-    states[1, 0] *= 100
-    states[2, 5] *= 100
-    states[3, [0, 7]] *= 100
-    packed = pack(states, torch.tensor([12, 10, 12, 9, 1, 12]))
-    for order in (TOKENS, TOKENS[::-1]):
-        together = Reduced(packed, Needs(tokens=order))
-        assert sorted(m.shape[0] for m in together.matrices) == [2, 2, 6, 6, 6, 6]
-        alone = [Reduced(packed, Needs(tokens=(name,))) for name in order]
-        decompose([together, *alone])
-        for place, one in enumerate(alone):
-            found, own = together.arrays["spectrum"][:, place], one.arrays["spectrum"][:, 0]
-            torch.testing.assert_close(found, own, rtol=1e-9, atol=1e-9)
-
-
 def test_repeated_states_have_no_angle() -> None:
     line = torch.arange(5.0)[:, None] * torch.ones(3)
     stairs = torch.tensor([[0, 0, 0], [1, 0, 0], [1, 1, 0], [2, 1, 0], [2, 2, 0.0]])
     doubled = line[[0, 1, 1, 2, 3]]
-    packed = pack(torch.stack([line, stairs, torch.ones(5, 3), doubled]), torch.full((4,), 5))
-    ((angles, defined),) = curvature.angles([curvature.steps(packed)])
-    assert defined.sum(axis=1).tolist() == [3, 3, 0, 1]
-    found = curvature.mean_angle(angles, defined).numpy()
+    states = torch.stack([line, stairs, torch.ones(5, 3), doubled])
+    found = curvature.of_steps(curvature.products(states), torch.full((4,), 5)).numpy()
     np.testing.assert_allclose(found, [0, np.pi / 2, np.nan, 0], atol=1e-7)
 
 
@@ -464,7 +444,7 @@ def test_spans_and_what_follows_a_prompt() -> None:
     for tokens, lengths in (("all", [2, 3, 0]), ("drop_first", [1, 3, 0])):
         spans = inside(packed, tokens, rows, starts, stops)
         assert spans.lengths.tolist() == lengths
-        torch.testing.assert_close(mean(spans)[1], states[0, 2:5].mean(0))
+        torch.testing.assert_close(spans.mean[1], states[0, 2:5].mean(0))
     rest = after(packed, torch.tensor([2, 5]))
     assert rest.lengths.tolist() == [4, 0]
     torch.testing.assert_close(rest.states[0, :4], states[0, 2:])
@@ -478,7 +458,7 @@ def test_pads_do_not_count_even_if_they_are_nan() -> None:
     states = torch.ones(1, 3, 2)
     states[0, 2] = torch.nan
     assert isinstance(pack(states, torch.tensor([2])), Packed)
-    assert mean(pack(states, torch.tensor([2]))).tolist() == [[1, 1]]
+    assert pack(states, torch.tensor([2])).mean.tolist() == [[1, 1]]
 
 
 # The file

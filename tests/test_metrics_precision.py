@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 
-from layerwise.activations import curvature as curvature_module
 from layerwise.activations import representation
 from layerwise.activations.reduce import Needs, Reduced, decompose
 from layerwise.config.metrics import MetricsSettings
@@ -96,16 +95,6 @@ def test_spectra_do_not_depend_on_threads_or_on_the_batch(threads: int) -> None:
         torch.set_num_threads(before)
 
 
-@pytest.fixture(params=["numpy", "blocks", "torch"])
-def angles_by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By numpy on a CPU, in one block or in several; by torch elsewhere."""
-    if request.param == "torch":
-        monkeypatch.setattr(curvature_module, "_arrays", lambda *tensors: tensors)
-    if request.param == "blocks":
-        monkeypatch.setattr(curvature_module, "CACHED", 3 * PROMPTS[0].shape[1])
-
-
-@pytest.mark.usefixtures("angles_by")
 def test_curvatures_of_the_extraction_are_numpys() -> None:
     chosen = packed(PROMPTS)
     steps, states = (reduced(chosen, name)["curvature"] for name in ("paper", "reference"))
@@ -115,7 +104,6 @@ def test_curvatures_of_the_extraction_are_numpys() -> None:
         assert states[i] == pytest.approx(state_angles(prompt), abs=1e-4)
 
 
-@pytest.mark.usefixtures("angles_by")
 @pytest.mark.parametrize("scale", [1e-25, 1.0, 1e25])
 def test_nearly_straight_paths_are_as_exact_in_float32(scale: float) -> None:
     """Where the arc cosine magnifies rounding, and where squares leave float32's range."""

@@ -57,8 +57,7 @@ def write_activations(
 ) -> Path:
     """An activations file of made-up states, in float64 routes of its own."""
     rank = 8
-    with layout.create(
-        path,
+    labels = layout.labels(
         protocols=("paper", "reference"),
         tokens=tokens,
         n_layers=LAYERS,
@@ -66,8 +65,9 @@ def write_activations(
         prompts=[f"prompt-{i}" for i in range(n)],
         hidden=D,
         rank=rank,
-        attributes={"model": "m", "revision": "step1", "corpus": "c", "weights_sha256": "abc"},
-    ) as file:
+    )
+    attributes = {"model": "m", "revision": "step1", "corpus": "c", "weights_sha256": "abc"}
+    with layout.create(path, labels, attributes) as file:
         for t, choice in enumerate(tokens):
             for layer in range(LAYERS):
                 for view in range(n_views + 1):
@@ -550,22 +550,6 @@ def test_the_other_declarations_hold_too(monkeypatch: pytest.MonkeyPatch) -> Non
         add_wrong(monkeypatch, len, protocols=("paper",), normalizations={"reference": ("logD",)})
 
 
-def test_what_a_file_does_not_hold_is_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def drop(file: Any) -> None:
-        del file["spectrum"], file["curvature"]
-
-    path = write_activations(tmp_path / "a.h5", tokens=("all",), change=drop)
-    with caplog.at_level(logging.WARNING, logger="layerwise"):
-        frame, _ = compute(path)
-    assert not set(frame["metric"]) & {"prompt_entropy", "effective_rank", "curvature"}
-    assert any("extracted with spectra: false" in m for m in caplog.messages)
-    assert any("extracted with curvature: false" in m for m in caplog.messages)
-    with pytest.raises(UndefinedMetricError, match="one layer only"):
-        list(registry.get("cka_last").on(Layer(Arrays(np.eye(4)))))
-
-
 def test_protocols_and_tokens_follow_the_extraction(tmp_path: Path) -> None:
     frame, _ = compute(write_activations(tmp_path / "a.h5", tokens=("drop_first",)))
     assert set(frame["tokens"]) == {"drop_first"}
@@ -674,3 +658,8 @@ def test_tables_go_to_parquet_and_back(
     tables[0].drop(columns="tokens").to_parquet(tmp_path / "other.parquet")
     with pytest.raises(LayerwiseError, match="lacks the columns tokens"):
         read(tmp_path / "other.parquet", "metrics", table.COLUMNS)
+
+
+def test_arrays_of_one_layer_have_no_ends() -> None:
+    with pytest.raises(UndefinedMetricError):
+        list(registry.get("cka_last").on(Layer(Arrays(np.eye(4)))))

@@ -284,5 +284,4 @@ def test_vision_models_have_blocks_and_sublayers() -> None:
     ):
         anatomy = dissect(hf.AutoModel.from_config(config))
         assert anatomy.n_layers == 4
-        assert anatomy.final_norm is not None
         assert anatomy.sublayers == SUBLAYERS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import json
 import logging
@@ -45,9 +44,9 @@ from layerwise.config.models import (
 )
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
-from layerwise.models import checkpoints, devices, weights
+from layerwise.models import checkpoints, devices
 from layerwise.models.gguf import convert
-from layerwise.models.load import LoadedModel, load
+from layerwise.models.load import LoadedModel, load, weights_hash
 from layerwise.models.probe import LENGTH, example_texts, probe
 from layerwise.models.source import Location, locate, package_folder
 
@@ -145,17 +144,17 @@ def test_weights_of_other_models_or_dtypes_are_not_compared(tmp_path: Path) -> N
     )
     assert not found["same_as"].any()
     tables.write(tmp_path / "a.parquet", pd.DataFrame({"a": [1]}), model="m")
-    with pytest.raises(LayerwiseError, match=r"a\.parquet does not say which weights"):
+    with pytest.raises(LayerwiseError, match="does not name the weights"):
         checkpoints.compare([tmp_path / "a.parquet"])
 
 
 def test_the_hash_sees_one_changed_bit(llama: Path) -> None:
     model = loaded(llama).model
-    before = weights.weights_hash(model)
+    before = weights_hash(model)
     assert before == loaded(llama).weights
     flat = model.layers[1].mlp.up_proj.weight.data.view(torch.int32)
     flat[3, 5] ^= 1
-    assert weights.weights_hash(model) != before
+    assert weights_hash(model) != before
 
 
 # Bidirectional attention and adapters
@@ -386,33 +385,27 @@ def without(name: str) -> Callable[[Path], object]:
 
 
 @pytest.mark.parametrize(
-    ("change", "match"),
+    ("change", "code"),
     [
-        (without("config.json"), "has no config.json; it is not a Hugging Face model folder"),
-        (without("model.safetensors"), "has no weights as safetensors, and pickle"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"x"), "safetensors file is damaged"),
-        (lambda f: (f / "config.json").write_text("{"), "not a valid JSON"),
-        (lambda f: changed(f, "config.json", num_hidden_layers=2), r"says 2 blocks.*layers\.2\."),
-        (lambda f: changed(f, "config.json", num_hidden_layers=4), r"weights lack layers\.3\."),
-        (lambda f: changed(f, "config.json", hidden_size=64), r"has the shape .* by its config"),
-        (
-            lambda f: [p.unlink() for p in f.glob("tokenizer*")],
-            "has no tokenizer with a vocabulary",
-        ),
-        (
-            lambda f: changed(f, "tokenizer_config.json", model_max_length="long"),
-            "transformers cannot make a model of its files",
-        ),
+        (without("config.json"), "unreadable"),
+        (without("model.safetensors"), "unreadable"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"x"), "unreadable"),
+        (lambda f: (f / "config.json").write_text("{"), "unreadable"),
+        (lambda f: changed(f, "config.json", num_hidden_layers=2), "mismatch"),
+        (lambda f: changed(f, "config.json", num_hidden_layers=4), "mismatch"),
+        (lambda f: changed(f, "config.json", hidden_size=64), "mismatch"),
+        (lambda f: [p.unlink() for p in f.glob("tokenizer*")], "unreadable"),
     ],
 )
 def test_broken_folders(
-    llama: Path, tmp_path: Path, change: Callable[[Path], object], match: str
+    llama: Path, tmp_path: Path, change: Callable[[Path], object], code: str
 ) -> None:
     folder = tmp_path / "m"
     shutil.copytree(llama, folder)
     change(folder)
-    with pytest.raises(LayerwiseError, match=match) as caught:
+    with pytest.raises(LayerwiseError) as caught:
         loaded(folder)
+    assert caught.value.code == code
     assert str(caught.value).startswith("Model 'm' at 'main': ")
     assert "\n" not in str(caught.value)
 
@@ -423,17 +416,6 @@ def test_a_tokenizer_made_up_for_want_of_files_is_refused(family: str, tmp_path:
     for file in folder.glob("tokenizer*"):
         file.unlink()
     with pytest.raises(LayerwiseError, match=r"m has no tokenizer with a vocabulary; put"):
-        loaded(folder)
-
-
-@pytest.mark.parametrize("longest", [-5, 0, True])
-def test_a_longest_input_that_cannot_be_is_refused(
-    llama: Path, tmp_path: Path, longest: object
-) -> None:
-    folder = tmp_path / "m"
-    shutil.copytree(llama, folder)
-    changed(folder, "tokenizer_config.json", model_max_length=longest)
-    with pytest.raises(LayerwiseError, match=r"model_max_length is .*must be above 0"):
         loaded(folder)
 
 
@@ -459,16 +441,8 @@ class Wrong(torch.nn.Module):
         return out.flatten(0, 1) if self.how == "flat" else out
 
 
-@pytest.mark.parametrize(
-    ("how", "match"),
-    [
-        ("flat", r"states of the shapes .*\(10, 32\)\] for 2 prompts of 5 tokens"),
-        ("fails", r"does not run on token ids alone \(TypeError: pixel_values are missing\)"),
-        ("skipped", r"does not run its 3 blocks once each in order.*\[0, 1, 3\]"),
-        ("twice", r"does not run its 3 blocks once each in order.*\[0, 1, 0, 1, 2, 3\]"),
-    ],
-)
-def test_models_whose_layers_cannot_be_read_are_refused(llama: Path, how: str, match: str) -> None:
+@pytest.mark.parametrize("how", ["flat", "fails", "skipped", "twice"])
+def test_models_whose_layers_cannot_be_read_are_refused(llama: Path, how: str) -> None:
     model = loaded(llama)
     network, blocks = model.model, model.anatomy.blocks
     if how in ("skipped", "twice"):
@@ -478,21 +452,18 @@ def test_models_whose_layers_cannot_be_read_are_refused(llama: Path, how: str, m
     else:
         blocks[2] = Wrong(blocks[2], how)
     tokens = example_texts(network, model.device)
-    with pytest.raises(LayerwiseError, match=match):
+    with pytest.raises(LayerwiseError) as caught:
         probe("m", network, model.anatomy, tokens, LENGTH)
+    assert caught.value.code == "unsupported"
 
 
-def test_a_module_that_only_bears_a_norms_name_is_not_taken_for_it(
-    llama: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_the_last_norm_is_the_module_between_the_last_block_and_the_output(llama: Path) -> None:
     model = loaded(llama)
-    other = dataclasses.replace(model.anatomy, final_norm=model.anatomy.blocks[0].input_layernorm)
     tokens = example_texts(model.model, model.device)
-    assert probe("m", model.model, model.anatomy, tokens, LENGTH)[0].final_norm is not None
-    model.anatomy.blocks[0].input_layernorm.weight.data[:] = 3
-    found, _ = probe("m", model.model, other, tokens, LENGTH)
+    assert model.anatomy.final_norm is model.model.norm
+    model.model.norm = torch.nn.Identity()
+    found, _ = probe("m", model.model, model.anatomy, tokens, LENGTH)
     assert found.readouts == ("residual", "output")
-    assert "is not taken for its last norm" in caplog.text
 
 
 def test_a_folder_is_not_taken_for_a_name_on_the_hub(

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 Array = npt.NDArray[Any]
 
 
-def token_gram(states: Tensor) -> Tensor:
+def gram(states: Tensor) -> Tensor:
     """``Z Zᵀ`` of each prompt.
 
     Parameters
@@ -46,20 +46,6 @@ def token_gram(states: Tensor) -> Tensor:
     def products(part: Array) -> Array:
         wide = part.astype(np.float64)
         return np.asarray(wide @ wide.transpose(0, 2, 1))
-
-    return _spread(products, states)
-
-
-def hidden_gram(states: Tensor) -> Tensor:
-    """``Zᵀ Z`` of each prompt, (B, D, D), float64: where T > D, the same non-zero spectrum for
-    less."""
-    if states.device.type != "cpu" or len(states) < torch.get_num_threads():
-        wide = states.double()
-        return wide.transpose(1, 2) @ wide
-
-    def products(part: Array) -> Array:
-        wide = part.astype(np.float64)
-        return np.asarray(wide.transpose(0, 2, 1) @ wide)
 
     return _spread(products, states)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from layerwise.activations import batches, eigen, forward, store
 from layerwise.activations.attention import first_token_attention
@@ -71,11 +70,8 @@ def extract(
     """
     forward.check_readout(loaded, settings.readout)
     loaded.check_tokens(settings.tokens)
-    readouts = readouts_of(loaded, settings)
-    prefixes = settings.prefixes and _causal(loaded, "prefixes")
-    needs = Needs(settings.protocols, settings.tokens, prefixes, settings.sink_ratio)
+    reduction = Reduction(loaded, settings, prompts)
     inner = _sublayers(loaded, settings.sublayers)
-    n, n_layers, hidden = len(prompts), loaded.anatomy.n_layers, loaded.anatomy.hidden
     coming = loaded.prompts_ahead(views)
     ids, n_cut = next(coming)
     if perturb is not None:
@@ -84,7 +80,17 @@ def extract(
     attention = None
     if settings.attention and _causal(loaded, "attention to the first token"):
         attention = first_token_attention(loaded, ids, settings.batch_tokens)
-    rank = max(map(len, ids), default=0)
+    n, rank = len(prompts), max(map(len, ids), default=0)
+    labels = store.labels(
+        protocols=settings.protocols,
+        tokens=settings.tokens,
+        n_layers=loaded.anatomy.n_layers,
+        n_views=len(views),
+        prompts=prompts,
+        hidden=loaded.anatomy.hidden,
+        rank=rank,
+        prefix_tokens=reduction.needs.prefix_tokens,
+    )
     record = provenance(
         **{
             "model": loaded.name,
@@ -94,7 +100,7 @@ def extract(
             "dtype": loaded.dtype,
             "device": str(loaded.device),
             "readout": settings.readout,
-            "readouts": readouts,
+            "readouts": reduction.readouts,
             "special_tokens": loaded.special_tokens,
             "max_length": loaded.max_length,
             "sink_ratio": settings.sink_ratio,
@@ -102,30 +108,19 @@ def extract(
             **attributes,
         }
     )
-    kinds = len(settings.protocols) * len(settings.tokens)
-    per_prompt = kinds * (hidden * 4 + rank * 8) * n_layers * (1 + len(inner))
+    kinds = len(settings.protocols) * len(settings.tokens) * loaded.anatomy.n_layers
+    per_prompt = kinds * (loaded.anatomy.hidden * 4 + rank * 8) * (1 + len(inner))
     window = max(32, min(n, batches.WINDOW_BYTES[loaded.device.type] // max(1, per_prompt)))
-    reduction = Reduction(loaded, needs, readouts, settings.readout, prompts)
-    kind = "image" if loaded.images else "text"
     total_cut = 0
     with (
-        store.create(
-            target,
-            protocols=settings.protocols,
-            tokens=settings.tokens,
-            n_layers=n_layers,
-            n_views=len(views),
-            prompts=prompts,
-            hidden=hidden,
-            rank=rank,
-            attributes=record,
-            sublayers=inner,
-            prefix_tokens=needs.prefix_tokens,
-        ) as file,
-        Progress(n * len(views), f"{loaded.name} {loaded.revision}", kind) as bar,
+        store.create(target, labels, record, inner) as file,
+        Progress(
+            n * len(views),
+            f"{loaded.name} {loaded.revision}",
+            "image" if loaded.images else "text",
+        ) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):
-        sizes = store.sizes(file)
         if attention is not None:
             store.add_attention(file, attention)
         written: Future[None] | None = None
@@ -134,7 +129,7 @@ def extract(
                 ids, n_cut = next(coming)
             total_cut += sum(n > 0 for n in n_cut)
             for part in batches.windows(n, window):
-                results = store.Window(sizes, part, view)
+                results = store.Window(labels, inner, part, view)
                 forward.run(
                     loaded,
                     [ids[i] for i in part],
@@ -165,29 +160,24 @@ def extract(
 class Reduction:
     """Reduction of the batches of an extraction, with work behind the pass.
 
-    Parameters
+    Attributes
     ----------
     needs : Needs
         What is kept of the prompts themselves; views are pooled.
-    readouts : mapping
-        What each protocol reads.
-    readout : str
-        What arrays without a protocol read (norms, spectra of prefixes).
-    prompts : sequence of str
-        Ids, for messages.
+    readouts : dict
+        Readout of each protocol.
     """
 
     def __init__(
-        self,
-        loaded: LoadedModel,
-        needs: Needs,
-        readouts: Mapping[str, str],
-        readout: str,
-        prompts: Sequence[str],
+        self, loaded: LoadedModel, settings: ExtractSettings, prompts: Sequence[str]
     ) -> None:
-        self.loaded, self.needs, self.prompts = loaded, needs, prompts
-        self.readouts, self.readout = readouts, readout
-        self.with_output = OUTPUT in (readout, *readouts.values())
+        self.loaded, self.prompts = loaded, prompts
+        # Of arrays without a protocol (norms, spectra of prefixes).
+        self.readout = settings.readout
+        self.readouts = readouts_of(loaded, settings)
+        self.with_output = OUTPUT in (self.readout, *self.readouts.values())
+        prefixes = settings.prefixes and _causal(loaded, "prefixes")
+        self.needs = Needs(settings.protocols, settings.tokens, prefixes, settings.sink_ratio)
         self.behind: Future[None] | None = None
 
     def needs_of(self, layer: int, sublayer: str, view: int) -> dict[str, Needs]:
@@ -203,15 +193,16 @@ class Reduction:
         def at_layer(readout: str) -> str:
             return "residual" if readout == OUTPUT and not last else readout
 
+        main = at_layer(self.readout)
         found: dict[str, Needs] = {}
-        for readout in dict.fromkeys(map(at_layer, (self.readout, *self.readouts.values()))):
-            protocols = tuple(p for p in needs.protocols if at_layer(self.readouts[p]) == readout)
-            own = replace(needs, protocols=protocols)
-            if readout != at_layer(self.readout):
-                own = replace(own, norms=False, prefixes=False)
-            empty = not protocols and (needs.pooled_only or not own.norms)
-            if (readout == OUTPUT) == (sublayer == OUTPUT) and not empty:
-                found[readout] = own
+        for readout in dict.fromkeys((main, *map(at_layer, self.readouts.values()))):
+            if (readout == OUTPUT) == (sublayer == OUTPUT):
+                found[readout] = replace(
+                    needs,
+                    protocols=[p for p, r in self.readouts.items() if at_layer(r) == readout],
+                    norms=readout == main,
+                    prefixes=needs.prefixes and readout == main,
+                )
         return found
 
     def submit(self, work: Callable[[], None]) -> None:
@@ -244,23 +235,17 @@ class Batch:
 
     def __init__(self, reduction: Reduction, results: store.Window, rows: list[int]) -> None:
         self.reduction, self.results, self.rows = reduction, results, rows
-        self.reduced: list[tuple[str, int, Reduced]] = []
-        self.waiting: list[Reduced] = []
-        self.largest: list[tuple[int, str, Tensor]] = []
+        self.reduced: list[tuple[int, str, Reduced]] = []
+        self.waiting: list[tuple[int, str, Reduced]] = []
 
     def take(self, layer: int, sublayer: str, packed: Packed, /) -> None:
         """Reduce one layer's states."""
         own = self.reduction
         for readout, needs in own.needs_of(layer, sublayer, self.results.view).items():
             states = forward.read(own.loaded, packed, readout)
-            # NaN or infinite if an entry of the prompt is.
-            largest = torch.linalg.vector_norm(states.states, ord=torch.inf, dim=(1, 2))
-            self.largest.append((layer, sublayer, largest))
-            part = BLOCK if sublayer == OUTPUT else sublayer
-            self.reduced.append((part, layer, Reduced(states, needs)))
-            self.waiting.append(self.reduced[-1][-1])
+            self.waiting.append((layer, sublayer, Reduced(states, needs)))
         limit = WAITING_BYTES[packed.states.device.type]
-        if sum(reduced.waiting_bytes for reduced in self.waiting) > limit:
+        if sum(reduced.waiting_bytes for *_, reduced in self.waiting) > limit:
             self._decompose()
 
     def finish(self) -> None:
@@ -271,9 +256,10 @@ class Batch:
         # Before: numpy refuses what is not finite.
         self._check()
         waiting, self.waiting = self.waiting, []
+        self.reduced += waiting
 
         def work() -> None:
-            decompose(waiting)
+            decompose([reduced for *_, reduced in waiting])
             if last:
                 self._collect()
 
@@ -281,21 +267,23 @@ class Batch:
 
     def _collect(self) -> None:
         """Move the results to the window."""
-        for sublayer, layer, reduced in self.reduced:
-            places = [self.reduction.needs.protocols.index(p) for p in reduced.needs.protocols]
+        protocols = self.reduction.needs.protocols
+        for layer, sublayer, reduced in self.reduced:
+            places = [protocols.index(p) for p in reduced.needs.protocols]
             found = {name: values.cpu().numpy() for name, values in reduced.arrays.items()}
-            self.results.put(sublayer, layer, self.rows, places, found)
+            part = BLOCK if sublayer == OUTPUT else sublayer
+            self.results.put(part, layer, self.rows, places, found)
 
     def _check(self) -> None:
         """Refuse states that are not finite; of several layers at once, as the device waits."""
-        sizes, self.largest = self.largest, []
-        if not sizes:
+        if not self.waiting:
             return
-        finite = torch.stack([s.to(sizes[0][2].device) for *_, s in sizes]).isfinite()
+        device = self.waiting[0][2].finite.device
+        finite = torch.stack([reduced.finite.to(device) for *_, reduced in self.waiting])
         if bool(finite.all()):
             return
         place, row = finite.logical_not().nonzero()[0].tolist()
-        layer, sublayer, _ = sizes[place]
+        layer, sublayer, _ = self.waiting[place]
         own, part = self.reduction, "" if sublayer == BLOCK else f" ({sublayer})"
         prompt = own.prompts[self.results.part[self.rows[row]]]
         where = f"layer {layer}{part} for prompt {prompt!r} (view {self.results.view})"

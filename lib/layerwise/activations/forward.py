@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from typing import Protocol
 
 import torch
@@ -17,7 +16,6 @@ from layerwise.io.files import memory_fault
 from layerwise.models import hooks
 from layerwise.models.architectures import OUTPUT
 from layerwise.models.load import DTYPES, LoadedModel, Prompt
-from layerwise.models.probe import pass_options, states_out
 
 log = logging.getLogger(__name__)
 
@@ -158,9 +156,7 @@ def _forward(
         own = sizes.to(states.device)
         taker.take(layer, sublayer, pack(states, own, padded=padded, prefix=prefix))
 
-    with ExitStack() as stack:
-        hooks.attach(loaded.anatomy, loaded.name, sublayers, hand_over, stack)
-        states = states_out(loaded.model(**inputs, **pass_options(loaded.model)))
-        if output and states is not None:
-            hand_over(loaded.anatomy.n_layers - 1, OUTPUT, states)
+    states = hooks.run(loaded.model, loaded.anatomy, inputs, hand_over, sublayers=sublayers)
+    if output and states is not None:
+        hand_over(loaded.anatomy.n_layers - 1, OUTPUT, states)
     taker.finish()

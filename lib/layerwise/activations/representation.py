@@ -74,6 +74,11 @@ class Packed:
         norms: Tensor = torch.linalg.vector_norm(self.states, dim=-1)
         return norms
 
+    @cached_property
+    def mean(self) -> Tensor:
+        """Mean over the tokens that count, shape (B, D). Zero for a prompt without any."""
+        return self.states.sum(dim=1) / self.lengths.clamp(min=1)[:, None]
+
 
 def pack(states: Tensor, lengths: Tensor, *, padded: bool = True, prefix: int = 0) -> Packed:
     """Zero the pads of right-padded states of shape (B, T, D).
@@ -154,11 +159,6 @@ def _to_front(states: Tensor, keep: Tensor) -> Packed:
     return pack(torch.gather(states, 1, order[..., None].expand_as(states)), keep.sum(dim=1))
 
 
-def mean(packed: Packed) -> Tensor:
-    """Mean over the tokens that count, shape (B, D). Zero for a prompt without any."""
-    return packed.states.sum(dim=1) / packed.lengths.clamp(min=1)[:, None]
-
-
 def pool(packed: Packed, pooling: str, before: Tensor | None = None) -> Tensor:
     """Pool the states that count to one vector a text.
 
@@ -180,7 +180,7 @@ def pool(packed: Packed, pooling: str, before: Tensor | None = None) -> Tensor:
     """
     states, lengths = packed.states, packed.lengths
     if pooling == "mean" or states.shape[1] == 0:
-        return mean(packed)
+        return packed.mean
     if pooling == "cls":
         return states[:, 0]
     if pooling == "last_token":

@@ -135,7 +135,6 @@ ATTENTION = ArraySpec(
     ("prompt", "head"),
     np.nan,
 )
-VIEWS = ("pooled", "n_tokens")
 
 
 def grid(longest: int) -> list[int]:
@@ -153,9 +152,11 @@ def prefix_sizes(longest: int) -> list[int]:
     return grid(longest)[1:]
 
 
-@contextmanager
-def create(
-    path: Path,
+Labels = Mapping[str, Sequence[Any]]
+"""The labels of each dimension of a file."""
+
+
+def labels(
     *,
     protocols: Sequence[str],
     tokens: Sequence[str],
@@ -164,11 +165,9 @@ def create(
     prompts: Sequence[str],
     hidden: int,
     rank: int,
-    attributes: Mapping[str, Any],
-    sublayers: Sequence[str] = (),
     prefix_tokens: Sequence[str] = (),
-) -> Iterator[h5py.File]:
-    """Create the file with all its arrays, to be filled by `Window`.
+) -> Labels:
+    """Labels of the dimensions of a file.
 
     Parameters
     ----------
@@ -178,41 +177,64 @@ def create(
         V + 1, the prompt itself included.
     rank : int
         The largest token count of any prompt.
-    sublayers : sequence of str
-        Sub-layers in addition to 'block'.
     prefix_tokens : sequence of str
         Token selections with spectra of prefixes.
     """
+    found: dict[str, Sequence[Any]] = {
+        "protocol": protocols,
+        "tokens": tokens,
+        "layer": range(n_layers),
+        "view": range(n_views),
+        "prompt": prompts,
+        "hidden": range(hidden),
+        "rank": range(rank),
+    }
+    if prefix_tokens:
+        sizes = prefix_sizes(rank)
+        found |= {"prefix_tokens": prefix_tokens, "prefix": np.repeat(sizes, sizes).tolist()}
+    return found
+
+
+def _arrays(labels: Labels, sublayers: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Sublayer and name of each array of a file."""
+    for sublayer in (BLOCK, *sublayers):
+        for name, spec in ARRAYS.items():
+            if labels.keys() >= set(spec.dims) and (
+                sublayer == BLOCK or "prefix" not in spec.dims
+            ):
+                yield sublayer, name
+
+
+@contextmanager
+def create(
+    path: Path, labels: Labels, attributes: Mapping[str, Any], sublayers: Sequence[str] = ()
+) -> Iterator[h5py.File]:
+    """Create the file with all its arrays, to be filled by `Window`.
+
+    Parameters
+    ----------
+    sublayers : sequence of str
+        Sub-layers in addition to 'block'.
+    """
     with hdf5.create(path, SCHEMA, VERSION, attributes) as file:
-        hdf5.add_scale(file, "protocol", list(protocols))
-        hdf5.add_scale(file, "tokens", list(tokens))
-        hdf5.add_scale(file, "layer", np.arange(n_layers))
-        hdf5.add_scale(file, "view", np.arange(n_views))
-        hdf5.add_scale(file, "prompt", list(prompts))
-        hdf5.add_scale(file, "hidden", np.arange(hidden))
-        hdf5.add_scale(file, "rank", np.arange(rank))
-        if prefix_tokens:
-            sizes = prefix_sizes(rank)
-            hdf5.add_scale(file, "prefix_tokens", list(prefix_tokens))
-            hdf5.add_scale(file, "prefix", np.repeat(sizes, sizes))
-        for sublayer in (BLOCK, *sublayers):
-            group = file if sublayer == BLOCK else file.create_group(f"{GROUP}/{sublayer}")
-            for name, spec in ARRAYS.items():
-                if name == "prefix_spectrum" and not (prefix_tokens and sublayer == BLOCK):
-                    continue
-                for scale in spec.dims:
-                    # Hard links to the scales, for readers that open only this group.
-                    if scale not in group:
-                        group[scale] = file[scale]
-                hdf5.add_array(
-                    group,
-                    name,
-                    spec.dims,
-                    spec.dtype,
-                    unit=spec.unit,
-                    description=spec.description,
-                    whole=spec.chunk,
-                )
+        for scale, values in labels.items():
+            hdf5.add_scale(file, scale, values)
+        for sublayer, name in _arrays(labels, sublayers):
+            spec = ARRAYS[name]
+            group = file if sublayer == BLOCK else file.require_group(f"{GROUP}/{sublayer}")
+            for scale in spec.dims:
+                # Hard links to the scales, for readers that open only this group.
+                if scale not in group:
+                    group[scale] = file[scale]
+            hdf5.add_array(
+                group,
+                name,
+                spec.dims,
+                spec.dtype,
+                unit=spec.unit,
+                description=spec.description,
+                whole=spec.chunk,
+            )
         yield file
 
 
@@ -236,20 +258,6 @@ def group_of(file: h5py.File, sublayer: str) -> h5py.Group:
     return file if sublayer == BLOCK else file[GROUP][sublayer]
 
 
-Sizes = Mapping[tuple[str, str], Mapping[str, int]]
-"""The sizes of each array's dimensions, by sublayer and name."""
-
-
-def sizes(file: h5py.File) -> Sizes:
-    """Sizes of the arrays of a file that `create` made."""
-    return {
-        (sublayer, name): {dim: len(file[dim]) for dim in spec.dims}
-        for sublayer in (BLOCK, *file.get(GROUP, ()))
-        for name, spec in ARRAYS.items()
-        if name in group_of(file, sublayer)
-    }
-
-
 class Window:
     """Results of successive prompts of one view in memory, until they are written.
 
@@ -257,27 +265,27 @@ class Window:
 
     Parameters
     ----------
-    sizes : Sizes
-        Of the file's arrays.
+    labels, sublayers
+        As for `create`.
     part : range
         Numbers of the prompts.
     view : int
         0 for the prompts themselves.
     """
 
-    def __init__(self, sizes: Sizes, part: range, view: int) -> None:
+    def __init__(self, labels: Labels, sublayers: Sequence[str], part: range, view: int) -> None:
         self.part, self.view = part, view
         self.arrays: dict[tuple[str, str], Array] = {}
-        for (sublayer, name), dims in sizes.items():
+        own = {**labels, "prompt": part}
+        for sublayer, name in _arrays(labels, sublayers):
             spec = ARRAYS[name]
-            if view and name not in VIEWS:
+            if view and "view" not in spec.dims:
                 continue
-            own = {**dims, "prompt": len(part)}
-            own.pop("view", None)
-            array = np.full(tuple(own.values()), spec.empty, spec.dtype)
+            dims = [dim for dim in spec.dims if dim != "view"]
+            array = np.full([len(own[dim]) for dim in dims], spec.empty, spec.dtype)
             if sublayer != BLOCK and array.dtype.kind == "f":
                 # A sublayer is of a block: the embedding output has none.
-                array[(slice(None),) * list(own).index("layer") + (0,)] = np.nan
+                np.moveaxis(array, dims.index("layer"), 0)[0] = np.nan
             self.arrays[sublayer, name] = array
 
     def put(
@@ -335,7 +343,7 @@ class Activations:
         The layers that can be asked for: 0 … L, for sublayers 1 … L.
     sublayers : tuple of str
         What the file holds, 'block' first.
-    has_spectra, has_norms, has_curvature, has_prefixes, has_attention : bool
+    has_prefixes, has_attention : bool
         Whether the file has these arrays.
 
     Raises
@@ -344,6 +352,8 @@ class Activations:
         If the file is not a complete activations file of this schema, is about another model,
         revision or corpus than the ones asked for, or lacks the sublayer.
     """
+
+    has_spectra = has_norms = has_curvature = True
 
     def __init__(
         self,
@@ -378,9 +388,6 @@ class Activations:
             )
         self._group = group_of(self._file, sublayer)
         self.layers = range(0 if sublayer == BLOCK else 1, self.n_layers)
-        self.has_spectra = "spectrum" in self._group
-        self.has_norms = "norm" in self._group
-        self.has_curvature = "curvature" in self._group
         self.has_prefixes = "prefix_spectrum" in self._group
         self.has_attention = "first_token_attention" in self._group
 

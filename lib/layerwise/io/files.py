@@ -229,19 +229,23 @@ def sha256_text(*parts: str) -> str:
     return digest.hexdigest()
 
 
+@cache
+def _versions() -> dict[str, str]:
+    """The versions of the `LIBRARIES` that are installed; reading them takes milliseconds."""
+    versions = {}
+    for library in LIBRARIES:
+        with contextlib.suppress(PackageNotFoundError):
+            versions[library] = version(library)
+    return versions
+
+
 def provenance(**facts: Any) -> dict[str, str]:
     """What every file says of its making: library versions, platform, command, and `facts`.
 
     Values that are not strings are written as JSON, so that any reader can take them apart.
     """
-    versions = {}
-    for library in LIBRARIES:
-        try:
-            versions[library] = version(library)
-        except PackageNotFoundError:
-            continue
     record: Mapping[str, Any] = {
-        "versions": versions,
+        "versions": _versions(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),

@@ -7,7 +7,6 @@ after another. PEFT reads and merges them; only safetensors are read.
 from __future__ import annotations
 
 import logging
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from layerwise.config.models import FolderAdapter, HubAdapter
 from layerwise.errors import LayerwiseError
 from layerwise.extras import require
 from layerwise.models.failures import why
-from layerwise.models.source import Location, locate
+from layerwise.models.source import locate
 
 log = logging.getLogger(__name__)
 
@@ -63,56 +62,45 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
         If the adapter is missing, damaged, cannot be merged, or fits another model.
     """
     require("peft", "adapters")
+    from huggingface_hub import snapshot_download
     from peft import PeftConfig, PeftModel
     from safetensors import safe_open
 
     location = locate(adapter)
-    folder = _folder(location)
+    name, folder = location.name, location.folder
+    try:
+        if folder is None:
+            options = location.options()
+            folder = Path(snapshot_download(name, allow_patterns=list(FILES), **options))
+    except Exception as error:  # of the hub, the network or the disk; `why` explains it
+        raise LayerwiseError(f"The adapter {name}: {why(error, location)}") from error
+    if not (folder / FILES[1]).is_file():
+        raise LayerwiseError(
+            f"The adapter {name} has no {FILES[1]}; only PEFT adapters saved as safetensors are "
+            "read.",
+            code="missing_file",
+        )
     try:
         with safe_open(folder / FILES[1], "pt") as file:
-            keys = set(file.keys())
+            prefix = f"base_model.model.{model.base_model_prefix}."
+            with_head = any(key.startswith(prefix) for key in file.keys())  # noqa: SIM118
         config = PeftConfig.from_pretrained(str(folder))
         # A model without a head has no task.
         config.task_type = None
-        prefix = f"base_model.model.{model.base_model_prefix}."
-        body: Any = _WithHead(model) if any(key.startswith(prefix) for key in keys) else model
-        with warnings.catch_warnings():
-            # Otherwise missing adapter weights would be random.
-            warnings.filterwarnings("error", message="Found missing adapter keys")
-            wrapped = PeftModel.from_pretrained(body, str(folder), config=config)
-        found = {key.replace(".default.", ".") for key, _ in wrapped.named_parameters()}
-        unused = sorted(key for key in keys - found if "lora_" in key)
-        if unused:
-            raise ValueError(f"the model has no place for {unused[0]}")
+        wrapped = PeftModel(_WithHead(model) if with_head else model, config)  # type: ignore[arg-type]
+        loaded = wrapped.load_adapter(str(folder), "default")
+        # PEFT would leave missing weights random and ignore the others.
+        unfit = [*loaded.missing_keys, *loaded.unexpected_keys]
+        if unfit:
+            raise ValueError(f"the model and the adapter do not both have {unfit[0]}")
         wrapped.merge_and_unload()
     except MemoryError:
         raise
     except Exception as error:  # PEFT fails in many ways on unusual files
         detail = " ".join(str(error).split())[:200]
         raise LayerwiseError(
-            f"The adapter {location.name} cannot be merged into {type(model).__name__} "
-            f"({type(error).__name__}: {detail}); check that it is an adapter of this "
-            "model, or fetch or copy it again."
+            f"The adapter {name} cannot be merged into {type(model).__name__} "
+            f"({type(error).__name__}: {detail}); check that it is an adapter of this model, or "
+            "fetch or copy it again."
         ) from error
-    log.info("merged the adapter %s", location.name)
-
-
-def _folder(location: Location) -> Path:
-    """The folder of an adapter's files, fetched if they are on the hub."""
-    folder = location.folder
-    if folder is None:
-        from huggingface_hub import snapshot_download
-
-        try:
-            folder = Path(
-                snapshot_download(location.name, allow_patterns=list(FILES), **location.options())
-            )
-        except Exception as error:  # of the hub, the network or the disk; `why` explains it
-            raise LayerwiseError(f"The adapter {location.name}: {why(error, location)}") from error
-    for name in FILES:
-        if not (folder / name).is_file():
-            raise LayerwiseError(
-                f"The adapter {location.name} has no {name}; only PEFT adapters saved as "
-                "safetensors are read."
-            )
-    return folder
+    log.info("merged the adapter %s", name)

@@ -5,9 +5,8 @@ list of equal blocks that add to a residual stream. Layer 0 is what the first bl
 layer l the output of block l. Hooks on the blocks therefore mean the same for every family.
 ``hidden_states`` of transformers do not: the last entry is normed in most decoders.
 
-A new architecture usually needs nothing: the general rule finds its blocks. If the rule fails,
-add one line to `BLOCKS` (and one to `FINAL_NORM` if the model ends in a norm of another name, one
-to `PARTS` if the modules inside its blocks have other names).
+A new architecture usually needs nothing: its blocks are found by their number, its final norm by
+what it does (`layerwise.models.probe`). Sub-layers of a new kind of block need a line in `PARTS`.
 
 Sub-layers, with names that mean the same in every family (the paper's Figure 15):
 
@@ -29,9 +28,9 @@ an architecture whose modules have known names but are connected differently.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -42,9 +41,6 @@ SUBLAYERS = ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp", BLOCK)
 OUTPUT = "output"
 READOUTS = ("residual", "final_norm", OUTPUT)
 
-# config.model_type -> path of the list of blocks, if the general rule does not find it.
-BLOCKS: dict[str, str] = {}
-
 # These run a single block L times, so no module corresponds to a layer.
 SHARED_BLOCKS = ("albert",)
 
@@ -54,51 +50,23 @@ POSITIONS_FROM_PADS = ("camembert", "mpnet", "roberta", "xlm-roberta")
 # Config keys of the longest input in tokens (transformers maps further ones to the first).
 LONGEST = ("max_position_embeddings", "max_seq_len")
 
-# Names of the final norm, in the module that holds the blocks or the one above.
-FINAL_NORM = (
-    "norm",
-    "norm_f",
-    "ln_f",
-    "final_norm",
-    "final_layer_norm",
-    "final_layernorm",
-    "layernorm",
-    "layer_norm",
-    "post_layernorm",
-    "ln_out",
-)
-# config.model_type -> name of its final norm, if that name has another meaning elsewhere.
-FINAL_NORM_OF = {
-    "aimv2_vision_model": "rms_norm",
-    "lfm2": "embedding_norm",
-    "lfm2_moe": "embedding_norm",
-}
 
-
-@dataclass(frozen=True)
-class Parts:
+class Parts(NamedTuple):
     """Paths in a block of the modules whose outputs are its sub-layers.
 
-    `residual` is the module that gives the normed sum, in post-norm blocks only. `mlp_norm` is the
-    norm before the MLP, if there is one.
+    `mixer_residual` is the module that gives the normed sum, in post-norm blocks only. `mlp_norm`
+    is the norm before the MLP, if there is one.
     """
 
     input_norm: str | None
     mixer: str
     mlp: str | None
-    residual: str | None = None
+    mixer_residual: str | None = None
     mlp_norm: str | None = None
 
     def named(self) -> dict[str, str]:
         """Paths by name of the sub-layer."""
-        found = {
-            "input_norm": self.input_norm,
-            "mixer": self.mixer,
-            "mixer_residual": self.residual,
-            "mlp_norm": self.mlp_norm,
-            "mlp": self.mlp,
-        }
-        return {name: path for name, path in found.items() if path is not None}
+        return {name: path for name, path in self._asdict().items() if path is not None}
 
 
 # The first entry whose modules a block all has applies, so longer entries come first.
@@ -162,7 +130,8 @@ class Anatomy:
     kind : transformers' ``model_type``
     path : path of the list of blocks in the model
     blocks : the blocks, in the order in which they run
-    final_norm : the norm after the last block; None if the blocks end in one
+    final_norm : the module between the last block and the model's output; None if there is none,
+        or before the first pass
     hidden : width of the residual stream
     time_first : True if states are (length, batch, width) inside the model, as in XLNet
     has_output : True if the model's output is as wide as the stream
@@ -175,8 +144,8 @@ class Anatomy:
     kind: str
     path: str
     blocks: nn.ModuleList
-    final_norm: nn.Module | None
     hidden: int
+    final_norm: nn.Module | None = None
     time_first: bool = False
     has_output: bool = True
     prefix: int | None = None
@@ -207,13 +176,8 @@ class Anatomy:
         for block in self.blocks:
             paths = {name for name, _ in block.named_modules()}
             # One norm may serve both the mixer and the MLP.
-            known = (
-                own
-                for parts in PARTS
-                for own in (parts, replace(parts, mlp_norm=None))
-                if paths >= set(own.named().values())
-            )
-            own = next(known, None)
+            either = (own for parts in PARTS for own in (parts, parts._replace(mlp_norm=None)))
+            own = next((own for own in either if paths >= set(own.named().values())), None)
             if own is None:
                 inside = sorted(name for name, _ in block.named_children())
                 raise LayerwiseError(
@@ -245,15 +209,15 @@ def settle(model: nn.Module) -> None:
 
 
 def dissect(model: nn.Module) -> Anatomy:
-    """Find the blocks and the final norm of a Hugging Face model.
+    """Find the blocks of a Hugging Face model.
 
-    General rule: the blocks are the topmost ``ModuleList`` of ``config.num_hidden_layers``
-    modules. In hybrids of attention and state-space mixers they have several classes.
+    The blocks are the topmost ``ModuleList`` of ``config.num_hidden_layers`` modules. In hybrids
+    of attention and state-space mixers they have several classes.
 
     Raises
     ------
     LayerwiseError
-        If the rule finds nothing; the message names the line to add.
+        If there is none.
     """
     config: Any = model.config
     config = config.get_text_config() if hasattr(config, "get_text_config") else config
@@ -261,42 +225,17 @@ def dissect(model: nn.Module) -> Anatomy:
     if kind in SHARED_BLOCKS:
         raise LayerwiseError(
             f"{type(model).__name__} runs a single block for every layer, so its layers have no "
-            "modules of their own; this architecture is not supported."
+            "modules of their own; this architecture is not supported.",
+            code="unsupported",
         )
+    depth = getattr(config, "num_hidden_layers", None)
     lists = {name: m for name, m in model.named_modules() if isinstance(m, nn.ModuleList)}
-    if kind in BLOCKS:
-        path = BLOCKS[kind]
-    else:
-        depth = getattr(config, "num_hidden_layers", None)
-        fitting = [name for name, modules in lists.items() if len(modules) == depth]
-        if not fitting:
-            raise LayerwiseError(
-                f"The blocks of the architecture {kind!r} ({type(model).__name__}) were not "
-                f"found: no list of {depth} modules among {sorted(lists)}; add a "
-                f"line {kind!r}: '<path of its blocks>' to BLOCKS in "
-                "lib/layerwise/models/architectures.py."
-            )
-        path = min(fitting, key=lambda name: (name.count("."), name))
-    blocks = lists.get(path)
-    if blocks is None:
+    fitting = [name for name, modules in lists.items() if len(modules) == depth]
+    if not fitting:
         raise LayerwiseError(
-            f"BLOCKS in lib/layerwise/models/architectures.py says {path!r} for {kind!r}, but "
-            f"{type(model).__name__} has no such list; it has {sorted(lists)}."
+            f"{type(model).__name__} (architecture {kind!r}) has no list of {depth} blocks (its "
+            f"lists: {sorted(lists)}); this architecture is not supported.",
+            code="unsupported",
         )
-    return Anatomy(kind, path, blocks, _final_norm(model, path, kind), int(config.hidden_size))
-
-
-def _final_norm(model: nn.Module, path: str, kind: str) -> nn.Module | None:
-    """The final norm, searched next to the blocks and then upwards; None for post-norm models."""
-    names = (FINAL_NORM_OF[kind],) if kind in FINAL_NORM_OF else FINAL_NORM
-    parts = path.split(".")[:-1]
-    while True:
-        holder = model.get_submodule(".".join(parts))
-        for name in names:
-            module = getattr(holder, name, None)
-            # BEiT with mean pooling has an Identity in the norm's place.
-            if isinstance(module, nn.Module) and not isinstance(module, nn.Identity):
-                return module
-        if not parts:
-            return None
-        parts.pop()
+    path = min(fitting, key=lambda name: (name.count("."), name))
+    return Anatomy(kind, path, lists[path], int(config.hidden_size))

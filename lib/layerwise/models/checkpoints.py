@@ -43,22 +43,18 @@ def compare(paths: Iterable[Path]) -> pd.DataFrame:
 
     from layerwise.io import tables
 
-    rows = []
-    for path in paths:
-        facts = tables.facts(path)
-        if not facts.keys() >= set(COLUMNS):
-            raise LayerwiseError(
-                f"{path} does not say which weights it was made with; delete it and run again."
-            )
-        rows.append([facts[name] for name in COLUMNS])
-    table = pd.DataFrame(rows, columns=COLUMNS).drop_duplicates(ignore_index=True)
+    table = pd.DataFrame([tables.facts(path) for path in paths])
+    if not set(COLUMNS) <= set(table) or table[COLUMNS].isna().any(axis=None):
+        raise LayerwiseError(
+            "A table does not name the weights it was made with; delete it and run again."
+        )
+    table = table[COLUMNS].drop_duplicates(ignore_index=True)
     table["same_as"] = ""
     weights = [name for name in COLUMNS if name != "revision"]
     for (model, *_), group in table.groupby(weights, sort=False):
-        if len(group) > 1:
-            log.warning(
-                "%s: the revisions %s have the same weights", model, ", ".join(group["revision"])
-            )
+        revisions = list(group["revision"])
+        if len(revisions) > 1:
+            log.warning("%s: the revisions %s have the same weights", model, ", ".join(revisions))
         for place, own in group["revision"].items():
-            table.loc[place, "same_as"] = " ".join(r for r in group["revision"] if r != own)
+            table.loc[place, "same_as"] = " ".join(r for r in revisions if r != own)
     return table

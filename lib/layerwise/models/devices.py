@@ -63,22 +63,21 @@ def pick(device: str, *, spread: bool = False) -> Claim:
         return Claim(wanted)
     if not there:
         raise LayerwiseError(
-            f"device is {device!r}, but torch sees no GPU here; set device to 'cpu' or 'auto'."
+            f"device is {device!r}, but torch sees no GPU here; set device to 'cpu' or 'auto'.",
+            code="no_device",
         )
-    uuids = [str(torch.cuda.get_device_properties(i).uuid) for i in range(device_count())]
+    uuids = [
+        str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())
+    ]
     if wanted.index is not None and wanted.index >= len(uuids):
         raise LayerwiseError(
             f"device is {device!r}, but torch sees {len(uuids)} GPU(s) here, counted from 0; "
-            "set device to 'cuda' or to one that is there."
+            "set device to 'cuda' or to one that is there.",
+            code="no_device",
         )
     claimed = claim(uuids, only=wanted.index, every=spread)
     log.info("device: %s (asked for: %s)", claimed.device, device)
     return claimed
-
-
-def device_count() -> int:
-    """GPUs that are visible to this job."""
-    return torch.cuda.device_count()
 
 
 def claim(
@@ -98,20 +97,21 @@ def claim(
         Folder of the lock files; by default the system's temporary folder.
     """
     place = folder or Path(tempfile.gettempdir())
-    logged = 0.0
+    wanted = range(len(uuids)) if only is None else [only]
+    logged = -LOG_EVERY_S
     while True:
-        if every:
-            tried = [_lock(place, uuid) for uuid in uuids]
-            held = Claim(torch.device("cuda", 0), [lock for lock in tried if lock is not None])
-            if len(held.locks) == len(uuids):
-                return held
-            held.release()
-        else:
-            for index in range(len(uuids)) if only is None else (only,):
-                lock = _lock(place, uuids[index])
-                if lock is not None:
-                    return Claim(torch.device("cuda", index), [lock])
-        if time.monotonic() - logged > LOG_EVERY_S or not logged:
+        held: dict[int, BaseFileLock] = {}
+        for number in wanted:
+            lock = _lock(place, uuids[number])
+            if lock is not None:
+                held[number] = lock
+                if not every:
+                    break
+        claimed = Claim(torch.device("cuda", min(held, default=0)), list(held.values()))
+        if len(held) == (len(wanted) if every else 1):
+            return claimed
+        claimed.release()
+        if time.monotonic() - logged > LOG_EVERY_S:
             logged = time.monotonic()
             log.info("waiting for a GPU: other jobs have claimed all")
         time.sleep(WAIT_S)
@@ -124,10 +124,4 @@ def _lock(folder: Path, uuid: str) -> BaseFileLock | None:
         lock.acquire(blocking=False)
     except Timeout:
         return None
-    except PermissionError as error:
-        raise LayerwiseError(
-            f"The lock file {lock.lock_file} of a GPU may not be opened ({error.strerror}), but "
-            "every user of this machine must be able to write it; have its owner delete it or "
-            f"run: chmod a+rw {lock.lock_file}"
-        ) from error
     return lock

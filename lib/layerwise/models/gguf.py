@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 import logging
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 
 from layerwise.errors import LayerwiseError
 from layerwise.extras import require
 from layerwise.models.failures import why
-from layerwise.models.quiet import quiet
-from layerwise.models.source import Location
+from layerwise.models.source import Location, quiet
 
 log = logging.getLogger(__name__)
 
 
 def convert(location: Location, target: Path) -> None:
     """Dequantise a GGUF model and save it with its tokenizer as float32 safetensors.
-
-    transformers refuses to save a model that it read from GGUF, so we move the weights into a new
-    model, built from the configuration without its quantisation.
 
     Parameters
     ----------
@@ -40,44 +34,29 @@ def convert(location: Location, target: Path) -> None:
     from transformers import AutoModel, AutoTokenizer
 
     quiet()
+    gguf = require("gguf", "gguf")
+    # transformers reads the file for the tokenizer, the configuration and the weights, and makes
+    # the table of names for every module: half of a conversion's time.
+    reader, names = map(functools.cache, (gguf.GGUFReader, gguf.get_tensor_name_map))
     common = location.options()
+    log.info("reading %s", location.gguf_file)
     try:
-        with read_once():
+        with (
+            patch.object(gguf, "GGUFReader", reader),
+            patch.object(gguf, "get_tensor_name_map", names),
+        ):
             tokenizer = AutoTokenizer.from_pretrained(location.name, **common)
-            log.info("reading %s", location.gguf_file)
-            quantised = AutoModel.from_pretrained(location.name, dtype=torch.float32, **common)
+            model = AutoModel.from_pretrained(location.name, dtype=torch.float32, **common)
     except MemoryError:  # says nothing of the file
         raise
     except Exception as error:  # transformers fails in many ways on broken files
         raise LayerwiseError(f"GGUF model {location.name}: {why(error, location)}") from error
-    config = copy.deepcopy(quantised.config)
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    config.dtype = torch.float32
-    plain = type(quantised)(config)
-    plain.load_state_dict(quantised.state_dict())
+    # transformers refuses to save what it calls quantised; the weights are ordinary by now.
+    model.hf_quantizer = None
+    if hasattr(model.config, "quantization_config"):
+        del model.config.quantization_config
     # A remaining file, such as a chat template, would be read with the new ones.
     if target.is_dir():
         shutil.rmtree(target)
-    target.mkdir(parents=True)
-    plain.save_pretrained(target)
+    model.save_pretrained(target)
     tokenizer.save_pretrained(target)
-
-
-@contextmanager
-def read_once() -> Iterator[None]:
-    """Cache the files and name tables that the package gguf reads, within this context.
-
-    transformers reads the whole file for the tokenizer, for the configuration and for the weights,
-    and makes the table again for every submodule, which is half of a conversion's time.
-    """
-    gguf = require("gguf", "gguf")
-
-    before = {name: getattr(gguf, name) for name in ("GGUFReader", "get_tensor_name_map")}
-    for name, function in before.items():
-        setattr(gguf, name, functools.cache(function))
-    try:
-        yield
-    finally:
-        for name, function in before.items():
-            setattr(gguf, name, function)

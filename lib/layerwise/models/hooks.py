@@ -1,8 +1,9 @@
-"""Hooks that pass on the output of each block and of its sub-layers."""
+"""A pass through a model, with hooks that hand over each block's output and its sub-layers'."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,21 +22,56 @@ HandOver = Callable[[int, str, Tensor], None]
 TOLERANCE = 0.05
 
 
-def attach(
-    anatomy: Anatomy, model: str, sublayers: Sequence[str], hand_over: HandOver, stack: ExitStack
-) -> None:
-    """Put hooks on a model's blocks; closing `stack` removes them.
+def run(
+    model: nn.Module,
+    anatomy: Anatomy,
+    inputs: Mapping[str, Tensor],
+    hand_over: HandOver,
+    *,
+    sublayers: Sequence[str] = (),
+) -> Tensor | None:
+    """Run a batch, and hand over each layer's states as the pass reaches them.
 
     Parameters
     ----------
     sublayers : sequence of str
-        Some of `Anatomy.sublayers`; 'block' is always passed on.
+        Some of `Anatomy.sublayers`; 'block' is always handed over.
+
+    Returns
+    -------
+    Tensor or None
+        The model's output: ``last_hidden_state`` of transformers.
 
     Raises
     ------
     LayerwiseError
         In the first pass, if a pre-norm block's sub-layers do not add up to its output.
     """
+    with ExitStack() as stack:
+        attach(anatomy, sublayers, hand_over, stack)
+        return states_out(model(**inputs, **pass_options(model)))
+
+
+def pass_options(model: nn.Module) -> dict[str, Any]:
+    """Arguments of every pass in addition to its inputs."""
+    config: Any = model.config
+    options = {"use_cache": False} if hasattr(config, "use_cache") else {}
+    # For images of another size than in training.
+    if "interpolate_pos_encoding" in inspect.signature(model.forward).parameters:
+        options["interpolate_pos_encoding"] = True
+    return options
+
+
+def states_out(output: Any) -> Tensor | None:
+    """The states that a model returns."""
+    states = getattr(output, "last_hidden_state", None)
+    return states if isinstance(states, Tensor) else None
+
+
+def attach(
+    anatomy: Anatomy, sublayers: Sequence[str], hand_over: HandOver, stack: ExitStack
+) -> None:
+    """Put hooks on a model's blocks; closing `stack` removes them."""
     first = anatomy.blocks[0]
     give = _turned(hand_over) if anatomy.time_first else hand_over
 
@@ -46,7 +82,7 @@ def attach(
     inner = [name for name in sublayers if name != BLOCK]
     for layer, block in enumerate(anatomy.blocks, start=1):
         if inner:
-            _Inside(anatomy, model, layer, inner, give).attach(stack)
+            _Inside(anatomy, layer, inner, give).attach(stack)
 
         def after(_: nn.Module, __: Any, output: Any, layer: int = layer) -> None:
             give(layer, BLOCK, first_tensor(output))
@@ -64,7 +100,6 @@ class _Inside:
     """The hooks of one block, and the states seen since the block began."""
 
     anatomy: Anatomy
-    model: str
     layer: int
     wanted: Sequence[str]
     hand_over: HandOver
@@ -115,10 +150,11 @@ class _Inside:
         rounding = torch.finfo(output.dtype).eps * torch.linalg.vector_norm(output.float())
         if off > TOLERANCE * size + 4 * rounding:
             raise LayerwiseError(
-                f"The sub-layers of {self.model} (architecture {self.anatomy.kind!r}) do not add "
-                f"up to its block at layer {self.layer}: input + mixer + MLP is off by "
+                f"The sub-layers of the architecture {self.anatomy.kind!r} do not add up to its "
+                f"block at layer {self.layer}: input + mixer + MLP is off by "
                 f"{float(off / size):.0%} of the block's change; correct its line in PARTS in "
-                "lib/layerwise/models/architectures.py, or ask for no extract.sublayers."
+                "lib/layerwise/models/architectures.py, or ask for no extract.sublayers.",
+                code="unsupported",
             )
 
 

@@ -12,11 +12,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from layerwise.config.models import Model, Preprocess
 from layerwise.corpora.images import Picture
-from layerwise.errors import LayerwiseError, first_line
+from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_text
 from layerwise.models.source import Location
 
@@ -171,7 +171,7 @@ class Images:
         Raises
         ------
         LayerwiseError
-            If their shapes differ, or the processor does not accept them.
+            If their shapes differ.
         """
         from layerwise.corpora.images import png
 
@@ -179,17 +179,7 @@ class Images:
         made = []
         for wide, high in EXAMPLES:
             values = torch.randint(256, (high, wide, 3), generator=generator, dtype=torch.uint8)
-            picture = Picture("example", png(values.numpy()), None, "")
-            try:
-                made.append(self.read(picture))
-            except LayerwiseError:
-                raise
-            except Exception as error:  # unusual processors fail in many ways
-                raise LayerwiseError(
-                    f"{self.who}: its image processor does not take an image "
-                    f"({type(error).__name__}: {first_line(error)}); give `preprocess` in the "
-                    "model's entry."
-                ) from error
+            made.append(self.read(Picture("example", png(values.numpy()), None, "")))
         shapes = sorted({tuple(one.shape) for one in made})
         if len(shapes) > 1:
             raise LayerwiseError(
@@ -216,37 +206,13 @@ class Images:
         return json.dumps(settings, sort_keys=True, default=str)
 
 
-def processor_of(location: Location, entry: Model, options: Mapping[str, Any]) -> Any:
-    """The image processor, from the model's entry or its preprocessor_config.json.
+def processor_of(location: Location, own: Preprocess | None, options: Mapping[str, Any]) -> Any:
+    """The image processor, from the model's entry or its preprocessor_config.json."""
+    from transformers import AutoImageProcessor, BitImageProcessorPil
 
-    Raises
-    ------
-    LayerwiseError
-        If there is neither.
-    """
-    import transformers
-
-    own = entry.preprocess
-    if own is not None:
-        return _processor(own)
-    try:
+    if own is None:
         # torchvision scales differently, so values would depend on whether it is installed.
-        return transformers.AutoImageProcessor.from_pretrained(
-            location.name, backend="pil", **options
-        )
-    except OSError as error:
-        if "preprocessor_config.json" not in str(error):
-            raise
-        raise LayerwiseError(
-            f"{location.name} has no preprocessor_config.json, which says how images are scaled "
-            "and normalised; put it there, or say so in the model's entry, as in preprocess: "
-            "{size: 224, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}."
-        ) from error
-
-
-def _processor(own: Preprocess) -> Any:
-    from transformers import BitImageProcessorPil
-
+        return AutoImageProcessor.from_pretrained(location.name, backend="pil", **options)
     return BitImageProcessorPil(
         size={"shortest_edge": own.resize or own.size},
         crop_size={"height": own.size, "width": own.size},
@@ -260,11 +226,3 @@ def _drawn(name: str, n: int) -> Tensor:
     """Random numbers for an image's patches, the same in every batch."""
     seed = int(sha256_text("mask", name)[:15], 16)
     return torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
-def position_embeddings(network: nn.Module) -> dict[str, bool]:
-    """Arguments of a pass if the images have another size than in training."""
-    import inspect
-
-    known = inspect.signature(network.forward).parameters
-    return {"interpolate_pos_encoding": True} if "interpolate_pos_encoding" in known else {}

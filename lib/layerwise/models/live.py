@@ -13,7 +13,7 @@ from layerwise.models import devices
 from layerwise.models.architectures import dissect, settle
 from layerwise.models.images import takes_images, tower
 from layerwise.models.load import DTYPES, LoadedModel, prepare
-from layerwise.models.quiet import quiet
+from layerwise.models.source import quiet
 
 REVISION = "live"
 

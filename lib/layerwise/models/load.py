@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,17 +21,12 @@ from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy
 from layerwise.models.failures import NO_TOKENIZER, why
 from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
 from layerwise.models.probe import LENGTH, causal, example_texts, probe
-from layerwise.models.quiet import quiet
-from layerwise.models.source import Location, locate
-from layerwise.models.weights import weights_hash
+from layerwise.models.source import Location, locate, quiet
 
 log = logging.getLogger(__name__)
 
 # A tokenizer's output takes hundreds of bytes per token, the ids only a few.
 TEXTS_AT_ONCE = 256
-
-# Words and letters, among them those of DNA and proteins.
-PANGRAM = "the quick brown fox jumps over 13 lazy dogs ACGT MKVL"
 
 UNLIMITED = 10**9
 
@@ -51,7 +47,7 @@ class LoadedModel:
     max_length : int
         The longest prompt in tokens, special tokens included.
     weights : str
-        SHA-256 of the weights with merged adapters; see `layerwise.models.weights.weights_hash`.
+        SHA-256 of the weights with merged adapters; see `weights_hash`.
     claim : Claim
         Reserves the device while this object lives.
     images : Images, optional
@@ -168,7 +164,8 @@ class LoadedModel:
                 what = "images" if self.images else "texts"
                 raise LayerwiseError(
                     f"tokens: {self.name} (architecture {self.anatomy.kind!r}) takes {what} and "
-                    f"has no {name!r} tokens; set others in its entry (tokens: [all])."
+                    f"has no {name!r} tokens; set others in its entry (tokens: [all]).",
+                    code="unsupported",
                 )
 
     def _check_kind(self, part: Sequence[Any]) -> None:
@@ -176,7 +173,8 @@ class LoadedModel:
         if part and isinstance(part[0], Picture) != (takes == "images"):
             raise LayerwiseError(
                 f"{self.name} takes {takes}, but was given {other}; name its corpora and tasks in "
-                "the studies."
+                "the studies.",
+                code="conflict",
             )
 
     def tokenize(self, texts: list[str]) -> tuple[list[list[int]], list[int]]:
@@ -198,13 +196,13 @@ class LoadedModel:
                 raise LayerwiseError(
                     f"The tokenizer of {self.name!r} at {self.revision!r} gives token {largest}, "
                     f"but the model has embeddings of tokens 0 to {self.n_embeddings - 1} alone; "
-                    "put the tokenizer of this model into its folder."
+                    "put the tokenizer of this model into its folder.",
+                    code="mismatch",
                 )
             kept = full
             if any(len(found) > self.max_length for found in full):
-                kept = self._tokenized(part, truncation=True, max_length=self.max_length)[
-                    "input_ids"
-                ]
+                cut = self._tokenized(part, truncation=True, max_length=self.max_length)
+                kept = cut["input_ids"]
             ids += kept
             n_cut += [len(a) - len(b) for a, b in zip(full, kept, strict=True)]
         return ids, n_cut
@@ -223,7 +221,8 @@ class LoadedModel:
             raise LayerwiseError(
                 f"The tokenizer of {self.name!r} ({type(self.tokenizer).__name__}) does not "
                 "report the characters of a token, which tags of words need; use a model with a "
-                "tokenizer.json, or leave tasks of the kind tags out of its studies."
+                "tokenizer.json, or leave tasks of the kind tags out of its studies.",
+                code="unsupported",
             )
         longest: dict[str, Any] = {}
         if self.max_length < UNLIMITED:
@@ -377,10 +376,9 @@ def _from_files(
     try:
         of_images = takes_images(AutoConfig.from_pretrained(location.name, **common))
         if of_images:
-            reader, knows_text = processor_of(location, model, common), True
+            reader = processor_of(location, model.preprocess, common)
         else:
             reader = AutoTokenizer.from_pretrained(location.name, **common)
-            knows_text = _knows_text(reader)
         # Shapes that do not fit are reported below by name.
         network, found = AutoModel.from_pretrained(
             location.name,
@@ -396,9 +394,10 @@ def _from_files(
     except (
         BaseException
     ) as error:  # Tokenizers are written in Rust, whose panics are not an Exception.
-        raise LayerwiseError(f"{who}: {why(error, location)}") from error
-    if not knows_text:
-        raise LayerwiseError(f"{who}: {location.name} {NO_TOKENIZER}")
+        raise LayerwiseError(f"{who}: {why(error, location)}", code="unreadable") from error
+    # If the files are missing, transformers makes up a tokenizer of a few special tokens.
+    if not of_images and len(set(reader.get_vocab()) - set(reader.all_special_tokens)) < 2:
+        raise LayerwiseError(f"{who}: {location.name} {NO_TOKENIZER}", code="missing_file")
     _check_entry(who, model, of_images=of_images)
     for adapter in model.adapters:
         adapters.merge(network, adapter)
@@ -418,29 +417,29 @@ def _check_whole(who: str, found: Any, anatomy: Anatomy, *, encoder_alone: bool)
     transformers fills missing weights with random numbers and ignores others, with a warning at
     most.
     """
-    for name, came, wanted in sorted(found.get("mismatched_keys") or ()):
-        raise LayerwiseError(
-            f"{who}: {name} has the shape {tuple(came)} in its weights, {tuple(wanted)} by its "
-            "config.json; fetch or copy both again."
-        )
     # Checkpoints of encoders lack the decoder. Poolers are not read, and BERT's language models
     # lack them.
     unread = ("decoder.",) if encoder_alone else ()
-    for name in sorted(found.get("missing_keys") or ()):
-        if "pooler" not in name and not name.startswith(unread):
-            raise LayerwiseError(
-                f"{who}: its weights lack {name}; fetch or copy them again, or check whether "
-                "config.json is of another model."
-            )
-    # Other weights may be unused: a head, or buffers of an older transformers.
-    n_blocks = len(anatomy.blocks)
+    # Unexpected weights may be of a head, or buffers of an older transformers.
     block = re.compile(rf"(?:^|\.){re.escape(anatomy.path)}\.(\d+)\.")
-    for name in sorted(found.get("unexpected_keys") or ()):
-        match = block.search(name)
-        if match and int(match[1]) >= n_blocks:
+    blocks = {name: block.search(name) for name in found["unexpected_keys"] or ()}
+    unfit = {
+        "have another shape of": [name for name, *_ in found["mismatched_keys"] or ()],
+        "lack": [
+            name
+            for name in found["missing_keys"] or ()
+            if "pooler" not in name and not name.startswith(unread)
+        ],
+        "have more blocks:": [
+            name for name, at in blocks.items() if at and int(at[1]) >= len(anatomy.blocks)
+        ],
+    }
+    for problem, names in unfit.items():
+        if names:
             raise LayerwiseError(
-                f"{who}: its config.json says {n_blocks} blocks, but its weights have more "
-                f"({name}); correct num_hidden_layers, or fetch or copy both again."
+                f"{who}: by its config.json, its weights {problem} {min(names)}; fetch or copy "
+                "both again, or correct config.json.",
+                code="mismatch",
             )
 
 
@@ -450,14 +449,9 @@ def _check_entry(who: str, model: Model, *, of_images: bool) -> None:
     takes = "images" if of_images else "texts"
     for key, default in apart.items():
         if getattr(model, key) != default:
-            raise LayerwiseError(f"{who}: the model takes {takes}; leave out {key}.")
-
-
-def _knows_text(tokenizer: Any) -> bool:
-    """True if a tokenizer has a vocabulary. If its files are missing, transformers makes up one
-    that maps all texts to the same tokens."""
-    ids = set(tokenizer(PANGRAM, add_special_tokens=False)["input_ids"])
-    return len(ids - {tokenizer.unk_token_id, *tokenizer.all_special_ids}) > 1
+            raise LayerwiseError(
+                f"{who}: the model takes {takes}; leave out {key}.", code="conflict"
+            )
 
 
 def _max_length(model: nn.Module, tokenizer: Any, asked: int | None) -> int:
@@ -466,10 +460,26 @@ def _max_length(model: nn.Module, tokenizer: Any, asked: int | None) -> int:
     offset = 2 if config.model_type in POSITIONS_FROM_PADS else 0
     positions = [getattr(config, name, None) for name in LONGEST]
     limits = [n - offset for n in positions if isinstance(n, int) and n > 0]
-    longest = tokenizer.model_max_length
-    if isinstance(longest, bool) or not longest > 0:
-        raise LayerwiseError(
-            f"tokenizer_config.json of {tokenizer.name_or_path}: model_max_length is {longest!r}; "
-            "it must be above 0: correct it, or fetch or copy the file again."
-        )
-    return min(*limits, int(min(longest, UNLIMITED)), asked or UNLIMITED)
+    return int(min(*limits, tokenizer.model_max_length, UNLIMITED, asked or UNLIMITED))
+
+
+def weights_hash(model: nn.Module) -> str:
+    """SHA-256 over all parameters and buffers: names, shapes, types, bytes.
+
+    Raises
+    ------
+    LayerwiseError
+        If some of them are not on any device (they did not fit).
+    """
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        if tensor.is_meta:
+            raise LayerwiseError(
+                f"{type(model).__name__} does not fit into the memory of the visible GPUs "
+                f"together ({name} was left over); use more of them, or a smaller dtype.",
+                code="no_memory",
+            )
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype};".encode())
+        flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        digest.update(flat.numpy().data)
+    return digest.hexdigest()

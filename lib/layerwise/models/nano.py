@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from layerwise.config.models import Nano
 from layerwise.errors import LayerwiseError
-from layerwise.models.quiet import quiet
+from layerwise.models.source import quiet
 from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
@@ -126,7 +126,8 @@ def train(
     quiet()
     context, batch = settings.context, settings.batch
     tokenizer = train_tokenizer(texts, settings.vocabulary)
-    stream = torch.tensor(_stream(tokenizer, texts))
+    end = tokenizer.eos_token_id
+    stream = torch.tensor([t for ids in tokenizer(list(texts))["input_ids"] for t in (*ids, end)])
     windows = stream[: len(stream) // context * context].view(-1, context)
     if len(windows) < HELD_OUT + batch:
         raise LayerwiseError(
@@ -150,29 +151,22 @@ def train(
                 rate = _rate(step, settings.train_steps) * settings.learning_rate
                 for group in optimizer.param_groups:
                     group["lr"] = rate
-                train_loss = _step(model, optimizer, next(batches))
+                model.train()
+                loss = _loss(model, next(batches))
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()  # type: ignore[no-untyped-call]
+                nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                train_loss = float(loss.detach())
                 bar.update()
             if step in steps:
-                loss = _held_out_loss(model, held_out, batch)
-                history.append(
-                    {
-                        "step": step,
-                        "train_loss": train_loss if step else loss,
-                        "held_out_loss": loss,
-                    }
-                )
-                log.info("step %d: held-out loss %.3f nats a token", step, loss)
-                folders[step].mkdir(parents=True, exist_ok=True)
+                held = _held_out_loss(model, held_out, batch)
+                losses = {"train_loss": train_loss if step else held, "held_out_loss": held}
+                history.append({"step": step, **losses})
+                log.info("step %d: held-out loss %.3f nats a token", step, held)
                 model.save_pretrained(folders[step])
                 tokenizer.save_pretrained(folders[step])
     return history
-
-
-def _stream(tokenizer: Any, texts: Sequence[str]) -> list[int]:
-    stream: list[int] = []
-    for ids in tokenizer(list(texts))["input_ids"]:
-        stream += [*ids, tokenizer.eos_token_id]
-    return stream
 
 
 def _batches(pool: Tensor, batch: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -194,16 +188,6 @@ def _rate(step: int, total: int) -> float:
 def _loss(model: Any, tokens: Tensor) -> Tensor:
     loss: Tensor = model(input_ids=tokens, labels=tokens, use_cache=False).loss
     return loss
-
-
-def _step(model: Any, optimizer: torch.optim.Optimizer, batch: Tensor) -> float:
-    model.train()
-    loss = _loss(model, batch)
-    optimizer.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-    optimizer.step()
-    return float(loss.detach())
 
 
 @torch.no_grad()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -14,9 +13,6 @@ from torch import Tensor, nn
 from layerwise.errors import LayerwiseError
 from layerwise.models import hooks
 from layerwise.models.architectures import Anatomy
-from layerwise.models.images import position_embeddings
-
-log = logging.getLogger(__name__)
 
 # Different numbers, which show whether batch and length are swapped.
 BATCH, LENGTH = 2, 5
@@ -48,57 +44,56 @@ def probe(
         If the model needs other inputs, does not run its blocks once each in order, or has states
         of another shape than (batch, length, width).
     """
-    seen: list[tuple[int, tuple[int, ...]]] = []
-    last: list[Tensor] = []
+    layers: list[int] = []
+    states: list[Tensor] = []
+    calls: list[tuple[nn.Module, Tensor, Tensor]] = []
 
-    def note(layer: int, _: str, states: Tensor) -> None:
-        seen.append((layer, tuple(states.shape)))
-        last[:] = [states]
+    def note(layer: int, _: str, given: Tensor) -> None:
+        layers.append(layer)
+        states.append(given)
+
+    def called(module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        if given and isinstance(given[0], Tensor) and isinstance(output, Tensor):
+            calls.append((module, given[0], output))
+
+    def refused(why: str) -> LayerwiseError:
+        return LayerwiseError(
+            f"{name} ({type(model).__name__}) {why}; such models are not supported.",
+            code="unsupported",
+        )
 
     try:
         with ExitStack() as stack:
-            hooks.attach(anatomy, name, (), note, stack)
-            output = states_out(model(**inputs, **pass_options(model)))
+            for module in set(model.modules()) - set(anatomy.blocks.modules()):
+                if not isinstance(module, nn.Identity | nn.Dropout):
+                    stack.callback(module.register_forward_hook(called).remove)
+            output = hooks.run(model, anatomy, inputs, note)
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # unusual models fail in many ways
         takes = "images" if length is None else "token ids"
-        raise LayerwiseError(
-            f"{name} ({type(model).__name__}) does not run on {takes} alone "
-            f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); such models are "
-            "not supported."
+        detail = " ".join(str(error).split())[:200]
+        raise refused(
+            f"does not run on {takes} alone ({type(error).__name__}: {detail})"
         ) from error
-    if [layer for layer, _ in seen] != list(range(anatomy.n_layers)):
-        raise LayerwiseError(
-            f"{name} ({type(model).__name__}) does not run its {anatomy.n_layers - 1} blocks once "
-            f"each in order (it runs {[layer for layer, _ in seen]}); such models are not "
-            "supported."
+    if layers != list(range(anatomy.n_layers)):
+        raise refused(
+            f"does not run its {len(anatomy.blocks)} blocks once each in order ({layers})"
         )
-    batch = len(next(iter(inputs.values())))
-    shapes = {shape for _, shape in seen}
+    batch, shapes = len(next(iter(inputs.values()))), {tuple(given.shape) for given in states}
     if length is None:
-        first = seen[0][1]
-        length = first[1] if len(first) > 1 else 0
-    right = (batch, length, anatomy.hidden)
-    turned = (length, batch, anatomy.hidden)
+        length = states[0].shape[1]
+    right, turned = (batch, length, anatomy.hidden), (length, batch, anatomy.hidden)
     if shapes not in ({right}, {turned}):
-        raise LayerwiseError(
-            f"{name} ({type(model).__name__}) has states of the shapes {sorted(shapes)} for "
-            f"{batch} prompts of {length} tokens, where (prompts, tokens, width) = {right} is "
-            "expected at every layer; such models are not supported."
-        )
+        raise refused(f"has states of the shapes {sorted(shapes)} where {right} is expected")
     has_output = output is not None and tuple(output.shape) == right
-    final_norm = anatomy.final_norm
-    if final_norm is not None and has_output and not _near(final_norm(last[0]), output):
-        log.warning(
-            "%s: what its module %s gives is not what the model hands out, so it is not taken "
-            "for its last norm",
-            name,
-            type(final_norm).__name__,
-        )
-        final_norm = None
+    # The final norm is what turns the last block's output into the model's.
+    norms = (m for m, given, made in calls if _near(given, states[-1]) and _near(made, output))
     found = replace(
-        anatomy, time_first=shapes == {turned}, has_output=has_output, final_norm=final_norm
+        anatomy,
+        time_first=shapes == {turned},
+        has_output=has_output,
+        final_norm=next(norms, None) if has_output else None,
     )
     return found, length
 
@@ -115,12 +110,11 @@ def causal(
         Inputs that differ only in their second half; the states of the first third of the tokens
         are compared.
     """
-    last: list[Tensor] = []
+    states: list[Tensor] = []
     for given in (one, other):
-        with ExitStack() as stack:
-            hooks.attach(anatomy, "", (), lambda _, __, states: last.append(states.cpu()), stack)
-            model(**given, **pass_options(model))
-    first, second = (torch.stack(p) for p in (last[: len(last) // 2], last[len(last) // 2 :]))
+        hooks.run(model, anatomy, given, lambda _, __, own: states.append(own.cpu()))
+    half = len(states) // 2
+    first, second = torch.stack(states[:half]), torch.stack(states[half:])
     third = first.shape[2] // 3
     change = (first - second).float()[:, :, :third].abs().max()
     return bool(change <= 64 * torch.finfo(first.dtype).eps * first.float().abs().max())
@@ -130,18 +124,3 @@ def _near(one: Tensor, other: Tensor | None) -> bool:
     if other is None or one.shape != other.shape:
         return False
     return torch.allclose(one.to(other.device).float(), other.float(), rtol=0.02, atol=0.02)
-
-
-def pass_options(model: nn.Module) -> dict[str, Any]:
-    """Arguments of every pass in addition to its inputs."""
-    config: Any = model.config
-    return {
-        **({"use_cache": False} if "use_cache" in config.to_dict() else {}),
-        **position_embeddings(model),
-    }
-
-
-def states_out(output: Any) -> Tensor | None:
-    """The model's output: ``last_hidden_state`` of transformers."""
-    states = getattr(output, "last_hidden_state", None)
-    return states if isinstance(states, Tensor) else None

@@ -58,6 +58,14 @@ class Location:
         return found
 
 
+def quiet() -> None:
+    """Show only errors of transformers, and no progress bars."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
 @cache
 def _hub_answers() -> bool:
     from huggingface_hub import constants, get_session

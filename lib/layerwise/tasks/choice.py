@@ -29,7 +29,7 @@ from layerwise.config.tasks import ChoiceTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK
 from layerwise.models.failures import not_finite, why
-from layerwise.models.load import DTYPES, PANGRAM, LoadedModel
+from layerwise.models.load import DTYPES, LoadedModel
 from layerwise.models.probe import example_texts
 from layerwise.models.source import locate
 from layerwise.progress import Progress
@@ -207,7 +207,7 @@ def _head(loaded: LoadedModel, entry: Model) -> Any:
 def _hands_out_last(loaded: LoadedModel) -> bool:
     """True if the model's output is its last block's states."""
     ways = [Representation(readout=readout) for readout in READOUTS]
-    last, output = embed(loaded, [PANGRAM], ways)[:, -1]
+    last, output = embed(loaded, ["the quick brown fox jumps"], ways)[:, -1]
     return np.array_equal(last, output)
 
 
