@@ -52,7 +52,8 @@ class Curves:
     Attributes
     ----------
     index : DataFrame
-        Columns that identify the curves; ``length``, their numbers of points; ``last``, the model's L.
+        Columns that identify the curves; ``length``, their numbers of points; ``last``, the
+        model's L.
     points : DataFrame
         ``layer``, ``value`` and what else is known of each.
     """
