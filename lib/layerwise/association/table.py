@@ -152,7 +152,8 @@ def associate(
     if not models:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in "
-            f"common: metrics are of {_names(metrics)}; scores are of {_names(scores)}."
+            f"common: metrics are of {_names(metrics)}; scores are of {_names(scores)}.",
+            code="too_few",
         )
     rows: list[dict[str, object]] = []
     for one in models:
@@ -165,7 +166,8 @@ def associate(
     if not rows:
         raise LayerwiseError(
             f"No metric varies over at least {measures.FEWEST_LAYERS} layers that have scores, so "
-            "there is nothing to associate; score more layers, or use deeper models."
+            "there is nothing to associate; score more layers, or use deeper models.",
+            code="too_few",
         )
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
     table["alpha"] = table["alpha"].astype(float).replace(NO_ALPHA, np.nan)

@@ -179,7 +179,8 @@ def facets(
         if len(slots) > 1:
             raise LayerwiseError(
                 f"This figure has {len(slots)} panels and does not fit on one ax: name one "
-                "model, metric and token selection, or leave out ax."
+                "model, metric and token selection, or leave out ax.",
+                code="ambiguous",
             )
         look.ax.set_title(cols[0])
         panel = Panel(look.ax, table, rows[0], cols[0], True, True, True, True)

@@ -193,7 +193,9 @@ def _head(loaded: LoadedModel, entry: Model) -> Any:
     except ValueError as error:  # as transformers says that there is no such class
         raise NoAnswersError(headless, code="unsupported") from error
     except Exception as error:  # of the hub, the network or the disk; `why` explains it
-        raise LayerwiseError(f"{location.name}: {why(error, location)}") from error
+        raise LayerwiseError(
+            f"{location.name}: {why(error, location)}", code="unreadable"
+        ) from error
     unembedding = head.get_output_embeddings()
     if unembedding is None or found["missing_keys"]:
         raise NoAnswersError(headless, code="unsupported")
@@ -312,7 +314,7 @@ def answer(
         raise LayerwiseError(
             f"All {len(questions)} questions are longer than the {loaded.max_length} tokens that "
             f"{loaded.name} takes, with {task.shots} examples each; lower shots.",
-            code="too_long",
+            code="too_few",
         )
     if len(right) < len(questions):
         log.warning("%d questions are too long and left out", len(questions) - len(right))
@@ -363,7 +365,9 @@ def _likelihoods(
     forward.run(loaded, inputs, batch, budget=budget)
     if not np.isfinite(values).all():
         where = f"layer {int(np.argwhere(~np.isfinite(values))[0, 0])}, its lens"
-        raise LayerwiseError(not_finite(loaded.name, loaded.revision, loaded.dtype, where))
+        raise LayerwiseError(
+            not_finite(loaded.name, loaded.revision, loaded.dtype, where), code="not_finite"
+        )
     return values
 
 

@@ -22,7 +22,7 @@ Key = tuple[str, Any]
 """Prompt type ('query', 'document' or '') and text; for images the SHA-256 of the file, for words
 a `layerwise.activations.words.Word`."""
 
-keep_data = lru_cache(maxsize=4)
+keep_data = lru_cache(maxsize=8)
 """Decorator of functions that read a task's data: those of the last few tasks stay in memory."""
 
 
@@ -77,7 +77,8 @@ class Vectors:
         except KeyError as error:
             raise LayerwiseError(
                 f"The text {str(error.args[0][1])[:60]!r} was not embedded: the task's data "
-                "changed while it was evaluated; start the evaluation again."
+                "changed while it was evaluated; start the evaluation again.",
+                code="mismatch",
             ) from error
 
 

@@ -53,7 +53,8 @@ def measures_of(study: Study, associations: pd.DataFrame) -> tuple[str, ...]:
     if wanted not in (*there, EVERY):
         raise LayerwiseError(
             f"This study asks for the measure {wanted!r}, and its associations have "
-            f"{', '.join(there)}."
+            f"{', '.join(there)}.",
+            code="unknown_name",
         )
     return tuple(there) if wanted == EVERY else (wanted,)
 
@@ -76,7 +77,8 @@ def points(data: Data) -> pd.DataFrame:
         if metrics.empty:
             raise LayerwiseError(
                 f"This study asks for {OWN_TEXTS!r}, and none of its corpora is a task's own "
-                "texts; name each one's task under association.own_texts."
+                "texts; name each one's task under association.own_texts.",
+                code="missing",
             )
     y_of = metrics[[*VARIANT[1:], "y"]].drop_duplicates()
     corpora = [OWN_TEXTS] if own else list(metrics["corpus"].unique())
@@ -108,7 +110,8 @@ def points(data: Data) -> pd.DataFrame:
     if not frames:
         raise LayerwiseError(
             "The metrics and scores of this study have no model with the same checkpoint and "
-            "tokens in common; name others under `models` or `revisions`."
+            "tokens in common; name others under `models` or `revisions`.",
+            code="too_few",
         )
     table = pd.concat(frames, ignore_index=True).merge(y_of, on=VARIANT[1:])
     data.omit(
@@ -136,7 +139,8 @@ def _with_associations(table: pd.DataFrame, data: Data) -> pd.DataFrame:
             row = other.iloc[0]
             raise LayerwiseError(
                 f"The associations of {row['metric']} in {row['model']} are over other tasks than "
-                f"the {row['n_tasks']} that this study draws; associate the study's own tasks."
+                f"the {row['n_tasks']} that this study draws; associate the study's own tasks.",
+                code="mismatch",
             )
     return table
 
@@ -230,7 +234,8 @@ def strength(data: Data) -> pd.DataFrame:
         table = table[table["protocol"] != BASELINE]
     if table.empty:
         raise LayerwiseError(
-            f"No metric has {MEASURES[measure]} here: models have fewer layers than it takes."
+            f"No metric has {MEASURES[measure]} here: models have fewer layers than it takes.",
+            code="unsupported",
         )
     slopes = found[found["measure"] == "slope"]
     ends = {"value": "slope", "low": "slope_low", "high": "slope_high"}
