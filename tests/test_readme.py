@@ -1,6 +1,11 @@
-"""Numbers in README and FINDINGS equal those in docs/quickstart.csv and the published tables."""
+"""Numbers in README and FINDINGS equal those in docs/quickstart.csv and the published tables.
+
+After `make demo`, `python tests/test_readme.py` writes docs/quickstart.csv from its tables.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -15,7 +20,7 @@ def words(page: str) -> str:
 
 @pytest.fixture(scope="module")
 def quickstart() -> pd.DataFrame:
-    return pd.read_csv(ROOT / "docs" / "quickstart.csv")
+    return pd.read_csv(ROOT / "docs" / "quickstart.csv", dtype={"layer": "Int64"})
 
 
 def points(share: float) -> str:
@@ -24,30 +29,30 @@ def points(share: float) -> str:
 
 @pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
 def test_collapse_in_the_middle(page: str, quickstart: pd.DataFrame) -> None:
-    rows = quickstart[quickstart["study"] == "token_selection"]
-    scores = rows[rows["y"] == "score"].pivot(
-        index="layer", columns="representation", values="value"
-    )
-    at = scores.map(points)
+    scores = quickstart[quickstart["study"] == "final_norm"]
+    at = scores.pivot(index="layer", columns="representation", values="value").map(points)
     assert (
-        f"from {at.loc['11', 'all, residual']} at layer 11 to {at.loc['12', 'all, residual']}"
+        f"from {at.loc[11, 'all, residual']} at layer 11 to {at.loc[12, 'all, residual']}"
         in words(page)
     )
-    assert f"layer 12 has {at.loc['12', 'all']}" in words(page)
-    assert f"it has {at.loc['12', 'drop_first, residual']}" in words(page)
-    entropy = rows[rows["y"] == "prompt_entropy"].set_index(["layer", "representation"])["value"]
-    text = f"{entropy['12', 'all']:.2f} nats with all tokens and {entropy['12', 'drop_first']:.2f}"
+    assert f"layer 12 has {at.loc[12, 'all']}" in words(page)
+    assert f"it has {at.loc[12, 'drop_first, residual']}" in words(page)
+    rows = quickstart.query(
+        "study == 'metrics_by_depth' and metric == 'prompt_entropy' and model == 'smollm2-135m'"
+    )
+    entropy = rows.set_index(["layer", "representation"])["value"]
+    text = f"{entropy[12, 'all']:.2f} nats with all tokens and {entropy[12, 'drop_first']:.2f}"
     assert text in words(page)
 
 
 def test_norm_entropy_and_sink_rate(quickstart: pd.DataFrame) -> None:
     rows = quickstart[quickstart["study"] == "sink_rate"]
     at = rows.pivot(index="metric", columns="layer", values="value")
-    layers = [str(layer) for layer in (2, 3, 4, 10, 11, 12, 13, 15, 30)]
+    layers = [2, 3, 4, 10, 11, 12, 13, 15, 30]
     page = words("FINDINGS.md")
     for metric, decimals in (("largest_norm", 1), ("prompt_entropy", 2), ("sink_rate", 2)):
         assert " | ".join(f"{v:.{decimals}f}" for v in at.loc[metric, layers]) in page
-    assert f"at layer 13, {at.loc['sink_rate', '13']:.0%} of heads" in words("README.md")
+    assert f"at layer 13, {at.loc['sink_rate', 13]:.0%} of heads" in words("README.md")
 
 
 def leads(quickstart: pd.DataFrame) -> pd.DataFrame:
@@ -65,7 +70,7 @@ def test_leads_over_the_output(page: str, quickstart: pd.DataFrame) -> None:
         f"(95% CI {points(row['low'])} to {points(row['high'])})"
     ) in words(page)
     minilm = best.loc["minilm-l6", "main", "all"]
-    assert minilm["layer"] == "output"
+    assert minilm["layer"] == 6
     assert f"best at its output ({points(minilm['score'])})" in words(page)
 
 
@@ -79,8 +84,11 @@ def test_lead_without_the_first_token(quickstart: pd.DataFrame) -> None:
 
 @pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
 def test_training(page: str, quickstart: pd.DataFrame) -> None:
-    rows = quickstart[quickstart["study"] == "metrics_over_checkpoints"]
-    last = rows[rows["layer"] == "6"].set_index("revision")["value"]
+    rows = quickstart.query(
+        "study == 'metrics_over_checkpoints' and metric == 'prompt_entropy'"
+        " and representation == 'all'"
+    )
+    last = rows[rows["layer"] == 6].set_index("revision")["value"]
     assert (
         f"from {last['step0']:.2f} nats to {last['step8']:.2f} at step 8 and recovers to "
         f"{last['step512']:.2f} at step 512"
@@ -90,6 +98,7 @@ def test_training(page: str, quickstart: pd.DataFrame) -> None:
 @pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
 def test_association(page: str, quickstart: pd.DataFrame) -> None:
     rows = quickstart[quickstart["study"] == "metric_vs_score"]
+    rows = rows.drop_duplicates(["model", "metric"])
     above = rows["association"].abs() > rows["null95"]
     assert set(rows.loc[above, "model"]) == {"minilm-l6"}
     assert f"{above.sum()} of {len(rows)} associations" in words(page)
@@ -106,3 +115,18 @@ def test_published_scores_of_pythia(page: str) -> None:
     assert points(mean[last]) in words(page)
     ahead = (table.drop(columns=last).max(axis=1) > table[last]).sum()
     assert f"in {ahead} of {len(table)} tasks" in words(page)
+
+
+def collect(results: Path) -> pd.DataFrame:
+    """The numbers of the pages: all rows of the quickstart's tables, with their study."""
+    path = ROOT / "docs" / "quickstart.csv"
+    tables = {path.stem: pd.read_csv(path) for path in sorted((results / "tables").glob("*.csv"))}
+    best = pd.read_csv(results / "report" / "best_layers.csv")
+    tables["best_layers"] = best.rename(columns={"best_layer": "layer", "difference": "value"})
+    rows = pd.concat(table.assign(study=study) for study, table in tables.items())
+    return rows.astype({"layer": "Int64"}).reindex(columns=pd.read_csv(path, nrows=0).columns)
+
+
+if __name__ == "__main__":
+    rows = collect(ROOT / "results")
+    rows.to_csv(ROOT / "docs" / "quickstart.csv", index=False, float_format="%.6g")
