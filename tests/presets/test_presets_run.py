@@ -59,7 +59,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "tasks": ["STSBenchmark"],
     },
     "paper_sublayers": {},
-    "extreme_inputs": {},
+    "extreme_prompts": {},
     "along_sequence": {},
     "sinks": {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},

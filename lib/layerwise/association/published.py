@@ -137,7 +137,7 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
 def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     """Published metrics as tidy metrics of the protocol `reference`; the corpus is the data set.
 
-    Tables that have the columns of our own stay as they are, but for parts of blocks.
+    Tables that have the columns of our own stay as they are, but for sub-layers.
 
     Where a data set has several splits, the test split is taken, so that metric and score are
     of the same texts. Missing values (curvature has many) are left out and logged. Alpha is 2 on
