@@ -58,8 +58,8 @@ def why(error: BaseException, location: Location) -> str:
         ),
         (
             kinds & offline or not location.reachable(),
-            f"{name} at {revision!r} is not in the cache, and the hub cannot be reached; fetch it "
-            f"on a machine with a network (`hf download {name} --revision {revision}`), set "
+            f"{name} is not in the cache, and the hub cannot be reached; fetch it on a machine "
+            f"with a network (`hf download {name} --revision {revision}`), set "
             "HF_HOME to a cache that has it, or name a folder that holds it.",
         ),
         (
