@@ -84,7 +84,8 @@ def classes_of(labels: Sequence[str | None], n: int | None, seed: int) -> set[st
     if n > len(known):
         raise LayerwiseError(
             f"classes: the images have labels of {len(known)} classes, not {n}; ask for fewer, or "
-            "name the column of labels."
+            "name the column of labels.",
+            code="too_few",
         )
     return {known[place] for place in in_sample_order(known, seed)[:n]}
 
@@ -145,7 +146,9 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
             }
             bar.update()
     if not rows:
-        raise LayerwiseError(f"No image is left of the {len(order)} of this source.")
+        raise LayerwiseError(
+            f"No image is left of the {len(order)} of this source.", code="too_few"
+        )
     counts = {"read": len(order), "damaged": tally["damaged"], "duplicate": tally["duplicate"]}
     counts |= {"kept": len(rows), "not_sampled": len(order) - tally.total() - len(rows)}
     log.info("Images: %s", ", ".join(f"{number} {name}" for name, number in counts.items()))
@@ -156,14 +159,17 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
 
 def _of_folder(folder: Path) -> Images:
     if not is_folder(folder):
-        raise LayerwiseError(f"There is no folder {folder}; paths count from where you run.")
+        raise LayerwiseError(
+            f"There is no folder {folder}; paths count from where you run.", code="missing_file"
+        )
     # Absolute: the run's jobs may be in another folder.
     folder = folder.absolute()
     files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
     if not files:
         raise LayerwiseError(
             f"{folder} holds no image; accepted are files that end in {', '.join(SUFFIXES)}, "
-            "one folder a class."
+            "one folder a class.",
+            code="missing_file",
         )
     ids = [p.relative_to(folder).as_posix() for p in files]
     labels = [name.split("/")[0] if "/" in name else None for name in ids]
@@ -179,10 +185,13 @@ def _of_hub(source: HubImages) -> Images:
         if name not in data.features:
             raise LayerwiseError(
                 f"The data set {source.hub!r} has no column {name!r}"
-                f"{closest(name, data.features)}; there are {listed(data.features)}."
+                f"{closest(name, data.features)}; there are {listed(data.features)}.",
+                code="unknown_name",
             )
     if not isinstance(data.features[source.column], datasets.Image):
-        raise LayerwiseError(f"The column {source.column!r} of {source.hub!r} holds no images.")
+        raise LayerwiseError(
+            f"The column {source.column!r} of {source.hub!r} holds no images.", code="wrong_type"
+        )
     labels: list[str | None] = [None] * len(data)
     if source.label is not None:
         feature = data.features[source.label]

@@ -64,7 +64,7 @@ def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) ->
         lines = enumerate(news(source.package))
         return Texts((f"{source.package}-{n}", line) for n, line in lines)
     if texts is None:
-        raise LayerwiseError(f"The source {source.plain()} needs its texts.")
+        raise LayerwiseError(f"The source {source.plain()} needs its texts.", code="missing")
     if not isinstance(texts, Path):
         return of_texts(texts)
     rows = tables.read(texts, "paragraphs", ["article_id", "paragraph", "text"])
@@ -98,11 +98,13 @@ def prompt_of(row: Mapping[str, Any], source: Columns) -> str:
     for name in columns:
         if name not in row:
             near = closest(name, row)
-            raise LayerwiseError(f"there is no column {name!r}{near}; there are {listed(row)}.")
+            raise LayerwiseError(
+                f"there is no column {name!r}{near}; there are {listed(row)}.", code="unknown_name"
+            )
         value = row[name]
         if not isinstance(value, str | None):
             shown = f"{type(value).__name__} {str(value)[:40]!r}"
-            raise LayerwiseError(f"{name!r} holds {shown}, not text.")
+            raise LayerwiseError(f"{name!r} holds {shown}, not text.", code="wrong_type")
     if any(row[name] is None for name in columns) or not any(row[n].strip() for n in columns):
         return ""
     if source.template is None:
@@ -130,9 +132,11 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
 
     if not is_file(path):
         near = closest(path.name, [p.name for p in path.parent.glob("*") if p.is_file()])
-        raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
+        raise LayerwiseError(
+            f"There is no file {path}{near}; paths count from where you run.", code="missing_file"
+        )
     if not path.stat().st_size:
-        raise LayerwiseError(f"{path} is empty.")
+        raise LayerwiseError(f"{path} is empty.", code="unreadable")
     facts, builder = {"source_sha256": sha256_file(path)}, BUILDERS.get(path.suffix.lower())
     if builder is None:
         return _json_rows(path), facts
@@ -147,7 +151,9 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
             builder, data_files=[str(path)], split="train", streaming=True, **options
         )
     except Exception as error:  # the libraries raise many kinds of errors
-        raise LayerwiseError(f"{path} cannot be read ({first_line(error)}).") from error
+        raise LayerwiseError(
+            f"{path} cannot be read ({first_line(error)}).", code="unreadable"
+        ) from error
     return data, facts
 
 
@@ -196,7 +202,8 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
     except Exception as error:  # the libraries raise many kinds of errors
         raise LayerwiseError(
             f"Could not load the {what}, split {source.split!r} ({first_line(error)}); check "
-            "name, split and revision, and the network or the cache."
+            "name, split and revision, and the network or the cache.",
+            code="unreadable",
         ) from error
     facts = {"fingerprint": str(data._fingerprint)}
     folders = (Path(file["filename"]).parent.name for file in data.cache_files)
@@ -207,7 +214,8 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
         if source.revision and COMMIT.fullmatch(source.revision) and commit != source.revision:
             raise LayerwiseError(
                 f"The cache holds commit {commit} of {source.hub!r}, not {source.revision!r}; run "
-                "once with a network, or ask for that commit."
+                "once with a network, or ask for that commit.",
+                code="mismatch",
             )
     return data, facts
 
@@ -221,12 +229,13 @@ def _prompts(
         try:
             text = prompt_of(row, source)
         except LayerwiseError as error:
-            raise LayerwiseError(f"{where}, row {number}: {error}") from error
+            raise LayerwiseError(f"{where}, row {number}: {error}", code=error.code) from error
         prompt_id = number if id_column is None else row.get(id_column)
         if isinstance(prompt_id, bool) or not isinstance(prompt_id, str | int):
             raise LayerwiseError(
                 f"{where}, row {number}: the id in {id_column!r} is {prompt_id!r}; accepted are "
-                "strings and whole numbers."
+                "strings and whole numbers.",
+                code="wrong_type",
             )
         n_lacking += any(row[name] is None for name in columns_of(source))
         yield str(prompt_id), text
@@ -245,5 +254,6 @@ def _numbered(rows: Iterable[Any], where: str) -> Iterator[tuple[int, Any]]:
     except Exception as error:  # a damaged file fails in any of the libraries beneath
         raise LayerwiseError(
             f"{where} cannot be read after row {number + 1} ({first_line(error)}); check its "
-            "format, and that it is UTF-8."
+            "format, and that it is UTF-8.",
+            code="unreadable",
         ) from error

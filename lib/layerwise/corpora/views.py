@@ -162,6 +162,7 @@ def _fail(prompt_id: str, text: str, settings: ViewSettings) -> None:
     if settings.on_failure == "error":
         raise LayerwiseError(
             f"{problem}: augmenters change words of four letters or more; raise "
-            "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'."
+            "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'.",
+            code="too_few",
         )
     log.warning("%s; dropped", problem)

@@ -189,7 +189,8 @@ def compute(
         if protocol not in activations.protocols:
             raise LayerwiseError(
                 f"{activations.path} has no protocol {protocol!r}, only "
-                f"{', '.join(activations.protocols)}: add it to extract.protocols."
+                f"{', '.join(activations.protocols)}: add it to extract.protocols.",
+                code="unknown_value",
             )
     values: list[Row] = []
     prompts: list[pd.DataFrame] = []

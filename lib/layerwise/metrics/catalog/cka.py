@@ -46,7 +46,9 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
     """
     X, Y = check_matrix(X), check_matrix(Y)
     if len(X) != len(Y):
-        raise LayerwiseError(f"CKA compares the same prompts, not {len(X)} and {len(Y)}.")
+        raise LayerwiseError(
+            f"CKA compares the same prompts, not {len(X)} and {len(Y)}.", code="wrong_shape"
+        )
     X, Y = centred(X), centred(Y)
     if len(X) <= max(X.shape[1], Y.shape[1]):
         K, L = X @ X.T, Y @ Y.T
@@ -63,8 +65,6 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
 @metric(
     name="cka_first",
     label="CKA with the first layer",
-    unit="",
-    direction=None,
     range="0 to 1",
     source="Kornblith et al. 2019",
     inputs=("pooled", "ends"),
@@ -79,8 +79,6 @@ def compute_first(layer: Layer) -> Iterator[Overall]:
 @metric(
     name="cka_last",
     label="CKA with the last layer",
-    unit="",
-    direction=None,
     range="0 to 1",
     source="Kornblith et al. 2019",
     inputs=("pooled", "ends"),

@@ -128,18 +128,20 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
     if array.dtype.kind != "f":
         array = array.astype(np.float64)
     if array.ndim != 3 or 0 in array.shape:
-        raise LayerwiseError(f"Views of shape (V, N, D) are wanted, got {array.shape}.")
+        raise LayerwiseError(
+            f"Views of shape (V, N, D) are wanted, got {array.shape}.", code="wrong_shape"
+        )
     finite = np.isfinite(array).all(axis=(0, 2))
     if not finite.all():
         row = int(np.argmin(finite))
-        raise LayerwiseError(f"NaN or infinity in a view of row {row}; leave the row out.")
+        raise LayerwiseError(
+            f"NaN or infinity in a view of row {row}; leave the row out.", code="not_finite"
+        )
     return float(np.exp(entropy_from_eigenvalues(eigenvalues(array, delta))))
 
 
 @metric(
-    name="lidar",
     label="LiDAR",
-    unit="",
     direction=1,
     range="1 to min(N - 1, D)",
     source="Thilak et al. 2024",
