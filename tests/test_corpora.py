@@ -106,7 +106,7 @@ def test_texts_come_whole_into_the_prompt(row: dict[str, str], between: str) -> 
 @pytest.mark.parametrize(
     ("name", "content", "spec", "code"),
     [
-        ("p.txt", b"", {}, "unreadable"),
+        ("p.txt", b"", {}, "too_few"),
         ("p.txt", b"One\nTw\xe9o\n", {}, "unreadable"),
         ("p.txt", b"One", {"column": "text2"}, "unknown_name"),
         ("p.jsonl", b'{"text": "One"}\n{"text": ', {}, "unreadable"),
@@ -150,7 +150,7 @@ def test_packages_and_tasks() -> None:
     assert read(["a", "b"], task="STS12") == list(of_texts(["a", "b", "a"]))
     # A text keeps its id when the list changes.
     assert dict(of_texts(["a", "b"])).items() <= dict(of_texts(["c", "b", "a"])).items()
-    with refused("missing"):
+    with refused("missing_file"):
         read(task="STS12")
 
 
@@ -191,11 +191,11 @@ def test_hub_serves_from_the_cache_offline_and_from_a_folder(hub_cache: Path) ->
 @pytest.mark.parametrize(
     ("spec", "code"),
     [
-        ({"hub": "acme/nothing"}, "unreadable"),
+        ({"hub": "acme/nothing"}, "missing_file"),
         ({"column": "quotes"}, "unknown_name"),
         ({"column": "likes"}, "wrong_type"),
-        ({"split": "tests"}, "unreadable"),
-        ({"name": "defaults"}, "unreadable"),
+        ({"split": "tests"}, "missing_file"),
+        ({"name": "defaults"}, "missing_file"),
         ({"revision": "b" * 40}, "mismatch"),
     ],
 )

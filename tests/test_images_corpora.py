@@ -150,7 +150,7 @@ def test_damaged_images_are_dropped_or_stop_the_run(
 
 
 def test_a_folder_without_images(tmp_path: Path) -> None:
-    with refused("missing_file"):
+    with refused("too_few"):
         corpus(tmp_path, {"folder": str(tmp_path)})
     with refused("missing_file"):
         corpus(tmp_path, {"folder": str(tmp_path / "none")})

@@ -169,7 +169,7 @@ def _of_folder(folder: Path) -> Images:
         raise LayerwiseError(
             f"{folder} holds no image; accepted are files that end in {', '.join(SUFFIXES)}, "
             "one folder a class.",
-            code="missing_file",
+            code="too_few",
         )
     ids = [p.relative_to(folder).as_posix() for p in files]
     labels = [name.split("/")[0] if "/" in name else None for name in ids]

@@ -64,7 +64,7 @@ def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) ->
         lines = enumerate(news(source.package))
         return Texts((f"{source.package}-{n}", line) for n, line in lines)
     if texts is None:
-        raise LayerwiseError(f"The source {source.plain()} needs its texts.", code="missing")
+        raise LayerwiseError(f"The source {source.plain()} needs its texts.", code="missing_file")
     if not isinstance(texts, Path):
         return of_texts(texts)
     rows = tables.read(texts, "paragraphs", ["article_id", "paragraph", "text"])
@@ -136,7 +136,7 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
             f"There is no file {path}{near}; paths count from where you run.", code="missing_file"
         )
     if not path.stat().st_size:
-        raise LayerwiseError(f"{path} is empty.", code="unreadable")
+        raise LayerwiseError(f"{path} is empty.", code="too_few")
     facts, builder = {"source_sha256": sha256_file(path)}, BUILDERS.get(path.suffix.lower())
     if builder is None:
         return _json_rows(path), facts
@@ -203,7 +203,7 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
         raise LayerwiseError(
             f"Could not load the {what}, split {source.split!r} ({first_line(error)}); check "
             "name, split and revision, and the network or the cache.",
-            code="unreadable",
+            code="missing_file",
         ) from error
     facts = {"fingerprint": str(data._fingerprint)}
     folders = (Path(file["filename"]).parent.name for file in data.cache_files)

@@ -177,7 +177,7 @@ def unpack(target: Path, dump: Path | None = None, **facts: Any) -> int:
     ]
     if not rows:
         raise LayerwiseError(
-            f"{dump} holds no paragraph of prose; is it a MediaWiki export?", code="unreadable"
+            f"{dump} holds no paragraph of prose; is it a MediaWiki export?", code="too_few"
         )
     facts |= {"source": dump.name, "source_sha256": sha256_file(dump), "licence": "CC-BY-SA-3.0"}
     write_paragraphs(target, rows, **facts)

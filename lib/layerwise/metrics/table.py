@@ -190,7 +190,7 @@ def compute(
             raise LayerwiseError(
                 f"{activations.path} has no protocol {protocol!r}, only "
                 f"{', '.join(activations.protocols)}: add it to extract.protocols.",
-                code="unknown_value",
+                code="unknown_name",
             )
     values: list[Row] = []
     prompts: list[pd.DataFrame] = []

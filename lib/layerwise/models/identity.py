@@ -121,5 +121,6 @@ def _readable(path: Path) -> Iterator[None]:
     except OSError as error:
         raise LayerwiseError(
             f"{path} cannot be read ({error.strerror}); fix its permissions, or the path in the "
-            "config."
+            "config.",
+            code="unreadable",
         ) from error

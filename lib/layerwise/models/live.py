@@ -46,7 +46,9 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
     name = name or origin.rstrip("/").rsplit("/", 1)[-1] or type(network).__name__
     dtype = str(network.dtype).removeprefix("torch.")
     if dtype not in DTYPES:
-        raise LayerwiseError(f"{name} computes in {dtype}; expected {', '.join(DTYPES)}.")
+        raise LayerwiseError(
+            f"{name} computes in {dtype}; expected {', '.join(DTYPES)}.", code="wrong_type"
+        )
     reader = copy.deepcopy(reader) if reader is not None else _reader(network, name, origin)
     settle(network)
     modes = {module: module.training for module in network.modules()}
@@ -74,7 +76,8 @@ def _network(model: Any) -> Any:
     if not hasattr(network, "config") or not hasattr(network, "parameters"):
         raise LayerwiseError(
             f"model: expected a model of transformers or sentence-transformers, a folder or a "
-            f"name on the hub, got {type(model).__name__}."
+            f"name on the hub, got {type(model).__name__}.",
+            code="wrong_type",
         )
     network = getattr(network, "base_model", network)
     if network.config.is_encoder_decoder:
