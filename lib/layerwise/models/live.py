@@ -44,7 +44,7 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
             f"name on the hub, got {type(model).__name__}.",
             code="wrong_type",
         )
-    network = body(network)
+    network = body(getattr(network, "base_model", network))
     if hasattr(model, "max_seq_length"):  # of sentence-transformers
         max_length, reader = model.max_seq_length, reader or model.tokenizer
     origin = str(network.config.name_or_path or "")

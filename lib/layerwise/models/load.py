@@ -287,9 +287,8 @@ def load(
 
 
 def body(network: Any) -> Any:
-    """The part of a model that is read: below a head, the encoder of an encoder-decoder, the image
-    tower of a model of images and texts."""
-    network = getattr(network, "base_model", network)
+    """The part of a model that is read: the encoder of an encoder-decoder, the image tower of a
+    model of images and texts."""
     return tower(network.get_encoder() if network.config.is_encoder_decoder else network)
 
 
