@@ -15,7 +15,7 @@ from PIL import Image
 from layerwise.config import Config
 from layerwise.config.images import HubImages, ImageCorpus, ImageViews, PackageImages
 from layerwise.corpora import image_views, prompts
-from layerwise.corpora.image_sources import of_classes, open_images
+from layerwise.corpora.image_sources import classes_of, open_images
 from layerwise.corpora.images import Picture, UnreadableError, decode, png
 from layerwise.corpora.make import make_corpus, make_views
 from layerwise.errors import LayerwiseError
@@ -179,7 +179,7 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
     data.to_parquet(tmp_path / "train.parquet")
     source = open_images(HubImages(hub=str(tmp_path), label="label"))
     assert source.labels == ["cat", "dog", "dog", "cat"]
-    found = np.asarray(source.fetch(2).pixels())
+    found = np.asarray(decode(source.read(2), "2"))
     np.testing.assert_array_equal(found, np.asarray(images[2]))
     with pytest.raises(LayerwiseError, match="no column 'picture'"):
         open_images(HubImages(hub=str(tmp_path), column="picture"))
@@ -247,16 +247,16 @@ def test_drawing_leaves_all_generators_alone(monkeypatch: pytest.MonkeyPatch) ->
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_classes_are_drawn_whole() -> None:
+def test_classes_are_drawn_whole(tmp_path: Path) -> None:
     digits = open_images(PackageImages(package="digits"))
-    three = of_classes(digits, 3, 0)
-    assert len(set(three.labels)) == 3
-    assert len(three.ids) == sum(label in set(three.labels) for label in digits.labels)
-    assert [three.fetch(row).name for row in (0, 5)] == [three.ids[row] for row in (0, 5)]
-    assert set(of_classes(digits, 2, 0).labels) < set(three.labels)
-    assert of_classes(digits, None, 0) is digits
+    three = classes_of(digits.labels, 3, 0)
+    assert len(three) == 3
+    assert classes_of(digits.labels, 2, 0) < three
+    assert len(classes_of(digits.labels, None, 0)) == 10
     with pytest.raises(LayerwiseError, match=r"10 classes, not 11"):
-        of_classes(digits, 11, 0)
+        classes_of(digits.labels, 11, 0)
+    kept = corpus(tmp_path, {"package": "digits"}, classes=3)
+    assert len(kept) == sum(label in three for label in digits.labels)
 
 
 def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:

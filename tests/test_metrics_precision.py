@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from in_memory import Arrays
 
 from layerwise.activations import representation
 from layerwise.activations.reduce import Needs, Reduced, decompose
@@ -15,7 +16,7 @@ from layerwise.metrics import registry
 from layerwise.metrics.catalog.curvature import curvature
 from layerwise.metrics.formulas.entropy import entropy, entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import gram_spectrum
-from layerwise.metrics.layer import Arrays, Layer
+from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import PerPrompt
 
 

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from in_memory import Arrays
 
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import LayerwiseError
 from layerwise.metrics.catalog import infonce as infonce_module
 from layerwise.metrics.catalog.dime import difference_of_entropies, dime, permutations_of
 from layerwise.metrics.catalog.infonce import infonce, infonce_losses
-from layerwise.metrics.catalog.lidar import eigenvalues, lidar, whiten
+from layerwise.metrics.catalog.lidar import eigenvalues, lidar
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues
-from layerwise.metrics.layer import Arrays, Layer
+from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, PerPrompt, get
 
 RNG = np.random.default_rng(7)
@@ -62,11 +63,9 @@ def test_infonce_does_not_depend_on_its_blocks(
     block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     A, B = (unit(X) for X in two_views(23, 9))
-    losses, stderr = infonce_losses(A, B, 0.1, groups=5)
+    losses = infonce_losses(A, B, 0.1)
     monkeypatch.setattr(infonce_module, "BLOCK", block)
-    other, other_stderr = infonce_losses(A, B, 0.1, groups=5)
-    assert np.allclose(other, losses, atol=1e-12)
-    assert other_stderr == pytest.approx(stderr, rel=1e-3)
+    assert np.allclose(infonce_losses(A, B, 0.1), losses, atol=1e-12)
 
 
 def test_infonce_at_chance_is_log_of_the_number_of_others() -> None:
@@ -196,11 +195,11 @@ def test_lidar_of_classes_on_a_line_is_one() -> None:
 def test_the_two_ways_to_whiten_agree() -> None:
     """Fewer residuals than dimensions or not: both sides of the switch at N (V - 1) = D."""
     rng = np.random.default_rng(5)
-    for n in (10, 11, 20):
+    for n in (9, 10, 11, 20):
         views = rng.normal(size=(1, n, 20)) + 0.5 * rng.normal(size=(3, n, 20))
         between, within = scatters(views, 1e-2)
         expected = np.sort(np.linalg.eigvals(np.linalg.solve(within, between)).real)[::-1]
-        found = eigenvalues(whiten(views, 1e-2))[::-1]
+        found = eigenvalues(views, 1e-2)[::-1]
         assert np.allclose(found, expected[: len(found)], atol=1e-8 * expected[0])
 
 
@@ -228,26 +227,8 @@ def test_whitening_keeps_what_lies_far_below_the_largest_scatter() -> None:
         factor = mpmath.cholesky(within) ** -1
         values = mpmath.eigsy(factor * between * factor.T, eigvals_only=True)
         expected = np.sort([float(value) for value in values])[::-1][: n - 1]
-    found = eigenvalues(whiten(views, 1e-6))[::-1]
+    found = eigenvalues(views, 1e-6)[::-1]
     assert np.allclose(found[: n - 1], expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("protocol", ["paper", "reference"])
-@pytest.mark.parametrize("name", ["dime", "lidar", "infonce", "two_nn"])
-def test_a_value_is_the_same_without_its_error(name: str, protocol: str) -> None:
-    rng = np.random.default_rng(9)
-    for d in (8, 90):
-        views = rng.normal(size=(1, 24, d)) + 0.3 * rng.normal(size=(4, 24, d))
-        whole, bare = (
-            list(get(name).on(Layer(Arrays(views), protocol=protocol, errors=errors)))
-            for errors in (True, False)
-        )
-        assert len(whole) == len(bare) > 0
-        for one, other in zip(whole, bare, strict=True):
-            given = [x.values if isinstance(x, PerPrompt) else x.value for x in (one, other)]
-            assert np.allclose(*given, rtol=1e-9)
-            if name in ("dime", "lidar", "two_nn"):
-                assert math.isnan(other.stderr)
 
 
 def test_reference_lidar_is_the_entropy_and_has_the_shortcut() -> None:

@@ -101,9 +101,8 @@ def digits() -> pd.DataFrame:
     from layerwise.corpora import image_sources
 
     package = PackageImages(package="digits")
-    images = image_sources.of_classes(image_sources.open_images(package), 4, 1)
-    settings = ImageCorpus(images=package, sample=Sample(n=12, seed=1))
-    return image_sources.choose(images, settings)[0]
+    settings = ImageCorpus(images=package, classes=4, sample=Sample(n=12, seed=1))
+    return image_sources.choose(image_sources.open_images(package), settings)[0]
 
 
 def corpus_of_images() -> pd.DataFrame:

@@ -83,7 +83,8 @@ def fill(home: Path, config: Config) -> None:
     for corpus in config.corpora.values():
         if hasattr(corpus.source, "hub"):
             add = add_images if isinstance(corpus, ImageCorpus) else add_texts
-            add(home, corpus.source.hub, corpus.source.name, corpus.source.split)
+            split, _, _ = corpus.source.split.partition("[")
+            add(home, corpus.source.hub, corpus.source.name, split)
     for name in [*config.tasks, *config.own_texts.values()]:
         task = config.tasks.get(name, MtebTask())
         if isinstance(task, ChoiceTask) and isinstance(task.questions, HubQuestions):

@@ -159,5 +159,7 @@ def _check(answer: tuple[Any, ...]) -> Any:
     """The result of a call, without its error code."""
     error, *rest = answer
     if int(error) != 0:
-        raise LayerwiseError(f"The GPU refused the kernels for spectra: {error!r}.")
+        raise LayerwiseError(
+            f"The GPU refused the kernels for spectra: {error!r}.", code="unsupported"
+        )
     return rest[0] if rest else None

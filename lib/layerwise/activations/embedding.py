@@ -65,7 +65,8 @@ def representations_of(
             if name not in known:
                 raise LayerwiseError(
                     f"{what}: expected one of {', '.join(known)}, got {name!r}"
-                    f"{closest(name, known)}."
+                    f"{closest(name, known)}.",
+                    code="unknown_name",
                 )
     return representations(tokens, poolings, readouts)
 
@@ -277,5 +278,8 @@ class _Batch:
             if bad.any():
                 text = str(self.window.texts[self.rows[int(bad.argmax())]])[:60]
                 where = f"layer {layer} for the text {text!r}"
-                raise LayerwiseError(not_finite(loaded.name, loaded.revision, loaded.dtype, where))
+                raise LayerwiseError(
+                    not_finite(loaded.name, loaded.revision, loaded.dtype, where),
+                    code="not_finite",
+                )
             self.window.into[place, layer, self.rows] = values

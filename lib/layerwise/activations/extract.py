@@ -226,7 +226,8 @@ class Reduction:
             # Not raised again, since the next batch would be halved for it.
             raise LayerwiseError(
                 f"{self.loaded.device} has no memory for spectra during the pass; lower "
-                "extract.batch_tokens."
+                "extract.batch_tokens.",
+                code="no_memory",
             ) from error
 
 
@@ -288,7 +289,8 @@ class Batch:
         prompt = own.prompts[self.results.part[self.rows[row]]]
         where = f"layer {layer}{part} for prompt {prompt!r} (view {self.results.view})"
         raise LayerwiseError(
-            not_finite(own.loaded.name, own.loaded.revision, own.loaded.dtype, where)
+            not_finite(own.loaded.name, own.loaded.revision, own.loaded.dtype, where),
+            code="not_finite",
         )
 
 

@@ -59,7 +59,8 @@ def check_readout(loaded: LoadedModel, readout: str) -> None:
     if readout not in there:
         raise LayerwiseError(
             f"readout is {readout!r}{closest(readout, there)}, but {loaded.name} (architecture "
-            f"{loaded.anatomy.kind!r}) has {' and '.join(there)} alone."
+            f"{loaded.anatomy.kind!r}) has {' and '.join(there)} alone.",
+            code="unknown_name",
         )
 
 
@@ -98,7 +99,8 @@ def run(
     if empty:
         raise LayerwiseError(
             f"{len(empty)} prompts have no token under {loaded.name}'s tokenizer (the first is "
-            f"number {empty[0]}); remove blank texts from the corpus."
+            f"number {empty[0]}); remove blank texts from the corpus.",
+            code="too_few",
         )
     limit = budget or batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
     queue = list(batches.cut([len(prompt) for prompt in ids], limit))
@@ -120,7 +122,8 @@ def run(
                 raise LayerwiseError(
                     f"{loaded.name} does not fit one prompt of {len(ids[batch[0]])} tokens into "
                     f"the memory of {loaded.device}; shorten max_length, use a larger device, or "
-                    "set device_map: auto for this model to spread it over several."
+                    "set device_map: auto for this model to spread it over several.",
+                    code="no_memory",
                 ) from error
             largest = len(batch) // 2
             log.warning("out of memory with %d prompts; going on with %d", len(batch), largest)

@@ -372,7 +372,8 @@ class Activations:
             self._file.close()
             raise LayerwiseError(
                 f"{path} has no sublayer {sublayer!r}{closest(sublayer, self.sublayers)}; it "
-                f"holds {', '.join(self.sublayers)}: ask for it in extract.sublayers."
+                f"holds {', '.join(self.sublayers)}: ask for it in extract.sublayers.",
+                code="unknown_name",
             )
         self._group = group_of(self._file, sublayer)
         self.layers = range(0 if sublayer == BLOCK else 1, self.n_layers)
@@ -439,7 +440,8 @@ class Activations:
         if not self.has_prefixes:
             raise LayerwiseError(
                 f"{self.path} was extracted without prefix_spectrum; set extract.prefixes: true, "
-                "or leave out the metrics that need it."
+                "or leave out the metrics that need it.",
+                code="missing",
             )
         choices = list(self._file["prefix_tokens"].asstr()[:])
         if tokens not in choices:

@@ -49,7 +49,9 @@ def read_scores(source: str, model: str, revision: str | None = None) -> pd.Data
     elif Path(source).is_dir():
         paths = sorted(Path(source, "scores").glob("*/*.parquet"))
         if not paths:
-            raise LayerwiseError(f"{source}/scores: no scores found; run the workflow first.")
+            raise LayerwiseError(
+                f"{source}/scores: no scores found; run the workflow first.", code="missing_file"
+            )
         found = tables.read(paths, "scores")
     else:
         found = published_scores(read_table(Path(source)))
@@ -62,7 +64,8 @@ def read_scores(source: str, model: str, revision: str | None = None) -> pd.Data
     if not as_released.any():
         raise LayerwiseError(
             f"{source}: no scores of {model} with all tokens, mean pooling and the readout "
-            f"{readout}; score it with presets/as_released.yaml."
+            f"{readout}; score it with presets/as_released.yaml.",
+            code="unknown_name",
         )
     found = found[as_released].assign(subset=found["subset"].fillna(ONLY_SUBSET))
     return found[[*KEYS, "main_score"]].reset_index(drop=True)
@@ -84,7 +87,7 @@ def differences(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     """
     both = first.merge(second, on=KEYS, suffixes=("_first", "_second"))
     if both.empty:
-        raise LayerwiseError("The two results have no task and layer in common.")
+        raise LayerwiseError("The two results have no task and layer in common.", code="too_few")
     found = both.groupby(["task", "layer"], as_index=False)[
         ["main_score_first", "main_score_second"]
     ].mean()
@@ -128,12 +131,15 @@ def _one(column: pd.Series, wanted: str | None, what: str, *, fold: bool = False
     known = sorted(column.unique())
     if wanted is None:
         if len(known) > 1:
-            raise LayerwiseError(f"{what}: there are several ({', '.join(known)}); name one.")
+            raise LayerwiseError(
+                f"{what}: there are several ({', '.join(known)}); name one.", code="ambiguous"
+            )
         return column.notna()
     selected = column.str.casefold() == wanted.casefold() if fold else column == wanted
     if not selected.any():
         raise LayerwiseError(
             f"{what}: no scores of {wanted!r}{closest(wanted, known)}; there are "
-            f"{', '.join(known)}."
+            f"{', '.join(known)}.",
+            code="unknown_name",
         )
     return selected

@@ -146,7 +146,8 @@ def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> No
         raise LayerwiseError(
             f"The table of {what} lacks the column(s) {', '.join(missing)}; it has "
             f"{', '.join(map(str, frame.columns))}. Make it with this workflow's rules, or give "
-            "tables from elsewhere as `published`."
+            "tables from elsewhere as `published`.",
+            code="unknown_name",
         )
 
 
@@ -223,7 +224,8 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
         row = bad.iloc[0]
         raise LayerwiseError(
             f"The score of {row['model']} on {row['task']} at layer {row['layer']} is "
-            f"{row['main_score']}; score that task again."
+            f"{row['main_score']}; score that task again.",
+            code="not_finite",
         )
     keys = ["model", "revision", "tokens", "pooling"]
     _check_once(scores, [*keys, "task", "subset", "layer"])
@@ -240,7 +242,9 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             continue
         complete = table.dropna(axis="columns")
         if complete.shape[1] == 0:
-            raise LayerwiseError(f"The tasks of {name} have no layer in common; score them again.")
+            raise LayerwiseError(
+                f"The tasks of {name} have no layer in common; score them again.", code="too_few"
+            )
         # First over the subsets of a task, so that a task counts once.
         whole = complete.groupby(level=["task_type", "task"]).mean()
         if whole.shape[1] < table.shape[1]:
@@ -277,7 +281,9 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
         )
     if not curves:
         reasons = scores["why"].dropna().unique() if "why" in scores.columns else ()
-        raise LayerwiseError(f"None of the models has a score: {'; '.join(reasons[:3])}.")
+        raise LayerwiseError(
+            f"None of the models has a score: {'; '.join(reasons[:3])}.", code="too_few"
+        )
     return curves
 
 
@@ -299,7 +305,8 @@ def _check_once(scores: pd.DataFrame, keys: list[str]) -> None:
     splits = f": splits {', '.join(map(str, sorted(several)))}" if len(several) > 1 else ""
     raise LayerwiseError(
         f"The scores hold {row['task']} ({row['subset']}) of {row['model']} at layer "
-        f"{row['layer']} more than once{splits}; give each table once, of one split."
+        f"{row['layer']} more than once{splits}; give each table once, of one split.",
+        code="duplicate",
     )
 
 
@@ -323,7 +330,8 @@ def check_metrics_once(metrics: pd.DataFrame) -> None:
         row = metrics[twice].iloc[0]
         raise LayerwiseError(
             f"The metrics of {row['model']} hold {row['metric']} on {row['corpus']} at layer "
-            f"{row['layer']} more than once; give each metrics table once."
+            f"{row['layer']} more than once; give each metrics table once.",
+            code="duplicate",
         )
 
 

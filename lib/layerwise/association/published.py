@@ -70,7 +70,9 @@ def read_table(path: Path) -> pd.DataFrame:
     """
     path = Path(path)
     if not is_file(path):
-        raise LayerwiseError(f"There is no table {path}; paths count from where you run.")
+        raise LayerwiseError(
+            f"There is no table {path}; paths count from where you run.", code="missing_file"
+        )
     try:
         if path.suffix == ".parquet":
             return pd.read_parquet(path)
@@ -80,7 +82,8 @@ def read_table(path: Path) -> pd.DataFrame:
     except Exception as error:  # a damaged file fails in whatever part of pandas, Arrow, gzip
         raise LayerwiseError(
             f"{path} is neither CSV nor parquet, or is damaged ({first_line(error)}); get it "
-            "again."
+            "again.",
+            code="unreadable",
         ) from error
 
 
@@ -101,7 +104,8 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
     if kept.empty:
         raise LayerwiseError(
             "The published scores have no row of the split 'test' in 'eng-Latn'; those are the "
-            "rows that count."
+            "rows that count.",
+            code="mismatch",
         )
     log.info("%d of %d published scores are English test scores", len(kept), len(table))
     what = "scores"
@@ -200,7 +204,8 @@ def _own_metrics(table: pd.DataFrame, what: str) -> pd.DataFrame:
     if odd.any():
         raise LayerwiseError(
             f"The published metrics have no finite value in {int(odd.sum())} of {len(tidy)} rows; "
-            "leave those out."
+            "leave those out.",
+            code="not_finite",
         )
     has_errors = "stderr" in kept
     return tidy.assign(
@@ -221,7 +226,8 @@ def _names(table: pd.DataFrame, column: str, what: str) -> pd.Series[str]:
         if pd.isna(value) or len(name) > LONGEST_NAME or not re.fullmatch(NAME, name):
             raise LayerwiseError(
                 f"The column {column!r} of the published {what} holds {str(value)[:60]!r}, which "
-                f"is not a name; {NAMES}."
+                f"is not a name; {NAMES}.",
+                code="bad_name",
             )
     return given.map(made)
 
@@ -232,7 +238,8 @@ def _numbers(table: pd.DataFrame, column: str, what: str) -> pd.Series[float]:
     if len(odd):
         raise LayerwiseError(
             f"The column {column!r} of the published {what} holds {str(odd.iloc[0])[:60]!r}; "
-            "accepted are numbers."
+            "accepted are numbers.",
+            code="wrong_type",
         )
     return found.astype(float)
 
@@ -243,7 +250,8 @@ def _layer(table: pd.DataFrame, what: str) -> pd.Series[int]:
     if len(odd):
         raise LayerwiseError(
             f"The column 'layer' of the published {what} holds {odd.iloc[0]:g}; accepted are "
-            f"whole numbers from 0, the embedding output, to {MOST_LAYERS}."
+            f"whole numbers from 0, the embedding output, to {MOST_LAYERS}.",
+            code="wrong_type",
         )
     return layer.astype(int)
 
@@ -254,7 +262,8 @@ def _scores(table: pd.DataFrame) -> pd.Series[float]:
     if len(odd):
         raise LayerwiseError(
             f"The column 'main_score' of the published scores holds {odd.iloc[0]:g}; accepted is "
-            "-1 to 1: divide per cent by 100, and leave out rows without a score."
+            "-1 to 1: divide per cent by 100, and leave out rows without a score.",
+            code="wrong_type",
         )
     return score
 

@@ -58,7 +58,9 @@ def read_scores(results: Path) -> pd.DataFrame:
         for entry in _json(path).get("scores", {}).get("test", []):
             missing = [key for key in SCORE_ROW if key not in entry]
             if missing:
-                raise LayerwiseError(f"{path}: expected {' and '.join(missing)} in each score.")
+                raise LayerwiseError(
+                    f"{path}: expected {' and '.join(missing)} in each score.", code="unreadable"
+                )
             rows.append(
                 {
                     "family": family,
@@ -129,14 +131,18 @@ def load_arrays(path: Path) -> Any:
         If the file is too large, damaged, or refers to anything else.
     """
     if path.stat().st_size > LARGEST_PICKLE:
-        raise LayerwiseError(f"{path}: expected a file of at most {LARGEST_PICKLE:,} bytes.")
+        raise LayerwiseError(
+            f"{path}: expected a file of at most {LARGEST_PICKLE:,} bytes.", code="unreadable"
+        )
     try:
         with path.open("rb") as file:
             return _Arrays(file).load()
     except LayerwiseError:
         raise
     except Exception as error:  # a damaged pickle fails in many ways
-        raise LayerwiseError(f"{path}: not a readable pickle ({first_line(error)}).") from error
+        raise LayerwiseError(
+            f"{path}: not a readable pickle ({first_line(error)}).", code="unreadable"
+        ) from error
 
 
 ADMITTED = {
@@ -155,7 +161,8 @@ class _Arrays(pickle.Unpickler):
         short = re.sub(r"^numpy\._?core\.", "", module)
         if (short, name) not in ADMITTED:
             raise LayerwiseError(
-                f"{self.name}: refers to {module}.{name}; only numpy arrays are read."
+                f"{self.name}: refers to {module}.{name}; only numpy arrays are read.",
+                code="unsafe",
             )
         return ADMITTED[short, name]
 
@@ -168,15 +175,20 @@ def _values(path: Path) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
     """The values of each normalisation, shape (layers,)."""
     found = load_arrays(path)
     if not isinstance(found, dict):
-        raise LayerwiseError(f"{path}: expected values by normalisation, got {type(found)}.")
+        raise LayerwiseError(
+            f"{path}: expected values by normalisation, got {type(found)}.", code="unreadable"
+        )
     for normalization, values in found.items():
         try:
             array = np.asarray(values, dtype=float)
         except (TypeError, ValueError) as error:
-            raise LayerwiseError(f"{path}: {normalization}: expected numbers.") from error
+            raise LayerwiseError(
+                f"{path}: {normalization}: expected numbers.", code="unreadable"
+            ) from error
         if array.ndim != 1:
             raise LayerwiseError(
-                f"{path}: {normalization}: expected a number per layer, got shape {array.shape}."
+                f"{path}: {normalization}: expected a number per layer, got shape {array.shape}.",
+                code="unreadable",
             )
         yield str(normalization), array
 
@@ -185,16 +197,20 @@ def _json(path: Path) -> dict[str, Any]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise LayerwiseError(f"{path}: not readable JSON ({first_line(error)}).") from error
+        raise LayerwiseError(
+            f"{path}: not readable JSON ({first_line(error)}).", code="unreadable"
+        ) from error
     if not isinstance(found, dict):
-        raise LayerwiseError(f"{path}: expected a result of mteb 1.x.")
+        raise LayerwiseError(f"{path}: expected a result of mteb 1.x.", code="unreadable")
     return found
 
 
 def _layer(path: Path) -> int:
     found = re.fullmatch(r"layer_(\d+)", path.parent.name)
     if not found:
-        raise LayerwiseError(f"{path.parent}: expected a folder named layer_<number>.")
+        raise LayerwiseError(
+            f"{path.parent}: expected a folder named layer_<number>.", code="unreadable"
+        )
     return int(found[1])
 
 

@@ -212,7 +212,8 @@ def compare(X: Floats, Y: Floats) -> dict[str, Compared]:
     if X.shape[1] != Y.shape[1] or X.shape[1] < FEWEST_PROMPTS:
         raise LayerwiseError(
             f"Layers are compared on the same {FEWEST_PROMPTS} or more prompts, not on "
-            f"{X.shape[1]} and {Y.shape[1]}."
+            f"{X.shape[1]} and {Y.shape[1]}.",
+            code="too_few",
         )
     return _all_measures(_matrices(X), _matrices(Y))
 
@@ -251,7 +252,8 @@ def table(files: Sequence[Activations], tokens: Sequence[str] | None = None) -> 
         if file.corpus != first.corpus or file.prompts != first.prompts:
             raise LayerwiseError(
                 f"{file.path} and {first.path} hold other prompts, and layers are compared on the "
-                "same; extract both on one corpus."
+                "same; extract both on one corpus.",
+                code="mismatch",
             )
     shared = [t for t in first.tokens if all(t in f.tokens for f in files)]
     parts = [_of_reading(files, choice) for choice in tokens or shared]
@@ -272,7 +274,8 @@ def _of_reading(files: Sequence[Activations], tokens: str) -> Iterator[tuple[obj
     if len(kept) < FEWEST_PROMPTS:
         raise LayerwiseError(
             f"{len(kept)} prompts of {files[0].corpus} have an embedding at every layer, and "
-            f"similarity needs {FEWEST_PROMPTS}; raise corpora.….sample.n."
+            f"similarity needs {FEWEST_PROMPTS}; raise corpora.….sample.n.",
+            code="too_few",
         )
     if len(kept) < len(there):
         log.warning("%d of %d prompts are compared", len(kept), len(there))

@@ -314,19 +314,22 @@ def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:
         if role not in kind.takes:
             raise LayerwiseError(
                 f"A study of kind {study.kind} cannot choose its {role}; it takes "
-                f"{', '.join(kind.takes) or 'no roles'}."
+                f"{', '.join(kind.takes) or 'no roles'}.",
+                code="unsupported",
             )
     placed = [d for dimensions in own.values() for d in dimensions]
     for dimension in placed:
         if placed.count(dimension) > 1:
             raise LayerwiseError(
-                f"A study of kind {study.kind} gives {dimension} two roles; one is enough."
+                f"A study of kind {study.kind} gives {dimension} two roles; one is enough.",
+                code="duplicate",
             )
     for role in ("colour", "dashes"):
         if "y" in own.get(role, ()):
             raise LayerwiseError(
                 f"y cannot be the {role}, as scores and metrics differ in units; make it the "
-                "row or the column."
+                "row or the column.",
+                code="unsupported",
             )
     default: Roles = kind.roles
     if several and "revision" not in placed:
@@ -335,7 +338,8 @@ def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:
             hint = " or give revision a role" if kind.takes else ""
             raise LayerwiseError(
                 f"A study of kind {study.kind} shows one checkpoint of a model, and this one has "
-                f"several; name one under `revisions`{hint}, or use one of the kinds {others}."
+                f"several; name one under `revisions`{hint}, or use one of the kinds {others}.",
+                code="ambiguous",
             )
         default = kind.over
     rest = {r: tuple(d for d in v if d not in placed) for r, v in default.items() if r not in own}
@@ -362,7 +366,8 @@ def refuse(study: Study, dimension: str, values: object) -> LayerwiseError:
     hint = f", or give {dimension} a role ({', '.join(kind.takes)})" if kind.takes else ""
     return LayerwiseError(
         f"A study of kind {study.kind} would average over several values of {dimension}: "
-        f"{values}; name one under `{names}`{hint}."
+        f"{values}; name one under `{names}`{hint}.",
+        code="ambiguous",
     )
 
 

@@ -78,7 +78,9 @@ def _read(file: Path) -> Any:
         problem = "there is no such file; give a config by --config."
         raise ConfigError("", problem, code="missing_file", file=str(file)) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError("", f"cannot be read ({error}).", file=str(file)) from error
+        raise ConfigError(
+            "", f"cannot be read ({error}).", file=str(file), code="unreadable"
+        ) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         problem = f"not valid YAML: {reason}."

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.config.images import FolderImages, HubImages, ImageCorpus, ImageSource
-from layerwise.corpora.images import Picture, UnreadableError, decode, png, read_file
+from layerwise.corpora.images import UnreadableError, decode, png, read_file
 from layerwise.corpora.select import in_sample_order
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError, closest, listed
@@ -26,20 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 # Formats that Pillow reads without further programs.
-SUFFIXES = (
-    ".bmp",
-    ".gif",
-    ".jpeg",
-    ".jpg",
-    ".jp2",
-    ".pbm",
-    ".pgm",
-    ".png",
-    ".ppm",
-    ".tif",
-    ".tiff",
-    ".webp",
-)
+_FORMATS = "bmp gif jpeg jpg jp2 pbm pgm png ppm tif tiff webp"
+SUFFIXES = tuple(f".{name}" for name in _FORMATS.split())
 # Damaged images are named in the log one by one, up to this number.
 NAMED = 10
 
@@ -54,16 +42,19 @@ class Images:
         Unique.
     labels : list of str or None
         Label of each image; None where there is none.
-    fetch : callable
-        From an index to the image.
+    read : callable
+        From an index to the bytes of the image's file.
     facts : mapping
         Provenance in addition to the source's settings.
+    paths : list of Path, optional
+        Local files, which a corpus refers to in place of holding them.
     """
 
     ids: list[str]
     labels: list[str | None]
-    fetch: Callable[[int], Picture]
+    read: Callable[[int], bytes]
     facts: Mapping[str, str] = field(default_factory=dict)
+    paths: Sequence[Path] | None = None
 
 
 def open_images(source: ImageSource) -> Images:
@@ -79,8 +70,8 @@ def open_images(source: ImageSource) -> Images:
     return _of_folder(Path(source.folder)) if isinstance(source, FolderImages) else _digits()
 
 
-def of_classes(images: Images, n: int | None, seed: int) -> Images:
-    """Restrict to `n` classes, in the order of a stable sample of their labels.
+def classes_of(labels: Sequence[str | None], n: int | None, seed: int) -> set[str | None]:
+    """A stable sample of `n` classes; all labels, and none, without n.
 
     Raises
     ------
@@ -88,21 +79,15 @@ def of_classes(images: Images, n: int | None, seed: int) -> Images:
         If there are fewer classes.
     """
     if n is None:
-        return images
-    known = sorted({label for label in images.labels if label is not None})
+        return set(labels)
+    known = sorted({label for label in labels if label is not None})
     if n > len(known):
         raise LayerwiseError(
             f"classes: the images have labels of {len(known)} classes, not {n}; ask for fewer, or "
-            "name the column of labels."
+            "name the column of labels.",
+            code="too_few",
         )
-    chosen = {known[place] for place in in_sample_order(known, seed)[:n]}
-    rows = [row for row, label in enumerate(images.labels) if label in chosen]
-    return replace(
-        images,
-        ids=[images.ids[row] for row in rows],
-        labels=[images.labels[row] for row in rows],
-        fetch=lambda index: images.fetch(rows[index]),
-    )
+    return {known[place] for place in in_sample_order(known, seed)[:n]}
 
 
 def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[str, int]]:
@@ -126,16 +111,19 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
     """
     import pandas as pd
 
+    classes = classes_of(images.labels, settings.classes, settings.sample.seed)
+    order = in_sample_order(images.ids, settings.sample.seed)
+    order = [index for index in order if images.labels[index] in classes]
+    n = min(settings.sample.n or len(order), len(order))
     tally: Counter[str] = Counter()
     rows: dict[str, dict[str, Any]] = {}
-    n = len(images.ids) if settings.sample.n is None else settings.sample.n
-    with Progress(min(n, len(images.ids)), "reading images", "image") as bar:
-        for index in in_sample_order(images.ids, settings.sample.seed):
+    with Progress(n, "reading images", "image") as bar:
+        for index in order:
             if len(rows) == n:
                 break
             try:
-                picture = images.fetch(index)
-                width, height = decode(picture.content(), picture.name).size
+                content = images.read(index)
+                width, height = decode(content, images.ids[index]).size
             except UnreadableError as error:
                 if settings.damaged == "error":
                     raise
@@ -143,48 +131,50 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
                 if tally["damaged"] <= NAMED:
                     log.warning("Left out: %s", error)
                 continue
-            if picture.sha256 in rows:
+            sha256 = sha256_bytes(content)
+            if sha256 in rows:
                 tally["duplicate"] += 1
                 continue
-            rows[picture.sha256] = {
-                "prompt_id": picture.name,
+            rows[sha256] = {
+                "prompt_id": images.ids[index],
                 "label": images.labels[index],
-                "image": picture.data,
-                "path": picture.path,
-                "sha256": picture.sha256,
+                "image": None if images.paths else content,
+                "path": str(images.paths[index]) if images.paths else None,
+                "sha256": sha256,
                 "width": width,
                 "height": height,
             }
             bar.update()
     if not rows:
-        raise LayerwiseError(f"No image is left of the {len(images.ids)} of this source.")
-    counts = {"read": len(images.ids), **{k: tally[k] for k in ("damaged", "duplicate")}}
-    counts["kept"] = len(rows)
-    counts["not_sampled"] = counts["read"] - tally.total() - len(rows)
+        raise LayerwiseError(
+            f"No image is left of the {len(order)} of this source.", code="too_few"
+        )
+    counts = {"read": len(order), "damaged": tally["damaged"], "duplicate": tally["duplicate"]}
+    counts |= {"kept": len(rows), "not_sampled": len(order) - tally.total() - len(rows)}
     log.info("Images: %s", ", ".join(f"{number} {name}" for name, number in counts.items()))
-    if settings.sample.n is not None and len(rows) < settings.sample.n:
+    if len(rows) < (settings.sample.n or 0):
         log.warning("Only %d images are left; sample.n asks for %d", len(rows), settings.sample.n)
     return pd.DataFrame(list(rows.values())), counts
 
 
 def _of_folder(folder: Path) -> Images:
     if not is_folder(folder):
-        raise LayerwiseError(f"There is no folder {folder}; paths count from where you run.")
+        raise LayerwiseError(
+            f"There is no folder {folder}; paths count from where you run.", code="missing_file"
+        )
+    # Absolute: the run's jobs may be in another folder.
+    folder = folder.absolute()
     files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
     if not files:
         raise LayerwiseError(
             f"{folder} holds no image; accepted are files that end in {', '.join(SUFFIXES)}, "
-            "one folder a class."
+            "one folder a class.",
+            code="too_few",
         )
     ids = [p.relative_to(folder).as_posix() for p in files]
-
-    def fetch(index: int) -> Picture:
-        # Absolute: the run's jobs may be in another folder.
-        path = str(files[index].absolute())
-        return Picture(ids[index], None, path, sha256_bytes(read_file(path, ids[index])))
-
     labels = [name.split("/")[0] if "/" in name else None for name in ids]
-    return Images(ids, labels, fetch, {"folder": str(folder.absolute())})
+    facts = {"folder": str(folder)}
+    return Images(ids, labels, lambda k: read_file(str(files[k]), ids[k]), facts, files)
 
 
 def _of_hub(source: HubImages) -> Images:
@@ -195,10 +185,13 @@ def _of_hub(source: HubImages) -> Images:
         if name not in data.features:
             raise LayerwiseError(
                 f"The data set {source.hub!r} has no column {name!r}"
-                f"{closest(name, data.features)}; there are {listed(data.features)}."
+                f"{closest(name, data.features)}; there are {listed(data.features)}.",
+                code="unknown_name",
             )
     if not isinstance(data.features[source.column], datasets.Image):
-        raise LayerwiseError(f"The column {source.column!r} of {source.hub!r} holds no images.")
+        raise LayerwiseError(
+            f"The column {source.column!r} of {source.hub!r} holds no images.", code="too_few"
+        )
     labels: list[str | None] = [None] * len(data)
     if source.label is not None:
         feature = data.features[source.label]
@@ -209,27 +202,23 @@ def _of_hub(source: HubImages) -> Images:
     data = data.select_columns([source.column])
     data = data.cast_column(source.column, datasets.Image(decode=False))
 
-    def fetch(index: int) -> Picture:
+    def read(index: int) -> bytes:
         image: Any = data[index][source.column] or {}
-        content, name = image.get("bytes"), str(index)
+        content = image.get("bytes")
         if content is None and image.get("path"):
-            content = read_file(image["path"], name)
+            content = read_file(image["path"], str(index))
         if not content:
-            raise UnreadableError(f"The image {name!r} is empty; or set damaged: drop.")
-        return Picture(name, content, None, sha256_bytes(content))
+            raise UnreadableError(f"The image '{index}' is empty; or set damaged: drop.")
+        return bytes(content)
 
-    return Images([str(n) for n in range(len(data))], labels, fetch, facts)
+    return Images([str(n) for n in range(len(data))], labels, read, facts)
 
 
 def _digits() -> Images:
     from sklearn.datasets import load_digits
 
     digits = load_digits()
-    ids = [f"digit-{n}" for n in range(len(digits.images))]
-
-    def fetch(index: int) -> Picture:
-        # Values of 0 to 16.
-        content = png((digits.images[index] * (255 / 16)).round().astype("uint8"))
-        return Picture(ids[index], content, None, sha256_bytes(content))
-
-    return Images(ids, [str(label) for label in digits.target], fetch)
+    # Values of 0 to 16.
+    pixels = (digits.images * (255 / 16)).round().astype("uint8")
+    ids = [f"digit-{n}" for n in range(len(pixels))]
+    return Images(ids, [str(label) for label in digits.target], lambda k: png(pixels[k]))

@@ -30,10 +30,9 @@ def make_corpus(
         Stored in the file.
     """
     if isinstance(settings, ImageCorpus):
-        from layerwise.corpora.image_sources import choose, of_classes, open_images
+        from layerwise.corpora.image_sources import choose, open_images
 
         images = open_images(settings.images)
-        images = of_classes(images, settings.classes, settings.sample.seed)
         table, counts = choose(images, settings)
         facts |= {**images.facts, "labels": table["label"].value_counts().sort_index().to_dict()}
     else:

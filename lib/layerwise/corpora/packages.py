@@ -27,7 +27,8 @@ def gensim_file(name: str) -> Path:
     if not (folder / name).is_file():
         raise LayerwiseError(
             f"This installation of gensim has no {name} in {folder}; "
-            "pip install --force-reinstall 'gensim>=4.4'."
+            "pip install --force-reinstall 'gensim>=4.4'.",
+            code="missing_file",
         )
     return folder / name
 

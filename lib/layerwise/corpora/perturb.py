@@ -47,7 +47,8 @@ def perturb(
     if length > len(words):
         raise LayerwiseError(
             f"The prompt {prompt!r} has {len(words)} tokens, and perturb.length asks for "
-            f"{length}; ask for fewer, or raise filters.min_tokens of the corpus."
+            f"{length}; ask for fewer, or raise filters.min_tokens of the corpus.",
+            code="too_few",
         )
     seed = f"{how.seed}/{prompt}"
     words = repeat_tokens(words[:length], float(how.repetition or 0), seed)  # type: ignore[arg-type]

@@ -85,9 +85,10 @@ def write_corpus(path: Path, name: str, prompts: pd.DataFrame, **facts: Any) -> 
         raise LayerwiseError(
             f"The corpus {name!r} has the prompt id {wrong.iloc[0]!r} twice, or it is empty or "
             "holds a NUL; name another id column, or none to number the prompts.",
+            code="duplicate",
         )
     if prompts.empty:
-        raise LayerwiseError(f"The corpus {name!r} has no prompt.")
+        raise LayerwiseError(f"The corpus {name!r} has no prompt.", code="too_few")
     facts |= {"corpus": name, "hash": hash_of(prompts), "n": len(prompts)}
     kind = IMAGES if "sha256" in prompts else TEXTS
     tables.write(path, prompts, kind=kind, **facts)
@@ -120,6 +121,7 @@ def write_views(path: Path, corpus: Path, views: pd.DataFrame, n: int, **facts: 
     if n and views.empty:
         raise LayerwiseError(
             f"No prompt of {about['corpus']!r} could be augmented; raise filters.min_tokens.",
+            code="too_few",
         )
     facts |= {"corpus": about["corpus"], "corpus_hash": about["hash"], "n_views": n}
     facts["n_dropped"] = int(about["n"]) - views["prompt_id"].nunique() if n else 0
@@ -145,6 +147,7 @@ def read(path: Path, views_path: Path | None = None) -> Prompts:
     if views_about["corpus_hash"] != hash_of(prompts):
         raise LayerwiseError(
             f"{views_path} holds views of other prompts than those of {path}; {tables.REMEDY}",
+            code="mismatch",
         )
     each: list[list[Any]] = []
     if n := int(views_about["n_views"]):

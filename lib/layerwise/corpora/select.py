@@ -96,7 +96,8 @@ def select(
     if not chosen:
         raise LayerwiseError(
             f"No prompt is left of the {counts['read']} texts of this source ({summary}) with the "
-            f"filters {filters.plain()}; give another column or source, or lower min_tokens."
+            f"filters {filters.plain()}; give another column or source, or lower min_tokens.",
+            code="too_few",
         )
     log.info("Prompts: %s", summary)
     if sample.n is not None and len(chosen) < sample.n:

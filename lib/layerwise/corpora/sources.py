@@ -19,35 +19,20 @@ from layerwise.config.corpora import Columns, FileTexts, HubData, HubTexts, Task
 from layerwise.corpora.packages import news
 from layerwise.errors import LayerwiseError, closest, first_line, listed
 from layerwise.io import tables
-from layerwise.io.files import is_file, is_folder, sha256_file, sha256_text
+from layerwise.io.files import is_file, sha256_file, sha256_text
 
 log = logging.getLogger(__name__)
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-BUILDERS = {
-    ".parquet": "parquet",
-    ".jsonl": "json",
-    ".ndjson": "json",
-    ".json": "json",
-    ".csv": "csv",
-    ".txt": "text",
-}
+# Builders of `datasets` by ending; the other files are JSON.
+BUILDERS = {".parquet": "parquet", ".csv": "csv", ".txt": "text"}
 
 
 @dataclass(frozen=True)
 class Texts:
-    """(id, text) pairs of a source; iterate over them once.
-
-    Attributes
-    ----------
-    total : int or None
-        Number of pairs, if known.
-    facts : mapping
-        Provenance in addition to the source's settings.
-    """
+    """(id, text) pairs of a source, to iterate over once, and its provenance."""
 
     pairs: Iterable[tuple[str, str]]
-    total: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
@@ -71,29 +56,27 @@ def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) ->
     """
     if isinstance(source, HubTexts):
         data, facts = load_hub(source)
-        where = f"data set {source.hub!r}"
-        return Texts(_prompts(data, source, None, where), len(data), facts)
+        return Texts(_prompts(data, source, None, f"data set {source.hub!r}"), facts)
     if isinstance(source, FileTexts):
         data, facts = load_file(Path(source.file))
-        return Texts(_prompts(data, source, source.id, source.file), None, facts)
+        return Texts(_prompts(data, source, source.id, source.file), facts)
     if not isinstance(source, TaskTexts) and source.package != "wikipedia":
-        lines = news(source.package)
-        return Texts(((f"{source.package}-{n}", line) for n, line in enumerate(lines)), len(lines))
+        lines = enumerate(news(source.package))
+        return Texts((f"{source.package}-{n}", line) for n, line in lines)
     if texts is None:
-        raise LayerwiseError(f"The source {source.plain()} needs its texts.")
+        raise LayerwiseError(f"The source {source.plain()} needs its texts.", code="missing_file")
     if not isinstance(texts, Path):
         return of_texts(texts)
     rows = tables.read(texts, "paragraphs", ["article_id", "paragraph", "text"])
     ids = rows["article_id"].astype(str) + "-" + rows["paragraph"].astype(str)
     about = tables.facts(texts)
     facts = {name: about[name] for name in ("source_sha256", "licence") if name in about}
-    return Texts(zip(ids, rows["text"], strict=True), len(rows), facts)
+    return Texts(zip(ids, rows["text"], strict=True), facts)
 
 
 def of_texts(texts: Iterable[str]) -> Texts:
     """Distinct texts, with ids that come from the texts: a text keeps its id in a longer list."""
-    distinct = dict.fromkeys(texts)
-    return Texts(((sha256_text(text)[:16], text) for text in distinct), len(distinct))
+    return Texts((sha256_text(text)[:16], text) for text in dict.fromkeys(texts))
 
 
 def columns_of(source: Columns) -> list[str]:
@@ -111,21 +94,21 @@ def prompt_of(row: Mapping[str, Any], source: Columns) -> str:
     LayerwiseError
         If the row lacks a column, or it holds no text.
     """
-    for name in columns_of(source):
+    columns = columns_of(source)
+    for name in columns:
         if name not in row:
+            near = closest(name, row)
             raise LayerwiseError(
-                f"there is no column {name!r}{closest(name, row)}; there are {listed(row)}."
+                f"there is no column {name!r}{near}; there are {listed(row)}.", code="unknown_name"
             )
-        if row[name] is not None and not isinstance(row[name], str):
-            value = row[name]
-            raise LayerwiseError(
-                f"{name!r} holds {type(value).__name__} {str(value)[:40]!r}, not text."
-            )
-    values = [row[name] for name in columns_of(source)]
-    if None in values or not any(value.strip() for value in values):
+        value = row[name]
+        if not isinstance(value, str | None):
+            shown = f"{type(value).__name__} {str(value)[:40]!r}"
+            raise LayerwiseError(f"{name!r} holds {shown}, not text.", code="wrong_type")
+    if any(row[name] is None for name in columns) or not any(row[n].strip() for n in columns):
         return ""
     if source.template is None:
-        return str(values[0])
+        return str(row[source.column])
     parts = string.Formatter().parse(source.template)
     return "".join(literal + (row[name] if name else "") for literal, name, _, _ in parts)
 
@@ -147,30 +130,30 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
     import datasets
     import pandas as pd
 
-    if is_folder(path):
-        raise LayerwiseError(f"{path} is a folder; name a file in it ({', '.join(BUILDERS)}).")
     if not is_file(path):
-        near = closest(path.name, [p.name for p in path.parent.glob("*")])
-        raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
+        near = closest(path.name, [p.name for p in path.parent.glob("*") if p.is_file()])
+        raise LayerwiseError(
+            f"There is no file {path}{near}; paths count from where you run.", code="missing_file"
+        )
     if not path.stat().st_size:
-        raise LayerwiseError(f"{path} is empty.")
-    builder = BUILDERS[path.suffix.lower()]
-    files = {"train": [str(path)]}
-    options: dict[str, Any] = {"encoding": "utf-8-sig"} if builder in ("csv", "text") else {}
+        raise LayerwiseError(f"{path} is empty.", code="too_few")
+    facts, builder = {"source_sha256": sha256_file(path)}, BUILDERS.get(path.suffix.lower())
+    if builder is None:
+        return _json_rows(path), facts
+    options: dict[str, Any] = {} if builder == "parquet" else {"encoding": "utf-8-sig"}
     try:
-        facts = {"source_sha256": sha256_file(path)}
         if builder == "csv":  # every column is text; an empty field is null, "NA" is not
             header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
             text = datasets.Features(dict.fromkeys(header, datasets.Value("string")))
             options |= {"features": text, "keep_default_na": False, "na_values": [""]}
-        if builder == "json":
-            return _json_rows(path), facts
         # A stream: nothing is copied into a cache.
         data = datasets.load_dataset(
-            builder, data_files=files, split="train", streaming=True, **options
+            builder, data_files=[str(path)], split="train", streaming=True, **options
         )
     except Exception as error:  # the libraries raise many kinds of errors
-        raise LayerwiseError(f"{path} cannot be read ({first_line(error)}).") from error
+        raise LayerwiseError(
+            f"{path} cannot be read ({first_line(error)}).", code="unreadable"
+        ) from error
     return data, facts
 
 
@@ -219,7 +202,8 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
     except Exception as error:  # the libraries raise many kinds of errors
         raise LayerwiseError(
             f"Could not load the {what}, split {source.split!r} ({first_line(error)}); check "
-            "name, split and revision, and the network or the cache."
+            "name, split and revision, and the network or the cache.",
+            code="missing_file",
         ) from error
     facts = {"fingerprint": str(data._fingerprint)}
     folders = (Path(file["filename"]).parent.name for file in data.cache_files)
@@ -230,7 +214,8 @@ def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:
         if source.revision and COMMIT.fullmatch(source.revision) and commit != source.revision:
             raise LayerwiseError(
                 f"The cache holds commit {commit} of {source.hub!r}, not {source.revision!r}; run "
-                "once with a network, or ask for that commit."
+                "once with a network, or ask for that commit.",
+                code="mismatch",
             )
     return data, facts
 
@@ -239,32 +224,36 @@ def _prompts(
     rows: Iterable[Mapping[str, Any]], source: Columns, id_column: str | None, where: str
 ) -> Iterator[tuple[str, str]]:
     """Make the prompts of rows, and log how many rows lack a column's value."""
-    n_lacking, number = 0, 0
-    each = iter(rows)
-    while True:
-        try:
-            row = next(each)
-        except StopIteration:
-            break
-        except MemoryError:
-            raise
-        except Exception as error:  # a damaged file fails in any of the libraries beneath
-            raise LayerwiseError(
-                f"{where} cannot be read after row {number} ({first_line(error)}); check its "
-                "format, and that it is UTF-8."
-            ) from error
+    n_lacking = 0
+    for number, row in _numbered(rows, where):
         try:
             text = prompt_of(row, source)
         except LayerwiseError as error:
-            raise LayerwiseError(f"{where}, row {number}: {error}") from error
+            raise LayerwiseError(f"{where}, row {number}: {error}", code=error.code) from error
         prompt_id = number if id_column is None else row.get(id_column)
         if isinstance(prompt_id, bool) or not isinstance(prompt_id, str | int):
             raise LayerwiseError(
                 f"{where}, row {number}: the id in {id_column!r} is {prompt_id!r}; accepted are "
-                "strings and whole numbers."
+                "strings and whole numbers.",
+                code="wrong_type",
             )
         n_lacking += any(row[name] is None for name in columns_of(source))
         yield str(prompt_id), text
-        number += 1
     if n_lacking:
         log.warning("%s: left out %d rows in which a column is null", where, n_lacking)
+
+
+def _numbered(rows: Iterable[Any], where: str) -> Iterator[tuple[int, Any]]:
+    """Number rows from 0."""
+    number = -1
+    try:
+        for number, row in enumerate(rows):
+            yield number, row
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file fails in any of the libraries beneath
+        raise LayerwiseError(
+            f"{where} cannot be read after row {number + 1} ({first_line(error)}); check its "
+            "format, and that it is UTF-8.",
+            code="unreadable",
+        ) from error

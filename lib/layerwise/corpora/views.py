@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import logging
 import math
-import multiprocessing
 import random
-from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
 from layerwise.config.corpora import ViewSettings
 from layerwise.errors import LayerwiseError
@@ -38,7 +36,6 @@ log = logging.getLogger(__name__)
 ATTEMPTS = 50
 # A process takes some 4 s to import nlpaug: as long as it takes to augment this much text.
 CHARACTERS_PER_PROCESS = 2_000_000
-BATCH = 16
 
 
 @lru_cache(maxsize=16)
@@ -142,38 +139,19 @@ def augment(prompts: pd.DataFrame, settings: ViewSettings, processes: int = 1) -
     import pandas as pd
 
     rows: list[tuple[str, int, str]] = []
-    if settings.n:
-        work = settings.n * int(prompts["text"].str.len().sum())
-        processes = min(processes, math.ceil(work / CHARACTERS_PER_PROCESS))
-        ids, texts = prompts["prompt_id"].to_list(), prompts["text"].to_list()
-        with _mapping(processes) as mapped, Progress(len(ids), "augmenting", "prompts") as bar:
-            each = mapped(partial(views_of, settings), ids, texts)
-            for prompt_id, text, views in zip(ids, texts, each, strict=True):
-                bar.update()
-                if views is None:
-                    _fail(prompt_id, text, settings)
-                    continue
-                rows += [(prompt_id, number, view) for number, view in enumerate(views, start=1)]
+    ids, texts = prompts["prompt_id"].to_list(), prompts["text"].to_list()
+    work = settings.n * sum(map(len, texts))
+    processes = max(1, min(processes, math.ceil(work / CHARACTERS_PER_PROCESS)))
+    calls = (delayed(views_of)(settings, *prompt) for prompt in zip(ids, texts, strict=True))
+    made = Parallel(processes, return_as="generator")(calls)
+    with Progress(len(ids), "augmenting", "prompts") as bar:
+        for prompt_id, text, views in zip(ids, texts, made, strict=True):
+            bar.update()
+            if views is None:
+                _fail(prompt_id, text, settings)
+            else:
+                rows += ((prompt_id, number, view) for number, view in enumerate(views, start=1))
     return pd.DataFrame(rows, columns=["prompt_id", "view", "text"])
-
-
-@contextmanager
-def _mapping(processes: int) -> Iterator[Callable[..., Iterator[Any]]]:
-    """A map over one process or several."""
-    if processes <= 1:
-        yield map
-        return
-    # Spawned, not forked: the caller may hold threads (torch, arrow), which a fork can deadlock.
-    pool = ProcessPoolExecutor(processes, mp_context=multiprocessing.get_context("spawn"))
-    try:
-        yield partial(pool.map, chunksize=BATCH)
-    except BrokenProcessPool as error:
-        raise LayerwiseError(
-            "A process that makes views was killed, most likely because memory ran out; give "
-            "fewer threads or more memory."
-        ) from error
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def _fail(prompt_id: str, text: str, settings: ViewSettings) -> None:
@@ -184,6 +162,7 @@ def _fail(prompt_id: str, text: str, settings: ViewSettings) -> None:
     if settings.on_failure == "error":
         raise LayerwiseError(
             f"{problem}: augmenters change words of four letters or more; raise "
-            "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'."
+            "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'.",
+            code="too_few",
         )
     log.warning("%s; dropped", problem)

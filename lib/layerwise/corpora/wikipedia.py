@@ -79,7 +79,8 @@ def articles(path: Path) -> Iterator[tuple[int, str, str]]:
                 progress.update()
     except (OSError, EOFError, ElementTree.ParseError, ValueError) as error:
         raise LayerwiseError(
-            f"{path} is not a whole MediaWiki export in bzip2 ({error}); reinstall gensim."
+            f"{path} is not a whole MediaWiki export in bzip2 ({error}); reinstall gensim.",
+            code="unreadable",
         ) from error
 
 
@@ -175,7 +176,9 @@ def unpack(target: Path, dump: Path | None = None, **facts: Any) -> int:
         for place, text in enumerate(paragraphs(markup))
     ]
     if not rows:
-        raise LayerwiseError(f"{dump} holds no paragraph of prose; is it a MediaWiki export?")
+        raise LayerwiseError(
+            f"{dump} holds no paragraph of prose; is it a MediaWiki export?", code="too_few"
+        )
     facts |= {"source": dump.name, "source_sha256": sha256_file(dump), "licence": "CC-BY-SA-3.0"}
     write_paragraphs(target, rows, **facts)
     log.info("%d paragraphs of %d articles", len(rows), len({row.article_id for row in rows}))

@@ -128,7 +128,8 @@ def draw(
             continue
         if tables.get(name) is None:
             raise LayerwiseError(
-                f"A study of kind {study.kind} needs tables of {name}; give them."
+                f"A study of kind {study.kind} needs tables of {name}; give them.",
+                code="missing_file",
             )
         read[name] = _with_labels(tables[name], labels or {})
     order = order or Order()
@@ -148,7 +149,9 @@ def draw(
         plt.close(figure)  # out of pyplot's list; the figure itself can still be saved
     elif figure is not ax.get_figure(root=True):
         plt.close(figure)
-        raise LayerwiseError(f"A study of kind {study.kind} does not fit on one ax; leave it out.")
+        raise LayerwiseError(
+            f"A study of kind {study.kind} does not fit on one ax; leave it out.", code="ambiguous"
+        )
     return Drawn(figure, without_zero_p(table), title or "", caption(data, table))
 
 

@@ -188,7 +188,8 @@ class Data:
         if not shown:
             raise LayerwiseError(
                 "The tables of this study have no model and checkpoint in common; name others "
-                "under `models` or `revisions`."
+                "under `models` or `revisions`.",
+                code="too_few",
             )
         return shown
 
@@ -199,7 +200,8 @@ class Data:
         if len(single) == len(shown):
             raise LayerwiseError(
                 f"A study of kind {self.study.kind} needs a model with two or more checkpoints; "
-                f"these tables have one of {', '.join(single)}."
+                f"these tables have one of {', '.join(single)}.",
+                code="too_few",
             )
         self.omit(single, "one checkpoint")
         return {m: r for m, r in shown.items() if m not in single}
@@ -238,7 +240,8 @@ class Data:
             kept = kept[kept["sublayer"] == BLOCK]
         elif kept["sublayer"].nunique() < 2:
             raise LayerwiseError(
-                "These metrics hold no sublayers to compare; name some in extract.sublayers."
+                "These metrics hold no sublayers to compare; name some in extract.sublayers.",
+                code="missing",
             )
         if OWN_TEXTS not in (self.study.corpora or ()):
             kept = self.rows(kept, "corpus")
@@ -264,7 +267,8 @@ class Data:
                 has = mine[VARIANT].drop_duplicates().to_numpy()[:6]
                 raise LayerwiseError(
                     f"{y} is not there with {_words(asked) or 'its usual variant'}; there is "
-                    f"{'; '.join('/'.join(map(str, row)) for row in has)}."
+                    f"{'; '.join('/'.join(map(str, row)) for row in has)}.",
+                    code="unknown_name",
                 )
             if sum(name[0] == y for name in names) > 1:
                 y = f"{y}, {_words(part[fixed].iloc[0].dropna().to_dict())}"
@@ -297,7 +301,8 @@ class Data:
             row = table[twice].iloc[0]
             raise LayerwiseError(
                 f"The tables hold {row['y']} of {row['model']} at layer {row['layer']} more than "
-                "once; give each table once."
+                "once; give each table once.",
+                code="duplicate",
             )
 
     def values(self, table: pd.DataFrame, dimension: str) -> list[str]:
@@ -375,14 +380,16 @@ class Data:
         if len(corpora) != 1:
             raise LayerwiseError(
                 f"A study of kind {self.study.kind} needs one corpus; these tables are on "
-                f"{', '.join(corpora) or 'none that fits'}: name one under `corpora`."
+                f"{', '.join(corpora) or 'none that fits'}: name one under `corpora`.",
+                code="ambiguous",
             )
         chosen = self.variants(chosen)
         for metric, part in chosen.groupby("metric"):
             if len(part[VARIANT].drop_duplicates()) > 1:
                 raise LayerwiseError(
                     f"A study of kind {self.study.kind} has one row per metric, and this one "
-                    f"names {metric} in several variants; name one."
+                    f"names {metric} in several variants; name one.",
+                    code="ambiguous",
                 )
         like = kept["corpus"].isin(corpora) & kept["protocol"].isin(chosen["protocol"])
         return pd.concat([chosen, kept[base | (rules & like)]], ignore_index=True)
@@ -427,7 +434,8 @@ def matrix(part: pd.DataFrame, unit: str = "prompt_id") -> pd.DataFrame:
     if wide.empty:
         raise LayerwiseError(
             f"No prompt has a value of {row['metric']} at every layer of {row['model']} at "
-            f"{row['revision']}; name other metrics under `metrics`."
+            f"{row['revision']}; name other metrics under `metrics`.",
+            code="too_few",
         )
     if len(wide) < len(whole):
         log.warning(
@@ -475,7 +483,8 @@ def only(frame: pd.DataFrame, column: str, wanted: Sequence[str]) -> pd.DataFram
             raise LayerwiseError(
                 f"This study asks for the {column.replace('_', ' ')} {name!r}"
                 f"{closest(name, there)}, which its tables don't have; they have "
-                f"{', '.join(sorted(map(str, there))) or 'none'}."
+                f"{', '.join(sorted(map(str, there))) or 'none'}.",
+                code="unknown_name",
             )
     return frame[frame[column].isin(list(wanted))]
 

@@ -13,14 +13,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
+import pydantic.dataclasses
+
 from layerwise.errors import LayerwiseError, closest
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.source import modules_of
+from layerwise.section import Section
 from layerwise.vocabulary import Normalization, Protocol, Tokens
 
 if TYPE_CHECKING:
     from layerwise.metrics.layer import Layer
-    from layerwise.section import Section
 
 Input: TypeAlias = Literal[
     "pooled", "pair", "views", "spectra", "norms", "attention", "curvature", "ends"
@@ -28,7 +30,6 @@ Input: TypeAlias = Literal[
 
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 TOKENS: tuple[Tokens, ...] = get_args(Tokens)
-INPUTS: tuple[Input, ...] = get_args(Input)
 NORMALIZATIONS: tuple[Normalization, ...] = get_args(Normalization)
 RAW: tuple[Normalization, ...] = ("raw",)
 
@@ -40,20 +41,18 @@ class PerPrompt:
     Attributes
     ----------
     values : array, shape (N,)
-        NaN where a prompt has no value; those are left out and counted.
-    sizes : array, shape (N,), optional
-        Number of rows behind each value (tokens), for the normalisations by log N.
+        NaN where a prompt has no value; those are left out and counted. Or of the M prompts of
+        `Layer.pooled`.
     alpha : float, optional
         Order of the entropy.
-    stderr : float, optional
-        Standard error of the mean, if the prompts' values depend on each other; by default the
-        standard deviation over prompts divided by √N.
+    independent : bool
+        False if a prompt's value depends on the other prompts, so that the standard error is that
+        of an `Overall`.
     """
 
     values: Array
-    sizes: Array | None = None
     alpha: float | None = None
-    stderr: float | None = None
+    independent: bool = True
 
 
 @dataclass(frozen=True)
@@ -64,28 +63,25 @@ class Overall:
     ----------
     value : float
     n : int
-        Prompts behind the value; the table counts the others as left out.
-    size : int, optional
-        Number of rows of the matrix whose entropy it is, for the normalisations by log N.
+        Prompts behind the value, N of the normalisations by log N; the table counts the others as
+        left out.
     alpha : float, optional
         Order of the entropy.
     stderr : float, optional
-        Standard error, NaN for none; by default a delete-a-group jackknife
-        (`layerwise.metrics.jackknife`), which computes the metric again without each group.
+        Standard error, NaN for none; by default that of `layerwise.metrics.errors`.
     """
 
     value: float
     n: int
-    size: int | None = None
     alpha: float | None = None
     stderr: float | None = None
 
 
 Result: TypeAlias = PerPrompt | Overall
-Compute: TypeAlias = "Callable[..., Iterable[Result]]"
+Compute: TypeAlias = Callable[..., Iterable[Any]]
 
 
-@dataclass(frozen=True)
+@pydantic.dataclasses.dataclass(frozen=True)
 class Metric:
     """Declaration of a metric.
 
@@ -122,6 +118,8 @@ class Metric:
         Normalisations that are defined for it, in addition to ``raw``.
     min_prompts, min_views : int
         Fewest prompts and augmented views on which it is defined.
+    max_prompts : mapping from protocol to int
+        Most prompts that are affordable; of more, a random sample is taken.
     settings : subclass of Section, optional
         Its settings, the second argument of `compute`.
     section : str
@@ -134,7 +132,7 @@ class Metric:
     name: str
     label: str
     unit: str
-    direction: int | None
+    direction: Literal[1, -1] | None
     range: str
     source: str
     inputs: tuple[Input, ...]
@@ -145,6 +143,7 @@ class Metric:
     normalizations: Mapping[str, tuple[Normalization, ...]] = field(default_factory=dict)
     min_prompts: int = 1
     min_views: int = 0
+    max_prompts: Mapping[str, int] = field(default_factory=dict)
     settings: type[Section] | None = None
     section: str = ""
     note: str = ""
@@ -198,22 +197,10 @@ def metric(**declared: Any) -> Callable[[Compute], Compute]:
 
     def register(compute: Compute) -> Compute:
         made = Metric(compute=compute, **{"section": declared["name"], **declared})
-        name = made.name
-        normalizations = {n for names in made.normalizations.values() for n in names}
-        for what, given, known in (
-            ("input", set(made.inputs), INPUTS),
-            ("protocol", set(made.protocols), PROTOCOLS),
-            ("choice of tokens", set(made.tokens), TOKENS),
-            ("protocol with a normalization", set(made.normalizations), made.protocols),
-            ("normalization", normalizations, NORMALIZATIONS),
-            ("direction", {made.direction}, (1, -1, None)),
-        ):
-            if not given <= set(known):
-                raise ValueError(f"{name}: {what} {given - set(known)} is none of {known}")
-        taken = _METRICS.get(name)
+        taken = _METRICS.get(made.name)
         if taken is not None and taken.compute.__module__ != compute.__module__:
-            raise ValueError(f"{name} is already the name of a metric in {taken.compute}")
-        _METRICS[name] = made
+            raise ValueError(f"{made.name} is already the name of a metric in {taken.compute}")
+        _METRICS[made.name] = made
         return compute
 
     return register
@@ -238,7 +225,8 @@ def get(name: str) -> Metric:
     known = all_metrics()
     if name not in known:
         raise LayerwiseError(
-            f"There is no metric {name!r}{closest(name, known)}; known are {', '.join(known)}."
+            f"There is no metric {name!r}{closest(name, known)}; known are {', '.join(known)}.",
+            code="unknown_name",
         )
     return known[name]
 

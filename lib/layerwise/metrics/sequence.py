@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics import errors
 from layerwise.metrics.formulas.arrays import Array
 from layerwise.metrics.formulas.entropy import entropy_from_eigenvalues, normalise
 from layerwise.vocabulary import Normalization
@@ -137,7 +137,7 @@ def _summary(values: Array, total: int) -> dict[str, Any]:
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     return {
         "value": values.mean(),
-        "stderr": uncertainty.of_mean(values),
+        "stderr": errors.of_mean(values),
         "quartile_1": low,
         "median": middle,
         "quartile_3": high,

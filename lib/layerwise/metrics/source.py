@@ -10,8 +10,8 @@ from functools import cache
 # Modules whose code is part of a formula, when a metric's file imports them.
 FOLLOWED = ("layerwise.metrics.formulas", "layerwise.metrics.catalog")
 
-# Keywords of `metric(...)` and `Field(...)` that describe a value without changing it.
-DESCRIPTIVE = frozenset({"description", "direction", "label", "note", "range", "source", "unit"})
+# Keywords of `metric(...)` that describe a value without changing it.
+DESCRIPTIVE = frozenset({"direction", "label", "note", "range", "source", "unit"})
 
 
 def normalised(source: str) -> str:
@@ -26,12 +26,9 @@ def normalised(source: str) -> str:
 class _Essence(ast.NodeTransformer):
     """Drops code that cannot change a value."""
 
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_text(body[0]):
-            # A body may not be empty.
-            body[:1] = [] if len(body) > 1 else [ast.Pass()]
-        return super().generic_visit(node)
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        # Docstrings, also those of settings.
+        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> ast.arg:
         return ast.arg(node.arg)
@@ -47,14 +44,6 @@ class _Essence(ast.NodeTransformer):
     def visit_Raise(self, node: ast.Raise) -> ast.AST:
         raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
         return ast.Raise(exc=raised, cause=None)
-
-
-def _is_text(statement: ast.stmt) -> bool:
-    return (
-        isinstance(statement, ast.Expr)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-    )
 
 
 @cache

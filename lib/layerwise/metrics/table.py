@@ -6,11 +6,9 @@ import itertools
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,12 +17,11 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from layerwise.activations.store import BLOCK, Activations
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.formulas import uncertainty
+from layerwise.metrics import errors
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import normalise
-from layerwise.metrics.jackknife import standard_errors
 from layerwise.metrics.layer import Layer
-from layerwise.metrics.registry import RAW, Metric, Overall, PerPrompt, Result, all_metrics
+from layerwise.metrics.registry import RAW, Metric, PerPrompt, Result, all_metrics
 from layerwise.progress import Progress
 
 if TYPE_CHECKING:
@@ -59,147 +56,102 @@ Row = dict[str, Any]
 
 @dataclass
 class Rows:
-    """Results of one layer or several.
+    """Results of a layer.
 
     Attributes
     ----------
-    values : rows of the table of metrics, lacking model, revision and corpus
-    prompts : pieces of the table of prompts: columns as arrays, and what all their rows share
-    left_out : how many rows each reason cost, by metric and reason
+    values : rows of the table of metrics, without their place
+    prompts : pieces of the table of prompts: columns, and values that all their rows share
+    left_out : number of rows that each reason cost, by metric and reason
     """
 
     values: list[Row] = field(default_factory=list)
-    prompts: list[tuple[Row, dict[str, Any]]] = field(default_factory=list)
+    prompts: list[Row] = field(default_factory=list)
     left_out: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def add(self, other: Rows) -> None:
-        """Append the rows of `other`."""
-        self.values += other.values
-        self.prompts += other.prompts
-        self.left_out += other.left_out
 
-
-def wanted(settings: MetricsSettings) -> list[Metric]:
-    """The metrics that the settings ask for."""
-    known = all_metrics()
-    return [known[name] for name in (settings.metrics or tuple(known))]
-
-
-def compute_layer(layer: Layer, metrics: list[Metric]) -> Rows:
+def compute_layer(layer: Layer, metrics: Sequence[Metric]) -> Rows:
     """All metrics of one layer under one protocol and choice of tokens."""
     rows = Rows()
-    results: list[tuple[Metric, Result]] = []
+    by_sample: dict[Layer, list[Metric]] = {}
     for metric in metrics:
-        if layer.protocol not in metric.protocols or layer.tokens not in metric.tokens:
-            continue
-        try:
-            results += ((metric, result) for result in metric.on(layer))
-        except UndefinedMetricError as undefined:
-            rows.left_out[metric.name, str(undefined)] += 1
-    joint = {m.name: m for m, r in results if isinstance(r, Overall) and r.stderr is None}
-    errors = standard_errors(layer, list(joint.values())) if layer.errors and joint else {}
-    for metric, result in results:
-        if isinstance(result, PerPrompt):
-            _record(rows, layer, metric, _of_all_prompts(result, layer, metric.name))
-        else:
-            stderr = result.stderr
-            if stderr is None:
-                stderr = errors.get((metric.name, result.alpha), math.nan)
-            _record(rows, layer, metric, replace(result, stderr=stderr))
+        if layer.protocol in metric.protocols and layer.tokens in metric.tokens:
+            most = metric.max_prompts.get(layer.protocol)
+            by_sample.setdefault(layer.sample(most), []).append(metric)
+    for sample, group in by_sample.items():
+        _measure(sample, group, rows)
+        joint = {row["metric"] for row in rows.values if "stderr" not in row}
+        stderr = _errors(sample, [metric for metric in group if metric.name in joint])
+        for row in rows.values:
+            row.setdefault("stderr", stderr.get(_key(row), math.nan))
+    for row in rows.values:
+        row["n_left_out"] = len(layer.prompts) - row["n"]
     return rows
 
 
-def _of_all_prompts(result: PerPrompt, layer: Layer, metric: str) -> PerPrompt:
-    """A value for each prompt of the file, also from a metric of `layer.pooled`.
-
-    There prompts without a token that counts are missing; they get NaN.
-
-    Raises
-    ------
-    LayerwiseError
-        If there is another number of values.
-    """
-    kept, given = layer.kept, len(result.values)
-    if given == len(layer.prompts):
-        return result
-    if given != int(kept.sum()):
-        raise LayerwiseError(
-            f"The metric {metric!r} gives {given} values at a layer of {len(layer.prompts)} "
-            f"prompts, {int(kept.sum())} with tokens; give one of these numbers."
-        )
-
-    def spread(values: Array) -> Array:
-        whole = np.full(len(kept), np.nan)
-        whole[kept] = values
-        return whole
-
-    sizes = None if result.sizes is None else spread(np.asarray(result.sizes, dtype=np.float64))
-    return replace(result, values=spread(result.values), sizes=sizes)
-
-
-def _record(rows: Rows, layer: Layer, metric: Metric, result: Result) -> None:
-    names = metric.normalizations.get(layer.protocol, RAW)
-    names = tuple(n for n in names if n == "raw" or n in layer.settings.normalizations)
-    base: Row = {"metric": metric.name, "alpha": result.alpha}
-    for normalization in names:
-        _refuse_unsized(metric, result, normalization)
-        part = partial(normalise, normalization=normalization, d=layer.hidden)
-        row = (
-            _mean_row(result, part)
-            if isinstance(result, PerPrompt)
-            else _overall_row(layer, result, part)
-        )
-        if row is None:
-            rows.left_out[metric.name, f"no prompt has a value ({normalization})."] += 1
-        else:
-            rows.values.append({**base, "normalization": normalization, **row})
-    if isinstance(result, PerPrompt):
-        defined = np.isfinite(result.values)
-        columns = {
-            "prompt_id": np.asarray(layer.prompts, dtype=object)[defined],
-            "n_tokens": layer.n_tokens[defined],
-            "value": result.values[defined],
-        }
-        rows.prompts.append((base, columns))
+def _measure(layer: Layer, metrics: Sequence[Metric], rows: Rows) -> None:
+    """Add the rows of metrics; those of all prompts together have no standard error yet."""
+    for metric in metrics:
+        try:
+            results = list(metric.on(layer))
+        except UndefinedMetricError as undefined:
+            rows.left_out[metric.name, str(undefined)] += 1
+            continue
+        names = metric.normalizations.get(layer.protocol, RAW)
+        for result in results:
+            if isinstance(result, PerPrompt) and len(result.values) < len(layer.prompts):
+                values = np.full(len(layer.prompts), np.nan)
+                values[layer.kept] = result.values
+                result = replace(result, values=values)
+            base: Row = {"metric": metric.name, "alpha": result.alpha}
+            for name in names:
+                if name != "raw" and name not in layer.settings.normalizations:
+                    continue
+                row = _row(layer, result, name)
+                if math.isfinite(row["value"]):
+                    rows.values.append({**base, "normalization": name, **row})
+                else:
+                    rows.left_out[metric.name, f"no prompt has a value ({name})."] += 1
+            if isinstance(result, PerPrompt):
+                rows.prompts.append({**base, **_of_prompts(layer, result.values)})
 
 
-def _refuse_unsized(metric: Metric, result: Result, normalization: str) -> None:
-    size = result.sizes if isinstance(result, PerPrompt) else result.size
-    if size is None and normalization not in ("raw", "logD"):
-        raise LayerwiseError(
-            f"The metric {metric.name!r} declares the normalisation {normalization!r}, which "
-            "divides by log N, and does not say what N is; give its results `size` (`sizes`), or "
-            "leave it out of `normalizations`."
-        )
+def _row(layer: Layer, result: Result, normalization: str) -> Row:
+    if not isinstance(result, PerPrompt):
+        value = normalise(result.value, normalization, result.n, layer.hidden)
+        row: Row = {"value": float(value), "n": result.n}
+        return row if result.stderr is None else row | {"stderr": result.stderr}
+    values = normalise(result.values, normalization, layer.n_tokens, layer.hidden)
+    values = values[np.isfinite(values)]
+    row = {"value": float(values.mean()) if len(values) else math.nan, "n": len(values)}
+    return row | {"stderr": errors.of_mean(values)} if result.independent else row
 
 
-def _mean_row(result: PerPrompt, normalised: partial[Any]) -> Row | None:
-    if result.stderr is not None and normalised.keywords["normalization"] != "raw":
-        raise LayerwiseError(
-            "A metric that gives its own standard error of the mean over prompts cannot be "
-            "normalised prompt by prompt; leave out `normalizations` or `stderr`."
-        )
-    sizes = result.sizes if result.sizes is not None else np.full(len(result.values), np.nan)
-    values = normalised(result.values, n=sizes)
-    defined = values[np.isfinite(values)]
-    if not defined.size:
-        return None
+def _of_prompts(layer: Layer, values: Array) -> Row:
+    defined = np.isfinite(values)
     return {
-        "value": float(defined.mean()),
-        "stderr": uncertainty.of_mean(defined) if result.stderr is None else result.stderr,
-        "n": len(defined),
-        "n_left_out": len(values) - len(defined),
+        "prompt_id": np.array(layer.prompts)[defined],
+        "n_tokens": layer.n_tokens[defined],
+        "value": values[defined],
     }
 
 
-def _overall_row(layer: Layer, result: Overall, normalised: partial[Any]) -> Row | None:
-    size = math.nan if result.size is None else float(result.size)
-    error = math.nan if result.stderr is None else result.stderr
-    value, stderr = (float(normalised(x, n=size)) for x in (result.value, error))
-    if not math.isfinite(value):
-        return None
-    left_out = len(layer.prompts) - result.n
-    return {"value": value, "stderr": stderr, "n": result.n, "n_left_out": left_out}
+def _key(row: Row) -> tuple[Any, ...]:
+    return row["metric"], row["alpha"], row["normalization"]
+
+
+def _errors(layer: Layer, metrics: Sequence[Metric]) -> dict[tuple[Any, ...], float]:
+    """Standard errors of metrics with a value on each part of the prompts."""
+    found: list[dict[tuple[Any, ...], float]] = []
+    for part in errors.parts(layer) if metrics else ():
+        rows = Rows()
+        _measure(part, metrics, rows)
+        found.append({_key(row): row["value"] for row in rows.values})
+    keys = [key for key in found[0] if all(key in values for values in found)] if found else []
+    if not keys:
+        return {}
+    values = np.array([[values[key] for key in keys] for values in found])
+    return dict(zip(keys, errors.of_parts(values, int(layer.kept.sum())).tolist(), strict=True))
 
 
 def compute(
@@ -230,15 +182,19 @@ def compute(
         If the file lacks a protocol that is asked for, or holds NaN or infinity; the message names
         the prompt.
     """
-    metrics = wanted(settings)
+    known = all_metrics()
+    metrics = [known[name] for name in settings.metrics or known]
     protocols, choices = settings.protocols or activations.protocols, activations.tokens
     for protocol in protocols:
         if protocol not in activations.protocols:
             raise LayerwiseError(
                 f"{activations.path} has no protocol {protocol!r}, only "
-                f"{', '.join(activations.protocols)}: add it to extract.protocols."
+                f"{', '.join(activations.protocols)}: add it to extract.protocols.",
+                code="unknown_name",
             )
-    all_rows = Rows()
+    values: list[Row] = []
+    prompts: list[pd.DataFrame] = []
+    left_out: Counter[tuple[str, str]] = Counter()
     n_layers = sum(activations.n_layers - (part != BLOCK) for part in activations.sublayers)
     total = len(protocols) * len(choices) * n_layers
     what = f"metrics of {activations.model} {activations.revision}"
@@ -248,73 +204,35 @@ def compute(
         Progress(total, what, "layer") as bar,
     ):
         for part in activations.sublayers:
-            with _opened(activations, part) as source:
-                for protocol, tokens in itertools.product(protocols, choices):
-                    found = _one_reading(source, protocol, tokens, settings, metrics, pool)
-                    for rows in found:
-                        all_rows.add(rows)
-                        bar.update()
-    _report(all_rows)
+            with Activations(activations.path, sublayer=part) as source:
+
+                def one(place: tuple[str, str, int], source: Activations = source) -> Rows:
+                    return compute_layer(Layer(source, settings, *place), metrics)
+
+                places = list(itertools.product(protocols, choices, source.layers))
+                for (protocol, tokens, layer), rows in zip(
+                    places, pool.map(one, places), strict=True
+                ):
+                    place: Row = {
+                        "sublayer": part,
+                        "layer": layer,
+                        "depth": layer / max(1, source.n_layers - 1),
+                        "protocol": protocol,
+                        "tokens": tokens,
+                    }
+                    values += ({**place, **row} for row in rows.values)
+                    prompts += (pd.DataFrame({**place, **piece}) for piece in rows.prompts)
+                    left_out += rows.left_out
+                    bar.update()
+    for (name, reason), count in sorted(left_out.items()):
+        log.warning("%s is left out in %d places: %s", name, count, reason)
     about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
     return (
-        _tidy(pd.DataFrame(all_rows.values).assign(**about), COLUMNS),
-        _tidy(_stack(all_rows.prompts).assign(**about), PROMPT_COLUMNS),
+        _tidy(pd.DataFrame(values).assign(**about), COLUMNS),
+        _tidy(pd.concat(prompts or [pd.DataFrame()]).assign(**about), PROMPT_COLUMNS),
     )
-
-
-def _one_reading(
-    activations: Activations,
-    protocol: str,
-    tokens: str,
-    settings: MetricsSettings,
-    metrics: list[Metric],
-    pool: ThreadPoolExecutor,
-) -> Iterator[Rows]:
-    """The rows of each layer under one protocol and choice of tokens, in order."""
-
-    def one(layer: int) -> Rows:
-        return compute_layer(Layer(activations, settings, protocol, tokens, layer), metrics)
-
-    for layer, rows in zip(activations.layers, pool.map(one, activations.layers), strict=True):
-        place: dict[str, Any] = {
-            "sublayer": activations.sublayer,
-            "layer": layer,
-            "depth": layer / max(1, activations.n_layers - 1),
-            "protocol": protocol,
-            "tokens": tokens,
-        }
-        rows.values = [{**place, **row} for row in rows.values]
-        rows.prompts = [({**place, **row}, columns) for row, columns in rows.prompts]
-        yield rows
-
-
-@contextmanager
-def _opened(activations: Activations, part: str) -> Iterator[Activations]:
-    """The same file with a part's arrays in place of the layers'."""
-    if part == activations.sublayer:
-        yield activations
-    else:
-        with Activations(activations.path, sublayer=part) as other:
-            yield other
 
 
 def _tidy(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """The frame with these columns in this order, each of its type, rows numbered anew."""
     return frame.reindex(columns=list(columns)).reset_index(drop=True).astype(dict(columns))
-
-
-def _stack(pieces: list[tuple[Row, dict[str, Any]]]) -> pd.DataFrame:
-    """Put pieces one under the other: many small tables at once, which pandas is slow at."""
-    if not pieces:
-        return pd.DataFrame()
-    shared = pd.DataFrame([row for row, _ in pieces])
-    sizes = [len(columns["value"]) for _, columns in pieces]
-    frame = shared.loc[np.repeat(np.arange(len(pieces)), sizes)].reset_index(drop=True)
-    for name in pieces[0][1]:
-        frame[name] = np.concatenate([columns[name] for _, columns in pieces])
-    return frame
-
-
-def _report(rows: Rows) -> None:
-    for (name, reason), count in sorted(rows.left_out.items()):
-        log.warning("%s is left out in %d places: %s", name, count, reason)

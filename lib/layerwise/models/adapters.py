@@ -38,7 +38,8 @@ def attend_both_ways(model: nn.Module) -> None:
     if not modules:
         raise LayerwiseError(
             f"{type(model).__name__} has no attention that can be made bidirectional; leave out "
-            "bidirectional: true for this model."
+            "bidirectional: true for this model.",
+            code="unsupported",
         )
     for owner in (model.config, *modules):
         owner.is_causal = False
@@ -73,7 +74,9 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
             options = location.options()
             folder = Path(snapshot_download(name, allow_patterns=list(FILES), **options))
     except Exception as error:  # of the hub, the network or the disk; `why` explains it
-        raise LayerwiseError(f"The adapter {name}: {why(error, location)}") from error
+        raise LayerwiseError(
+            f"The adapter {name}: {why(error, location)}", code="unreadable"
+        ) from error
     if not (folder / FILES[1]).is_file():
         raise LayerwiseError(
             f"The adapter {name} has no {FILES[1]}; only PEFT adapters saved as safetensors are "
@@ -101,6 +104,7 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
         raise LayerwiseError(
             f"The adapter {name} cannot be merged into {type(model).__name__} "
             f"({type(error).__name__}: {detail}); check that it is an adapter of this model, or "
-            "fetch or copy it again."
+            "fetch or copy it again.",
+            code="unreadable",
         ) from error
     log.info("merged the adapter %s", name)

@@ -184,7 +184,8 @@ class Anatomy:
                     f"The sublayers of the architecture {self.kind!r} are not known (a block "
                     f"holds {inside}); add a line Parts('<first norm>', '<attention>', '<MLP>') "
                     "to PARTS in lib/layerwise/models/architectures.py, or ask for no "
-                    "extract.sublayers."
+                    "extract.sublayers.",
+                    code="unsupported",
                 )
             found.append(own)
         return tuple(found)

@@ -46,7 +46,8 @@ def compare(paths: Iterable[Path]) -> pd.DataFrame:
     table = pd.DataFrame([tables.facts(path) for path in paths])
     if not set(COLUMNS) <= set(table) or table[COLUMNS].isna().any(axis=None):
         raise LayerwiseError(
-            "A table does not name the weights it was made with; delete it and run again."
+            "A table does not name the weights it was made with; delete it and run again.",
+            code="missing",
         )
     table = table[COLUMNS].drop_duplicates(ignore_index=True)
     table["same_as"] = ""

@@ -50,7 +50,9 @@ def convert(location: Location, target: Path) -> None:
     except MemoryError:  # says nothing of the file
         raise
     except Exception as error:  # transformers fails in many ways on broken files
-        raise LayerwiseError(f"GGUF model {location.name}: {why(error, location)}") from error
+        raise LayerwiseError(
+            f"GGUF model {location.name}: {why(error, location)}", code="unreadable"
+        ) from error
     # transformers refuses to save what it calls quantised; the weights are ordinary by now.
     model.hf_quantizer = None
     if hasattr(model.config, "quantization_config"):

@@ -116,7 +116,8 @@ class Images:
         elif entry.mask_ratio:
             raise LayerwiseError(
                 f"{who}: mask_ratio is {entry.mask_ratio:g}, but an architecture {self.kind!r} "
-                f"masks nothing; it is for {', '.join(MASKS)} alone."
+                f"masks nothing; it is for {', '.join(MASKS)} alone.",
+                code="unsupported",
             )
         self.patch = getattr(config, "patch_size", None)
 
@@ -184,7 +185,8 @@ class Images:
             raise LayerwiseError(
                 f"{self.who}: its image processor makes {' and '.join(map(str, shapes))} of "
                 "images of several sizes, where one shape is expected; give `preprocess` in the "
-                "model's entry."
+                "model's entry.",
+                code="unsupported",
             )
         return torch.stack(made)
 

@@ -52,7 +52,7 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
     dtype = str(network.dtype).removeprefix("torch.")
     if dtype not in DTYPES:
         raise LayerwiseError(
-            f"{name} computes in {dtype}; expected {', '.join(DTYPES)}.", code="unsupported"
+            f"{name} computes in {dtype}; expected {', '.join(DTYPES)}.", code="wrong_type"
         )
     try:
         reader = reader_of(origin, network.config) if reader is None else copy.deepcopy(reader)

@@ -121,7 +121,8 @@ def train(
     if max(steps) > settings.train_steps:
         raise LayerwiseError(
             f"Step {max(steps)} is to be saved, but training ends at train_steps = "
-            f"{settings.train_steps}; raise train_steps or drop the step."
+            f"{settings.train_steps}; raise train_steps or drop the step.",
+            code="out_of_range",
         )
     quiet()
     context, batch = settings.context, settings.batch
@@ -132,7 +133,8 @@ def train(
     if len(windows) < HELD_OUT + batch:
         raise LayerwiseError(
             f"The text has {len(windows)} windows of {context} tokens; training needs at least "
-            f"{HELD_OUT + batch}. Give more text or a shorter context."
+            f"{HELD_OUT + batch}. Give more text or a shorter context.",
+            code="too_few",
         )
     torch.manual_seed(settings.seed)
     model = build(settings, len(tokenizer))

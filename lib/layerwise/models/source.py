@@ -97,7 +97,8 @@ def locate(source: AnySource, revision: str = "main") -> Location:
         if is_folder(source.hub):
             raise LayerwiseError(
                 f"hub: {source.hub!r} came, but there is a folder of that name here; write "
-                f"folder: {source.hub!r} for it, or move it away for the model on the hub."
+                f"folder: {source.hub!r} for it, or move it away for the model on the hub.",
+                code="ambiguous",
             )
         if isinstance(source, HubAdapter):
             return Location(source.hub, source.revision)
@@ -108,12 +109,15 @@ def locate(source: AnySource, revision: str = "main") -> Location:
         folder = Path(source.folder.replace("{revision}", revision))
     if not is_folder(folder):
         raise LayerwiseError(
-            f"There is no model folder {folder}; check the model's source in the config."
+            f"There is no model folder {folder}; check the model's source in the config.",
+            code="missing_file",
         )
     gguf = None if isinstance(source, FolderAdapter) else source.gguf_file
     if gguf and not is_file(folder / gguf):
         there = sorted(p.name for p in folder.glob("*.gguf"))
-        raise LayerwiseError(f"There is no GGUF file {gguf!r} in {folder}; it holds {there}.")
+        raise LayerwiseError(
+            f"There is no GGUF file {gguf!r} in {folder}; it holds {there}.", code="missing_file"
+        )
     return Location(str(folder), None, gguf)
 
 
@@ -143,7 +147,8 @@ def named(text: str) -> HubSource | FolderSource | PackageSource:
         return HubSource(hub=where, gguf_file=gguf)
     raise LayerwiseError(
         f"{text!r} is no folder that is there, no package:NAME and no name on the hub "
-        "(owner/name); say where the model is."
+        "(owner/name); say where the model is.",
+        code="missing_file",
     )
 
 
@@ -164,5 +169,6 @@ def package_folder(module: str) -> Path:
             return folder
     raise LayerwiseError(
         f"The Python package {module!r} is not installed; "
-        f"run: pip install --no-deps {top.replace('_', '-')}"
+        f"run: pip install --no-deps {top.replace('_', '-')}",
+        code="missing_extra",
     )

@@ -43,7 +43,8 @@ def get_task(name: str, folder: str | Path | None = None) -> Any:
             f"tasks: {name} is {'a group of tasks' if task.is_aggregate else 'a task'} of type "
             f"{metadata.type} over {'/'.join(metadata.modalities)}; accepted are single tasks, "
             f"of text of the types {', '.join(TYPES)}; of image of the types "
-            f"{', '.join(IMAGE_TYPES)}."
+            f"{', '.join(IMAGE_TYPES)}.",
+            code="unsupported",
         )
     english = [
         s for s, langs in metadata.hf_subsets_to_langscripts.items() if set(langs) == {"eng-Latn"}
@@ -52,13 +53,19 @@ def get_task(name: str, folder: str | Path | None = None) -> Any:
     if "test" in metadata.eval_splits:
         task.filter_eval_splits(["test"])
     if folder is not None:
-        _check_folder(name, Path(folder))
+        if not any(Path(folder).rglob("*.*")):
+            raise LayerwiseError(
+                f"tasks.{name}.folder: there is no data in {folder}; it must hold the task's data "
+                "in mteb's schema (such as test.parquet).",
+                code="missing_file",
+            )
         dataset = {**metadata.dataset, "path": str(Path(folder).resolve())}
         task.metadata = metadata.model_copy(update={"dataset": dataset})
     elif name in QUICKSTART:
         raise LayerwiseError(
             f"tasks: {name} has no data yet; make them with scripts/make_tasks.py and give their "
-            "folder, as tasks: {NAME: {folder: …}}."
+            "folder, as tasks: {NAME: {folder: …}}.",
+            code="missing_file",
         )
     return task
 
@@ -76,7 +83,8 @@ def _named(name: str) -> Any:
         known = [*CLASSES, *(task.metadata.name for task in everything)]
         raise LayerwiseError(
             f"tasks: there is no task {name!r} in mteb{closest(name, known)}; accepted are "
-            f"mteb's names and {', '.join(CLASSES)}."
+            f"mteb's names and {', '.join(CLASSES)}.",
+            code="unknown_name",
         ) from error
 
 
@@ -115,7 +123,9 @@ def load(task: Any) -> Any:
         raise
     except Exception as error:  # damaged files fail in any of the libraries that read them
         raise LayerwiseError(
-            f"The data of {task.metadata.name} could not be loaded from {_what_to_do(task, error)}"
+            f"The data of {task.metadata.name} could not be loaded from "
+            f"{_what_to_do(task, error)}",
+            code="missing_file",
         ) from error
     return task
 
@@ -175,7 +185,8 @@ def unusable(task: Any, error: Exception) -> LayerwiseError:
     """The error to raise when mteb's evaluation cannot use the data it loaded."""
     return LayerwiseError(
         f"mteb's evaluation of {task.metadata.name} cannot use the data from "
-        f"{_what_to_do(task, error)}"
+        f"{_what_to_do(task, error)}",
+        code="unreadable",
     )
 
 
@@ -188,13 +199,3 @@ def _what_to_do(task: Any, error: Exception) -> str:
         else "let this machine reach the hub, or give a local copy under tasks.….folder."
     )
     return f"{path} ({type(error).__name__}: {reason}); {remedy}"
-
-
-def _check_folder(name: str, folder: Path) -> None:
-    if not folder.is_dir():
-        raise LayerwiseError(f"tasks.{name}.folder: there is no folder {folder}.")
-    if not any(folder.rglob("*.*")):
-        raise LayerwiseError(
-            f"tasks.{name}.folder: {folder} is empty; it must hold the task's data in mteb's "
-            "schema (such as test.parquet)."
-        )

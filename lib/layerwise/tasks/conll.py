@@ -74,15 +74,21 @@ def read(path: Path, word: int | None = None, tag: int | None = None) -> list[Se
             if not all(rows[-1]):
                 problem = "the word or the tag is empty"
         if problem:
-            raise LayerwiseError(f"{path}, line {number}: {problem}: {line!r:.60}; fix the line.")
+            raise LayerwiseError(
+                f"{path}, line {number}: {problem}: {line!r:.60}; fix the line.", code="unreadable"
+            )
     if not sentences:
-        raise LayerwiseError(f"{path} is empty; each line needs a word and its tag.")
+        raise LayerwiseError(
+            f"{path} is empty; each line needs a word and its tag.", code="too_few"
+        )
     return sentences
 
 
 def _lines(path: Path) -> list[str]:
     text = read_text(path)
     if "\0" in text:
-        raise LayerwiseError(f"{path} is not a text: it holds null bytes; name another file.")
+        raise LayerwiseError(
+            f"{path} is not a text: it holds null bytes; name another file.", code="unreadable"
+        )
     # Unlike `splitlines`, which takes a form feed in a word for the end of a line.
     return re.split(r"\r\n|\n|\r", text.removeprefix("\ufeff"))

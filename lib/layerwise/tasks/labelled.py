@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.cluster.hierarchy import DisjointSet
 
 from layerwise.activations.words import words_of
 from layerwise.config.scoring import ScoringSettings
@@ -112,7 +113,8 @@ def _read_images(task: LabelledTask, path: Path) -> Labelled:
     if missing:
         raise LayerwiseError(
             f"{len(missing)} of {len(pictures)} images have no label (the first is "
-            f"{missing[0]!r}); give the source a label column, or one folder per class."
+            f"{missing[0]!r}); give the source a label column, or one folder per class.",
+            code="missing",
         )
     names = [picture.sha256 for picture in pictures]
     labels = probes.classes([known[picture.name] for picture in pictures])
@@ -136,7 +138,8 @@ def _read_words(task: LabelledTask, path: Path) -> Labelled:
     if len(n_sentences) - len(rare) < 2:
         raise LayerwiseError(
             f"{len(n_sentences) - len(rare)} tags are in {probes.FOLDS} or more of {len(drawn)} "
-            "sentences, and a probe needs two; take more sentences (sample), or other tags."
+            "sentences, and a probe needs two; take more sentences (sample), or other tags.",
+            code="too_few",
         )
     kept = [row for row, tag in enumerate(tags) if tag not in rare]
     log.info("%s: %d words of %d of %d sentences", path, len(kept), len(drawn), len(sentences))
@@ -181,19 +184,14 @@ def _read_texts(task: LabelledTask, path: Path) -> Labelled:
 
 def _linked(texts: list[list[str]], group: list[Any] | None) -> list[str]:
     """For each row the first text of all rows that it is linked with by shared texts or groups."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n = len(texts[0])
-    values = _codes([text for column in texts for text in column]).reshape(len(texts), n)
-    if group is not None:
-        values = np.vstack([values, values.max() + 1 + _codes([str(g) for g in group])])
-    edges = np.tile(np.arange(n), len(values)), n + values.ravel()
-    size = n + int(values.max()) + 1
-    graph = coo_array((np.ones(values.size, np.int8), edges), shape=(size, size))
-    part = connected_components(graph, directed=False)[1][:n]
-    first = np.unique(part, return_index=True)[1]
-    return [texts[0][first[p]] for p in part]
+    rows = DisjointSet(range(len(texts[0])))
+    for columns in (texts, [] if group is None else [list(map(str, group))]):
+        first: dict[str, int] = {}
+        for column in columns:
+            for row, value in enumerate(column):
+                rows.merge(row, first.setdefault(value, row))
+    named: dict[int, str] = {}
+    return [named.setdefault(rows[row], text) for row, text in enumerate(texts[0])]
 
 
 def _codes(values: list[str]) -> Array:

@@ -108,7 +108,9 @@ class MtebTask:
             bad = [text for _, text in recorder.keys if not isinstance(text, str)]
             if bad or not recorder.keys:
                 came = f"{bad[0]!r:.60} in place of a text" if bad else "nothing to encode"
-                raise LayerwiseError(f"The data of {self.name} have {came}; check its files.")
+                raise LayerwiseError(
+                    f"The data of {self.name} have {came}; check its files.", code="unreadable"
+                )
             pictures = {
                 sha: Picture(f"{self.name} {place}", data, None, sha)
                 for place, (sha, data) in enumerate(recorder.images.items())
@@ -313,7 +315,8 @@ def _images(inputs: Any, task: str) -> Iterator[bytes]:
     if not isinstance(feature, Image):
         raise LayerwiseError(
             f"The images of {task} come as {type(feature or data).__name__}; expected a data set "
-            "whose column of images has the feature Image."
+            "whose column of images has the feature Image.",
+            code="wrong_type",
         )
     held = data.select_columns(["image"]).cast_column("image", Image(decode=False))
     for row, image in enumerate(held["image"]):
@@ -322,4 +325,6 @@ def _images(inputs: Any, task: str) -> Iterator[bytes]:
         elif image and image.get("path"):
             yield read_file(image["path"], f"{task} {row}")
         else:
-            raise LayerwiseError(f"The data of {task} have no image in row {row} (from 0).")
+            raise LayerwiseError(
+                f"The data of {task} have no image in row {row} (from 0).", code="missing"
+            )

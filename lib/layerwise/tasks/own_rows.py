@@ -22,7 +22,9 @@ def read_rows(path: Path) -> pd.DataFrame:
     """
     if not is_file(path):
         near = closest(path.name, [p.name for p in path.parent.glob("*")])
-        raise LayerwiseError(f"There is no file {path}{near}; paths count from where you run.")
+        raise LayerwiseError(
+            f"There is no file {path}{near}; paths count from where you run.", code="missing_file"
+        )
     readers = {
         ".parquet": pd.read_parquet,
         ".jsonl": partial(pd.read_json, lines=True, dtype=False),
@@ -32,14 +34,17 @@ def read_rows(path: Path) -> pd.DataFrame:
     reader: Any = readers.get(path.suffix.lower())
     if reader is None:
         raise LayerwiseError(
-            f"{path} is of no kind that is read here; accepted are {', '.join(readers)}."
+            f"{path} is of no kind that is read here; accepted are {', '.join(readers)}.",
+            code="unreadable",
         )
     try:
         frame: pd.DataFrame = reader(path) if path.stat().st_size else pd.DataFrame()
     except MemoryError:
         raise
     except Exception as error:  # pandas and pyarrow say what is wrong in many ways
-        raise LayerwiseError(f"{path} cannot be read: {first_line(error)}.") from error
+        raise LayerwiseError(
+            f"{path} cannot be read: {first_line(error)}.", code="unreadable"
+        ) from error
     if frame.empty:
         raise LayerwiseError(
             f"{path} is empty; a row for each text or question is needed.", code="too_few"

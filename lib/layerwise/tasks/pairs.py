@@ -60,7 +60,9 @@ def correlate(
     x, y = _Ranks(np.asarray(measure, dtype=float)), _Ranks(np.asarray(judged, dtype=float))
     n = len(y.centred)
     if n < FEWEST:
-        raise LayerwiseError(f"{n} pairs are too few for a correlation; give {FEWEST} or more.")
+        raise LayerwiseError(
+            f"{n} pairs are too few for a correlation; give {FEWEST} or more.", code="too_few"
+        )
     a, of_a = x.covariance(y)
     b, of_b = x.covariance(x)
     c, of_c = y.covariance(y)

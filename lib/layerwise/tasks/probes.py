@@ -259,7 +259,9 @@ def probe(
         If a feature is not finite.
     """
     if not np.isfinite(features).all():
-        raise LayerwiseError("The vectors hold NaN or infinity; no probe can be fitted to them.")
+        raise LayerwiseError(
+            "The vectors hold NaN or infinity; no probe can be fitted to them.", code="not_finite"
+        )
     rng = np.random.default_rng(seed)
     of_classes = _are_classes(labels)
     score = _accuracy if of_classes else _r2

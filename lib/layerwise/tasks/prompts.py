@@ -101,7 +101,8 @@ def saved(location: Location, include_prompt: bool | None = None) -> Prompts:
     if not any(given.values()):
         raise LayerwiseError(
             f"prompts: {location.name} has no saved prompts in a {SETTINGS}; fetch the model "
-            "again, or write the prompts into the config."
+            "again, or write the prompts into the config.",
+            code="missing_file",
         )
     usual = settings.get("default_prompt_name")
     # sentence-transformers has an empty prompt for queries and documents where none is saved.
@@ -128,7 +129,8 @@ def _include_prompt(location: Location) -> bool:
             if pooling is None:
                 raise LayerwiseError(
                     f"{location.name} has no {module['path']}/config.json, which says whether the "
-                    "tokens of prompts count; fetch the model again, or set include_prompt."
+                    "tokens of prompts count; fetch the model again, or set include_prompt.",
+                    code="missing_file",
                 )
             return bool(pooling.get("include_prompt", True))
     return True
@@ -151,4 +153,6 @@ def _read(location: Location, name: str) -> Any:
     try:
         return json.loads(Path(found).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise LayerwiseError(f"{found} is not JSON ({error}); fetch or copy it again.") from error
+        raise LayerwiseError(
+            f"{found} is not JSON ({error}); fetch or copy it again.", code="unreadable"
+        ) from error

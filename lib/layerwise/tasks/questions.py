@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
 from layerwise.corpora.paragraphs import Paragraph, read_paragraphs, sentences_of
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError, closest
-from layerwise.io.files import sha256_text
 from layerwise.tasks.own_rows import read_rows
+from layerwise.tasks.passages import shuffled
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -52,7 +52,9 @@ def read_questions(
         n = sum(q.subject == subject for q in examples)
         if n < task.shots:
             about = f" about {subject!r}" if subject else ""
-            raise LayerwiseError(f"shots: {task.shots} is more than the {n} examples{about}.")
+            raise LayerwiseError(
+                f"shots: {task.shots} is more than the {n} examples{about}.", code="too_few"
+            )
     return questions, examples
 
 
@@ -67,7 +69,8 @@ def _all_questions(
         if task.shots and source.examples is None:
             raise LayerwiseError(
                 f"shots: {task.shots} needs examples, and {source.file} has none; name a file of "
-                "them under examples, or set shots: 0."
+                "them under examples, or set shots: 0.",
+                code="too_few",
             )
         files = [source.file, *([str(source.examples)] if task.shots else [])]
         found = [_of_table(read_rows(Path(file)), source, file) for file in files]
@@ -93,7 +96,8 @@ def _of_table(
         if name not in frame:
             raise LayerwiseError(
                 f"The questions of {where} have no column {name!r}{closest(name, frame.columns)}; "
-                f"there are {', '.join(map(str, frame.columns))}."
+                f"there are {', '.join(map(str, frame.columns))}.",
+                code="unknown_name",
             )
     rows = frame[names].itertuples(index=False, name=None)
     return [_question(f"{where}, row {place}", *row) for place, row in enumerate(rows)]
@@ -121,7 +125,8 @@ def _question(where: str, text: Any, choices: Any, answer: Any, subject: Any = "
         raise LayerwiseError(
             f"{where} is no question: accepted are a text, a list of 2 to {len(LETTERS)} answers "
             "and the right one's place from 0 (or its letter); "
-            f"{text!r:.40}, {listed!r:.60} and {answer!r:.20} came."
+            f"{text!r:.40}, {listed!r:.60} and {answer!r:.20} came.",
+            code="unreadable",
         )
     subject = "" if pd.isna(subject) else str(subject)
     return Question(subject.replace("_", " "), text, tuple(listed), int(answer))
@@ -155,19 +160,20 @@ def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Questio
     for title, sentences in articles.items():
         vocabulary = {word for s in sentences for word in WORD.findall(s)}
         fitting = {s for s in sentences if WORDS[0] <= len(s.split()) <= WORDS[1]}
-        made = (_blanked(s, vocabulary) for s in _shuffled(fitting, title))
+        made = (_blanked(s, vocabulary) for s in shuffled(fitting, title))
         found += list(filter(None, made))[:PER_ARTICLE]
-    found = _shuffled(found, "question")
+    found = shuffled(found, "question")
     if len(found) <= 2 * EXAMPLES:
         raise LayerwiseError(
             f"The Wikipedia paragraphs give {len(found)} questions, and at least "
-            f"{2 * EXAMPLES + 1} are needed; give more articles."
+            f"{2 * EXAMPLES + 1} are needed; give more articles.",
+            code="too_few",
         )
     return found[EXAMPLES:], found[:EXAMPLES]
 
 
 def _blanked(sentence: str, vocabulary: set[str]) -> Question | None:
-    for match in _shuffled(_late_words(sentence), sentence):
+    for match in shuffled(_late_words(sentence), sentence):
         word = match.group()
         others = {
             w
@@ -175,7 +181,7 @@ def _blanked(sentence: str, vocabulary: set[str]) -> Question | None:
             if w[-2:] == word[-2:] and w not in sentence.lower() and word not in w
         }
         if len(others) >= ANSWERS - 1 and sentence.lower().count(word) == 1:
-            choices = _shuffled([word, *_shuffled(others, word)[: ANSWERS - 1]], "order", sentence)
+            choices = shuffled([word, *shuffled(others, word)[: ANSWERS - 1]], "order", sentence)
             text = f"{sentence[: match.start()]}____{sentence[match.end() :]}"
             question = f"Which word is missing from this sentence? {text}"
             return Question("", question, tuple(choices), choices.index(word))
@@ -186,8 +192,3 @@ def _late_words(sentence: str) -> Iterator[re.Match[str]]:
     for match in re.finditer(r"(?<![\w-])[a-z]{5,}(?![\w-])", sentence):
         if match.start() > len(sentence) / 2:
             yield match
-
-
-def _shuffled(items: Iterable[Any], *seed: str) -> list[Any]:
-    """Items in an order that looks random but is always the same: by hash."""
-    return sorted(items, key=lambda item: sha256_text(*seed, str(item)))

@@ -108,7 +108,8 @@ def make_tasks(paragraphs: Sequence[Paragraph], tasks: Sequence[str], folder: Pa
         if task not in QUICKSTART:
             raise LayerwiseError(
                 f"{task!r} is no task that layerwise makes{closest(task, QUICKSTART)}; "
-                f"it makes {', '.join(QUICKSTART)}."
+                f"it makes {', '.join(QUICKSTART)}.",
+                code="unknown_name",
             )
         made = tables(task, paragraphs)
         target = folder / encode(task)

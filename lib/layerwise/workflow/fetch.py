@@ -99,13 +99,10 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
 
 def fetch_corpus(source: object) -> None:
     """Fetch the data set of a corpus of texts or images, if it is on the hub."""
-    from layerwise.corpora.image_sources import open_images
-    from layerwise.corpora.sources import open_texts
+    from layerwise.corpora.sources import load_hub
 
-    if isinstance(source, HubImages):
-        log.info("%s: %d images", source.hub, len(open_images(source).ids))
-    elif isinstance(source, HubTexts):
-        log.info("%s: %d rows", source.hub, open_texts(source).total)
+    if isinstance(source, HubImages | HubTexts):
+        log.info("%s: %d rows", source.hub, len(load_hub(source)[0]))
 
 
 def fetch_questions(task: ChoiceTask) -> None:

@@ -172,7 +172,8 @@ def sublayers(data: Data) -> pd.DataFrame:
         if len(there) < 2:
             raise LayerwiseError(
                 f"The tables of {about['model']} hold no sublayers; name them under "
-                "extract.sublayers, or leave the model out of this study."
+                "extract.sublayers, or leave the model out of this study.",
+                code="missing",
             )
         values = {s: matrix(part[part["sublayer"] == s]) for s in there}
         prompts = sorted(set.intersection(*(set(v.index) for v in values.values())))

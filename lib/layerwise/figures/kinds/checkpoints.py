@@ -146,7 +146,8 @@ def task_scores(data: Data) -> pd.DataFrame:
         raise LayerwiseError(
             f"{row['task']} of {row['model']} at {row['revision']} has no score of the model's "
             f"output (layer {deepest}), which this study compares with; score the task again, or "
-            "name others under `tasks` or `models`."
+            "name others under `tasks` or `models`.",
+            code="missing",
         )
     table["above_output"] = table["value"] - table["output_score"]
     top = table.groupby([*POINT, "task"])["value"].transform("max")

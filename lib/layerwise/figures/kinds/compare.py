@@ -83,7 +83,8 @@ def differences(data: Data) -> pd.DataFrame:
     if len(points) < 2:
         raise LayerwiseError(
             f"A study of kind {data.study.kind} compares models with the first; these tables have "
-            f"{base[0]} at {base[1]} alone: name another under `models` or `revisions`."
+            f"{base[0]} at {base[1]} alone: name another under `models` or `revisions`.",
+            code="too_few",
         )
     wide = {
         tuple(a.values()): matrix(p)
@@ -99,7 +100,8 @@ def differences(data: Data) -> pd.DataFrame:
         if before is None or list(before.columns) != list(own.columns):
             raise LayerwiseError(
                 f"{point[0]} and {base[0]} differ in layers or token selections, and this study "
-                "compares layer by layer; take models of one architecture, or layer_similarity."
+                "compares layer by layer; take models of one architecture, or layer_similarity.",
+                code="mismatch",
             )
         first, second = shared(before, own)
         spread = np.where(first.std(axis=0, ddof=1) > 0, first.std(axis=0, ddof=1), np.nan)

@@ -209,7 +209,8 @@ def along_sequence(data: Data) -> pd.DataFrame:
     if lacking and (data.study.models or len(lacking) == len(models)):
         raise LayerwiseError(
             f"{lacking[0]} has no {', '.join(sorted(wanted))}: it is bidirectional, so no prefix "
-            "is independent of the tokens after it. Remove it from `models`."
+            "is independent of the tokens after it. Remove it from `models`.",
+            code="unsupported",
         )
     data.omit(lacking, "bidirectional")
     table = data.curves("positions")

@@ -56,7 +56,8 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
     if alphas.empty:
         raise LayerwiseError(
             f"{metric} has no alpha, and a study of kind {data.study.kind} is about alpha; name "
-            "an entropy under `metrics`, such as prompt_entropy."
+            "an entropy under `metrics`, such as prompt_entropy.",
+            code="unsupported",
         )
     if data.study.alpha is None:
         every = tuple(sorted(float(a) for a in alphas.unique()))

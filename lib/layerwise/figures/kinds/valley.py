@@ -81,7 +81,8 @@ def shared(*wide: pd.DataFrame) -> list[np.ndarray]:
     if len(prompts) < 2:
         raise LayerwiseError(
             f"These models share {len(prompts)} prompts, and this study pairs prompts; "
-            "show models that were extracted on one corpus."
+            "show models that were extracted on one corpus.",
+            code="too_few",
         )
     return [w.loc[prompts].to_numpy(dtype=float) for w in wide]
 
@@ -104,7 +105,8 @@ def attention_sink(data: Data) -> pd.DataFrame:
     if "all" not in selections or len(selections) < 2:
         raise LayerwiseError(
             f"A study of kind {data.study.kind} compares all tokens with another selection; these "
-            f"tables have {', '.join(selections)}: name all and others under extract.tokens."
+            f"tables have {', '.join(selections)}: name all and others under extract.tokens.",
+            code="too_few",
         )
     rows: list[pd.DataFrame] = []
     for about, part in curves_of(table, ["model", "corpus", "metric"]):
@@ -233,7 +235,8 @@ def _size(model: str, study: Study) -> float:
     if found is None:
         raise LayerwiseError(
             f"The name {model!r} does not contain a number of parameters, as pythia-410m does; "
-            "give it under `sizes`."
+            "give it under `sizes`.",
+            code="missing",
         )
     return float(found)
 
@@ -303,7 +306,8 @@ def training_dynamics(data: Data) -> pd.DataFrame:
     scores = data.scores(checkpoints_in(table))
     if scores["pooling"].nunique() > 1:
         raise LayerwiseError(
-            f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`."
+            f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`.",
+            code="ambiguous",
         )
     scores = mean_scores(scores)
     points = data.points(table)

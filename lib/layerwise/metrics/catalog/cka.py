@@ -8,17 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from layerwise.errors import LayerwiseError
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
+from layerwise.metrics.formulas.arrays import UndefinedMetricError, check_matrix
 from layerwise.metrics.formulas.spectra import centred
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
-
-
-def cross(X: Array, Y: Array) -> float:
-    """``‖XᵀY‖_F²``, by the smaller of N x N and D x D products."""
-    if len(X) <= max(X.shape[1], Y.shape[1]):
-        return float(np.einsum("ij,ij->", X @ X.T, Y @ Y.T))
-    return float(np.square(X.T @ Y).sum())
 
 
 def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
@@ -53,12 +46,20 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
     """
     X, Y = check_matrix(X), check_matrix(Y)
     if len(X) != len(Y):
-        raise LayerwiseError(f"CKA compares the same prompts, not {len(X)} and {len(Y)}.")
+        raise LayerwiseError(
+            f"CKA compares the same prompts, not {len(X)} and {len(Y)}.", code="wrong_shape"
+        )
     X, Y = centred(X), centred(Y)
-    scale = np.sqrt(cross(X, X) * cross(Y, Y))
+    if len(X) <= max(X.shape[1], Y.shape[1]):
+        K, L = X @ X.T, Y @ Y.T
+        cross = float(np.vdot(K, L))
+    else:
+        K, L = X.T @ X, Y.T @ Y
+        cross = float(np.square(X.T @ Y).sum())
+    scale = float(np.linalg.norm(K) * np.linalg.norm(L))
     if scale <= 0:
         raise UndefinedMetricError("CKA is not defined where all embeddings of a layer are equal.")
-    return min(float(cross(X, Y) / scale), 1.0)
+    return min(cross / scale, 1.0)
 
 
 @metric(

@@ -87,4 +87,4 @@ def curvature(Z: npt.ArrayLike) -> float:
 )
 def compute(layer: Layer) -> Iterator[PerPrompt]:
     """Mean over prompts of each prompt's mean turning angle, made in the extraction."""
-    yield PerPrompt(layer.curvature, layer.n_tokens.astype(np.float64))
+    yield PerPrompt(layer.curvature)

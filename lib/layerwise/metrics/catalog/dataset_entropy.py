@@ -67,7 +67,6 @@ def compute(layer: Layer) -> Iterator[Overall]:
     entries set to 0: two different things there, as in the released code.
     """
     X, reference = layer.pooled, layer.protocol == "reference"
-    n = len(X)
     if not X.any():
         raise UndefinedMetricError("Every pooled embedding is zero.")
     clamped = np.linalg.eigvalsh(np.maximum(gram(X), 0.0)) if reference else None
@@ -76,4 +75,4 @@ def compute(layer: Layer) -> Iterator[Overall]:
             value = reference_entropy(clamped, alpha, float(min(X.shape)))
         else:
             value = entropy_from_eigenvalues(layer.pooled_spectrum, alpha)
-        yield Overall(float(value), n, size=n, alpha=alpha)
+        yield Overall(float(value), len(X), alpha)

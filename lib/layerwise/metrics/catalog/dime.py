@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from layerwise.metrics.formulas import uncertainty
-from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, sample
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import collision_entropy, entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
@@ -29,9 +27,6 @@ class Settings(Section):
     permutations: Positive = 10
     """Random permutations of the samples behind the expectation; each costs one spectrum of an N x
     N matrix."""
-    sample: int = Field(2000, ge=2, le=100_000)
-    """Prompts at most; where there are more, DiME is that of a random sample of so many, and the
-    table's n says so. It grows with log N: compare equal n."""
 
 
 def permutations_of(n: int, count: int, seed: int) -> Permutations:
@@ -150,48 +145,36 @@ def dime(
     settings=Settings,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
     min_prompts=2,
+    # As the released code takes all prompts, so does ``reference``.
+    max_prompts={"paper": 2000},
     min_views=1,
     note="Higher is more shared between views; the paper's own layer choice (appendix E) takes "
     "the lowest. Under ``reference`` features are permuted where N > D.",
 )
 def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
-    """Difference of entropies for every order; the standard error by a delete-a-group jackknife.
+    """Difference of entropies for every order.
 
     The slowest metric: 11 spectra of N x N matrices at 10 permutations, which no D x D matrix
-    shares (that of the product of two kernels is D² x D²). So prompts beyond `sample` are left
-    out at random: 0.5 s for a thousand prompts, 5 s for two thousand or more; the standard error
-    takes as many times that as there are groups.
+    shares (that of the product of two kernels is D² x D²). So of more than 2,000 prompts a random
+    sample is taken.
 
     Under ``reference``, as in the released code, the Gram matrices are not of unit diagonal, and
     where N > D they are the D x D products ``AᵀA`` and ``BᵀB``. The permutation is then one of
-    features, no prompt is left out, and there is no standard error.
+    features, and there is no standard error.
     """
-    shared, reference = layer.settings, layer.protocol == "reference"
-    alphas = shared.alphas
+    alphas, reference = layer.settings.alphas, layer.protocol == "reference"
     A, B = layer.pair
     if not reference:
         A, B, _ = unit_pair(A, B)
-    if not (reference and len(A) > A.shape[1]):
-        rows = sample(len(A), settings.sample, shared.seed)
-        A, B = A[rows], B[rows]
     n, d = A.shape
     if n < 2 or not (A.any() and B.any()):
         raise UndefinedMetricError("DiME needs at least two prompts with two views each.")
-
-    def difference(rows: npt.NDArray[np.intp] | slice) -> Array:
-        a, b = A[rows], B[rows]
-        if reference and n > d:
-            a, b = a.T, b.T
-        orders = permutations_of(len(a), settings.permutations, shared.seed)
-        return difference_of_entropies(a @ a.T, b @ b.T, alphas, orders, shortcut=reference)
-
-    values = difference(slice(None))
+    of_features = reference and n > d
+    if of_features:
+        A, B = A.T, B.T
+    orders = permutations_of(len(A), settings.permutations, layer.settings.seed)
+    values = difference_of_entropies(A @ A.T, B @ B.T, alphas, orders, shortcut=reference)
     if not np.isfinite(values).all():
         raise UndefinedMetricError("Too few embeddings differ from zero for a permuted pair.")
-    errors: Array = np.full(len(alphas), math.nan)
-    if layer.errors and not (reference and n > d):
-        errors = uncertainty.delete_a_group(
-            lambda kept: difference(np.flatnonzero(kept)), n, uncertainty.GROUPS, shared.seed
-        )
-    for alpha, value, error in zip(alphas, values, errors, strict=True):
-        yield Overall(float(value), n, size=n, alpha=alpha, stderr=float(error))
+    for alpha, value in zip(alphas, values.tolist(), strict=True):
+        yield Overall(value, n, alpha, stderr=math.nan if of_features else None)

@@ -56,4 +56,4 @@ def effective_rank(Z: npt.ArrayLike) -> float:
 )
 def compute(layer: Layer) -> Iterator[PerPrompt]:
     """Effective rank of each prompt's token states."""
-    yield PerPrompt(effective_ranks(layer.spectra), layer.n_tokens.astype(np.float64))
+    yield PerPrompt(effective_ranks(layer.spectra))

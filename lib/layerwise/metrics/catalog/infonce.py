@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from layerwise.metrics.formulas import uncertainty
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.spectra import unit_pair
 from layerwise.metrics.layer import Layer
@@ -27,9 +26,7 @@ class Settings(Section):
     """Temperature τ."""
 
 
-def infonce_losses(
-    A: Array, B: Array, temperature: float, groups: int = 1, seed: int = 0
-) -> tuple[Array, float]:
+def infonce_losses(A: Array, B: Array, temperature: float) -> Array:
     """Losses ``-log(exp(s_pos/τ) / Σ_{others} exp(s/τ))``, s the inner product.
 
     Parameters
@@ -38,42 +35,25 @@ def infonce_losses(
         Two views of the same prompts, row by row; of unit length for cosine similarity.
     temperature : float
         τ.
-    groups, seed : int
-        Random groups of the prompts, for the standard error.
 
     Returns
     -------
-    losses : array, shape (N,)
+    array, shape (N,)
         Mean over each prompt's two anchors, in nats; not below 0.
-    stderr : float
-        Standard error of the mean loss: a delete-a-group jackknife. A prompt near many others
-        raises all of their losses, so the losses are not independent. Subtracting a group's part
-        from the sums avoids computing losses again.
     """
     n, Z = len(A), np.concatenate([A, B])
-    group = uncertainty.groups_of(n, groups, seed)
-    members = np.tile(group, 2)[:, None] == np.arange(group.max(initial=0) + 1)
-    log_sums, shares = np.empty(2 * n), np.empty((2 * n, members.shape[1]))
+    log_sums = np.empty(2 * n)
     for start in range(0, 2 * n, BLOCK):
         rows = slice(start, start + BLOCK)
         block: Array = Z[rows] @ Z.T
         block /= temperature
         np.fill_diagonal(block[:, start:], -np.inf)
         # A scale for each anchor: with a small τ, or long vectors, one for all would underflow.
-        top = block.max(axis=1, keepdims=True)
-        block -= top
-        np.exp(block, out=block)
-        sums = block.sum(axis=1, keepdims=True)
-        log_sums[rows] = (np.log(sums) + top)[:, 0]
-        # The shares serve the standard error alone, for which float32 will do.
-        shares[rows] = (block / sums).astype(np.float32) @ members.astype(np.float32)
+        top = block.max(axis=1)
+        block -= top[:, None]
+        log_sums[rows] = np.log(np.exp(block, out=block).sum(axis=1)) + top
     positive = np.einsum("ij,ij->i", A, B) / temperature
-    losses = (log_sums[:n] + log_sums[n:]) / 2 - positive
-    with np.errstate(divide="ignore"):
-        less = np.log1p(-np.minimum(shares, 1.0))
-    without = losses[:, None] + (less[:n] + less[n:]) / 2
-    means = np.nanmean(np.where(members[:n], np.nan, without), axis=0) if groups > 1 else losses
-    return losses, float(uncertainty.jackknife(means[:, None], n)[0]) if groups > 1 else math.nan
+    return np.asarray((log_sums[:n] + log_sums[n:]) / 2 - positive)
 
 
 def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
@@ -105,7 +85,7 @@ def infonce(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> flo
     A, B, _ = unit_pair(A, B)
     if len(A) < 2:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
-    return float(infonce_losses(A, B, temperature)[0].mean())
+    return float(infonce_losses(A, B, temperature).mean())
 
 
 def infonce_mi_bound(A: npt.ArrayLike, B: npt.ArrayLike, temperature: float = 0.1) -> float:
@@ -140,12 +120,10 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
         A, B, kept = unit_pair(A, B)
     if len(A) < 2:
         raise UndefinedMetricError("InfoNCE needs at least two prompts with two views each.")
-    places = np.flatnonzero(layer.kept_in_pair)[kept]
-    shared = layer.settings
-    losses, stderr = infonce_losses(A, B, temperature, uncertainty.GROUPS, shared.seed)
     values = np.full(len(layer.prompts), np.nan)
-    values[places] = losses
-    return PerPrompt(values, stderr=stderr)
+    values[np.flatnonzero(layer.kept_in_pair)[kept]] = infonce_losses(A, B, temperature)
+    # A prompt near many others raises all of their losses.
+    return PerPrompt(values, independent=False)
 
 
 @metric(
@@ -183,8 +161,6 @@ def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
 )
 def compute_bound(layer: Layer, settings: Settings) -> Iterator[Overall]:
     """``log(2N - 1)`` less the loss."""
-    losses = layer.once("infonce", lambda: pair_losses(layer, settings.temperature))
-    defined = losses.values[np.isfinite(losses.values)]
-    n = len(defined)
-    bound = math.log(2 * n - 1) - float(defined.mean())
-    yield Overall(bound, n, stderr=losses.stderr)
+    losses = layer.once("infonce", lambda: pair_losses(layer, settings.temperature)).values
+    n = int(np.isfinite(losses).sum())
+    yield Overall(math.log(2 * n - 1) - float(np.nanmean(losses)), n)

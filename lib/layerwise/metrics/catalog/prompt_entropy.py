@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
 import numpy.typing as npt
 
 from layerwise.metrics.formulas.entropy import (
@@ -59,10 +58,9 @@ def prompt_entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
 )
 def compute(layer: Layer) -> Iterator[PerPrompt]:
     """``S_α`` of each prompt's token states; the layer's value is the mean over prompts."""
-    sizes = layer.n_tokens.astype(np.float64)
     for alpha in layer.settings.alphas:
         if layer.protocol == "reference":
-            values = reference_entropy(layer.spectra, alpha, sizes)
+            values = reference_entropy(layer.spectra, alpha, layer.n_tokens)
         else:
             values = entropy_from_eigenvalues(layer.spectra, alpha)
-        yield PerPrompt(values, sizes, alpha)
+        yield PerPrompt(values, alpha)

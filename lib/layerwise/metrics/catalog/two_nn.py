@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
-from layerwise.metrics.formulas import uncertainty
-from layerwise.metrics.formulas.arrays import (
-    Array,
-    Mask,
-    UndefinedMetricError,
-    check_matrix,
-    sample,
-)
+from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError, check_matrix
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import Overall, metric
-from layerwise.section import Section
 
 FEWEST_PROMPTS = 10
-
-
-class Settings(Section):
-    """Settings of TwoNN."""
-
-    discard: float = Field(0.1, ge=0, lt=1)
-    """Share of the largest distance ratios that is left out."""
-    sample: int = Field(5000, ge=FEWEST_PROMPTS, le=100_000)
-    """Prompts at most; where there are more, a random sample of so many is taken, and the table's
-    n says so."""
+DISCARD = 0.1
 
 
 def distances(X: Array) -> Array:
@@ -40,17 +21,13 @@ def distances(X: Array) -> Array:
     From inner products of the *centred* rows: a mean far from 0 would cost digits. What is left
     of rounding, N times the machine epsilon of the largest norm squared, counts as 0.
     """
+    from sklearn.metrics.pairwise import euclidean_distances
+
     X = X - X.mean(axis=0)
-    gram = X @ X.T
-    norms = np.diagonal(gram).copy()
-    # In place, one row after the other: no other matrix of that size.
-    gram *= 2
-    for row, norm in zip(gram, norms, strict=True):
-        np.subtract(norm + norms, row, out=row)
-    squares = gram
-    squares[squares < len(X) * np.finfo(np.float64).eps * norms.max()] = 0.0
+    squares = euclidean_distances(X, squared=True)
+    squares[squares < len(X) * np.finfo(np.float64).eps * np.square(X).sum(axis=1).max()] = 0.0
     np.fill_diagonal(squares, np.inf)
-    return np.asarray(np.sqrt(squares, out=squares))
+    return np.asarray(np.sqrt(squares))
 
 
 def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
@@ -71,13 +48,13 @@ def _estimate(matrix: Array, discard: float) -> tuple[float, int]:
     if int(len(used) * (1 - discard)) < 2:
         raise UndefinedMetricError(
             f"TwoNN needs two ratios, and leaving out {discard:.0%} of {len(used)} leaves fewer: "
-            "lower metrics.two_nn.discard."
+            "lower discard."
         )
     fit = TwoNN(discard_fraction=discard, dist=True).fit(used)
     return float(fit.dimension_), len(used)
 
 
-def two_nn(X: npt.ArrayLike, discard: float = 0.1) -> float:
+def two_nn(X: npt.ArrayLike, discard: float = DISCARD) -> float:
     """TwoNN intrinsic dimension (Facco et al. 2017), by scikit-dimension.
 
     From the ratio of each point's distances to its second and its first neighbour: a line
@@ -118,21 +95,10 @@ def two_nn(X: npt.ArrayLike, discard: float = 0.1) -> float:
     source="Facco et al. 2017; scikit-dimension",
     inputs=("pooled",),
     function=two_nn,
-    settings=Settings,
     min_prompts=FEWEST_PROMPTS,
+    # Distances are N x N.
+    max_prompts={"paper": 5000, "reference": 5000},
 )
-def compute(layer: Layer, settings: Settings) -> Iterator[Overall]:
-    """TwoNN on the pooled embeddings; the standard error from random halves of the prompts."""
-    shared = layer.settings
-    matrix = distances(layer.pooled[sample(len(layer.pooled), settings.sample, shared.seed)])
-    value, n = _estimate(matrix, settings.discard)
-
-    def on(kept: Mask) -> float:
-        return _estimate(matrix[np.ix_(kept, kept)], settings.discard)[0]
-
-    stderr = np.nan
-    if layer.errors and n >= 2 * FEWEST_PROMPTS:
-        # A half may have too few distinct prompts.
-        with contextlib.suppress(UndefinedMetricError):
-            stderr = uncertainty.of_halves(on, len(matrix), uncertainty.GROUPS, shared.seed)
-    yield Overall(value, n, stderr=stderr)
+def compute(layer: Layer) -> Iterator[Overall]:
+    """TwoNN on the pooled embeddings; of more prompts a random sample of 5,000."""
+    yield Overall(*_estimate(distances(layer.pooled), DISCARD))

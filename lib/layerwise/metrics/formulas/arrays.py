@@ -47,7 +47,8 @@ def check_matrix(Z: npt.ArrayLike, names: tuple[str, ...] | None = None) -> Arra
     matrix = as_numpy(Z).astype(np.float64, copy=False)
     if matrix.ndim != 2 or matrix.size == 0:
         raise LayerwiseError(
-            f"A matrix with one vector a row is wanted, got an array of shape {matrix.shape}."
+            f"A matrix with one vector a row is wanted, got an array of shape {matrix.shape}.",
+            code="wrong_shape",
         )
     finite = np.atleast_1d(np.isfinite(matrix).all(axis=1))
     if not finite.all():
@@ -55,19 +56,7 @@ def check_matrix(Z: npt.ArrayLike, names: tuple[str, ...] | None = None) -> Arra
         who = f"prompt {names[row]!r}" if names else f"row {row}"
         raise LayerwiseError(
             f"NaN or infinity in {who} ({int((~finite).sum())} of {len(finite)} rows have some); "
-            "extract in float32, or leave the row out."
+            "extract in float32, or leave the row out.",
+            code="not_finite",
         )
     return matrix
-
-
-def sample(n: int, most: int, seed: int) -> npt.NDArray[np.intp]:
-    """Sample of n rows, for metrics whose cost grows faster than n.
-
-    Returns
-    -------
-    array, shape (min(n, most),)
-        Ascending: all of them, or a random sample without replacement.
-    """
-    if n <= most:
-        return np.arange(n)
-    return np.sort(np.random.default_rng(seed).choice(n, most, replace=False))

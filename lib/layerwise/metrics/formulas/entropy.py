@@ -32,6 +32,7 @@ Bounds and theorems; all but Proposition 1 have a test:
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -132,7 +133,7 @@ def collision_entropy(K: Array) -> float:
     return max(-math.log(float(np.einsum("ij,ij->", K, K)) / trace**2), 0.0)
 
 
-def reference_entropy(spectra: Array, alpha: float, n: Array | float) -> Array:
+def reference_entropy(spectra: Array, alpha: float, n: npt.NDArray[Any] | float) -> Array:
     """Entropies as the released code computes them from a clamped matrix's eigenvalues.
 
     The eigenvalues above 0 are made to sum to 1, though the negative ones that clamping brings
@@ -178,7 +179,9 @@ def effective_ranks(eigenvalues: Array) -> Array:
     return np.asarray(np.exp(entropy_from_eigenvalues(np.sqrt(significant(eigenvalues)))))
 
 
-def normalise(value: Array | float, normalization: str, n: Array | float, d: float) -> Array:
+def normalise(
+    value: Array | float, normalization: str, n: npt.NDArray[Any] | float, d: float
+) -> Array:
     """Normalise entropies.
 
     Parameters

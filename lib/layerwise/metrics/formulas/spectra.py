@@ -98,7 +98,8 @@ def unit_pair(A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array, Mask]:
     A, B = check_matrix(A), check_matrix(B)
     if A.shape != B.shape:
         raise LayerwiseError(
-            f"Two views of the same prompts must have one shape, not {A.shape} and {B.shape}."
+            f"Two views of the same prompts must have one shape, not {A.shape} and {B.shape}.",
+            code="wrong_shape",
         )
     norm_a, norm_b = np.linalg.norm(A, axis=1), np.linalg.norm(B, axis=1)
     kept = (norm_a > 0) & (norm_b > 0)

@@ -1,0 +1,101 @@
+"""Arrays in memory, read by metrics like an activations file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from layerwise.metrics.formulas.arrays import UndefinedMetricError, as_numpy
+
+Floats = npt.NDArray[Any]
+
+
+class Arrays:
+    """Arrays in memory, with the interface of an activations file.
+
+    They are the same for every protocol, token selection and layer.
+
+    Parameters
+    ----------
+    views : array, shape (V + 1, N, D) or (N, D)
+        Pooled embeddings; entry 0 is the prompt itself, the others its augmented views.
+    norms : array, shape (N, R), optional
+        Norm of each token state, 0 beyond a prompt's tokens.
+    attention : array, shape (N, H), optional
+        Mean attention of each head to the first token.
+    spectra : array, shape (N, R), optional
+        Eigenvalues of each prompt's token Gram matrix, zero-padded.
+    curvature : array, shape (N,), optional
+        In radians, NaN where a prompt has none.
+    n_tokens : array, shape (V + 1, N), optional
+        Tokens that count, of each view of each prompt; 1 by default.
+    ends : two arrays, shape (N, D), optional
+        Pooled embeddings of the first and of the last layer.
+    prompts : sequence of N str, optional
+        The prompts' ids; 0, 1, … by default.
+    """
+
+    def __init__(
+        self,
+        views: npt.ArrayLike,
+        *,
+        spectra: npt.ArrayLike | None = None,
+        norms: npt.ArrayLike | None = None,
+        attention: npt.ArrayLike | None = None,
+        curvature: npt.ArrayLike | None = None,
+        n_tokens: npt.ArrayLike | None = None,
+        ends: Sequence[npt.ArrayLike] | None = None,
+        prompts: Sequence[str] | None = None,
+    ) -> None:
+        array = as_numpy(views)
+        self._views = array[None] if array.ndim == 2 else array
+        self.n_views, n, self.hidden = self._views.shape
+        self._spectra, self._curvature, self._ends = spectra, curvature, ends
+        self._norms, self._attention = norms, attention
+        self.has_attention = attention is not None
+        self._counts = np.ones((self.n_views, n)) if n_tokens is None else as_numpy(n_tokens)
+        self.prompts = tuple(map(str, range(n)) if prompts is None else prompts)
+
+    def pooled(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:
+        """Pooled embeddings of one view, shape (N, D)."""
+        return np.asarray(self._views[view])
+
+    def views(self, *_: object) -> Floats:
+        """Pooled embeddings of all views, shape (V + 1, N, D)."""
+        return self._views
+
+    def spectrum(self, *_: object) -> Floats:
+        """Eigenvalues of each prompt's token Gram matrix, shape (N, R)."""
+        return as_numpy(self._spectra)
+
+    def norms(self, *_: object) -> Floats:
+        """Norm of each token state, shape (N, R)."""
+        return as_numpy(self._norms)
+
+    def attention(self, *_: object) -> Floats:
+        """Mean attention of each head to the first token, shape (N, H)."""
+        return as_numpy(self._attention)
+
+    def curvature(self, *_: object) -> Floats:
+        """Curvature of each prompt in radians, shape (N,)."""
+        return as_numpy(self._curvature)
+
+    def n_tokens(self, protocol: str, tokens: str, layer: int, view: int = 0) -> Floats:
+        """Number of tokens that count in each prompt, shape (N,)."""
+        return np.asarray(self._counts[view])
+
+    def first(self, *_: object) -> Floats:
+        """Pooled embeddings of the first layer, shape (N, D)."""
+        return self._end(0)
+
+    def last(self, *_: object) -> Floats:
+        """Pooled embeddings of the last layer, shape (N, D)."""
+        return self._end(-1)
+
+    def _end(self, which: int) -> Floats:
+        if self._ends is None:
+            raise UndefinedMetricError("the arrays are of one layer only.")
+        return as_numpy(self._ends[which])
