@@ -106,18 +106,3 @@ def _identity(source: AnySource, revision: str) -> str:
         return sha256_text("gguf", cached_sha256(folder / source.gguf_file))
     hashes = folder_hashes(folder)
     return sha256_text("folder", *(part for item in hashes.items() for part in item))
-<<<<<<< HEAD
-=======
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise LayerwiseError(
-            f"{path} cannot be read ({error.strerror}); fix its permissions, or the path in the "
-            "config.",
-            code="unreadable",
-        ) from error
->>>>>>> main
