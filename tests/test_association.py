@@ -7,8 +7,15 @@ import pandas as pd
 import pytest
 from association_tables import tidy_metrics, tidy_scores
 from scipy import stats
+from scipy.spatial.distance import pdist
 
-from layerwise.association import distance_correlation, kendall, measures, spearman
+from layerwise.association import (
+    distance_correlation,
+    kendall,
+    measures,
+    similarity,
+    spearman,
+)
 from layerwise.association.curves import (
     OWN_TEXTS,
     baselines,
@@ -103,6 +110,21 @@ def test_null_level_falls_with_layers() -> None:
     assert levels == sorted(levels, reverse=True)
     np.testing.assert_allclose(levels, [0.89, 0.70, 0.59], atol=0.01)
     assert np.isnan(measures.null_level("r", 5))
+
+
+def test_similarity_of_layers_is_that_of_scipy_and_its_error_a_jackknife(rng) -> None:
+    X, Y = rng.normal(size=(2, 12, 5)), rng.normal(size=(3, 12, 7))
+    found = similarity.rsa(similarity.ranked(X), similarity.ranked(Y))
+    expected = stats.spearmanr(pdist(X[1], "correlation"), pdist(Y[2], "correlation")).statistic
+    assert found.value[1, 2] == pytest.approx(expected)
+
+    def debiased(rows: np.ndarray) -> similarity.Compared:
+        return similarity.cka_debiased(*(similarity.grams(Z[:, rows]) for Z in (X, Y)))
+
+    without = np.stack([debiased(np.delete(np.arange(12), i)).value for i in range(12)])
+    error = np.sqrt(11 / 12 * np.square(without - without.mean(axis=0)).sum(axis=0))
+    np.testing.assert_allclose(debiased(np.arange(12)).stderr, error)
+    np.testing.assert_allclose(similarity.cka_debiased(*2 * [similarity.grams(X)]).value[0, 0], 1)
 
 
 # Tables
