@@ -259,7 +259,7 @@ class _Job:
     def _groups(
         self, due: Mapping[str, Task | QuestionTask], entry: Model
     ) -> Iterator[list[_Part]]:
-        """Units to embed together: as many as have half of the vectors that may wait.
+        """Group units to embed together, up to half of the limit.
 
         Questions are answered on the way, since they need the model and no vectors.
         """
@@ -303,7 +303,7 @@ class _Job:
         ]
 
     def _embed_group(self, group: list[_Part]) -> None:
-        """Embed units together; if that fails, each alone, so that only one task fails."""
+        """Embed units together. If that fails, embed each alone: the other tasks go on."""
         if len(group) == 1:
             with self._failing(group[0].pending.name):
                 self._embed(group)
