@@ -139,7 +139,7 @@ def read_table(config: Config, study: str, table: str) -> pd.DataFrame:
 
     paths = [Path(path) for path in studies.table_paths(config, study, table)]
     found, chosen = tables.read(paths, table), config.studies[study]
-    if chosen.published:
+    if chosen.published and table not in studies.OF_STUDY:
         corpora = chosen.corpora and studies.corpora(config, study)
         for column, names in (("model", chosen.models), ("corpus", corpora)):
             if names and column in found:
