@@ -26,7 +26,7 @@ _POINT = ("model", "revision", "tokens", "layer", "depth")
 METRIC_COLUMNS = (*_POINT, *VARIANT, "value")
 SCORE_COLUMNS = (*_POINT, "task", "task_type", "subset", "pooling", "main_score")
 
-BASELINE = "baseline"  # protocol of what uses no activations
+BASELINE = "baseline"  # protocol of rules without activations
 
 RESIDUAL, FINAL_NORM = "residual", "final_norm"
 OUTPUT = "output"
@@ -49,7 +49,7 @@ class ScoreCurves:
     layers : array of int, shape (n,)
         The layers at which every subset of every task has a score, ascending.
     last_layer : int
-        L, so that depth = layer / L.
+        L: depth = layer / L.
     values : array, shape (t, n)
         Main scores in [0, 1], each the mean over a task's subsets.
     output : array, shape (t,)
@@ -100,7 +100,7 @@ class ScoreCurves:
         return int(np.abs(self.layers - self.last_layer // 2).argmin())
 
     def candidates(self, tasks: npt.NDArray[np.intp] | Sequence[int]) -> Candidates:
-        """The layers and the model's output, one of which is the best for some tasks."""
+        """The candidates for the best layer of some tasks: all layers, and the model's output."""
         values, output = self.values[tasks], self.output[tasks]
         if not np.isfinite(output).all():
             return Candidates(self.layers, values, output, None)
@@ -166,7 +166,7 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
 
     ``output_score`` is the score of the last layer after the final norm, of the same task, tokens
     and pooling, or else of the last layer of the row's readout (``output_from``). Poolings are
-    those of `name_readouts`. The column ``readout`` is removed, so that doing this twice changes
+    those of `name_readouts`. The column ``readout`` is removed; calling this twice changes
     nothing.
     """
     if "output_score" in scores.columns:
@@ -245,7 +245,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             raise LayerwiseError(
                 f"The tasks of {name} have no layer in common; score them again.", code="too_few"
             )
-        # First over the subsets of a task, so that a task counts once.
+        # First over the subsets of a task: a task counts once.
         whole = complete.groupby(level=["task_type", "task"]).mean()
         if whole.shape[1] < table.shape[1]:
             log.warning(

@@ -71,7 +71,8 @@ def read_table(path: Path) -> pd.DataFrame:
     path = Path(path)
     if not is_file(path):
         raise LayerwiseError(
-            f"There is no table {path}; paths count from where you run.", code="missing_file"
+            f"There is no table {path}; relative paths start at the current folder.",
+            code="missing_file",
         )
     try:
         if path.suffix == ".parquet":
