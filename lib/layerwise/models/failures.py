@@ -16,7 +16,7 @@ NO_TOKENIZER = (
 
 
 OFFLINE = (
-    "{name} at {revision!r} is not in the cache, and the hub cannot be reached; fetch it on a "
+    "{name} is not in the cache, and the hub cannot be reached; fetch it on a "
     "machine with a network (`hf download {name} --revision {revision}`), set HF_HOME to a cache "
     "that has it, or name a folder that holds it."
 )

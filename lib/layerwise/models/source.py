@@ -143,8 +143,8 @@ def named(text: str) -> HubSource | FolderSource | PackageSource:
     if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", where) and not where.startswith("."):
         return HubSource(hub=where, gguf_file=gguf)
     raise LayerwiseError(
-        f"{text!r} is no folder that is there, no package:NAME and no name on the hub "
-        "(owner/name); say where the model is.",
+        f"Model {text!r}: expected an existing folder, package:NAME[/path] or a name on the hub "
+        "(owner/name).",
         code="missing_file",
     )
 
