@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT
+from refused import refused
 from snakemake.utils import update_config
 
 from layerwise.config import Config, read_config, schema
@@ -138,7 +139,7 @@ def test_words(row: str) -> None:
 
 def test_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("studies: {}\n")
-    with pytest.raises(ConfigError, match=r"c\.yaml: studies: expected at least 1, got {}\."):
+    with refused("out_of_range"):
         read_config([tmp_path / "c.yaml"])
 
 
@@ -234,7 +235,7 @@ def test_files_are_read_strictly(tmp_path: Path, text: str, code: str) -> None:
 
 @pytest.mark.parametrize("given", [None, [], "text"])
 def test_a_config_is_a_mapping(given: Any) -> None:
-    with pytest.raises(ConfigError, match="the config: expected a mapping"):
+    with refused("wrong_type"):
         Config.of(given)
 
 

@@ -17,6 +17,7 @@ from association_tables import tidy_metrics, tidy_scores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from refused import refused
 
 from layerwise import stats
 from layerwise.association import measures, spearman
@@ -40,7 +41,6 @@ from layerwise.association.selection import (
 from layerwise.association.sources import with_text_sources
 from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
-from layerwise.errors import LayerwiseError
 
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT.parent / "shared" / "published"
@@ -261,7 +261,7 @@ def test_the_sign_that_the_scores_show_stands_beside_the_declared_one(
 
 
 def test_no_direction_is_said() -> None:
-    with pytest.raises(LayerwiseError, match="None of the metrics has a direction"):
+    with refused("unsupported"):
         select_layers(
             tidy_metrics({"depthness": np.arange(4.0)}), tidy_scores(np.ones((1, 4))), DOWN_UP
         )
@@ -479,15 +479,15 @@ def test_published_tables_can_be_associated(published) -> None:
 
 
 def test_published_columns_are_checked() -> None:
-    with pytest.raises(LayerwiseError, match=r"lacks the column.*hf_subset"):
+    with refused("unknown_name"):
         published_scores(pd.DataFrame({"family": ["x"], "size": ["1m"]}))
 
 
 def test_missing_published_table(tmp_path: Path) -> None:
-    with pytest.raises(LayerwiseError, match="There is no table"):
+    with refused("missing_file"):
         read_table(tmp_path / "no.csv")
     (tmp_path / "bad.parquet").write_bytes(b"not parquet")
-    with pytest.raises(LayerwiseError, match="neither CSV nor parquet"):
+    with refused("unreadable"):
         read_table(tmp_path / "bad.parquet")
 
 
