@@ -208,8 +208,8 @@ def test_values_in_the_browser_equal_the_tables(made: Made, tmp_path: Path) -> N
         made.page,
         tmp_path,
         """state.tokens = ["all", "drop_first"]; state.metric = "curvature"; draw();
-        const told = (l) => [l.model.name, l.revision, l.tokens, l.file, l.points];
-        return { score: drawnLines("score").full.map(told), metric: drawnLines("metric").full.map(told),
+        const values = (l) => [l.model.name, l.revision, l.tokens, l.file, l.points];
+        return { score: drawnLines("score").full.map(values), metric: drawnLines("metric").full.map(values),
                  rho: pairsOf(drawnLines("score").full, drawnLines("metric").full).map((p) => p.rho) };""",
     )
     assert len(lines["metric"]) == 4
@@ -241,9 +241,9 @@ def test_what_studies_of_other_tasks_found_is_not_shown(made: Made, tmp_path: Pa
         made.page,
         tmp_path,
         """state.metric = "curvature"; draw();
-        const told = (table) => pairsOf(drawnLines("score").full, drawnLines("metric").full)
+        const counts = (table) => pairsOf(drawnLines("score").full, drawnLines("metric").full)
           .flatMap((line) => storedRows(table, line)).map((i) => table.n_tasks(i));
-        const found = { associations: told(associations), choices: told(choices),
+        const found = { associations: counts(associations), choices: counts(choices),
                         sure: document.querySelector("#sure").textContent,
                         many: document.getElementById("score").textContent };
         state.scored = "task\\ntask1"; draw();
@@ -311,11 +311,11 @@ def test_keys_table_and_download(made: Made, tmp_path: Path) -> None:
         """state.metric = "curvature"; draw();
         const svg = document.querySelector("#metric svg");
         const press = (key) => svg.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-        const detail = document.getElementById("detail"), said = [];
-        for (const key of ["ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"]) { press(key); said.push(detail.textContent); }
+        const detail = document.getElementById("detail"), shown = [];
+        for (const key of ["ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"]) { press(key); shown.push(detail.textContent); }
         const link = detail.querySelector("a").getAttribute("href");
         const box = svg.getBoundingClientRect(), mark = document.querySelector("#metric circle");
-        return { said, link, csv: csv(), rows: document.querySelectorAll("#values tbody tr").length,
+        return { shown, link, csv: csv(), rows: document.querySelectorAll("#values tbody tr").length,
                  cells: [...document.querySelectorAll("#values tbody tr")].map((r) => [...r.children].map((c) => c.textContent)),
                  sure: document.querySelector("#sure").textContent,
                  links: [...document.querySelectorAll("#sure a")].map((a) => a.getAttribute("href")),
@@ -323,12 +323,12 @@ def test_keys_table_and_download(made: Made, tmp_path: Path) -> None:
     )
     first = made.of_metric("alone", "main", "curvature").iloc[0]
     assert (
-        f"Curvature (rad): {first['value']:.4g}".replace("-", "−").rstrip("0") in seen["said"][0]
+        f"Curvature (rad): {first['value']:.4g}".replace("-", "−").rstrip("0") in seen["shown"][0]
     )
-    assert "n = 100 prompts" in seen["said"][0]
-    assert "layer 1 of 6" in seen["said"][1]
-    assert seen["said"][2].startswith("swept, step200: layer 1 of 6")
-    assert seen["said"][3].startswith("swept, step200: layer 0 of 6")
+    assert "n = 100 prompts" in seen["shown"][0]
+    assert "layer 1 of 6" in seen["shown"][1]
+    assert seen["shown"][2].startswith("swept, step200: layer 1 of 6")
+    assert seen["shown"][3].startswith("swept, step200: layer 0 of 6")
     assert seen["link"] == "metrics/swept/step200/w.parquet"
     lines = seen["csv"].splitlines()
     header, *rows = (line.split(",") for line in lines if '"' not in line)

@@ -113,7 +113,7 @@ def select_by_metrics(
     Returns
     -------
     list of dict
-        `VARIANT`, layer, direction (null for the consensus), and `unreliable`: why there
+        `VARIANT`, row, layer, direction (null for the consensus), and `unreliable`: why there
         are too few prompts, empty if there are enough.
     """
     found: list[dict[Any, Any]] = []
@@ -128,6 +128,7 @@ def select_by_metrics(
         found.append(
             {
                 **variant,
+                "row": row,
                 "layer": int(layers[int(np.argmax(good))]),
                 "direction": direction,
                 "unreliable": reason,
@@ -236,7 +237,7 @@ def select_layers(
                     n_missing,
                 )
             score = curves.values[tasks].mean(axis=0)
-            selected = [s | _spearman(s, variants, curve, score) for s in found]
+            selected = [s | _spearman(curve[s["row"]], score) if "row" in s else s for s in found]
             rows += _against_scores(selected + _baselines(curves, tasks), curves, group, seed)
     if not rows:
         raise LayerwiseError(
@@ -256,19 +257,14 @@ def _of_curves(prompts: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
     return prompts[same & (prompts["tokens"] == curves.tokens)]
 
 
-def _spearman(
-    selected: Mapping[Any, Any], variants: pd.DataFrame, curves: Floats, score: Floats
-) -> dict[str, float]:
-    """Rank correlation of the metric that selected a layer with the mean score, over layers."""
-    same = variants[VARIANT].fillna(-1) == pd.Series(selected)[VARIANT].fillna(-1)
-    for curve in curves[same.all(axis=1).to_numpy()]:
-        known = np.isfinite(curve)
-        n_layers = int(known.sum())
-        if n_layers >= measures.FEWEST_LAYERS and np.ptp(curve[known]) > 0:
-            rho = measures.strengths("spearman", curve[None, known], score[None, known])
-            null95 = measures.null_level("spearman", n_layers)
-            return {"spearman": float(rho[0]), "null95": null95}
-    return {}
+def _spearman(curve: Floats, score: Floats) -> dict[str, float]:
+    """Rank correlation of a metric with the mean score, over layers."""
+    known = np.isfinite(curve)
+    n_layers = int(known.sum())
+    if n_layers < measures.FEWEST_LAYERS or np.ptp(curve[known]) == 0:
+        return {}
+    rho = measures.strengths("spearman", curve[None, known], score[None, known])
+    return {"spearman": float(rho[0]), "null95": measures.null_level("spearman", n_layers)}
 
 
 def _baselines(curves: ScoreCurves, tasks: npt.NDArray[np.intp]) -> list[dict[Any, Any]]:

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -58,6 +58,8 @@ from layerwise.errors import LayerwiseError
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
+Variant = tuple[Any, ...]
+"""A metric: its values in the columns `VARIANT`, with `NO_ALPHA`."""
 
 ALL_MODELS = "all"
 MATCH = "match"
@@ -89,12 +91,10 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class _Model:
-    """One model's scores and metrics over the same layers, (t, n) and (k, t, n); prompts, (k,)."""
+    """One model's scores (t, n) and, for each metric, values (t, n) and number of prompts."""
 
     scores: ScoreCurves
-    variants: pd.DataFrame
-    values: Floats
-    n_prompts: Floats
+    metrics: dict[Variant, tuple[Floats, float]]
 
 
 def associate(
@@ -146,10 +146,9 @@ def associate(
             continue
         n = prompts_of_metrics(chosen, curves, settings.own_texts)
         more_variants, more_values = baselines(curves)
-        variants = pd.concat([variants, more_variants], ignore_index=True)
-        values = np.concatenate([values, more_values])
-        n = np.concatenate([n, np.full(len(more_values), np.nan)])
-        models.append(_Model(curves, variants, values, n))
+        keys = pd.concat([variants, more_variants]).fillna({"alpha": NO_ALPHA})[VARIANT]
+        found = zip([*values, *more_values], [*n, *[np.nan] * len(more_values)], strict=True)
+        models.append(_Model(curves, dict(zip(keys.itertuples(index=False), found, strict=True))))
     if not models:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in "
@@ -171,7 +170,8 @@ def associate(
             code="too_few",
         )
     table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
-    return table.astype({"alpha": float, "sign": "Int64"})
+    table["alpha"] = table["alpha"].astype(float).replace(NO_ALPHA, np.nan)
+    return table.astype({"sign": "Int64"})
 
 
 def _names(frame: pd.DataFrame) -> str:
@@ -183,9 +183,9 @@ def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
     """Associate all metrics of a model with the scores of one task type."""
     chosen, s, n_left_out = one.scores.of_type(group), one.scores, 0
     rows: list[dict[str, object]] = []
-    for k, variant in enumerate(one.variants[VARIANT].to_dict("records")):
-        tasks, layers = usable(one.values[k][chosen])
-        x = one.values[k][chosen][tasks][:, layers]
+    for variant, (values, n) in one.metrics.items():
+        tasks, layers = usable(values[chosen])
+        x = values[chosen][tasks][:, layers]
         few = layers.sum() < measures.FEWEST_LAYERS
         if few or not len(x) or np.ptp(x.mean(axis=0)) == 0:
             n_left_out += 1
@@ -194,14 +194,14 @@ def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
         sources = s.sources_of(chosen[tasks])
         common: dict[Any, object] = {
             **s.about,
-            **variant,
+            **dict(zip(VARIANT, variant, strict=True)),
             "task_type": group,
             "reason": ONE_MODEL,
             "n_layers": int(layers.sum()),
             "n_tasks": len(y),
             "n_sources": len(set(sources)),
             "n_models": 1,
-            "n": one.n_prompts[k],
+            "n": n,
         }
         sizes = _sizes(x, y, sources) if over == "layers" else _over_tasks(x, y)
         rows += [common | size for size in sizes]
@@ -288,20 +288,18 @@ def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]
 
     The last revision of each model represents it.
     """
-    by_reading: dict[tuple[str, str], dict[str, list[_Model]]] = defaultdict(
-        lambda: defaultdict(list)
-    )
+    readings: dict[tuple[str, str], dict[str, _Model]] = defaultdict(dict)
     for one in models:
-        by_reading[one.scores.tokens, one.scores.pooling][one.scores.model].append(one)
+        if len(one.scores.layers) < measures.FEWEST_LAYERS:
+            continue
+        s, others = one.scores, readings[one.scores.tokens, one.scores.pooling]
+        before = others.get(s.model, one).scores.revision
+        if order.last(s.model, [before, s.revision]) == s.revision:
+            others[s.model] = one
     families: dict[tuple[str, ...], list[list[_Model]]] = defaultdict(list)
-    for by_model in by_reading.values():
+    for by_model in readings.values():
         if len(by_model) > 1:
-            last = {m: order.last(m, (o.scores.revision for o in v)) for m, v in by_model.items()}
-            chosen = [
-                next(o for o in v if o.scores.revision == last[m]) for m, v in by_model.items()
-            ]
-            _log_missing(chosen)
-            families[tuple(by_model)].append(chosen)
+            families[tuple(by_model)].append(list(by_model.values()))
     return list(families.values())
 
 
@@ -309,13 +307,12 @@ def _over_models(
     readings: Sequence[Sequence[_Model]], group: str, seed: int
 ) -> list[dict[str, object]]:
     """Test if the metrics of all readings belong to their own model's scores."""
-    curves = [c for models in readings for c in _at_common_depths(models, group)]
+    n_points = min(len(m.scores.layers) for models in readings for m in models)
+    curves = [c for models in readings for c in _at_common_depths(models, group, n_points)]
     if not curves:
         return []
-    n_points, n_models = min(c[1].shape[1] for c in curves), len(readings[0])
-    strengths = np.stack(
-        [_apart(_resampled(x, n_points)) @ _apart(_resampled(y, n_points)).T for _, x, y in curves]
-    )
+    n_models = len(readings[0])
+    strengths = np.stack([_apart(x) @ _apart(y).T for _, x, y in curves])
     value = np.trace(strengths, axis1=1, axis2=2) / n_models
     p = p_adjusted = np.full(len(curves), np.nan)
     reason = f"{n_models} models: a test over models takes {FEWEST_MODELS}"
@@ -342,80 +339,52 @@ def _over_models(
 
 
 def _at_common_depths(
-    models: Sequence[_Model], group: str
-) -> Iterator[tuple[dict[Any, Any], Floats, Floats]]:
+    models: Sequence[_Model], group: str, n_points: int
+) -> Iterator[tuple[dict[str, Any], Floats, Floats]]:
     """Metrics that all models have: their columns, metric and score, shape (models, depths)."""
+    first = models[0].scores
     tasks = sorted(
         set.intersection(*({m.scores.tasks[i] for i in m.scores.of_type(group)} for m in models))
     )
     if not tasks:
         return
     chosen = [[m.scores.tasks.index(t) for t in tasks] for m in models]
-    sources = models[0].scores.sources_of(chosen[0])
-    n_points = min(len(m.scores.layers) for m in models)
+    sources = first.sources_of(chosen[0])
     at = np.linspace(0.0, 1.0, n_points)
-    for variant, values in _in_common(models):
-        known = [usable(v[c]) for v, c in zip(values, chosen, strict=True)]
+    for key in _in_common(models):
+        values = [m.metrics[key][0][c] for m, c in zip(models, chosen, strict=True)]
+        known = [usable(v) for v in values]
         which: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in known])
         if not which.any() or any(n.sum() < measures.FEWEST_LAYERS for _, n in known):
             continue
         x, y = [], []
         for one, value, c, (_, layers) in zip(models, values, chosen, known, strict=True):
             depth = one.scores.layers / max(one.scores.last_layer, 1)
-            x.append(np.interp(at, depth[layers], value[c][which][:, layers].mean(axis=0)))
+            x.append(np.interp(at, depth[layers], value[which][:, layers].mean(axis=0)))
             y.append(np.interp(at, depth, one.scores.values[c][which].mean(axis=0)))
         if all(np.ptp(curve) > 0 for curve in x):
-            head = {
-                **variant,
-                "tokens": models[0].scores.tokens,
-                "pooling": models[0].scores.pooling,
+            head: dict[str, Any] = {
+                **dict(zip(VARIANT, key, strict=True)),
+                "tokens": first.tokens,
+                "pooling": first.pooling,
                 "n_tasks": int(which.sum()),
                 "n_sources": len({s for s, w in zip(sources, which, strict=True) if w}),
+                "n": min(m.metrics[key][1] for m in models),
             }
             yield head, np.stack(x), np.stack(y)
 
 
-def _keys(model: _Model) -> list[tuple[object, ...]]:
-    # A missing alpha equals a missing alpha here, as it does not in a plain comparison.
-    plain = model.variants[VARIANT].fillna({"alpha": NO_ALPHA})
-    return [tuple(row) for row in plain.to_numpy()]
+def _in_common(models: Sequence[_Model]) -> list[Variant]:
+    """The metrics that all models have; the log names the others.
 
-
-def _log_missing(models: Sequence[_Model]) -> None:
-    """Log the metrics that a model lacks and others have, which no row over models is about."""
-    anywhere = dict.fromkeys(key for model in models for key in _keys(model))
-    for model in models:
-        mine, s = set(_keys(model)), model.scores
-        missing = [
-            "/".join(str(k) for k in key if k != NO_ALPHA) for key in anywhere if key not in mine
-        ]
-        if missing:
-            log.warning(
-                "over models, tokens %s, pooling %s: %s at %s lacks %s",
-                s.tokens,
-                s.pooling,
-                s.model,
-                s.revision,
-                ", ".join(missing),
-            )
-
-
-def _in_common(models: Sequence[_Model]) -> Iterator[tuple[Mapping[Any, Any], list[Floats]]]:
-    """Each metric that all models have, with its values in each."""
-    keys = [_keys(m) for m in models]
-    for row, key in enumerate(keys[0]):
-        variant: dict[Any, Any] = models[0].variants[VARIANT].iloc[row].to_dict()
-        # Baselines are the same in all models; without the mean over models, nothing remains.
-        if variant["protocol"] != BASELINE and all(key in mine for mine in keys[1:]):
-            places = [mine.index(key) for mine in keys]
-            n = min(m.n_prompts[at] for m, at in zip(models, places, strict=True))
-            values = [m.values[at] for m, at in zip(models, places, strict=True)]
-            yield {**variant, "n": n}, values
-
-
-def _resampled(curves: Floats, n_points: int) -> Floats:
-    at, old = np.linspace(0, 1, n_points), np.linspace(0, 1, curves.shape[1])
-    return np.stack([np.interp(at, old, curve) for curve in curves])
+    Baselines are the same in all models; without the mean over models, nothing remains of them.
+    """
+    every = dict.fromkeys(key for m in models for key in m.metrics if key[2] != BASELINE)
+    shared = [key for key in every if all(key in m.metrics for m in models)]
+    if lacking := [key for key in every if key not in shared]:
+        names = ("/".join(str(k) for k in key if k != NO_ALPHA) for key in lacking)
+        log.warning("over models: left out %s, which some model lacks", ", ".join(names))
+    return shared
 
 
 def _apart(curves: Floats) -> Floats:

@@ -52,7 +52,8 @@ class Curves:
     Attributes
     ----------
     index : DataFrame
-        What tells the curves apart; ``length``, their numbers of points; ``last``, the model's L.
+        Columns that identify the curves; ``length``, their numbers of points; ``last``, the
+        model's L.
     points : DataFrame
         ``layer``, ``value`` and what else is known of each.
     """
@@ -256,7 +257,7 @@ def _models(
 
 
 def _places(revisions: Sequence[str]) -> list[int]:
-    """Where checkpoints are in training: their steps if all have one and they rise."""
+    """Places of checkpoints in training: their steps if all have one and they rise."""
     steps = [step_of(r) for r in revisions]
     known = [s for s in steps if s is not None]
     if len(known) == len(steps) and known == sorted(set(known)):
@@ -270,7 +271,7 @@ def _reached(places: Sequence[int], stop: int) -> int:
 
 
 def _words(metrics: Curves, scores: Curves, directions: Mapping[str, int]) -> dict[str, Any]:
-    """Names for people, of what there is."""
+    """Labels of metrics, units, tokens and other values."""
     names = sorted(metrics.index["metric"].unique())
     pairs = metrics.index[["metric", "normalization"]].drop_duplicates()
     units: dict[str, dict[str, str]] = {}
@@ -284,7 +285,7 @@ def _words(metrics: Curves, scores: Curves, directions: Mapping[str, int]) -> di
         "direction": {n: d for n, d in directions.items() if n in names},
         "tokens": labels.TOKENS,
         "pooling": {p: _pooling(p) for p in poolings},
-        "normalization": {"raw": "as it is", **labels.NORMALIZATIONS},
+        "normalization": {"raw": "unchanged", **labels.NORMALIZATIONS},
         "sublayer": labels.SUBLAYERS,
         "measure": labels.MEASURES,
         "protocol": {"paper": "as printed (paper)", "reference": "as the authors’ code"},

@@ -88,8 +88,8 @@ const state = {
 
 function recall() {
   try {
-    const said = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "{}");
-    for (const key in state) if (typeof said[key] === typeof state[key]) state[key] = said[key];
+    const saved = JSON.parse(decodeURIComponent(location.hash.slice(1)) || "{}");
+    for (const key in state) if (typeof saved[key] === typeof state[key]) state[key] = saved[key];
   } catch { /* an address that someone altered */ }
   state.models = data.models.map((m) => m.name).filter((n) => state.models.includes(n));
   state.tokens = tokensThere.filter((t) => state.tokens.includes(t));
@@ -129,9 +129,9 @@ function metricName() {
   const notes = [words.unit[state.metric]?.[state.normalization] ?? ""];
   if (state.normalization && state.normalization !== "raw") notes.push(words.normalization[state.normalization]);
   if (state.alpha && state.alpha !== "1") notes.push(`α = ${state.alpha.replace("inf", "∞")}`);
-  const said = notes.filter(Boolean).join(", ");
+  const suffix = notes.filter(Boolean).join(", ");
   const name = words.metric[state.metric] ?? state.metric;
-  return said ? `${name} (${said})` : name;
+  return suffix ? `${name} (${suffix})` : name;
 }
 
 // What is drawn
@@ -188,14 +188,14 @@ function drawnLines(which) {
 
 // Rank correlation of the points shown; no interval belongs to it, since layers are one curve.
 function ranks(values) {
-  const order = values.map((_, i) => i).sort((a, b) => values[a] - values[b]), found = [];
+  const order = values.map((_, i) => i).sort((a, b) => values[a] - values[b]), result = [];
   for (let i = 0; i < order.length;) {
     let j = i;
     while (j + 1 < order.length && values[order[j + 1]] === values[order[i]]) j++;
-    for (let k = i; k <= j; k++) found[order[k]] = (i + j) / 2;
+    for (let k = i; k <= j; k++) result[order[k]] = (i + j) / 2;
     i = j + 1;
   }
-  return found;
+  return result;
 }
 
 function spearman(xs, ys) {
@@ -209,7 +209,7 @@ function spearman(xs, ys) {
 }
 
 function pairsOf(scoreLines, metricLines) {
-  const found = [];
+  const pairs = [];
   for (const m of metricLines) {
     const s = scoreLines.find((line) => line.model === m.model && line.tokens === m.tokens && line.revision === m.revision);
     if (!s) continue;
@@ -218,26 +218,26 @@ function pairsOf(scoreLines, metricLines) {
       return q && p.value !== null && q.value !== null
         ? [{ layer: p.layer, depth: p.depth, x: p.value, value: q.value, low: q.low, high: q.high, n: q.n, counted: q.counted, metric: p }] : [];
     });
-    if (points.length) found.push({ ...m, which: "against", points, scoreFile: s.file, output: undefined, own: s.output,
+    if (points.length) pairs.push({ ...m, which: "against", points, scoreFile: s.file, output: undefined, own: s.output,
                  rho: spearman(points.map((p) => p.x), points.map((p) => p.value)) });
   }
-  return found;
+  return pairs;
 }
 
 // Which rows of the stored tables are about a pair of curves. A study may be of fewer tasks than
 // are shown: of all the tasks there are, none but the same are as many.
 function storedRows(table, line) {
-  const [how, of] = state.scored.split("\n"), found = [];
+  const [how, of] = state.scored.split("\n"), matches = [];
   const score = how === "task" ? null : lineOf("score", line.model, line.revision, line.tokens);
-  if (!score) return found;
+  if (!score) return matches;
   const wanted = { model: line.model.name, revision: line.revision, tokens: line.tokens, pooling: state.pooling,
                    task_type: how === ALL_TASKS ? "all" : of, metric: state.metric, corpus: state.corpus,
                    protocol: state.protocol, alpha: state.alpha, normalization: state.normalization,
                    n_tasks: score.points[0].n };
-  if (state.sublayer !== "block") return found;
+  if (state.sublayer !== "block") return matches;
   for (let i = 0; i < table.rows; i++)
-    if (Object.keys(wanted).every((k) => table[k](i) === wanted[k])) found.push(i);
-  return found;
+    if (Object.keys(wanted).every((k) => table[k](i) === wanted[k])) matches.push(i);
+  return matches;
 }
 
 // Drawing
@@ -274,9 +274,9 @@ const colourOf = (model) => `var(--c${model.colour})`;
 function ticks(low, high, most) {
   const raw = (high - low) / most, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 2.5, 5, 10].map((k) => k * power).find((k) => k >= raw * 0.999);
-  const found = [];
-  for (let t = Math.ceil(low / step - 1e-9); t * step <= high + step * 1e-9; t++) found.push(Number((t * step).toPrecision(12)));
-  return found;
+  const values = [];
+  for (let t = Math.ceil(low / step - 1e-9); t * step <= high + step * 1e-9; t++) values.push(Number((t * step).toPrecision(12)));
+  return values;
 }
 
 function extent(values) {
@@ -321,9 +321,9 @@ function chart(id, { full, faint = [], x, xLabel, y, whole, marks = [], connect 
   make(svg, "line", { class: "axis", x1: left, x2: width - right, y1: height - bottom, y2: height - bottom });
   make(svg, "text", { x: (left + width - right) / 2, y: height - 4, "text-anchor": "middle" }, xLabel);
   const runs = (line) => {
-    const found = [[]];
-    for (const p of line.points) p.value === null ? found.push([]) : found.at(-1).push(p);
-    return found.filter((r) => r.length);
+    const segments = [[]];
+    for (const p of line.points) p.value === null ? segments.push([]) : segments.at(-1).push(p);
+    return segments.filter((r) => r.length);
   };
   const path = (run) => run.map((p, i) => `${i ? "L" : "M"}${px(x(p)).toFixed(1)} ${py(p.value).toFixed(1)}`).join("");
   for (const line of faint)
@@ -357,29 +357,29 @@ function chart(id, { full, faint = [], x, xLabel, y, whole, marks = [], connect 
   const ring = make(svg, "circle", { r: 6, fill: "none", stroke: "var(--ink)", "stroke-width": 2.5, visibility: "hidden" });
   const tip = element(box, "div", { class: "tip", hidden: "" });
   const flat = full.flatMap((line) => points(line).filter((p) => p.value !== null).map((point) => ({ line, point })));
-  function show(found, spoken) {
-    ring.setAttribute("visibility", found ? "visible" : "hidden");
-    tip.hidden = !found;
-    if (!found) return;
-    ring.setAttribute("cx", px(x(found.point))); ring.setAttribute("cy", py(found.point.value));
-    tip.textContent = told(found, y).join("\n");
-    const at = px(x(found.point)) * (box.clientWidth / width);
+  function show(target, spoken) {
+    ring.setAttribute("visibility", target ? "visible" : "hidden");
+    tip.hidden = !target;
+    if (!target) return;
+    ring.setAttribute("cx", px(x(target.point))); ring.setAttribute("cy", py(target.point.value));
+    tip.textContent = describe(target, y).join("\n");
+    const at = px(x(target.point)) * (box.clientWidth / width);
     tip.style.left = `${Math.max(0, Math.min(at + 12, box.clientWidth - tip.offsetWidth))}px`;
-    const over = py(found.point.value) - tip.offsetHeight - 12;
-    tip.style.top = `${over < 0 ? py(found.point.value) + 14 : over}px`;
-    if (spoken) detail(found, y);
+    const over = py(target.point.value) - tip.offsetHeight - 12;
+    tip.style.top = `${over < 0 ? py(target.point.value) + 14 : over}px`;
+    if (spoken) detail(target, y);
   }
   charts[id] = { svg, full, show };
-  const others = (found) => {
+  const others = (target) => {
     for (const other in charts) {
       if (other === id || !charts[other].show) continue;
-      const line = charts[other].full.find((l) => l.model === found?.line.model && l.tokens === found.line.tokens);
-      const point = line?.points.find((p) => p.layer === found.point.layer && p.value !== null && !found.point.output);
+      const line = charts[other].full.find((l) => l.model === target?.line.model && l.tokens === target.line.tokens);
+      const point = line?.points.find((p) => p.layer === target.point.layer && p.value !== null && !target.point.output);
       charts[other].show(point ? { line, point } : null);
     }
   };
   let now = null;
-  const go = (found, spoken = true) => { now = found; show(found, spoken); others(found); };
+  const go = (target, spoken = true) => { now = target; show(target, spoken); others(target); };
   svg.addEventListener("pointermove", (event) => {
     const place = svg.getBoundingClientRect();
     const mx = ((event.clientX - place.left) * width) / place.width, my = ((event.clientY - place.top) * height) / place.height;
@@ -410,26 +410,26 @@ function chart(id, { full, faint = [], x, xLabel, y, whole, marks = [], connect 
 }
 
 // The words about a point: what it is, value, interval, count.
-function told({ line, point }, name) {
+function describe({ line, point }, name) {
   const what = point.output ? "the model’s own output" : `layer ${point.layer} of ${line.model.last}`;
-  const said = [`${line.model.name}${line.model.revisions.length > 1 ? `, ${line.revision}` : ""}: ${what}`,
+  const parts = [`${line.model.name}${line.model.revisions.length > 1 ? `, ${line.revision}` : ""}: ${what}`,
                 words.tokens[line.tokens] ?? line.tokens];
-  if (line.which === "against") said.push(`${metricName()}: ${short(point.x)}`);
-  said.push(`${name}: ${short(point.value)}`);
-  if (point.low !== undefined && point.low !== null) said.push(`95% CI ${short(point.low)} to ${short(point.high)}`);
-  else if (!point.output) said.push("no interval");
+  if (line.which === "against") parts.push(`${metricName()}: ${short(point.x)}`);
+  parts.push(`${name}: ${short(point.value)}`);
+  if (point.low !== undefined && point.low !== null) parts.push(`95% CI ${short(point.low)} to ${short(point.high)}`);
+  else if (!point.output) parts.push("no interval");
   if (point.n) {
     const sources = point.sources && point.sources !== point.n ? `, ${point.sources} task cluster${point.sources > 1 ? "s" : ""}` : "";
-    said.push(`n = ${point.n} ${point.n === 1 ? point.counted.slice(0, -1) : point.counted}${sources}${point.left ? `, ${point.left} left out` : ""}`);
+    parts.push(`n = ${point.n} ${point.n === 1 ? point.counted.slice(0, -1) : point.counted}${sources}${point.left ? `, ${point.left} left out` : ""}`);
   }
-  return said;
+  return parts;
 }
 
-function detail(found, name) {
+function detail(target, name) {
   const box = $("detail");
-  box.textContent = `${told(found, name).join(" · ")} · `;
-  element(box, "a", { href: found.line.file }, decodeURI(found.line.file));
-  if (found.line.scoreFile) { box.append(" · "); element(box, "a", { href: found.line.scoreFile }, decodeURI(found.line.scoreFile)); }
+  box.textContent = `${describe(target, name).join(" · ")} · `;
+  element(box, "a", { href: target.line.file }, decodeURI(target.line.file));
+  if (target.line.scoreFile) { box.append(" · "); element(box, "a", { href: target.line.scoreFile }, decodeURI(target.line.scoreFile)); }
 }
 
 // The better end of the metric, or the highest score, of those shown.

@@ -83,7 +83,7 @@ def _column(column: pd.Series) -> dict[str, Any]:
 
 
 def _whole(column: pd.Series) -> bool:
-    """Whether all numbers are whole, and few."""
+    """True if all numbers are whole, and few."""
     known = column.dropna()
     return bool((known % 1 == 0).all()) and known.nunique() <= CODES[1][0]
 

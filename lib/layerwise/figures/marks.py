@@ -134,19 +134,19 @@ def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
             for d in look.roles.get(role, ())
             if d in table and ((d == "model" and role != "dashes") or table[d].nunique() > 1)
         ]
-        words = {d: {v: value_label(d, str(v)) for v in table[d].unique()} for d in dimensions}
-        ranks = {d: {v: i for i, v in enumerate(words[d])} for d in dimensions}
-        there = table[dimensions].drop_duplicates().itertuples(index=False, name=None)
-        keys = sorted(
-            there, key=lambda key: [ranks[d][v] for d, v in zip(dimensions, key, strict=True)]
+        table[role] = pd.Categorical([""] * len(table))
+        if not dimensions:
+            continue
+        keys = table[dimensions].drop_duplicates()
+        keys = keys.sort_values(
+            dimensions, key=lambda c: pd.Index(keys[c.name].unique()).get_indexer(c)
         )
-        names = {
-            k: " · ".join(filter(None, (words[d][v] for d, v in zip(dimensions, k, strict=True))))
-            for k in keys
-        }
-        rows = table[dimensions].itertuples(index=False, name=None)
-        values = [names[k] for k in rows] if dimensions else [""] * len(table)
-        table[role] = pd.Categorical(values, list(dict.fromkeys(names.values())) or [""])
+        names = [
+            " · ".join(filter(None, (value_label(str(d), str(v)) for d, v in key.items())))
+            for key in keys.to_dict("records")
+        ]
+        values = table[dimensions].merge(keys.assign(label=names), how="left")["label"]
+        table[role] = pd.Categorical(values, list(dict.fromkeys(names)))
     if look.roles.get("row") == ("y",) and table["row"].nunique() > TALLEST:
         table = table.rename(columns={"row": "column", "column": "row"})
     return table

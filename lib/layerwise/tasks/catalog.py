@@ -53,7 +53,12 @@ def get_task(name: str, folder: str | Path | None = None) -> Any:
     if "test" in metadata.eval_splits:
         task.filter_eval_splits(["test"])
     if folder is not None:
-        _check_folder(name, Path(folder))
+        if not any(Path(folder).rglob("*.*")):
+            raise LayerwiseError(
+                f"tasks.{name}.folder: there is no data in {folder}; it must hold the task's data "
+                "in mteb's schema (such as test.parquet).",
+                code="missing_file",
+            )
         dataset = {**metadata.dataset, "path": str(Path(folder).resolve())}
         task.metadata = metadata.model_copy(update={"dataset": dataset})
     elif name in QUICKSTART:
@@ -194,16 +199,3 @@ def _what_to_do(task: Any, error: Exception) -> str:
         else "let this machine reach the hub, or give a local copy under tasks.….folder."
     )
     return f"{path} ({type(error).__name__}: {reason}); {remedy}"
-
-
-def _check_folder(name: str, folder: Path) -> None:
-    if not folder.is_dir():
-        raise LayerwiseError(
-            f"tasks.{name}.folder: there is no folder {folder}.", code="missing_file"
-        )
-    if not any(folder.rglob("*.*")):
-        raise LayerwiseError(
-            f"tasks.{name}.folder: {folder} is empty; it must hold the task's data in mteb's "
-            "schema (such as test.parquet).",
-            code="too_few",
-        )

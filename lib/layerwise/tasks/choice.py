@@ -151,13 +151,12 @@ def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
         other states than its last block's (after its final norm).
     """
     if loaded.images is not None or not loaded.is_causal():
-        raise NoAnswersError(f"{loaded.name} predicts no next token.", code="unsupported")
+        raise NoAnswersError(f"{loaded.name} predicts no next token.")
     norm = loaded.anatomy.final_norm
     if not loaded.anatomy.has_output or (norm is None and not _hands_out_last(loaded)):
         raise NoAnswersError(
             f"{loaded.name} hands out other states than its last block's, so its unembedding "
-            "cannot read other layers.",
-            code="unsupported",
+            "cannot read other layers."
         )
     # Of a model that is spread over several devices, the last norm is on the last.
     device = next((p.device for p in norm.parameters()), loaded.device) if norm else loaded.device
@@ -191,14 +190,14 @@ def _head(loaded: LoadedModel, entry: Model) -> Any:
             **common,
         )
     except ValueError as error:  # as transformers says that there is no such class
-        raise NoAnswersError(headless, code="unsupported") from error
+        raise NoAnswersError(headless) from error
     except Exception as error:  # of the hub, the network or the disk; `why` explains it
         raise LayerwiseError(
             f"{location.name}: {why(error, location)}", code="unreadable"
         ) from error
     unembedding = head.get_output_embeddings()
     if unembedding is None or found["missing_keys"]:
-        raise NoAnswersError(headless, code="unsupported")
+        raise NoAnswersError(headless)
     if text.tie_word_embeddings:
         # The loaded model's, which adapters may have changed; not moved with the head.
         tied = loaded.model.get_input_embeddings().weight  # type: ignore[operator]

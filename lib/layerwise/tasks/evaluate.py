@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceTask, LabelledTask
@@ -182,6 +181,7 @@ class _Pending:
 
     name: str
     task: Task
+    task_type: str
     n_units: int
     scores: list[dict[Place, Any]] = field(default_factory=list)
 
@@ -288,7 +288,7 @@ class _Job:
         for kind, prompt in before.items():
             if prompt:
                 log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
-        pending = _Pending(name, task, len(units))
+        pending = _Pending(name, task, task.task_type, len(units))
         return [
             _Part(pending, unit, [(before[kind], text) for kind, text in unit.keys])
             for unit in units
@@ -315,7 +315,8 @@ class _Job:
         places: dict[tuple[str, Any], int] = {}
         rows = [[places.setdefault(pair, len(places)) for pair in part.inputs] for part in group]
         pictures = {sha: p for part in group for sha, p in part.unit.pictures.items()}
-        names = ", ".join(dict.fromkeys(part.pending.name for part in group))
+        name, *others = dict.fromkeys(part.pending.name for part in group)
+        what = f"{name} and {len(others)} other tasks" if others else name
         shape = len(self.ways), self.loaded.anatomy.n_layers, len(places)
         # The other file has the vectors that are being scored.
         path = self.scratch / f"{self.n_embedded % 2}.npy"
@@ -329,7 +330,7 @@ class _Job:
             budget=self.extraction.batch_tokens,
             sink_ratio=self.extraction.sink_ratio,
         )
-        with Progress(len(places), f"{self.loaded.name} {names}", "text") as bar:
+        with Progress(len(places), f"{self.loaded.name} {what}", "text") as bar:
             for n in done:
                 bar.update(n)
                 self._collect(wait=False)
@@ -339,9 +340,9 @@ class _Job:
         shares = [layers[k :: self.n_processes] for k in range(self.n_processes)]
         for part, own in zip(group, rows, strict=True):
             of_keys = dict(zip(part.unit.keys, own, strict=True))
-            what = part.pending.task, replace(part.unit, pictures={}), of_keys, path
+            given = part.pending.task, replace(part.unit, pictures={}), of_keys, path
             futures = [
-                self.pool.submit(_score, *what, share, self.scoring) for share in shares if share
+                self.pool.submit(_score, *given, share, self.scoring) for share in shares if share
             ]
             self.scored.append((part.pending, futures))
         self._collect(wait=False)
@@ -374,7 +375,7 @@ class _Job:
         for layer in range(self.loaded.anatomy.n_layers):
             for way, representation in enumerate(self.ways):
                 about = {
-                    "task_type": pending.task.task_type,
+                    "task_type": pending.task_type,
                     "layer": layer,
                     "depth": layer / last,
                     **representation._asdict(),
@@ -385,17 +386,16 @@ class _Job:
 
     def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         loaded = self.loaded
-        about = {"model": loaded.name, "revision": loaded.revision}
-        made = [results.part_row({**about, "task": name, **row}) for row in rows]
+        about = {"model": loaded.name, "revision": loaded.revision, "task": name}
+        made = [{**about, **row} for row in rows]
         for row in made:
             if row["main_score"] is None:
                 log.warning("%s has no score at layer %d: %s", name, row["layer"], row["why"])
         tables.write(
             self.paths[name],
-            pa.Table.from_pylist(made, schema=results.part_schema()),
+            results.part(made),
             kind=results.PART,
             key=self.keys[name],
-            task=name,
             dtype=loaded.dtype,
             weights_sha256=loaded.weights,
             settings=self.scoring.plain(),

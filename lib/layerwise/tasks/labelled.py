@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from scipy.cluster.hierarchy import DisjointSet
 
 from layerwise.activations.words import words_of
 from layerwise.config.scoring import ScoringSettings
@@ -183,19 +184,14 @@ def _read_texts(task: LabelledTask, path: Path) -> Labelled:
 
 def _linked(texts: list[list[str]], group: list[Any] | None) -> list[str]:
     """For each row the first text of all rows that it is linked with by shared texts or groups."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    n = len(texts[0])
-    values = _codes([text for column in texts for text in column]).reshape(len(texts), n)
-    if group is not None:
-        values = np.vstack([values, values.max() + 1 + _codes([str(g) for g in group])])
-    edges = np.tile(np.arange(n), len(values)), n + values.ravel()
-    size = n + int(values.max()) + 1
-    graph = coo_array((np.ones(values.size, np.int8), edges), shape=(size, size))
-    part = connected_components(graph, directed=False)[1][:n]
-    first = np.unique(part, return_index=True)[1]
-    return [texts[0][first[p]] for p in part]
+    rows = DisjointSet(range(len(texts[0])))
+    for columns in (texts, [] if group is None else [list(map(str, group))]):
+        first: dict[str, int] = {}
+        for column in columns:
+            for row, value in enumerate(column):
+                rows.merge(row, first.setdefault(value, row))
+    named: dict[int, str] = {}
+    return [named.setdefault(rows[row], text) for row, text in enumerate(texts[0])]
 
 
 def _codes(values: list[str]) -> Array:

@@ -90,8 +90,8 @@ def passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
         )
     chosen = [
         (title, text)
-        for title in _shuffled(eligible, "article")[:ARTICLES]
-        for text in _shuffled(articles[title], "passage")[:PASSAGES_PER_ARTICLE]
+        for title in shuffled(eligible, "article")[:ARTICLES]
+        for text in shuffled(articles[title], "passage")[:PASSAGES_PER_ARTICLE]
     ]
     return [Passage(f"p{i:03d}", title, text) for i, (title, text) in enumerate(chosen)]
 
@@ -109,9 +109,9 @@ def clustering(chosen: list[Passage]) -> pd.DataFrame:
     titles = sorted({p.article for p in chosen})
     rows = []
     for number in range(CLUSTERING_SETS):
-        kept = _shuffled(titles, "set", str(number))[:ARTICLES_PER_SET]
+        kept = shuffled(titles, "set", str(number))[:ARTICLES_PER_SET]
         own = [p for p in chosen if p.article in kept]
-        own = _shuffled(own, "in set", str(number), text=_text)
+        own = shuffled(own, "in set", str(number), text=_text)
         rows.append({"sentences": [p.text for p in own], "labels": [p.article for p in own]})
     return pd.DataFrame(rows)
 
@@ -133,12 +133,12 @@ def pairs(chosen: list[Passage]) -> pd.DataFrame:
             (1, same, POSITIVES_PER_PASSAGE),
             (0, others, POSITIVES_PER_PASSAGE * NEGATIVES_PER_POSITIVE),
         ):
-            ranked = _shuffled(partners, "pair", one.text, text=_text)
+            ranked = shuffled(partners, "pair", one.text, text=_text)
             fresh = (p for p in ranked if frozenset((p.id, one.id)) not in taken)
             for partner in itertools.islice(fresh, wanted):
                 taken.add(frozenset((partner.id, one.id)))
                 rows.append((one.text, partner.text, label))
-    rows = _shuffled(rows, "row", text=lambda row: row[0] + row[1])
+    rows = shuffled(rows, "row", text=lambda row: row[0] + row[1])
     return pd.DataFrame(rows, columns=["sentence1", "sentence2", "labels"])
 
 
@@ -156,7 +156,7 @@ def reranking(chosen: list[Passage]) -> dict[str, pd.DataFrame]:
     judged, candidates = [], []
     for one in chosen:
         query = f"q-{one.id}"
-        order = _shuffled([p for p in chosen if p != one], "candidate", one.text, text=_text)
+        order = shuffled([p for p in chosen if p != one], "candidate", one.text, text=_text)
         own = [p for p in order if p.article == one.article][:POSITIVE_CANDIDATES]
         rest = [p for p in order if p.article != one.article][: CANDIDATES - len(own)]
         listed = [p for p in order if p in own or p in rest]
@@ -177,6 +177,6 @@ def _text(passage: Passage) -> str:
     return passage.text
 
 
-def _shuffled(items: Iterable[T], *seed: str, text: Callable[[T], str] = str) -> list[T]:
+def shuffled(items: Iterable[T], *seed: str, text: Callable[[T], str] = str) -> list[T]:
     """Items in an order that looks random but is always the same: by hash."""
     return sorted(items, key=lambda item: sha256_text(*seed, text(item)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,8 +15,8 @@ from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
 from layerwise.corpora.paragraphs import Paragraph, read_paragraphs, sentences_of
 from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError, closest
-from layerwise.io.files import sha256_text
 from layerwise.tasks.own_rows import read_rows
+from layerwise.tasks.passages import shuffled
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
@@ -160,9 +160,9 @@ def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Questio
     for title, sentences in articles.items():
         vocabulary = {word for s in sentences for word in WORD.findall(s)}
         fitting = {s for s in sentences if WORDS[0] <= len(s.split()) <= WORDS[1]}
-        made = (_blanked(s, vocabulary) for s in _shuffled(fitting, title))
+        made = (_blanked(s, vocabulary) for s in shuffled(fitting, title))
         found += list(filter(None, made))[:PER_ARTICLE]
-    found = _shuffled(found, "question")
+    found = shuffled(found, "question")
     if len(found) <= 2 * EXAMPLES:
         raise LayerwiseError(
             f"The Wikipedia paragraphs give {len(found)} questions, and at least "
@@ -173,7 +173,7 @@ def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Questio
 
 
 def _blanked(sentence: str, vocabulary: set[str]) -> Question | None:
-    for match in _shuffled(_late_words(sentence), sentence):
+    for match in shuffled(_late_words(sentence), sentence):
         word = match.group()
         others = {
             w
@@ -181,7 +181,7 @@ def _blanked(sentence: str, vocabulary: set[str]) -> Question | None:
             if w[-2:] == word[-2:] and w not in sentence.lower() and word not in w
         }
         if len(others) >= ANSWERS - 1 and sentence.lower().count(word) == 1:
-            choices = _shuffled([word, *_shuffled(others, word)[: ANSWERS - 1]], "order", sentence)
+            choices = shuffled([word, *shuffled(others, word)[: ANSWERS - 1]], "order", sentence)
             text = f"{sentence[: match.start()]}____{sentence[match.end() :]}"
             question = f"Which word is missing from this sentence? {text}"
             return Question("", question, tuple(choices), choices.index(word))
@@ -192,8 +192,3 @@ def _late_words(sentence: str) -> Iterator[re.Match[str]]:
     for match in re.finditer(r"(?<![\w-])[a-z]{5,}(?![\w-])", sentence):
         if match.start() > len(sentence) / 2:
             yield match
-
-
-def _shuffled(items: Iterable[Any], *seed: str) -> list[Any]:
-    """Items in an order that looks random but is always the same: by hash."""
-    return sorted(items, key=lambda item: sha256_text(*seed, str(item)))

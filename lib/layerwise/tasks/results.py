@@ -47,17 +47,10 @@ alone. A score that is not defined is null, and `why` gives the reason. `chance`
 guessing, null where that is 0 or not known.
 """
 
-_SHARED = (
-    "model",
-    "revision",
-    "task",
-    "task_type",
-    "layer",
-    "depth",
-    "tokens",
-    "pooling",
-    "readout",
-)
+_SHARED = [
+    *("model", "revision", "task", "task_type"),
+    *("layer", "depth", "tokens", "pooling", "readout"),
+]
 _PROBE = {
     "linear": "float64",
     "low": "float64",
@@ -75,42 +68,44 @@ _PROBE = {
 PROBE_COLUMNS = {name: COLUMNS[name] for name in _SHARED} | _PROBE
 """Columns of the table of probes (`layerwise.tasks.probes.Probe`), with their types."""
 
-# In a task's own table, where both are side by side.
-_PREFIX = "probe_"
+# Names of a probe's columns in a task's own table, where its scores are beside them.
+_PREFIXED = {name: f"probe_{name}" for name in _PROBE}
 
 
-def part_schema() -> Any:
-    """Arrow schema of one task's table: its scores, with the details of probes."""
-    return _schema(COLUMNS | {f"{_PREFIX}{name}": kind for name, kind in _PROBE.items()})
+def part(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """One task's table: its scores, with the details of the `probe` of a row, if it has one."""
+    columns = COLUMNS | {_PREFIXED[name]: kind for name, kind in _PROBE.items()}
+    found = [
+        {
+            **row,
+            **{
+                column: getattr(row.get("probe"), name, None) for name, column in _PREFIXED.items()
+            },
+        }
+        for row in rows
+    ]
+    return pa.Table.from_pylist(found, schema=_schema(columns))
 
 
-def part_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row of one task's table, with its `probe` (or None) in columns."""
-    probe = row.get("probe")
-    found = {k: v for k, v in row.items() if k != "probe"}
-    if probe is not None:
-        found |= {f"{_PREFIX}{name}": getattr(probe, name) for name in _PROBE}
-    return found
-
-
-def scores(parts: pd.DataFrame) -> Any:
+def scores(parts: pd.DataFrame) -> pa.Table:
     """The table of scores, from the tables of all tasks."""
-    return _table(parts[list(COLUMNS)], COLUMNS)
+    return _table(parts, COLUMNS)
 
 
-def probes(parts: pd.DataFrame) -> Any:
+def probes(parts: pd.DataFrame) -> pa.Table:
     """The table of probes, from the tables of all tasks."""
-    probed = parts[parts[f"{_PREFIX}linear"].notna()]
-    found = {name: probed[name] for name in _SHARED}
-    found |= {name: probed[f"{_PREFIX}{name}"] for name in _PROBE}
-    return _table(pd.DataFrame(found, index=probed.index), PROBE_COLUMNS)
+    probed = parts.loc[parts["probe_linear"].notna(), [*_SHARED, *_PREFIXED.values()]]
+    named = {column: name for name, column in _PREFIXED.items()}
+    return _table(probed.rename(columns=named), PROBE_COLUMNS)
 
 
-def _table(frame: pd.DataFrame, columns: Mapping[str, str]) -> Any:
-    return pa.Table.from_pandas(frame, schema=_schema(columns), preserve_index=False)
+def _table(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
+    return pa.Table.from_pandas(
+        frame[list(columns)], schema=_schema(columns), preserve_index=False
+    )
 
 
-def _schema(columns: Mapping[str, str]) -> Any:
+def _schema(columns: Mapping[str, str]) -> pa.Schema:
     return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in columns.items()])
 
 

@@ -22,7 +22,7 @@ Key = tuple[str, Any]
 """Prompt type ('query', 'document' or '') and text; for images the SHA-256 of the file, for words
 a `layerwise.activations.words.Word`."""
 
-keep_data = lru_cache(maxsize=4)
+keep_data = lru_cache(maxsize=8)
 """Decorator of functions that read a task's data: those of the last few tasks stay in memory."""
 
 
@@ -105,15 +105,8 @@ class Task(Hashable, Protocol):
         """Rows of the table of scores for one layer, from the scores of all units in order."""
 
 
-# Rows whose float64 fits a core's cache.
-_CACHED = 256
-
-
 def normalized(vectors: Array) -> Array:
     """Scale rows to unit length, shape (N, D), float32; a zero row stays zero."""
-    scaled = np.empty(vectors.shape, np.float32)
-    for start in range(0, len(vectors), _CACHED):
-        rows = vectors[start : start + _CACHED].astype(np.float64)
-        norms = np.sqrt(np.vecdot(rows, rows))
-        scaled[start : start + _CACHED] = rows / np.where(norms > 0, norms, 1)[:, None]
-    return scaled
+    from sklearn.preprocessing import normalize
+
+    return np.asarray(normalize(np.asarray(vectors, np.float32)))

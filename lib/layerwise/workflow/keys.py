@@ -296,7 +296,7 @@ class Keys:
             return [self.corpus(corpus) for corpus in corpora]
         published = config.studies[study].published
         if published:
-            return [self.published(published)]
+            return [self.published(published), *(config.studies[study].models or ())]
         points = studies.points(config, study)
         if table in studies.OF_TASKS:
             tasks = studies.tasks(config, study)

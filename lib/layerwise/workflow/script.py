@@ -138,8 +138,13 @@ def read_table(config: Config, study: str, table: str) -> pd.DataFrame:
     from layerwise.workflow import studies
 
     paths = [Path(path) for path in studies.table_paths(config, study, table)]
-    found = tables.read(paths, table)
-    if table in studies.OF_TASKS and not config.studies[study].published:
+    found, chosen = tables.read(paths, table), config.studies[study]
+    if chosen.published and table not in studies.OF_STUDY:
+        corpora = chosen.corpora and studies.corpora(config, study)
+        for column, names in (("model", chosen.models), ("corpus", corpora)):
+            if names and column in found:
+                found = found[found[column].isin(names)]
+    elif table in studies.OF_TASKS:
         found = found[found["task"].isin(studies.tasks(config, study))]
     if table == "scores":
         found = with_text_sources(found, config.association.text_sources)

@@ -251,84 +251,63 @@ def plot_strength(table: pd.DataFrame, look: Look) -> Figure:
     size = t.assign(size=t["value"].abs()).groupby("metric")["size"].mean()
     rules = list(size.sort_values(ascending=False).index)
     rules = sorted(rules, key=lambda r: r in set(t.loc[t["protocol"] == BASELINE, "metric"]))
-    models = [m for m in [*look.models, ALL_MODELS] if m in set(t["model"])]
     measure = t.loc[t["measure"] != MATCH, "measure"].iloc[0]
-    grid = facets(
-        t,
-        look,
-        height=max(0.27, min(0.07 * len(models), 4 / len(rules))) * len(rules) + 1,
-        width=3.6,
-        columns=3,
-    )
+    grid = rows_of_rules(t, look, rules)
     for panel in grid.panels:
         for (model, rough), part in panel.table.groupby(["model", panel.table["n"] < FEW]):
-            shift = 0.7 * ((models.index(str(model)) + 0.5) / len(models) - 0.5)
-            at = np.array([rules.index(m) for m in part["metric"]]) + shift
             colour = theme.colour_of(str(model), look.models)
             beyond = part["value"].abs() > part["null95"]
             if measure == "slope" or model == ALL_MODELS:
                 beyond = (part["low"] > 0) | (part["high"] < 0) | (part["p_adjusted"] <= 0.05)
-            marks.dots(
-                panel.ax,
-                part["value"],
-                at,
-                part["low"],
-                part["high"],
-                colour=colour,
-                marker=marks.ROUGH if rough else theme.marker_of(str(model), look.models),
-                filled=beyond,
-            )
+            marker = marks.ROUGH if rough else theme.marker_of(str(model), look.models)
+            style: dict[str, Any] = {"colour": colour, "marker": marker, "filled": beyond}
+            marks.dots(panel.ax, part["value"], part["place"], part["low"], part["high"], **style)
             for end in (1, -1) if measure != "dcor" else (1,):
-                panel.ax.plot(
-                    end * part["null95"],
-                    at,
-                    linestyle="none",
-                    marker="|",
-                    markersize=6,
-                    color=colour,
-                )
+                panel.ax.plot(end * part["null95"], part["place"], "|", markersize=6, color=colour)
         # A wide interval must not squeeze the dots.
         low, high = panel.ax.get_xlim()
         reach = max(1.0 if measure != "slope" else 0.0, 1.5 * t["value"].abs().max())
         panel.ax.set_xlim(max(low, -reach), min(high, reach))
         if measure != "dcor":
             panel.ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
-        row_axis(panel, [metric_label(r) for r in rules], [r in RULES for r in rules])
         panel.ax.set_xlabel(f"{MEASURES[measure]} of metric and score")
-    handles = [
-        entry(
-            "over models" if m == ALL_MODELS else m,
-            marker=theme.marker_of(m, look.models),
-            color=theme.colour_of(m, look.models),
-            linestyle="none",
-            markersize=5,
-        )
-        for m in models
-    ]
-    handles.append(
-        entry(
-            "no more than unrelated curves",
-            marker="o",
-            markersize=5,
-            color="white",
-            markeredgecolor=theme.INK,
-            linestyle="none",
-        )
-    )
+    handles = [entry("no more than unrelated curves", **OPEN)]
     if measure != "slope":
         handles.append(entry("null 95%", marker="|", color=theme.GREY, linestyle="none"))
     return grid.legend(handles).figure
 
 
-def row_axis(panel: marks.Panel, names: list[str], bold: list[bool]) -> None:
-    """Name the rows of a panel of dots, the first on top."""
-    ax = panel.ax
-    ax.set_yticks(range(len(names)), names)
-    for label, strong in zip(ax.get_yticklabels(), bold, strict=True):
-        label.set_fontweight("bold" if strong else "normal")
-    ax.tick_params(axis="y", length=0, labelleft=panel.left)
-    ax.set_ylim(len(names) - 0.4, -0.6)
-    ax.grid(axis="x")
-    ax.grid(axis="y", visible=False)
-    if panel.column:
+OPEN: dict[str, Any] = {
+    "marker": "o",
+    "markersize": 5,
+    "color": "white",
+    "markeredgecolor": theme.INK,
+    "linestyle": "none",
+}
+
+
+def rows_of_rules(t: pd.DataFrame, look: Look, rules: list[str]) -> marks.Facets:
+    """Make panels with a row per rule, the first on top, and legend entries of the models.
+
+    The column ``place`` of the panels' tables is the height of each model's dot.
+    """
+    models = [m for m in [*look.models, ALL_MODELS] if m in set(t["model"])]
+    shift = 0.8 * ((t["model"].map(models.index) + 0.5) / len(models) - 0.5)
+    t = t.assign(place=t["metric"].map(rules.index) + shift)
+    height = max(0.27, min(0.07 * len(models), 4 / len(rules))) * len(rules) + 1
+    grid = facets(t, look, height=height, width=3.6, columns=3)
+    for panel in grid.panels:
+        ax = panel.ax
+        ax.set_yticks(range(len(rules)), [metric_label(rule) for rule in rules])
+        for label, rule in zip(ax.get_yticklabels(), rules, strict=True):
+            label.set_fontweight("bold" if rule in RULES else "normal")
+        ax.tick_params(axis="y", length=0, labelleft=panel.left)
+        ax.set_ylim(len(rules) - 0.4, -0.6)
+        ax.grid(axis="x")
+        ax.grid(axis="y", visible=False)
         ax.set_title(panel.column)
+    for m in models:
+        style = {"marker": theme.marker_of(m, look.models), "linestyle": "none", "markersize": 5}
+        name = "over models" if m == ALL_MODELS else m
+        grid.handles.append(entry(name, color=theme.colour_of(m, look.models), **style))
+    return grid

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
+
 import pandas as pd
 from matplotlib.figure import Figure
 
@@ -10,9 +11,9 @@ from layerwise.association.curves import require_columns
 from layerwise.association.scores import with_representation
 from layerwise.association.selection import COLUMNS
 from layerwise.figures import marks, theme
-from layerwise.figures.kinds.association import row_axis
-from layerwise.figures.labels import RULES, metric_label
-from layerwise.figures.marks import entry, facets, place
+from layerwise.figures.kinds.association import OPEN, rows_of_rules
+from layerwise.figures.labels import RULES
+from layerwise.figures.marks import entry, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import Data
 
@@ -37,19 +38,14 @@ def plot_selections(table: pd.DataFrame, look: Look) -> Figure:
     mean = t.groupby("metric")["regret"].mean().sort_values()
     # Rules that need no metric first, then metrics by their mean regret, unreliable ones last.
     rules = sorted(mean.index, key=lambda r: (r not in RULES, r in bad))
-    models = [m for m in look.models if m in set(t["model"])]
-    step = 0.8 / len(models)
-    height = max(0.27, min(0.07 * len(models), 4 / len(rules))) * len(rules) + 1
-    grid = facets(t, look, height=height, width=3.6, columns=3)
+    grid = rows_of_rules(t, look, rules)
     top = 1.15 * max(100 * float(t["regret"].max()), 1.0)
     for panel in grid.panels:
         for model, part in panel.table.groupby("model"):
-            shift = (models.index(str(model)) - (len(models) - 1) / 2) * step
-            at = np.array([rules.index(m) for m in part["metric"]]) + shift
             marks.dots(
                 panel.ax,
                 100 * part["regret"],
-                at,
+                part["place"],
                 (100 * part["regret_low"]).clip(0, top),
                 (100 * part["regret_high"]).clip(0, top),
                 filled=part["unreliable"] == "",
@@ -57,39 +53,18 @@ def plot_selections(table: pd.DataFrame, look: Look) -> Figure:
                 marker=theme.marker_of(str(model), look.models),
             )
         means = panel.table[~panel.table["metric"].isin(bad)].groupby("metric")["regret"].mean()
-        panel.ax.plot(
-            100 * means,
-            [rules.index(r) for r in means.index],
-            linestyle="none",
-            marker="|",
-            markersize=11,
-            markeredgewidth=2,
-            color=theme.INK,
-            zorder=2,
-        )
-        row_axis(panel, [metric_label(r) for r in rules], [r in RULES for r in rules])
+        places = [rules.index(rule) for rule in means.index]
+        panel.ax.plot(100 * means, places, zorder=2, **MEAN)
         panel.ax.set_xlim(0, top)
         panel.ax.set_xlabel("Score lost against the best layer (points)")
-    handles = [
-        entry(
-            m,
-            marker=theme.marker_of(m, look.models),
-            color=theme.colour_of(m, look.models),
-            linestyle="none",
-            markersize=5,
-        )
-        for m in models
-    ]
-    handles.append(entry("mean over models", marker="|", linestyle="none", markersize=9))
-    if bad:
-        handles.append(
-            entry(
-                "unreliable metric",
-                marker="o",
-                color="white",
-                linestyle="none",
-                markeredgecolor=theme.INK,
-                markersize=5,
-            )
-        )
-    return grid.legend(handles).figure
+    handles = [entry("mean over models", **MEAN)]
+    return grid.legend([*handles, entry("unreliable metric", **OPEN)] if bad else handles).figure
+
+
+MEAN: dict[str, Any] = {
+    "marker": "|",
+    "markersize": 11,
+    "markeredgewidth": 2,
+    "color": theme.INK,
+    "linestyle": "none",
+}
