@@ -218,7 +218,7 @@ def test_a_failing_task_does_not_stop_the_others(
         return embed_into(loaded, texts, *args, **options)
 
     monkeypatch.setattr(embedding, "embed_into", fails)
-    with refused("too_few"):
+    with refused("missing_file"):
         run(tasks)
     assert [p.stem for p in (tmp_path / "main").iterdir()] == ["LeeNewsSimilarity"]
     assert not (tmp_path / "main.parquet").exists()
