@@ -346,9 +346,9 @@ def test_published_infonce_is_chance_among_2n_less_one() -> None:
 
 
 def test_zeros_have_no_entropy() -> None:
-    with refused("undefined"):
+    with pytest.raises(UndefinedMetricError):
         entropy(np.zeros((3, 4)))
-    with refused("undefined"):
+    with pytest.raises(UndefinedMetricError):
         entropy(np.zeros((3, 4)), 2.0)
     with pytest.raises(UndefinedMetricError):
         effective_rank(np.zeros((3, 4)))

@@ -190,7 +190,7 @@ def _of_hub(source: HubImages) -> Images:
             )
     if not isinstance(data.features[source.column], datasets.Image):
         raise LayerwiseError(
-            f"The column {source.column!r} of {source.hub!r} holds no images.", code="too_few"
+            f"The column {source.column!r} of {source.hub!r} holds no images.", code="wrong_type"
         )
     labels: list[str | None] = [None] * len(data)
     if source.label is not None:

@@ -45,7 +45,6 @@ def prompt_entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
 
 
 @metric(
-    name="prompt_entropy",
     label="Prompt entropy",
     unit="nats",
     direction=-1,
