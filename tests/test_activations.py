@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,17 @@ def test_sinks_are_counted_in_what_a_protocol_reads(llama: LoadedModel, tmp_path
             for layer in (2, 3)
         }
     assert left == {("paper", 2): 1, ("reference", 2): 1, ("paper", 3): 1, ("reference", 3): 0}
+
+
+@pytest.mark.parametrize("protocol", ["paper", "reference"])
+def test_the_states_of_a_layer_are_not_kept(protocol: str) -> None:
+    """Those of all layers together may not fit into memory."""
+    packed = pack(torch.randn(2, 6, 8), torch.tensor([6, 3]))
+    states = weakref.ref(packed.states)
+    reduced = Reduced(packed, Needs((protocol,), ("all", "drop_first"), prefixes=True))
+    del packed
+    assert states() is None
+    assert reduced.pending
 
 
 def test_repeated_states_have_no_angle() -> None:

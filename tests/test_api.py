@@ -128,6 +128,16 @@ class TestRun:
         assert len(table) == 2 * 2 * 4
         assert set(table["protocol"]) == {"reference"}
 
+    def test_a_corpus_may_have_the_name_of_a_table(self, folder: Path, tmp_path: Path) -> None:
+        place = tmp_path / "metrics/llama/main"
+        place.mkdir(parents=True)
+        for part in ("", ".prompts"):
+            path = folder / f"results/metrics/llama/main/sentences{part}.parquet"
+            shutil.copy(path, place / f"prompts{part}.parquet")
+        run = lw.open(tmp_path)
+        assert run.corpora == ["prompts"]
+        assert len(run.metrics("prompt_entropy")) == 4
+
     def test_scores_are_of_the_main_readout(self, run: lw.Run) -> None:
         table = run.scores(model="llama", task="SICK")
         assert table["layer"].tolist() == [0, 1, 2, 3]
@@ -151,9 +161,9 @@ class TestRun:
         ("call", "message"),
         [
             (lambda run: run.metrics("prompt_entropi"), "did you mean 'prompt_entropy'"),
-            (lambda run: run.metrics(model="lama"), "no model 'lama' (did you mean 'llama'?)"),
-            (lambda run: run.metrics(tokns="all"), "no column 'tokns' (did you mean 'tokens'?)"),
-            (lambda run: run.metrics(alpha=3), "there are 1.0, 2.0, inf"),
+            (lambda run: run.metrics(model="lama"), "model 'lama' (did you mean 'llama'?)"),
+            (lambda run: run.metrics(tokns="all"), "column 'tokns' (did you mean 'tokens'?)"),
+            (lambda run: run.metrics(alpha=3), "choose from 1.0, 2.0, inf"),
             (lambda run: run.scores(task="SICKR"), "did you mean 'SICK'"),
             (lambda run: run.table("metric"), "did you mean 'metrics'"),
             (lambda run: run.activations(), "2 files of activations fit"),

@@ -132,7 +132,7 @@ def test_problems(row: str) -> None:
 
 # Study | other sections | message
 WORDS = """
-models: [a-1n] |  | studies.s.models: there is no 'a-1n' (did you mean 'a-1m'?).
+models: [a-1n] |  | studies.s.models: unknown name 'a-1n' (did you mean 'a-1m'?).
 kind: probes_by_depth | TASKS | studies.s.tasks: none of the tasks has labels to probe; name a task of your own labels.
 kind: along_sequence | extract: {prefixes: true}, models: {b: BOTH_WAYS} | studies.s.models: tokens of b attend to later ones, so their prefixes have no entropy of their own; name causal models.
 metrics: [prompt_entropi] |  | studies.s.metrics: the config has no metric 'prompt_entropi' (did you mean 'prompt_entropy'?).

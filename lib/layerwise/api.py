@@ -335,8 +335,8 @@ class Run:
         pattern, wildcards = FILES[table]
         found = {}
         for path in sorted(self.folder.glob(pattern)):
-            stem, _, part = path.stem.rpartition(".")
-            if part not in PARTS:
+            stem, dot, part = path.stem.rpartition(".")
+            if not dot or part not in PARTS:
                 stem = path.stem
             elif part != table:
                 continue

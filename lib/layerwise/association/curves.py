@@ -86,7 +86,7 @@ class ScoreCurves:
         )
 
     def sources_of(self, tasks: npt.NDArray[np.intp] | Sequence[int]) -> list[str]:
-        """The text sources of some tasks, in their order."""
+        """The task clusters of some tasks, in their order."""
         return [self.sources[int(i)] for i in tasks]
 
     def groups(self) -> list[str]:
@@ -152,7 +152,7 @@ def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> No
 
 
 def of_blocks(metrics: pd.DataFrame) -> pd.DataFrame:
-    """The metrics of the layers themselves, without those of parts of blocks.
+    """The metrics of the layers themselves, without those of sub-layers.
 
     Tables from elsewhere say nothing of sublayers; all of their rows are about layers.
     """
@@ -348,7 +348,7 @@ def metric_curves(
     ----------
     metrics : DataFrame
         Tidy metrics of any models; those of the scores' model, revision and tokens are taken, of
-        the layers and not of parts of blocks.
+        the layers and not of sub-layers.
     own_texts : mapping of corpus to task, optional
         Corpora that are the texts of a task. They come together as the corpus `OWN_TEXTS`, in
         which each task has a curve of its own.

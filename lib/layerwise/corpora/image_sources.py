@@ -160,7 +160,8 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
 def _of_folder(folder: Path) -> Images:
     if not is_folder(folder):
         raise LayerwiseError(
-            f"There is no folder {folder}; paths count from where you run.", code="missing_file"
+            f"There is no folder {folder}; relative paths start at the current folder.",
+            code="missing_file",
         )
     # Absolute: the run's jobs may be in another folder.
     folder = folder.absolute()

@@ -195,7 +195,8 @@ def read_text(path: Path) -> str:
     """
     if not is_file(path):
         raise LayerwiseError(
-            f"There is no file {path}; paths count from where you run.", code="missing_file"
+            f"There is no file {path}; relative paths start at the current folder.",
+            code="missing_file",
         )
     try:
         return Path(path).read_text(encoding="utf-8")

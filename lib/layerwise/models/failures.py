@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from layerwise.io.files import disk_fault
-from layerwise.models.source import Location
+from layerwise.models.source import Location, hub_answers
 
 # Names of tokenizers' files.
 TOKENIZER = ("*token*", "vocab*", "*.model", "merges.txt")
@@ -16,7 +16,7 @@ NO_TOKENIZER = (
 
 
 OFFLINE = (
-    "{name} at {revision!r} is not in the cache, and the hub cannot be reached; fetch it on a "
+    "{name} is not in the cache, and the hub cannot be reached; fetch it on a "
     "machine with a network (`hf download {name} --revision {revision}`), set HF_HOME to a cache "
     "that has it, or name a folder that holds it."
 )
@@ -66,7 +66,7 @@ def why(error: BaseException, location: Location) -> str:
     for sign, meaning in SIGNS.items():
         if sign in kinds or sign in text:
             return meaning.format(**about)
-    if not location.reachable():
+    if folder is None and not hub_answers():
         return OFFLINE.format(**about)
     if folder and not location.gguf_file:
         if not (folder / "config.json").is_file():
