@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import ROOT
+from refused import refused
 from snakemake.utils import update_config
 
 from layerwise.config import Config, read_config, schema
@@ -123,7 +124,7 @@ models/x | {} | models.x.source: this key is missing.
 models/x | {source: {hub: 3}} | models.x.source.hub: expected text, got 3; put it in quotes.
 nano/pythia-nano/learning_rate | '1e-3' | nano.pythia-nano.learning_rate: expected a number, got '1e-3'; write 0.001.
 corpora/c | {source: {fil: a}} | corpora.c.source: expected a mapping with one of the keys hub, file, package, task, got {"fil": "a"} (did you mean 'file'?).
-studies/a | {kind: score_by_dept} | studies.a.kind: there is no 'score_by_dept' (did you mean 'score_by_depth'?).
+studies/a | {kind: score_by_dept} | studies.a.kind: unknown value 'score_by_dept' (did you mean 'score_by_depth'?).
 extract/threads | 0 | extract.threads: expected at least 1, got 0.
 """
 
@@ -138,7 +139,7 @@ def test_words(row: str) -> None:
 
 def test_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("studies: {}\n")
-    with pytest.raises(ConfigError, match=r"c\.yaml: studies: expected at least 1, got {}\."):
+    with refused("out_of_range"):
         read_config([tmp_path / "c.yaml"])
 
 
@@ -234,7 +235,7 @@ def test_files_are_read_strictly(tmp_path: Path, text: str, code: str) -> None:
 
 @pytest.mark.parametrize("given", [None, [], "text"])
 def test_a_config_is_a_mapping(given: Any) -> None:
-    with pytest.raises(ConfigError, match="the config: expected a mapping"):
+    with refused("wrong_type"):
         Config.of(given)
 
 

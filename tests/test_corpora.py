@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -17,13 +16,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from refused import refused
 
 from layerwise.config.corpora import CorpusSettings, FileTexts, Filters, HubTexts, Sample
 from layerwise.corpora import packages, prompts, wikipedia
 from layerwise.corpora.make import make_corpus, make_views
 from layerwise.corpora.select import count_tokens, cut, is_heading, select
 from layerwise.corpora.sources import of_texts, open_texts, prompt_of
-from layerwise.errors import LayerwiseError
+from layerwise.errors import Code
 from layerwise.section import parse
 
 SHARED = Path(__file__).parents[2] / "shared"
@@ -104,33 +104,28 @@ def test_texts_come_whole_into_the_prompt(row: dict[str, str], between: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "spec", "said"),
+    ("name", "content", "spec", "code"),
     [
-        ("p.txt", b"", {}, "p.txt is empty"),
-        ("p.txt", b"One\nTw\xe9o\n", {}, "cannot be read after row 0"),
-        ("p.txt", b"One", {"column": "text2"}, "did you mean 'text'?"),
-        ("p.jsonl", b'{"text": "One"}\n{"text": ', {}, "cannot be read after row 1"),
-        (
-            "p.jsonl",
-            b'{"txt": "One", "n": 1}',
-            {},
-            "row 0: there is no column 'text' (did you mean 'txt'?); there are 'txt', 'n'",
-        ),
-        ("p.jsonl", b'{"text": 3}', {}, "row 0: 'text' holds int '3', not text"),
-        ("p.jsonl", b'{"text": ["a"]}', {}, "'text' holds list"),
-        ("p.jsonl", b'{"text": "One", "id": 1.5}', {"id": "id"}, "the id in 'id' is 1.5"),
-        ("p.jsonl", b'{"a": "One"}', {"template": "{a} {b}"}, "no column 'b'"),
-        ("p.jsonl", b"null", {}, "a NoneType where an object is expected"),
-        ("p.jsonl", b"[" * 100_000, {}, "cannot be read after row 0"),
-        ("p.parquet", b"no parquet", {}, "cannot be read"),
+        ("p.txt", b"", {}, "too_few"),
+        ("p.txt", b"One\nTw\xe9o\n", {}, "unreadable"),
+        ("p.txt", b"One", {"column": "text2"}, "unknown_name"),
+        ("p.jsonl", b'{"text": "One"}\n{"text": ', {}, "unreadable"),
+        ("p.jsonl", b'{"txt": "One", "n": 1}', {}, "unknown_name"),
+        ("p.jsonl", b'{"text": 3}', {}, "wrong_type"),
+        ("p.jsonl", b'{"text": ["a"]}', {}, "wrong_type"),
+        ("p.jsonl", b'{"text": "One", "id": 1.5}', {"id": "id"}, "wrong_type"),
+        ("p.jsonl", b'{"a": "One"}', {"template": "{a} {b}"}, "unknown_name"),
+        ("p.jsonl", b"null", {}, "unreadable"),
+        ("p.jsonl", b"[" * 100_000, {}, "unreadable"),
+        ("p.parquet", b"no parquet", {}, "unreadable"),
     ],
 )
 def test_broken_files_are_named(
-    tmp_path: Path, name: str, content: bytes, spec: dict[str, str], said: str
+    tmp_path: Path, name: str, content: bytes, spec: dict[str, str], code: Code
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(LayerwiseError, match=re.escape(said)) as error:
+    with refused(code) as error:
         read(file=str(path), **spec)
     assert name in str(error.value)
 
@@ -138,9 +133,9 @@ def test_broken_files_are_named(
 def test_missing_file_and_folder(tmp_path: Path) -> None:
     (tmp_path / "prompts.txt").write_text("One")
     (tmp_path / "folder.txt").mkdir()
-    with pytest.raises(LayerwiseError, match=r"no file .*prompt\.txt.*did you mean 'prompts.txt'"):
+    with refused("missing_file"):
         read(file=str(tmp_path / "prompt.txt"))
-    with pytest.raises(LayerwiseError):
+    with refused("missing_file"):
         read(file=str(tmp_path / "folder.txt"))
 
 
@@ -155,13 +150,13 @@ def test_packages_and_tasks() -> None:
     assert read(["a", "b"], task="STS12") == list(of_texts(["a", "b", "a"]))
     # A text keeps its id when the list changes.
     assert dict(of_texts(["a", "b"])).items() <= dict(of_texts(["c", "b", "a"])).items()
-    with pytest.raises(LayerwiseError, match="needs its texts"):
+    with refused("missing_file"):
         read(task="STS12")
 
 
 def test_missing_gensim_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "find_spec", lambda _: None)
-    with pytest.raises(LayerwiseError, match="pip install"):
+    with refused("missing_extra"):
         packages.news("lee")
 
 
@@ -194,18 +189,18 @@ def test_hub_serves_from_the_cache_offline_and_from_a_folder(hub_cache: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "code"),
     [
-        ({"hub": "acme/nothing"}, "Could not load the data set 'acme/nothing'"),
-        ({"column": "quotes"}, "did you mean 'quote'?"),
-        ({"column": "likes"}, "'likes' holds int '1'"),
-        ({"split": "tests"}, "Unknown split"),
-        ({"name": "defaults"}, "'defaults'"),
-        ({"revision": "b" * 40}, f"The cache holds commit {'a' * 40}"),
+        ({"hub": "acme/nothing"}, "missing_file"),
+        ({"column": "quotes"}, "unknown_name"),
+        ({"column": "likes"}, "wrong_type"),
+        ({"split": "tests"}, "missing_file"),
+        ({"name": "defaults"}, "missing_file"),
+        ({"revision": "b" * 40}, "mismatch"),
     ],
 )
-def test_hub_says_what_is_missing(hub_cache: Path, spec: dict[str, str], said: str) -> None:
-    with pytest.raises(LayerwiseError, match=re.escape(said)):
+def test_hub_says_what_is_missing(hub_cache: Path, spec: dict[str, str], code: Code) -> None:
+    with refused(code):
         read(**{"hub": "acme/quotes", "column": "quote", **spec})
 
 
@@ -303,7 +298,7 @@ def test_cut_is_a_beginning_of_no_more_tokens(text: str, n: int) -> None:
 
 
 def test_filters_that_leave_nothing_say_why() -> None:
-    with pytest.raises(LayerwiseError, match=r"2 texts.*1 heading, 1 short.*min_tokens"):
+    with refused("too_few"):
         chosen(["= a =", "b"], min_tokens=5)
 
 
@@ -386,17 +381,17 @@ def test_views_of_other_prompts_are_refused(tmp_path: Path) -> None:
     for name, texts in (("one", TEXTS), ("two", TEXTS[:2])):
         (tmp_path / name).mkdir()
         corpus_of(tmp_path / name, texts)
-    with pytest.raises(LayerwiseError, match="holds views of other prompts"):
+    with refused("mismatch"):
         prompts.read(tmp_path / "one" / "c.parquet", tmp_path / "two" / "c.views.parquet")
     (tmp_path / "three").mkdir()
-    with pytest.raises(LayerwiseError, match="No prompt of 'wiki/text' could be augmented"):
+    with refused("too_few"):
         corpus_of(tmp_path / "three", ["a b"])
 
 
 @pytest.mark.parametrize("ids", [["a", "a"], ["a\0", "b"], ["", "b"]])
 def test_ids_that_cannot_be_stored(tmp_path: Path, ids: list[str]) -> None:
     table = pd.DataFrame({"prompt_id": ids, "text": ["x", "y"], "n_tokens": [1, 1]})
-    with pytest.raises(LayerwiseError, match="has the prompt id"):
+    with refused("duplicate"):
         prompts.write_corpus(tmp_path / "c.parquet", "c", table)
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 from PIL import Image
+from refused import refused
 
 from layerwise.config import Config
 from layerwise.config.images import HubImages, ImageCorpus, ImageViews, PackageImages
@@ -18,7 +19,6 @@ from layerwise.corpora import image_views, prompts
 from layerwise.corpora.image_sources import classes_of, open_images
 from layerwise.corpora.images import Picture, UnreadableError, decode, png
 from layerwise.corpora.make import make_corpus, make_views
-from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_bytes
 from layerwise.section import parse
 
@@ -81,7 +81,7 @@ def test_sixteen_bits_are_scaled() -> None:
 
 def test_values_without_a_white_are_refused() -> None:
     for mode in ("I", "F"):
-        with pytest.raises(UnreadableError, match=rf"'odd'.*32-bit values.*'{mode}'"):
+        with pytest.raises(UnreadableError):
             shown(saved(Image.new(mode, (4, 4), 3), "TIFF"))
 
 
@@ -105,7 +105,7 @@ def test_first_frame_of_an_animation() -> None:
     ids=["empty", "text", "jpeg cut", "png cut"],
 )
 def test_damaged_images_are_named(data: bytes) -> None:
-    with pytest.raises(UnreadableError, match=r"The image 'odd' cannot be read \(.+\)"):
+    with pytest.raises(UnreadableError):
         shown(data)
 
 
@@ -140,7 +140,7 @@ def test_damaged_images_are_dropped_or_stop_the_run(
 ) -> None:
     (folder / "cat" / "1.png").write_bytes(b"GIF89a, but no more")
     (folder / "dog" / "0.png").write_bytes((folder / "dog" / "2.png").read_bytes())
-    with pytest.raises(LayerwiseError, match=r"'cat/1\.png' cannot be read"):
+    with refused("unreadable"):
         corpus(tmp_path, {"folder": str(folder)})
     kept = corpus(tmp_path, {"folder": str(folder)}, damaged="drop")
     counts = json.loads(pq.read_metadata(tmp_path / "c.parquet").metadata[b"counts"])
@@ -150,9 +150,9 @@ def test_damaged_images_are_dropped_or_stop_the_run(
 
 
 def test_a_folder_without_images(tmp_path: Path) -> None:
-    with pytest.raises(LayerwiseError, match="holds no image"):
+    with refused("too_few"):
         corpus(tmp_path, {"folder": str(tmp_path)})
-    with pytest.raises(LayerwiseError, match="There is no folder"):
+    with refused("missing_file"):
         corpus(tmp_path, {"folder": str(tmp_path / "none")})
 
 
@@ -181,9 +181,9 @@ def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
     assert source.labels == ["cat", "dog", "dog", "cat"]
     found = np.asarray(decode(source.read(2), "2"))
     np.testing.assert_array_equal(found, np.asarray(images[2]))
-    with pytest.raises(LayerwiseError, match="no column 'picture'"):
+    with refused("unknown_name"):
         open_images(HubImages(hub=str(tmp_path), column="picture"))
-    with pytest.raises(LayerwiseError, match=r"column 'label' .*holds no images"):
+    with refused("wrong_type"):
         open_images(HubImages(hub=str(tmp_path), column="label"))
 
 
@@ -253,7 +253,7 @@ def test_classes_are_drawn_whole(tmp_path: Path) -> None:
     assert len(three) == 3
     assert classes_of(digits.labels, 2, 0) < three
     assert len(classes_of(digits.labels, None, 0)) == 10
-    with pytest.raises(LayerwiseError, match=r"10 classes, not 11"):
+    with refused("too_few"):
         classes_of(digits.labels, 11, 0)
     kept = corpus(tmp_path, {"package": "digits"}, classes=3)
     assert len(kept) == sum(label in three for label in digits.labels)
@@ -272,10 +272,10 @@ def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:
     assert found.views[2][0].pixels().size == (32, 32)
     assert prompts.read_labels(path) == dict(zip(found.ids, table["label"], strict=True))
     Path(str(found.views[0][0].path)).write_bytes(png(COLOURS))
-    with pytest.raises(LayerwiseError, match="has changed since the corpus was made"):
+    with refused("unreadable"):
         found.views[0][0].pixels()
     corpus(tmp_path, {"folder": str(folder)}, sample={"n": 2})
-    with pytest.raises(LayerwiseError, match="views of other prompts"):
+    with refused("mismatch"):
         prompts.read(path, views)
 
 
@@ -285,16 +285,16 @@ STUDY = {"studies": {"power_law": {"kind": "power_law"}}}
 def test_config_tells_images_from_texts() -> None:
     config = Config.of({**STUDY, "corpora": {"digits": {"images": {"package": "digits"}}}})
     assert config.corpora["digits"].views.n == 2
-    with pytest.raises(LayerwiseError, match=r"one of the keys source, images"):
+    with refused("one_of"):
         Config.of({**STUDY, "corpora": {"digits": {"package": "digits"}}})
-    with pytest.raises(LayerwiseError, match=r"corpora.digits: unknown key 'filters'"):
+    with refused("unknown_key"):
         bad = {"images": {"package": "digits"}, "filters": {"min_tokens": 3}}
         Config.of({**STUDY, "corpora": {"digits": bad}})
-    with pytest.raises(LayerwiseError, match=r"images.package: expected digits"):
+    with refused("unknown_value"):
         Config.of({**STUDY, "corpora": {"digits": {"images": {"package": "digit"}}}})
 
 
 def test_a_picture_names_what_is_gone(tmp_path: Path) -> None:
     gone = Picture("p", None, str(tmp_path / "none.png"), "0")
-    with pytest.raises(LayerwiseError, match=r"'p' cannot be read: .*none.png: No such file"):
+    with refused("unreadable"):
         gone.pixels()

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from refused import refused
 
-from layerwise.errors import LayerwiseError
 from layerwise.metrics import logdet_entropy, powerlaw
 from layerwise.metrics.catalog.effective_rank import effective_rank
 from layerwise.metrics.catalog.infonce import infonce
@@ -346,9 +346,9 @@ def test_published_infonce_is_chance_among_2n_less_one() -> None:
 
 
 def test_zeros_have_no_entropy() -> None:
-    with pytest.raises(UndefinedMetricError, match="all zero"):
+    with pytest.raises(UndefinedMetricError):
         entropy(np.zeros((3, 4)))
-    with pytest.raises(UndefinedMetricError, match="all zero"):
+    with pytest.raises(UndefinedMetricError):
         entropy(np.zeros((3, 4)), 2.0)
     with pytest.raises(UndefinedMetricError):
         effective_rank(np.zeros((3, 4)))
@@ -370,13 +370,13 @@ def test_some_zero_rows_change_nothing() -> None:
 def test_nan_and_infinity_name_the_row(bad: float) -> None:
     Z = random_matrix(5, 4)
     Z[3, 2] = bad
-    with pytest.raises(LayerwiseError, match="row 3"):
+    with refused("not_finite"):
         entropy(Z)
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (4,), (2, 2, 2)])
 def test_what_is_no_matrix_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(LayerwiseError, match="shape"):
+    with refused("wrong_shape"):
         entropy(np.ones(shape))
 
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from in_memory import Arrays
+from refused import refused
 
 from layerwise.config.metrics import MetricsSettings
-from layerwise.errors import LayerwiseError
 from layerwise.metrics import errors
 from layerwise.metrics.catalog import alpha_req
 from layerwise.metrics.catalog.cka import cka
@@ -98,9 +98,9 @@ def test_many_prompts_at_once_are_each_alone() -> None:
 
 @pytest.mark.parametrize("states", [1, 2])
 def test_too_few_states_have_no_curvature(states: int) -> None:
-    with pytest.raises(UndefinedMetricError, match="three states"):
+    with pytest.raises(UndefinedMetricError):
         curvature(RNG.normal(size=(states, 4)))
-    with pytest.raises(UndefinedMetricError, match="three states"):
+    with pytest.raises(UndefinedMetricError):
         curvature(np.ones((8, 4)))
 
 
@@ -112,7 +112,7 @@ def test_equal_embeddings_have_no_spectrum_of_rounding(n: int) -> None:
     for name in ("nesum", "participation_ratio", "lidar"):
         with pytest.raises(UndefinedMetricError):
             list(get(name).on(layer))
-    with pytest.raises(UndefinedMetricError, match="equal"):
+    with pytest.raises(UndefinedMetricError):
         cka(np.tile(row, (n, 1)), RNG.normal(size=(n, 5)))
 
 
@@ -180,7 +180,7 @@ def test_alpha_req_from_embeddings_uses_the_covariance() -> None:
     U = np.linalg.qr(U)[0]
     X = U * np.arange(1, 61.0) ** -0.5 + 5
     assert value_of("alpha_req", X).value == pytest.approx(1.0, abs=1e-8)
-    with pytest.raises(UndefinedMetricError, match="11 to 500"):
+    with pytest.raises(UndefinedMetricError):
         value_of("alpha_req", rng.normal(size=(12, 60)))
 
 
@@ -196,9 +196,9 @@ def test_cka_closed_forms_and_both_sides() -> None:
         expected /= np.linalg.norm(Xc.T @ Xc) * np.linalg.norm(Yc.T @ Yc)
         assert cka(X, other) == pytest.approx(expected, abs=1e-12)
         assert cka(other, X) == pytest.approx(expected, abs=1e-12)
-    with pytest.raises(UndefinedMetricError, match="equal"):
+    with pytest.raises(UndefinedMetricError):
         cka(X, np.ones((40, 3)))
-    with pytest.raises(LayerwiseError, match="40 and 39"):
+    with refused("wrong_shape"):
         cka(X, X[:39])
 
 
@@ -216,11 +216,11 @@ def test_two_nn_leaves_out_duplicates_and_needs_ten_points() -> None:
     found = value_of("two_nn", doubled)
     assert found.n == 300
     assert found.value == pytest.approx(two_nn(X), rel=1e-9)
-    with pytest.raises(UndefinedMetricError, match="10 embeddings that differ"):
+    with pytest.raises(UndefinedMetricError):
         two_nn(np.ones((50, 4)))
-    with pytest.raises(UndefinedMetricError, match="lower discard"):
+    with pytest.raises(UndefinedMetricError):
         two_nn(X, discard=0.999)
-    with pytest.raises(UndefinedMetricError, match="equally near"):
+    with pytest.raises(UndefinedMetricError):
         two_nn(np.eye(20))
 
 

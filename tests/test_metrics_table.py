@@ -18,11 +18,12 @@ import pytest
 import torch
 from in_memory import Arrays
 from pydantic import Field
+from refused import refused
 
 from layerwise import metrics
 from layerwise.activations import store as layout
 from layerwise.config.metrics import MetricsSettings
-from layerwise.errors import LayerwiseError
+from layerwise.errors import Code, LayerwiseError
 from layerwise.io.tables import read, write
 from layerwise.metrics import catalog, lists, registry, table
 from layerwise.metrics.catalog import alpha_req
@@ -350,7 +351,7 @@ def test_nan_and_infinity_name_the_prompt(tmp_path: Path, bad: float) -> None:
             file[name][at] = bad
 
         path = write_activations(tmp_path / f"{name}.h5", tokens=("all",), change=spoil)
-        with pytest.raises(LayerwiseError, match="prompt-5"):
+        with refused("not_finite"):
             compute(path)
 
 
@@ -366,18 +367,18 @@ def test_fewer_prompts_than_dimensions_and_the_reverse(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("section", "given", "message"),
+    ("section", "given", "code"),
     [
-        ("dime", {"permutations": 0}, "permutations: expected at least 1"),
-        ("dime", {"permutation": 9}, "did you mean 'permutations'"),
-        ("infonce", {"temperature": -1}, "temperature: expected at least 0.0001"),
-        ("lidar", {"delta": 0}, "delta: expected more than 0"),
-        ("alpha_req", {"ranks": [5, 5]}, "ranks.*the first below the last"),
+        ("dime", {"permutations": 0}, "out_of_range"),
+        ("dime", {"permutation": 9}, "unknown_key"),
+        ("infonce", {"temperature": -1}, "out_of_range"),
+        ("lidar", {"delta": 0}, "out_of_range"),
+        ("alpha_req", {"ranks": [5, 5]}, "invalid"),
     ],
 )
-def test_a_wrong_setting_of_a_metric(section: str, given: dict[str, Any], message: str) -> None:
+def test_a_wrong_setting_of_a_metric(section: str, given: dict[str, Any], code: Code) -> None:
     settings = MetricsSettings(settings={section: given})
-    with pytest.raises(LayerwiseError, match=message):
+    with refused(code):
         settings.of(section, registry.sections()[section])
 
 
@@ -451,7 +452,7 @@ def test_every_metric_declares_itself() -> None:
     assert directions["infonce"] == -1
     assert directions["lidar"] == 1
     assert "two_nn" not in directions
-    with pytest.raises(LayerwiseError, match="did you mean 'rankme'"):
+    with refused("unknown_name"):
         registry.get("rank_me")
 
 
@@ -528,13 +529,9 @@ def test_a_new_metric_that_cannot_be_right(
 
 def test_the_other_declarations_hold_too(monkeypatch: pytest.MonkeyPatch) -> None:
     layer = Layer(Arrays(np.ones((2, 5, 3))))
-    for declared, words in (
-        ({"protocols": ("reference",)}, "under the protocol reference, not under paper"),
-        ({"min_prompts": 6}, "needs 6 prompts, the activations hold 5"),
-        ({"min_views": 2}, "needs 2 augmented views of each prompt, the activations hold 1"),
-    ):
+    for declared in ({"protocols": ("reference",)}, {"min_prompts": 6}, {"min_views": 2}):
         wrong = add_wrong(monkeypatch, lambda _: [Overall(1.0, 5)], **declared)
-        with pytest.raises(UndefinedMetricError, match=words):
+        with pytest.raises(UndefinedMetricError):
             list(wrong.on(layer))
 
 
@@ -605,7 +602,7 @@ def test_the_library_takes_tensors_and_says_what_it_cannot_do() -> None:
     Z = torch.eye(4, dtype=torch.bfloat16, requires_grad=True)
     assert metrics.prompt_entropy(Z) == pytest.approx(math.log(4))
     assert metrics.lidar(torch.randn(3, 5, 4).bfloat16()) >= 1
-    with pytest.raises(UndefinedMetricError, match="two prompts"):
+    with pytest.raises(UndefinedMetricError):
         metrics.infonce_mi_bound(np.zeros((3, 2)), np.ones((3, 2)))
     with pytest.raises(AttributeError, match="lidra"):
         _ = metrics.lidra

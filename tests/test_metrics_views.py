@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from in_memory import Arrays
+from refused import refused
 
 from layerwise.config.metrics import MetricsSettings
-from layerwise.errors import LayerwiseError
 from layerwise.metrics.catalog import infonce as infonce_module
 from layerwise.metrics.catalog.dime import difference_of_entropies, dime, permutations_of
 from layerwise.metrics.catalog.infonce import infonce, infonce_losses
@@ -156,25 +156,18 @@ def lidar_by_square_root(views: np.ndarray, delta: float) -> float:
     return math.exp(entropy_from_eigenvalues(np.linalg.eigvalsh(root @ between @ root)))
 
 
-def lidar_by_cholesky(views: np.ndarray, delta: float) -> float:
-    between, within = scatters(views, delta)
-    inverse = np.linalg.inv(np.linalg.cholesky(within))
-    return math.exp(entropy_from_eigenvalues(np.linalg.eigvalsh(inverse @ between @ inverse.T)))
-
-
 @pytest.mark.parametrize(
     ("v", "n", "d"),
     [(8, 30, 12), (16, 10, 40), (4, 12, 12), (2, 10, 40), (3, 5, 11), (2, 6, 6), (5, 2, 3)],
     ids=["N>D", "N<D<NV", "N=D", "NV<D", "N(V-1)<D<NV", "N(V-1)=D", "two prompts"],
 )
 @pytest.mark.parametrize("delta", [1e-4, 1.0])
-def test_lidar_agrees_with_both_square_roots(v: int, n: int, d: int, delta: float) -> None:
+def test_lidar_is_its_formula(v: int, n: int, d: int, delta: float) -> None:
     rng = np.random.default_rng(v * n * d)
     views = rng.normal(size=(1, n, d)) + 0.5 * rng.normal(size=(v, n, d))
     expected = lidar_by_square_root(views, delta)
     # Directions without residuals are weighed by 1/δ, so rounding is 1/δ times larger in them.
     tolerance = 1e-10 if n * (v - 1) >= d or delta == 1.0 else 1e-7
-    assert lidar_by_cholesky(views, delta) == pytest.approx(expected, rel=tolerance)
     assert lidar(views, delta) == pytest.approx(expected, rel=tolerance)
 
 
@@ -190,17 +183,6 @@ def test_lidar_of_classes_on_a_line_is_one() -> None:
     line = np.linspace(0, 5, 10)[:, None] * np.ones(7)
     views = line + 1e-3 * np.random.default_rng(0).normal(size=(16, 10, 7))
     assert lidar(views) == pytest.approx(1, abs=0.01)
-
-
-def test_the_two_ways_to_whiten_agree() -> None:
-    """Fewer residuals than dimensions or not: both sides of the switch at N (V - 1) = D."""
-    rng = np.random.default_rng(5)
-    for n in (9, 10, 11, 20):
-        views = rng.normal(size=(1, n, 20)) + 0.5 * rng.normal(size=(3, n, 20))
-        between, within = scatters(views, 1e-2)
-        expected = np.sort(np.linalg.eigvals(np.linalg.solve(within, between)).real)[::-1]
-        found = eigenvalues(views, 1e-2)[::-1]
-        assert np.allclose(found, expected[: len(found)], atol=1e-8 * expected[0])
 
 
 def test_whitening_keeps_what_lies_far_below_the_largest_scatter() -> None:
@@ -378,16 +360,16 @@ def test_the_pair_is_the_first_two_augmented_views() -> None:
 def test_too_few_prompts_or_views_say_so() -> None:
     A, B = two_views(1, 5)
     for compute in (infonce, dime):
-        with pytest.raises(UndefinedMetricError, match="two prompts"):
+        with pytest.raises(UndefinedMetricError):
             compute(A, B)
     for shape in ((1, 5, 3), (4, 1, 3)):
-        with pytest.raises(UndefinedMetricError, match="two prompts with two augmented views"):
+        with pytest.raises(UndefinedMetricError):
             lidar(np.random.default_rng(0).normal(size=shape))
 
 
 def test_equal_embeddings_are_undefined_for_lidar_and_chance_for_the_others() -> None:
     same = np.ones((6, 4))
-    with pytest.raises(UndefinedMetricError, match="one mean"):
+    with pytest.raises(UndefinedMetricError):
         lidar(np.stack([same, same]))
     assert infonce(same, same) == pytest.approx(math.log(11), abs=1e-12)
     assert dime(same, same) == pytest.approx(0, abs=1e-9)
@@ -398,13 +380,13 @@ def test_nan_and_infinity_in_views_name_the_row(bad: float) -> None:
     A, B = two_views(6, 4)
     B[2, 1] = bad
     for compute in (lambda: infonce(A, B), lambda: dime(A, B), lambda: lidar(np.stack([A, B]))):
-        with pytest.raises(LayerwiseError, match="row 2"):
+        with refused("not_finite"):
             compute()
 
 
 def test_views_of_different_prompts_are_refused() -> None:
     A, B = two_views(6, 4)
-    with pytest.raises(LayerwiseError, match="one shape"):
+    with refused("wrong_shape"):
         infonce(A, B[:5])
-    with pytest.raises(LayerwiseError, match="shape"):
+    with refused("wrong_shape"):
         lidar(A)

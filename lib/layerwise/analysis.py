@@ -64,8 +64,8 @@ def measure(
         one_of("metric", name, known)
         if known[name].min_views > n_views:
             raise LayerwiseError(
-                f"{name} needs {known[name].min_views} augmented copies of each prompt, got "
-                f"{n_views}; give them as views=.",
+                f"{name} compares augmented copies of each text (at least "
+                f"{known[name].min_views}, got {n_views}); give them as views=.",
                 code="too_few",
             )
     attention = any("attention" in known[name].inputs for name in chosen.metrics or ())
@@ -177,8 +177,8 @@ def one_of(what: str, name: object, known: Iterable[Any]) -> None:
     names = list(known)
     if name not in names:
         raise LayerwiseError(
-            f"There is no {what} {name!r}{closest(str(name), map(str, names))}; "
-            f"there are {listed(names)}.",
+            f"Unknown {what} {name!r}{closest(str(name), map(str, names))}; "
+            f"choose from {listed(dict.fromkeys(names))}.",
             code="unknown_name",
         )
 

@@ -21,7 +21,7 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     was: training is the same with and without the callback. Models that are sharded over
     processes (FSDP, DeepSpeed ZeRO-3) cannot be read.
 
-    A reading of 64 texts of 100 words takes as long as one training step of 8 texts of 126 words
+    Measuring 64 texts of 100 words takes as long as one training step of 8 texts of 126 words
     (MiniLM with its masked-language head on a CPU), so every 500 steps it adds 0.2%.
 
     Parameters
@@ -29,7 +29,7 @@ class LayerMetrics(TrainerCallback):  # type: ignore[misc]
     texts
         Some texts or images, the same at every step; as for `layerwise.analyse`.
     every : int
-        Steps between two readings. The first reading is before training.
+        Steps between two measurements. The first is before training.
     metrics : sequence of str
     tokenizer : optional
         By default the Trainer's ``processing_class``.

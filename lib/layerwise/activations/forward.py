@@ -149,15 +149,16 @@ def _forward(
     output: bool,
 ) -> None:
     lengths = torch.tensor([len(p) for p in prompts])
-    padded = int(lengths.min()) < int(lengths.max())
+    pads = (torch.arange(int(lengths.max())) >= lengths[:, None]).flatten().nonzero()[:, 0]
     inputs = loaded.inputs(prompts)
-    sizes = lengths.to(loaded.device)
+    lengths, pads = lengths.to(loaded.device), pads.to(loaded.device)
     prefix = loaded.anatomy.prefix or 0
 
     def hand_over(layer: int, sublayer: str, states: Tensor) -> None:
         # A model spread over several devices hands its layers over on each.
-        own = sizes.to(states.device)
-        taker.take(layer, sublayer, pack(states, own, padded=padded, prefix=prefix))
+        where = states.device
+        packed = pack(states, lengths.to(where), pads=pads.to(where), prefix=prefix)
+        taker.take(layer, sublayer, packed)
 
     states = hooks.run(loaded.model, loaded.anatomy, inputs, hand_over, sublayers=sublayers)
     if output and states is not None:

@@ -64,7 +64,7 @@ class Pending:
     counts : Tensor, shape (B,)
         Number of eigenvalues of each matrix that are not of pads.
     signed : bool
-        Whether there are negative ones.
+        True if eigenvalues may be negative.
     """
 
     matrices: Tensor
@@ -97,7 +97,7 @@ class Reduced:
     """
 
     def __init__(self, packed: Packed, needs: Needs) -> None:
-        self.needs, self.packed = needs, packed
+        self.needs = needs
         self.finite = packed.mean.isfinite().all(dim=1)
         self.chosen = {tokens: choose(packed, tokens, needs.sink_ratio) for tokens in needs.tokens}
         self.pending: list[Pending] = []
@@ -119,7 +119,9 @@ class Reduced:
         if needs.norms and not needs.pooled_only:
             self.arrays["norm"] = packed.norms
         if needs.prefix_tokens and not needs.pooled_only:
-            self._add_prefixes()
+            self._add_prefixes(packed)
+        # The states of all layers together may not fit into memory.
+        self.chosen.clear()
         self.grams.clear()
 
     @property
@@ -152,13 +154,13 @@ class Reduced:
         target = arrays["spectrum"][at]
         self.pending.append(Pending(matrices, target, part.lengths, signed=reference))
 
-    def _add_prefixes(self) -> None:
+    def _add_prefixes(self, packed: Packed) -> None:
         """Add the spectra of prefixes: of the corners of the prompts' Gram matrices."""
-        tokens, lengths = self.needs.prefix_tokens, self.packed.lengths
-        batch, width, _ = self.packed.states.shape
+        tokens, lengths = self.needs.prefix_tokens, packed.lengths
+        batch, width, _ = packed.states.shape
         sizes = prefix_sizes(width)
         shape = len(tokens), batch, sum(sizes)
-        spectra = self.packed.states.new_zeros(shape, dtype=torch.float64)
+        spectra = packed.states.new_zeros(shape, dtype=torch.float64)
         self.arrays["prefix_spectrum"] = spectra
         starts = itertools.accumulate(sizes, initial=0)
         for t, start in zip(sizes, starts, strict=False):

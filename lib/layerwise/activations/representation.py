@@ -80,16 +80,25 @@ class Packed:
         return self.states.sum(dim=1) / self.lengths.clamp(min=1)[:, None]
 
 
-def pack(states: Tensor, lengths: Tensor, *, padded: bool = True, prefix: int = 0) -> Packed:
+def pack(
+    states: Tensor, lengths: Tensor, *, pads: Tensor | None = None, prefix: int = 0
+) -> Packed:
     """Zero the pads of right-padded states of shape (B, T, D).
 
-    `padded` is False where the caller knows that there are none.
+    Parameters
+    ----------
+    pads : Tensor, optional
+        Numbers of the pads among all B T tokens, where the caller knows them.
     """
     packed = Packed(states.float(), lengths, prefix)
-    if not padded:
+    if pads is None:
+        # Not a product: a NaN in a pad, which no token sees, must not stay one.
+        return Packed(packed.states.masked_fill(~packed.mask[..., None], 0), lengths, prefix)
+    if not len(pads):
         return packed
-    # Not a product: a NaN in a pad, which no token sees, must not stay one.
-    return Packed(packed.states.masked_fill(~packed.mask[..., None], 0), lengths, prefix)
+    copied = states.to(torch.float32, copy=True, memory_format=torch.contiguous_format)
+    copied.view(-1, states.shape[-1]).index_fill_(0, pads, 0)
+    return Packed(copied, lengths, prefix)
 
 
 def choose(packed: Packed, tokens: str, ratio: float = SINK_RATIO) -> Packed:

@@ -226,31 +226,19 @@ def create(
                 # Hard links to the scales, for readers that open only this group.
                 if scale not in group:
                     group[scale] = file[scale]
-            hdf5.add_array(
-                group,
-                name,
-                spec.dims,
-                spec.dtype,
-                unit=spec.unit,
-                description=spec.description,
-                whole=spec.chunk,
-            )
+            _add(group, name, spec)
         yield file
+
+
+def _add(group: h5py.Group, name: str, spec: ArraySpec) -> h5py.Dataset:
+    described = {"unit": spec.unit, "description": spec.description}
+    return hdf5.add_array(group, name, spec.dims, spec.dtype, **described, whole=spec.chunk)
 
 
 def add_attention(file: h5py.File, values: Array) -> None:
     """Add ``first_token_attention``, shape (layers, prompts, heads)."""
     hdf5.add_scale(file, "head", np.arange(values.shape[-1]))
-    array = hdf5.add_array(
-        file,
-        "first_token_attention",
-        ATTENTION.dims,
-        ATTENTION.dtype,
-        unit=ATTENTION.unit,
-        description=ATTENTION.description,
-        whole=ATTENTION.chunk,
-    )
-    array[...] = values
+    _add(file, "first_token_attention", ATTENTION)[...] = values
 
 
 def group_of(file: h5py.File, sublayer: str) -> h5py.Group:

@@ -26,9 +26,9 @@ def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
         One row per model, revision, tokens, pooling and task type; scores in [0, 1]. `best_layer`
         is L where the model's output is best (`best_is_output`). `n_tied` is the number of layers
         with the best score. `gain` is the lead over the output on these tasks, `gain_new_task`
-        that on each text source of the layer that the other sources select. The 95% interval
+        that on each task cluster of the layer that the other clusters select. The 95% interval
         corrects for the selection. `may_be_best` are the layers (and ``output``) that hold the
-        best one with 95% confidence. Intervals need tasks of three text sources, gains a score of
+        best one with 95% confidence. Intervals need three task clusters, gains a score of
         the output. `output_from` is ``last layer`` without scores after the final norm.
     """
     rows = []
@@ -78,7 +78,7 @@ def _uncertainty(
 
 
 def _gain_left_out(leads: Floats, sources: Sequence[str]) -> float:
-    """Mean lead on each text source of the layer that the other sources select."""
+    """Mean lead on each task cluster of the layer that the other clusters select."""
     found = np.empty(len(leads))
     for source in set(sources):
         out = np.array([s == source for s in sources])

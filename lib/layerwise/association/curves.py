@@ -26,7 +26,7 @@ _POINT = ("model", "revision", "tokens", "layer", "depth")
 METRIC_COLUMNS = (*_POINT, *VARIANT, "value")
 SCORE_COLUMNS = (*_POINT, "task", "task_type", "subset", "pooling", "main_score")
 
-BASELINE = "baseline"  # protocol of what uses no activations
+BASELINE = "baseline"  # protocol of rules without activations
 
 RESIDUAL, FINAL_NORM = "residual", "final_norm"
 OUTPUT = "output"
@@ -49,7 +49,7 @@ class ScoreCurves:
     layers : array of int, shape (n,)
         The layers at which every subset of every task has a score, ascending.
     last_layer : int
-        L, so that depth = layer / L.
+        L: depth = layer / L.
     values : array, shape (t, n)
         Main scores in [0, 1], each the mean over a task's subsets.
     output : array, shape (t,)
@@ -86,7 +86,7 @@ class ScoreCurves:
         )
 
     def sources_of(self, tasks: npt.NDArray[np.intp] | Sequence[int]) -> list[str]:
-        """The text sources of some tasks, in their order."""
+        """The task clusters of some tasks, in their order."""
         return [self.sources[int(i)] for i in tasks]
 
     def groups(self) -> list[str]:
@@ -100,7 +100,7 @@ class ScoreCurves:
         return int(np.abs(self.layers - self.last_layer // 2).argmin())
 
     def candidates(self, tasks: npt.NDArray[np.intp] | Sequence[int]) -> Candidates:
-        """The layers and the model's output, one of which is the best for some tasks."""
+        """The candidates for the best layer of some tasks: all layers, and the model's output."""
         values, output = self.values[tasks], self.output[tasks]
         if not np.isfinite(output).all():
             return Candidates(self.layers, values, output, None)
@@ -152,7 +152,7 @@ def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> No
 
 
 def of_blocks(metrics: pd.DataFrame) -> pd.DataFrame:
-    """The metrics of the layers themselves, without those of parts of blocks.
+    """The metrics of the layers themselves, without those of sub-layers.
 
     Tables from elsewhere say nothing of sublayers; all of their rows are about layers.
     """
@@ -166,7 +166,7 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
 
     ``output_score`` is the score of the last layer after the final norm, of the same task, tokens
     and pooling, or else of the last layer of the row's readout (``output_from``). Poolings are
-    those of `name_readouts`. The column ``readout`` is removed, so that doing this twice changes
+    those of `name_readouts`. The column ``readout`` is removed; calling this twice changes
     nothing.
     """
     if "output_score" in scores.columns:
@@ -245,7 +245,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             raise LayerwiseError(
                 f"The tasks of {name} have no layer in common; score them again.", code="too_few"
             )
-        # First over the subsets of a task, so that a task counts once.
+        # First over the subsets of a task: a task counts once.
         whole = complete.groupby(level=["task_type", "task"]).mean()
         if whole.shape[1] < table.shape[1]:
             log.warning(
@@ -348,7 +348,7 @@ def metric_curves(
     ----------
     metrics : DataFrame
         Tidy metrics of any models; those of the scores' model, revision and tokens are taken, of
-        the layers and not of parts of blocks.
+        the layers and not of sub-layers.
     own_texts : mapping of corpus to task, optional
         Corpora that are the texts of a task. They come together as the corpus `OWN_TEXTS`, in
         which each task has a curve of its own.

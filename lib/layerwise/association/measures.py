@@ -2,7 +2,7 @@
 
 =========  ==================================================================================
 r          partial correlation given depth: Pearson's, of residuals on polynomials of depth
-slope      points of score per standard deviation of the metric, given depth
+slope      percentage points per standard deviation of the metric, given depth
 dcor       distance correlation (Székely et al. 2007), in [0, 1]
 bcdcor     bias-corrected squared distance correlation (Székely & Rizzo 2013), in [-1, 1]
 spearman   rank correlation, in [-1, 1]

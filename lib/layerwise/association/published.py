@@ -71,7 +71,8 @@ def read_table(path: Path) -> pd.DataFrame:
     path = Path(path)
     if not is_file(path):
         raise LayerwiseError(
-            f"There is no table {path}; paths count from where you run.", code="missing_file"
+            f"There is no table {path}; relative paths start at the current folder.",
+            code="missing_file",
         )
     try:
         if path.suffix == ".parquet":
@@ -137,7 +138,7 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
 def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     """Published metrics as tidy metrics of the protocol `reference`; the corpus is the data set.
 
-    Tables that have the columns of our own stay as they are, but for parts of blocks.
+    Tables that have the columns of our own stay as they are, but for sub-layers.
 
     Where a data set has several splits, the test split is taken, so that metric and score are
     of the same texts. Missing values (curvature has many) are left out and logged. Alpha is 2 on

@@ -190,7 +190,7 @@ def select_layers(
     -------
     DataFrame with the columns of `COLUMNS`. Scores are in [0, 1]; regret = best score - score.
     The 95% interval of the regret is from intervals that hold for all layers together, and that of
-    the gain over the output is Student's; both are over text sources and need three of them.
+    the gain over the output is Student's; both are over task clusters and need three of them.
     `direction` is the end that was selected; the sign of `spearman` (metric and mean score over
     layers) is the end that the scores favour. The best is one of the layers or the model's output
     (`best_is_output`; `best_layer` is then L). `p` of `NESTED` tests its mean regret.

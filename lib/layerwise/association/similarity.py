@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,23 +38,6 @@ Floats = npt.NDArray[np.float64]
 MEASURES = ("cka", "cka_debiased", "rsa")
 MOST_PROMPTS = 1000  # matrices of all layers are held at once: 8 MB a layer and measure
 FEWEST_PROMPTS = 5
-COLUMNS = (
-    "model",
-    "revision",
-    "other_model",
-    "other_revision",
-    "corpus",
-    "protocol",
-    "tokens",
-    "layer",
-    "other_layer",
-    "depth",
-    "other_depth",
-    "measure",
-    "value",
-    "stderr",
-    "n",
-)
 
 
 @dataclass(frozen=True)
@@ -147,75 +130,35 @@ def _counts(K: Floats) -> Floats:
     return np.asarray(np.r_[n, np.full(n, n - 1)], dtype=np.float64)[:, None, None]
 
 
-def _own(of_pair: Floats) -> Floats:
-    return np.asarray(np.diagonal(of_pair, axis1=1, axis2=2))
-
-
-def _compared(cross: Floats, own: Floats, other: Floats) -> Compared:
-    """From covariances and variances, with all prompts and without each, to a correlation."""
+def _compared(covariance: Callable[[Floats, Floats], Floats], X: Floats, Y: Floats) -> Compared:
+    """Correlations from covariances, with the jackknife over prompts."""
+    own, other = (
+        np.concatenate([covariance(one[None], one[None])[:, :, 0] for one in Z], axis=1)
+        for Z in (X, Y)
+    )
     with np.errstate(divide="ignore", invalid="ignore"):
-        found = cross / np.sqrt(own[:, :, None] * other[:, None, :])
+        found = covariance(X, Y) / np.sqrt(own[:, :, None] * other[:, None, :])
     value, without = np.clip(found[0], -1.0, 1.0), found[1:]
     n = len(without)
     spread = np.square(without - without.mean(axis=0)).sum(axis=0)
     return Compared(value, np.sqrt((n - 1) / n * spread))
 
 
-def _hollow(K: Floats) -> Floats:
-    found = K.copy()
-    found[:, np.arange(K.shape[1]), np.arange(K.shape[1])] = 0.0
-    return found
-
-
 def cka_debiased(K: Floats, L: Floats) -> Compared:
     """Linear CKA from unbiased HSIC of all pairs; K and L as `grams` makes them."""
-    K, L = _hollow(K), _hollow(L)
-    return _compared(_hsic(K, L), _own_hsic(K), _own_hsic(L))
-
-
-def _own_hsic(K: Floats) -> Floats:
-    """HSIC of each layer with itself, shape (N + 1, a)."""
-    return np.concatenate([_own(_hsic(one[None], one[None])) for one in K], axis=1)
+    hollow = 1 - np.eye(K.shape[1])
+    return _compared(_hsic, K * hollow, L * hollow)
 
 
 def rsa(Q: Floats, R: Floats) -> Compared:
     """Correlation of ranked dissimilarities of all pairs; Q and R as `ranked` makes them."""
-    return _compared(
-        _covariance(Q, R),
-        *(
-            np.concatenate([_own(_covariance(one[None], one[None])) for one in X], axis=1)
-            for X in (Q, R)
-        ),
-    )
+    return _compared(_covariance, Q, R)
 
 
 def _covariance(Q: Floats, R: Floats) -> Floats:
     s, n = _sums(Q, R), _counts(Q)
     pairs = n * (n - 1)
     return np.asarray(s.products / pairs - s.left * s.right / pairs**2)
-
-
-def compare(X: Floats, Y: Floats) -> dict[str, Compared]:
-    """All measures of all pairs of layers.
-
-    Parameters
-    ----------
-    X, Y : array, shape (L, N, D), (M, N, E)
-        Embeddings of the same prompts, row by row. Computed in float64.
-
-    Raises
-    ------
-    LayerwiseError
-        If the numbers of prompts differ, or are below five.
-    """
-    X, Y = (np.asarray(a, dtype=np.float64) for a in (X, Y))
-    if X.shape[1] != Y.shape[1] or X.shape[1] < FEWEST_PROMPTS:
-        raise LayerwiseError(
-            f"Layers are compared on the same {FEWEST_PROMPTS} or more prompts, not on "
-            f"{X.shape[1]} and {Y.shape[1]}.",
-            code="too_few",
-        )
-    return _all_measures(_matrices(X), _matrices(Y))
 
 
 def _matrices(X: Floats) -> tuple[Floats, Floats]:
@@ -240,7 +183,9 @@ def table(files: Sequence[Activations], tokens: Sequence[str] | None = None) -> 
     Returns
     -------
     DataFrame
-        `COLUMNS`; the first `MOST_PROMPTS` prompts that have an embedding in all files.
+        model, revision, other_model, other_revision, corpus, protocol, tokens, layer, other_layer,
+        depth, other_depth, measure, value, stderr, n; on the first `MOST_PROMPTS` prompts that
+        have an embedding in all files.
 
     Raises
     ------
@@ -256,15 +201,15 @@ def table(files: Sequence[Activations], tokens: Sequence[str] | None = None) -> 
                 code="mismatch",
             )
     shared = [t for t in first.tokens if all(t in f.tokens for f in files)]
-    parts = [_of_reading(files, choice) for choice in tokens or shared]
-    found = pd.DataFrame(list(itertools.chain.from_iterable(parts)), columns=list(COLUMNS))
+    parts = [part for choice in tokens or shared for part in _of_reading(files, choice)]
+    found = pd.concat(parts, ignore_index=True)
     undefined = found["value"].isna()
     if undefined.any():
         log.warning("%d values are left out: a layer's embeddings are all equal", undefined.sum())
     return found[~undefined].reset_index(drop=True)
 
 
-def _of_reading(files: Sequence[Activations], tokens: str) -> Iterator[tuple[object, ...]]:
+def _of_reading(files: Sequence[Activations], tokens: str) -> Iterator[pd.DataFrame]:
     protocol = "paper" if "paper" in files[0].protocols else files[0].protocols[0]
     embeddings = [
         np.stack([f.pooled(protocol, tokens, layer) for layer in f.layers]) for f in files
@@ -282,21 +227,23 @@ def _of_reading(files: Sequence[Activations], tokens: str) -> Iterator[tuple[obj
     matrices = [_matrices(np.asarray(e[:, kept], dtype=np.float64)) for e in embeddings]
     for (a, one), (b, other) in itertools.combinations_with_replacement(enumerate(files), 2):
         for measure, found in _all_measures(matrices[a], matrices[b]).items():
-            for i, j in np.ndindex(found.value.shape):
-                yield (
-                    one.model,
-                    one.revision,
-                    other.model,
-                    other.revision,
-                    one.corpus,
-                    protocol,
-                    tokens,
-                    i,
-                    j,
-                    i / max(1, one.n_layers - 1),
-                    j / max(1, other.n_layers - 1),
-                    measure,
-                    found.value[i, j],
-                    found.stderr[i, j],
-                    len(kept),
-                )
+            layer, other_layer = (place.ravel() for place in np.indices(found.value.shape))
+            yield pd.DataFrame(
+                {
+                    "model": one.model,
+                    "revision": one.revision,
+                    "other_model": other.model,
+                    "other_revision": other.revision,
+                    "corpus": one.corpus,
+                    "protocol": protocol,
+                    "tokens": tokens,
+                    "layer": layer,
+                    "other_layer": other_layer,
+                    "depth": layer / max(1, one.n_layers - 1),
+                    "other_depth": other_layer / max(1, other.n_layers - 1),
+                    "measure": measure,
+                    "value": found.value.ravel(),
+                    "stderr": found.stderr.ravel(),
+                    "n": len(kept),
+                }
+            )

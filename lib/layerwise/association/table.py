@@ -13,10 +13,10 @@ sign                 direction; for distance correlations that of Spearman's rho
 low, high            95% interval over tasks, of slopes only
 null95               size that 95% of pairs of unrelated smooth curves stay below; over tasks,
                      that 95% of permutations of the tasks stay below
-p, p_adjusted        of ``match``, by permuting models; adjusted for all metrics and readings
+p, p_adjusted        of ``match``, by permuting models; adjusted for all metrics and poolings
 reason               reason for a missing p or value
 n_layers             number of layers (for ``all``, of common depths)
-n_tasks, n_sources   number of tasks, and of the text sources that they come from
+n_tasks, n_sources   number of tasks, and of task clusters
 n_models             1, or the number of models
 n                    fewest prompts of the metric at a layer
 ==================== ==========================================================================
@@ -284,34 +284,34 @@ def _null_of_tasks(measure: str, x: Floats, y: Floats) -> float:
 
 
 def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]]:
-    """Readings that several models have scores for, those of the same models together.
+    """Representations that several models have scores for, those of the same models together.
 
     The last revision of each model represents it.
     """
-    readings: dict[tuple[str, str], dict[str, _Model]] = defaultdict(dict)
+    representations: dict[tuple[str, str], dict[str, _Model]] = defaultdict(dict)
     for one in models:
         if len(one.scores.layers) < measures.FEWEST_LAYERS:
             continue
-        s, others = one.scores, readings[one.scores.tokens, one.scores.pooling]
+        s, others = one.scores, representations[one.scores.tokens, one.scores.pooling]
         before = others.get(s.model, one).scores.revision
         if order.last(s.model, [before, s.revision]) == s.revision:
             others[s.model] = one
     families: dict[tuple[str, ...], list[list[_Model]]] = defaultdict(list)
-    for by_model in readings.values():
+    for by_model in representations.values():
         if len(by_model) > 1:
             families[tuple(by_model)].append(list(by_model.values()))
     return list(families.values())
 
 
 def _over_models(
-    readings: Sequence[Sequence[_Model]], group: str, seed: int
+    representations: Sequence[Sequence[_Model]], group: str, seed: int
 ) -> list[dict[str, object]]:
-    """Test if the metrics of all readings belong to their own model's scores."""
-    n_points = min(len(m.scores.layers) for models in readings for m in models)
-    curves = [c for models in readings for c in _at_common_depths(models, group, n_points)]
+    """Test if the metrics of all representations belong to their own model's scores."""
+    n_points = min(len(m.scores.layers) for models in representations for m in models)
+    curves = [c for models in representations for c in _at_common_depths(models, group, n_points)]
     if not curves:
         return []
-    n_models = len(readings[0])
+    n_models = len(representations[0])
     strengths = np.stack([_apart(x) @ _apart(y).T for _, x, y in curves])
     value = np.trace(strengths, axis1=1, axis2=2) / n_models
     p = p_adjusted = np.full(len(curves), np.nan)

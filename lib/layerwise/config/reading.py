@@ -75,7 +75,7 @@ def _read(file: Path) -> Any:
         finally:
             loader.dispose()
     except FileNotFoundError as error:
-        problem = "there is no such file; give a config by --config."
+        problem = "no such file; name a config with --config, or write one with `layerwise new`."
         raise ConfigError("", problem, code="missing_file", file=str(file)) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
@@ -83,6 +83,9 @@ def _read(file: Path) -> Any:
         ) from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         reason = " ".join(str(error).split())[:300] or type(error).__name__
+        if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
+            mark = error.problem_mark
+            reason = f"line {mark.line + 1}, column {mark.column + 1}: {error.problem}"
         problem = f"not valid YAML: {reason}."
         raise ConfigError("", problem, code="unreadable", file=str(file)) from error
 

@@ -160,7 +160,8 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
 def _of_folder(folder: Path) -> Images:
     if not is_folder(folder):
         raise LayerwiseError(
-            f"There is no folder {folder}; paths count from where you run.", code="missing_file"
+            f"There is no folder {folder}; relative paths start at the current folder.",
+            code="missing_file",
         )
     # Absolute: the run's jobs may be in another folder.
     folder = folder.absolute()
@@ -190,7 +191,7 @@ def _of_hub(source: HubImages) -> Images:
             )
     if not isinstance(data.features[source.column], datasets.Image):
         raise LayerwiseError(
-            f"The column {source.column!r} of {source.hub!r} holds no images.", code="too_few"
+            f"The column {source.column!r} of {source.hub!r} holds no images.", code="wrong_type"
         )
     labels: list[str | None] = [None] * len(data)
     if source.label is not None:

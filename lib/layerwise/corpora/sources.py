@@ -133,7 +133,8 @@ def load_file(path: Path) -> tuple[Any, dict[str, str]]:
     if not is_file(path):
         near = closest(path.name, [p.name for p in path.parent.glob("*") if p.is_file()])
         raise LayerwiseError(
-            f"There is no file {path}{near}; paths count from where you run.", code="missing_file"
+            f"There is no file {path}{near}; relative paths start at the current folder.",
+            code="missing_file",
         )
     if not path.stat().st_size:
         raise LayerwiseError(f"{path} is empty.", code="too_few")

@@ -1,4 +1,4 @@
-"""From a run's tables to what the explorer shows: curves over layers, associations, picks."""
+"""From a run's tables to what the explorer shows: curves over layers, associations, selections."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def gather(
     page : Path
         Where the page will be: links count from its folder.
     directions : mapping of metric to 1 or -1, optional
-        Metrics that pick at another end than the declared one.
+        Metrics that select at another end than the declared one.
 
     Returns
     -------

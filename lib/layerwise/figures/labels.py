@@ -78,7 +78,7 @@ def representation_label(key: str) -> str:
 
 
 def metric_label(metric: str) -> str:
-    """Words for a metric or rule; names from published tables stay as they are."""
+    """Words for a metric or rule; names from published tables are unchanged."""
     known = QUANTITIES.get(metric) or all_metrics().get(metric)
     return known.label if known else RULES.get(metric, metric)
 

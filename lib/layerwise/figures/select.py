@@ -145,7 +145,7 @@ class Data:
         return table
 
     def tidy(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Sorted rows with every dimension, of which those without a role have one value."""
+        """Sorted rows with all dimensions; those without a role have one value."""
         table = with_dimensions(table)
         self.require_roles(table)
         return self.sort(table)

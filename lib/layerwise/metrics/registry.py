@@ -87,15 +87,8 @@ class Metric:
 
     Attributes
     ----------
-    name : str
-        Its name in tables and configs.
     label : str
         Axis text, without the unit.
-    unit : str
-        ``nats``, ``rad``, or empty for a plain number.
-    direction : int or None
-        +1 if higher is better, -1 if lower is better, None if neither, according to the metric's
-        source and not to scores. Layer selection without labels uses it.
     range : str
         The values it can take, as text.
     source : str
@@ -103,13 +96,20 @@ class Metric:
     inputs : tuple of str
         All inputs that it reads: ``pooled`` (N x D), ``pair`` (two views),
         ``views`` (all augmented views), ``spectra`` (of each prompt's token Gram matrix),
-        ``norms`` (of each token), ``attention`` (to the first token), ``curvature``, ``ends``
-        (pooled embeddings of the first and the last layer).
+        ``norms`` (of each token), ``attention``, ``curvature``, ``ends`` (pooled embeddings of the
+        first and the last layer).
     compute : callable
         Function of a `layerwise.metrics.layer.Layer`, and of the metric's settings if there are
         any, to results.
     function : callable
         The formula on plain arrays; ``layerwise.metrics`` offers it by the function's name.
+    name : str
+        Its name in tables and configs; by default that of `function`.
+    unit : str
+        ``nats``, ``rad``, or empty for a plain number.
+    direction : int or None
+        +1 if higher is better, -1 if lower is better, None if neither, according to the metric's
+        source and not to scores. Layer selection without labels uses it.
     protocols : tuple of str
         Protocols for which it is defined.
     tokens : tuple of str
@@ -129,15 +129,15 @@ class Metric:
         Differences from the paper.
     """
 
-    name: str
     label: str
-    unit: str
-    direction: Literal[1, -1] | None
     range: str
     source: str
     inputs: tuple[Input, ...]
     compute: Compute
     function: Callable[..., float]
+    name: str = ""
+    unit: str = ""
+    direction: Literal[1, -1] | None = None
     protocols: tuple[Protocol, ...] = PROTOCOLS
     tokens: tuple[Tokens, ...] = TOKENS
     normalizations: Mapping[str, tuple[Normalization, ...]] = field(default_factory=dict)
@@ -196,7 +196,8 @@ def metric(**declared: Any) -> Callable[[Compute], Compute]:
     """
 
     def register(compute: Compute) -> Compute:
-        made = Metric(compute=compute, **{"section": declared["name"], **declared})
+        name = declared.get("name", declared["function"].__name__)
+        made = Metric(compute=compute, **{"name": name, "section": name, **declared})
         taken = _METRICS.get(made.name)
         if taken is not None and taken.compute.__module__ != compute.__module__:
             raise ValueError(f"{made.name} is already the name of a metric in {taken.compute}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from layerwise.io.files import disk_fault
-from layerwise.models.source import Location
+from layerwise.models.source import Location, hub_answers
 
 # Names of tokenizers' files.
 TOKENIZER = ("*token*", "vocab*", "*.model", "merges.txt")
@@ -15,85 +15,68 @@ NO_TOKENIZER = (
 )
 
 
+OFFLINE = (
+    "{name} is not in the cache, and the hub cannot be reached; fetch it on a "
+    "machine with a network (`hf download {name} --revision {revision}`), set HF_HOME to a cache "
+    "that has it, or name a folder that holds it."
+)
+CODE = (
+    "{name} needs code that comes with it; read that code, then set trust_remote_code: true for "
+    "this model."
+)
+# Types of exceptions or words in their texts, and what they mean; the first that fits.
+SIGNS = {
+    "GatedRepoError": "access to {name} needs a token: accept its terms on its page, then run `hf "
+    "auth login` or set HF_TOKEN.",
+    "RevisionNotFoundError": "{name} has no branch or tag {revision!r}; see the branches on its "
+    "page.",
+    "RepositoryNotFoundError": "there is no model {name!r} on the hub, or it is private: check "
+    "the name, or run `hf auth login` if it is yours.",
+    "HFValidationError": "{name!r} cannot be a name on the hub; names are like 'owner/model'.",
+    "LocalEntryNotFoundError": OFFLINE,
+    "OfflineModeIsEnabled": OFFLINE,
+    "ConnectError": OFFLINE,
+    "trust_remote_code": CODE,
+    "custom code": CODE,
+    "no file named model.safetensors": "{name} has no weights as safetensors, and pickle files "
+    "are not read: they can run code; convert them to safetensors first.",
+    "preprocessor_config.json": "{name} has no preprocessor_config.json, which says how images "
+    "are scaled and normalised; put it there, or say so in the model's entry, as in preprocess: "
+    "{{size: 224, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}.",
+}
+
+
 def why(error: BaseException, location: Location) -> str:
     """One sentence: the problem and how to fix it.
 
-    We use the types of the exceptions in the chain of causes. transformers raises OSError for
-    most problems, with texts that change.
+    We use the types of the exceptions in the chain of causes where we can. transformers raises
+    OSError for most problems, with texts that change.
     """
     chain = list(_chain(error))
-    kinds = {kind.__name__ for link in chain for kind in type(link).__mro__}
     text = " ".join(str(error).split())
-    name, revision, folder = location.name, location.revision, location.folder
-    fault = next(
-        (f for e in chain if isinstance(e, OSError) and e.errno and (f := disk_fault(e))), ""
-    )
-    files = (getattr(link, "filename", None) for link in chain)
-    where = next((f" ({file})" for file in files if file), "")
-    offline = {"LocalEntryNotFoundError", "OfflineModeIsEnabled", "ConnectError"}
-    # The first that applies.
-    rules = (
-        (
-            fault,
+    folder, about = location.folder, {"name": location.name, "revision": location.revision}
+    if fault := disk_fault(error):
+        files = (getattr(link, "filename", None) for link in chain)
+        where = next((f" ({file})" for file in files if file), "")
+        return (
             f"its files cannot be read or written{where}: {fault}; free space, fix the folder's "
-            "permissions, or set HF_HOME to a folder that can be written.",
-        ),
-        (
-            "GatedRepoError" in kinds,
-            f"access to {name} needs a token: accept its terms on its page, then run `hf auth "
-            "login` or set HF_TOKEN.",
-        ),
-        (
-            "RevisionNotFoundError" in kinds,
-            f"{name} has no branch or tag {revision!r}; see the branches on its page.",
-        ),
-        (
-            "RepositoryNotFoundError" in kinds,
-            f"there is no model {name!r} on the hub, or it is private: check the name, or run `hf "
-            "auth login` if it is yours.",
-        ),
-        (
-            "HFValidationError" in kinds,
-            f"{name!r} cannot be a name on the hub; names are like 'owner/model'.",
-        ),
-        (
-            kinds & offline or not location.reachable(),
-            f"{name} at {revision!r} is not in the cache, and the hub cannot be reached; fetch it "
-            f"on a machine with a network (`hf download {name} --revision {revision}`), set "
-            "HF_HOME to a cache that has it, or name a folder that holds it.",
-        ),
-        (
-            "trust_remote_code" in text or "custom code" in text,
-            f"{name} needs code that comes with it; read that code, then set trust_remote_code: "
-            "true for this model.",
-        ),
-        (
-            folder and not location.gguf_file and not (folder / "config.json").is_file(),
-            f"the folder {folder} has no config.json; it is not a Hugging Face model folder.",
-        ),
-        (
-            "safetensors" in text and "no file named" in text,
-            f"{name} has no weights as safetensors, and pickle files are not read: they can run "
-            "code; convert them to safetensors first.",
-        ),
-        (
-            "preprocessor_config.json" in text,
-            f"{name} has no preprocessor_config.json, which says how images are scaled and "
-            "normalised; put it there, or say so in the model's entry, as in preprocess: "
-            "{size: 224, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}.",
-        ),
-        (
-            folder
-            and not location.gguf_file
-            and not any(file for like in TOKENIZER for file in folder.glob(like)),
-            f"{name} {NO_TOKENIZER}",
-        ),
-    )
-    damaged = (
+            "permissions, or set HF_HOME to a folder that can be written."
+        )
+    kinds = {kind.__name__ for link in chain for kind in type(link).__mro__}
+    for sign, meaning in SIGNS.items():
+        if sign in kinds or sign in text:
+            return meaning.format(**about)
+    if folder is None and not hub_answers():
+        return OFFLINE.format(**about)
+    if folder and not location.gguf_file:
+        if not (folder / "config.json").is_file():
+            return f"{folder} has no config.json; it is not a folder of a Hugging Face model."
+        if not any(file for like in TOKENIZER for file in folder.glob(like)):
+            return f"{folder} {NO_TOKENIZER}"
+    return (
         f"transformers cannot read {location.gguf_file or 'its files'} ({type(error).__name__}: "
         f"{text}); check config.json and the tokenizer's files, or fetch or copy it again."
     )
-    return next((message for applies, message in rules if applies), damaged)
 
 
 def not_finite(model: str, revision: str, dtype: str, place: str) -> str:

@@ -47,8 +47,25 @@ def run(
     LayerwiseError
         In the first pass, if a pre-norm block's sub-layers do not add up to its output.
     """
+
+    def give(layer: int, sublayer: str, states: Tensor) -> None:
+        hand_over(layer, sublayer, states.transpose(0, 1) if anatomy.time_first else states)
+
+    def embedded(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        give(0, BLOCK, _stream(args, kwargs))
+
+    inner = [name for name in sublayers if name != BLOCK]
     with ExitStack() as stack:
-        attach(anatomy, sublayers, hand_over, stack)
+        first = anatomy.blocks[0].register_forward_pre_hook(embedded, with_kwargs=True)
+        stack.callback(first.remove)
+        for layer, block in enumerate(anatomy.blocks, start=1):
+            if inner:
+                _Inside(anatomy, layer, inner, give).attach(stack)
+
+            def after(_: nn.Module, __: Any, output: Any, layer: int = layer) -> None:
+                give(layer, BLOCK, first_tensor(output))
+
+            stack.callback(block.register_forward_hook(after).remove)
         return states_out(model(**inputs, **pass_options(model)))
 
 
@@ -66,33 +83,6 @@ def states_out(output: Any) -> Tensor | None:
     """The states that a model returns."""
     states = getattr(output, "last_hidden_state", None)
     return states if isinstance(states, Tensor) else None
-
-
-def attach(
-    anatomy: Anatomy, sublayers: Sequence[str], hand_over: HandOver, stack: ExitStack
-) -> None:
-    """Put hooks on a model's blocks; closing `stack` removes them."""
-    first = anatomy.blocks[0]
-    give = _turned(hand_over) if anatomy.time_first else hand_over
-
-    def embedded(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        give(0, BLOCK, _stream(args, kwargs))
-
-    stack.callback(first.register_forward_pre_hook(embedded, with_kwargs=True).remove)
-    inner = [name for name in sublayers if name != BLOCK]
-    for layer, block in enumerate(anatomy.blocks, start=1):
-        if inner:
-            _Inside(anatomy, layer, inner, give).attach(stack)
-
-        def after(_: nn.Module, __: Any, output: Any, layer: int = layer) -> None:
-            give(layer, BLOCK, first_tensor(output))
-
-        stack.callback(block.register_forward_hook(after).remove)
-
-
-def _turned(hand_over: HandOver) -> HandOver:
-    """Passes states of shape (T, B, D) on as (B, T, D)."""
-    return lambda layer, sublayer, states: hand_over(layer, sublayer, states.transpose(0, 1))
 
 
 @dataclass

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 from layerwise.config.models import FolderAdapter, HubAdapter, HubSource, Model
-from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_file, sha256_text
 from layerwise.models.source import AnySource, locate
 
@@ -57,7 +55,7 @@ def identity(entry: Model, revision: str = "main") -> str:
     Raises
     ------
     LayerwiseError
-        If a local folder, package or file is missing or cannot be read.
+        If a local folder, package or file is missing.
     """
     return sha256_text(
         _identity(entry.source, revision), *(_identity(a, "main") for a in entry.adapters)
@@ -66,9 +64,8 @@ def identity(entry: Model, revision: str = "main") -> str:
 
 def folder_hashes(folder: Path) -> dict[str, str]:
     """SHA-256 of each file in a model's folder by its relative path, `UNREAD` ones left out."""
-    with _readable(folder):
-        next(folder.iterdir(), None)  # rglob silently skips folders that it may not read
-        files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix not in UNREAD)
+    next(folder.iterdir(), None)  # rglob silently skips folders that it may not read
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix not in UNREAD)
     return {path.relative_to(folder).as_posix(): cached_sha256(path) for path in files}
 
 
@@ -84,16 +81,13 @@ def cached_sha256(path: Path, cache: Path | None = None) -> str:
     if cache is None:
         home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         cache = Path(home) / "layerwise" / "hashes"
-    with _readable(path):
-        state = path.stat()
-        entry = cache / sha256_text(
-            str(path.resolve()), str(state.st_size), str(state.st_mtime_ns)
-        )
-        with contextlib.suppress(OSError):
-            found = entry.read_text("ascii")
-            if len(found) == 64:  # a write that was cut off is shorter
-                return found
-        found = sha256_file(path)
+    state = path.stat()
+    entry = cache / sha256_text(str(path.resolve()), str(state.st_size), str(state.st_mtime_ns))
+    with contextlib.suppress(OSError):
+        found = entry.read_text("ascii")
+        if len(found) == 64:  # a write that was cut off is shorter
+            return found
+    found = sha256_file(path)
     # A cache that cannot be written costs time and nothing else.
     with contextlib.suppress(OSError):
         cache.mkdir(parents=True, exist_ok=True)
@@ -112,15 +106,3 @@ def _identity(source: AnySource, revision: str) -> str:
         return sha256_text("gguf", cached_sha256(folder / source.gguf_file))
     hashes = folder_hashes(folder)
     return sha256_text("folder", *(part for item in hashes.items() for part in item))
-
-
-@contextlib.contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise LayerwiseError(
-            f"{path} cannot be read ({error.strerror}); fix its permissions, or the path in the "
-            "config.",
-            code="unreadable",
-        ) from error

@@ -7,7 +7,7 @@ is decoded and preprocessed in threads while the model runs on the batch before.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -18,7 +18,6 @@ from layerwise.config.models import Model, Preprocess
 from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_text
-from layerwise.models.source import Location
 
 # config.model_type of models of images and texts -> path of the image tower.
 TOWERS = {
@@ -208,13 +207,22 @@ class Images:
         return json.dumps(settings, sort_keys=True, default=str)
 
 
-def processor_of(location: Location, own: Preprocess | None, options: Mapping[str, Any]) -> Any:
-    """The image processor, from the model's entry or its preprocessor_config.json."""
-    from transformers import AutoImageProcessor, BitImageProcessorPil
+def reader_of(place: str, config: Any, own: Preprocess | None = None, **options: Any) -> Any:
+    """The tokenizer or image processor of a folder or hub name.
 
+    Parameters
+    ----------
+    config : of the model
+    own : Preprocess, optional
+        In place of preprocessor_config.json.
+    """
+    from transformers import AutoImageProcessor, AutoTokenizer, BitImageProcessorPil
+
+    if not takes_images(config):
+        return AutoTokenizer.from_pretrained(place, **options)
     if own is None:
         # torchvision scales differently, so values would depend on whether it is installed.
-        return AutoImageProcessor.from_pretrained(location.name, backend="pil", **options)
+        return AutoImageProcessor.from_pretrained(place, backend="pil", **options)
     return BitImageProcessorPil(
         size={"shortest_edge": own.resize or own.size},
         crop_size={"height": own.size, "width": own.size},

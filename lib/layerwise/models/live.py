@@ -10,12 +10,10 @@ from typing import Any
 from layerwise.config.models import HubSource, Model
 from layerwise.errors import LayerwiseError
 from layerwise.models import devices
-from layerwise.models.architectures import dissect, settle
-from layerwise.models.images import takes_images, tower
-from layerwise.models.load import DTYPES, LoadedModel, prepare
+from layerwise.models.architectures import settle
+from layerwise.models.images import reader_of, takes_images
+from layerwise.models.load import DTYPES, LoadedModel, body, prepare
 from layerwise.models.source import quiet
-
-REVISION = "live"
 
 
 @contextmanager
@@ -39,7 +37,14 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
         If the model is of another kind, has no known tokenizer, or its layers cannot be read.
     """
     quiet()
-    network, max_length = _network(model), None
+    network, max_length = getattr(model, "transformers_model", None) or model, None
+    if not hasattr(network, "config") or not hasattr(network, "parameters"):
+        raise LayerwiseError(
+            f"model: expected a model of transformers or sentence-transformers, a folder or a "
+            f"name on the hub, got {type(model).__name__}.",
+            code="wrong_type",
+        )
+    network = body(getattr(network, "base_model", network))
     if hasattr(model, "max_seq_length"):  # of sentence-transformers
         max_length, reader = model.max_seq_length, reader or model.tokenizer
     origin = str(network.config.name_or_path or "")
@@ -49,7 +54,13 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
         raise LayerwiseError(
             f"{name} computes in {dtype}; expected {', '.join(DTYPES)}.", code="wrong_type"
         )
-    reader = copy.deepcopy(reader) if reader is not None else _reader(network, name, origin)
+    try:
+        reader = reader_of(origin, network.config) if reader is None else copy.deepcopy(reader)
+    except Exception as error:  # the hub, files and models fail in many ways
+        what = "image processor" if takes_images(network.config) else "tokenizer"
+        raise LayerwiseError(
+            f"{name} comes without {what}; give it as tokenizer=.", code="missing_file"
+        ) from error
     settle(network)
     modes = {module: module.training for module in network.modules()}
     network.eval()
@@ -58,9 +69,8 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
             name,
             network,
             reader,
-            dissect(network),
             Model(source=HubSource(hub=origin or name), max_length=max_length),
-            revision=REVISION,
+            revision="live",
             dtype=dtype,
             weights="",
             claim=devices.Claim(network.device),
@@ -68,34 +78,3 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
     finally:
         for module, training in modes.items():
             module.training = training
-
-
-def _network(model: Any) -> Any:
-    """The module whose blocks are read."""
-    network = getattr(model, "transformers_model", None) or model
-    if not hasattr(network, "config") or not hasattr(network, "parameters"):
-        raise LayerwiseError(
-            f"model: expected a model of transformers or sentence-transformers, a folder or a "
-            f"name on the hub, got {type(model).__name__}.",
-            code="wrong_type",
-        )
-    network = getattr(network, "base_model", network)
-    if network.config.is_encoder_decoder:
-        network = network.get_encoder()
-    return tower(network) if takes_images(network.config) else network
-
-
-def _reader(network: Any, name: str, origin: str) -> Any:
-    """The tokenizer or image processor of the folder or hub name of the model."""
-    from transformers import AutoImageProcessor, AutoTokenizer
-
-    images = takes_images(network.config)
-    try:
-        if images:
-            return AutoImageProcessor.from_pretrained(origin, backend="pil")
-        return AutoTokenizer.from_pretrained(origin)
-    except Exception as error:  # the hub, files and models fail in many ways
-        what = "image processor" if images else "tokenizer"
-        raise LayerwiseError(
-            f"{name} comes without {what}; give it as tokenizer=.", code="missing_file"
-        ) from error

@@ -19,7 +19,7 @@ from layerwise.errors import LayerwiseError
 from layerwise.models import adapters, devices
 from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy, dissect, settle
 from layerwise.models.failures import NO_TOKENIZER, why
-from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
+from layerwise.models.images import Images, Pixels, reader_of, takes_images, tower
 from layerwise.models.probe import LENGTH, causal, example_texts, probe
 from layerwise.models.source import Location, locate, quiet
 
@@ -268,7 +268,12 @@ def load(
     claim = devices.pick(device, spread=model.device_map is not None)
     log.info("loading %s at %s from %s", name, revision, location.name)
     who = f"Model {name!r} at {revision!r}"
-    reader, network, anatomy = _from_files(who, model, location, dtype)
+    network, reader, missing = _from_files(who, model, location, dtype)
+    for adapter in model.adapters:
+        adapters.merge(network, adapter)
+    encoder_alone = bool(network.config.is_encoder_decoder)
+    network = body(network)
+    _check_whole(who, missing, dissect(network), encoder_alone=encoder_alone)
     settle(network)
     if model.bidirectional:
         adapters.attend_both_ways(network)
@@ -277,23 +282,20 @@ def load(
     if model.device_map is None:
         network.to(claim.device)
     return prepare(
-        name,
-        network,
-        reader,
-        anatomy,
-        model,
-        revision=revision,
-        dtype=dtype,
-        weights=sha256,
-        claim=claim,
+        name, network, reader, model, revision=revision, dtype=dtype, weights=sha256, claim=claim
     )
+
+
+def body(network: Any) -> Any:
+    """The part of a model that is read: the encoder of an encoder-decoder, the image tower of a
+    model of images and texts."""
+    return tower(network.get_encoder() if network.config.is_encoder_decoder else network)
 
 
 def prepare(
     name: str,
     network: Any,
     reader: Any,
-    anatomy: Anatomy,
     model: Model,
     *,
     revision: str,
@@ -312,21 +314,21 @@ def prepare(
     weights : str
         Hash of the weights.
     """
-    where: torch.device = next(network.parameters()).device
+    anatomy = dissect(network)
+    device: torch.device = next(network.parameters()).device
     images = tokenizer = None
     if takes_images(network.config):
-        who = f"Model {name!r} at {revision!r}"
-        images = Images(who, reader, model, network, DTYPES[dtype])
-        anatomy = _with_patches(name, network, anatomy, images, where)
+        images = Images(f"Model {name!r} at {revision!r}", reader, model, network, DTYPES[dtype])
+        anatomy = _with_patches(name, network, anatomy, images, device)
         max_length = images.n_tokens
     else:
         tokenizer = reader
         embeddings = network.get_input_embeddings().weight
-        where = embeddings.device
+        device = embeddings.device
         if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= len(embeddings):
             # Padding never counts and never reaches another token; any id works.
             tokenizer.pad_token_id = tokenizer.eos_token_id or 0
-        anatomy, _ = probe(name, network, anatomy, example_texts(network, where), LENGTH)
+        anatomy, _ = probe(name, network, anatomy, example_texts(network, device), LENGTH)
         max_length = _max_length(network, tokenizer, model.max_length)
     return LoadedModel(
         name=name,
@@ -334,7 +336,7 @@ def prepare(
         model=network,
         tokenizer=tokenizer,
         anatomy=anatomy,
-        device=where,
+        device=device,
         dtype=dtype,
         max_length=max_length,
         special_tokens=model.special_tokens,
@@ -352,35 +354,25 @@ def _with_patches(
     given = images.named(example, ["example"] * len(example))
     inputs = {name: tensor.to(device) for name, tensor in given.items()}
     anatomy, images.n_tokens = probe(name, network, anatomy, inputs, None)
-    prefix = images.n_tokens - images.n_shown(example)
     if images.start_token is not None:
-        prefix = 1
-    return replace(anatomy, prefix=prefix, has_class=prefix > 0 and images.start_token is None)
+        return replace(anatomy, prefix=1)
+    prefix = images.n_tokens - images.n_shown(example)
+    return replace(anatomy, prefix=prefix, has_class=prefix > 0)
 
 
 def _from_files(
     who: str, model: Model, location: Location, dtype: str
-) -> tuple[Any, Any, Anatomy]:
-    """Read a model and merge its adapters.
-
-    Returns
-    -------
-    tuple
-        The tokenizer or image processor, the network (the encoder of an encoder-decoder, the image
-        tower of a model of images and texts), and its parts.
-    """
-    from transformers import AutoConfig, AutoModel, AutoTokenizer
+) -> tuple[Any, Any, dict[str, Any]]:
+    """Read a model, its tokenizer or image processor, and transformers' loading info."""
+    from transformers import AutoConfig, AutoModel
 
     common = {"trust_remote_code": model.trust_remote_code, **location.options()}
     placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
-        of_images = takes_images(AutoConfig.from_pretrained(location.name, **common))
-        if of_images:
-            reader = processor_of(location, model.preprocess, common)
-        else:
-            reader = AutoTokenizer.from_pretrained(location.name, **common)
-        # Shapes that do not fit are reported below by name.
-        network, found = AutoModel.from_pretrained(
+        config = AutoConfig.from_pretrained(location.name, **common)
+        reader = reader_of(location.name, config, model.preprocess, **common)
+        # Shapes that do not fit are reported by `_check_whole`.
+        network, info = AutoModel.from_pretrained(
             location.name,
             dtype=DTYPES[dtype],
             use_safetensors=True,
@@ -391,24 +383,15 @@ def _from_files(
         )
     except (KeyboardInterrupt, SystemExit, LayerwiseError):
         raise
-    except (
-        BaseException
-    ) as error:  # Tokenizers are written in Rust, whose panics are not an Exception.
+    # Tokenizers are written in Rust, whose panics are not an Exception.
+    except BaseException as error:
         raise LayerwiseError(f"{who}: {why(error, location)}", code="unreadable") from error
+    of_images = takes_images(config)
     # If the files are missing, transformers makes up a tokenizer of a few special tokens.
     if not of_images and len(set(reader.get_vocab()) - set(reader.all_special_tokens)) < 2:
-        raise LayerwiseError(f"{who}: {location.name} {NO_TOKENIZER}", code="missing_file")
+        raise LayerwiseError(f"{who}: {location.name} {NO_TOKENIZER}", code="unreadable")
     _check_entry(who, model, of_images=of_images)
-    for adapter in model.adapters:
-        adapters.merge(network, adapter)
-    encoder_alone = bool(network.config.is_encoder_decoder)
-    if encoder_alone:
-        network = network.get_encoder()
-    if of_images:
-        network = tower(network)
-    anatomy = dissect(network)
-    _check_whole(who, found, anatomy, encoder_alone=encoder_alone)
-    return reader, network, anatomy
+    return network, reader, info
 
 
 def _check_whole(who: str, found: Any, anatomy: Anatomy, *, encoder_alone: bool) -> None:

@@ -39,10 +39,6 @@ class Location:
         """The folder of a local model."""
         return Path(self.name) if self.revision is None else None
 
-    def reachable(self) -> bool:
-        """True for a local folder, or if the hub answers."""
-        return self.folder is not None or _hub_answers()
-
     def options(self) -> dict[str, Any]:
         """Arguments of `from_pretrained` in addition to the name.
 
@@ -51,7 +47,7 @@ class Location:
         """
         found: dict[str, Any] = {}
         if self.folder is None:
-            found |= {"revision": self.revision, "local_files_only": not _hub_answers()}
+            found |= {"revision": self.revision, "local_files_only": not hub_answers()}
         if self.gguf_file is not None:
             require("gguf", "gguf")
             found["gguf_file"] = self.gguf_file
@@ -67,7 +63,8 @@ def quiet() -> None:
 
 
 @cache
-def _hub_answers() -> bool:
+def hub_answers() -> bool:
+    """True if the hub can be reached; asked once."""
     from huggingface_hub import constants, get_session
 
     try:
@@ -146,8 +143,8 @@ def named(text: str) -> HubSource | FolderSource | PackageSource:
     if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", where) and not where.startswith("."):
         return HubSource(hub=where, gguf_file=gguf)
     raise LayerwiseError(
-        f"{text!r} is no folder that is there, no package:NAME and no name on the hub "
-        "(owner/name); say where the model is.",
+        f"Model {text!r}: expected an existing folder, package:NAME[/path] or a name on the hub "
+        "(owner/name).",
         code="missing_file",
     )
 

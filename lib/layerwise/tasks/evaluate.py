@@ -5,8 +5,8 @@ clustering), each distinct text of a group once, all layers in one pass. Vectors
 scratch; processes score their layers while the model embeds the next group. Only scores are kept.
 Each finished task is a table with its own key: a killed job continues where it was.
 
-Scratch holds two groups at a time, each of at most half of `scoring.waiting_gb` of vectors unless
-a task cannot be divided.
+Scratch holds at most `scoring.waiting_gb` of vectors, or one unit if that is larger. A group has
+at most half of the limit.
 """
 
 from __future__ import annotations
@@ -212,6 +212,8 @@ class _Job:
         Tasks of the last group's units, and their scores that are being computed.
     failures : dict
         Error of each task that failed.
+    n_embedded, n_waiting : int
+        Groups that were embedded, and inputs of the last one if it is being scored.
     """
 
     loaded: LoadedModel
@@ -226,6 +228,7 @@ class _Job:
     scored: list[tuple[_Pending, list[Future[Any]]]] = field(default_factory=list)
     failures: dict[str, LayerwiseError] = field(default_factory=dict)
     n_embedded: int = 0
+    n_waiting: int = 0
 
     @cached_property
     def ways(self) -> list[Representation]:
@@ -235,6 +238,13 @@ class _Job:
         return representations_of(
             self.loaded, self.extraction.tokens, self.scoring.poolings, self.scoring.readouts
         )
+
+    @cached_property
+    def limit(self) -> int:
+        """Number of inputs whose vectors may be on the scratch disk."""
+        anatomy = self.loaded.anatomy
+        n_bytes = 4 * len(self.ways) * anatomy.n_layers * anatomy.hidden
+        return int(self.scoring.waiting_gb * 1e9) // n_bytes
 
     def run(self, due: Mapping[str, Task | QuestionTask], entry: Model) -> None:
         """Score tasks; raises the first failure at the end."""
@@ -249,15 +259,13 @@ class _Job:
     def _groups(
         self, due: Mapping[str, Task | QuestionTask], entry: Model
     ) -> Iterator[list[_Part]]:
-        """Units to embed together: as many as have half of the vectors that may wait.
+        """Group units to embed together, up to half of the limit.
 
         Questions are answered on the way, since they need the model and no vectors.
         """
         from layerwise.tasks.choice import QuestionTask
 
-        anatomy = self.loaded.anatomy
-        n_bytes = 4 * len(self.ways) * anatomy.n_layers * anatomy.hidden
-        most = max(1, int(self.scoring.waiting_gb * 1e9 / 2) // n_bytes)
+        most = max(1, self.limit // 2)
         group: list[_Part] = []
         inputs: set[tuple[str, Any]] = set()
         for name, task in due.items():
@@ -295,7 +303,7 @@ class _Job:
         ]
 
     def _embed_group(self, group: list[_Part]) -> None:
-        """Embed units together; if that fails, each alone, so that only one task fails."""
+        """Embed units together. If that fails, embed each alone: the other tasks go on."""
         if len(group) == 1:
             with self._failing(group[0].pending.name):
                 self._embed(group)
@@ -318,8 +326,9 @@ class _Job:
         name, *others = dict.fromkeys(part.pending.name for part in group)
         what = f"{name} and {len(others)} other tasks" if others else name
         shape = len(self.ways), self.loaded.anatomy.n_layers, len(places)
-        # The other file has the vectors that are being scored.
-        path = self.scratch / f"{self.n_embedded % 2}.npy"
+        if len(places) + self.n_waiting > self.limit:
+            self._collect()
+        path = self.scratch / f"{self.n_embedded}.npy"
         done = embed_into(
             self.loaded,
             [pictures.get(text, text) for _, text in places],
@@ -334,8 +343,8 @@ class _Job:
             for n in done:
                 bar.update(n)
                 self._collect(wait=False)
-        self.n_embedded += 1
         self._collect()
+        self.n_embedded, self.n_waiting = self.n_embedded + 1, len(places)
         layers = list(itertools.product(range(shape[0]), range(shape[1])))
         shares = [layers[k :: self.n_processes] for k in range(self.n_processes)]
         for part, own in zip(group, rows, strict=True):
@@ -367,6 +376,8 @@ class _Job:
                 if len(pending.scores) == pending.n_units:
                     self._finish(pending)
         self.scored.clear()
+        self.n_waiting = 0
+        (self.scratch / f"{self.n_embedded - 1}.npy").unlink(missing_ok=True)
 
     def _finish(self, pending: _Pending) -> None:
         """Write the table of a task whose units are all scored."""

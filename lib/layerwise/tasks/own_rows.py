@@ -23,7 +23,8 @@ def read_rows(path: Path) -> pd.DataFrame:
     if not is_file(path):
         near = closest(path.name, [p.name for p in path.parent.glob("*")])
         raise LayerwiseError(
-            f"There is no file {path}{near}; paths count from where you run.", code="missing_file"
+            f"There is no file {path}{near}; relative paths start at the current folder.",
+            code="missing_file",
         )
     readers = {
         ".parquet": pd.read_parquet,

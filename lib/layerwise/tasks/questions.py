@@ -142,7 +142,7 @@ PER_ARTICLE, EXAMPLES, ANSWERS = 8, 10, 4
 def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Question]]:
     """Questions after a missing word of a sentence, made of encyclopedia articles.
 
-    Of each article up to eight sentences of 12 to 30 words, of which a word of five or more small
+    Of each article up to eight sentences of 12 to 30 words. A word of five or more small
     letters in the second half is blanked. The three others to choose from are words of the same
     article that end in the same two letters (so that they mostly are of the same part of speech)
     and do not stand in the sentence. All is chosen by hashes, so that the same articles always

@@ -13,7 +13,7 @@ LeeNewsSimilarity          STS                50 news texts, all 1,225 pairs, me
 The first and the last come from files in the package gensim, the others from the Wikipedia
 slice in it (`layerwise.tasks.passages`). The folders have MTEB's own parquet schema and are scored
 like any mirrored MTEB task (`layerwise.tasks.classes`). They are plain parquet files without our
-metadata, so that the same data are the same bytes: their hash identifies the data.
+metadata. The same data are then the same bytes, and their hash identifies them.
 """
 
 from __future__ import annotations

@@ -68,7 +68,7 @@ _PROBE = {
 PROBE_COLUMNS = {name: COLUMNS[name] for name in _SHARED} | _PROBE
 """Columns of the table of probes (`layerwise.tasks.probes.Probe`), with their types."""
 
-# Names of a probe's columns in a task's own table, where its scores are beside them.
+# Names of a probe's columns in a task's own table, which has its scores too.
 _PREFIXED = {name: f"probe_{name}" for name in _PROBE}
 
 

@@ -70,7 +70,8 @@ def small(
     """
     if prompts is not None and not prompts.is_file():
         raise LayerwiseError(
-            f"There is no file {prompts}; paths count from where you run.", code="missing_file"
+            f"There is no file {prompts}; relative paths start at the current folder.",
+            code="missing_file",
         )
     source = {"package": "wikipedia"} if prompts is None else {"file": str(prompts.absolute())}
     studies: dict[str, Any] = {"metrics_by_depth": {"kind": "metrics_by_depth"}}
@@ -185,7 +186,8 @@ def write(folder: Path, document: dict[str, Any]) -> Path:
     path = folder / "config.yaml"
     if path.exists():
         raise LayerwiseError(
-            f"There is a config {path} already; name another folder.", code="exists"
+            f"{path} exists already; remove it or name another folder with --folder.",
+            code="exists",
         )
     if folder != Path():
         document = {"results": (folder / "results").as_posix(), **document}

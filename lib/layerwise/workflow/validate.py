@@ -123,8 +123,8 @@ def _references(config: Config) -> Problems:
         for name in names:
             if name not in known:
                 there = ", ".join(sorted(map(str, known))[:12]) or "none"
-                hint = closest(str(name), map(str, known)) or f"; there are {there}"
-                yield where, f"there is no {name!r}{hint}", "unknown_name"
+                hint = closest(str(name), map(str, known)) or f"; choose from {there}"
+                yield where, f"unknown name {name!r}{hint}", "unknown_name"
 
 
 def _named(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]:
@@ -310,7 +310,7 @@ def _studies(config: Config) -> Problems:
         except ConfigError:
             raise
         except LayerwiseError as error:
-            yield where, str(error).rstrip("."), "conflict"
+            yield where, str(error).rstrip("."), error.code
 
 
 CHECKS: tuple[Callable[[Config], Problems], ...] = (

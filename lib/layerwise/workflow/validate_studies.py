@@ -285,8 +285,8 @@ def _roles(config: Config, study: Study, values: Values, tables: set[str]) -> Pr
     for role, dimensions in study.roles.items():
         for name in dimensions:
             if name not in known:
-                hint = closest(name, known) or f"; there are {', '.join(known)}"
-                yield role, f"there is no dimension {name!r}{hint}", "unknown_value"
+                hint = closest(name, known) or f"; choose from {', '.join(known)}"
+                yield role, f"unknown dimension {name!r}{hint}", "unknown_value"
     roles = roles_of(study, several=len(values["revision"]) > 1)
     placed = {d for dimensions in roles.values() for d in dimensions}
     if "sublayer" not in placed and not study.sublayers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,10 +39,10 @@ def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
 
 
 def alpha_robustness(data: Data) -> pd.DataFrame:
-    """Curves of a metric at every order, and what depends on the order.
+    """Curves of a metric at every order, and the layer that each order selects.
 
-    ``what`` is ``theory`` (power-law spectra), ``metric`` (a row per layer) or ``alpha`` (a row
-    per order): the selected layer, and the layers that may be it with 95% confidence.
+    ``what`` is ``theory`` (power-law spectra) or ``metric`` (a row per layer): `best` is the layer
+    at the metric's better end, `may_be_best` the layers that may be it with 95% confidence.
 
     Raises
     ------
@@ -62,30 +61,20 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
     if data.study.alpha is None:
         every = tuple(sorted(float(a) for a in alphas.unique()))
         data = replace(data, study=data.study.model_copy(update={"alpha": every}))
-    table = data.prompts().assign(alpha=lambda t: t["alpha"].astype(float))
-    theory = power_law_curves(alphas=sorted(table["alpha"].unique()))
+    table = data.prompts()
+    theory = power_law_curves(alphas=sorted(table["alpha"].astype(float).unique()))
     rows = [theory.assign(what="theory", metric=metric, value=theory["share"]).drop(columns="n")]
-    keys = [*POINT, "corpus", "metric", "tokens"]
-    for about, part in curves_of(table, keys):
-        wide = {float(a): matrix(p) for a, p in parts_of(part, "alpha")}
-        for alpha, own in wide.items():
-            array, layers = own.to_numpy(dtype=float), own.columns.to_numpy()
-            one = {**about, "alpha": alpha}
-            rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
-            row = {**one, "what": "alpha", "n": len(array)}
-            rows.append(pd.DataFrame([row | _selected(own, data.directions.get(metric))]))
-    return pd.concat(rows, ignore_index=True)
-
-
-def _selected(own: pd.DataFrame, end: int | None) -> dict[str, Any]:
-    """The layer selected at the metric's better end."""
-    if end is None:
-        return {}
-    mean, layers = own.mean().to_numpy(), own.columns.to_numpy()
-    at = int(np.argmax(end * mean))
-    likely = layers[best_set(end * own.to_numpy(dtype=float))]
-    found = {"selected": int(layers[at]), "depth": layers[at] / max(1, layers[-1])}
-    return {**found, "value": mean[at], "may_be_selected": " ".join(map(str, likely))}
+    better = data.directions.get(metric)
+    for about, part in curves_of(table, [*POINT, "corpus", "metric", "tokens", "alpha"]):
+        wide = matrix(part)
+        array, layers = wide.to_numpy(dtype=float), wide.columns.to_numpy()
+        rows.append(by_layer(mean_ci(array), layers, **about, what="metric"))
+        if better is not None:
+            at = np.argmax(better * array.mean(axis=0))
+            rows[-1]["best"] = layers == layers[at]
+            rows[-1]["may_be_best"] = best_set(better * array)
+    result = pd.concat(rows, ignore_index=True)
+    return result.assign(alpha=result["alpha"].astype(float))
 
 
 @kind("alpha_robustness", "A metric at every order α", alpha_robustness)
@@ -101,11 +90,11 @@ def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
     colours = palette(t, Look({"colour": ("alpha",)}, ())).colours
     for panel in grid.panels:
         theory = (panel.table["what"] == "theory").all()
-        for name, part in parts_of(panel.table[panel.table["what"] != "alpha"], "colour"):
+        for name, part in parts_of(panel.table, "colour"):
             line(panel.ax, part, "beta" if theory else "depth", colour=colours[name], shade=0.1)
-        for name, part in parts_of(panel.table[panel.table["what"] == "alpha"], "colour"):
-            if "selected" in part and part["selected"].notna().any():
-                panel.ax.plot(part["depth"], part["value"], **marks.best(colours[name]))
+            best = part[part["best"].eq(True)] if "best" in part else part[:0]
+            if len(best):  # an unclipped line without points would claim the page's corner
+                panel.ax.plot(best["depth"], best["value"], **marks.best(colours[name]))
         if theory:
             panel.ax.set_xlabel("Exponent β of the spectrum")
             panel.ax.set_ylabel("Entropy / log n")

@@ -99,10 +99,7 @@ def alpha_req(X: npt.ArrayLike, ranks: tuple[int, int] = (11, 500)) -> float:
 
 
 @metric(
-    name="alpha_req",
     label="α-ReQ, eigenvalue decay",
-    unit="",
-    direction=None,
     range="above 0; near 1 is best (Agrawal et al.)",
     source="Agrawal et al. 2022; Stringer et al. 2019",
     inputs=("pooled",),

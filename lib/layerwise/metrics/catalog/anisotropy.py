@@ -45,9 +45,7 @@ def anisotropy(X: npt.ArrayLike) -> float:
 
 
 @metric(
-    name="anisotropy",
     label="Mean cosine",
-    unit="",
     direction=-1,
     range="-1/(N - 1) to 1",
     source="Ethayarajh 2019",

@@ -65,8 +65,6 @@ def cka(X: npt.ArrayLike, Y: npt.ArrayLike) -> float:
 @metric(
     name="cka_first",
     label="CKA with the first layer",
-    unit="",
-    direction=None,
     range="0 to 1",
     source="Kornblith et al. 2019",
     inputs=("pooled", "ends"),
@@ -81,8 +79,6 @@ def compute_first(layer: Layer) -> Iterator[Overall]:
 @metric(
     name="cka_last",
     label="CKA with the last layer",
-    unit="",
-    direction=None,
     range="0 to 1",
     source="Kornblith et al. 2019",
     inputs=("pooled", "ends"),

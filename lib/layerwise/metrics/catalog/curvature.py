@@ -74,7 +74,6 @@ def curvature(Z: npt.ArrayLike) -> float:
 
 
 @metric(
-    name="curvature",
     label="Curvature",
     unit="rad",
     direction=-1,

@@ -47,7 +47,6 @@ def dataset_entropy(X: npt.ArrayLike, alpha: float = 1.0) -> float:
 
 
 @metric(
-    name="dataset_entropy",
     label="Dataset entropy",
     unit="nats",
     direction=1,

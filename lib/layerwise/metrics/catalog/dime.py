@@ -134,7 +134,6 @@ def dime(
 
 
 @metric(
-    name="dime",
     label="DiME",
     unit="nats",
     direction=1,

@@ -42,9 +42,7 @@ def effective_rank(Z: npt.ArrayLike) -> float:
 
 
 @metric(
-    name="effective_rank",
     label="Effective rank of a prompt",
-    unit="",
     direction=-1,
     range="1 to min(T, D)",
     source="Roy & Vetterli 2007",

@@ -127,7 +127,6 @@ def pair_losses(layer: Layer, temperature: float) -> PerPrompt:
 
 
 @metric(
-    name="infonce",
     label="InfoNCE loss",
     unit="nats",
     direction=-1,
@@ -145,7 +144,6 @@ def compute(layer: Layer, settings: Settings) -> Iterator[PerPrompt]:
 
 
 @metric(
-    name="infonce_mi_bound",
     label="Mutual information, InfoNCE bound",
     unit="nats",
     direction=1,

@@ -141,9 +141,7 @@ def lidar(views: npt.ArrayLike, delta: float = 1e-4) -> float:
 
 
 @metric(
-    name="lidar",
     label="LiDAR",
-    unit="",
     direction=1,
     range="1 to min(N - 1, D)",
     source="Thilak et al. 2024",

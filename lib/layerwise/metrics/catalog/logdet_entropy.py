@@ -59,10 +59,8 @@ def logdet_entropy(Z: npt.ArrayLike) -> float:
 
 
 @metric(
-    name="logdet_entropy",
     label="LogDet entropy",
     unit="nats",
-    direction=None,
     range="at most -log 2 - r log r, r the rank",
     source="Skean et al. 2025, appendix B; Zhouyin & Liu 2021",
     inputs=("pooled",),

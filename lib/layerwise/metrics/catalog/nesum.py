@@ -44,9 +44,7 @@ def _of_spectrum(values: Array) -> float:
 
 
 @metric(
-    name="nesum",
     label="NESum",
-    unit="",
     direction=1,
     range="1 to min(N - 1, D)",
     source="He & Ozay 2022, definition 4.1",

@@ -45,10 +45,7 @@ def _of_spectrum(values: Array) -> float:
 
 
 @metric(
-    name="participation_ratio",
     label="Participation ratio",
-    unit="",
-    direction=None,
     range="1 to min(N - 1, D)",
     source="Gao et al. 2017",
     inputs=("pooled",),

@@ -45,7 +45,6 @@ def prompt_entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
 
 
 @metric(
-    name="prompt_entropy",
     label="Prompt entropy",
     unit="nats",
     direction=-1,
@@ -54,7 +53,7 @@ def prompt_entropy(Z: npt.ArrayLike, alpha: float = 1.0) -> float:
     inputs=("spectra",),
     function=prompt_entropy,
     normalizations={"paper": NORMALIZATIONS, "reference": NORMALIZATIONS},
-    note="The direction is the paper's reading of decoders: they score best where entropy dips.",
+    note="The direction is the paper's, for decoders: they score best where entropy dips.",
 )
 def compute(layer: Layer) -> Iterator[PerPrompt]:
     """``S_α`` of each prompt's token states; the layer's value is the mean over prompts."""

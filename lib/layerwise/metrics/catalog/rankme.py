@@ -48,9 +48,7 @@ def _of_spectrum(values: Array) -> float:
 
 
 @metric(
-    name="rankme",
     label="RankMe",
-    unit="",
     direction=1,
     range="1 to min(N, D)",
     source="Garrido et al. 2023; Roy & Vetterli 2007",

@@ -47,10 +47,7 @@ def self_cluster(X: npt.ArrayLike) -> float:
 
 
 @metric(
-    name="self_cluster",
     label="Self-Cluster",
-    unit="",
-    direction=None,
     range="about 0 (even) to 1 (collapsed)",
     source="Tsitsulin et al. 2023",
     inputs=("pooled",),

@@ -65,10 +65,7 @@ def _rates(attention: Array, threshold: float) -> Array:
 
 
 @metric(
-    name="sink_rate",
     label="Sink rate",
-    unit="",
-    direction=None,
     range="0 to 1",
     source="Gu et al. 2025; Queipo-de-Llano et al. 2025",
     inputs=("attention",),

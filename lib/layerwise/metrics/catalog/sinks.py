@@ -109,32 +109,26 @@ def second_norm(Z: npt.ArrayLike) -> float:
 
 def _first_shares(norms: Array) -> Array:
     squares = np.square(norms)
-    total = squares.sum(axis=1)
-    shares = np.full(len(total), np.nan)
-    np.divide(squares[:, 0], total, out=shares, where=total > 0)
-    return shares
+    with np.errstate(invalid="ignore"):
+        return np.asarray(squares[:, 0] / squares.sum(axis=1))
 
 
 def _ranked(norms: Array) -> Array:
     """The two largest norms of each prompt, shape (N, 2), in multiples of its median; NaN where
     there is none. Zeros at a row's end are no tokens."""
     found = np.full((len(norms), 2), np.nan)
-    lengths = norms.shape[1] - np.argmax(norms[:, ::-1] > 0, axis=1)
-    for row, (own, length) in enumerate(zip(norms, lengths, strict=True)):
+    for row, own in zip(found, norms, strict=True):
+        ordered = np.sort(np.trim_zeros(own, "b"))
         # The lower of two in the middle, as the extraction has it.
-        ordered = np.sort(own[:length])
-        middle = ordered[(length - 1) // 2]
+        middle = ordered[(len(ordered) - 1) // 2] if len(ordered) else 0.0
         if middle > 0:
             largest = ordered[::-1][:2] / middle
-            found[row, : len(largest)] = largest
+            row[: len(largest)] = largest
     return found
 
 
 @metric(
-    name="first_token_share",
     label="First token’s share of the Gram matrix’s trace",
-    unit="",
-    direction=None,
     range="0 to 1",
     source="the diagonal of the Gram matrix; sinks: Xiao et al. 2024, Sun et al. 2024",
     inputs=("norms",),
@@ -148,10 +142,7 @@ def compute_share(layer: Layer) -> Iterator[PerPrompt]:
 
 
 @metric(
-    name="largest_norm",
     label="Largest norm ÷ median norm",
-    unit="",
-    direction=None,
     range="1 and above",
     source="Sun et al. 2024 (massive activations)",
     inputs=("norms",),
@@ -165,10 +156,7 @@ def compute_largest(layer: Layer) -> Iterator[PerPrompt]:
 
 
 @metric(
-    name="second_norm",
     label="Second largest norm ÷ median norm",
-    unit="",
-    direction=None,
     range="1 and above",
     source="Sun et al. 2024 (massive activations)",
     inputs=("norms",),

@@ -87,10 +87,7 @@ def two_nn(X: npt.ArrayLike, discard: float = DISCARD) -> float:
 
 
 @metric(
-    name="two_nn",
     label="Intrinsic dimension (TwoNN)",
-    unit="",
-    direction=None,
     range="above 0",
     source="Facco et al. 2017; scikit-dimension",
     inputs=("pooled",),
