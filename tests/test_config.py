@@ -139,7 +139,7 @@ def test_words(row: str) -> None:
 
 def test_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("studies: {}\n")
-    with pytest.raises(ConfigError, match=r"c\.yaml: studies: expected at least 1, got {}\."):
+    with refused("out_of_range"):
         read_config([tmp_path / "c.yaml"])
 
 

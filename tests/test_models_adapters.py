@@ -10,9 +10,9 @@ import tiny
 import torch
 import transformers
 from peft import LoraConfig, get_peft_model
+from refused import refused
 
 from layerwise.config.models import FolderAdapter
-from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
 
 
@@ -90,10 +90,10 @@ def test_an_adapter_of_another_model_is_refused(llama: Path, tmp_path: Path) -> 
     tensors = load_file(path)
     renamed = {key.replace("layers.1", "layers.9"): value for key, value in tensors.items()}
     save_file(renamed, path)
-    with pytest.raises(LayerwiseError, match=r"cannot be merged into LlamaModel.*layers"):
+    with refused("unreadable"):
         merged(llama, folder)
     save_file({key: value[:3].contiguous() for key, value in tensors.items()}, path)
-    with pytest.raises(LayerwiseError, match=r"cannot be merged into LlamaModel.*size mismatch"):
+    with refused("unreadable"):
         merged(llama, folder)
 
 
@@ -101,8 +101,8 @@ def test_damaged_and_pickled_adapters_are_refused(llama: Path, tmp_path: Path) -
     folder = adapter(llama, tmp_path / "a")
     path = folder / "adapter_model.safetensors"
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(LayerwiseError, match=r"a cannot be merged.*SafetensorError"):
+    with refused("unreadable"):
         merged(llama, folder)
     path.rename(folder / "adapter_model.bin")
-    with pytest.raises(LayerwiseError, match=r"has no adapter_model\.safetensors; only PEFT"):
+    with refused("missing_file"):
         merged(llama, folder)

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from refused import refused
 
 from layerwise.config.models import FolderAdapter, FolderSource, HubSource, Model
-from layerwise.errors import LayerwiseError
 from layerwise.models import identity as module
 from layerwise.models.identity import cached_sha256, identity
 
@@ -74,5 +74,5 @@ def test_adapters_and_gguf_files_count(folder: Path) -> None:
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(LayerwiseError, match="no model folder"):
+    with refused("missing_file"):
         of(tmp_path / "none")

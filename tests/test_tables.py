@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from refused import refused
 
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
@@ -79,7 +79,7 @@ def test_a_table_cut_off_is_refused(tmp_path: Path) -> None:
     for length in range(0, len(content), 37):
         path.write_bytes(content[:length])
         for read in (lambda: tables.read(path, "metrics"), lambda: tables.facts(path)):
-            with pytest.raises(LayerwiseError, match=r"t\.parquet is no readable .* delete it"):
+            with refused("unreadable"):
                 read()
 
 
@@ -93,16 +93,16 @@ def test_what_is_missing_or_of_another_kind_is_said(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     kind = Kind("layerwise.test", 1)
     for read in (lambda: tables.read(path, "scores"), lambda: tables.facts(path)):
-        with pytest.raises(LayerwiseError, match=r"no table of .*t\.parquet; run the rule"):
+        with refused("missing_file"):
             read()
-    with pytest.raises(LayerwiseError, match="No table of scores was given"):
+    with refused("missing_file"):
         tables.read([], "scores")
     tables.write(path, frame(), kind=kind)
-    with pytest.raises(LayerwiseError, match="lacks the columns depth, task; is it a table of s"):
+    with refused("unknown_name"):
         tables.read(path, "scores", ["depth", "value", "task"])
-    with pytest.raises(LayerwiseError, match=r"as layerwise\.other \(its schema is 'layerwise"):
+    with refused("mismatch"):
         tables.read(path, "scores", kind=Kind("layerwise.other", 1))
-    with pytest.raises(LayerwiseError, match=re.escape("has version 1 of the schema")):
+    with refused("mismatch"):
         tables.read(path, "scores", kind=Kind("layerwise.test", 2))
 
 

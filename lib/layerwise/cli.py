@@ -180,13 +180,17 @@ def export(
 
     def do() -> None:
         from layerwise.analysis import prompts_of
+        from layerwise.config.models import HubSource
         from layerwise.export import Recipe, cut
+        from layerwise.models.source import named
 
         recipe = Recipe(layer, tokens, pooling, readout, normalize)
         cut.check_target(out)
         checked_with = prompts_of(texts) if texts else cut.made_up_texts()
         loaded = _load(model, max_length, revision, device, dtype, threads)
-        done = cut.export(loaded, recipe, out, checked_with, origin=why)
+        source = named(model)
+        hub = source.hub if isinstance(source, HubSource) else ""
+        done = cut.export(loaded, recipe, out, checked_with, origin=why, hub=hub)
         n = len(checked_with)
         _say(
             f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",

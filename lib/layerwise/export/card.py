@@ -19,7 +19,8 @@ READOUTS = {"residual": "the residual stream", "final_norm": "through the model'
 HEAD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
----
+tags: [sentence-transformers, feature-extraction, layerwise]
+{base_model}---
 
 # Layer {layer} of {model}
 
@@ -56,7 +57,9 @@ through the final norm.
 """
 
 
-def text(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str) -> str:
+def text(
+    loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str, hub: str = ""
+) -> str:
     """Write the card: origin of the model, the cut, how to load it.
 
     Parameters
@@ -65,6 +68,8 @@ def text(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str) ->
         Number of the layer among transformers' hidden states; None for the last.
     origin : str
         Reason for the layer; left out if empty.
+    hub : str
+        Name of the whole model on the hub; left out if empty.
     """
     parts = [
         HEAD,
@@ -74,6 +79,7 @@ def text(loaded: LoadedModel, recipe: Recipe, state: int | None, origin: str) ->
         STATE if state is not None else "",
     ]
     return "".join(parts).format(
+        base_model=f"base_model: {hub}\n" if hub else "",
         model=loaded.name,
         revision=loaded.revision,
         weights=loaded.weights[:12],

@@ -135,6 +135,7 @@ def export(
     texts: Sequence[str],
     *,
     origin: str = "",
+    hub: str = "",
 ) -> Exported:
     """Save a model cut at a layer, if its embeddings equal the whole model's.
 
@@ -148,6 +149,8 @@ def export(
         Texts to compare the embeddings of both models on; at least one.
     origin : str
         Reason for the layer, for the model card.
+    hub : str
+        Name of the whole model on the hub, if it came from there, for the model card.
 
     Raises
     ------
@@ -184,7 +187,7 @@ def export(
                 f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved.",
                 code="unsupported",
             )
-        (folder / "README.md").write_text(card.text(loaded, recipe, cut.state, origin))
+        (folder / "README.md").write_text(card.text(loaded, recipe, cut.state, origin, hub))
         if target.is_dir():
             target.rmdir()
         shutil.move(folder, target)

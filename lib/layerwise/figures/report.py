@@ -13,6 +13,8 @@ from layerwise.association.scores import with_representation
 from layerwise.figures.labels import TOKENS, representation_label
 
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")
+COLUMNS = ["model", "revision", "representation", "best_layer", "last_layer", "score"]
+COLUMNS += ["output_score", "difference", "low", "high", "n_tasks", "n_clusters"]
 NOTE = (
     "Scores are means (× 100) over tasks. The output is the last layer after the model's last "
     "norm. The difference is the best layer's lead over the output in points; its 95% CI over "
@@ -47,21 +49,10 @@ def first_table(scores: pd.DataFrame, order: Order | None = None, seed: int = 0)
         for name in in_order(mine["representation"].unique(), list(TOKENS)):
             part = mine[mine["representation"] == name].set_index("revision", drop=False)
             rows += part.loc[order.checkpoints(model, part.index)].to_dict("records")
-    found = pd.DataFrame(rows)
-    return pd.DataFrame(
-        {
-            **{c: found[c] for c in ("model", "revision", "representation")},
-            "best_layer": [_best(row) for row in rows],
-            "last_layer": found["last_layer"],
-            "score": found["best_score"],
-            "output_score": found["output_score"],
-            "difference": found["gain"],
-            "low": found["gain_low"],
-            "high": found["gain_high"],
-            "n_tasks": found["n_tasks"],
-            "n_clusters": found["n_sources"],
-        }
-    )
+    names = {"best_score": "score", "gain": "difference", "n_sources": "n_clusters"}
+    names |= {"gain_low": "low", "gain_high": "high"}
+    found = pd.DataFrame(rows).assign(best_layer=[_best(row) for row in rows])
+    return found.rename(columns=names)[COLUMNS]
 
 
 def _best(row: Mapping[Any, Any]) -> str:

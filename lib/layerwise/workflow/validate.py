@@ -310,7 +310,7 @@ def _studies(config: Config) -> Problems:
         except ConfigError:
             raise
         except LayerwiseError as error:
-            yield where, str(error).rstrip("."), "conflict"
+            yield where, str(error).rstrip("."), error.code
 
 
 CHECKS: tuple[Callable[[Config], Problems], ...] = (

@@ -220,7 +220,7 @@ def strength(data: Data) -> pd.DataFrame:
     """Association of each metric and baseline with the score, by model and over models.
 
     `null95` is the level that 95% of pairs of unrelated smooth curves stay below. `slope` is in
-    percentage points per standard deviation of the metric, given depth, where the associations have
+    percentage points per standard deviation of the metric, given depth, where associations have
     slopes.
     """
     found = data.tables["associations"]

@@ -126,25 +126,11 @@ def _cka(similarities: pd.DataFrame, base: tuple[str, str], like: pd.DataFrame) 
         & (kept["model"] == base[0])
         & (kept["revision"] == base[1])
     ]
-    named = kept[
-        [
-            "other_model",
-            "other_revision",
-            "tokens",
-            "corpus",
-            "layer",
-            "depth",
-            "value",
-            "low",
-            "high",
-            "n",
-        ]
-    ]
-    named = named.rename(
-        columns={"other_model": "model", "other_revision": "revision", "tokens": "representation"}
-    )
+    names = {"other_model": "model", "other_revision": "revision", "tokens": "representation"}
+    named = kept.drop(columns=["model", "revision"]).rename(columns=names)
     there = like[["model", "revision", "representation"]].drop_duplicates()
-    return named.merge(there).assign(base=base[0], base_revision=base[1], y=CKA, metric=CKA)
+    found = named.merge(there).assign(base=base[0], base_revision=base[1], y=CKA, metric=CKA)
+    return found[[column for column in like if column in found]]
 
 
 @kind("finetuning_effects", "Difference from the base model by depth", differences)

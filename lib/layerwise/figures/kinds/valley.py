@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import matplotlib as mpl
@@ -50,22 +50,14 @@ def ends(found: Estimate, name: str = "") -> dict[str, Any]:
     return dict(zip(names, found[:3], strict=True)) | {f"{name}_p" if name else "p": found.p}
 
 
-def bootstrap_ci(
-    statistic: Callable[..., float], *arrays: np.ndarray, n_resamples: int = 500, seed: int = 0
-) -> tuple[float, float]:
-    """Percentile interval of a statistic of mean curves over prompts.
-
-    Parameters
-    ----------
-    arrays : array, shape (n, L)
-        Rows are the same prompts.
-    """
-    n = len(arrays[0])
+def place_ci(curves: np.ndarray, n_resamples: int = 500) -> tuple[float, float]:
+    """Percentile interval of the index of the deepest valley over prompts, shape (n, L)."""
+    n = len(curves)
     if n < FEWEST:
         return np.nan, np.nan
-    weights = np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), n_resamples) / n
-    drawn = [statistic(*(w @ a for a in arrays)) for w in weights]
-    low, high = np.quantile(drawn, [0.025, 0.975])
+    weights = np.random.default_rng(0).multinomial(n, np.full(n, 1 / n), n_resamples) / n
+    places = [np.argmax(prominences(curve)) for curve in weights @ curves]
+    low, high = np.quantile(places, [0.025, 0.975])
     return float(low), float(high)
 
 
@@ -203,7 +195,7 @@ def size_scaling(data: Data) -> pd.DataFrame:
         one = {**about, "parameters": sizes[about["model"]]}
         rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
         dip, last = valley(array), len(layers) - 1
-        low, high = bootstrap_ci(lambda curve: float(np.argmax(prominences(curve))), array)
+        low, high = place_ci(array)
         row = {**one, "what": "valley", "n": len(array), **ends(dip.depth)}
         row |= {"layer": layers[dip.layer], "place": dip.layer / last}
         row |= {"place_low": low / last, "place_high": high / last}
