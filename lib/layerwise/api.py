@@ -395,36 +395,36 @@ def analyse(
     Parameters
     ----------
     model
-        A live model of transformers or sentence-transformers, which is left as it was, or a
-        folder or hub name.
+        A model of transformers or sentence-transformers in memory, which is not changed, or a
+        folder, a hub name or package:NAME/path.
     texts
         A list of texts or of PIL images, a `datasets.Dataset`, or a file (.txt, .csv, .jsonl,
         .parquet).
     tokenizer : optional
-        Tokenizer or image processor of a live model; by default that of where it came from.
+        Tokenizer or image processor of a model in memory; by default that of its source.
     metrics : str or sequence of str, optional
-        By default all that `views` suffice for.
+        By default all metrics that can be computed from `texts` and `views`.
     labels : sequence, optional
         A label of each text. Adds the score of a linear probe, as rows of the metric
         ``linear_probe``: accuracy of classes, R² of numbers, on held-out texts.
     views : sequence of V sequences, optional
         Augmented copies of the texts, for metrics that compare views (InfoNCE, DiME, LiDAR).
     tokens, protocols, alphas, normalizations : optional
-        One or several of each; several become rows side by side.
+        One variant or several; each has its own rows.
     column : str
         Column of a data set or file that holds the texts, or images.
     revision : str
-        Of a model on the hub.
+        Branch, tag or commit of a model on the hub.
     device : str
         auto, cpu, cuda or cuda:N, for a model that is loaded here.
     threads : int
-        Layers whose metrics are computed at once.
+        Number of layers whose metrics are computed in parallel.
 
     Returns
     -------
     DataFrame
-        As the workflow's tables of metrics (model, layer, depth, metric, value, stderr, n, and the
-        dimensions), with the ends ``low`` and ``high`` of 95% intervals.
+        Columns of the workflow's tables of metrics (model, layer, depth, metric, value, stderr, n,
+        and the dimensions), and ``low`` and ``high``, the ends of 95% intervals.
 
     Examples
     --------
@@ -524,7 +524,7 @@ def choose(
     device: str = "auto",
     threads: int = 1,
 ) -> Choice:
-    """Choose a layer: by labels of the texts or images, or without any by the metrics.
+    """Recommend a layer: from labels of the texts or images, or from metrics if there are none.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where the workflow's files are: beside the library in a checkout, in it once installed."""
+"""Paths of the workflow's files: next to the library in a checkout, inside it once installed."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Pending:
     counts : Tensor, shape (B,)
         Number of eigenvalues of each matrix that are not of pads.
     signed : bool
-        Whether there are negative ones.
+        True if eigenvalues may be negative.
     """
 
     matrices: Tensor

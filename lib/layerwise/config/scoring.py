@@ -14,7 +14,7 @@ class ScoringSettings(Section):
     """Scoring of layers on tasks."""
 
     poolings: SomeOf[Pooling] = ("mean",)
-    """How the states of a text's tokens become one vector."""
+    """Poolings of a text's token states into one vector."""
     readouts: SomeOf[ScoredReadout] = ("final_norm",)
     """final_norm: the residual stream after each block, through the model's final norm if it has
     one; at the last layer this is the model's output. residual: without the norm."""

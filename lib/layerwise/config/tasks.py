@@ -161,7 +161,7 @@ class PackageQuestions(Section):
     """Questions made from texts in a Python package."""
 
     package: Literal["wikipedia"]
-    """Which of four words is missing from a sentence of gensim's Wikipedia?"""
+    """Questions about the missing word of a sentence in gensim's Wikipedia, with four answers."""
 
 
 Questions = Annotated[

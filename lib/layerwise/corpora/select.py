@@ -101,7 +101,9 @@ def select(
         )
     log.info("Prompts: %s", summary)
     if sample.n is not None and len(chosen) < sample.n:
-        log.warning("Only %d prompts are left; sample.n asks for %d", len(chosen), sample.n)
+        log.warning(
+            "%d prompts remain after the filters, fewer than sample.n (%d)", len(chosen), sample.n
+        )
     prompts = pd.DataFrame(chosen, columns=["key", "prompt_id", "text"]).drop(columns="key")
     return prompts.assign(n_tokens=prompts["text"].map(count_tokens)), counts
 

@@ -1,6 +1,6 @@
-"""Files that are whole or not there, and that say where they came from.
+"""Atomic writes, and the provenance of files.
 
-Every result is written beside its target and moved over it at the end, so that a reader never
+Every result is written next to its target and moved over it at the end, so that a reader never
 sees half a file and a failed run never costs a finished one.
 """
 
@@ -53,7 +53,7 @@ LIBRARIES = ("layerwise", "torch", "transformers", "numpy", "h5py", "mteb", "nlp
 
 @contextmanager
 def replacing(target: Path) -> Iterator[Path]:
-    """Yield a path beside `target`; move it over `target` if the block ends well, else remove it.
+    """Yield a path next to `target`; move it over `target` if the block ends well, else remove it.
 
     The move is `os.replace`, so `target` is at all times either the old file or the new one.
     Leftovers of killed writers are cleared first: of this machine where the process is gone, of
@@ -92,8 +92,11 @@ def replacing(target: Path) -> Iterator[Path]:
 
 @cache
 def _machine() -> str:
-    """The name of this machine, and of what else must be the same for a process id to mean the
-    same process: containers may share their host's name, and each has processes of its own."""
+    """Identifier of this machine, boot and container.
+
+    A process id means the same process only within one of these. Containers may share a host's
+    name.
+    """
     found = [str(uuid.getnode())]
     with contextlib.suppress(OSError):
         found = [
@@ -104,7 +107,7 @@ def _machine() -> str:
 
 
 def _abandoned(partial: Path, ours: str) -> bool:
-    """Whether no one will finish a file; `ours` is how those of this machine begin."""
+    """True if the writer of a file has ended; files of this machine start with `ours`."""
     pid = partial.suffixes[-2].removeprefix(".")
     if partial.name.startswith(ours) and pid.isdigit():
         return not _alive(int(pid))
@@ -127,17 +130,17 @@ def check_writable(folder: Path) -> None:
         there = there.parent
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise LayerwiseError(
-            f"The folder {folder} cannot be written (read-only, or another's); mend its "
-            "permissions, or name another folder by the key 'results' of the config.",
+            f"The folder {folder} cannot be written (read-only, or another user's); fix its "
+            "permissions, or set `results` in the config to another folder.",
             code="disk",
         )
 
 
 def disk_fault(error: BaseException) -> str | None:
-    """What is wrong with the disk ('No space left on device'), if that is behind an error.
+    """Return the disk fault behind an error ('No space left on device'), if there is one.
 
-    Libraries written in other languages (HDF5, Arrow, safetensors) have the number in their text
-    alone.
+    Libraries written in other languages (HDF5, Arrow, safetensors) give the number in their
+    messages only.
     """
     link: BaseException | None = error
     while link is not None:
@@ -150,7 +153,7 @@ def disk_fault(error: BaseException) -> str | None:
 
 
 def memory_fault(error: BaseException) -> bool:
-    """Whether a lack of memory is behind an error: libraries say so in errors of all kinds."""
+    """True if a lack of memory caused an error, which libraries raise as errors of many types."""
     link: BaseException | None = error
     while link is not None:
         if isinstance(link, MemoryError) or getattr(link, "errno", None) == errno.ENOMEM:
@@ -162,14 +165,14 @@ def memory_fault(error: BaseException) -> bool:
 
 
 def is_folder(path: str | Path) -> bool:
-    """Whether a folder is there; a path that no file system takes is none."""
+    """True if the path is a folder; False for a path that no file system accepts."""
     with contextlib.suppress(OSError, ValueError):
         return Path(path).is_dir()
     return False
 
 
 def is_file(path: str | Path) -> bool:
-    """Whether a file is there; a path that no file system takes is none."""
+    """True if the path is a file; False for a path that no file system accepts."""
     with contextlib.suppress(OSError, ValueError):
         return Path(path).is_file()
     return False
@@ -241,9 +244,9 @@ def _versions() -> dict[str, str]:
 
 
 def provenance(**facts: Any) -> dict[str, str]:
-    """What every file says of its making: library versions, platform, command, and `facts`.
+    """Return the provenance that every file stores: library versions, platform, command, `facts`.
 
-    Values that are not strings are written as JSON, so that any reader can take them apart.
+    Values other than strings are written as JSON.
     """
     record: Mapping[str, Any] = {
         "versions": _versions(),

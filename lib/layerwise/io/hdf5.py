@@ -31,7 +31,7 @@ DAMAGE = (OSError, KeyError, ValueError, RuntimeError, TypeError)
 def create(
     path: Path, schema: str, version: int, attributes: Mapping[str, Any]
 ) -> Iterator[h5py.File]:
-    """Write an HDF5 file beside `path`, mark it complete and move it there when the block ends.
+    """Write an HDF5 file next to `path`, mark it complete and move it there when the block ends.
 
     Raises
     ------

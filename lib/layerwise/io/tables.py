@@ -21,7 +21,7 @@ REMEDY = "delete it and run snakemake again."
 
 
 class Kind(NamedTuple):
-    """What a file of ours holds, and the version of its columns: written into it and compared."""
+    """Content of a file and version of its columns, stored in the file and checked on reading."""
 
     name: str
     version: int
@@ -87,7 +87,7 @@ def read(
     columns : sequence of str, optional
         The columns to read, in this order; all by default.
     kind : Kind, optional
-        What `write` was told they are.
+        The kind that `write` stored.
 
     Raises
     ------
