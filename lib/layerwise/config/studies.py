@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from layerwise.config.association import OWN_TEXTS, Direction, Measure, Over
+from layerwise.config.association import OWN_TEXTS, Measure, Over
 from layerwise.config.kinds import KINDS, ROLES
 from layerwise.section import Alpha, Name, Section, SomeOf
 from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
@@ -36,8 +36,6 @@ class MetricChoice(Section):
     """Order of the entropy; inf for infinity."""
     normalization: Normalization | None = None
     """Normalisation of the entropy."""
-    direction: Direction | None = None
-    """1 if higher is better, -1 if lower; null for association.directions or the metric's own."""
 
 
 class Study(Section):
@@ -131,12 +129,6 @@ class Study(Section):
                 for variant in itertools.product(*given)
             )
         return tuple(found)
-
-    @property
-    def directions(self) -> dict[str, int]:
-        """The directions that the study assigns to metrics."""
-        chosen = [m for m in self.metrics or () if isinstance(m, MetricChoice)]
-        return {m.metric: m.direction for m in chosen if m.direction is not None}
 
 
 def several(value: Any) -> tuple[Any, ...]:

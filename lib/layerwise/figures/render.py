@@ -103,8 +103,7 @@ def draw(
         Models of the config, which fixes their colours, and the checkpoints of each. Other models
         follow, sorted.
     directions : mapping of metric to 1 or -1, optional
-        ``association.directions`` of the config, in place of what metrics declare. The study's own
-        come before both.
+        ``association.directions`` of the config, in place of what metrics declare.
     own_texts : mapping of corpus to task, optional
         Corpora that ``task texts`` includes, with their tasks.
     labels : mapping of corpus to perturbation, optional
@@ -135,7 +134,7 @@ def draw(
     order = order or Order()
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
     models = [*order.models, *sorted(there - {*order.models, ALL_MODELS})]
-    better = {**declared(), **(directions or {}), **study.directions}
+    better = {**declared(), **(directions or {})}
     data = Data(study, read, Order(models, order.revisions), better, own_texts or {}, confidence)
     kind = find(study.kind)
     table = kind.table(data)
