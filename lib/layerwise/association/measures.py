@@ -68,22 +68,13 @@ def strengths(measure: str, x: Floats, y: Floats) -> Floats:
         return _correlations(residuals(x), residuals(y))
     if measure == "spearman":
         return _correlations(*(_centred(stats.rankdata(curves, axis=1)) for curves in (x, y)))
-    found = _correlations(_between_layers(measure, x), _between_layers(measure, y))
-    return np.sqrt(np.maximum(found, 0)) if measure == "dcor" else found
-
-
-def _between_layers(measure: str, curves: Floats) -> Floats:
-    """Matrices, flattened to (k, n * n), whose cosine is the measure, squared for dcor."""
-    apart = curves[:, :, None] - curves[:, None, :]
     if measure == "kendall":
-        return np.asarray(np.sign(apart).reshape(len(curves), -1))
-    distance, n = np.abs(apart), curves.shape[1]
-    rows, total = distance.sum(axis=1), distance.sum(axis=(1, 2))
-    a, b = (n, n * n) if measure == "dcor" else (n - 2, (n - 1) * (n - 2))
-    centred = distance - (rows[:, :, None] + rows[:, None, :]) / a + total[:, None, None] / b
-    if measure == "bcdcor":
-        centred[:, np.arange(n), np.arange(n)] = 0
-    return np.asarray(centred.reshape(len(curves), -1))
+        found = [stats.kendalltau(a, b).statistic for a, b in zip(x, y, strict=True)]
+        return np.asarray(np.nan_to_num(found))
+    import dcor  # loads numba, which takes seconds
+
+    function = dcor.distance_correlation if measure == "dcor" else dcor.u_distance_correlation_sqr
+    return np.array([float(function(a, b)) for a, b in zip(x, y, strict=True)])
 
 
 def slopes(metric: Floats, scores: Floats) -> Floats:

@@ -146,9 +146,12 @@ def _named(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]
         yield f"{where}.corpora", study.corpora or (), [*config.corpora, OWN_TEXTS]
         yield f"{where}.tasks", study.tasks or (), tasks
         if isinstance(study.revisions, tuple):
-            for model in study.models or models:
-                there = models[model].revisions if model in models else study.revisions
-                yield f"{where}.revisions", study.revisions, there
+            named = [m for m in study.models or models if m in models]
+            known = [revision for model in named for revision in models[model].revisions]
+            yield f"{where}.revisions", study.revisions, known
+            for model in named:
+                if not set(study.revisions) & set(models[model].revisions):
+                    yield f"{where}.revisions", study.revisions, models[model].revisions
     given = config.association
     yield "association.directions", given.directions, metrics
     # Published tables have corpora, tasks and alphas of their own.
