@@ -122,7 +122,8 @@ def collect(results: Path) -> pd.DataFrame:
     path = ROOT / "docs" / "quickstart.csv"
     tables = {path.stem: pd.read_csv(path) for path in sorted((results / "tables").glob("*.csv"))}
     best = pd.read_csv(results / "report" / "best_layers.csv")
-    tables["best_layers"] = best.rename(columns={"best_layer": "layer", "difference": "value"})
+    layer = best["best_layer"].replace("output", pd.NA).fillna(best["last_layer"]).astype(int)
+    tables["best_layers"] = best.rename(columns={"difference": "value"}).assign(layer=layer)
     rows = pd.concat(table.assign(study=study) for study, table in tables.items())
     return rows.astype({"layer": "Int64"}).reindex(columns=pd.read_csv(path, nrows=0).columns)
 

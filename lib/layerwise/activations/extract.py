@@ -312,7 +312,7 @@ def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str
 def _causal(loaded: LoadedModel, what: str) -> bool:
     found = loaded.is_causal()
     if not found:
-        log.warning("in %s tokens see later ones; its file has no %s", loaded.name, what)
+        log.info("%s is not causal; its file has no %s", loaded.name, what)
     return found
 
 

@@ -101,7 +101,7 @@ class Data:
         words = f"{', '.join(names)} ({why})"
         if names and words not in self.omitted:
             self.omitted.append(words)
-            log.warning("%s: not shown: %s", self.study.kind, words)
+            log.info("%s: not shown: %s", self.study.kind, words)
 
     def roles(self, table: pd.DataFrame) -> Roles:
         """Dimensions of each role for a table of one or several checkpoints a model."""

@@ -200,6 +200,8 @@ def _start_log(path: Path | None, terse: bool) -> None:
     problem = None
     if path:
         handlers[0].setLevel(logging.WARNING)
+        # Warnings of libraries, hundreds from scikit-learn alone, are in the log.
+        handlers[0].addFilter(lambda record: record.name != "py.warnings")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             handlers.append(logging.FileHandler(path, mode="w"))
