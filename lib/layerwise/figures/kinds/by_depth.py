@@ -100,9 +100,9 @@ def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     colours.add_to(grid)
     grid.handles += [entry(n, linestyle=s) for n, s in strokes.items() if n and len(strokes) > 1]
     scored = SCORE in set(t["y"])
-    words = ("best layer", "model output") if scored else ("metric’s better end", "last layer")
+    words = ("best layer", "model output") if scored else ("best by the metric", "last layer")
     if scored and not only_score:
-        words = ("best layer, or metric’s better end", "model output, or last layer")
+        words = ("best layer, or best by the metric", "model output, or last layer")
     grid.handles += [entry(words[0], **marks.best())] if t["best"].any() else []
     grid.handles.append(entry(words[1], **marks.output()))
     if t.get("chance", pd.Series(dtype=float)).notna().any():
