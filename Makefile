@@ -36,7 +36,7 @@ dist: $(DOCS)
 	$(PYTHON) scripts/check_wheel.py dist/*.whl
 
 test: $(READY)
-	pytest -n $(CORES) --dist loadfile -m "not slow"
+	pytest -n $(CORES) --dist loadfile --no-loadscope-reorder -m "not slow"
 
 # Every model family, presets on stand-ins, hostile names and files, calibration.
 test-all: $(READY)

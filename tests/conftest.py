@@ -18,6 +18,12 @@ settings.register_profile("small", max_examples=25, deadline=None)
 settings.load_profile("small")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the files that take longest first: each runs in one process."""
+    first = ("test_workflow.py", "test_every_rule.py", "test_golden.py")
+    items.sort(key=lambda item: item.path.name not in first)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
     """Real data next to the checkout; tests that need it are skipped where it is absent."""

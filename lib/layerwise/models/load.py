@@ -389,7 +389,7 @@ def _from_files(
     of_images = takes_images(config)
     # If the files are missing, transformers makes up a tokenizer of a few special tokens.
     if not of_images and len(set(reader.get_vocab()) - set(reader.all_special_tokens)) < 2:
-        raise LayerwiseError(f"{who}: {location.name} {NO_TOKENIZER}", code="unreadable")
+        raise LayerwiseError(f"{who}: {location.name} {NO_TOKENIZER}", code="missing_file")
     _check_entry(who, model, of_images=of_images)
     return network, reader, info
 
