@@ -96,7 +96,7 @@ def test_two_prompts_give_no_interval_and_few_a_warning(caplog: pytest.LogCaptur
     metrics = tidy_metrics({"prompt_entropy": np.arange(4.0)}).assign(n=2)
     drawn = made("metrics_by_depth", {"metrics": metrics}, metrics=("prompt_entropy",))
     assert drawn.table["low"].isna().all()
-    assert "Fewer than 30 prompts" in drawn.caption
+    assert "n < 30" in drawn.caption
     made("attention_sink")
     assert "rests on 24 prompts" in caplog.text
 

@@ -109,7 +109,7 @@ class Facets:
         shown = [*self.handles, *handles]
         if any(line.get_marker() == ROUGH for p in self.panels for line in p.ax.lines):
             rough = {"marker": ROUGH, "markersize": 4, "linestyle": "none"}
-            shown.append(entry(f"fewer than {FEW} prompts", **rough))
+            shown.append(entry(f"n < {FEW}: rough interval", **rough))
         if shown and self.inside:
             self.panels[0].ax.legend(handles=shown)
         elif shown:

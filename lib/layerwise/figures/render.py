@@ -189,7 +189,7 @@ def caption(data: Data, table: pd.DataFrame) -> str:
     if "output_from" in table and (table["output_from"] == "last layer").any():
         text += " The output was not scored; the last layer replaces it."
     if len(n) and n.min() < FEW:
-        text += f" Fewer than {FEW} prompts: intervals are rough."
+        text += f" Crosses: n < {FEW}, so intervals are rough."
     return text + (f" Not shown: {'; '.join(data.omitted)}." if data.omitted else "")
 
 
