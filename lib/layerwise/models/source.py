@@ -166,6 +166,6 @@ def package_folder(module: str) -> Path:
             return folder
     raise LayerwiseError(
         f"The Python package {module!r} is not installed; "
-        f"run: pip install --no-deps {top.replace('_', '-')}",
+        f"check its name, or run: pip install --no-deps {top.replace('_', '-')}",
         code="missing_extra",
     )
