@@ -161,7 +161,9 @@ def smaller(config: dict[str, Any], sizes: Mapping[str, Any]) -> dict[str, Any]:
             entry["perturb"]["length"] = [4, 8]
             entry["filters"]["min_tokens"] = 8
         least = entry["filters"].get("min_tokens", 0)
-        entry["filters"] = {**entry["filters"], "max_tokens": max(WORDS, 3 * least // 2)}
+        template = entry.get("source", {}).get("template", "")
+        most = max(WORDS, 3 * least // 2) + len(template.split())
+        entry["filters"] = {**entry["filters"], "max_tokens": most}
     config["tasks"] = _mapping(config.get("tasks", {}))
     for entry in config["tasks"].values():
         if "sample" in (entry or {}):

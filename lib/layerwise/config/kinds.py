@@ -201,7 +201,7 @@ KINDS: Mapping[str, Kind] = {
         "a metric over prompts by depth: one mode or two, and how two groups of prompts differ",
         ("prompts", "texts"),
         {"column": ("model", "representation")},
-        takes=PANELS,
+        takes=("column",),
         over={"column": ("model", "revision", "representation")},
         metrics=("prompt_entropy",),
         one=("y",),
