@@ -1,7 +1,7 @@
 """Peak memory and scratch of an evaluation of a clustering with the shape of ArxivClusteringS2S.
 
-A model of noise stands in, so that only vectors count: 31 sets, 25 layers, 1,024 wide. Texts, and
-the limit on vectors that wait, are scaled down together.
+A model that returns noise takes no time, so only vectors count: 31 sets, 25 layers, 1,024 wide.
+Texts, and the limit on vectors that wait, are scaled down together.
 
 python benchmarks/bench_evaluate.py --texts 7327 --waiting-gb 0.04
 """
@@ -84,7 +84,6 @@ def main() -> None:
             key="",
             folder=root / "s",
             output=root / "s.parquet",
-            probes=root / "p.parquet",
             threads=options.threads,
         )
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before

@@ -1,14 +1,14 @@
-"""What `extract` costs beside the bare forward pass of the same prompts, in one process.
+"""Cost of `extract` relative to the bare forward pass of the same prompts, in one process.
 
 The bare pass runs the same tokenised prompts in the same batches through the same model and
-throws everything away. Runs of both take turns, and the fastest of each counts, so that another
+throws everything away. Runs of both take turns, and the fastest of each counts, so another
 program's load touches both; with --cpu-clock and one thread it touches neither. Printed, as JSON
 lines:
 
 - ratios to the bare pass: an extraction of one kind (protocol `paper`, all tokens), of four (both
   protocols, with and without the first token), and the eigenvalues of one kind alone
 - seconds a token from few prompts to many, with the memory's high-water mark
-- pads as a share of what was computed; bytes of the file against the token dump it replaces
+- pads as a share of all tokens computed; bytes of the file, and of the token states it replaces
 - with --profile, where the time of one extraction goes
 """
 
@@ -49,7 +49,7 @@ clock = time.perf_counter
 
 def bare(loaded: LoadedModel, ids: list[list[int]], budget: int) -> float:
     """Seconds of the model alone."""
-    pad = int(loaded.tokenizer.pad_token_id)
+    pad = int(loaded.texts.tokenizer.pad_token_id)
     start = clock()
     with torch.inference_mode():
         for batch in batches.cut([len(p) for p in ids], budget):
@@ -113,7 +113,7 @@ def say(**facts: Any) -> None:
 def compare(loaded: LoadedModel, texts: list[str], repeats: int, folder: Path) -> None:
     """Ratios of each plan to the bare pass."""
     budget = batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
-    ids, _ = loaded.tokenize(texts)
+    ids, _ = loaded.texts.prompts(texts)
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, ids, budget)}
     jobs["eigenvalues"] = lambda: eigenvalues_alone(loaded, ids, budget)
     for name, plan in PLANS.items():
@@ -144,7 +144,7 @@ def scale(loaded: LoadedModel, texts: list[str], counts: list[int], folder: Path
     """Seconds a token, and memory, as the prompts become more."""
     for count in counts:
         many = (texts * (count // len(texts) + 1))[:count]
-        tokens = sum(map(len, loaded.tokenize(many)[0]))
+        tokens = sum(map(len, loaded.texts.prompts(many)[0]))
         seconds = ours(loaded, many, ExtractSettings(), folder / "scale.h5")
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         say(

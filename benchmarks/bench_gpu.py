@@ -54,9 +54,9 @@ READINGS = [
 @torch.inference_mode()
 def last_layer(loaded: LoadedModel, texts: list[str]) -> np.ndarray:
     """Embeddings of the last layer, shape (N, D), and nothing else."""
-    ids, _ = loaded.tokenize(texts)
+    ids, _ = loaded.texts.prompts(texts)
     result = np.empty((len(texts), loaded.anatomy.hidden), np.float32)
-    pad = int(loaded.tokenizer.pad_token_id)
+    pad = int(loaded.texts.tokenizer.pad_token_id)
     for batch in batches.cut(
         [len(p) for p in ids], batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
     ):
@@ -171,7 +171,7 @@ def rows_of(
 ) -> list[list[str]]:
     """Measure on a loaded model."""
     where, budget = loaded.device, batches.BUDGET[loaded.device.type]
-    ids, _ = loaded.tokenize(texts)
+    ids, _ = loaded.texts.prompts(texts)
     jobs: dict[str, Callable[[], float]] = {"bare": lambda: bare(loaded, ids, budget)}
     for name, plan in PLANS.items():
         jobs[name] = lambda plan=plan: ours(loaded, texts, plan, folder / "bench.h5")

@@ -74,8 +74,7 @@ def bare(loaded: LoadedModel, pixels: torch.Tensor, cut: list[list[int]]) -> flo
     """Seconds of the model alone."""
     start = clock()
     for batch in cut:
-        given = loaded.images.named(pixels[batch], [str(i) for i in batch])  # type: ignore[union-attr]
-        inputs = {name: tensor.to(loaded.device) for name, tensor in given.items()}
+        inputs = {"pixel_values": pixels[batch].to(loaded.device)}
         loaded.model(**inputs, **pass_options(loaded.model))
     if loaded.device.type == "cuda":
         torch.cuda.synchronize()
@@ -84,10 +83,9 @@ def bare(loaded: LoadedModel, pixels: torch.Tensor, cut: list[list[int]]) -> flo
 
 def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str, Any]:
     """Ratios to the bare pass."""
-    pictures, images = photographs(n), loaded.images
-    assert images is not None
+    pictures, images = photographs(n), loaded.reader
     budget = batches.budget_of(loaded.device.type, loaded.anatomy.hidden)
-    cut = list(batches.cut([images.n_tokens] * n, budget))
+    cut = list(batches.cut([images.max_length] * n, budget))
     pixels = torch.stack([images.read(picture) for picture in pictures])
 
     def reading() -> float:
@@ -126,7 +124,7 @@ def measure(loaded: LoadedModel, n: int, repeats: int, folder: Path) -> dict[str
     return {
         "model": loaded.name,
         "images": n,
-        "tokens": images.n_tokens,
+        "tokens": images.max_length,
         "batch": len(cut[0]),
         "threads": torch.get_num_threads(),
         "clock": "processor" if clock is time.process_time else "wall",

@@ -55,7 +55,7 @@ def measure(rows: int, width: int, classes: int, layers: int, of: int) -> dict[s
         "classes": classes,
         "processor_seconds_a_layer": [round(s, 2) for s in spent],
         f"processor_seconds_of_{of}_layers": round(of * float(np.mean(spent)), 1),
-        "accuracy": [round(p.linear, 3) for p in found],
+        "accuracy": [round(p.main_score, 3) for p in found],
         "peak_MiB": round(peak),
     }
 

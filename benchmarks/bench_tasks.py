@@ -1,4 +1,4 @@
-"""What scoring all layers of all-MiniLM-L6-v2 costs, against mteb with sentence-transformers.
+"""Cost of scoring all layers of all-MiniLM-L6-v2, relative to mteb with sentence-transformers.
 
 mteb runs once on the whole model, and once for each layer on the model cut behind it. Printed for
 each task: processor seconds of one core and the ratios of all layers here to both, and the same of
@@ -82,20 +82,19 @@ def by_layerwise(loaded: Any, name: str, folder: str) -> float:
             key="",
             folder=root / "s",
             output=root / "s.parquet",
-            probes=root / "p.parquet",
         )
         table = pd.read_parquet(root / "s.parquet")
     return float(table.loc[table["layer"].idxmax(), "main_score"])
 
 
 def main(given: argparse.Namespace) -> None:
-    """Time each task, and print a line as soon as it is done."""
+    """Time each task, and print a line when it ends."""
     torch.set_num_threads(1)
     loaded = load("minilm", ENTRY, "main", device="cpu")
     n_layers = loaded.anatomy.n_layers
     with tempfile.TemporaryDirectory() as temporary:
         folders = {name: str(Path(temporary, name)) for name in QUICKSTART}
-        quickstart.make_tasks(read_paragraphs(given.texts)[0], list(QUICKSTART), Path(temporary))
+        quickstart.make_tasks(read_paragraphs(given.texts)[0], Path(temporary))
         folders |= {name: str(given.tasks.resolve() / f) for name, f in MIRRORED.items()}
         sys.stdout.write(f"{'':28s} processor: mteb  all  here ratios      clock ratios\n")
         for name in given.only or folders:

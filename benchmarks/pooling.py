@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from layerwise.activations import forward
-from layerwise.activations.representation import Packed, choose, mean, pool
+from layerwise.activations.representation import Packed, choose, pool
 from layerwise.config.scoring import ScoringSettings
 from layerwise.models.architectures import BLOCK
 from layerwise.models.load import LoadedModel, load
@@ -30,7 +30,7 @@ from layerwise.workflow import script, studies
 def unit_mean(packed: Packed) -> Tensor:
     """Mean of the tokens, each scaled to unit length."""
     unit = torch.nn.functional.normalize(packed.states, dim=-1)
-    return mean(Packed(unit, packed.lengths))
+    return Packed(unit, packed.lengths).mean
 
 
 def median(packed: Packed) -> Tensor:
@@ -40,9 +40,9 @@ def median(packed: Packed) -> Tensor:
 
 # Readout and pooling.
 WAYS: dict[str, tuple[str, Callable[[Packed], Tensor]]] = {
-    "final norm, mean": ("final_norm", mean),
-    "mean": ("residual", mean),
-    "mean without first": ("residual", lambda packed: mean(choose(packed, "drop_first"))),
+    "final norm, mean": ("final_norm", lambda packed: packed.mean),
+    "mean": ("residual", lambda packed: packed.mean),
+    "mean without first": ("residual", lambda packed: choose(packed, "drop_first").mean),
     "mean of unit tokens": ("residual", unit_mean),
     "median": ("residual", median),
     "last token": ("residual", lambda packed: pool(packed, "last_token")),
@@ -70,27 +70,28 @@ class Batch:
 
 def scores(loaded: LoadedModel, task: Any) -> list[dict[str, Any]]:
     """Main score of a task at every layer in every way."""
-    loaded_task = task.load(ScoringSettings(normalize=False))
+    settings = ScoringSettings(normalize=False)
     parts: dict[tuple[int, int], list[Any]] = {}
-    for unit in loaded_task.units(100_000):
-        ids, _ = loaded.tokenize([text for _, text in unit.keys])
+    for unit in task.units(100_000):
+        ids, _ = loaded.texts.prompts([text for _, text in unit.keys])
         anatomy = loaded.anatomy
         into = np.empty((len(WAYS), anatomy.n_layers, len(ids), anatomy.hidden), np.float32)
         forward.run(
             loaded,
-            [prompt or [loaded.stand_in] for prompt in ids],
+            [prompt or [loaded.texts.stand_in] for prompt in ids],
             lambda rows, into=into: Batch(loaded, into, rows),
         )
         rows = {key: place for place, key in enumerate(unit.keys)}
         with one_thread():
             for way, layer in np.ndindex(into.shape[:2]):
-                part = loaded_task.score(unit, Vectors(into[way, layer], rows))
+                vectors = Vectors(into[way, layer], rows)
+                part = task.score(unit.selection, vectors, settings)
                 parts.setdefault((way, layer), []).append(part)
     return [
         {
             "layer": layer,
             "pooling": list(WAYS)[way],
-            "score": 100 * np.mean([row["main_score"] for row in loaded_task.rows(own)]),
+            "score": 100 * np.mean([score.main_score for score in task.scores(own, settings)]),
         }
         for (way, layer), own in parts.items()
     ]
@@ -98,7 +99,7 @@ def scores(loaded: LoadedModel, task: Any) -> list[dict[str, Any]]:
 
 def main(arguments: argparse.Namespace) -> None:
     """Score the models of the config on its tasks and write a row per layer."""
-    config = script.config_of(arguments)
+    config = arguments.config
     tables = []
     for model in arguments.models:
         revision = config.models[model].revisions[-1]

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
-
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Read the tables, associate, write."""
+    from layerwise.association.order import Order
     from layerwise.association.table import associate
     from layerwise.io import tables
 
-    config = script.config_of(arguments)
+    config = arguments.config
     settings = config.association.model_copy(update={"own_texts": config.own_texts})
     found = associate(
         script.read_table(config, arguments.study, "metrics"),
         script.read_table(config, arguments.study, "scores"),
         settings,
-        script.order_of(config),
+        Order.of(config),
         config.studies[arguments.study].over,
     )
     tables.write(arguments.output, found, key=arguments.key)
 
 
 if __name__ == "__main__":
-    script.run(
-        main,
-        script.files(script.parser(__doc__, "study"), output="table of associations to write"),
-    )
+    script.run(main, script.parser(__doc__, "study", output="table of associations to write"))

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from layerwise.io.files import replacing
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Read, gather, write."""
+    from layerwise.association.order import Order
     from layerwise.association.sources import with_text_sources
     from layerwise.explore.gather import Source, gather
     from layerwise.explore.page import render
     from layerwise.io import tables
     from layerwise.workflow import studies
 
-    config = script.config_of(arguments)
+    config = arguments.config
     settings = config.association
     sources = []
     for published, named in studies.explored(config).items():
@@ -31,11 +31,11 @@ def main(arguments: argparse.Namespace) -> None:
         ]
         choices = read.pop("selections", [])
         sources.append(Source(**read, choices=choices, published=published))
-    explored = gather(sources, script.order_of(config), arguments.output, settings.directions)
+    explored = gather(sources, Order.of(config), arguments.output, settings.directions)
     with replacing(arguments.output) as partial:
         page = render(explored, "What each layer represents", key=arguments.key)
         partial.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    script.run(main, script.files(script.parser(__doc__), output="HTML page to write"))
+    script.run(main, script.parser(__doc__, output="HTML page to write"))

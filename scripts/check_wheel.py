@@ -41,17 +41,8 @@ def main(wheel: Path) -> None:
             return done.stdout + done.stderr
 
         python = place / "bin" / "python"
-        call(
-            python,
-            "-m",
-            "pip",
-            "-q",
-            "install",
-            "--no-deps",
-            "--no-index",
-            "--force-reinstall",
-            wheel.absolute(),
-        )
+        options = ("-q", "--no-deps", "--no-index", "--force-reinstall")
+        call(python, "-m", "pip", "install", *options, wheel.absolute())
         where = call(python, "-c", "import layerwise; print(layerwise.__file__)")
         if str(place) not in where:
             raise SystemExit(f"{where.strip()} was imported in place of the wheel's.")

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from layerwise.io.files import replacing
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Read the hashes, warn of equal ones, write the table."""
     from layerwise.models.checkpoints import compare
     from layerwise.workflow import studies
 
-    config = script.config_of(arguments)
+    config = arguments.config
     found = compare(Path(path) for path in studies.swept_tables(config))
     with replacing(arguments.output) as partial:
         found.to_csv(partial, index=False)
 
 
 if __name__ == "__main__":
-    script.run(main, script.files(script.parser(__doc__), output="CSV table to write"))
+    script.run(main, script.parser(__doc__, output="CSV table to write"))

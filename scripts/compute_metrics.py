@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
-
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Open the activations, compute, write the tables."""
     from layerwise.activations.store import Activations
     from layerwise.io import tables
     from layerwise.metrics import sequence, table
 
-    settings = script.config_of(arguments).metrics
+    settings = arguments.config.metrics
     about = {name: getattr(arguments, name) for name in ("model", "revision", "corpus")}
     with Activations(arguments.activations, **about) as activations:
         metrics, prompts = table.compute(activations, settings, arguments.threads)
@@ -29,13 +27,10 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    script.run(
-        main,
-        script.files(
-            script.parser(__doc__, "model", "revision", "corpus"),
-            activations="HDF5 file to read",
-            metrics="table of metrics to write",
-            prompts="table of single prompts to write",
-            positions="table along the sequence to write",
-        ),
-    )
+    files = {
+        "activations": "HDF5 file to read",
+        "metrics": "table of metrics to write",
+        "prompts": "table of single prompts to write",
+        "positions": "table along the sequence to write",
+    }
+    script.run(main, script.parser(__doc__, "model", "revision", "corpus", **files))

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
-    """Score the tasks that are not scored yet and write the tables."""
+def main(arguments: script.Arguments) -> None:
+    """Score the tasks that are not scored yet and write the table."""
     from layerwise.activations.extract import set_threads
     from layerwise.models.load import load
     from layerwise.tasks.evaluate import evaluate
     from layerwise.workflow.keys import Keys
 
-    config = script.config_of(arguments)
+    config = arguments.config
     model, revision = arguments.model, arguments.revision
     extraction, entry = config.extraction(model), script.loadable(config, model, revision)
     keys = Keys(config).scores(model, revision)
@@ -29,12 +27,10 @@ def main(arguments: argparse.Namespace) -> None:
         key=arguments.key,
         folder=arguments.output.with_suffix(""),
         output=arguments.output,
-        probes=arguments.probes,
         threads=min(arguments.threads, config.scoring.threads),
     )
 
 
 if __name__ == "__main__":
-    options = script.parser(__doc__, "model", "revision")
-    script.files(options, output="table of scores to write", probes="table of probes to write")
+    options = script.parser(__doc__, "model", "revision", output="table of scores to write")
     script.run(main, options)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
-
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Load the model, run the prompts, write the activations."""
     from layerwise.activations.extract import extract, set_threads
     from layerwise.corpora.prompts import read
     from layerwise.models.load import load
 
     set_threads(arguments.threads)
-    config = script.config_of(arguments)
+    config = arguments.config
     settings = config.extraction(arguments.model, arguments.corpus)
     entry = script.loadable(config, arguments.model, arguments.revision)
     corpus = read(arguments.prompts, arguments.views)
@@ -38,11 +36,9 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    options = script.parser(__doc__, "model", "revision", "corpus")
-    script.files(
-        options,
-        prompts="corpus to read",
-        views="views to read",
-        output="HDF5 file to write",
-    )
-    script.run(main, options)
+    files = {
+        "prompts": "corpus to read",
+        "views": "views to read",
+        "output": "HDF5 file to write",
+    }
+    script.run(main, script.parser(__doc__, "model", "revision", "corpus", **files))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Fetch what the config takes from the hub; what is in the caches is not fetched again."""
     from layerwise.workflow.fetch import fetch_all
 
-    fetch_all(script.config_of(arguments))
+    fetch_all(arguments.config)
 
 
 if __name__ == "__main__":

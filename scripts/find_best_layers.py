@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Read the scores, find, write."""
+    from layerwise.association.order import Order
     from layerwise.association.sources import with_text_sources
     from layerwise.figures.report import first_table
     from layerwise.io import tables
     from layerwise.workflow import studies
 
-    config = script.config_of(arguments)
+    config = arguments.config
     settings = config.association
-    paths = [Path(studies.task_table_path(config, *point)) for point in studies.scored(config)]
-    scores = with_text_sources(tables.read(paths, "scores"), settings.text_sources)
-    found = first_table(scores, script.order_of(config), settings.seed)
+    paths = map(Path, studies.score_paths(config))
+    scores = with_text_sources(tables.read([*paths], "scores"), settings.text_sources)
+    found = first_table(scores, Order.of(config), settings.seed)
     tables.write_csv(arguments.output, found)
 
 
 if __name__ == "__main__":
-    script.run(main, script.files(script.parser(__doc__), output="CSV table to write"))
+    script.run(main, script.parser(__doc__, output="CSV table to write"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import pandas as pd
@@ -10,12 +9,12 @@ import pandas as pd
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Read, convert, write."""
     from layerwise.association.published import published_metrics, published_scores, read_table
     from layerwise.io import tables
 
-    entry = script.config_of(arguments).published[arguments.published]
+    entry = arguments.config.published[arguments.published]
     for table, convert in (("metrics", published_metrics), ("scores", published_scores)):
         path = getattr(entry, table)
         # A study of metrics alone reads no scores.
@@ -25,11 +24,5 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    script.run(
-        main,
-        script.files(
-            script.parser(__doc__, "published"),
-            scores="table of scores to write",
-            metrics="table of metrics to write",
-        ),
-    )
+    files = {"scores": "table of scores to write", "metrics": "table of metrics to write"}
+    script.run(main, script.parser(__doc__, "published", **files))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Open the source, select, write the corpus."""
     from layerwise.corpora.make import make_corpus
 
-    config = script.config_of(arguments)
+    config = arguments.config
     settings, texts = config.corpora[arguments.corpus], arguments.texts
     task = getattr(settings.source, "task", None)
     if task is not None:
@@ -23,8 +22,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    options = script.parser(__doc__, "corpus")
-    options.add_argument(
-        "--texts", type=Path, nargs="?", help="paragraphs of Wikipedia, if they are the source"
-    )
-    script.run(main, script.files(options, output="corpus to write"))
+    options = script.parser(__doc__, "corpus", output="corpus to write")
+    about = "paragraphs of Wikipedia, if they are the source"
+    options.add_argument("--texts", type=Path, nargs="?", help=about)
+    script.run(main, options)

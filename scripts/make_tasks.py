@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import argparse
-
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Write a folder for each task, and the marker that they are complete."""
     from layerwise.corpora.paragraphs import read_paragraphs
-    from layerwise.tasks.names import QUICKSTART
     from layerwise.tasks.quickstart import make_tasks
 
     paragraphs, _ = read_paragraphs(arguments.texts)
-    make_tasks(paragraphs, list(QUICKSTART), arguments.output.parent)
+    make_tasks(paragraphs, arguments.output.parent)
     script.write_marker(arguments.output, arguments.key)
 
 
 if __name__ == "__main__":
-    options = script.parser(__doc__)
-    script.files(options, texts="Wikipedia paragraphs to read", output="marker to write")
-    script.run(main, options)
+    files = {"texts": "Wikipedia paragraphs to read", "output": "marker to write"}
+    script.run(main, script.parser(__doc__, **files))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
-
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Read the corpus, augment, write the views."""
     from layerwise.corpora.make import make_views
 
-    settings = script.config_of(arguments).corpora[arguments.corpus].views
+    settings = arguments.config.corpora[arguments.corpus].views
     make_views(
         arguments.output,
         arguments.prompts,
@@ -22,9 +20,5 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    script.run(
-        main,
-        script.files(
-            script.parser(__doc__, "corpus"), prompts="corpus to read", output="views to write"
-        ),
-    )
+    files = {"prompts": "corpus to read", "output": "views to write"}
+    script.run(main, script.parser(__doc__, "corpus", **files))

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Read the tables, select, compare, write."""
+    from layerwise.association.order import Order
     from layerwise.association.selection import select_layers, summarize
     from layerwise.io import tables
     from layerwise.metrics.registry import directions
 
-    config = script.config_of(arguments)
-    settings, order = config.association, script.order_of(config)
+    config = arguments.config
+    settings, order = config.association, Order.of(config)
     published = config.studies[arguments.study].published
     selections = select_layers(
         script.read_table(config, arguments.study, "metrics"),
@@ -30,11 +29,5 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    script.run(
-        main,
-        script.files(
-            script.parser(__doc__, "study"),
-            output="table of selections to write",
-            summary="CSV summary to write",
-        ),
-    )
+    files = {"output": "table of selections to write", "summary": "CSV summary to write"}
+    script.run(main, script.parser(__doc__, "study", **files))

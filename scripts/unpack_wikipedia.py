@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
-
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Read the dump and write the table of paragraphs."""
     from layerwise.corpora.wikipedia import unpack
 
@@ -15,4 +13,4 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    script.run(main, script.files(script.parser(__doc__), output="table of paragraphs to write"))
+    script.run(main, script.parser(__doc__, output="table of paragraphs to write"))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
-
 from layerwise.io.files import replacing
 from layerwise.workflow import script
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: script.Arguments) -> None:
     """Collect the figures and tables, write the page."""
     from layerwise.workflow.report import render
 
-    page = render(script.config_of(arguments), arguments.key)
+    page = render(arguments.config, arguments.key)
     with replacing(arguments.output) as partial:
         partial.write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    script.run(main, script.files(script.parser(__doc__), output="HTML page to write"))
+    script.run(main, script.parser(__doc__, output="HTML page to write"))

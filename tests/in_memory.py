@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.metrics.formulas.arrays import UndefinedMetricError, as_numpy
+from layerwise.metrics.formulas.arrays import as_numpy
 
 Floats = npt.NDArray[Any]
 
@@ -53,7 +53,8 @@ class Arrays:
         array = as_numpy(views)
         self._views = array[None] if array.ndim == 2 else array
         self.n_views, n, self.hidden = self._views.shape
-        self._spectra, self._curvature, self._ends = spectra, curvature, ends
+        self._spectra, self._curvature = spectra, curvature
+        self._ends = () if ends is None else ends
         self._norms, self._attention = norms, attention
         self.has_attention = attention is not None
         self._counts = np.ones((self.n_views, n)) if n_tokens is None else as_numpy(n_tokens)
@@ -89,13 +90,8 @@ class Arrays:
 
     def first(self, *_: object) -> Floats:
         """Pooled embeddings of the first layer, shape (N, D)."""
-        return self._end(0)
+        return as_numpy(self._ends[0])
 
     def last(self, *_: object) -> Floats:
         """Pooled embeddings of the last layer, shape (N, D)."""
-        return self._end(-1)
-
-    def _end(self, which: int) -> Floats:
-        if self._ends is None:
-            raise UndefinedMetricError("the arrays are of one layer only.")
-        return as_numpy(self._ends[which])
+        return as_numpy(self._ends[-1])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
+from layerwise.activations import forward
 from layerwise.activations.representation import Packed
+from layerwise.models.load import LoadedModel
 
 States = dict[tuple[int, str], list[npt.NDArray[np.float64]]]
 
@@ -23,3 +27,16 @@ class Keep:
 
     def finish(self) -> None:
         pass
+
+
+def states_of(model: LoadedModel, prompts: list[Any], **options: Any) -> States:
+    """The states that the pass hands over, of each layer and prompt."""
+    found: States = {}
+    forward.run(model, prompts, lambda rows: Keep(found, rows, len(prompts)), **options)
+    return found
+
+
+def assert_near(found: np.ndarray, expected: np.ndarray, what: object) -> None:
+    """Equal up to rounding of the largest state."""
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * scale, err_msg=str(what))

@@ -36,6 +36,29 @@ CONFIG: dict[str, Any] = {
 }
 
 
+def snakemake(folder: Path, *arguments: str, check: bool = True, **environment: Any) -> str:
+    """Run Snakemake in a project's folder and return all that it prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(folder / "lib"),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",
+            **environment,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if check:
+        assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
+
+
 class Project:
     """A copy of the project in a separate folder.
 
@@ -66,25 +89,7 @@ class Project:
 
     def snakemake(self, *arguments: str, check: bool = True) -> str:
         """Run Snakemake and return all that it prints."""
-        environment = {
-            **os.environ,
-            "PYTHONPATH": str(self.folder / "lib"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",
-        }
-        done = subprocess.run(
-            [sys.executable, "-m", "snakemake", "--cores", "2", *arguments],
-            cwd=self.folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
-        if check:
-            assert done.returncode == 0, done.stdout[-4000:]
-        return done.stdout
+        return snakemake(self.folder, *arguments, check=check)
 
     def jobs(self, *arguments: str) -> dict[str, int]:
         """The jobs of a dry run, by rule; empty if there is nothing to be done."""

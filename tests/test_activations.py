@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from kept_states import Keep, States
+from kept_states import States, states_of
 from refused import refused
 
-from layerwise.activations import batches, curvature, forward
+from layerwise.activations import batches, curvature
 from layerwise.activations import extract as module
-from layerwise.activations.extract import extract
 from layerwise.activations.reduce import Needs, Reduced, decompose
 from layerwise.activations.representation import (
     POOLINGS,
@@ -31,11 +30,11 @@ from layerwise.activations.representation import (
     representations,
 )
 from layerwise.activations.store import Activations
-from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import Code, LayerwiseError
 from layerwise.metrics.table import compute
-from layerwise.models.load import LoadedModel, load
+from layerwise.models.load import LoadedModel
+from layerwise.models.texts import Texts
 
 TOKENS = ("all", "drop_first", "drop_sinks")
 EVERYTHING: dict[str, Any] = {
@@ -47,38 +46,24 @@ N = 12
 TEXTS = tiny.texts(N, seed=0)
 
 
-def tiny_model(family: str, folder: Path) -> LoadedModel:
-    return load(family, tiny.entry(tiny.save(family, folder / family)), "main", device="cpu")
-
-
 @pytest.fixture(
     scope="module", params=tiny.families(["llama", "bert", "mamba2"], ["llama", "bert"])
 )
 def loaded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> LoadedModel:
-    return tiny_model(request.param, tmp_path_factory.mktemp("models"))
+    return tiny.loaded(request.param, tmp_path_factory.mktemp("models"))
 
 
 @pytest.fixture
 def llama(tmp_path: Path) -> LoadedModel:
-    return tiny_model("llama", tmp_path)
+    return tiny.loaded("llama", tmp_path)
 
 
 def extracted(
     loaded: LoadedModel, target: Path, views: list[list[str]] | None = None, **settings: Any
 ) -> Path:
-    given = views or [TEXTS]
-    extract(
-        loaded,
-        corpus="c",
-        prompts=[f"p{i}" for i in range(len(given[0]))],
-        views=given,
-        settings=ExtractSettings(**{**EVERYTHING, **settings}),
-        target=target,
-        attributes={},
-    )
-    return target
+    return tiny.extracted(loaded, target, *(views or [TEXTS]), **{**EVERYTHING, **settings})
 
 
 def arrays(path: Path) -> dict[str, np.ndarray]:
@@ -95,10 +80,7 @@ def close(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
 
 def passed(loaded: LoadedModel) -> States:
     """The states that the pass hands over, of each layer and prompt."""
-    found: States = {}
-    ids, _ = loaded.tokenize(TEXTS)
-    forward.run(loaded, ids, lambda rows: Keep(found, rows, N), output=True, budget=64)
-    return found
+    return states_of(loaded, loaded.texts.prompts(TEXTS)[0], output=True, budget=64)
 
 
 def hidden_states(loaded: LoadedModel, text: str) -> list[np.ndarray]:
@@ -107,7 +89,7 @@ def hidden_states(loaded: LoadedModel, text: str) -> list[np.ndarray]:
     The Mamba models leave the embedding output out of ``hidden_states``: their first entry is
     the state after block 1, and the last block's stands there twice, un-normed and normed.
     """
-    ids = loaded.tokenizer(text, return_tensors="pt")["input_ids"]
+    ids = loaded.texts.tokenizer(text, return_tensors="pt")["input_ids"]
     with torch.inference_mode():
         out = loaded.model(input_ids=ids, output_hidden_states=True)
     states = [h[0].double().numpy() for h in out.hidden_states]
@@ -150,7 +132,7 @@ def test_views_are_those_texts(llama: LoadedModel, tmp_path: Path) -> None:
         theirs = hidden_states(llama, views[2][5])[2].mean(axis=0)
         np.testing.assert_allclose(stacked[2, 5], theirs, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(stacked[0], file.pooled("paper", "all", 2))
-        n = len(llama.tokenize([views[2][5]])[0][0])
+        n = len(llama.texts.prompts([views[2][5]])[0][0])
         assert file.n_tokens("paper", "drop_first", 1, view=2)[5] == n - 1
 
 
@@ -277,7 +259,7 @@ def angle(vectors: np.ndarray) -> float:
 
 @pytest.mark.parametrize("family", ["llama", "bert"])
 def test_a_protocol_does_not_depend_on_what_else_is_kept(family: str, tmp_path: Path) -> None:
-    loaded = tiny_model(family, tmp_path)
+    loaded = tiny.loaded(family, tmp_path)
     views = [TEXTS, TEXTS[::-1]]
 
     def file(**settings: Any) -> dict[str, np.ndarray]:
@@ -308,9 +290,9 @@ def test_a_protocol_does_not_depend_on_what_else_is_kept(family: str, tmp_path: 
 def test_sinks_are_counted_in_what_a_protocol_reads(llama: LoadedModel, tmp_path: Path) -> None:
     """A token with a huge state in the stream is no sink after the model's last norm."""
     llama.model.get_input_embeddings().weight[5] *= 1000
-    ids = llama.tokenizer(tiny.SENTENCE)["input_ids"][:20]
-    text = llama.tokenizer.decode([*ids[:7], 5, *ids[7:]])
-    ids = llama.tokenizer(text)["input_ids"]
+    ids = llama.texts.tokenizer(tiny.SENTENCE)["input_ids"][:20]
+    text = llama.texts.tokenizer.decode([*ids[:7], 5, *ids[7:]])
+    ids = llama.texts.tokenizer(text)["input_ids"]
     assert ids.count(5) == 1
     with Activations(extracted(llama, tmp_path / "a.h5", [[text]])) as file:
         left = {
@@ -346,9 +328,9 @@ def test_a_token_repeated_has_no_rounding_for_a_value(
 ) -> None:
     # Without absolute positions and a first token of their own all states are equal, but for
     # rounding, which differs from batch to batch.
-    model = tiny_model("gpt_neox", tmp_path)
-    ids = [[5] * 90, [7] * 61, [5] * 33] + model.tokenize(tiny.texts(5, seed=1))[0]
-    monkeypatch.setattr(LoadedModel, "tokenize", lambda *_: (ids, [0] * len(ids)))
+    model = tiny.loaded("gpt_neox", tmp_path)
+    ids = [[5] * 90, [7] * 61, [5] * 33] + model.texts.prompts(tiny.texts(5, seed=1))[0]
+    monkeypatch.setattr(Texts, "prompts", lambda *_: (ids, [0] * len(ids)))
     alone, together = (
         arrays(
             extracted(
@@ -493,7 +475,7 @@ class TestRefusal:
     @pytest.fixture(scope="class")
     def path(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder = tmp_path_factory.mktemp("refusal")
-        return extracted(tiny_model("llama", folder), folder / "a.h5")
+        return extracted(tiny.loaded("llama", folder), folder / "a.h5")
 
     @pytest.mark.parametrize(
         ("content", "code"),
@@ -536,7 +518,7 @@ class TestRefusal:
 
 
 def test_sublayers_add_up_and_have_arrays_of_their_own(tmp_path: Path) -> None:
-    loaded = tiny_model("gpt_neox", tmp_path)
+    loaded = tiny.loaded("gpt_neox", tmp_path)
     parts = ("input_norm", "mixer", "mixer_residual", "mlp_norm", "mlp")
     path = extracted(loaded, tmp_path / "a.h5", sublayers=parts)
     mean_of: dict[str, np.ndarray] = {}
@@ -561,7 +543,7 @@ def test_sublayers_add_up_and_have_arrays_of_their_own(tmp_path: Path) -> None:
 def test_sublayers_that_a_model_lacks_are_named(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loaded = tiny_model("mamba", tmp_path)
+    loaded = tiny.loaded("mamba", tmp_path)
     path = extracted(loaded, tmp_path / "a.h5", sublayers=("mixer", "mlp"))
     assert "mamba (architecture 'mamba') has no mlp" in caplog.text
     with Activations(path) as file:
@@ -571,15 +553,14 @@ def test_sublayers_that_a_model_lacks_are_named(
 @pytest.mark.parametrize("family", ["llama", "rwkv"])
 def test_prefixes_are_of_the_shorter_prompts_own_states(family: str, tmp_path: Path) -> None:
     """Against passes of the cut prompts, not against the same Gram matrix."""
-    loaded = tiny_model(family, tmp_path)
-    ids, _ = loaded.tokenize(TEXTS)
+    loaded = tiny.loaded(family, tmp_path)
+    ids, _ = loaded.texts.prompts(TEXTS)
     with Activations(extracted(loaded, tmp_path / "a.h5", prefixes=True)) as file:
         assert list(file.prefixes("all", 1))[:4] == [2, 3, 4, 6]
         assert file.prefixes("drop_sinks", 1) == {}
         for t in (2, 4, 8):
             for i in (0, 3):
-                found: States = {}
-                forward.run(loaded, [ids[i][:t]], lambda rows, found=found: Keep(found, rows, 1))
+                found = states_of(loaded, [ids[i][:t]])
                 for tokens, first in (("all", 0), ("drop_first", 1)):
                     z = found[1, "block"][0][first:]
                     own = np.linalg.eigvalsh(z @ z.T)[::-1].clip(0)
@@ -599,7 +580,7 @@ def test_a_prompt_shorter_than_a_prefix_has_none() -> None:
 
 
 def test_models_that_are_not_causal_have_no_prefixes(tmp_path: Path) -> None:
-    path = extracted(tiny_model("bert", tmp_path), tmp_path / "a.h5", prefixes=True)
+    path = extracted(tiny.loaded("bert", tmp_path), tmp_path / "a.h5", prefixes=True)
     with Activations(path) as file, refused("missing"):
         file.prefixes("all", 1)
 
@@ -610,7 +591,7 @@ def test_models_that_are_not_causal_have_no_prefixes(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", tiny.families(["llama", "gpt_neox", "jamba"], ["llama"]))
 def test_attention_to_the_first_token_is_the_models(family: str, tmp_path: Path) -> None:
     """Against transformers' attentions of each prompt alone; other arrays do not change."""
-    loaded = tiny_model(family, tmp_path)
+    loaded = tiny.loaded(family, tmp_path)
     before = loaded.model.config._attn_implementation
     path = extracted(loaded, tmp_path / "a.h5", attention=True)
     assert loaded.model.config._attn_implementation == before
@@ -622,7 +603,7 @@ def test_attention_to_the_first_token_is_the_models(family: str, tmp_path: Path)
         layers = [n for n in file.layers if np.isfinite(file.attention(n)).any()]
         assert set(layers) == set(rates.index.get_level_values("layer"))
         for i in (0, 3, 7):
-            ids = torch.tensor([loaded.tokenize([TEXTS[i]])[0][0]])
+            ids = torch.tensor([loaded.texts.prompts([TEXTS[i]])[0][0]])
             with torch.inference_mode():
                 weights = loaded.model(ids, output_attentions=True, use_cache=False).attentions
             means = [w[0, :, :, 0].mean(dim=1).numpy() for w in weights if w is not None]
@@ -634,7 +615,7 @@ def test_attention_to_the_first_token_is_the_models(family: str, tmp_path: Path)
 
 @pytest.mark.parametrize("family", ["bert", "mamba2"])
 def test_models_without_causal_attention_have_none(family: str, tmp_path: Path) -> None:
-    path = extracted(tiny_model(family, tmp_path), tmp_path / "a.h5", attention=True)
+    path = extracted(tiny.loaded(family, tmp_path), tmp_path / "a.h5", attention=True)
     with Activations(path) as file:
         assert not file.has_attention
         assert compute(file, MetricsSettings(metrics=("sink_rate",)))[0].empty

@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import tiny
-from kept_states import Keep, States
+from kept_states import states_of
 
 from layerwise import metrics as flat
-from layerwise.activations import forward
-from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations, grid
-from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import sequence
-from layerwise.models.load import load
 
 N = 9
-
-
-def extracted(folder: Path, family: str, texts: list[str], **more: Any) -> Path:
-    loaded = load(family, tiny.entry(tiny.save(family, folder / family)), "main", device="cpu")
-    path = folder / f"{family}-{len(texts)}.h5"
-    extract(
-        loaded,
-        corpus="c",
-        prompts=[f"p{i}" for i in range(len(texts))],
-        views=[texts],
-        settings=ExtractSettings(prefixes=True, **more),
-        target=path,
-        attributes={},
-    )
-    return path
 
 
 def test_the_grid_is_powers_of_root_two() -> None:
@@ -48,29 +26,14 @@ def test_the_grid_is_powers_of_root_two() -> None:
         assert sum(t**3 for t in places) <= 1.65 * longest**3
 
 
-def test_metrics_of_a_file_need_no_torch(tmp_path: Path) -> None:
-    """Its import is a fifth of a small file's job."""
-    path = extracted(tmp_path, "gpt_neox", tiny.texts(6, seed=0, shortest=4))
-    code = f"""
-import sys
-sys.modules["torch"] = None  # cannot be imported any more
-from layerwise.activations.store import Activations
-from layerwise.config.metrics import MetricsSettings
-from layerwise.metrics import sequence, table
-with Activations({str(path)!r}) as file:
-    settings = MetricsSettings(metrics=("prompt_entropy", "curvature"))
-    assert len(table.compute(file, settings, 1)[0]) and len(sequence.compute(file, settings))
-"""
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_the_table_is_that_of_the_functions(tmp_path: Path) -> None:
     texts = tiny.texts(N, shortest=6, longest=20)
-    with Activations(extracted(tmp_path, "gpt2", texts, tokens=("all", "drop_first"))) as file:
+    loaded = tiny.loaded("gpt2", tmp_path / "gpt2")
+    tokens = ("all", "drop_first")
+    path = tiny.extracted(loaded, tmp_path / "a.h5", texts, prefixes=True, tokens=tokens)
+    with Activations(path) as file:
         table = sequence.compute(file, MetricsSettings(alphas=(1.0, 2.0)))
-    loaded = load("gpt2", tiny.entry(tmp_path / "gpt2"), "main", device="cpu")
-    found: States = {}
-    forward.run(loaded, loaded.tokenize(texts)[0], lambda rows: Keep(found, rows, N))
+    found = states_of(loaded, loaded.texts.prompts(texts)[0])
     states, longest = found[2, "block"], max(map(len, found[2, "block"]))
     assert list(table.columns) == list(sequence.COLUMNS)
     for t in grid(longest)[1:]:

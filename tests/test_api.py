@@ -21,6 +21,7 @@ import tiny
 import tiny_images
 import torch
 import transformers as hf
+from association_tables import tidy_scores
 from refused import refused
 
 import layerwise as lw
@@ -73,31 +74,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scores(model: str) -> pd.DataFrame:
-    rows = [
-        {
-            "model": model,
-            "revision": "main",
-            "task": task,
-            "task_type": "STS",
-            "subset": "default",
-            "split": "test",
-            "layer": layer,
-            "depth": layer / 3,
-            "tokens": "all",
-            "pooling": "mean",
-            "readout": readout,
-            "main_score": 0.5 + 0.1 * layer,
-            "score_low": 0.4 + 0.1 * layer,
-            "score_high": 0.6 + 0.1 * layer,
-            "n_runs": 5,
-            "why": None,
-            "chance": 0.0,
-        }
-        for task in ("SICK", "STS12")
-        for readout in ("residual", "final_norm")
-        for layer in range(4)
-    ]
-    return pd.DataFrame(rows)
+    values = np.tile(0.5 + 0.1 * np.arange(4), (2, 1))
+    table = tidy_scores(values, model=model).replace({"task0": "SICK", "task1": "STS12"})
+    table = table.assign(score_low=table["main_score"] - 0.1, score_high=table["main_score"] + 0.1)
+    readouts = [table.assign(readout=name) for name in ("residual", "final_norm")]
+    return pd.concat(readouts).assign(n_runs=5, why=None, chance=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -247,7 +228,7 @@ class TestPlot:
 
     def test_a_kind_without_its_table(self, run: lw.Run) -> None:
         with refused("missing_file"):
-            run.plot("probes_by_depth")
+            run.plot("layer_similarity")
 
 
 class TestAnalyse:
@@ -321,13 +302,12 @@ class TestAnalyse:
             key="k",
             folder=tmp_path / "tasks",
             output=tmp_path / "s.parquet",
-            probes=tmp_path / "p.parquet",
         )
-        expected = pd.read_parquet(tmp_path / "p.parquet").sort_values("layer")
+        expected = pd.read_parquet(tmp_path / "s.parquet").sort_values("layer")
         table = lw.analyse(folder / "llama", TEXTS, metrics="rankme", labels=labels)
         probe = table[table["metric"] == "linear_probe"]
-        assert probe["value"].tolist() == expected["linear"].tolist()
-        assert probe["low"].tolist() == expected["low"].tolist()
+        assert probe["value"].tolist() == expected["main_score"].tolist()
+        assert probe["low"].tolist() == expected["score_low"].tolist()
 
     def test_views_make_metrics_of_views(self, llama: tuple[Any, Any]) -> None:
         views = [tiny.texts(24, seed=s) for s in (1, 2)]

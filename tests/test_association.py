@@ -19,10 +19,10 @@ from layerwise.association import (
 )
 from layerwise.association.curves import (
     OWN_TEXTS,
-    baselines,
     metric_curves,
     score_curves,
     usable,
+    with_baselines,
 )
 from layerwise.association.order import Order
 from layerwise.association.sources import text_source, with_text_sources
@@ -55,25 +55,16 @@ def test_partial_correlation_is_that_of_a_regression(rng: np.random.Generator) -
 def test_rank_and_distance_correlations_are_those_of_the_definitions(
     rng: np.random.Generator,
 ) -> None:
-    """Szekely, Rizzo & Bakirov 2007 and Szekely & Rizzo 2013, entry by entry; tau from scipy."""
-    n, (x, y) = 9, rng.normal(size=(2, 9)).round(1)  # rounded, for ties
+    """Szekely, Rizzo & Bakirov 2007; tau and rho from scipy."""
+    x, y = rng.normal(size=(2, 9)).round(1)  # rounded, for ties
 
-    def centred(z: np.ndarray, a: float, b: float, *, diagonal: bool) -> np.ndarray:
-        d = [[abs(p - q) for q in z] for p in z]
-        total, found = sum(map(sum, d)), np.zeros((n, n))
-        for i in range(n):
-            for j in range(n):
-                if i != j or diagonal:
-                    found[i, j] = d[i][j] - sum(d[i]) / a - sum(d[j]) / a + total / b
-        return found
+    def centred(z: np.ndarray) -> np.ndarray:
+        d = np.abs(z[:, None] - z)
+        return d - d.mean(axis=0) - d.mean(axis=1, keepdims=True) + d.mean()
 
-    def ratio(*how: float, diagonal: bool) -> float:
-        p, q = (centred(z, *how, diagonal=diagonal) for z in (x, y))
-        return float((p * q).sum() / np.sqrt((p * p).sum() * (q * q).sum()))
-
+    p, q = centred(x), centred(y)
     expected = {
-        "dcor": np.sqrt(ratio(n, n * n, diagonal=True)),
-        "bcdcor": ratio(n - 2, (n - 1) * (n - 2), diagonal=False),
+        "dcor": np.sqrt((p * q).sum() / np.sqrt((p * p).sum() * (q * q).sum())),
         "kendall": stats.kendalltau(x, y).statistic,
         "spearman": stats.spearmanr(x, y).statistic,
     }
@@ -81,14 +72,13 @@ def test_rank_and_distance_correlations_are_those_of_the_definitions(
         assert measures.strengths(measure, x[None], y[None])[0] == pytest.approx(value), measure
 
 
-@pytest.mark.parametrize("measure", ["r", "dcor", "bcdcor", "spearman", "kendall"])
+@pytest.mark.parametrize("measure", ["r", "dcor", "spearman", "kendall"])
 def test_measures_ignore_scale_and_offset(measure: str, rng: np.random.Generator) -> None:
     x, y = rng.normal(size=(2, 3, 12))
     found = measures.strengths(measure, x, y)
     np.testing.assert_allclose(
         measures.strengths(measure, 1e-6 * x + 7, -y),
-        abs(found)
-        * (1 if measure in ("dcor",) else np.sign(found) * (1 if measure == "bcdcor" else -1)),
+        found if measure == "dcor" else -found,
         rtol=1e-5,
     )
     assert measures.strengths(measure, np.ones((1, 12)), y[:1])[0] == 0
@@ -232,8 +222,9 @@ def test_tables_that_cannot_be_compared() -> None:
 
 def test_baselines() -> None:
     scores = score_curves(tidy_scores(np.random.default_rng(0).random((1, 5))))[0]
-    rows, values = baselines(scores)
-    by_name = dict(zip(rows["metric"], values[:, 0], strict=True))
+    metrics = metric_curves(tidy_metrics({"curvature": np.arange(5.0)}), scores)
+    found = with_baselines(metrics, scores)
+    by_name = dict(zip(found.variants["metric"], found.values[:, 0], strict=True))
     np.testing.assert_allclose(by_name["layer index"], [0, 1, 2, 3, 4])
     np.testing.assert_allclose(by_name["distance from the middle"], [0.5, 0.25, 0, 0.25, 0.5])
 

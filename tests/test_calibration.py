@@ -48,11 +48,6 @@ def lead_of_the_best_layer(rng: Rng) -> bool:
     return misses(found.low[best], found.high[best])
 
 
-def set_of_best_layers(rng: Rng) -> bool:
-    truth = np.linspace(0, 0.5, 13)
-    return not stats.best_set(truth + walks(rng, 8, 13) / 4)[-1]
-
-
 def valley_in_flat_curves(rng: Rng) -> bool:
     return stats.valley(walks(rng, 40, 13)).depth.p < 0.05
 
@@ -79,7 +74,6 @@ CASES: dict[Callable[[Rng], bool], tuple[float, float]] = {
     # Tasks of one source that share less or more than their texts: between .03 and .10.
     mean_of_clustered_tasks: (0.01, 0.11),
     lead_of_the_best_layer: (0.0, 0.08),
-    set_of_best_layers: (0.0, 0.08),
     valley_in_flat_curves: (0.0, 0.12),
     metrics_paired_with_models: (0.02, 0.08),
     association_beyond_the_null_level: (0.03, 0.08),

@@ -55,15 +55,17 @@ def test_the_last_layer_answers_as_the_model(family: str, tmp_path: Path) -> Non
     task = ChoiceTask(questions=PackageQuestions(package="wikipedia"), shots=2)
     asked, examples = questions(4), questions(2, seed=9)
     lens = lens_of(loaded, tiny.entry(tmp_path))
-    right, chance = choice.answer(loaded, lens, task, asked, examples, 256)
+    # Of another subject, so not shown.
+    other = Question("geometry", "sides?", ("fox", "dog", "lives", "seven"), 2)
+    right, chance = choice.answer(loaded, lens, task, asked, [other, *examples], 256)
     assert chance == 0.25 and right.shape == (3, 4, 4)
     for place, form in enumerate(task.forms):
         for row, question in enumerate(asked):
             text, after = choice.prompts(question, form, examples)
-            before = loaded.tokenizer(text)["input_ids"]
+            before = loaded.texts.tokenizer(text)["input_ids"]
             values = []
             for answer in after:
-                ids = loaded.tokenizer(text + answer)["input_ids"]
+                ids = loaded.texts.tokenizer(text + answer)["input_ids"]
                 with torch.no_grad():
                     logits = model(torch.tensor([ids])).logits[0]
                 logs = torch.log_softmax(logits.double(), -1)[:-1]

@@ -13,8 +13,10 @@ from typer.testing import CliRunner
 
 from layerwise import choosing as choose
 from layerwise.cli import app
+from layerwise.errors import LayerwiseError
 from layerwise.models.load import load
 from layerwise.tasks import labelled
+from layerwise.tasks.results import Score
 
 
 @pytest.fixture(scope="module")
@@ -22,19 +24,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.save("llama", tmp_path_factory.mktemp("models") / "llama")
 
 
-def run(caplog: pytest.LogCaptureFixture, *given: object) -> tuple[int, str]:
-    """Exit status, and what it printed or logged as an error."""
-    caplog.clear()
+def run(*given: object) -> tuple[int, str]:
+    """Exit status, and what it printed or raised."""
     result = CliRunner().invoke(app, ["choose", *map(str, given), "--threads", "1"])
-    errors = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
-    return result.exit_code, "\n".join([result.output, *errors])
+    assert isinstance(result.exception, LayerwiseError | None), result.exception
+    return result.exit_code, f"{result.output}\n{result.exception or ''}"
 
 
-def test_from_texts(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_from_texts(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("\n".join(tiny.texts(120)))
     files = {"--csv": tmp_path / "t.csv", "--plot": tmp_path / "t.png"}
     asked = [x for pair in files.items() for x in pair]
-    status, said = run(caplog, folder, tmp_path / "t.txt", "--sample", "110", "--verbose", *asked)
+    status, said = run(folder, tmp_path / "t.txt", "--sample", "110", "--verbose", *asked)
     assert status == 0, said
     assert "use layer 3 (the output)" in said and "110 of 120 texts" in said
     assert "prompt_entropy" in said
@@ -43,12 +44,12 @@ def test_from_texts(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert files["--plot"].stat().st_size > 1000
 
 
-def test_from_labels(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_from_labels(folder: Path, tmp_path: Path) -> None:
     """What is printed is what probes of the same vectors give."""
     texts = list(dict.fromkeys(tiny.texts(90)))[:80]
     frame = pd.DataFrame({"text": texts, "label": [str(len(t) > 80) for t in texts]})
     frame.to_csv(tmp_path / "l.csv", index=False)
-    status, said = run(caplog, folder, "--labels", tmp_path / "l.csv", "--tokens", "all")
+    status, said = run(folder, "--labels", tmp_path / "l.csv", "--tokens", "all")
     assert status == 0, said
     assert "80 of 80 labelled rows, accuracy of a linear probe" in said
     loaded = load("m", tiny.entry(folder), "main", device="cpu")
@@ -61,7 +62,7 @@ def test_from_labels(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixt
     with torch.no_grad():
         states = [
             loaded.model(
-                torch.tensor([loaded.tokenizer(t)["input_ids"]]), output_hidden_states=True
+                torch.tensor([loaded.texts.tokenizer(t)["input_ids"]]), output_hidden_states=True
             ).hidden_states[1][0]
             for t in texts
         ]
@@ -69,7 +70,7 @@ def test_from_labels(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixt
         assert norm is not None
         vectors = torch.stack([norm(state).mean(0) for state in states]).numpy()
     unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    score = labelled.layer_score(data, [unit]).score
+    score = labelled.layer_score(data, [unit]).main_score
     assert found.table.loc[1, "score"] == pytest.approx(score)
 
 
@@ -81,6 +82,10 @@ def test_pairs_are_known_by_their_columns(folder: Path, tmp_path: Path) -> None:
     assert data.kind == "pairs" and len(data.labels) == 25
     assert choose.kind_of_labels(pd.Series(np.arange(60.0))) == "regression"
     assert choose.kind_of_labels(pd.Series([0, 1] * 30)) == "classification"
+    for labels, kind in ((np.arange(60.0), "regression"), ([0, 1] * 30, "classification")):
+        table = pd.DataFrame({"text": map(str, range(60)), "label": labels})
+        table.to_csv(tmp_path / "l.csv", index=False)
+        assert choose.kind_of(tmp_path / "l.csv") == kind
 
 
 def test_words_and_tags_are_known_by_their_file(tmp_path: Path) -> None:
@@ -107,7 +112,7 @@ def test_a_rare_class_is_in_the_sample(tmp_path: Path) -> None:
 
 
 def test_labels_that_give_no_score() -> None:
-    none = labelled.Found(None, None, None, 30, None, None, "the similarities are alike")
+    none = Score(None, n_runs=30, why="the similarities are alike")
     with refused("undefined"):
         choose.choose_by_scores([none, none], "pairs")
 
@@ -134,7 +139,7 @@ def test_a_layer_that_leads_by_pairs_of_rows_is_chosen() -> None:
 def test_ties_are_reported() -> None:
     all_right, most = of_rows(np.ones(100, bool)), of_rows(np.arange(100) < 90)
 
-    def conclusion(*found: labelled.Found) -> tuple[int, str]:
+    def conclusion(*found: Score) -> tuple[int, str]:
         choice = choose.choose_by_scores(found, "classification")
         return choice.layer, choice.sentence
 
@@ -160,28 +165,15 @@ def test_intervals_stay_in_the_range_of_the_score(kind: str) -> None:
     assert (table["high"] <= 1).all() and (kind == "regression" or (table["low"] >= -1).all())
     assert (table["low"] < table["score"]).all()
     assert (table["score"] < table["high"] + 1e-12).all()
-    low = [one.low for one in layers]
+    low = [one.score_low for one in layers]
     assert (table["low"] < low).all()
 
 
-def test_intervals_hold_for_all_layers_together() -> None:
-    """19 of 20 times at least, though layers differ by chance alone."""
-    rng = np.random.default_rng(1)
-    held = 0
-    for _ in range(200):
-        easy = rng.normal(size=150)
-        right = easy + rng.normal(size=(12, 150)) > -1.8  # 0.9 of the rows of each layer
-        table = choose.choose_by_scores([of_rows(one) for one in right], "tags").table
-        truth = 0.8985
-        held += bool(((table["low"] < truth) & (truth < table["high"])).all())
-    assert held >= 184
-
-
-def of_rows(right: np.ndarray) -> labelled.Found:
+def of_rows(right: np.ndarray) -> Score:
     """The score of a layer that has some rows right."""
     p, n = float(right.mean()), len(right)
     margin = 1.96 * np.sqrt(p * (1 - p) / n)
-    return labelled.Found(p, p - margin, p + margin, n, 0.5, None, parts=right / n)
+    return Score(p, p - margin, p + margin, n, parts=right / n)
 
 
 def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
@@ -196,22 +188,16 @@ def test_a_sample_is_stated_and_the_same_every_time(tmp_path: Path) -> None:
 
 BAD = {
     "binary.txt": (b"\x89PNG\r\n\x1a\n\x00\xff\xfe" * 40, "that it is UTF-8"),
-    "binary.parquet": (b"\x00\xff" * 99, "not a parquet file"),
-    "empty.txt": (b"", "is empty"),
     "one.txt": (b"only one text\n", "1 different texts given"),
-    "blank.txt": (b" \n\n \n", "0 different texts given"),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_bad_texts(
-    name: str, folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_bad_texts(name: str, folder: Path, tmp_path: Path) -> None:
     content, told = BAD[name]
     (tmp_path / name).write_bytes(content)
-    status, said = run(caplog, folder, tmp_path / name)
+    status, said = run(folder, tmp_path / name)
     assert status == 1 and told in said
-    assert "Traceback" not in said
 
 
 TEXTS = [f"text number {k}" for k in range(40)]
@@ -221,26 +207,19 @@ TEXTS = [f"text number {k}" for k in range(40)]
     ("columns", "told"),
     [
         ({"text": TEXTS, "label": ["a"] * 40}, "All 40 labels are 'a'"),
-        ({"text": TEXTS, "label": [None, *"ab" * 19, "a"]}, "Row 0 (from 0) has no label"),
-        ({"text": TEXTS, "label": [np.nan, *range(39)]}, "Row 0 (from 0) has no label"),
         (
             {"text": TEXTS, "lable": ["a", "b"] * 20},
             "has the columns text, lable; expected text and",
         ),
-        ({"text": [None, *TEXTS[1:]], "label": ["a", "b"] * 20}, "expected a text, got"),
     ],
 )
 def test_bad_labels(
-    columns: dict[str, list[object]],
-    told: str,
-    folder: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    columns: dict[str, list[object]], told: str, folder: Path, tmp_path: Path
 ) -> None:
     pd.DataFrame(columns).to_parquet(tmp_path / "l.parquet")
-    status, said = run(caplog, folder, "--labels", tmp_path / "l.parquet")
+    status, said = run(folder, "--labels", tmp_path / "l.parquet")
     assert status == 1 and told in said
 
 
-def test_one_of_texts_and_labels(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert "Give either a file of texts, or labelled rows" in run(caplog, folder)[1]
+def test_one_of_texts_and_labels(folder: Path) -> None:
+    assert "Give either a file of texts, or labelled rows" in run(folder)[1]

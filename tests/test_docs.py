@@ -183,7 +183,3 @@ def test_every_page_is_in_the_sites_menu() -> None:
     menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     for page in ROOT.glob("docs/**/*.md"):
         assert f": {page.relative_to(ROOT / 'docs').as_posix()}\n" in menu, page
-
-
-def test_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,6 @@ def run(folder: Path, model: LoadedModel, tmp_path: Path) -> Callable[..., pd.Da
             key="all",
             folder=tmp_path / "main",
             output=tmp_path / "main.parquet",
-            probes=tmp_path / "probes.parquet",
             threads=threads,
         )
         return pd.read_parquet(tmp_path / "main.parquet")
@@ -89,8 +89,11 @@ class Plain(AbsEncoder):
 
     def encode(self, inputs: Any, **_: Any) -> np.ndarray:
         texts = [text for batch in inputs for text in batch["text"]]
-        vectors = embedding.embed(self.loaded, texts, [Representation(readout="final_norm")])
-        return normalized(vectors[0, self.layer]) if self.normalize else vectors[0, self.layer]
+        distinct = list(dict.fromkeys(texts))
+        found = embedding.embed(self.loaded, distinct, [Representation(readout="final_norm")])
+        places = {text: place for place, text in enumerate(distinct)}
+        vectors = found[0, self.layer][[places[text] for text in texts]]
+        return normalized(vectors) if self.normalize else vectors
 
 
 @pytest.mark.parametrize("normalize", [None, True])
@@ -132,14 +135,14 @@ def test_processes_and_divided_tasks_change_nothing(
     keys = dict.fromkeys(tasks, "2")
     units: list[Any] = []
     submit = module._score
-    monkeypatch.setattr(module, "_score", lambda *a: units.append(a[1].selection) or submit(*a))
+    monkeypatch.setattr(module, "_score", lambda *a: units.append(a[1]) or submit(*a))
     # 96 texts of 3 + 1 layers of 32 numbers are 49 kB.
     pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, waiting_gb=4e-5))
     assert len({unit for unit in units if unit}) > 2
     monkeypatch.setattr(module, "_score", submit)
     keys = dict.fromkeys(tasks, "3")
     pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, threads=2))
-    assert len(pd.read_parquet(tmp_path / "probes.parquet")) == 4
+    assert whole["control"].notna().sum() == (whole["task"] == "mine").sum() == 4
 
 
 def own_task(folder: Path) -> Any:
@@ -270,6 +273,20 @@ def test_vectors_that_wait_stay_within_the_limit(
         assert len(sizes) > 3 and max(sizes) == n_files * (64 * 512 + 128)
 
 
+def test_a_killed_scoring_process_is_named(
+    run: Any, folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Dies(Executor):
+        def submit(self, *_: Any, **__: Any) -> Future[Any]:
+            future: Future[Any] = Future()
+            future.set_exception(BrokenProcessPool("killed"))
+            return future
+
+    monkeypatch.setattr(module, "_scorers", lambda *_: nullcontext(Dies()))
+    with refused("no_memory"):
+        run(quickstart(folders, "LeeNewsSimilarity"))
+
+
 def test_a_full_scratch_disk_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -292,9 +309,11 @@ def test_prompts_stand_in_front_and_need_not_count(
     prompted = embedding.embed(model, texts, ways, prompts=["quick fox "] * 4)
     np.testing.assert_allclose(prompted, both, rtol=1e-4, atol=1e-6)
     alone = embedding.embed(model, texts, ways, prompts=["quick fox "] * 4, include_prompt=False)
-    n_all = np.array([len(ids) for ids in model.tokenize([f"quick fox {t}" for t in texts])[0]])
+    n_all = np.array(
+        [len(ids) for ids in model.texts.prompts([f"quick fox {t}" for t in texts])[0]]
+    )
     n_prompt = embedding.prompt_length(model, "quick fox ")
-    ids = [model.tokenize([f"quick fox {t}"])[0][0] for t in texts]
+    ids = [model.texts.prompts([f"quick fox {t}"])[0][0] for t in texts]
     # Layer 0 has one state for each token, whatever is around it.
     table = model.model.get_input_embeddings().weight.detach().numpy()
     for row in range(4):
@@ -313,7 +332,7 @@ def test_final_norm_is_the_models_output_at_the_last_layer(tmp_path: Path) -> No
         ways = [Representation(readout=name) for name in ("residual", "final_norm")]
         vectors = embedding.embed(loaded, [text], ways)
         with torch.inference_mode():
-            output = loaded.model(torch.tensor(loaded.tokenize([text])[0])).last_hidden_state
+            output = loaded.model(torch.tensor(loaded.texts.prompts([text])[0])).last_hidden_state
         np.testing.assert_allclose(vectors[1, -1, 0], output[0].mean(dim=0), atol=1e-5)
         has_norm = loaded.anatomy.final_norm is not None
         assert np.allclose(vectors[0, :-1], vectors[1, :-1]) == (not has_norm)

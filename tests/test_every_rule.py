@@ -1,4 +1,7 @@
-"""Every rule runs: texts of each source, images, and each table of a study."""
+"""Every rule runs: texts of each source, images, and each table of a study.
+
+`.ci/run` runs it after `make test`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ import re
 from pathlib import Path
 
 import pandas as pd
+import pytest
 import tiny
 import tiny_images
 from project import Project
 
 
+@pytest.mark.slow
 def test_every_rule_runs(tmp_path: Path) -> None:
     project = Project(tmp_path / "project")
     quotes = {"quote": tiny.texts(40, seed=3, shortest=8)}

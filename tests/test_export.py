@@ -19,7 +19,6 @@ from transformers import AutoModel, AutoTokenizer
 
 from layerwise.errors import Code
 from layerwise.export import Recipe, cut, export
-from layerwise.models.load import LoadedModel, load
 
 TEXTS = tiny.texts(8)
 RECIPES = [
@@ -34,18 +33,13 @@ RECIPES = [
 ]
 
 
-def loaded(family: str, folder: Path) -> LoadedModel:
-    tiny.save(family, folder)
-    return load(family, tiny.entry(folder), "main", device="cpu")
-
-
 # By transformers' own hidden states: lists of what goes into blocks (llama), of what comes out
 # (mamba), of blocks that end in their norm (bert), and of blocks of two classes (lfm2).
 @pytest.mark.parametrize(
     "family", tiny.families(["llama", "bert", "mamba", "lfm2", "gemma3_text", "mpt"])
 )
 def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
-    whole = loaded(family, tmp_path / "whole")
+    whole = tiny.loaded(family, tmp_path / "whole")
     for place, recipe in enumerate(RECIPES):
         if family == "mamba" and recipe.layer == 0:
             continue
@@ -57,7 +51,7 @@ def test_a_cut_model_gives_the_layer(family: str, tmp_path: Path) -> None:
 
 def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
     """In a process that cannot import layerwise."""
-    whole = loaded("llama", tmp_path / "whole")
+    whole = tiny.loaded("llama", tmp_path / "whole")
     export(whole, Recipe(2, tokens="drop_first"), tmp_path / "cut", TEXTS)
     script = (
         "import sys, json; sys.modules['layerwise'] = None\n"
@@ -79,15 +73,16 @@ def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
 
 def test_texts_are_no_chat(tmp_path: Path) -> None:
     """sentence-transformers puts texts into the chat template of a tokenizer that has one."""
-    whole = loaded("llama", tmp_path / "whole")
-    whole.tokenizer.chat_template = "{% for m in messages %}user says {{ m.content }}{% endfor %}"
+    whole = tiny.loaded("llama", tmp_path / "whole")
+    tokenizer = whole.texts.tokenizer
+    tokenizer.chat_template = "{% for m in messages %}user says {{ m.content }}{% endfor %}"
     assert export(whole, Recipe(2), tmp_path / "cut", TEXTS).difference <= 1e-6
-    assert whole.tokenizer.chat_template is not None
+    assert tokenizer.chat_template is not None
 
 
 def test_the_final_norm_comes_before_the_pooling(tmp_path: Path) -> None:
     """A cut model's last hidden state is normed, and no block more is kept."""
-    whole = loaded("llama", tmp_path / "whole")
+    whole = tiny.loaded("llama", tmp_path / "whole")
     export(whole, Recipe(2), tmp_path / "cut", TEXTS, hub="acme/tiny")
     card = (tmp_path / "cut/README.md").read_text()
     assert yaml.safe_load(card.split("---")[1])["base_model"] == "acme/tiny"
@@ -98,7 +93,7 @@ def test_the_final_norm_comes_before_the_pooling(tmp_path: Path) -> None:
 
 def test_plain_transformers_loads_it(tmp_path: Path) -> None:
     """The card says which hidden state the layer is."""
-    whole = loaded("llama", tmp_path / "whole")
+    whole = tiny.loaded("llama", tmp_path / "whole")
     recipe = Recipe(2, readout="residual", normalize=False)
     export(whole, recipe, tmp_path / "cut", TEXTS, origin="best in {models}")
     card = (tmp_path / "cut/README.md").read_text()
@@ -125,14 +120,14 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
     ],
 )
 def test_bad_recipes_are_one_sentence(recipe: Recipe, code: Code, tmp_path: Path) -> None:
-    whole = loaded("llama", tmp_path / "whole")
+    whole = tiny.loaded("llama", tmp_path / "whole")
     with refused(code):
         export(whole, recipe, tmp_path / "cut", TEXTS)
     assert not (tmp_path / "cut").exists()
 
 
 def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
-    whole = loaded("llama", tmp_path / "whole")
+    whole = tiny.loaded("llama", tmp_path / "whole")
     target = tmp_path / "cut"
     target.mkdir()
     (target / "mine.txt").write_text("mine")
@@ -142,7 +137,7 @@ def test_a_folder_with_something_in_it_stays(tmp_path: Path) -> None:
 
 
 def test_a_wrong_cut_is_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = loaded("llama", tmp_path / "whole")
+    whole = tiny.loaded("llama", tmp_path / "whole")
     monkeypatch.setattr(cut, "_cuts", lambda *_: [cut.Cut(1, 0), cut.Cut(3, 2)])
     with refused("unsupported"):
         export(whole, Recipe(1), tmp_path / "cut", TEXTS)
@@ -150,7 +145,7 @@ def test_a_wrong_cut_is_never_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_encoders_of_encoder_decoders_are_refused(tmp_path: Path) -> None:
-    whole = loaded("t5", tmp_path / "whole")
+    whole = tiny.loaded("t5", tmp_path / "whole")
     with refused("unsupported"):
         export(whole, Recipe(1), tmp_path / "cut", TEXTS)
 
@@ -181,7 +176,7 @@ def test_the_command(tmp_path: Path) -> None:
 def test_a_full_disk_is_not_the_familys_fault(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = loaded("llama", tmp_path / "whole")
+    whole = tiny.loaded("llama", tmp_path / "whole")
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

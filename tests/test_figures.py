@@ -39,7 +39,6 @@ def tables() -> dict[str, pd.DataFrame]:
         **found,
         "positions": made_up.positions(),
         "similarities": made_up.similarities(),
-        "probes": made_up.probes(),
         "texts": texts.assign(text=["one word " * (1 + i % 5) for i in range(len(texts))]),
     }
 
@@ -198,6 +197,12 @@ def test_other_poolings_are_not_dropped_in_silence(caplog: pytest.LogCaptureFixt
 def both_poolings() -> pd.DataFrame:
     scores = tables()["scores"]
     return pd.concat([scores, scores.assign(pooling="max")], ignore_index=True)
+
+
+def test_scores_without_a_probe_are_refused() -> None:
+    scores = made_up.probes().assign(control=np.nan)
+    with refused("missing"):
+        made("probes_by_depth", {"scores": scores})
 
 
 def test_a_bidirectional_model_has_no_prefixes() -> None:

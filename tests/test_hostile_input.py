@@ -50,34 +50,18 @@ VALUES: list[Any] = [
     float("inf"),
     -1,
     0,
-    2.0,
-    0.5,
-    -0.0,
     10**30,
-    1e308,
-    2**64,
-    5e-324,
     "",
-    " ",
-    "2",
-    "..",
-    "/",
     "~/x",
     "a\n",
     "a\0b",
     "{x}",
-    "a}{b",
-    "$(touch x)",
-    "`x`",
     "; x #",
     "'",
     '"',
-    "%s%n",
     "\x1b[31mred",
     "\ud800",
     "x" * 5000,
-    "*",
-    "..%2F..",
     "-rf",
     "=1+1",
     True,
@@ -88,8 +72,6 @@ VALUES: list[Any] = [
     [1],
     ["a"],
     {"a": 1},
-    [None],
-    {"": ""},
 ]
 
 
@@ -298,14 +280,9 @@ NAMES = [
     "=cmd|' /C calc'!A0",
     "../../x",
     "$\\frac{$",
-    "-1",
     None,
     float("nan"),
-    3,
-    "<b>",
-    "`x`_",
     "a" * 5000,
-    "http://x/y",
     "a\0b",
 ]
 
@@ -333,19 +310,6 @@ def test_published_values_out_of_range(kind: str, column: str, value: Any) -> No
     make, convert, _ = PUBLISHED[kind]
     with pytest.raises(LayerwiseError, match=column):
         convert(make(**{column: value}))
-
-
-@given(data=st.data(), kind=st.sampled_from(list(PUBLISHED)))
-def test_published_cells(data: Any, kind: str) -> None:
-    make, convert, _ = PUBLISHED[kind]
-    table = make().astype(object)
-    column = data.draw(st.sampled_from(list(table)))
-    cell = st.none() | st.floats() | st.integers() | st.text() | st.booleans()
-    table.loc[data.draw(st.integers(0, len(table) - 1)), column] = data.draw(cell)
-    found = attempt(lambda: convert(table))
-    if found is not None:
-        assert found["layer"].ge(0).all()
-        assert np.isfinite(found["main_score" if kind == "scores" else "value"]).all()
 
 
 @pytest.mark.parametrize("suffix", ["csv", "csv.gz", "parquet"])

@@ -17,7 +17,7 @@ from layerwise.config import Config
 from layerwise.config.images import HubImages, ImageCorpus, ImageViews, PackageImages
 from layerwise.corpora import image_views, prompts
 from layerwise.corpora.image_sources import classes_of, open_images
-from layerwise.corpora.images import Picture, UnreadableError, decode, png
+from layerwise.corpora.images import UnreadableError, decode, png
 from layerwise.corpora.make import make_corpus, make_views
 from layerwise.io.files import sha256_bytes
 from layerwise.section import parse
@@ -34,10 +34,6 @@ def saved(image: Image.Image, form: str = "PNG", **options: object) -> bytes:
 
 def shown(data: bytes) -> np.ndarray:
     return np.asarray(decode(data, "odd"))
-
-
-def test_colours_stay() -> None:
-    np.testing.assert_array_equal(shown(png(COLOURS)), COLOURS)
 
 
 def test_grey_has_three_equal_channels() -> None:
@@ -154,14 +150,6 @@ def test_a_folder_without_images(tmp_path: Path) -> None:
         corpus(tmp_path, {"folder": str(tmp_path)})
     with refused("missing_file"):
         corpus(tmp_path, {"folder": str(tmp_path / "none")})
-
-
-def test_digits(tmp_path: Path) -> None:
-    table = corpus(tmp_path, {"package": "digits"}, sample={"n": 50})
-    assert (table["width"] == 8).all()
-    assert set(table["label"]) <= set("0123456789")
-    values = np.asarray(prompts.read(tmp_path / "c.parquet").views[0][0].pixels())
-    assert set(np.unique(values)) <= {round(v * 255 / 16) for v in range(17)}
 
 
 def test_a_data_set_of_the_hub(tmp_path: Path) -> None:
@@ -292,9 +280,3 @@ def test_config_tells_images_from_texts() -> None:
         Config.of({**STUDY, "corpora": {"digits": bad}})
     with refused("unknown_value"):
         Config.of({**STUDY, "corpora": {"digits": {"images": {"package": "digit"}}}})
-
-
-def test_a_picture_names_what_is_gone(tmp_path: Path) -> None:
-    gone = Picture("p", None, str(tmp_path / "none.png"), "0")
-    with refused("unreadable"):
-        gone.pixels()

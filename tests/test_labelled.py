@@ -30,10 +30,10 @@ def test_a_direction_is_found_and_shuffled_labels_are_not() -> None:
     x = features()
     labels = probes.classes([str(v > 0) for v in x[:, 0]])
     found = probes.probe(x, labels, probes.splits(labels))
-    assert found.linear > 0.95 and found.low < found.linear <= found.high
+    assert found.main_score > 0.95 and found.score_low < found.main_score <= found.score_high
     assert abs(found.control - 0.5) < 0.12 and found.selectivity > 0.35
-    assert found.n_test == N and found.n_train == 160
-    assert found.parts.sum() == pytest.approx(found.linear)
+    assert found.n_runs == N and found.n_train == 160
+    assert found.parts.sum() == pytest.approx(found.main_score)
     assert found.chance == pytest.approx(max(np.bincount(labels)) / N, abs=0.03)
 
 
@@ -47,8 +47,29 @@ def test_a_linear_number_is_predicted_as_by_least_squares() -> None:
         [LinearRegression().fit(x[s.fitted], y[s.fitted]).predict(x[s.test]) for s in rows]
     )
     truth = np.concatenate([y[s.test] for s in rows])
-    assert found.linear == pytest.approx(1 - ((plain - truth) ** 2).mean() / truth.var(), abs=2e-3)
-    assert found.low < found.linear < found.high
+    assert found.main_score == pytest.approx(
+        1 - ((plain - truth) ** 2).mean() / truth.var(), abs=2e-3
+    )
+    assert found.score_low < found.main_score < found.score_high
+
+
+def test_the_penalty_is_chosen_on_rows_that_were_not_fitted() -> None:
+    """One of 90 features tells something of 100 rows: a weak penalty fits them all."""
+    x = features(n=100, d=90)
+    labels = probes.numbers((x[:, 0] + np.random.default_rng(1).normal(size=100)).tolist())
+    found = probes.probe(x, labels, probes.splits(labels))
+    assert found.penalty >= 1 and found.main_score > -0.5
+
+
+def test_a_row_that_is_tested_changes_nothing_of_the_others() -> None:
+    x = features(n=probes.FEW + 100)
+    noise = np.random.default_rng(1).normal(size=len(x))
+    labels = probes.classes([str(v > 0) for v in x[:, 0] + noise])
+    (split,) = rows = probes.splits(labels)
+    odd = x.copy()
+    odd[split.test[0]] = 1e6
+    plain, changed = (probes.probe(each, labels, rows).parts for each in (x, odd))
+    assert np.array_equal(plain[1:], changed[1:])
 
 
 def test_neighbours_vote_by_cosine() -> None:
@@ -105,13 +126,17 @@ def test_pairs_are_spearmans_correlation_of_cosines() -> None:
     texts = [[f"a{i}" for i in range(N)], [f"b{i}" for i in range(N)]]
     data = Labelled("pairs", texts, judged, texts[0])
     found = layer_score(data, [first, second])
-    assert found.score == pytest.approx(stats.spearmanr(cosines, judged).statistic)
+    assert found.main_score == pytest.approx(stats.spearmanr(cosines, judged).statistic)
     # The interval is about that of a bootstrap.
     rng = np.random.default_rng(0)
     drawn = [rng.integers(0, N, N) for _ in range(500)]
     rhos = [stats.spearmanr(cosines[rows], judged[rows]).statistic for rows in drawn]
-    assert (found.low, found.high) == pytest.approx(np.quantile(rhos, [0.025, 0.975]), abs=0.03)
-    assert found.parts is not None and found.parts.sum() == pytest.approx(found.score, abs=1e-9)
+    assert (found.score_low, found.score_high) == pytest.approx(
+        np.quantile(rhos, [0.025, 0.975]), abs=0.03
+    )
+    assert found.parts is not None and found.parts.sum() == pytest.approx(
+        found.main_score, abs=1e-9
+    )
 
 
 def test_pairs_that_share_a_text_are_not_independent() -> None:
@@ -122,8 +147,10 @@ def test_pairs_that_share_a_text_are_not_independent() -> None:
     y = of_text[texts[0]] + rng.normal(size=N)
     shared = correlate(x, y, texts, 0.95)
     alone = correlate(x, y, np.arange(2 * N).reshape(2, N), 0.95)
-    assert shared.rho == alone.rho and shared.high - shared.low > 1.3 * (alone.high - alone.low)
-    assert np.isnan(correlate(np.zeros(N), y, texts, 0.95).rho)
+    assert shared.main_score == alone.main_score
+    widths = [score.score_high - score.score_low for score in (shared, alone)]
+    assert widths[0] > 1.3 * widths[1]
+    assert correlate(np.zeros(N), y, texts, 0.95).main_score is None
 
 
 def frame(n: int = 40) -> pd.DataFrame:
@@ -141,6 +168,13 @@ def test_files_are_read_alike(suffix: str, tmp_path: Path) -> None:
     writers[suffix](frame().replace("text 3", "NA"))
     data = labelled.read(LabelledTask(file=str(path), kind="classification"))
     assert data.texts[0][3] == "NA" and data.labels.tolist() == [0, 1] * 20
+
+
+def test_columns_of_csv_are_text(tmp_path: Path) -> None:
+    table = frame().assign(text=range(40), label=[1.5 + i for i in range(40)])
+    table.to_csv(tmp_path / "l.csv", index=False)
+    data = labelled.read(LabelledTask(file=str(tmp_path / "l.csv"), kind="regression"))
+    assert data.texts[0][:2] == ["0", "1"] and data.labels[0] == 1.5
 
 
 def test_rows_that_share_a_text_or_a_group_are_linked(tmp_path: Path) -> None:

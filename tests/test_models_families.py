@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import tiny
 import torch
 import transformers as hf
-from kept_states import Keep, States
+from kept_states import States, assert_near, states_of
 from refused import refused
 
-from layerwise.activations import forward
-from layerwise.activations.extract import extract
-from layerwise.activations.store import Activations
-from layerwise.config.extraction import ExtractSettings
-from layerwise.models import hooks
 from layerwise.models.architectures import OUTPUT, SUBLAYERS, dissect
-from layerwise.models.load import LoadedModel, load
+from layerwise.models.load import LoadedModel
 
 INNER = SUBLAYERS[:-1]
 POST_NORM = {
@@ -50,24 +46,11 @@ TEXTS = tiny.texts(6, seed=3, longest=14)
 def loaded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> LoadedModel:
-    folder = tiny.save(request.param, tmp_path_factory.mktemp(request.param))
-    return load(request.param, tiny.entry(folder), "main", device="cpu")
+    return tiny.loaded(request.param, tmp_path_factory.mktemp(request.param))
 
 
-def states_of(
-    loaded: LoadedModel, *, budget: int, sublayers: tuple[str, ...] = (), output: bool = False
-) -> States:
-    ids, _ = loaded.tokenize(TEXTS)
-    found: States = {}
-    forward.run(
-        loaded,
-        ids,
-        lambda rows: Keep(found, rows, len(TEXTS)),
-        budget=budget,
-        sublayers=sublayers,
-        output=output,
-    )
-    return found
+def passed(loaded: LoadedModel, **options: Any) -> States:
+    return states_of(loaded, loaded.texts.prompts(TEXTS)[0], **options)
 
 
 def parts_of(loaded: LoadedModel) -> tuple[str, ...]:
@@ -78,7 +61,7 @@ def parts_of(loaded: LoadedModel) -> tuple[str, ...]:
 def transformers_own(loaded: LoadedModel, text: str) -> tuple[list[np.ndarray], np.ndarray]:
     """transformers' own states of one prompt alone, by layer (the last is normed in decoders),
     and what it hands out."""
-    ids = loaded.tokenizer(text, return_tensors="pt")["input_ids"]
+    ids = loaded.texts.tokenizer(text, return_tensors="pt")["input_ids"]
     with torch.inference_mode():
         out = loaded.model(input_ids=ids, output_hidden_states=True)
     states = [h[0].double().numpy() for h in out.hidden_states]
@@ -88,13 +71,8 @@ def transformers_own(loaded: LoadedModel, text: str) -> tuple[list[np.ndarray], 
     return states, out.last_hidden_state[0].double().numpy()
 
 
-def assert_near(found: np.ndarray, expected: np.ndarray, what: object) -> None:
-    scale = np.abs(expected).max()
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5 * scale, err_msg=str(what))
-
-
 def test_layers_are_transformers_own_hidden_states(loaded: LoadedModel) -> None:
-    ours = states_of(loaded, budget=64, output=True)
+    ours = passed(loaded, budget=64, output=True)
     norm = loaded.anatomy.final_norm
     assert loaded.anatomy.n_layers == 4
     for prompt in (0, 3):
@@ -107,41 +85,18 @@ def test_layers_are_transformers_own_hidden_states(loaded: LoadedModel) -> None:
         assert_near(ours[3, OUTPUT][prompt], handed_out, "output")
 
 
-def test_the_last_layer_is_not_normed(loaded: LoadedModel) -> None:
-    found = states_of(loaded, budget=64, output=True)
-    last, handed_out = found[3, "block"][0], found[3, OUTPUT][0]
-    if loaded.anatomy.final_norm is None:
-        assert loaded.anatomy.kind in POST_NORM
-        np.testing.assert_array_equal(last, handed_out)
-    else:
-        assert np.abs(last - handed_out).max() > 0.1
-
-
 def test_no_value_depends_on_the_batch(loaded: LoadedModel) -> None:
     sublayers = parts_of(loaded)
-    alone = states_of(loaded, budget=1, sublayers=sublayers, output=True)
+    alone = passed(loaded, budget=1, sublayers=sublayers, output=True)
     assert len({len(s) for s in alone[0, "block"]}) > 3, "prompts of different lengths"
     for budget in (40, 10_000):
-        batched = states_of(loaded, budget=budget, sublayers=sublayers, output=True)
+        batched = passed(loaded, budget=budget, sublayers=sublayers, output=True)
         assert set(alone) == set(batched)
         for where, states in alone.items():
             for prompt, expected in enumerate(states):
                 assert np.isfinite(expected).all()
                 assert batched[where][prompt].shape == expected.shape
                 assert_near(batched[where][prompt], expected, (where, prompt))
-
-
-def test_sublayers_are_added_up_on_the_first_batch_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    loaded, fresh = (
-        load("m", tiny.entry(tiny.save("llama", tmp_path)), "main", device="cpu") for _ in "ab"
-    )
-    states_of(loaded, budget=64, sublayers=("mixer",))
-    monkeypatch.setattr(hooks, "TOLERANCE", -1e9)
-    states_of(loaded, budget=64, sublayers=("mixer",))
-    with refused("unsupported"):
-        states_of(fresh, budget=64, sublayers=("mixer",))
 
 
 def test_sublayers_add_up(loaded: LoadedModel) -> None:
@@ -152,10 +107,10 @@ def test_sublayers_add_up(loaded: LoadedModel) -> None:
         return
     if kind in SCALED_PARTS:
         with refused("unsupported"):
-            states_of(loaded, budget=64, sublayers=("mixer",))
+            passed(loaded, budget=64, sublayers=("mixer",))
         return
     there = loaded.anatomy.sublayers
-    found = states_of(loaded, budget=64, sublayers=there)
+    found = passed(loaded, budget=64, sublayers=there)
     assert ("mlp" in there) == (kind not in WITHOUT_MLP)
     assert ("input_norm" in there) == (kind not in WITHOUT_INPUT_NORM)
     for layer in (1, 2, 3):
@@ -191,7 +146,7 @@ def test_the_mlp_sees_what_the_family_says(loaded: LoadedModel) -> None:
     block = loaded.anatomy.blocks[1]
     first, mlp = BY_HAND[loaded.name](block)
     inner = [name for name in INNER if name in loaded.anatomy.sublayers]
-    found = states_of(loaded, budget=64, sublayers=inner)
+    found = passed(loaded, budget=64, sublayers=inner)
     before, residual = found[1, "block"][0], found[2, "mixer_residual"][0]
     assert_near(found[2, "input_norm"][0], normed(first, before), "input norm")
     if loaded.name == "gptj":
@@ -207,39 +162,13 @@ def test_the_mlp_sees_what_the_family_says(loaded: LoadedModel) -> None:
 
 @pytest.mark.parametrize("loaded", tiny.families(["bert", "roberta"]), indirect=True)
 def test_post_norm_residuals_are_normed_sums(loaded: LoadedModel) -> None:
-    found = states_of(loaded, budget=64, sublayers=loaded.anatomy.sublayers)
+    found = passed(loaded, budget=64, sublayers=loaded.anatomy.sublayers)
     block = loaded.anatomy.blocks[1]
     before, at = found[1, "block"][0], {n: found[2, n][0] for n in loaded.anatomy.sublayers}
     norm = block.attention.output.LayerNorm
     assert_near(at["mixer_residual"], normed(norm, before + at["mixer"]), "mixer_residual")
     summed = at["mixer_residual"] + at["mlp"]
     assert_near(at["block"], normed(block.output.LayerNorm, summed), "block")
-
-
-def test_xarray_reads_a_sublayer(tmp_path: Path) -> None:
-    xarray = pytest.importorskip("xarray")
-    folder = tiny.save("llama", tmp_path / "m")
-    loaded = load("m", tiny.entry(folder), "main", device="cpu")
-    path = tmp_path / "a.h5"
-    extract(
-        loaded,
-        corpus="c",
-        prompts=list("abcdef"),
-        views=[TEXTS],
-        settings=ExtractSettings(sublayers=("mlp",)),
-        target=path,
-        attributes={},
-    )
-    at = {"protocol": "paper", "tokens": "all", "layer": 2, "prompt": "d"}
-    with xarray.open_dataset(path, engine="h5netcdf", group="sublayers/mlp") as data:
-        assert data["pooled"].dims == ("protocol", "tokens", "layer", "view", "prompt", "hidden")
-        value = data["curvature"].sel(at)
-        assert np.isnan(data["spectrum"].sel(layer=0)).all()
-    with xarray.open_datatree(path, engine="h5netcdf") as tree:
-        assert float(tree["sublayers/mlp/curvature"].sel(at)) == float(value)
-        assert float(tree["curvature"].sel(at)) != float(value)
-    with Activations(path, sublayer="mlp") as file:
-        assert float(value) == file.curvature("paper", "all", 2)[3]
 
 
 def test_an_output_of_another_width_is_no_readout(
@@ -255,33 +184,14 @@ def test_an_output_of_another_width_is_no_readout(
         do_layer_norm_before=False,
     )
     monkeypatch.setitem(tiny.FAMILIES, "opt", lambda: narrow)
-    loaded = load("m", tiny.entry(tiny.save("opt", tmp_path / "m")), "main", device="cpu")
+    loaded = tiny.loaded("opt", tmp_path / "m")
     assert loaded.anatomy.readouts == ("residual",)
-    assert states_of(loaded, budget=64)[3, "block"][0].shape[1] == 32
+    assert passed(loaded, budget=64)[3, "block"][0].shape[1] == 32
     with refused("unknown_name"):
-        extract(
-            loaded,
-            corpus="c",
-            prompts=list("abcdef"),
-            views=[TEXTS],
-            settings=ExtractSettings(readout="output"),
-            target=tmp_path / "a.h5",
-            attributes={},
-        )
+        tiny.extracted(loaded, tmp_path / "a.h5", TEXTS, readout="output")
 
 
 def test_shared_blocks_are_refused_in_a_sentence() -> None:
     config = hf.AlbertConfig(**tiny.COMMON, **tiny.HEADS, embedding_size=16)
     with refused("unsupported"):
         dissect(hf.AutoModel.from_config(config))
-
-
-def test_vision_models_have_blocks_and_sublayers() -> None:
-    size = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
-    for config in (
-        hf.ViTConfig(**size, intermediate_size=48, image_size=16, patch_size=4),
-        hf.Dinov2Config(**size, image_size=16, patch_size=4),
-    ):
-        anatomy = dissect(hf.AutoModel.from_config(config))
-        assert anatomy.n_layers == 4
-        assert anatomy.sublayers == SUBLAYERS

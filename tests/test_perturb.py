@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,15 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from refused import refused
 
-from layerwise.activations.extract import extract
 from layerwise.activations.store import Activations
 from layerwise.config import Config
 from layerwise.config.corpora import Perturb
-from layerwise.config.extraction import ExtractSettings
 from layerwise.corpora.perturb import perturb, randomise_tokens, repeat_tokens, vocabulary_of
-from layerwise.errors import LayerwiseError
-from layerwise.models.load import load
-from layerwise.workflow.validate import validate
 
 SPECIAL = frozenset({0, 1})
 VOCABULARY = tuple(range(2, 50))
@@ -109,85 +103,31 @@ def test_the_vocabulary_is_what_text_can_give() -> None:
 
 # The config
 
-CONFIG: dict[str, Any] = {
-    "models": {"m": {"source": {"hub": "owner/m"}}},
-    "corpora": {
-        "plain": {"source": {"package": "lee"}},
-        "rep": {
-            "source": {"package": "lee"},
-            "views": {"n": 0},
-            "perturb": {"repetition": [0, 0.5], "length": [4, 8]},
-        },
-    },
-    "studies": {
-        "s": {
-            "kind": "metrics_by_depth",
-            "corpora": ["rep"],
-            "metrics": ["prompt_entropy"],
-            "colour": "repetition",
-            "row": ["representation", "length"],
-        },
-    },
-}
-
-
-def config(**changes: Any) -> Config:
-    given = copy.deepcopy(CONFIG)
-    for path, value in changes.items():
-        *parts, last = path.split("__")
-        at = given
-        for part in parts:
-            at = at[part]
-        at[last] = value
-    return Config.of(given)
-
 
 def test_a_list_makes_a_corpus_of_each_value() -> None:
-    made = config()
+    settings = {"repetition": [0, 0.5], "length": [4, 8]}
+    entry = {"source": {"package": "lee"}, "views": {"n": 0}, "perturb": settings}
+    study = {"kind": "curves", "corpora": ["rep"]}
+    made = Config.of({"corpora": {"rep": entry}, "studies": {"s": study}})
     names = [f"rep repetition {p} length {n}" for p in ("0", "0.5") for n in (4, 8)]
-    assert list(made.corpora) == ["plain", *names]
+    assert list(made.corpora) == names
     assert made.studies["s"].corpora == tuple(names)
     assert made.labels()[names[2]] == {"repetition": 0.5, "length": 4}
-    again = Config.of(made.plain())
-    assert again == made, "a snapshot is read as it was written"
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [("studies__s__row", "representation"), ("studies__s__colour", "randomness")],
-)
-def test_what_cannot_be_is_refused(path: str, value: Any) -> None:
-    with pytest.raises(LayerwiseError):
-        validate(config(**{path: value}))
-
-
-def test_two_corpora_that_differ_by_no_label_are_not_laid_on_one_another() -> None:
-    other = copy.deepcopy(CONFIG["corpora"]["rep"])
-    with pytest.raises(LayerwiseError):
-        validate(config(corpora__more=other, studies__s__corpora=["rep", "more"]))
+    assert Config.of(made.plain()) == made, "a snapshot is read as it was written"
 
 
 # Real states
 
 
 def test_the_extraction_perturbs_each_models_own_tokens(tmp_path: Path) -> None:
-    loaded = load("gpt2", tiny.entry(tiny.save("gpt2", tmp_path / "gpt2")), "main", device="cpu")
+    loaded = tiny.loaded("gpt2", tmp_path / "gpt2")
     texts = tiny.texts(6, shortest=8)
     given: list[torch.Tensor] = []
     loaded.model.wte.register_forward_hook(lambda _, ids, __: given.append(ids[0]))
     seen = {}
     for p in (0.0, 1.0):
-        path = tmp_path / f"{p}.h5"
-        extract(
-            loaded,
-            corpus="c",
-            prompts=[f"p{i}" for i in range(6)],
-            views=[texts],
-            settings=ExtractSettings(),
-            target=path,
-            attributes={},
-            perturb=Perturb(repetition=p, length=5),
-        )
+        how = Perturb(repetition=p, length=5)
+        path = tiny.extracted(loaded, tmp_path / f"{p}.h5", texts, perturb=how)
         with Activations(path) as file:
             assert "repetition" in file.attributes["perturb"]
         seen[p] = given[-1]

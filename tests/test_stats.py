@@ -79,15 +79,6 @@ def test_simultaneous_intervals_cover_all_columns(rng):
     assert repeated.low[0] == pytest.approx(stats.mean_ci(values[0][:, 0]).low, rel=0.1)
 
 
-def test_best_set(rng):
-    tasks = rng.normal(size=(12, 1))
-    noise = rng.normal(0, 0.01, size=(12, 6))
-    clear = tasks + np.array([0, 0, 1, 0, 0, 0]) + noise
-    assert stats.best_set(clear).tolist() == [False, False, True, False, False, False]
-    assert stats.best_set(tasks + noise).sum() >= 4
-    assert stats.best_set(clear[:2]).all()
-
-
 def test_ratio(rng):
     wholes = rng.normal(10, 1, size=200)
     found = stats.ratio_ci(0.3 * wholes + rng.normal(size=200), wholes)

@@ -12,17 +12,14 @@ import tiny
 from association_tables import tidy_metrics, tidy_scores
 
 from layerwise import metrics as flat
-from layerwise.activations.extract import extract
 from layerwise.activations.store import BLOCK, Activations
 from layerwise.association.selection import select_layers
 from layerwise.association.table import associate
 from layerwise.config.association import AssociationSettings
-from layerwise.config.extraction import ExtractSettings
 from layerwise.config.metrics import MetricsSettings
 from layerwise.metrics import table
 from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.registry import directions
-from layerwise.models.load import load
 from layerwise.section import parse
 
 N = 24
@@ -30,21 +27,12 @@ PARTS = ("input_norm", "mixer", "mixer_residual", "mlp")
 METRICS = ["prompt_entropy", "dataset_entropy", "curvature", "infonce", "cka_first", "cka_last"]
 
 
-def extracted(folder: Path, family: str, **plan: Any) -> Path:
-    """Activations of a tiny model, with all parts of its blocks unless told otherwise."""
-    loaded = load(family, tiny.entry(tiny.save(family, folder / family)), "main", device="cpu")
-    texts = [tiny.texts(N, seed=v, shortest=6) for v in range(3)]
-    path = folder / f"{family}-{len(plan)}.h5"
-    extract(
-        loaded,
-        corpus="c",
-        prompts=[f"p{i}" for i in range(N)],
-        views=texts,
-        settings=ExtractSettings(**{"sublayers": PARTS, **plan}),
-        target=path,
-        attributes={},
+def extracted(folder: Path, family: str) -> Path:
+    """Activations of a tiny model, with all parts of its blocks."""
+    views = [tiny.texts(N, seed=v, shortest=6) for v in range(3)]
+    return tiny.extracted(
+        tiny.loaded(family, folder / family), folder / "a.h5", *views, sublayers=PARTS
     )
-    return path
 
 
 def compute(path: Path, **settings: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -104,11 +92,6 @@ def test_values_are_those_of_the_parts_own_arrays(pythia: Path) -> None:
 def _entropy_of(eigenvalues: np.ndarray) -> float:
     shares = eigenvalues[eigenvalues > 0] / eigenvalues.sum()
     return float(-(shares * np.log(shares)).sum())
-
-
-def test_a_model_without_a_part(tmp_path: Path) -> None:
-    metrics, _ = compute(extracted(tmp_path, "mamba"))
-    assert "mlp" not in set(metrics["sublayer"]) >= {BLOCK, "mixer"}
 
 
 # Downstream

@@ -34,6 +34,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         tables.write(path, given, key="abc", recipe={"n": 3}, corpus="wiki", counts={"read": 7})
         pd.testing.assert_frame_equal(tables.read(path, "metrics"), frame())
         pd.testing.assert_frame_equal(pd.read_parquet(path), frame())
+        assert pq.read_table(path).column("value").null_count == 1, "null, not NaN"
         facts = tables.facts(path)
         assert (facts["key"], facts["corpus"]) == ("abc", "wiki")
         assert json.loads(facts["recipe"]) == {"n": 3}

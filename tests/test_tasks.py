@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from articles import wikipedia
@@ -19,6 +21,7 @@ from layerwise.models.source import Location
 from layerwise.tasks import catalog, names, passages, prompts, quickstart, results
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.prompts import Prompts
+from layerwise.tasks.task import Vectors
 
 
 def test_english_subsets_and_the_test_split() -> None:
@@ -62,6 +65,21 @@ def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None
     assert len(clustering) > 1 and all(unit.selection for unit in clustering)
     (whole,) = units("WikipediaArticleClustering")
     assert {key for unit in clustering for key in unit.keys} == set(whole.keys)
+
+
+def test_every_layer_is_scored_on_the_same_draws(
+    folders: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = MtebTask("LeeNewsSimilarity", folders["LeeNewsSimilarity"])
+    task, vectors = named.task, Vectors(np.zeros((1, 2), np.float32), {})
+
+    def drawn(*_: Any, **__: Any) -> dict[str, Any]:
+        draws = random.random(), task.rng_state.random(), task.np_rng.random()
+        return {"default": {"main_score": sum(draws)}}
+
+    monkeypatch.setattr(task, "evaluate", drawn)
+    first, second = (named.score(None, vectors, ScoringSettings()) for _ in range(2))
+    assert first == second
 
 
 def test_passages_are_the_same_on_every_machine() -> None:
@@ -159,7 +177,7 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
 
 def test_quickstart_folders_are_equal_each_time(tmp_path: Path) -> None:
     for place in ("a", "b"):
-        quickstart.make_tasks(wikipedia(), list(names.QUICKSTART), tmp_path / place)
+        quickstart.make_tasks(wikipedia(), tmp_path / place)
     files = [p.relative_to(tmp_path / "a") for p in (tmp_path / "a").rglob("*.parquet")]
     assert len(files) == 8
     for file in files:

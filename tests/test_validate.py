@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,9 +15,10 @@ from layerwise.activations import representation
 from layerwise.config import Config, read_config
 from layerwise.errors import ConfigError
 from layerwise.models.architectures import BLOCK, READOUTS, SUBLAYERS
+from layerwise.names import PATHS
 from layerwise.tasks import catalog
 from layerwise.vocabulary import Pooling, Readout, Sublayer, Tokens
-from layerwise.workflow.validate import unused, validate
+from layerwise.workflow.validate import log_unused, validate
 
 # Abbreviations of the tables
 SHORT = {
@@ -25,6 +27,8 @@ SHORT = {
     "BOTH_WAYS": "{source: {hub: x/b}, bidirectional: true}",
     "TASKS": "tasks: [STS12, BIOSSES]",
     "PUBLISHED": "published: {theirs: {metrics: pyproject.toml}}",
+    "RELEASED": "published: {theirs: {metrics: released, scores: released}}",
+    "REPEATED": "{source: {package: lee}, views: {n: 0}, perturb: {repetition: [0, 1]}}",
 }
 DEFAULT = """
 models: {a-1m: {source: {hub: x/a}}}
@@ -67,6 +71,10 @@ published: theirs |  | unknown_name | studies.s.published
  | association: {directions: {lidr: 1}} | unknown_name | association.directions
  | association: {directions: {lidr: 1}}, PUBLISHED | unknown_name | association.directions
  | association: {own_texts: {v: STS12}} | unknown_name | association.own_texts
+ | association: {text_sources: {STS1: sts}} | unknown_name | association.text_sources
+ | association: {own_texts: {mteb/banking7: STS12}}, RELEASED | unknown_name | association.own_texts
+ | association: {own_texts: {mteb/banking77: STS1}}, RELEASED | unknown_name | association.own_texts
+ | association: {text_sources: {STS1: sts}}, RELEASED | unknown_name | association.text_sources
  | models: {n: TWO}, nano: {n: {architecture: mamba2}} | conflict | models.n.source
  | metrics: {protocols: [reference]} | missing | metrics.protocols
  | tasks: {STS12: {file: a.csv, kind: pairs}} | duplicate | tasks.STS12
@@ -100,6 +108,9 @@ kind: metric_vs_score, metrics: [prompt_entropy], over: tasks | TASKS | missing 
 corpora: [task texts] |  | mismatch | studies.s.corpora
 kind: layer_selection, corpora: [task texts] | TASKS | missing | studies.s.corpora
 colour: repetition |  | unknown_value | studies.s.colour
+corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_value | studies.s.colour
+corpora: [r], colour: model | corpora: {r: REPEATED} | ambiguous | studies.s
+corpora: [r, t], colour: repetition | corpora: {r: REPEATED, t: REPEATED} | ambiguous | studies.s
 y: [scores] |  | unknown_key | studies.s.y
  | corpora: {w: TEXTS, v: TEXTS} | ambiguous | studies.s
 colour: model, row: model |  | duplicate | studies.s
@@ -154,11 +165,24 @@ def test_sections_that_fit() -> None:
     validate(config("models: [Pythia-14m], published: theirs", "PUBLISHED"))
 
 
-def test_what_no_study_uses() -> None:
+def test_what_no_study_uses_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     # A model of the study's name counts as unused too.
     sections = "models: {a: TWO, s: TWO}, corpora: {w: TEXTS, v: TEXTS}, TASKS"
-    found = config("models: [a], corpora: [w]", sections)
-    assert unused(found) == {"models": ["s"], "corpora": ["v"], "tasks": ["STS12", "BIOSSES"]}
+    log_unused(config("models: [a], corpora: [w]", sections))
+    logged = {record.args for record in caplog.records}
+    assert logged == {("models", "s"), ("corpora", "v"), ("tasks", "STS12, BIOSSES")}
+
+
+def test_names_of_published_tables_are_known(tmp_path: Path) -> None:
+    own = "{w: STS12, mteb/banking77: Banking77Classification}"
+    validate(config("", f"association: {{own_texts: {own}}}, RELEASED"))
+    (tmp_path / "scores.csv").write_text("task,main_score\nTheirs,0.5\n")
+    (tmp_path / "metrics.csv").write_text("corpus,value\nc,0.5\n")
+    tables = f"{{metrics: {tmp_path}/metrics.csv, scores: {tmp_path}/scores.csv}}"
+    for own, known in (("{c: Theirs}", True), ("{c: Their}", False)):
+        given = config("", f"association: {{own_texts: {own}}}, published: {{theirs: {tables}}}")
+        with nullcontext() if known else refused("unknown_name"):
+            validate(given)
 
 
 def test_a_key_given_twice_is_found_in_the_files(tmp_path: Path) -> None:
@@ -176,7 +200,6 @@ def test_shipped_configs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = read_config([path])
     validate(found, [path])
     assert Config.of(found.plain()) == found
-    assert unused(found) == {}
     if path in PRESETS:
         # A corpus' folder of the quickstart lies at results/corpora.
         assert found.results == f"results/{path.stem.replace('corpora', 'corpora_of_columns')}"
@@ -188,3 +211,8 @@ def test_the_vocabulary_is_the_library_s() -> None:
     assert get_args(Tokens) == representation.TOKENS
     assert get_args(Readout) == READOUTS
     assert get_args(Pooling) == representation.POOLINGS
+
+
+def test_paths_are_those_of_the_rules() -> None:
+    rules = "".join(p.read_text() for p in (ROOT / "workflow" / "rules").glob("*.smk"))
+    assert [path for path in PATHS.values() if f'"<results>/{path}"' not in rules] == []

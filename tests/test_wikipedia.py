@@ -22,7 +22,7 @@ from layerwise.corpora.wikipedia import paragraphs, unpack
             "Oaks grow. Slowly.",
         ),
         ("[[File:Oak.jpg|thumb|left|200px|An [[oak]], ''old''.]]\nOaks grow.", "Oaks grow."),
-        ("Oaks grow. [[Category:Trees]] [[de:Eiche]]", "Oaks grow."),
+        ("Oaks grow. [[Category:Trees]]", "Oaks grow."),
         (
             "It is so.{{citation needed|date=May 2015}} And so{{sfn|Lee|2001|p=3}} on.",
             "It is so. And so on.",

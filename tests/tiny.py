@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,11 @@ import pytest
 import torch
 import transformers as hf
 
+from layerwise.activations.extract import extract
+from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import FolderSource, Model
 from layerwise.models import nano
+from layerwise.models.load import LoadedModel, load
 
 SENTENCE = (
     "the quick brown fox jumps over a lazy dog while seven old sailors watch from the pier and "
@@ -23,16 +26,19 @@ VOCABULARY = 300
 COMMON = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_hidden_layers": 3}
 HEADS = {"num_attention_heads": 4, "intermediate_size": 48}
 TOKENS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
+ENCODER = {**COMMON, **HEADS, "pad_token_id": 0}
+DECODER = {**COMMON, **HEADS, **TOKENS}
+GROUPED = {**DECODER, "num_key_value_heads": 2}
 
 EXPERTS = {"num_experts": 4, "num_experts_per_tok": 2}
-GROUPED = {"num_key_value_heads": 2}
+MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_chunk_size": 16}
 GPT = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4, **TOKENS}
 
 FAMILIES: dict[str, Any] = {
     # Pythia; SmolLM2 and Llama 3 (LLM2Vec too); BERT; Mamba and Mamba-2
-    "gpt_neox": lambda: hf.GPTNeoXConfig(**COMMON, **HEADS, **TOKENS),
-    "llama": lambda: hf.LlamaConfig(**COMMON, **HEADS, **TOKENS, **GROUPED),
-    "bert": lambda: hf.BertConfig(**COMMON, **HEADS, pad_token_id=0),
+    "gpt_neox": lambda: hf.GPTNeoXConfig(**DECODER),
+    "llama": lambda: hf.LlamaConfig(**GROUPED),
+    "bert": lambda: hf.BertConfig(**ENCODER),
     "mamba2": lambda: hf.Mamba2Config(
         **COMMON,
         **TOKENS,
@@ -46,28 +52,20 @@ FAMILIES: dict[str, Any] = {
     "mamba": lambda: hf.MambaConfig(**COMMON, **TOKENS, state_size=8),
     # GPT-2 and Cerebras-GPT; Qwen 2.5; RoBERTa; Gemma 1 to 3
     "gpt2": lambda: hf.GPT2Config(**GPT, n_inner=48),
-    "qwen2": lambda: hf.Qwen2Config(**COMMON, **HEADS, **TOKENS, **GROUPED),
-    "roberta": lambda: hf.RobertaConfig(
-        **COMMON, **HEADS, pad_token_id=0, max_position_embeddings=300
-    ),
-    "gemma": lambda: hf.GemmaConfig(**COMMON, **HEADS, **TOKENS, **GROUPED, head_dim=8),
-    "gemma2": lambda: hf.Gemma2Config(**COMMON, **HEADS, **TOKENS, **GROUPED, head_dim=8),
-    "gemma3_text": lambda: hf.Gemma3TextConfig(
-        **COMMON, **HEADS, **TOKENS, **GROUPED, head_dim=8, sliding_window=8
-    ),
+    "qwen2": lambda: hf.Qwen2Config(**GROUPED),
+    "roberta": lambda: hf.RobertaConfig(**ENCODER, max_position_embeddings=300),
+    "gemma": lambda: hf.GemmaConfig(**GROUPED, head_dim=8),
+    "gemma2": lambda: hf.Gemma2Config(**GROUPED, head_dim=8),
+    "gemma3_text": lambda: hf.Gemma3TextConfig(**GROUPED, head_dim=8, sliding_window=8),
     # What else comes by: other parallel blocks, MLPs without a module, norms of other names
-    "gpt_neox_sequential": lambda: hf.GPTNeoXConfig(
-        **COMMON, **HEADS, **TOKENS, use_parallel_residual=False
-    ),
+    "gpt_neox_sequential": lambda: hf.GPTNeoXConfig(**DECODER, use_parallel_residual=False),
     "gptj": lambda: hf.GPTJConfig(**GPT, rotary_dim=4),
     "falcon": lambda: hf.FalconConfig(**COMMON, num_attention_heads=4, **TOKENS),
-    "phi": lambda: hf.PhiConfig(**COMMON, **HEADS, **TOKENS),
+    "phi": lambda: hf.PhiConfig(**DECODER),
     "opt": lambda: hf.OPTConfig(
         **COMMON, **TOKENS, num_attention_heads=4, ffn_dim=48, word_embed_proj_dim=32
     ),
-    "modernbert": lambda: hf.ModernBertConfig(
-        **COMMON, **HEADS, **TOKENS, cls_token_id=0, sep_token_id=0
-    ),
+    "modernbert": lambda: hf.ModernBertConfig(**DECODER, cls_token_id=0, sep_token_id=0),
     "distilbert": lambda: hf.DistilBertConfig(
         vocab_size=VOCABULARY, dim=32, n_layers=3, n_heads=4, hidden_dim=48, pad_token_id=0
     ),
@@ -87,55 +85,40 @@ FAMILIES: dict[str, Any] = {
     "mpt": lambda: hf.MptConfig(
         vocab_size=VOCABULARY, d_model=32, n_layers=3, n_heads=4, max_seq_len=256, **TOKENS
     ),
-    "olmo": lambda: hf.OlmoConfig(**COMMON, **HEADS, **TOKENS, **GROUPED),
-    "olmo2": lambda: hf.Olmo2Config(**COMMON, **HEADS, **TOKENS, **GROUPED),
-    "qwen3": lambda: hf.Qwen3Config(**COMMON, **HEADS, **TOKENS, **GROUPED, head_dim=8),
+    "olmo": lambda: hf.OlmoConfig(**GROUPED),
+    "olmo2": lambda: hf.Olmo2Config(**GROUPED),
+    "qwen3": lambda: hf.Qwen3Config(**GROUPED, head_dim=8),
     "qwen3_moe": lambda: hf.Qwen3MoeConfig(
-        **COMMON, **HEADS, **TOKENS, **GROUPED, **EXPERTS, head_dim=8, moe_intermediate_size=16
+        **GROUPED, **EXPERTS, head_dim=8, moe_intermediate_size=16
     ),
-    "mixtral": lambda: hf.MixtralConfig(
-        **COMMON, **HEADS, **TOKENS, **GROUPED, num_local_experts=4, num_experts_per_tok=2
-    ),
-    "phi3": lambda: hf.Phi3Config(**COMMON, **HEADS, **TOKENS, **GROUPED),
-    "stablelm": lambda: hf.StableLmConfig(**COMMON, **HEADS, **TOKENS, **GROUPED),
-    "cohere": lambda: hf.CohereConfig(**COMMON, **HEADS, **TOKENS, **GROUPED),
+    "mixtral": lambda: hf.MixtralConfig(**GROUPED, num_local_experts=4, num_experts_per_tok=2),
+    "phi3": lambda: hf.Phi3Config(**GROUPED),
+    "stablelm": lambda: hf.StableLmConfig(**GROUPED),
+    "cohere": lambda: hf.CohereConfig(**GROUPED),
     "granite": lambda: hf.GraniteConfig(
-        **COMMON, **HEADS, **TOKENS, **GROUPED, residual_multiplier=0.5, embedding_multiplier=2.0
+        **GROUPED, residual_multiplier=0.5, embedding_multiplier=2.0
     ),
-    "starcoder2": lambda: hf.Starcoder2Config(**COMMON, **HEADS, **TOKENS, **GROUPED),
+    "starcoder2": lambda: hf.Starcoder2Config(**GROUPED),
     "gpt_bigcode": lambda: hf.GPTBigCodeConfig(**GPT, n_inner=48),
     "xglm": lambda: hf.XGLMConfig(
         vocab_size=VOCABULARY, d_model=32, num_layers=3, attention_heads=4, ffn_dim=48, **TOKENS
     ),
     "gpt_oss": lambda: hf.GptOssConfig(
-        **COMMON,
-        **HEADS,
-        **TOKENS,
-        **GROUPED,
-        head_dim=8,
-        num_local_experts=4,
-        num_experts_per_tok=2,
-        sliding_window=8,
+        **GROUPED, head_dim=8, num_local_experts=4, num_experts_per_tok=2, sliding_window=8
     ),
     # State-space models, recurrent ones, and hybrids of several kinds of blocks
     "falcon_mamba": lambda: hf.FalconMambaConfig(**COMMON, **TOKENS, state_size=8),
     "rwkv": lambda: hf.RwkvConfig(**COMMON, **TOKENS, attention_hidden_size=32, rescale_every=2),
     "recurrent_gemma": lambda: hf.RecurrentGemmaConfig(
-        **COMMON, **HEADS, **TOKENS, lru_width=32, attention_window_size=8, head_dim=8
+        **DECODER, lru_width=32, attention_window_size=8, head_dim=8
     ),
     "lfm2": lambda: hf.Lfm2Config(
-        **COMMON,
-        **HEADS,
-        **TOKENS,
         **GROUPED,
         block_ff_dim=48,
         block_multiple_of=16,
         layer_types=["conv", "full_attention", "conv"],
     ),
     "jamba": lambda: hf.JambaConfig(
-        **COMMON,
-        **HEADS,
-        **TOKENS,
         **GROUPED,
         num_experts=4,
         num_experts_per_tok=2,
@@ -145,9 +128,7 @@ FAMILIES: dict[str, Any] = {
         use_mamba_kernels=False,
     ),
     "zamba": lambda: hf.ZambaConfig(
-        **COMMON,
-        **HEADS,
-        **TOKENS,
+        **DECODER,
         num_key_value_heads=4,
         mamba_d_state=8,
         attention_hidden_size=64,
@@ -157,9 +138,7 @@ FAMILIES: dict[str, Any] = {
         layers_block_type=["hybrid", "mamba", "hybrid"],
     ),
     "zamba2": lambda: hf.Zamba2Config(
-        **COMMON,
-        **HEADS,
-        **TOKENS,
+        **DECODER,
         mamba_d_state=8,
         mamba_headdim=8,
         n_mamba_heads=8,
@@ -171,56 +150,25 @@ FAMILIES: dict[str, Any] = {
         num_mem_blocks=1,
         use_mem_rope=False,
     ),
-    "bamba": lambda: hf.BambaConfig(
-        **COMMON,
-        **HEADS,
-        **TOKENS,
-        **GROUPED,
-        mamba_n_heads=8,
-        mamba_d_head=8,
-        mamba_d_state=8,
-        mamba_chunk_size=16,
-        attn_layer_indices=[1],
-    ),
-    "falcon_h1": lambda: hf.FalconH1Config(
-        **COMMON,
-        **HEADS,
-        **TOKENS,
-        **GROUPED,
-        mamba_d_ssm=64,
-        mamba_n_heads=8,
-        mamba_d_head=8,
-        mamba_d_state=8,
-        mamba_n_groups=1,
-        mamba_chunk_size=16,
-    ),
+    "bamba": lambda: hf.BambaConfig(**GROUPED, **MAMBA, attn_layer_indices=[1]),
+    "falcon_h1": lambda: hf.FalconH1Config(**GROUPED, mamba_d_ssm=64, **MAMBA, mamba_n_groups=1),
     "granitemoehybrid": lambda: hf.GraniteMoeHybridConfig(
-        **COMMON,
-        **HEADS,
-        **TOKENS,
         **GROUPED,
         layer_types=["mamba", "attention", "mamba"],
-        mamba_n_heads=8,
-        mamba_d_head=8,
-        mamba_d_state=8,
-        mamba_chunk_size=16,
+        **MAMBA,
         shared_intermediate_size=32,
     ),
     # Encoders of other kinds
     "deberta_v2": lambda: hf.DebertaV2Config(
-        **COMMON,
-        **HEADS,
-        pad_token_id=0,
+        **ENCODER,
         relative_attention=True,
         position_biased_input=False,
         pos_att_type=["p2c", "c2p"],
         position_buckets=8,
     ),
-    "nomic_bert": lambda: hf.NomicBertConfig(**COMMON, **HEADS, pad_token_id=0),
+    "nomic_bert": lambda: hf.NomicBertConfig(**ENCODER),
     "electra": lambda: hf.ElectraConfig(**COMMON, **HEADS, embedding_size=16, pad_token_id=0),
-    "mpnet": lambda: hf.MPNetConfig(
-        **COMMON, **HEADS, pad_token_id=0, max_position_embeddings=300
-    ),
+    "mpnet": lambda: hf.MPNetConfig(**ENCODER, max_position_embeddings=300),
     "xlnet": lambda: hf.XLNetConfig(
         vocab_size=VOCABULARY, d_model=32, n_layer=3, n_head=4, d_inner=48, pad_token_id=0
     ),
@@ -261,3 +209,25 @@ def save(family: str, folder: Path, seed: int = 0) -> Path:
 def entry(folder: Path | str, **settings: Any) -> Model:
     """The config's entry of a model in a folder."""
     return Model(source=FolderSource(folder=str(folder)), **settings)
+
+
+def loaded(family: str, folder: Path) -> LoadedModel:
+    """A tiny random model of a family, saved in a folder and loaded from there."""
+    return load(family, entry(save(family, folder)), "main", device="cpu")
+
+
+def extracted(
+    model: LoadedModel, target: Path, *views: Sequence[Any], perturb: Any = None, **settings: Any
+) -> Path:
+    """Extract views of prompts, which are called p0, p1, …, to a file; returns its path."""
+    extract(
+        model,
+        corpus="c",
+        prompts=[f"p{i}" for i in range(len(views[0]))],
+        views=views,
+        settings=ExtractSettings(**settings),
+        target=target,
+        attributes={},
+        perturb=perturb,
+    )
+    return target

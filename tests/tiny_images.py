@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers as hf
 
-from layerwise.config.models import FolderSource, Model, Preprocess
+from layerwise.config.models import FolderSource, Model
 from layerwise.corpora.images import Picture, png
 from layerwise.io.files import sha256_bytes
 
@@ -90,11 +90,6 @@ def save(family: str, folder: Path, *, seed: int = 0) -> Path:
 def entry(folder: Path, **settings: Any) -> Model:
     """A model's entry in the config."""
     return Model(source=FolderSource(folder=str(folder)), **settings)
-
-
-def dino(folder: Path) -> Model:
-    """An entry for a DINOv2 folder, which has no preprocessor_config.json."""
-    return entry(folder, preprocess=Preprocess(size=224, resize=256), tokens=("all", "class"))
 
 
 def pictures(n: int, *, seed: int = 0) -> list[Picture]:

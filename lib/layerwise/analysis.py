@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from layerwise.errors import LayerwiseError, closest, listed
+from layerwise.config.studies import several
+from layerwise.errors import LayerwiseError, check_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,7 +62,7 @@ def measure(
     tokens = lists.pop("tokens")
     chosen = parse(MetricsSettings, lists)
     for name in chosen.metrics or ():
-        one_of("metric", name, known)
+        check_name("metric", name, known)
         if known[name].min_views > n_views:
             raise LayerwiseError(
                 f"{name} compares augmented copies of each text (at least "
@@ -141,7 +142,7 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
         return [text for _, text in open_texts(parse(FileTexts, entry))]
     names = getattr(source, "column_names", None)
     if names is not None:
-        one_of("column", column, names)
+        check_name("column", column, names)
         source = source[column]
     prompts = [p if isinstance(p, str) else _picture(n, p) for n, p in enumerate(source)]
     if isinstance(source, str) or not prompts:
@@ -171,20 +172,3 @@ def _picture(number: int, image: Any) -> Any:
     file = io.BytesIO()
     upright.save(file, "PNG")
     return Picture(str(number), file.getvalue(), None, sha256_bytes(file.getvalue()))
-
-
-def one_of(what: str, name: object, known: Iterable[Any]) -> None:
-    names = list(known)
-    if name not in names:
-        raise LayerwiseError(
-            f"Unknown {what} {name!r}{closest(str(name), map(str, names))}; "
-            f"choose from {listed(dict.fromkeys(names))}.",
-            code="unknown_name",
-        )
-
-
-def several(value: Any) -> tuple[Any, ...]:
-    """One value or several of them, as a tuple."""
-    if isinstance(value, str | float | int):
-        return (value,)
-    return tuple(value)

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,43 +18,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from layerwise.analysis import (
-    loaded_model,
-    measure,
-    normalizes,
-    one_of,
-    prompts_of,
-    several,
-)
-from layerwise.errors import LayerwiseError, listed
-from layerwise.names import decode, encode
+from layerwise.analysis import loaded_model, measure, normalizes, prompts_of
+from layerwise.config.studies import several
+from layerwise.errors import LayerwiseError, check_name, listed
+from layerwise.names import PATHS, RESERVED, decode, encode
 
 if TYPE_CHECKING:
     import xarray as xr
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from layerwise.association.order import Order
     from layerwise.choosing import Choice
     from layerwise.config import Config
     from layerwise.config.studies import Study
     from layerwise.models.load import LoadedModel
     from layerwise.tasks.labelled import Labelled
-
-# Paths of each table, and their wildcards in order.
-FILES = {
-    "metrics": ("metrics/*/*/*.parquet", ("model", "revision", "corpus")),
-    "prompts": ("metrics/*/*/*.prompts.parquet", ("model", "revision", "corpus")),
-    "positions": ("metrics/*/*/*.positions.parquet", ("model", "revision", "corpus")),
-    "scores": ("scores/*/*.parquet", ("model", "revision")),
-    "probes": ("probes/*/*.parquet", ("model", "revision")),
-    "texts": ("corpora/*.parquet", ("corpus",)),
-    "associations": ("associations/*.parquet", ("study",)),
-    "selections": ("selections/*.parquet", ("study",)),
-    "similarities": ("similarities/*.parquet", ("study",)),
-    "activations": ("activations/*/*/*.h5", ("model", "revision", "corpus")),
-}
-PARTS = ("prompts", "positions", "views")
 
 # Default values of dimensions, where the table has them.
 USUAL: dict[str, object] = {
@@ -102,7 +81,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        if not any(self._paths(name) for name in FILES):
+        if not any(map(self._files, PATHS)):
             raise LayerwiseError(
                 f"{folder} holds no results; give the results folder of a run "
                 "(`results:` in its config).",
@@ -170,7 +149,7 @@ class Run:
         Parameters
         ----------
         name : str
-            metrics, prompts, positions, scores, probes, associations, selections or similarities.
+            metrics, prompts, positions, scores, associations, selections or similarities.
         **dimensions
             As for `metrics`.
 
@@ -179,7 +158,7 @@ class Run:
         LayerwiseError
             If there is no such table, column or value; the message names those that exist.
         """
-        one_of("table", name, FILES)
+        check_name("table", name, PATHS)
         wanted = {k: v for k, v in dimensions.items() if v is not None}
         return select(self._read(name, **wanted), **dimensions)
 
@@ -228,14 +207,14 @@ class Run:
         group = f"{GROUP}/{sublayer}" if sublayer else None
         data = xr.open_dataset(paths[0], engine="h5netcdf", group=group)
         for name in dimensions:
-            one_of("dimension", name, data.coords)
+            check_name("dimension", name, data.coords)
         for name, usual in USUAL.items():
             if name not in dimensions and name in data.coords and usual in data[name].values:
                 dimensions[name] = usual
         chosen = {k: v for k, v in dimensions.items() if v is not None}
         for name, value in chosen.items():
             for each in several(value):
-                one_of(name, each, data[name].values.tolist())
+                check_name(name, each, data[name].values.tolist())
         return data.sel(chosen)
 
     def plot(self, name: str, ax: Axes | None = None, **choices: Any) -> Figure:
@@ -257,7 +236,7 @@ class Run:
         """
         from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
-        from layerwise.figures.render import draw
+        from layerwise.figures.render import draw, draw_as_configured
         from layerwise.io import tables
 
         study, own = self._study(name, choices)
@@ -268,7 +247,7 @@ class Run:
                 path = self.folder / "published" / f"{encode(study.published)}.{table}.parquet"
                 read[table] = tables.read(path, table)
                 continue
-            wanted = {"study": own} if FILES[table][1] == ("study",) else {}
+            wanted = {"study": own} if "{study}" in PATHS[table] else {}
             if wanted and own not in self.studies:
                 raise LayerwiseError(
                     f"{self.folder} has no {table} for {name}; add a study of this kind to the "
@@ -276,19 +255,12 @@ class Run:
                     code="missing_file",
                 )
             read[table] = self._read(table, **wanted)
-            if config and table in ("scores", "probes"):
-                read[table] = read[table][read[table]["task"].isin(list(config.tasks))]
             if config and table == "scores":
+                read[table] = read[table][read[table]["task"].isin(list(config.tasks))]
                 read[table] = with_text_sources(read[table], config.association.text_sources)
-        options: dict[str, Any] = {}
-        if config:
-            options = {
-                "directions": config.association.directions,
-                "own_texts": config.own_texts,
-                "labels": config.labels(),
-                "confidence": config.scoring.confidence,
-            }
-        return draw(study, read, self._order, ax=ax, **options).figure
+        if config is None:
+            return draw(study, read, ax=ax).figure
+        return draw_as_configured(config, study, read, ax).figure
 
     def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
         """A study, and the name of the config's study whose tables it reads."""
@@ -297,7 +269,7 @@ class Run:
         from layerwise.section import parse
 
         studies = self._config.studies if self._config else {}
-        one_of("study or kind", name, [*studies, *KINDS])
+        check_name("study or kind", name, [*studies, *KINDS])
         given = {k: [v] if k in LISTS and isinstance(v, str) else v for k, v in choices.items()}
         if name in studies:
             return parse(Study, {**studies[name].plain(), **given}), name
@@ -312,36 +284,25 @@ class Run:
         snapshot = self.folder / "config.json"
         return read_config([snapshot]) if snapshot.is_file() else None
 
-    @property
-    def _order(self) -> Order:
-        from layerwise.association.order import Order
-
-        models = self._config.models if self._config else {}
-        return Order(tuple(models), {m: tuple(entry.revisions) for m, entry in models.items()})
-
     def _names(self, wildcard: str) -> list[str]:
         tables = ("metrics", "scores", "activations")
         found = {
             names[wildcard]
             for table in tables
-            if wildcard in FILES[table][1]
             for names in self._files(table).values()
+            if wildcard in names
         }
         order = getattr(self._config, {"model": "models", "corpus": "corpora"}[wildcard], {})
         return [n for n in order if n in found] + sorted(found - set(order))
 
     def _files(self, table: str) -> dict[Path, dict[str, str]]:
         """Files of a table, with the names in their paths."""
-        pattern, wildcards = FILES[table]
+        pattern = re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(PATHS[table])))
         found = {}
-        for path in sorted(self.folder.glob(pattern)):
-            stem, dot, part = path.stem.rpartition(".")
-            if not dot or part not in PARTS:
-                stem = path.stem
-            elif part != table:
-                continue
-            names = map(decode, [*path.relative_to(self.folder).parts[1:-1], stem])
-            found[path] = dict(zip(wildcards, names, strict=True))
+        for path in sorted(self.folder.glob(re.sub(r"{\w+}", "*", PATHS[table]))):
+            match = pattern.fullmatch(path.relative_to(self.folder).as_posix())
+            if match and not match.groupdict().get("corpus", "").endswith(RESERVED):
+                found[path] = {k: decode(v) for k, v in match.groupdict().items()}
         return found
 
     def _read(self, table: str, **wanted: Any) -> pd.DataFrame:
@@ -352,7 +313,7 @@ class Run:
         if not paths:
             raise LayerwiseError(
                 f"{self.folder} has no table of {table}; it has "
-                f"{', '.join(name for name in FILES if self._files(name))}.",
+                f"{', '.join(filter(self._files, PATHS))}.",
                 code="missing_file",
             )
         return tables.read(paths, table)
@@ -360,14 +321,12 @@ class Run:
     def _paths(self, table: str, **wanted: Any) -> list[Path]:
         """Files of a table whose paths have the wanted names."""
         files = self._files(table)
-        if not files:
-            return []
-        for name, value in wanted.items():
-            if name in FILES[table][1]:
-                known = dict.fromkeys(names[name] for names in files.values())
-                for each in several(value):
-                    one_of(name, each, known)
-                files = {p: n for p, n in files.items() if n[name] in several(value)}
+        for name in ("model", "revision", "corpus", "study"):
+            known = dict.fromkeys(names[name] for names in files.values() if name in names)
+            if known and name in wanted:
+                for each in several(wanted[name]):
+                    check_name(name, each, known)
+                files = {p: n for p, n in files.items() if n[name] in several(wanted[name])}
         return list(files)
 
 
@@ -476,10 +435,10 @@ def probe_scores(
     columns = {
         "layer": range(len(found)),
         "depth": np.linspace(0, 1, len(found)),
-        "value": [layer.score for layer in found],
-        "n": [layer.n for layer in found],
-        "low": [layer.low for layer in found],
-        "high": [layer.high for layer in found],
+        "value": [layer.main_score for layer in found],
+        "n": [layer.n_runs for layer in found],
+        "low": [layer.score_low for layer in found],
+        "high": [layer.score_high for layer in found],
     }
     return pd.DataFrame(columns).assign(
         model=loaded.name,
@@ -573,15 +532,14 @@ def plot(table: pd.DataFrame, metric: str, ax: Axes | None = None) -> Figure:
     >>> import layerwise as lw
     >>> figure = lw.plot(lw.analyse(model, texts, tokenizer), "prompt_entropy")
     """
-    from layerwise.association.order import Order
     from layerwise.config.studies import Study
     from layerwise.figures.render import draw
 
-    one_of("column", "metric", table.columns)
-    one_of("metric", metric, table["metric"].unique())
+    check_name("column", "metric", table.columns)
+    check_name("metric", metric, table["metric"].unique())
     study = Study(kind="metrics_by_depth", metrics=(metric,))
     rows = table[table["metric"] == metric]
-    return draw(study, {"metrics": rows}, Order(), ax=ax).figure
+    return draw(study, {"metrics": rows}, ax=ax).figure
 
 
 def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
@@ -604,11 +562,11 @@ def select(table: pd.DataFrame, **dimensions: Any) -> pd.DataFrame:
         If there is no such column or value; the message names those that exist.
     """
     for name, value in dimensions.items():
-        one_of("column", name, table.columns)
+        check_name("column", name, table.columns)
         if value is not None:
             known = table[name].dropna().unique().tolist()
             for each in several(value):
-                one_of(name, each, known)
+                check_name(name, each, known)
             table = table[table[name].isin(several(value))]
     each = next((c for c in ("metric", "task") if c in table), None)
     for name, usual in USUAL.items():

@@ -18,11 +18,12 @@ from layerwise import stats
 from layerwise.analysis import measure
 from layerwise.association.selection import selected_layers
 from layerwise.config.tasks import LabelledTask
+from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError
 from layerwise.models.load import LoadedModel
 from layerwise.tasks import conll, labelled, probes
-from layerwise.tasks.labelled import Found, Labelled
-from layerwise.tasks.own_rows import read_rows
+from layerwise.tasks.labelled import Labelled
+from layerwise.tasks.results import Score
 from layerwise.tasks.task import normalized
 
 FEWEST_TEXTS = 20
@@ -189,7 +190,11 @@ def kind_of(path: Path) -> str:
             "label, or first, second and score.",
             code="unknown_name",
         )
-    return kind_of_labels(frame["label"])
+    labels = frame["label"]
+    if path.suffix.lower() == ".csv":  # It is read as text.
+        numbers = pd.to_numeric(labels, errors="coerce")
+        labels = numbers if numbers.count() == labels.count() else labels
+    return kind_of_labels(labels)
 
 
 def kind_of_labels(labels: pd.Series) -> str:
@@ -226,7 +231,7 @@ def layer_scores(
     *,
     normalize: bool = True,
     threads: int = 1,
-) -> list[Found]:
+) -> list[Score]:
     """Score every layer on labels: mean pooling, after the final norm as scored and exported.
 
     Parameters
@@ -244,14 +249,14 @@ def layer_scores(
     rows = {text: row for row, text in enumerate(texts)}
     columns = [[rows[text] for text in column] for column in data.texts]
 
-    def score(layer: Any) -> Found:
+    def score(layer: Any) -> Score:
         scaled = normalized(layer) if normalize else layer
         return labelled.layer_score(data, [scaled[column] for column in columns])
 
     return list(Parallel(n_jobs=threads)(delayed(score)(layer) for layer in vectors))
 
 
-def choose_by_scores(found: Sequence[Found], kind: str, tokens: str = "all") -> Choice:
+def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> Choice:
     """Choose by the scores of layers 0 to L, the last of which is the output.
 
     The best layer is selected among L + 1, and an interval that ignores this would be too high.
@@ -285,7 +290,7 @@ def choose_by_scores(found: Sequence[Found], kind: str, tokens: str = "all") -> 
         },
         index=pd.Index(known, name="layer"),
     )
-    table = table.reindex(range(len(found))).reset_index().assign(n=found[-1].n)
+    table = table.reindex(range(len(found))).reset_index().assign(n=found[-1].n_runs)
     layer, sentence = _conclusion(table)
     return Choice(layer, sentence, tokens, SCORES[kind], table)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
+
+from layerwise.errors import LayerwiseError, check_name
 
 # All else is imported when it is needed: `layerwise --help` shall be there at once.
 
@@ -21,32 +23,41 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+FIGURES = (".png", ".pdf", ".svg")
+
+
+def _output(path: Path | None) -> Path | None:
+    """Make the folder of a file to write, before anything is computed."""
+    if path is not None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            problem = f"{path} cannot be written ({error.strerror}); name another file."
+            raise LayerwiseError(problem, code="disk") from error
+    return path
+
+
+def _figure(path: Path | None) -> Path | None:
+    """As `_output`; refuse a figure of another format."""
+    if path is not None and path.suffix.lower() not in FIGURES:
+        problem = f"{path} is no figure; name a file of type {', '.join(FIGURES)}."
+        raise LayerwiseError(problem, code="unknown_value")
+    return _output(path)
+
+
 MODEL = Annotated[
     str,
-    typer.Argument(
+    Argument(
         help="A name on the hub (owner/name), a folder, or package:NAME[/path] for an installed "
-        "Python package. Add #FILE for a GGUF file in it.",
-        show_default=False,
+        "Python package. Add #FILE for a GGUF file in it."
     ),
 ]
-REVISION = Annotated[str, typer.Option(help="Branch, tag or commit of a model on the hub.")]
-DEVICE = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
-DTYPE = Annotated[str, typer.Option(help="float32, bfloat16 or float16.")]
-THREADS = Annotated[int, typer.Option(min=1, max=1024, help="CPU threads.")]
-CONFIG = Annotated[
-    Path | None,
-    typer.Option(
-        "--config", "-c", help="The config (default: ./config.yaml).", show_default=False
-    ),
-]
+REVISION = Annotated[str, Option(help="Branch, tag or commit of a model on the hub.")]
+DEVICE = Annotated[str, Option(help="auto, cpu, cuda or cuda:N.")]
+DTYPE = Annotated[str, Option(help="float32, bfloat16 or float16.")]
+THREADS = Annotated[int, Option(min=1, max=1024, help="CPU threads.")]
+CONFIG = Annotated[Path, Option("--config", "-c", help="The config.")]
 EXTRA = {"allow_extra_args": True, "ignore_unknown_options": True}
-
-
-def _guarded(do: Callable[[], Any]) -> Any:
-    """Do it with warnings on stderr; a user's mistake is one line and exit status 1."""
-    from layerwise.workflow.script import guarded
-
-    return guarded(do, terse=True)
 
 
 @app.command()
@@ -54,40 +65,34 @@ def choose(
     model: MODEL,
     texts: Annotated[
         Path | None,
-        typer.Argument(
-            help="Texts like those you will embed: .txt (one per line), .csv, .jsonl or .parquet.",
-            show_default=False,
+        Argument(
+            help="Texts like those you will embed: .txt (one per line), .csv, .jsonl or .parquet."
         ),
     ] = None,
     labels: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             help="Labelled rows, in place of texts (.csv, .jsonl, .parquet): columns text and "
-            "label, or first, second and score. Or words and tags (.conll, .conllu).",
-            show_default=False,
+            "label, or first, second and score. Or words and tags (.conll, .conllu)."
         ),
     ] = None,
     tokens: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Tokens to pool: all, drop_first or drop_sinks (default: drop_first for causal "
-            "models, else all).",
-            show_default=False,
+            "models, else all)."
         ),
     ] = None,
     sample: Annotated[
-        int,
-        typer.Option(min=20, max=5000, help="Read at most this many texts, rows or words."),
+        int, Option(min=20, max=5000, help="Read at most this many texts, rows or words.")
     ] = 1000,
-    max_length: Annotated[
-        int, typer.Option(min=1, help="Cut texts after this many tokens.")
-    ] = 256,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of the sample and the splits.")] = 0,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Print the whole table.")] = False,
-    csv: Annotated[Path | None, typer.Option(help="Write the table as CSV.")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the table as JSON.")] = None,
+    max_length: Annotated[int, Option(min=1, help="Cut texts after this many tokens.")] = 256,
+    seed: Annotated[int, Option(min=0, help="Seed of the sample and the splits.")] = 0,
+    verbose: Annotated[bool, Option("--verbose", help="Print the whole table.")] = False,
+    csv: Annotated[Path | None, Option(help="Write the table as CSV.", callback=_output)] = None,
+    json: Annotated[Path | None, Option(help="Write the table as JSON.", callback=_output)] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw the scores by depth (.png, .pdf, .svg).")
+        Path | None, Option(help="Draw the scores by depth (.png, .pdf, .svg).", callback=_figure)
     ] = None,
     revision: REVISION = "main",
     device: DEVICE = "auto",
@@ -98,71 +103,59 @@ def choose(
 
     Example: layerwise choose HuggingFaceTB/SmolLM2-135M --labels reviews.csv
     """
+    if (texts is None) == (labels is None):
+        raise LayerwiseError(
+            "Give either a file of texts, or labelled rows by --labels.", code="conflict"
+        )
+    from layerwise import choosing
+    from layerwise.activations.representation import TOKENS
+    from layerwise.analysis import prompts_of
 
-    def do() -> None:
-        from layerwise.errors import LayerwiseError
-
-        if (texts is None) == (labels is None):
-            raise LayerwiseError(
-                "Give either a file of texts, or labelled rows by --labels.", code="conflict"
-            )
-        from layerwise import choosing
-        from layerwise.activations.representation import TOKENS
-        from layerwise.analysis import one_of, prompts_of
-
-        if tokens is not None:
-            one_of("token selection", tokens, TOKENS)
-        # Files are checked before the model is loaded, which may take minutes.
-        data: Any
-        if labels is None:
-            given = prompts_of(texts)
-            data = choosing.sample_texts(given, sample, seed)
-            used = f"{len(data)} of {len(given)} texts"
-        else:
-            data, n = choosing.read_labels(labels, sample, seed)
-            used = f"{len(data.labels)} of {n} labelled rows"
-        loaded = _load(model, max_length, revision, device, dtype, threads)
-        choice = choosing.choose(loaded, data, tokens=tokens, threads=threads, seed=seed)
-        score = [choice.score[0].lower() + choice.score[1:]] if choice.score else []
-        about = [model, used, *score, f"tokens: {choice.tokens}"]
-        _say(choice.sentence, f"({', '.join(about)})")
-        if verbose:
-            _say(choice.table.round(3).to_string(index=False))
-        if csv is not None:
-            choice.table.to_csv(csv, index=False)
-        if json is not None:
-            choice.table.to_json(json, orient="records", indent=1)
-        if plot is not None:
-            choosing.plot(choice, plot)
-
-    _guarded(do)
+    if tokens is not None:
+        check_name("token selection", tokens, TOKENS)
+    # Files are checked before the model is loaded, which may take minutes.
+    data: Any
+    if labels is None:
+        given = prompts_of(texts)
+        data = choosing.sample_texts(given, sample, seed)
+        used = f"{len(data)} of {len(given)} texts"
+    else:
+        data, n = choosing.read_labels(labels, sample, seed)
+        used = f"{len(data.labels)} of {n} labelled rows"
+    loaded = _load(model, max_length, revision, device, dtype, threads)
+    choice = choosing.choose(loaded, data, tokens=tokens, threads=threads, seed=seed)
+    score = [choice.score[0].lower() + choice.score[1:]] if choice.score else []
+    about = [model, used, *score, f"tokens: {choice.tokens}"]
+    _say(choice.sentence, f"({', '.join(about)})")
+    if verbose:
+        _say(choice.table.round(3).to_string(index=False))
+    if csv is not None:
+        choice.table.to_csv(csv, index=False)
+    if json is not None:
+        choice.table.to_json(json, orient="records", indent=1)
+    if plot is not None:
+        choosing.plot(choice, plot)
 
 
 @app.command()
 def export(
     model: MODEL,
-    out: Annotated[Path, typer.Argument(help="Folder to write: new or empty.")],
-    layer: Annotated[
-        int, typer.Option(min=0, help="0 (embedding output) to the number of blocks.")
-    ],
-    pooling: Annotated[
-        str, typer.Option(help="mean, weighted_mean, max, last_token or cls.")
-    ] = "mean",
-    tokens: Annotated[str, typer.Option(help="all, drop_first or drop_sinks.")] = "all",
+    out: Annotated[Path, Argument(help="Folder to write: new or empty.")],
+    layer: Annotated[int, Option(min=0, help="0 (embedding output) to the number of blocks.")],
+    pooling: Annotated[str, Option(help="mean, weighted_mean, max, last_token or cls.")] = "mean",
+    tokens: Annotated[str, Option(help="all, drop_first or drop_sinks.")] = "all",
     readout: Annotated[
         str | None,
-        typer.Option(help="final_norm or residual (default: final_norm where the model has one)."),
+        Option(help="final_norm or residual (default: final_norm where the model has one)."),
     ] = None,
-    normalize: Annotated[bool, typer.Option(help="Scale embeddings to unit length.")] = True,
+    normalize: Annotated[bool, Option(help="Scale embeddings to unit length.")] = True,
     texts: Annotated[
         Path | None,
-        typer.Option(
-            help="Texts to check and time the export with (default: a few made-up ones)."
-        ),
+        Option(help="Texts to check and time the export with (default: a few made-up ones)."),
     ] = None,
-    why: Annotated[str, typer.Option(help="Reason for the layer, for the model card.")] = "",
+    why: Annotated[str, Option(help="Reason for the layer, for the model card.")] = "",
     max_length: Annotated[
-        int | None, typer.Option(min=1, help="Cut texts after this many tokens.")
+        int | None, Option(min=1, help="Cut texts after this many tokens.")
     ] = None,
     revision: REVISION = "main",
     device: DEVICE = "auto",
@@ -177,65 +170,56 @@ def export(
 
     Example: layerwise export HuggingFaceTB/SmolLM2-135M --layer 28 --tokens drop_first smol-28
     """
+    from layerwise.analysis import prompts_of
+    from layerwise.config.models import HubSource
+    from layerwise.export import Recipe, cut
+    from layerwise.models.source import named
 
-    def do() -> None:
-        from layerwise.analysis import prompts_of
-        from layerwise.config.models import HubSource
-        from layerwise.export import Recipe, cut
-        from layerwise.models.source import named
-
-        recipe = Recipe(layer, tokens, pooling, readout, normalize)
-        cut.check_target(out)
-        checked_with = prompts_of(texts) if texts else cut.made_up_texts()
-        loaded = _load(model, max_length, revision, device, dtype, threads)
-        source = named(model)
-        hub = source.hub if isinstance(source, HubSource) else ""
-        done = cut.export(loaded, recipe, out, checked_with, origin=why, hub=hub)
-        n = len(checked_with)
-        _say(
-            f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
-            f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
-            f"parameters. Speed: {n / done.seconds:.0f} texts a second, the whole model "
-            f"{n / done.whole_seconds:.0f} (timed once, one after the other: a hint, no more).",
-            f"Checked on {n} texts: no coordinate differs by more than {done.difference:.0e} of "
-            "the embedding's norm.",
-            f"Load it with SentenceTransformer({str(out)!r}"
-            + (", trust_remote_code=True)" if recipe.needs_code else ")"),
-        )
-
-    _guarded(do)
+    recipe = Recipe(layer, tokens, pooling, readout, normalize)
+    cut.check_target(out)
+    checked_with = prompts_of(texts) if texts else cut.made_up_texts()
+    loaded = _load(model, max_length, revision, device, dtype, threads)
+    source = named(model)
+    hub = source.hub if isinstance(source, HubSource) else ""
+    done = cut.export(loaded, recipe, out, checked_with, origin=why, hub=hub)
+    n = len(checked_with)
+    _say(
+        f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
+        f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
+        f"parameters. Speed: {n / done.seconds:.0f} texts a second, the whole model "
+        f"{n / done.whole_seconds:.0f} (timed once, one after the other: a hint, no more).",
+        f"Checked on {n} texts: no coordinate differs by more than {done.difference:.0e} of "
+        "the embedding's norm.",
+        f"Load it with SentenceTransformer({str(out)!r}"
+        + (", trust_remote_code=True)" if recipe.needs_code else ")"),
+    )
 
 
 @app.command()
 def new(
     models: Annotated[
         list[str] | None,
-        typer.Argument(help="Models: names on the hub, folders or package:NAME[/path]."),
+        Argument(help="Models: names on the hub, folders or package:NAME[/path]."),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Folder to write config.yaml into.")] = Path(),
+    folder: Annotated[Path, Option(help="Folder to write config.yaml into.")] = Path(),
     texts: Annotated[
-        Path | None,
-        typer.Option(help="File of prompts: .txt (one per line), .csv, .jsonl or .parquet."),
+        Path | None, Option(help="File of prompts: .txt (one per line), .csv, .jsonl or .parquet.")
     ] = None,
-    task: Annotated[
-        list[str] | None, typer.Option(help="An MTEB task. Repeat for several.")
-    ] = None,
+    task: Annotated[list[str] | None, Option(help="An MTEB task. Repeat for several.")] = None,
     labels: Annotated[
-        Path | None, typer.Option(help="File of labelled rows, as `layerwise choose` takes it.")
+        Path | None, Option(help="File of labelled rows, as `layerwise choose` takes it.")
     ] = None,
     paper: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--paper",
             help="The experiments of arXiv 2502.02013: 32 tasks, seven metrics, its figures.",
         ),
     ] = False,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="With --paper: five small tasks.")
-    ] = False,
+    quick: Annotated[bool, Option("--quick", help="With --paper: five small tasks.")] = False,
     revision: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             help="With --paper: a checkpoint (repeat for several), or all or log of the hub's."
         ),
     ] = None,
@@ -246,59 +230,55 @@ def new(
     --folder mystudy;
     layerwise new --paper EleutherAI/pythia-70m --revision log
     """
+    from layerwise.tasks.names import PAPER
+    from layerwise.workflow import starter
 
-    def do() -> None:
-        from layerwise.errors import LayerwiseError
-        from layerwise.tasks.names import PAPER
-        from layerwise.workflow import starter
-
-        asking = sys.stdin.isatty()
-        names = list(models or ())
-        if not names and asking:
-            names = typer.prompt("Models, with spaces between them").split()
-        if paper:
-            if texts or labels or (task and quick):
-                raise LayerwiseError(
-                    "--paper takes no --texts or --labels, and one of --task and --quick.",
-                    code="conflict",
-                )
-            tasks = task or (starter.QUICK if quick else PAPER)
-            document = starter.panel(names, tasks, revision or ())
-        else:
-            if quick or revision:
-                raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
-            prompts, tasks = texts, list(task or ())
-            if asking and not (texts or task or labels):
-                answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
-                prompts = Path(answer) if answer else None
-                tasks = typer.prompt("MTEB tasks, with spaces between them", default="").split()
-            document = starter.small(names, prompts, tasks, labels)
-        path = starter.write(folder, document)
-        _say(
-            f"Wrote {path}.",
-            f"List its jobs: layerwise plan --config {path}",
-            f"Run it: layerwise run --config {path}",
-        )
-
-    _guarded(do)
+    asking = sys.stdin.isatty()
+    names = list(models or ())
+    if not names and asking:
+        names = typer.prompt("Models, with spaces between them").split()
+    if paper:
+        if texts or labels or (task and quick):
+            raise LayerwiseError(
+                "--paper takes no --texts or --labels, and one of --task and --quick.",
+                code="conflict",
+            )
+        tasks = task or (starter.QUICK if quick else PAPER)
+        document = starter.panel(names, tasks, revision or ())
+    else:
+        if quick or revision:
+            raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
+        prompts, tasks = texts, list(task or ())
+        if asking and not (texts or task or labels):
+            answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
+            prompts = Path(answer) if answer else None
+            tasks = typer.prompt("MTEB tasks, with spaces between them", default="").split()
+        document = starter.small(names, prompts, tasks, labels)
+    path = starter.write(folder, document)
+    _say(
+        f"Wrote {path}.",
+        f"List its jobs: layerwise plan --config {path}",
+        f"Run it: layerwise run --config {path}",
+    )
 
 
 @app.command()
 def compare(
-    results: Annotated[Path, typer.Argument(help="Results folder of your run.")],
+    results: Annotated[Path, Argument(help="Results folder of your run.")],
     other: Annotated[
         str,
-        typer.Argument(
+        Argument(
             help="Another results folder, a table made by scripts/import_release.py, or "
             "'published' for the numbers that ship with layerwise."
         ),
     ],
-    model: Annotated[str, typer.Argument(help="Model, in upper or lower case.")],
+    model: Annotated[str, Argument(help="Model, in upper or lower case.")],
     revision: Annotated[
-        str | None, typer.Option(help="Checkpoint of your run, if it has several.")
+        str | None, Option(help="Checkpoint of your run, if it has several.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="CSV of all tasks and layers (default: print it).")
+        Path | None,
+        Option(help="CSV of all tasks and layers (default: print it).", callback=_output),
     ] = None,
 ) -> None:
     """Compare a model's task scores with those of another run or with the published ones.
@@ -307,28 +287,23 @@ def compare(
 
     Example: layerwise compare results/as_released published pythia-410m
     """
+    from layerwise.association import compare
 
-    def do() -> None:
-        from layerwise.association import compare
-
-        first = compare.read_scores(str(results), model, revision)
-        found = compare.differences(first, compare.read_scores(other, model))
-        if output:
-            output.parent.mkdir(parents=True, exist_ok=True)
-            found.to_csv(output, index=False, float_format="%.4f")
-        else:
-            _say(compare.by_task_and_layer(found))
-        _say(*compare.described(found))
-
-    _guarded(do)
+    first = compare.read_scores(str(results), model, revision)
+    found = compare.differences(first, compare.read_scores(other, model))
+    if output:
+        found.to_csv(output, index=False, float_format="%.4f")
+    else:
+        _say(compare.by_task_and_layer(found))
+    _say(*compare.described(found))
 
 
 @app.command(context_settings=EXTRA)
 def run(
     context: typer.Context,
-    config: CONFIG = None,
-    cores: Annotated[int, typer.Option(min=1, help="CPU cores that jobs may use.")] = 2,
-    verbose: Annotated[bool, typer.Option(help="Show Snakemake's own output.")] = False,
+    config: CONFIG = Path("config.yaml"),
+    cores: Annotated[int, Option(min=1, help="CPU cores that jobs may use.")] = 2,
+    verbose: Annotated[bool, Option(help="Show Snakemake's own output.")] = False,
 ) -> None:
     """Run the workflow on a config. Files that are up to date are not made again.
 
@@ -336,94 +311,72 @@ def run(
     """
     progress = [] if verbose else ["--logger", "layerwise"]
     _snakemake(config, ["--cores", str(cores), *progress, *context.args])
-    if not context.args:
-        _guarded(lambda: _say(*_summary(config)))
+    if context.args:
+        return
+    import pandas as pd
+
+    from layerwise.config import read_config
+    from layerwise.figures.report import shown
+
+    results = Path(read_config([config]).results)
+    best = results / "report" / "best_layers.csv"
+    if best.is_file():
+        _say(shown(pd.read_csv(best)).to_string(index=False))
+    _say(f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html.")
 
 
 @app.command()
-def plan(config: CONFIG = None) -> None:
+def plan(config: CONFIG = Path("config.yaml")) -> None:
     """List the jobs of a run and the gigabytes of its activations, without running it."""
+    from layerwise.config import read_config
+    from layerwise.workflow.resources import describe
+
     _snakemake(config, ["--dry-run", "--quiet", "host", "rules"])
-
-    def do() -> None:
-        from layerwise.config import read_config
-        from layerwise.workflow.sizes import describe
-
-        _say(*describe(read_config([config or Path("config.yaml")])))
-
-    _guarded(do)
+    _say(*describe(read_config([config])))
 
 
 @app.command()
 def plot(
-    results: Annotated[Path, typer.Argument(help="A results folder.")],
-    kind: Annotated[str, typer.Argument(help="A kind of figure, or a study of the run.")],
+    results: Annotated[Path, Argument(help="A results folder.")],
+    kind: Annotated[str, Argument(help="A kind of figure, or a study of the run.")],
     output: Annotated[
-        Path | None, typer.Option(help="File to write (default: KIND.png).", show_default=False)
+        Path | None, Option(help="File to write (default: KIND.png).", callback=_figure)
     ] = None,
 ) -> None:
     """Draw one figure of a run.
 
     Example: layerwise plot results score_by_depth
     """
+    import layerwise
 
-    def do() -> None:
-        import layerwise
-
-        target = output or Path(f"{kind}.png")
-        layerwise.open(results).plot(kind).savefig(target)
-        _say(f"{target} is written.")
-
-    _guarded(do)
+    target = output or Path(f"{kind}.png")
+    layerwise.open(results).plot(kind).savefig(target)
+    _say(f"{target} is written.")
 
 
 @app.command()
-def report(config: CONFIG = None) -> None:
+def report(config: CONFIG = Path("config.yaml")) -> None:
     """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
+    from layerwise.config import read_config
 
-    def do() -> str:
-        from layerwise.config import read_config
-
-        return f"{read_config([config or Path('config.yaml')]).results}/report.html"
-
-    page = _guarded(do)
+    page = f"{read_config([config]).results}/report.html"
     _snakemake(config, ["--cores", "1", page])
     _say(f"{page} is up to date.")
 
 
-def _summary(config: Path | None) -> list[str]:
-    """The best layer of each model, and where to look."""
-    import pandas as pd
-
-    from layerwise.config import read_config
-    from layerwise.figures.report import shown
-
-    results = Path(read_config([config or Path("config.yaml")]).results)
-    best = results / "report" / "best_layers.csv"
-    table = [shown(pd.read_csv(best)).to_string(index=False)] if best.is_file() else []
-    return [
-        *table,
-        f"Figures and tables: {results}/report.html. Explorer: {results}/explore.html.",
-    ]
-
-
-def _snakemake(config: Path | None, arguments: list[str]) -> None:
+def _snakemake(config: Path, arguments: list[str]) -> None:
     """Run Snakemake; end with its exit status if it fails."""
+    from layerwise.config import read_config
     from layerwise.extras import require
     from layerwise.project import SNAKEFILE
+    from layerwise.workflow.validate import validate
 
-    def do() -> None:
-        from layerwise.config import read_config
-        from layerwise.workflow.validate import validate
-
-        require("snakemake", "workflow")
-        if not any(argument.startswith("--configfile") for argument in arguments):
-            # Snakemake would wrap the sentence in lines of its own.
-            file = config or Path("config.yaml")
-            validate(read_config([file]), [file])
-
-    _guarded(do)
-    given = ["--configfile", str(config)] if config else []
+    require("snakemake", "workflow")
+    given = []
+    if not any(argument.startswith("--configfile") for argument in arguments):
+        # Snakemake would wrap the sentence in lines of its own.
+        validate(read_config([config]), [config])
+        given = ["--configfile", str(config)]
     command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), *given, *arguments]
     status = subprocess.run([sys.executable, *command], check=False).returncode
     if status:
@@ -451,5 +404,7 @@ def _say(*lines: str) -> None:
 
 
 def main() -> None:
-    """The console script."""
-    app()
+    """The console script: warnings on stderr, and a user's mistake as one line."""
+    from layerwise.workflow.script import guarded
+
+    guarded(app, terse=True)

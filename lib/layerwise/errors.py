@@ -7,7 +7,7 @@ Any other exception is a bug. Programs and tests look at an error's `code`, not 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias
 
 Code: TypeAlias = Literal[
@@ -117,6 +117,14 @@ def closest(name: str, known: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """An error and the errors that led to it."""
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__ or link.__context__
+
+
 def first_line(error: BaseException) -> str:
     """The first line of another library's error, or the error's type."""
     lines = str(error).strip().splitlines()
@@ -128,3 +136,14 @@ def listed(names: Iterable[object], most: int = 12) -> str:
     known = list(names)
     more = f" and {len(known) - most:,} more" if len(known) > most else ""
     return (", ".join(map(repr, known[:most])) or "none") + more
+
+
+def check_name(what: str, name: object, known: Iterable[object]) -> None:
+    """Refuse a name that is not known, with the closest one that is."""
+    names = list(known)
+    if name not in names:
+        raise LayerwiseError(
+            f"Unknown {what} {name!r}{closest(str(name), map(str, names))}; "
+            f"choose from {listed(dict.fromkeys(names))}.",
+            code="unknown_name",
+        )

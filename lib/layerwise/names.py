@@ -43,9 +43,25 @@ def decode(component: str) -> str:
     return unquote(component, errors="surrogatepass")
 
 
-def trained(model: str, revision: str) -> str:
-    """The folder, below the results folder, of a checkpoint that the workflow trains."""
-    return f"nano/{encode(model)}/{revision}"
+PATHS = {
+    "metrics": "metrics/{model}/{revision}/{corpus}.parquet",
+    "prompts": "metrics/{model}/{revision}/{corpus}.prompts.parquet",
+    "positions": "metrics/{model}/{revision}/{corpus}.positions.parquet",
+    "scores": "scores/{model}/{revision}.parquet",
+    "texts": "corpora/{corpus}.parquet",
+    "associations": "associations/{study}.parquet",
+    "selections": "selections/{study}.parquet",
+    "similarities": "similarities/{study}.parquet",
+    "activations": "activations/{model}/{revision}/{corpus}.h5",
+}
+"""The files that studies read, below the results folder: those of the rules in workflow/rules."""
+RESERVED = (".views", ".prompts", ".positions")
+"""Ends of the names of files beside a corpus or its metrics."""
+
+
+def path_of(table: str, **names: str) -> str:
+    """A path of `PATHS`, for names of the config."""
+    return PATHS[table].format(**{kind: encode(name) for kind, name in names.items()})
 
 
 # Steps of training

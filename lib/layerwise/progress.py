@@ -40,16 +40,8 @@ class Progress:
             self.last = now
             rate = self.done / (now - self.start)
             left = (self.total - self.done) / rate if rate else float("inf")
-            log.info(
-                "%s: %d of %d %s, %.1f %s/s, %.0f s left",
-                self.what,
-                self.done,
-                self.total,
-                self.unit,
-                rate,
-                self.unit,
-                left,
-            )
+            done = f"{self.what}: {self.done} of {self.total} {self.unit}"
+            log.info("%s, %.1f %s/s, %.0f s left", done, rate, self.unit, left)
 
     def __enter__(self) -> Progress:
         return self

@@ -70,14 +70,6 @@ class Section(BaseModel):
         """The section as JSON has it, with every default."""
         return self.model_dump(mode="json")
 
-    def keyed(self) -> dict[str, Any]:
-        """The settings that differ from their defaults, as JSON has them.
-
-        Keys of files are made of these, so a new setting changes no key. When the default of a
-        setting changes, raise the version of its stage.
-        """
-        return self.model_dump(mode="json", exclude_defaults=True)
-
 
 # Types of keys
 

@@ -176,36 +176,6 @@ def simultaneous_ci(
     return Estimate(mean, mean - half, mean + half, p, stderr, n)
 
 
-def best_set(
-    values: npt.ArrayLike,
-    clusters: Sequence[object] | None = None,
-    level: float = 0.95,
-    seed: int = 0,
-) -> Flags:
-    """Columns that may have the highest mean: together they hold it with this confidence.
-
-    A column stays unless another leads it by more than chance allows the largest lead (multiple
-    comparisons with the best, Hsu 1984). All stay with fewer than `FEWEST` observations.
-
-    Parameters
-    ----------
-    values : array, shape (n, k)
-        A row a prompt or task, a column a layer.
-    """
-    mean, deviations = _mean_and_deviations(values, clusters)
-    if len(deviations) < FEWEST:
-        return np.ones(len(mean), dtype=bool)
-    draws = _draws_of_means(deviations, seed)
-    stays = np.empty(len(mean), dtype=bool)
-    for column in range(len(mean)):
-        apart = deviations - deviations[:, [column]]
-        stderr = _without_rounding(np.sqrt(np.square(apart).sum(axis=0)), deviations)
-        leads = _ratio(draws - draws[:, [column]], stderr).max(axis=1)
-        stays[column] = _ratio(mean - mean[column], stderr).max() <= np.quantile(leads, level)
-    stays[int(mean.argmax())] = True
-    return stays
-
-
 def ratio_ci(
     parts: npt.ArrayLike, wholes: npt.ArrayLike, level: float = 0.95, seed: int = 0
 ) -> Estimate:
@@ -387,10 +357,6 @@ def _draws_of_means(deviations: Floats, seed: int) -> Floats:
     df, rng = max(len(deviations) - 1, 1), np.random.default_rng(seed)
     normal = rng.normal(size=(N_DRAWS, len(deviations))) @ deviations
     return np.asarray(normal / np.sqrt(rng.chisquare(df, size=(N_DRAWS, 1)) / df))
-
-
-def _without_rounding(stderr: Floats, deviations: Floats) -> Floats:
-    return np.where(stderr > 1e-9 * np.sqrt(np.square(deviations).sum(axis=0).max()), stderr, 0.0)
 
 
 def _ratio(values: Floats, stderr: Floats) -> Floats:

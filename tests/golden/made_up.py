@@ -9,6 +9,7 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+from association_tables import tidy_metrics, tidy_scores
 
 LAYERS = {"decoder-70m": 13, "encoder-20m": 7, "nano-1m": 7, "mamba-1m": 7}
 STEPS = ("step0", "step8", "step64")
@@ -48,7 +49,7 @@ def tables() -> dict[str, pd.DataFrame]:
                 curves = {c: v + rng.normal(0, 0.01, n) for c, v in curves.items()}
                 about = {"model": model, "revision": revision, "tokens": tokens}
                 found["scores"].append(_scores(values).assign(**about))
-                found["metrics"].append(_metrics(curves).assign(**about))
+                found["metrics"].append(tidy_metrics(curves, corpus="texts").assign(**about))
                 for metric in ("prompt_entropy", "effective_rank", "curvature"):
                     level = rng.normal(0, 0.2, (N_PROMPTS, 1))
                     if "decoder" in model:
@@ -64,48 +65,11 @@ def tables() -> dict[str, pd.DataFrame]:
 
 def _scores(values: np.ndarray) -> pd.DataFrame:
     """Of the layers, and at the last one of the model's output, which is a little better."""
-    n = values.shape[1]
-    task, layer = (part.ravel() for part in np.indices(values.shape))
-    plain = pd.DataFrame(
-        {
-            "task": [f"task{t}" for t in task],
-            "task_type": [TYPES[t % len(TYPES)] for t in task],
-            "subset": "default",
-            "split": "test",
-            "layer": layer,
-            "depth": layer / (n - 1),
-            "pooling": "mean",
-            "readout": "residual",
-            "main_score": values.ravel(),
-            "score_low": np.nan,
-            "score_high": np.nan,
-            "n_runs": 1,
-        }
-    )
-    output = plain[plain["layer"] == n - 1]
+    none = dict.fromkeys(("score_low", "score_high"), np.nan)
+    plain = tidy_scores(values, types=TYPES).assign(readout="residual", **none)
+    output = plain[plain["depth"] == 1]
     better = output["main_score"] + 0.002 * (1 + output["task"].str[-1].astype(int))
     return pd.concat([plain, output.assign(readout="final_norm", main_score=better)])
-
-
-def _metrics(curves: dict[str, np.ndarray]) -> pd.DataFrame:
-    return pd.concat(
-        pd.DataFrame(
-            {
-                "corpus": "texts",
-                "layer": np.arange(len(values)),
-                "depth": np.linspace(0, 1, len(values)),
-                "metric": metric,
-                "protocol": "paper",
-                "alpha": 1.0 if "entropy" in metric else np.nan,
-                "normalization": "raw",
-                "value": values,
-                "stderr": 0.1,
-                "n": 100,
-                "n_left_out": 0,
-            }
-        )
-        for metric, values in curves.items()
-    )
 
 
 def _prompts(metric: str, alpha: float, values: np.ndarray) -> pd.DataFrame:
@@ -159,7 +123,7 @@ def positions() -> pd.DataFrame:
 
 
 def probes() -> pd.DataFrame:
-    """Probes of two tasks of two models."""
+    """Scores of probes of two tasks of two models."""
     rows = []
     for model, task, gains in (
         ("encoder-20m", "reviews", [0.0, 0.03, 0.2, 0.3]),
@@ -177,18 +141,19 @@ def probes() -> pd.DataFrame:
                     "tokens": "all",
                     "pooling": "mean",
                     "readout": "final_norm",
-                    "linear": 0.5 + gain,
-                    "low": 0.45 + gain,
-                    "high": 0.55 + gain,
+                    "main_score": 0.5 + gain,
+                    "score_low": 0.45 + gain,
+                    "score_high": 0.55 + gain,
                     "neighbours": 0.5 + gain / 2,
                     "neighbours_low": 0.4 + gain / 2,
                     "neighbours_high": 0.6 + gain / 2,
                     "control": 0.5,
                     "selectivity": gain,
                     "chance": 0.5,
+                    "baseline": 0.5,
                     "penalty": 1.0,
                     "n_train": 320,
-                    "n_test": 400,
+                    "n_runs": 400,
                 }
             )
     return pd.DataFrame(rows)

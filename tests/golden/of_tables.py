@@ -85,16 +85,9 @@ CHOSEN = ("model", "revision", "corpus", *VARIANT, "tokens", "pooling", "task_ty
 
 
 def choices_shown() -> pd.DataFrame:
-    values = ["direction", "spearman", "layer", "depth", "score", "best_layer", "best_is_output"]
+    values = ["direction", "layer", "depth", "score", "best_layer", "best_is_output"]
     values += ["best_score", "regret", "regret_low", "regret_high", "output_score"]
-    values += [
-        "gain_over_output",
-        "gain_low",
-        "gain_high",
-        "middle_score",
-        "gain_over_middle",
-        "p",
-    ]
+    values += ["gain_over_output", "gain_low", "gain_high"]
     values += ["n_layers", "n_tasks", "n_sources"]
     table = chosen()
     table = table[table["task_type"].isin(["all", "STS"])]
@@ -209,8 +202,9 @@ def drawn(kind: str) -> Any:
         "prompts": prompts,
         "positions": made_up.positions(),
         "similarities": similarities,
-        "probes": made_up.probes(),
     }
+    if kind == "probes_by_depth":
+        tables["scores"] = made_up.probes()
     if kind in ("metric_vs_score", "association_strength"):
         tables["associations"] = associations()
     if kind == "layer_selection":

@@ -32,7 +32,6 @@ rule associate:
 rule select:
     input:
         tables=study_tables("metrics", "prompts", "scores"),
-        prompts=study_prompts,
         stale=stale("select", "<results>/selections/{study}.parquet"),
     output:
         selections="<results>/selections/{study}.parquet",

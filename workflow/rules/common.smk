@@ -22,7 +22,7 @@ from layerwise.project import export_library
 from layerwise.workflow import resources, studies
 from layerwise.workflow.keys import Keys
 from layerwise.workflow.stale import Stale
-from layerwise.workflow.validate import validate
+from layerwise.workflow.validate import log_unused, validate
 
 export_library()
 SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
@@ -32,6 +32,7 @@ try:
     CONFIG = Config.of(config)
     if workflow.is_main_process:
         validate(CONFIG, workflow.configfiles)
+        log_unused(CONFIG)
 except LayerwiseError as error:
     raise WorkflowError(str(error))
 
@@ -116,14 +117,6 @@ def study_tables(*tables):
     return of
 
 
-def study_prompts(wildcards):
-    """The tables of prompts of a study's metrics; none for published metrics."""
-    study = decode(wildcards.study)
-    if CONFIG.studies[study].published:
-        return []
-    return studies.table_paths(CONFIG, study, "prompts")
-
-
 def grows(base):
     """Megabytes or minutes that grow with each attempt."""
 
@@ -147,12 +140,7 @@ def script(name):
 
 def study_activations(wildcards):
     """The activations of all models of a study on its one corpus."""
-    study = decode(wildcards.study)
-    (corpus,) = studies.corpora(CONFIG, study)
-    return [
-        studies.activations_path(CONFIG, *point, corpus)
-        for point in studies.points(CONFIG, study)
-    ]
+    return studies.table_paths(CONFIG, decode(wildcards.study), "activations")
 
 
 def texts_of_corpus(wildcards):

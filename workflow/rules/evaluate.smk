@@ -38,8 +38,7 @@ rule evaluate:
         model=model_files,
         stale=stale("evaluate", "<results>/scores/{model}/{revision}.parquet"),
     output:
-        scores="<results>/scores/{model}/{revision}.parquet",
-        probes="<results>/probes/{model}/{revision}.parquet",
+        "<results>/scores/{model}/{revision}.parquet",
     log:
         "<results>/logs/evaluate/{model}/{revision}.log",
     benchmark:
@@ -60,5 +59,4 @@ rule evaluate:
         "Scoring the layers of {wildcards.model} at {wildcards.revision}"
     shell:
         "{params.run} --model {wildcards.model:q} --revision {wildcards.revision:q}"
-        " --output {output.scores:q} --probes {output.probes:q} --key {params.key}"
-        " --threads {threads} --log {log:q}"
+        " --output {output:q} --key {params.key} --threads {threads} --log {log:q}"

@@ -40,7 +40,7 @@ rule figure:
 
 rule best_layers:
     input:
-        [studies.task_table_path(CONFIG, *point) for point in studies.scored(CONFIG)],
+        studies.score_paths(CONFIG),
     output:
         report(
             "<results>/report/best_layers.csv",

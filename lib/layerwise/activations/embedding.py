@@ -28,9 +28,8 @@ from layerwise.activations.representation import (
     representations,
 )
 from layerwise.activations.words import Span, Word, spans
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import check_name
 from layerwise.models.architectures import BLOCK, OUTPUT
-from layerwise.models.failures import not_finite
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
 
@@ -62,12 +61,7 @@ def representations_of(
         ("readout", readouts, READOUTS),
     ):
         for name in given:
-            if name not in known:
-                raise LayerwiseError(
-                    f"{what}: expected one of {', '.join(known)}, got {name!r}"
-                    f"{closest(name, known)}.",
-                    code="unknown_name",
-                )
+            check_name(what, name, known)
     return representations(tokens, poolings, readouts)
 
 
@@ -163,7 +157,7 @@ def embed_into(
         )
         forward.run(
             loaded,
-            [prompt or [loaded.stand_in] for prompt in ids],
+            [prompt or [loaded.texts.stand_in] for prompt in ids],
             window.batch,
             output=True,
             budget=budget,
@@ -183,8 +177,8 @@ def prompt_length(loaded: LoadedModel, prompt: str) -> int:
     sentence-transformers counts them."""
     if not prompt:
         return 0
-    ((ids,), _) = loaded.tokenize([prompt])
-    return len(ids) - (ids[-1:] != [] and ids[-1] in loaded.tokenizer.all_special_ids)
+    (ids,), _ = loaded.texts.prompts([prompt])
+    return len(ids) - (ids[-1:] != [] and ids[-1] in loaded.texts.tokenizer.all_special_ids)
 
 
 class _Window:
@@ -278,8 +272,5 @@ class _Batch:
             if bad.any():
                 text = str(self.window.texts[self.rows[int(bad.argmax())]])[:60]
                 where = f"layer {layer} for the text {text!r}"
-                raise LayerwiseError(
-                    not_finite(loaded.name, loaded.revision, loaded.dtype, where),
-                    code="not_finite",
-                )
+                raise loaded.not_finite(where)
             self.window.into[place, layer, self.rows] = values

@@ -23,7 +23,6 @@ from layerwise.corpora.perturb import vocabulary_of
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import provenance
 from layerwise.models.architectures import BLOCK, OUTPUT
-from layerwise.models.failures import not_finite
 from layerwise.models.load import LoadedModel
 from layerwise.progress import Progress
 
@@ -101,10 +100,8 @@ def extract(
             "device": str(loaded.device),
             "readout": settings.readout,
             "readouts": reduction.readouts,
-            "special_tokens": loaded.special_tokens,
-            "max_length": loaded.max_length,
             "sink_ratio": settings.sink_ratio,
-            **({"image_processor": loaded.images.described()} if loaded.images else {}),
+            **loaded.reader.facts(),
             **attributes,
         }
     )
@@ -114,11 +111,7 @@ def extract(
     total_cut = 0
     with (
         store.create(target, labels, record, inner) as file,
-        Progress(
-            n * len(views),
-            f"{loaded.name} {loaded.revision}",
-            "image" if loaded.images else "text",
-        ) as bar,
+        Progress(n * len(views), f"{loaded.name} {loaded.revision}", loaded.reader.takes) as bar,
         ThreadPoolExecutor(1, thread_name_prefix="write") as writer,
     ):
         if attention is not None:
@@ -288,10 +281,7 @@ class Batch:
         own, part = self.reduction, "" if sublayer == BLOCK else f" ({sublayer})"
         prompt = own.prompts[self.results.part[self.rows[row]]]
         where = f"layer {layer}{part} for prompt {prompt!r} (view {self.results.view})"
-        raise LayerwiseError(
-            not_finite(own.loaded.name, own.loaded.revision, own.loaded.dtype, where),
-            code="not_finite",
-        )
+        raise own.loaded.not_finite(where)
 
 
 def readouts_of(loaded: LoadedModel, settings: ExtractSettings) -> dict[str, str]:
@@ -319,7 +309,8 @@ def _causal(loaded: LoadedModel, what: str) -> bool:
 def _perturbed(
     loaded: LoadedModel, ids: Sequence[Any], prompts: Sequence[str], how: Perturb
 ) -> list[list[int]]:
-    vocabulary, special = vocabulary_of(loaded.tokenizer, loaded.n_embeddings)
+    texts = loaded.texts
+    vocabulary, special = vocabulary_of(texts.tokenizer, texts.n_embeddings)
     return [
         perturbed(own, how, special=special, vocabulary=vocabulary, prompt=prompt)
         for own, prompt in zip(ids, prompts, strict=True)

@@ -341,8 +341,6 @@ class Activations:
         revision or corpus than the ones asked for, or lacks the sublayer.
     """
 
-    has_spectra = has_norms = has_curvature = True
-
     def __init__(
         self,
         path: Path,

@@ -54,7 +54,7 @@ def spans(loaded: LoadedModel, words: Sequence[Word]) -> tuple[list[str], list[S
     -------
     tuple
         Sentences in the order of first use; a span for each word, of the tokens that
-        `LoadedModel.tokenize` gives of its sentence. A word beyond the longest length has none.
+        `Texts.prompts` gives of its sentence. A word beyond the longest length has none.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def spans(loaded: LoadedModel, words: Sequence[Word]) -> tuple[list[str], list[S
     """
     numbers = {s: n for n, s in enumerate(dict.fromkeys(word.sentence for word in words))}
     sentences = list(numbers)
-    offsets = loaded.offsets(sentences)
+    offsets = loaded.texts.offsets(sentences)
     found = []
     for sentence, start, stop in words:
         number = numbers[sentence]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -151,6 +152,32 @@ def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> No
         )
 
 
+def require_once(table: pd.DataFrame, keys: Sequence[str], names: Sequence[str]) -> None:
+    """Check that a table has one row for each combination of keys.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Columns that say in the error what is there twice.
+
+    Raises
+    ------
+    LayerwiseError
+        If it has several; their mean would mix splits or runs.
+    """
+    twice = table.duplicated(list(keys))
+    if not twice.any():
+        return
+    row = table[twice].iloc[0]
+    splits = sorted(map(str, table["split"].unique())) if "split" in table else []
+    hint = f", of one split ({', '.join(splits)})" if len(splits) > 1 else ""
+    raise LayerwiseError(
+        f"The tables hold {', '.join(str(row[name]) for name in names)} of {row['model']} at "
+        f"layer {row['layer']} more than once; give each table once{hint}.",
+        code="duplicate",
+    )
+
+
 def of_blocks(metrics: pd.DataFrame) -> pd.DataFrame:
     """The metrics of the layers themselves, without those of sub-layers.
 
@@ -189,7 +216,7 @@ def with_output(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def name_readouts(table: pd.DataFrame) -> pd.DataFrame:
-    """Scores or probes with the readout as part of the pooling, where there are several.
+    """Scores with the readout as part of the pooling, where there are several.
 
     The pooling ``mean`` of the residual stream becomes ``mean, residual``. Values after the norm
     at the last layer alone are the output of residual curves: ``mean, final_norm``.
@@ -228,7 +255,7 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
             code="not_finite",
         )
     keys = ["model", "revision", "tokens", "pooling"]
-    _check_once(scores, [*keys, "task", "subset", "layer"])
+    require_once(scores, [*keys, "task", "subset", "layer"], ["task", "subset"])
     curves = []
     for key, part in scores.groupby(keys, sort=True):
         model, revision, tokens, pooling = map(str, key)
@@ -295,21 +322,6 @@ def _log_undefined(part: pd.DataFrame, table: pd.DataFrame, name: str) -> None:
         log.warning("%s: %s left out, without a score at any layer: %s", name, task, why)
 
 
-def _check_once(scores: pd.DataFrame, keys: list[str]) -> None:
-    """Refuse two scores for one cell, whose mean would mix splits."""
-    twice = scores.duplicated(keys)
-    if not twice.any():
-        return
-    row = scores[twice].iloc[0]
-    several = scores["split"].unique() if "split" in scores.columns else ()
-    splits = f": splits {', '.join(map(str, sorted(several)))}" if len(several) > 1 else ""
-    raise LayerwiseError(
-        f"The scores hold {row['task']} ({row['subset']}) of {row['model']} at layer "
-        f"{row['layer']} more than once{splits}; give each table once, of one split.",
-        code="duplicate",
-    )
-
-
 def last_layer_of(part: pd.DataFrame) -> int:
     """L, from rows of one model with their layer and depth = layer / L."""
     deepest = int(part["layer"].max())
@@ -317,31 +329,29 @@ def last_layer_of(part: pd.DataFrame) -> int:
     return round(deepest / depth) if depth > 0 else deepest
 
 
-def check_metrics_once(metrics: pd.DataFrame) -> None:
-    """Refuse two values for one cell of a model's metrics.
+class MetricCurves(NamedTuple):
+    """All metrics of one model over the layers of its scores.
 
-    Raises
-    ------
-    LayerwiseError
-        If there are such.
+    Attributes
+    ----------
+    variants : DataFrame
+        One row a metric: the columns of `VARIANT` (alpha NaN where it has no meaning).
+    values, stderr : array, shape (k, t, n)
+        NaN where a metric has none: at some layers, or for a task without a corpus. For an
+        ordinary corpus all tasks of a metric have the same curve.
+    n : array, shape (k,)
+        Fewest prompts of each metric at a layer; NaN if unknown.
     """
-    twice = metrics.duplicated([*VARIANT, "layer"])
-    if twice.any():
-        row = metrics[twice].iloc[0]
-        raise LayerwiseError(
-            f"The metrics of {row['model']} hold {row['metric']} on {row['corpus']} at layer "
-            f"{row['layer']} more than once; give each metrics table once.",
-            code="duplicate",
-        )
+
+    variants: pd.DataFrame
+    values: Floats
+    stderr: Floats
+    n: Floats
 
 
 def metric_curves(
-    metrics: pd.DataFrame,
-    scores: ScoreCurves,
-    *,
-    own_texts: Mapping[str, str] | None = None,
-    column: str = "value",
-) -> tuple[pd.DataFrame, Floats]:
+    metrics: pd.DataFrame, scores: ScoreCurves, own_texts: Mapping[str, str] | None = None
+) -> MetricCurves:
     """All metrics of one model over the layers of its scores.
 
     Parameters
@@ -352,16 +362,6 @@ def metric_curves(
     own_texts : mapping of corpus to task, optional
         Corpora that are the texts of a task. They come together as the corpus `OWN_TEXTS`, in
         which each task has a curve of its own.
-    column : ``value``, ``stderr`` or ``n``
-        NaN where the tables have no standard errors or numbers of prompts.
-
-    Returns
-    -------
-    variants : DataFrame
-        One row a metric: the columns of `VARIANT` (alpha NaN where it has no meaning).
-    values : array, shape (k, t, n)
-        NaN where a metric has no value: at some layers, or for a task without a corpus. For an
-        ordinary corpus all tasks of a metric have the same curve.
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
     metrics = of_blocks(metrics)
@@ -370,56 +370,48 @@ def metric_curves(
         & (metrics["revision"] == scores.revision)
         & (metrics["tokens"] == scores.tokens)
     ]
-    check_metrics_once(mine)
-    if column not in mine:
-        mine = mine.assign(**{column: np.nan})
-    table = (
-        mine.assign(alpha=mine["alpha"].astype(float).fillna(NO_ALPHA))
-        .set_index([*VARIANT, "layer"])[column]
-        .astype(float)
-        .unstack("layer")
-        .reindex(columns=scores.layers)
-    )
-    n_tasks, n = scores.values.shape
-    rows = table.index.to_frame(index=False)
-    values = np.repeat(table.to_numpy(dtype=np.float64)[:, None, :], n_tasks, axis=1)
+    require_once(mine, [*VARIANT, "layer"], ["metric", "corpus"])
+    variants, cells = variants_by_layer(mine, scores.layers)
+    cells = np.repeat(cells[:, :, None, :], len(scores.tasks), axis=2)
     own = {c: t for c, t in (own_texts or {}).items() if t in scores.tasks}
-    extra_rows, extra_values = _by_own_texts(rows, values, own, scores.tasks)
-    rows = pd.concat([rows, extra_rows], ignore_index=True)
-    rows["alpha"] = rows["alpha"].astype(float).where(rows["alpha"] != NO_ALPHA)
-    return rows, np.concatenate([values, extra_values]).reshape(-1, n_tasks, n)
+    variants, cells = _with_own_texts(variants, cells, own, scores.tasks)
+    values, stderr, n = cells
+    return MetricCurves(variants, values, stderr, fewest(n))
 
 
-def prompts_of_metrics(
-    metrics: pd.DataFrame, scores: ScoreCurves, own_texts: Mapping[str, str] | None = None
-) -> Floats:
-    """Fewest prompts of each metric of `metric_curves`, shape (k,); NaN if unknown."""
-    _, n = metric_curves(metrics, scores, own_texts=own_texts, column="n")
-    return fewest(n)
+def variants_by_layer(
+    metrics: pd.DataFrame, layers: npt.NDArray[np.int64]
+) -> tuple[pd.DataFrame, Floats]:
+    """The columns `VARIANT` of a model's metrics, and value, stderr and n, shape (3, k, n)."""
+    names = ["value", "stderr", "n"]
+    rows = metrics.reindex(columns=[*VARIANT, "layer", *names])
+    rows = rows.assign(alpha=rows["alpha"].astype(float).fillna(NO_ALPHA))
+    wide = rows.pivot(index=VARIANT, columns="layer", values=names).astype(float)
+    variants = wide.index.to_frame(index=False).replace({"alpha": {NO_ALPHA: np.nan}})
+    cells = wide.reindex(columns=pd.MultiIndex.from_product([names, layers])).to_numpy()
+    return variants, cells.reshape(len(wide), len(names), len(layers)).swapaxes(0, 1)
 
 
 def fewest(n: Floats) -> Floats:
     """Smallest known number of prompts, shape (k, ...) to (k,); NaN if unknown."""
-    known = np.where(n > 0, n, np.inf).reshape(len(n), -1).min(axis=1)
+    known = np.where(n > 0, n, np.inf).min(axis=tuple(range(1, n.ndim)))
     return np.where(np.isfinite(known), known, np.nan)
 
 
-def _by_own_texts(
-    rows: pd.DataFrame, values: Floats, own: Mapping[str, str], tasks: Sequence[str]
+def _with_own_texts(
+    variants: pd.DataFrame, cells: Floats, own: Mapping[str, str], tasks: Sequence[str]
 ) -> tuple[pd.DataFrame, Floats]:
-    """Gather the corpora that are a task's texts into one corpus with a curve per task."""
-    part = rows[rows["corpus"].isin(list(own))]
-    found_rows, found = [], []
-    for _, group in part.groupby([c for c in VARIANT if c != "corpus"], sort=True):
-        block = np.full(values.shape[1:], np.nan)
-        for index, corpus in group["corpus"].items():
-            task = tasks.index(own[str(corpus)])
-            block[task] = values[int(str(index)), task]
-        found_rows.append(group.iloc[[0]].assign(corpus=OWN_TEXTS))
-        found.append(block)
-    if not found:
-        return rows.iloc[:0], values[:0]
-    return pd.concat(found_rows), np.stack(found)
+    """Add the corpora that are a task's texts as one corpus with a curve per task."""
+    part = variants[variants["corpus"].isin(list(own))]
+    rows, blocks = [variants], [cells]
+    for _, group in part.groupby([c for c in VARIANT if c != "corpus"], dropna=False):
+        block = np.full((len(cells), 1, *cells.shape[2:]), np.nan)
+        for index, corpus in zip(group.index, group["corpus"], strict=True):
+            task = tasks.index(own[corpus])
+            block[:, 0, task] = cells[:, index, task]
+        rows.append(group.iloc[[0]].assign(corpus=OWN_TEXTS))
+        blocks.append(block)
+    return pd.concat(rows, ignore_index=True), np.concatenate(blocks, axis=1)
 
 
 def usable(values: Floats) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
@@ -455,8 +447,8 @@ def mean_curve(values: Floats) -> Floats:
     return mean
 
 
-def baselines(scores: ScoreCurves) -> tuple[pd.DataFrame, Floats]:
-    """Pseudo-metrics that a real one has to beat, in the form of `metric_curves`.
+def with_baselines(metrics: MetricCurves, scores: ScoreCurves) -> MetricCurves:
+    """Metrics, and pseudo-metrics of the protocol `BASELINE` that a real one has to beat.
 
     ``layer index`` is l; ``distance from the middle`` is |l / L - 1/2|.
     """
@@ -465,14 +457,13 @@ def baselines(scores: ScoreCurves) -> tuple[pd.DataFrame, Floats]:
         "layer index": scores.layers.astype(np.float64),
         "distance from the middle": np.abs(depth - 0.5),
     }
-    rows = pd.DataFrame(
-        {
-            "corpus": "none",
-            "metric": list(curves),
-            "protocol": BASELINE,
-            "alpha": np.nan,
-            "normalization": "raw",
-        }
-    )
+    about = {"corpus": "none", "protocol": BASELINE, "alpha": np.nan, "normalization": "raw"}
+    variants = pd.DataFrame({"metric": list(curves), **about})
     values = np.repeat(np.stack(list(curves.values()))[:, None, :], len(scores.tasks), axis=1)
-    return rows, values
+    unknown = np.full(values.shape, np.nan)
+    return MetricCurves(
+        pd.concat([metrics.variants, variants], ignore_index=True),
+        np.concatenate([metrics.values, values]),
+        np.concatenate([metrics.stderr, unknown]),
+        np.concatenate([metrics.n, unknown[:, 0, 0]]),
+    )

@@ -4,7 +4,6 @@
 r          partial correlation given depth: Pearson's, of residuals on polynomials of depth
 slope      percentage points per standard deviation of the metric, given depth
 dcor       distance correlation (Székely et al. 2007), in [0, 1]
-bcdcor     bias-corrected squared distance correlation (Székely & Rizzo 2013), in [-1, 1]
 spearman   rank correlation, in [-1, 1]
 kendall    Kendall's tau-b, in [-1, 1]
 =========  ==================================================================================
@@ -73,8 +72,7 @@ def strengths(measure: str, x: Floats, y: Floats) -> Floats:
         return np.asarray(np.nan_to_num(found))
     import dcor  # loads numba, which takes seconds
 
-    function = dcor.distance_correlation if measure == "dcor" else dcor.u_distance_correlation_sqr
-    return np.array([float(function(a, b)) for a, b in zip(x, y, strict=True)])
+    return np.array([float(dcor.distance_correlation(a, b)) for a, b in zip(x, y, strict=True)])
 
 
 def slopes(metric: Floats, scores: Floats) -> Floats:

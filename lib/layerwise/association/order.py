@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from layerwise.names import order_key
+
+if TYPE_CHECKING:
+    from layerwise.config import Config
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,12 @@ class Order:
 
     models: Sequence[str] = ()
     revisions: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, config: Config) -> Order:
+        """The order of a config."""
+        models = config.models
+        return cls(tuple(models), {m: tuple(entry.revisions) for m, entry in models.items()})
 
     def checkpoints(self, model: str, there: Iterable[str]) -> list[str]:
         """Some checkpoints of a model, first to last.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -88,6 +89,12 @@ def read_table(path: Path) -> pd.DataFrame:
         ) from error
 
 
+def names_in(path: Path, *columns: str) -> list[str]:
+    """The names in some columns of a published table, of those that it has."""
+    table = read_table(path)
+    return [_one_line(name) for c in columns if c in table for name in table[c].unique()]
+
+
 def published_scores(table: pd.DataFrame) -> pd.DataFrame:
     """Published MTEB results as tidy scores: test split, English subsets.
 
@@ -110,19 +117,13 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
         )
     log.info("%d of %d published scores are English test scores", len(kept), len(table))
     what = "scores"
-    model = _model(kept, what)
-    layer = _layer(kept, what)
     tidy = pd.DataFrame(
         {
-            "model": model,
-            "revision": _names(kept, "revision", what),
+            **_about(kept, what),
             "task": _names(kept, "task", what),
             "task_type": _names(kept, "task_type", what),
             "subset": _names(kept, "hf_subset", what),
             "split": kept["split"],
-            "layer": layer,
-            "depth": _depth(model, layer),
-            "tokens": "all",
             "pooling": "mean",
             # The authors cut the model at each layer, so that its last norm is applied to all.
             "readout": "final_norm",
@@ -163,21 +164,15 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
         )
     has_test = known.loc[known["split"] == "test", "dataset"].unique()
     kept = known[(known["split"] == "test") | ~known["dataset"].isin(has_test)]
-    model = _model(kept, what)
-    layer = _layer(kept, what)
     metric = _names(kept, "metric", what).replace(METRIC_NAMES)
     corpus = _names(kept, "dataset", what)
     alpha = np.where(corpus.str.contains("wikitext"), 2.0, 1.0)
     tidy = pd.DataFrame(
         {
-            "model": model,
-            "revision": _names(kept, "revision", what),
+            **_about(kept, what),
             "corpus": corpus,
-            "layer": layer,
-            "depth": _depth(model, layer),
             "metric": metric,
             "protocol": "reference",
-            "tokens": "all",
             "alpha": np.where(metric.isin(WITH_ALPHA), alpha, np.nan),
             "normalization": _names(kept, "normalization", what),
             "value": kept["value"],
@@ -215,14 +210,23 @@ def _own_metrics(table: pd.DataFrame, what: str) -> pd.DataFrame:
     ).reset_index(drop=True)
 
 
-def _model(table: pd.DataFrame, what: str) -> pd.Series[str]:
-    return _names(table, "family", what) + "-" + _names(table, "size", what)
+def _about(table: pd.DataFrame, what: str) -> dict[str, Any]:
+    """Model, revision, layer, depth and tokens."""
+    model = _names(table, "family", what) + "-" + _names(table, "size", what)
+    layer = _layer(table, what)
+    return {
+        "model": model,
+        "revision": _names(table, "revision", what),
+        "layer": layer,
+        "depth": layer / layer.groupby(model).transform("max").clip(lower=1),
+        "tokens": "all",
+    }
 
 
 def _names(table: pd.DataFrame, column: str, what: str) -> pd.Series[str]:
     """A column of names, as the config has them: they reach figures, captions and paths."""
     given = table[column]
-    made = {value: " ".join(str(value).split()) for value in given.unique()}
+    made = {value: _one_line(value) for value in given.unique()}
     for value, name in made.items():
         if pd.isna(value) or len(name) > LONGEST_NAME or not re.fullmatch(NAME, name):
             raise LayerwiseError(
@@ -231,6 +235,10 @@ def _names(table: pd.DataFrame, column: str, what: str) -> pd.Series[str]:
                 code="bad_name",
             )
     return given.map(made)
+
+
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())
 
 
 def _numbers(table: pd.DataFrame, column: str, what: str) -> pd.Series[float]:
@@ -267,7 +275,3 @@ def _scores(table: pd.DataFrame) -> pd.Series[float]:
             code="wrong_type",
         )
     return score
-
-
-def _depth(model: pd.Series[str], layer: pd.Series[int]) -> pd.Series[float]:
-    return layer / layer.groupby(model).transform("max").clip(lower=1)

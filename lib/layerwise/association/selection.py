@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import permutation_test, rankdata
+from scipy.stats import rankdata
 
 from layerwise import stats
-from layerwise.association import measures
 from layerwise.association.curves import (
     BASELINE,
     KEYS,
@@ -31,8 +30,8 @@ from layerwise.association.curves import (
     fewest,
     mean_curve,
     metric_curves,
-    prompts_of_metrics,
     score_curves,
+    variants_by_layer,
 )
 from layerwise.association.order import Order
 from layerwise.association.reliability import resampled_curves, why_unreliable
@@ -61,8 +60,6 @@ CONSENSUS_OF = (
 COLUMNS = (
     *KEYS,
     "direction",
-    "spearman",
-    "null95",
     "layer",
     "depth",
     "unreliable",
@@ -78,13 +75,11 @@ COLUMNS = (
     "gain_over_output",
     "gain_low",
     "gain_high",
-    "middle_score",
-    "gain_over_middle",
-    "p",
     "n_layers",
     "n_tasks",
     "n_sources",
 )
+INTERVALS = ("regret_low", "regret_high", "gain_low", "gain_high")
 
 
 def select_by_metrics(
@@ -94,7 +89,7 @@ def select_by_metrics(
     directions: Mapping[str, int],
     resampled: Sequence[Floats | None],
     n: Floats,
-) -> list[dict[Any, Any]]:
+) -> pd.DataFrame:
     """The layer that each metric selects, then the consensus of each corpus and protocol.
 
     Parameters
@@ -112,35 +107,27 @@ def select_by_metrics(
 
     Returns
     -------
-    list of dict
-        `VARIANT`, row, layer, direction (null for the consensus), and `unreliable`: why there
-        are too few prompts, empty if there are enough.
+    DataFrame
+        `VARIANT`, layer, direction (null for the consensus), and `unreliable`: why there are too
+        few prompts, empty if there are enough.
     """
-    found: list[dict[Any, Any]] = []
-    ranks: dict[tuple[str, str], list[Floats]] = {}
-    for row, variant in enumerate(variants[VARIANT].to_dict("records")):
-        direction, known = directions.get(variant["metric"]), np.isfinite(values[row])
-        if direction is None or not known.any():
-            continue
-        good = np.where(known, direction * values[row], -np.inf)
-        others = resampled[row]
-        reason = why_unreliable(good, others if others is None else direction * others, n[row])
-        found.append(
-            {
-                **variant,
-                "row": row,
-                "layer": int(layers[int(np.argmax(good))]),
-                "direction": direction,
-                "unreliable": reason,
-            }
-        )
-        if is_plain(variant) and variant["metric"] in CONSENSUS_OF and not reason:
-            ranks.setdefault((variant["corpus"], variant["protocol"]), []).append(rankdata(good))
-    for (corpus, protocol), of_metrics in ranks.items():
-        if len(of_metrics) > 1:
-            best = int(layers[int(np.argmax(np.mean(of_metrics, axis=0)))])
-            found.append(_rule(CONSENSUS, best, corpus, protocol))
-    return found
+    known = np.isfinite(values)
+    direction = variants["metric"].map(directions).to_numpy(dtype=float)
+    good = np.where(known, direction[:, None] * values, -np.inf)
+    found = variants[VARIANT].assign(direction=direction, layer=layers[good.argmax(axis=1)])
+    found = found[np.isfinite(direction) & known.any(axis=1)]
+    others = ((i, resampled[i]) for i in found.index)
+    found["unreliable"] = [
+        why_unreliable(good[i], None if curves is None else direction[i] * curves, n[i])
+        for i, curves in others
+    ]
+    rules = []
+    agree = is_plain(found) & found["metric"].isin(CONSENSUS_OF) & (found["unreliable"] == "")
+    for (corpus, protocol), part in found[agree].groupby(["corpus", "protocol"]):
+        if len(part) > 1:
+            best = layers[rankdata(good[part.index], axis=1).mean(axis=0).argmax()]
+            rules.append(_rule(CONSENSUS, best, str(corpus), str(protocol)))
+    return pd.concat([found, pd.DataFrame(rules)], ignore_index=True)
 
 
 def _rule(name: str, layer: int, corpus: str = "none", protocol: str = BASELINE) -> dict[Any, Any]:
@@ -151,15 +138,13 @@ def _rule(name: str, layer: int, corpus: str = "none", protocol: str = BASELINE)
         "alpha": np.nan,
         "normalization": "raw",
         "layer": layer,
-        "direction": pd.NA,
         "unreliable": "",
     }
 
 
-def is_plain(variant: Mapping[Any, Any]) -> bool:
-    """True for the raw metric, of alpha 1 if it has an order."""
-    alpha = variant["alpha"]
-    return variant["normalization"] == "raw" and bool(pd.isna(alpha) or alpha == 1)
+def is_plain(table: pd.DataFrame) -> pd.Series[bool]:
+    """True for raw metrics, of alpha 1 if they have an order."""
+    return (table["normalization"] == "raw") & table["alpha"].fillna(1).eq(1)
 
 
 def select_layers(
@@ -191,9 +176,8 @@ def select_layers(
     DataFrame with the columns of `COLUMNS`. Scores are in [0, 1]; regret = best score - score.
     The 95% interval of the regret is from intervals that hold for all layers together, and that of
     the gain over the output is Student's; both are over task clusters and need three of them.
-    `direction` is the end that was selected; the sign of `spearman` (metric and mean score over
-    layers) is the end that the scores favour. The best is one of the layers or the model's output
-    (`best_is_output`; `best_layer` is then L). `p` of `NESTED` tests its mean regret.
+    `direction` is the end that was selected. The best is one of the layers or the model's output
+    (`best_is_output`; `best_layer` is then L).
 
     Raises
     ------
@@ -208,63 +192,46 @@ def select_layers(
         )
     rows: list[dict[str, object]] = []
     for curves in score_curves(scores):
-        variants, values = metric_curves(metrics, curves, own_texts=own_texts)
-        if not len(variants):
+        known = metric_curves(metrics, curves, own_texts)
+        if not len(known.variants):
             log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
             continue
-        _, stderr = metric_curves(metrics, curves, own_texts=own_texts, column="stderr")
-        n = prompts_of_metrics(metrics, curves, own_texts)
         own_prompts = None if prompts is None else _of_curves(prompts, curves)
         for group in curves.groups():
             tasks = curves.of_type(group)
-            curve = np.stack([mean_curve(v) for v in values[:, tasks]])
+            curve = np.stack([mean_curve(v) for v in known.values[:, tasks]])
+            stderr = known.stderr[:, tasks].mean(axis=1)
             resampled = resampled_curves(
-                variants, curve, stderr[:, tasks].mean(axis=1), own_prompts, curves.layers, seed
+                known.variants, curve, stderr, own_prompts, curves.layers, seed
             )
-            found = select_by_metrics(variants, curve, curves.layers, directions, resampled, n)
-            n_missing = int(variants["metric"].isin(list(directions)).sum()) - sum(
-                s["metric"] != CONSENSUS for s in found
+            found = select_by_metrics(
+                known.variants, curve, curves.layers, directions, resampled, known.n
             )
+            n_missing = known.variants["metric"].isin(list(directions)).sum()
+            n_missing -= (found["metric"] != CONSENSUS).sum()
             if n_missing:
                 log.warning(
                     "%s at %s (%s, %s), %s tasks: %d metrics select no layer, since no task has a "
                     "value at each of their layers",
-                    curves.model,
-                    curves.revision,
-                    curves.tokens,
-                    curves.pooling,
+                    *curves.about.values(),
                     group,
                     n_missing,
                 )
-            score = curves.values[tasks].mean(axis=0)
-            selected = [s | _spearman(curve[s["row"]], score) if "row" in s else s for s in found]
-            rows += _against_scores(selected + _baselines(curves, tasks), curves, group, seed)
+            selected = [*found.to_dict("records"), *_baselines(curves, tasks)]
+            rows += _against_scores(selected, curves, group, seed)
     if not rows:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in "
             "common.",
             code="too_few",
         )
-    table = pd.DataFrame(rows)
-    nested = [row for part in _rules_over_models(table, order or Order()) for row in part]
-    table = pd.concat([table, pd.DataFrame(nested)]) if nested else table
-    table = table.reindex(columns=list(COLUMNS)).reset_index(drop=True)
-    return table.astype({"direction": "Int64", "layer": "Int64"})
+    table = pd.DataFrame(rows)[list(COLUMNS)].astype({"direction": "Int64", "layer": "Int64"})
+    return pd.concat([table, *_rules_over_models(table, order or Order())], ignore_index=True)
 
 
 def _of_curves(prompts: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
     same = (prompts["model"] == curves.model) & (prompts["revision"] == curves.revision)
     return prompts[same & (prompts["tokens"] == curves.tokens)]
-
-
-def _spearman(curve: Floats, score: Floats) -> dict[str, float]:
-    """Rank correlation of a metric with the mean score, over layers."""
-    known = np.isfinite(curve)
-    n_layers = int(known.sum())
-    if n_layers < measures.FEWEST_LAYERS or np.ptp(curve[known]) == 0:
-        return {}
-    rho = measures.strengths("spearman", curve[None, known], score[None, known])
-    return {"spearman": float(rho[0]), "null95": measures.null_level("spearman", n_layers)}
 
 
 def _baselines(curves: ScoreCurves, tasks: npt.NDArray[np.intp]) -> list[dict[Any, Any]]:
@@ -277,12 +244,12 @@ def _baselines(curves: ScoreCurves, tasks: npt.NDArray[np.intp]) -> list[dict[An
 def _against_scores(
     selected: Sequence[Mapping[Any, Any]], curves: ScoreCurves, group: str, seed: int
 ) -> Iterator[dict[str, object]]:
-    """One row per selected layer: its score, regret, and gains over output and middle layer."""
+    """One row per selected layer: its score, its regret, and its gain over the output."""
     tasks = curves.of_type(group)
     candidates, sources = curves.candidates(tasks), curves.sources_of(tasks)
     values, output = candidates.values, candidates.output_scores
     mean, place = values.mean(axis=0), {int(layer): i for i, layer in enumerate(curves.layers)}
-    best, middle = int(np.argmax(mean)), curves.middle
+    best = int(np.argmax(mean))
     regrets: dict[int, tuple[float, float]] = {}
     for one in selected:
         at = place[one["layer"]] if one["metric"] != OUTPUT else candidates.output
@@ -307,14 +274,9 @@ def _against_scores(
             "gain_over_output": mean[at] - output.mean(),
             "gain_low": gain.low,
             "gain_high": gain.high,
-            "middle_score": mean[middle],
-            "gain_over_middle": mean[at] - mean[middle],
-            "p": np.nan,
             "n_layers": len(curves.layers),
             "n_tasks": len(values),
             "n_sources": len(set(sources)),
-            "curves": curves,
-            "mean": mean,
         }
 
 
@@ -327,66 +289,28 @@ def _regret_ci(values: Floats, at: int, sources: Sequence[str], seed: int) -> tu
     return float(low), float(high)
 
 
-def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[list[dict[Any, Any]]]:
+def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[pd.DataFrame]:
     """Rows of `NESTED`: in each model, the rule that is best in the other models."""
     final = order.only_last(table)
-    plain = np.array([is_plain(row) for row in final.to_dict("records")])
-    final = final[(final["protocol"] != BASELINE) & plain]
+    final = final[(final["protocol"] != BASELINE) & is_plain(final)]
     for _, part in final.groupby(["corpus", "protocol", "tokens", "pooling", "task_type"]):
-        good = (part["unreliable"] == "").groupby(part["metric"]).transform("all")
-        wide = part[good].pivot(index="metric", columns="model", values="depth").dropna()
-        wide = wide.drop_duplicates()  # rules that select the same layers are one
-        of_model = part.drop_duplicates("model").set_index("model").loc[list(wide.columns)]
-        if wide.shape[1] < 2 or len(wide) < 2:
+        good = part[(part["unreliable"] == "").groupby(part["metric"]).transform("all")]
+        layers, regrets = (
+            good.pivot(index="metric", columns="model", values=value).dropna()
+            for value in ("layer", "regret")
+        )
+        regrets = regrets[~layers.duplicated()]  # rules that select the same layers are one
+        if min(regrets.shape) < 2:
             continue
-        models, depths = of_model.to_dict("records"), wide.to_numpy(dtype=float)
-        # Regret in model m of the layer that rule k selects in model j, at the same depth.
-        regrets = np.stack([_regret_at(depths, m) for m in models], axis=2)
-        own = np.arange(len(models))
-
-        def mean_nested(dealt: npt.NDArray[np.intp], regrets: Floats = regrets) -> float:
-            return float(nested_regret(regrets[:, dealt, np.arange(len(dealt))]).mean())
-
-        p = np.nan
-        if len(models) >= 4:
-            p = permutation_test(
-                (own,),
-                mean_nested,
-                permutation_type="pairings",
-                alternative="less",
-                n_resamples=1000,
-                vectorized=False,
-                rng=np.random.default_rng(0),
-            ).pvalue
-        nested = nested_regret(regrets[:, own, own])
-        yield [
-            {
-                **row,
-                **_rule(NESTED, 0, row["corpus"], row["protocol"]),
-                "model": model,
-                "layer": pd.NA,
-                "depth": np.nan,
-                "spearman": np.nan,
-                "null95": np.nan,
-                "score": row["best_score"] - lost,
-                "regret": lost,
-                "regret_low": np.nan,
-                "regret_high": np.nan,
-                "gain_low": np.nan,
-                "gain_high": np.nan,
-                "p": p,
-                "gain_over_output": row["best_score"] - lost - row["output_score"],
-                "gain_over_middle": row["best_score"] - lost - row["middle_score"],
-            }
-            for (model, row), lost in zip(of_model.to_dict("index").items(), nested, strict=True)
-        ]
-
-
-def _regret_at(depths: Floats, model: Mapping[Any, Any]) -> Floats:
-    """Regret in a model of the layers nearest to some depths, in their shape."""
-    of_layers = model["curves"].layers / max(model["curves"].last_layer, 1)
-    nearest = np.abs(depths[..., None] - of_layers).argmin(axis=-1)
-    return np.asarray(model["best_score"] - model["mean"][nearest])
+        rows = part.drop_duplicates("model").set_index("model", drop=False).loc[regrets.columns]
+        lost = nested_regret(regrets.to_numpy(dtype=float))
+        yield rows.drop(columns=["alpha", "direction", "layer", "depth", *INTERVALS]).assign(
+            metric=NESTED,
+            unreliable="",
+            score=rows["best_score"] - lost,
+            regret=lost,
+            gain_over_output=rows["best_score"] - lost - rows["output_score"],
+        )
 
 
 def nested_regret(regrets: Floats) -> Floats:
@@ -414,19 +338,17 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
     DataFrame
         One row per metric (with corpus, protocol, alpha, normalization), tokens, pooling and task
         type, best first: n_models, mean_score, mean_regret, worst_regret, mean_gain_over_output,
-        and numbers of models: beats_output, ties_output, beats_middle, n_above_output (interval
-        of the gain above 0) and n_unreliable. A model where the rule is unreliable counts in the
-        last alone.
+        and numbers of models: beats_output, ties_output, n_above_output (interval of the gain
+        above 0) and n_unreliable. A model where the rule is unreliable counts in the last alone.
     """
     final = (order or Order()).only_last(selections)
     good = final["unreliable"] == ""
-    numbers = ["score", "regret", "gain_over_output", "gain_over_middle", "gain_low"]
+    numbers = ["score", "regret", "gain_over_output", "gain_low"]
     final = final.assign(**{c: final[c].astype(float).where(good) for c in numbers})
     summary = (
         final.assign(
             beats_output=final["gain_over_output"] > 0,
             ties_output=final["gain_over_output"] == 0,
-            beats_middle=final["gain_over_middle"] > 0,
             above=final["gain_low"] > 0,
             unreliable=~good,
             model=final["model"].where(good),
@@ -440,7 +362,6 @@ def summarize(selections: pd.DataFrame, order: Order | None = None) -> pd.DataFr
             mean_gain_over_output=("gain_over_output", "mean"),
             beats_output=("beats_output", "sum"),
             ties_output=("ties_output", "sum"),
-            beats_middle=("beats_middle", "sum"),
             n_above_output=("above", "sum"),
             n_unreliable=("unreliable", "sum"),
         )
@@ -470,12 +391,10 @@ def selected_layers(
         metric, better (``higher`` or ``lower``; empty for the consensus), layer, depth,
         unreliable.
     """
-    wide = metrics.set_index([*VARIANT, "layer"])[["value", "stderr", "n"]].astype(float).unstack()
-    values, stderr, n = (wide[column].to_numpy() for column in ("value", "stderr", "n"))
-    variants, layers = wide.index.to_frame(index=False), wide["value"].columns.to_numpy(np.int64)
+    layers = np.sort(metrics["layer"].unique())
+    variants, (values, stderr, n) = variants_by_layer(metrics, layers)
     resampled = resampled_curves(variants, values, stderr, prompts, layers, seed)
-    found = select_by_metrics(variants, values, layers, directions, resampled, fewest(n))
-    table = pd.DataFrame(found)
+    table = select_by_metrics(variants, values, layers, directions, resampled, fewest(n))
     table["depth"] = table["layer"] / max(layers[-1], 1)
     table["better"] = table["direction"].map({1: "higher", -1: "lower"}).fillna("")
     return table[["metric", "better", "layer", "depth", "unreliable"]]

@@ -4,16 +4,13 @@ One pass over the pooled embeddings that activations files hold: each layer beco
 prompts matrix once, and every pair of layers is compared through these.
 
 ============= ====================================================================================
-cka           linear CKA, the biased estimator (Kornblith et al. 2019), above 0 for unrelated
-              layers too, the more so the wider they are against the number of prompts
-cka_debiased  the same from unbiased HSIC (Song et al. 2012; Nguyen et al. 2021): 0 on average for
-              unrelated layers; may be below 0
+cka_debiased  linear CKA (Kornblith et al. 2019) from unbiased HSIC (Song et al. 2012; Nguyen et
+              al. 2021): 0 on average for unrelated layers; may be below 0
 rsa           Spearman correlation of the dissimilarities of all pairs of prompts, 1 - Pearson's r
               of their embeddings (Kriegeskorte et al. 2008)
 ============= ====================================================================================
 
-Standard errors are jackknives over prompts, exact for the debiased CKA; those of RSA keep the
-ranks. The biased CKA has none.
+Standard errors are jackknives over prompts, exact for CKA; those of RSA keep the ranks.
 """
 
 from __future__ import annotations
@@ -35,7 +32,6 @@ log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
 
-MEASURES = ("cka", "cka_debiased", "rsa")
 MOST_PROMPTS = 1000  # matrices of all layers are held at once: 8 MB a layer and measure
 FEWEST_PROMPTS = 5
 
@@ -68,17 +64,6 @@ def ranked(embeddings: Floats) -> Floats:
         rank = rankdata(1 - (one @ one.T)[upper])
         found[layer][upper] = rank - rank.mean()
     return found + found.swapaxes(1, 2)
-
-
-def cka(K: Floats, L: Floats) -> Compared:
-    """Biased linear CKA of all pairs; K and L as `grams` makes them, shapes (a, N, N), (b, N, N).
-
-    Without a standard error: see `cka_debiased`.
-    """
-    own, other = (np.sqrt(np.square(m).sum(axis=(1, 2))) for m in (K, L))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = np.tensordot(K, L, ([1, 2], [1, 2])) / np.outer(own, other)
-    return Compared(np.minimum(value, 1.0), np.full(value.shape, np.nan))
 
 
 @dataclass(frozen=True)
@@ -161,15 +146,6 @@ def _covariance(Q: Floats, R: Floats) -> Floats:
     return np.asarray(s.products / pairs - s.left * s.right / pairs**2)
 
 
-def _matrices(X: Floats) -> tuple[Floats, Floats]:
-    return grams(X), ranked(X)
-
-
-def _all_measures(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> dict[str, Compared]:
-    (K, Q), (L, R) = one, other
-    return {"cka": cka(K, L), "cka_debiased": cka_debiased(K, L), "rsa": rsa(Q, R)}
-
-
 def table(files: Sequence[Activations], tokens: Sequence[str] | None = None) -> pd.DataFrame:
     """Similarity of all layers of each file with those of itself and of each later file.
 
@@ -224,9 +200,10 @@ def _of_reading(files: Sequence[Activations], tokens: str) -> Iterator[pd.DataFr
         )
     if len(kept) < len(there):
         log.warning("%d of %d prompts are compared", len(kept), len(there))
-    matrices = [_matrices(np.asarray(e[:, kept], dtype=np.float64)) for e in embeddings]
-    for (a, one), (b, other) in itertools.combinations_with_replacement(enumerate(files), 2):
-        for measure, found in _all_measures(matrices[a], matrices[b]).items():
+    compared = (np.asarray(e[:, kept], dtype=np.float64) for e in embeddings)
+    matrices = [(f, grams(X), ranked(X)) for f, X in zip(files, compared, strict=True)]
+    for (one, K, Q), (other, L, R) in itertools.combinations_with_replacement(matrices, 2):
+        for measure, found in (("cka_debiased", cka_debiased(K, L)), ("rsa", rsa(Q, R))):
             layer, other_layer = (place.ravel() for place in np.indices(found.value.shape))
             yield pd.DataFrame(
                 {

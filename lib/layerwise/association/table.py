@@ -42,14 +42,13 @@ from layerwise.association import measures
 from layerwise.association.curves import (
     BASELINE,
     KEYS,
-    NO_ALPHA,
     VARIANT,
+    MetricCurves,
     ScoreCurves,
-    baselines,
     metric_curves,
-    prompts_of_metrics,
     score_curves,
     usable,
+    with_baselines,
 )
 from layerwise.association.order import Order
 from layerwise.config.association import AssociationSettings, Measure, Over
@@ -58,8 +57,6 @@ from layerwise.errors import LayerwiseError
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
-Variant = tuple[Any, ...]
-"""A metric: its values in the columns `VARIANT`, with `NO_ALPHA`."""
 
 ALL_MODELS = "all"
 MATCH = "match"
@@ -91,10 +88,10 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class _Model:
-    """One model's scores (t, n) and, for each metric, values (t, n) and number of prompts."""
+    """The scores of one model, and its metrics and baselines."""
 
     scores: ScoreCurves
-    metrics: dict[Variant, tuple[Floats, float]]
+    metrics: MetricCurves
 
 
 def associate(
@@ -135,8 +132,8 @@ def associate(
     chosen = metrics[metrics["normalization"] == "raw"]
     models = []
     for curves in score_curves(scores):
-        variants, values = metric_curves(chosen, curves, own_texts=settings.own_texts)
-        if not len(variants):
+        found = metric_curves(chosen, curves, settings.own_texts)
+        if not len(found.variants):
             log.info(
                 "%s at %s has scores but no metrics for the tokens %s; left out",
                 curves.model,
@@ -144,11 +141,7 @@ def associate(
                 curves.tokens,
             )
             continue
-        n = prompts_of_metrics(chosen, curves, settings.own_texts)
-        more_variants, more_values = baselines(curves)
-        keys = pd.concat([variants, more_variants]).fillna({"alpha": NO_ALPHA})[VARIANT]
-        found = zip([*values, *more_values], [*n, *[np.nan] * len(more_values)], strict=True)
-        models.append(_Model(curves, dict(zip(keys.itertuples(index=False), found, strict=True))))
+        models.append(_Model(curves, with_baselines(found, curves)))
     if not models:
         raise LayerwiseError(
             "The metrics and the scores have no model with the same revision and tokens in "
@@ -169,9 +162,7 @@ def associate(
             "there is nothing to associate; score more layers, or use deeper models.",
             code="too_few",
         )
-    table = pd.DataFrame(rows).reindex(columns=list(COLUMNS))
-    table["alpha"] = table["alpha"].astype(float).replace(NO_ALPHA, np.nan)
-    return table.astype({"sign": "Int64"})
+    return pd.DataFrame(rows).reindex(columns=list(COLUMNS)).astype({"sign": "Int64"})
 
 
 def _names(frame: pd.DataFrame) -> str:
@@ -183,7 +174,8 @@ def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
     """Associate all metrics of a model with the scores of one task type."""
     chosen, s, n_left_out = one.scores.of_type(group), one.scores, 0
     rows: list[dict[str, object]] = []
-    for variant, (values, n) in one.metrics.items():
+    variants, metrics, _, prompts = one.metrics
+    for about, values, n in zip(variants.to_dict("records"), metrics, prompts, strict=True):
         tasks, layers = usable(values[chosen])
         x = values[chosen][tasks][:, layers]
         few = layers.sum() < measures.FEWEST_LAYERS
@@ -194,7 +186,7 @@ def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
         sources = s.sources_of(chosen[tasks])
         common: dict[Any, object] = {
             **s.about,
-            **dict(zip(VARIANT, variant, strict=True)),
+            **about,
             "task_type": group,
             "reason": ONE_MODEL,
             "n_layers": int(layers.sum()),
@@ -240,7 +232,7 @@ def _sizes(x: Floats, y: Floats, sources: Sequence[str]) -> Iterator[dict[str, o
             }
         else:
             value = float(measures.strengths(measure, metric, score)[0])
-            direction = rho if measure in ("dcor", "bcdcor") else value
+            direction = rho if measure == "dcor" else value
             yield {
                 "measure": measure,
                 "value": value,
@@ -288,18 +280,13 @@ def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]
 
     The last revision of each model represents it.
     """
-    representations: dict[tuple[str, str], dict[str, _Model]] = defaultdict(dict)
-    for one in models:
-        if len(one.scores.layers) < measures.FEWEST_LAYERS:
-            continue
-        s, others = one.scores, representations[one.scores.tokens, one.scores.pooling]
-        before = others.get(s.model, one).scores.revision
-        if order.last(s.model, [before, s.revision]) == s.revision:
-            others[s.model] = one
+    about = pd.DataFrame([m.scores.about for m in models])
+    deep = [len(m.scores.layers) >= measures.FEWEST_LAYERS for m in models]
     families: dict[tuple[str, ...], list[list[_Model]]] = defaultdict(list)
-    for by_model in representations.values():
-        if len(by_model) > 1:
-            families[tuple(by_model)].append(list(by_model.values()))
+    for _, part in about[deep].groupby(["tokens", "pooling"], sort=False):
+        last = order.only_last(part)
+        if len(last) > 1:
+            families[tuple(last["model"])].append([models[i] for i in last.index])
     return list(families.values())
 
 
@@ -351,8 +338,8 @@ def _at_common_depths(
     chosen = [[m.scores.tasks.index(t) for t in tasks] for m in models]
     sources = first.sources_of(chosen[0])
     at = np.linspace(0.0, 1.0, n_points)
-    for key in _in_common(models):
-        values = [m.metrics[key][0][c] for m, c in zip(models, chosen, strict=True)]
+    for about, every, n in _in_common(models):
+        values = [v[c] for v, c in zip(every, chosen, strict=True)]
         known = [usable(v) for v in values]
         which: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in known])
         if not which.any() or any(n.sum() < measures.FEWEST_LAYERS for _, n in known):
@@ -364,27 +351,36 @@ def _at_common_depths(
             y.append(np.interp(at, depth, one.scores.values[c][which].mean(axis=0)))
         if all(np.ptp(curve) > 0 for curve in x):
             head: dict[str, Any] = {
-                **dict(zip(VARIANT, key, strict=True)),
+                **about,
                 "tokens": first.tokens,
                 "pooling": first.pooling,
                 "n_tasks": int(which.sum()),
                 "n_sources": len({s for s, w in zip(sources, which, strict=True) if w}),
-                "n": min(m.metrics[key][1] for m in models),
+                "n": n,
             }
             yield head, np.stack(x), np.stack(y)
 
 
-def _in_common(models: Sequence[_Model]) -> list[Variant]:
-    """The metrics that all models have; the log names the others.
+def _in_common(
+    models: Sequence[_Model],
+) -> Iterator[tuple[dict[Any, Any], list[Floats], float]]:
+    """The metrics that all models have: columns, values in each, and prompts; the log names the
+    others.
 
     Baselines are the same in all models; without the mean over models, nothing remains of them.
     """
-    every = dict.fromkeys(key for m in models for key in m.metrics if key[2] != BASELINE)
-    shared = [key for key in every if all(key in m.metrics for m in models)]
-    if lacking := [key for key in every if key not in shared]:
-        names = ("/".join(str(k) for k in key if k != NO_ALPHA) for key in lacking)
-        log.warning("over models: left out %s, which some model lacks", ", ".join(names))
-    return shared
+    every = pd.concat([m.metrics.variants.reset_index(names="row") for m in models])
+    every = every[every["protocol"] != BASELINE]
+    lacking = []
+    for _, part in every.groupby(VARIANT, sort=False, dropna=False):
+        about = part.iloc[0][VARIANT].to_dict()
+        if len(part) == len(models):
+            each = [(m.metrics, row) for m, row in zip(models, part["row"], strict=True)]
+            yield about, [m.values[row] for m, row in each], min(m.n[row] for m, row in each)
+        else:
+            lacking.append("/".join(str(v) for v in about.values() if pd.notna(v)))
+    if lacking:
+        log.warning("over models: left out %s, which some model lacks", ", ".join(lacking))
 
 
 def _apart(curves: Floats) -> Floats:

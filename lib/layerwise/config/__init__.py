@@ -6,8 +6,6 @@ section are in `layerwise.workflow.validate`.
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -97,13 +95,6 @@ class Config(Section):
             for name, study in self.studies.items()
         }
         return self.model_copy(update={"corpora": corpora, "studies": studies})
-
-    def save(self, path: Path) -> None:
-        """Write the config as JSON, with all defaults; `read_config` reads it back."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.part")
-        partial.write_text(json.dumps(self.plain(), indent=1) + "\n", encoding="utf-8")
-        partial.replace(path)
 
     @property
     def own_texts(self) -> dict[str, str]:

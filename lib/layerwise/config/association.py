@@ -12,7 +12,7 @@ from layerwise.section import Section, Seed
 OWN_TEXTS = "task texts"
 """The corpus in which each task is compared with the metrics on its own texts."""
 
-Measure = Literal["r", "slope", "dcor", "bcdcor", "spearman", "kendall"]
+Measure = Literal["r", "slope", "dcor", "spearman", "kendall"]
 """Partial correlation given depth; percentage points per standard deviation of the metric given
 depth; distance correlation; its squared bias-corrected form; Spearman's rho; Kendall's tau-b."""
 Over = Literal["layers", "tasks"]

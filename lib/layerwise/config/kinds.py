@@ -64,15 +64,15 @@ class Kind:
         One line for the docs and the schema.
     needs : tuple of str
         The tables it reads, of metrics, prompts, positions, scores, associations, selections,
-        similarities, probes, and texts of a corpus.
+        similarities, and texts of a corpus.
     published : tuple of str
         The published tables it reads, if they differ.
     roles : mapping of role to dimensions
     takes : tuple of str
         The roles that a study may change.
     over : mapping of role to dimensions, optional
-        The roles if a model is shown at several checkpoints. None: a study with several is refused
-        unless it gives `revision` a role.
+        The roles if a model is shown at several checkpoints, if they differ. Without a role for
+        `revision`, a study with several is refused unless it gives it one.
     revisions : ``last`` or ``all``
         The checkpoints of a study that names none.
     metrics : tuple of str or None
@@ -83,6 +83,8 @@ class Kind:
         Dimensions that must have several values.
     checkpoints : bool
         True if it shows only models with two or more checkpoints.
+    probes : bool
+        True if it shows only tasks of own labels that a probe is trained for.
     points : int
         Fewest models and checkpoints together.
     """
@@ -97,6 +99,7 @@ class Kind:
     one: tuple[str, ...] = ()
     compares: tuple[str, ...] = ()
     checkpoints: bool = False
+    probes: bool = False
     points: int = 1
     published: tuple[str, ...] = ()
 
@@ -124,7 +127,6 @@ KINDS: Mapping[str, Kind] = {
         "metrics by depth, a line per checkpoint",
         ("metrics",),
         OVER_TRAINING,
-        over=OVER_TRAINING,
         revisions="all",
         checkpoints=True,
     ),
@@ -146,7 +148,6 @@ KINDS: Mapping[str, Kind] = {
         ("metrics",),
         {"row": ("y",), "column": ("model", "representation"), "x": ("revision",)},
         takes=PANELS,
-        over={"row": ("y",), "column": ("model", "representation"), "x": ("revision",)},
         revisions="all",
         metrics=("prompt_entropy",),
         checkpoints=True,
@@ -156,7 +157,6 @@ KINDS: Mapping[str, Kind] = {
         ("scores",),
         {"column": ("model", "representation"), "x": ("revision",)},
         takes=("column",),
-        over={"column": ("model", "representation"), "x": ("revision",)},
         revisions="all",
         metrics=(),
         checkpoints=True,
@@ -192,10 +192,11 @@ KINDS: Mapping[str, Kind] = {
     ),
     "probes_by_depth": Kind(
         "linear probes of your own labels by depth, with their control and selectivity",
-        ("probes",),
+        ("scores",),
         {"row": ("model", "representation"), "column": ("task",)},
         takes=(),
         metrics=(),
+        probes=True,
     ),
     "bimodality": Kind(
         "a metric over prompts by depth: one mode or two, and how two groups of prompts differ",
@@ -243,7 +244,6 @@ KINDS: Mapping[str, Kind] = {
         ("similarities",),
         {"row": ("model", "revision"), "column": ("representation",)},
         takes=(),
-        over={"row": ("model", "revision"), "column": ("representation",)},
         metrics=(),
     ),
     "finetuning_effects": Kind(
@@ -268,7 +268,6 @@ KINDS: Mapping[str, Kind] = {
         ("prompts", "scores"),
         {"column": ("model", "representation"), "x": ("revision",)},
         takes=(),
-        over={"column": ("model", "representation"), "x": ("revision",)},
         revisions="all",
         metrics=("prompt_entropy",),
         one=("y",),
@@ -317,7 +316,7 @@ def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:
                 f"{', '.join(kind.takes) or 'no roles'}.",
                 code="unsupported",
             )
-    placed = [d for dimensions in own.values() for d in dimensions]
+    placed = _placed(own)
     for dimension in placed:
         if placed.count(dimension) > 1:
             raise LayerwiseError(
@@ -333,17 +332,22 @@ def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:
             )
     default: Roles = kind.roles
     if several and "revision" not in placed:
-        if kind.over is None:
-            others = ", ".join(k for k, v in KINDS.items() if v.over is not None)
+        default = kind.over or kind.roles
+        if "revision" not in _placed(default):
+            others = [k for k, v in KINDS.items() if "revision" in _placed(v.over or v.roles)]
             hint = " or give revision a role" if kind.takes else ""
             raise LayerwiseError(
                 f"A study of kind {study.kind} shows one checkpoint of a model, and this one has "
-                f"several; name one under `revisions`{hint}, or use one of the kinds {others}.",
+                f"several; name one under `revisions`{hint}, or use one of the kinds "
+                f"{', '.join(others)}.",
                 code="ambiguous",
             )
-        default = kind.over
     rest = {r: tuple(d for d in v if d not in placed) for r, v in default.items() if r not in own}
     return {**rest, **own}
+
+
+def _placed(roles: Roles) -> list[str]:
+    return [dimension for dimensions in roles.values() for dimension in dimensions]
 
 
 def without_role(values: Mapping[str, int], roles: Roles) -> list[str]:
@@ -353,7 +357,7 @@ def without_role(values: Mapping[str, int], roles: Roles) -> list[str]:
     ----------
     values : mapping of dimension to number of values
     """
-    placed = {d for dimensions in roles.values() for d in dimensions}
+    placed = set(_placed(roles))
     placed |= {part for d in placed for part in PARTS.get(d, ())}
     placed |= {d for d, parts in PARTS.items() if placed.issuperset(parts)}
     return [d for d, n in values.items() if n > 1 and d not in placed and d not in POOLED]

@@ -4,25 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    Tag,
-    ValidationInfo,
-    WithJsonSchema,
-    field_validator,
-)
+from pydantic import Field, Tag, TypeAdapter, ValidationInfo, WithJsonSchema, field_validator
 
 from layerwise import names
-from layerwise.section import (
-    NAME,
-    Distinct,
-    Name,
-    Positive,
-    Section,
-    Seed,
-    SomeOf,
-    one_of,
-)
+from layerwise.section import Distinct, Name, Positive, Section, Seed, SomeOf, one_of
 from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
 
 
@@ -101,22 +86,8 @@ class Preprocess(Section):
     """Standard deviation of each channel; ImageNet's."""
 
 
-Revisions = Annotated[
-    SomeOf[Name],
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {
-                    "type": "array",
-                    "items": {"type": "string", "pattern": NAME},
-                    "minItems": 1,
-                    "uniqueItems": True,
-                },
-                {"enum": list(names.SHORTHANDS)},
-            ]
-        }
-    ),
-]
+_Given: Any = SomeOf[Name] | Literal[tuple(names.SHORTHANDS)]
+Revisions = Annotated[SomeOf[Name], WithJsonSchema(TypeAdapter(_Given).json_schema())]
 
 
 class Model(Section):

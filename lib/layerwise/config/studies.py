@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
 
-from layerwise.config.association import OWN_TEXTS, Measure, Over
+from layerwise.config.association import Measure, Over
 from layerwise.config.kinds import KINDS, ROLES
 from layerwise.section import Alpha, Name, Section, SomeOf
 from layerwise.vocabulary import Normalization, Protocol, Sublayer, Tokens
@@ -135,22 +135,4 @@ def several(value: Any) -> tuple[Any, ...]:
     """One value or several values as a tuple; empty for None."""
     if value is None:
         return ()
-    return value if isinstance(value, tuple) else (value,)
-
-
-def corpora_of(
-    study: Study, known: Sequence[str], own_texts: Mapping[str, str]
-) -> tuple[str, ...]:
-    """The corpora whose metrics a study reads, with `OWN_TEXTS` replaced by its corpora."""
-    found: dict[str, None] = {}
-    for name in study.corpora or tuple(known):
-        found.update(dict.fromkeys(own_texts if name == OWN_TEXTS else (name,)))
-    return tuple(found)
-
-
-def revisions_of(study: Study, checkpoints: Sequence[str]) -> tuple[str, ...]:
-    """The checkpoints of one model that a study shows, in the model's order."""
-    wanted = study.revisions or KINDS[study.kind].revisions
-    if wanted == "last":
-        return tuple(checkpoints[-1:])
-    return tuple(r for r in checkpoints if wanted == "all" or r in wanted)
+    return (value,) if isinstance(value, str | float | int) else tuple(value)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from layerwise.config.images import FolderImages, HubImages, ImageCorpus, ImageSource
 from layerwise.corpora.images import UnreadableError, decode, png, read_file
-from layerwise.corpora.select import in_sample_order
+from layerwise.corpora.select import in_sample_order, log_counts
 from layerwise.corpora.sources import load_hub
-from layerwise.errors import LayerwiseError, closest, listed
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import is_folder, sha256_bytes
 from layerwise.progress import Progress
 
@@ -115,7 +115,7 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
     order = in_sample_order(images.ids, settings.sample.seed)
     order = [index for index in order if images.labels[index] in classes]
     n = min(settings.sample.n or len(order), len(order))
-    tally: Counter[str] = Counter()
+    tally: Counter[str] = Counter(damaged=0, duplicate=0)
     rows: dict[str, dict[str, Any]] = {}
     with Progress(n, "reading images", "image") as bar:
         for index in order:
@@ -145,15 +145,9 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
                 "height": height,
             }
             bar.update()
-    if not rows:
-        raise LayerwiseError(
-            f"No image is left of the {len(order)} of this source.", code="too_few"
-        )
-    counts = {"read": len(order), "damaged": tally["damaged"], "duplicate": tally["duplicate"]}
-    counts |= {"kept": len(rows), "not_sampled": len(order) - tally.total() - len(rows)}
-    log.info("Images: %s", ", ".join(f"{number} {name}" for name, number in counts.items()))
-    if len(rows) < (settings.sample.n or 0):
-        log.warning("Only %d images are left; sample.n asks for %d", len(rows), settings.sample.n)
+    counts = {"read": len(order), **tally, "kept": len(rows)}
+    counts["not_sampled"] = len(order) - tally.total() - len(rows)
+    log_counts(counts, settings.sample.n, "give other images")
     return pd.DataFrame(list(rows.values())), counts
 
 
@@ -183,12 +177,7 @@ def _of_hub(source: HubImages) -> Images:
 
     data, facts = load_hub(source)
     for name in filter(None, (source.column, source.label)):
-        if name not in data.features:
-            raise LayerwiseError(
-                f"The data set {source.hub!r} has no column {name!r}"
-                f"{closest(name, data.features)}; there are {listed(data.features)}.",
-                code="unknown_name",
-            )
+        check_name(f"column of the data set {source.hub!r}:", name, data.features)
     if not isinstance(data.features[source.column], datasets.Image):
         raise LayerwiseError(
             f"The column {source.column!r} of {source.hub!r} holds no images.", code="wrong_type"

@@ -21,8 +21,6 @@ from layerwise.io.files import sha256_bytes
 if TYPE_CHECKING:
     from PIL import Image
 
-SIXTEEN_BITS = ("I;16", "I;16L", "I;16B", "I;16N")
-
 
 class UnreadableError(LayerwiseError):
     """An image that cannot be read."""
@@ -118,7 +116,7 @@ def decode(data: bytes, name: str) -> Image.Image:
     try:
         image: Image.Image = Image.open(io.BytesIO(data))
         # Pillow opens a 16-bit PGM as 32 bits, scaled to 65,535.
-        deep = image.mode in SIXTEEN_BITS or (image.format == "PPM" and image.mode == "I")
+        deep = image.mode.startswith("I;16") or (image.format == "PPM" and image.mode == "I")
         if image.mode in ("I", "F") and not deep:
             raise ValueError(
                 f"it holds 32-bit values, which have no agreed white (Pillow's mode "
@@ -141,13 +139,13 @@ def _rgb(image: Image.Image, *, deep: bool) -> Image.Image:
     if deep:
         values = np.asarray(image).astype(np.uint16)
         image = Image.fromarray(np.round(values / 257).astype(np.uint8))
-    if image.mode in ("La", "RGBa"):  # channels multiplied by their transparency
-        image = image.convert("RGBA" if image.mode == "RGBa" else "LA")
-    if image.mode in ("LA", "RGBA", "PA") or "transparency" in image.info:
+    if image.mode == "La":  # which Pillow converts in two steps only
+        image = image.convert("LA")
+    if image.has_transparency_data:
         transparent = image.convert("RGBA")
         white = Image.new("RGBA", transparent.size, "white")
         image = Image.alpha_composite(white, transparent)
-    return image if image.mode == "RGB" else image.convert("RGB")
+    return image.convert("RGB")
 
 
 def png(values: Any) -> bytes:

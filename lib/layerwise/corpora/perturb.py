@@ -83,10 +83,8 @@ def repeat_tokens(ids: Sequence[int], p: float, seed: int | str) -> list[int]:
 
     With the same seed a larger `p` replaces the same places by the same token, and further ones.
     """
-    if not ids:
-        return []
-    draws, repeated = _draws(len(ids), seed), _generator("token", seed).choice(ids)
-    return [repeated if draw < p else token for token, draw in zip(ids, draws, strict=True)]
+    repeated = [_generator("token", seed).choice(ids)] * len(ids) if ids else []
+    return _replaced(ids, repeated, p, seed)
 
 
 def randomise_tokens(
@@ -98,16 +96,13 @@ def randomise_tokens(
     the same tokens, and further ones.
     """
     source = _generator("token", seed)
-    drawn = [vocabulary[source.randrange(len(vocabulary))] for _ in ids]
-    draws = _draws(len(ids), seed)
-    return [
-        other if draw < p else token for token, other, draw in zip(ids, drawn, draws, strict=True)
-    ]
+    return _replaced(ids, [source.choice(vocabulary) for _ in ids], p, seed)
 
 
-def _draws(n: int, seed: int | str) -> list[float]:
+def _replaced(ids: Sequence[int], others: list[int], p: float, seed: int | str) -> list[int]:
     source = _generator("place", seed)
-    return [source.random() for _ in range(n)]
+    pairs = zip(ids, others, strict=True)
+    return [other if source.random() < p else token for token, other in pairs]
 
 
 def _generator(purpose: str, seed: int | str) -> random.Random:

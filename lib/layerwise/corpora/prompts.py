@@ -17,7 +17,7 @@ another corpus.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +102,7 @@ def read_corpus(path: Path) -> pd.DataFrame:
     LayerwiseError
         If the file is missing, damaged, or no corpus.
     """
-    return tables.read(path, "prompts", kind=IMAGES if _of_images(path) else TEXTS)
+    return tables.read(path, "prompts", kind=_kind_of(path, TEXTS, IMAGES))
 
 
 def write_views(path: Path, corpus: Path, views: pd.DataFrame, n: int, **facts: Any) -> None:
@@ -125,7 +125,7 @@ def write_views(path: Path, corpus: Path, views: pd.DataFrame, n: int, **facts: 
         )
     facts |= {"corpus": about["corpus"], "corpus_hash": about["hash"], "n_views": n}
     facts["n_dropped"] = int(about["n"]) - views["prompt_id"].nunique() if n else 0
-    kind = IMAGE_VIEWS if _of_images(corpus) else TEXT_VIEWS
+    kind = IMAGE_VIEWS if "drawn" in views else TEXT_VIEWS
     tables.write(path, views.astype({"prompt_id": str, "view": "int64"}), kind=kind, **facts)
 
 
@@ -137,41 +137,37 @@ def read(path: Path, views_path: Path | None = None) -> Prompts:
     LayerwiseError
         If a file is missing, damaged or of another kind, or the views belong to other prompts.
     """
-    about, prompts, images = tables.facts(path), read_corpus(path), _of_images(path)
-    content = pictures_of(prompts) if images else prompts["text"].to_list()
-    of_prompt = dict(zip(prompts["prompt_id"], content, strict=True))
-    if views_path is None:
-        return Prompts(about["corpus"], list(of_prompt), [content], hash_of(prompts))
-    views_about = tables.facts(views_path)
-    views = tables.read(views_path, "views", kind=IMAGE_VIEWS if images else TEXT_VIEWS)
-    if views_about["corpus_hash"] != hash_of(prompts):
-        raise LayerwiseError(
-            f"{views_path} holds views of other prompts than those of {path}; {tables.REMEDY}",
-            code="mismatch",
-        )
-    each: list[list[Any]] = []
-    if n := int(views_about["n_views"]):
-        prompts = prompts[prompts["prompt_id"].isin(views["prompt_id"])]
-        wide = views.pivot(index="prompt_id", columns="view", values="drawn" if images else "text")
-        each = [wide.loc[prompts["prompt_id"], view].to_list() for view in range(1, n + 1)]
-    ids = prompts["prompt_id"].to_list()
-    content = [of_prompt[prompt_id] for prompt_id in ids]
-    if images:
-        each = [
-            [replace(picture, drawn=drawn) for picture, drawn in zip(content, view, strict=True)]
-            for view in each
-        ]
-    return Prompts(about["corpus"], ids, [content, *each], hash_of(prompts))
+    prompts = read_corpus(path)
+    copies: list[pd.DataFrame] = []
+    if views_path is not None:
+        about = tables.facts(views_path)
+        kind = _kind_of(views_path, TEXT_VIEWS, IMAGE_VIEWS)
+        views = tables.read(views_path, "views", kind=kind)
+        if about["corpus_hash"] != hash_of(prompts):
+            raise LayerwiseError(
+                f"{views_path} holds views of other prompts than those of {path}; {tables.REMEDY}",
+                code="mismatch",
+            )
+        if int(about["n_views"]):
+            prompts = prompts[prompts["prompt_id"].isin(views["prompt_id"])]
+            column = "drawn" if kind is IMAGE_VIEWS else "text"
+            wide = views.pivot(index="prompt_id", columns="view", values=column)
+            wide = wide.loc[prompts["prompt_id"]]
+            copies = [prompts.assign(**{column: wide[view].to_numpy()}) for view in wide]
+    contents = [
+        table["text"].to_list() if "text" in table else pictures_of(table)
+        for table in (prompts, *copies)
+    ]
+    name, ids = tables.facts(path)["corpus"], prompts["prompt_id"].to_list()
+    return Prompts(name, ids, contents, hash_of(prompts))
 
 
 def pictures_of(images: pd.DataFrame) -> list[Picture]:
-    """Images of a corpus' table."""
-    columns = (images[name] for name in ("prompt_id", "image", "path", "sha256"))
-    return [
-        # A missing value is NaN in pandas.
-        Picture(name, d if isinstance(d, bytes) else None, p if isinstance(p, str) else None, h)
-        for name, d, p, h in zip(*columns, strict=True)
-    ]
+    """Images of a corpus' table, or views of them if it has a column ``drawn``."""
+    images = images if "drawn" in images else images.assign(drawn="")
+    known = images.astype(object).where(images.notna(), None)
+    columns = (known[name] for name in ("prompt_id", "image", "path", "sha256", "drawn"))
+    return [Picture(*row) for row in zip(*columns, strict=True)]
 
 
 def read_images(path: Path) -> list[Picture]:
@@ -185,5 +181,5 @@ def read_labels(path: Path) -> dict[str, str]:
     return dict(zip(images["prompt_id"], images["label"], strict=True))
 
 
-def _of_images(path: Path) -> bool:
-    return tables.facts(path).get("schema") == IMAGES.name
+def _kind_of(path: Path, texts: Kind, images: Kind) -> Kind:
+    return images if tables.facts(path).get("schema") == images.name else texts

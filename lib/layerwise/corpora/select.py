@@ -10,7 +10,7 @@ import heapq
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from layerwise.config.corpora import Filters, Sample
@@ -86,26 +86,34 @@ def select(
     """
     import pandas as pd
 
-    tally: Counter[str] = Counter()
-    keyed = _keyed(_filtered(texts, filters, tally), sample.seed)
+    tally: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
+    keyed = _filtered(texts, filters, sample.seed, tally)
     chosen = sorted(keyed) if sample.n is None else heapq.nsmallest(sample.n, keyed)
+    # So far, all that passed the filters are counted as not sampled.
     tally["kept"] = len(chosen)
-    tally["not_sampled"] = tally["passed"] - len(chosen)
-    counts = {name: tally[name] for name in COUNTS}
-    summary = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in counts.items())
-    if not chosen:
-        raise LayerwiseError(
-            f"No prompt is left of the {counts['read']} texts of this source ({summary}) with the "
-            f"filters {filters.plain()}; give another column or source, or lower min_tokens.",
-            code="too_few",
-        )
-    log.info("Prompts: %s", summary)
-    if sample.n is not None and len(chosen) < sample.n:
-        log.warning(
-            "%d prompts remain after the filters, fewer than sample.n (%d)", len(chosen), sample.n
-        )
+    tally["not_sampled"] -= len(chosen)
+    remedy = (
+        f"the filters are {filters.plain()}; give another column or source, or lower min_tokens"
+    )
+    log_counts(tally, sample.n, remedy)
     prompts = pd.DataFrame(chosen, columns=["key", "prompt_id", "text"]).drop(columns="key")
-    return prompts.assign(n_tokens=prompts["text"].map(count_tokens)), counts
+    return prompts.assign(n_tokens=prompts["text"].map(count_tokens)), dict(tally)
+
+
+def log_counts(counts: Mapping[str, int], asked: int | None, remedy: str) -> None:
+    """Log the counts of a selection, with a warning if it has fewer than asked for.
+
+    Raises
+    ------
+    LayerwiseError
+        If nothing is left.
+    """
+    summary = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in counts.items())
+    if not counts["kept"]:
+        raise LayerwiseError(f"No prompt is left ({summary}); {remedy}.", code="too_few")
+    log.info("Prompts: %s", summary)
+    if counts["kept"] < (asked or 0):
+        log.warning("Only %d prompts are left; sample.n asks for %d", counts["kept"], asked)
 
 
 def in_sample_order(ids: Sequence[str], seed: int) -> list[int]:
@@ -114,9 +122,10 @@ def in_sample_order(ids: Sequence[str], seed: int) -> list[int]:
 
 
 def _filtered(
-    texts: Iterable[tuple[str, str]], filters: Filters, tally: Counter[str]
-) -> Iterator[tuple[str, str]]:
-    seen: set[bytes] = set()
+    texts: Iterable[tuple[str, str]], filters: Filters, seed: int, tally: Counter[str]
+) -> Iterator[tuple[str, str, str]]:
+    """Key, id and text of each text that passes the filters."""
+    times: Counter[bytes] = Counter()
     for prompt_id, raw in texts:
         tally["read"] += 1
         text = SURROGATE.sub("\ufffd", raw).strip()
@@ -127,14 +136,14 @@ def _filtered(
         if filters.max_tokens is not None and n_tokens > filters.max_tokens:
             text = cut(text, filters.max_tokens)
             tally["cut"] += 1
-        if filters.drop_duplicates:
-            digest = bytes.fromhex(sha256_text(text))
-            if digest in seen:
-                tally["duplicate"] += 1
-                continue
-            seen.add(digest)
-        tally["passed"] += 1
-        yield prompt_id, text
+        digest = sha256_text(text)
+        came_before = times[bytes.fromhex(digest)]
+        if came_before and filters.drop_duplicates:
+            tally["duplicate"] += 1
+            continue
+        times[bytes.fromhex(digest)] += 1
+        tally["not_sampled"] += 1
+        yield sha256_text(str(seed), digest, str(came_before)), prompt_id, text
 
 
 def _reason_to_drop(text: str, n_tokens: int, filters: Filters) -> str:
@@ -146,12 +155,3 @@ def _reason_to_drop(text: str, n_tokens: int, filters: Filters) -> str:
         return "short"
     too_long = filters.max_tokens is not None and n_tokens > filters.max_tokens
     return "long" if too_long and filters.longer == "drop" else ""
-
-
-def _keyed(texts: Iterable[tuple[str, str]], seed: int) -> Iterator[tuple[str, str, str]]:
-    times: Counter[bytes] = Counter()
-    for prompt_id, text in texts:
-        digest = sha256_text(text)
-        came_before = times[bytes.fromhex(digest)]
-        times[bytes.fromhex(digest)] += 1
-        yield sha256_text(str(seed), digest, str(came_before)), prompt_id, text

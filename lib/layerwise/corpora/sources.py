@@ -1,7 +1,7 @@
-"""Sources of texts, read as (id, text) pairs.
+"""Sources of texts, read as (id, text) pairs, and the rows of users' files.
 
-Data sets of the hub and local files are loaded by ``datasets``, but for JSON. A new kind of source
-needs its section in `layerwise.config.corpora` and its line in `open_texts`.
+Data sets of the hub are loaded by ``datasets``. A new kind of source needs its section in
+`layerwise.config.corpora` and its line in `open_texts`.
 """
 
 from __future__ import annotations
@@ -13,19 +13,20 @@ import string
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from layerwise.config.corpora import Columns, FileTexts, HubData, HubTexts, TaskTexts, TextSource
 from layerwise.corpora.packages import news
-from layerwise.errors import LayerwiseError, closest, first_line, listed
+from layerwise.errors import LayerwiseError, check_name, closest, first_line
 from layerwise.io import tables
 from layerwise.io.files import is_file, sha256_file, sha256_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 log = logging.getLogger(__name__)
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-# Builders of `datasets` by ending; the other files are JSON.
-BUILDERS = {".parquet": "parquet", ".csv": "csv", ".txt": "text"}
 
 
 @dataclass(frozen=True)
@@ -79,11 +80,16 @@ def of_texts(texts: Iterable[str]) -> Texts:
     return Texts((sha256_text(text)[:16], text) for text in dict.fromkeys(texts))
 
 
+def parts_of(source: Columns) -> list[tuple[str, str | None]]:
+    """The parts of a prompt: a text, and the column that follows it."""
+    if source.template is None:
+        return [("", source.column)]
+    return [(text, name) for text, name, _, _ in string.Formatter().parse(source.template)]
+
+
 def columns_of(source: Columns) -> list[str]:
     """Columns that the prompts of a source are made of."""
-    if source.template is None:
-        return [source.column]
-    return [name for _, name, _, _ in string.Formatter().parse(source.template) if name]
+    return [name for _, name in parts_of(source) if name]
 
 
 def prompt_of(row: Mapping[str, Any], source: Columns) -> str:
@@ -96,73 +102,90 @@ def prompt_of(row: Mapping[str, Any], source: Columns) -> str:
     """
     columns = columns_of(source)
     for name in columns:
-        if name not in row:
-            near = closest(name, row)
-            raise LayerwiseError(
-                f"there is no column {name!r}{near}; there are {listed(row)}.", code="unknown_name"
-            )
+        check_name("column", name, row)
         value = row[name]
         if not isinstance(value, str | None):
             shown = f"{type(value).__name__} {str(value)[:40]!r}"
             raise LayerwiseError(f"{name!r} holds {shown}, not text.", code="wrong_type")
     if any(row[name] is None for name in columns) or not any(row[n].strip() for n in columns):
         return ""
-    if source.template is None:
-        return str(row[source.column])
-    parts = string.Formatter().parse(source.template)
-    return "".join(literal + (row[name] if name else "") for literal, name, _, _ in parts)
+    return "".join(text + (row[name] if name else "") for text, name in parts_of(source))
 
 
-def load_file(path: Path) -> tuple[Any, dict[str, str]]:
-    """Load a local file as a stream of rows: parquet, JSON (lines), CSV, or text by lines.
+def load_file(path: Path) -> tuple[Iterator[dict[str, Any]], dict[str, str]]:
+    """Open a local file as a stream of rows: parquet, JSON (lines), CSV, or text by lines.
+
+    Every column of CSV is text; an empty field is null, "NA" is not.
 
     Returns
     -------
-    data : iterable of mappings
+    rows : iterator of dict
+        Raises errors of the libraries beneath if the file is damaged.
     facts : dict
         ``source_sha256`` of the file.
 
     Raises
     ------
     LayerwiseError
-        If it is missing, empty, damaged or not readable.
+        If it is missing, empty, or of another kind.
     """
-    import datasets
-    import pandas as pd
-
     if not is_file(path):
         near = closest(path.name, [p.name for p in path.parent.glob("*") if p.is_file()])
         raise LayerwiseError(
             f"There is no file {path}{near}; relative paths start at the current folder.",
             code="missing_file",
         )
+    rows = ROWS.get(path.suffix.lower())
+    if rows is None:
+        raise LayerwiseError(
+            f"{path} is of no kind that is read here; accepted are {', '.join(ROWS)}.",
+            code="unreadable",
+        )
     if not path.stat().st_size:
         raise LayerwiseError(f"{path} is empty.", code="too_few")
-    facts, builder = {"source_sha256": sha256_file(path)}, BUILDERS.get(path.suffix.lower())
-    if builder is None:
-        return _json_rows(path), facts
-    options: dict[str, Any] = {} if builder == "parquet" else {"encoding": "utf-8-sig"}
-    try:
-        if builder == "csv":  # every column is text; an empty field is null, "NA" is not
-            header = pd.read_csv(path, nrows=0, encoding="utf-8-sig").columns
-            text = datasets.Features(dict.fromkeys(header, datasets.Value("string")))
-            options |= {"features": text, "keep_default_na": False, "na_values": [""]}
-        # A stream: nothing is copied into a cache.
-        data = datasets.load_dataset(
-            builder, data_files=[str(path)], split="train", streaming=True, **options
-        )
-    except Exception as error:  # the libraries raise many kinds of errors
-        raise LayerwiseError(
-            f"{path} cannot be read ({first_line(error)}).", code="unreadable"
-        ) from error
-    return data, facts
+    return rows(path), {"source_sha256": sha256_file(path)}
+
+
+def read_rows(path: Path) -> pd.DataFrame:
+    """The rows of a local file as a table, to be read whole.
+
+    Raises
+    ------
+    LayerwiseError
+        As `load_file`, or if the file is damaged or has no rows.
+    """
+    import pandas as pd
+
+    rows, _ = load_file(path)
+    frame = pd.DataFrame([row for _, row in _numbered(rows, str(path))])
+    if frame.empty:
+        raise LayerwiseError(f"{path} has no rows.", code="too_few")
+    return frame
+
+
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        for batch in file.iter_batches():
+            yield from batch.to_pylist()
+
+
+def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
+    import pandas as pd
+
+    options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_values": [""]}
+    with pd.read_csv(path, encoding="utf-8-sig", chunksize=10_000, **options) as chunks:
+        for chunk in chunks:
+            for row in chunk.astype(object).where(chunk.notna(), None).to_dict("records"):
+                yield {str(name): value for name, value in row.items()}
 
 
 def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Rows of JSON lines, or of a JSON array.
 
-    Not by pyarrow, as ``datasets`` reads them: a line such as "null" ends its process, and texts
-    that look like dates become times.
+    Not by pyarrow: a line such as "null" ends its process, and texts that look like dates become
+    times.
     """
     with path.open(encoding="utf-8-sig") as file:
         array = path.suffix.lower() == ".json"
@@ -171,6 +194,23 @@ def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
             if not isinstance(row, dict):
                 raise ValueError(f"a {type(row).__name__} where an object is expected")
             yield row
+
+
+def _lines(path: Path) -> Iterator[dict[str, Any]]:
+    with path.open(encoding="utf-8-sig") as file:
+        for line in file:
+            yield {"text": line.removesuffix("\n")}
+
+
+ROWS = {
+    ".parquet": _parquet_rows,
+    ".csv": _csv_rows,
+    ".txt": _lines,
+    ".jsonl": _json_rows,
+    ".ndjson": _json_rows,
+    ".json": _json_rows,
+}
+"""Readers of files, by their ending."""
 
 
 def load_hub(source: HubData) -> tuple[Any, dict[str, str]]:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import BLOCK, VARIANT, with_output
-from layerwise.association.order import Order
+from layerwise.association.order import Order, in_order
 from layerwise.association.scores import mean_scores
 from layerwise.association.selection import COLUMNS as CHOICES
 from layerwise.association.table import COLUMNS as ASSOCIATIONS
@@ -120,12 +119,9 @@ def gather(
         scores += list(_scored(source, page))
         associations += [_located(f, p, page, source) for f, p in source.associations]
         choices += [_located(f, p, page, source) for f, p in source.choices]
-    measured = _curves(
-        metrics, METRIC_KEYS, ("value", "stderr", "n", "n_left_out"), {"sublayer": BLOCK}
-    )
-    scored = _curves(
-        scores, SCORE_KEYS, ("value", "low", "high", "output_score", "n_tasks", "n_clusters"), {}
-    )
+    measured = _curves(metrics, METRIC_KEYS, ("value", "stderr", "n", "n_left_out"))
+    shown = ("value", "low", "high", "output_score", "n_tasks", "n_clusters")
+    scored = _curves(scores, SCORE_KEYS, shown)
     models, timeline = _models(measured, scored, order)
     return Explored(
         metrics=measured,
@@ -177,35 +173,19 @@ def _scored(source: Source, page: Path) -> Iterable[pd.DataFrame]:
         yield table
 
 
-def _curves(
-    frames: Sequence[pd.DataFrame],
-    keys: Sequence[str],
-    values: Sequence[str],
-    default: Mapping[str, str],
-) -> Curves:
+def _curves(frames: Sequence[pd.DataFrame], keys: Sequence[str], values: Sequence[str]) -> Curves:
     """Rows of layers, gathered to curves."""
-    if not frames:
-        return Curves(
-            pd.DataFrame(columns=[*keys, "length", "last"]),
-            pd.DataFrame(columns=["layer", *values]),
-        )
-    table = pd.concat(frames, ignore_index=True)
+    table = pd.concat(frames or [pd.DataFrame()], ignore_index=True)
+    table = table.reindex(columns=[*keys, "layer", "depth", *values])
     for name in keys:
-        if name not in table:
-            table[name] = default.get(name, "")
-        table[name] = _texts(table[name], default.get(name, ""))
-    for name in values:
-        if name not in table:
-            table[name] = np.nan
-    groups = table.groupby(list(keys), sort=False, observed=True).ngroup()
-    table = table.assign(curve=groups).sort_values(["curve", "layer"], kind="stable")
-    first = table.drop_duplicates("curve")
-    lengths = table["curve"].value_counts(sort=False).sort_index().to_numpy()
-    index = first[list(keys)].reset_index(drop=True)
-    index["length"] = lengths
-    deepest = table.groupby("curve")[["layer", "depth"]].max()
-    whole = np.where(deepest["depth"] > 0, deepest["layer"] / deepest["depth"], deepest["layer"])
-    index["last"] = np.round(whole).astype(int)
+        table[name] = _texts(table[name], BLOCK if name == "sublayer" else "")
+    table["curve"] = table.groupby(list(keys), sort=False).ngroup()
+    table = table.sort_values(["curve", "layer"], kind="stable")
+    curves = table.groupby("curve")
+    deepest = curves[["layer", "depth"]].max().astype(float)
+    last = deepest["layer"] / deepest["depth"].where(deepest["depth"] > 0, 1)
+    index = table.drop_duplicates("curve")[list(keys)].reset_index(drop=True)
+    index = index.assign(length=curves.size(), last=last.round().astype(int))
     return Curves(index, table[["layer", *values]].reset_index(drop=True))
 
 
@@ -228,9 +208,7 @@ def _models(
     metrics: Curves, scores: Curves, order: Order
 ) -> tuple[list[dict[str, Any]], list[str]]:
     both = pd.concat([c.index[["model", "revision", "last"]] for c in (metrics, scores)])
-    there = list(dict.fromkeys(both["model"]))
-    names = [n for n in order.models if n in there]
-    names += [n for n in there if n not in names]
+    names = in_order(both["model"].unique(), order.models)
     revisions = {
         n: order.checkpoints(n, both.loc[both["model"] == n, "revision"].unique()) for n in names
     }
@@ -284,16 +262,10 @@ def _words(metrics: Curves, scores: Curves, directions: Mapping[str, int]) -> di
         "unit": units,
         "direction": {n: d for n, d in directions.items() if n in names},
         "tokens": labels.TOKENS,
-        "pooling": {p: _pooling(p) for p in poolings},
+        "pooling": {p: labels.representation_label(p) for p in poolings},
         "normalization": {"raw": "unchanged", **labels.NORMALIZATIONS},
         "sublayer": labels.SUBLAYERS,
         "measure": labels.MEASURES,
         "protocol": {"paper": "as printed (paper)", "reference": "as the authors’ code"},
         "palette": list(theme.PALETTE),
     }
-
-
-def _pooling(name: str) -> str:
-    how, *readout = name.split(", ")
-    words = {"mean": "mean over tokens", **labels.POOLINGS}
-    return ", ".join([words.get(how, how), *(labels.READOUTS.get(r, r) for r in readout)])

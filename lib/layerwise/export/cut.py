@@ -10,7 +10,6 @@ tokens: we save a module for that in the folder, which loads with ``trust_remote
 from __future__ import annotations
 
 import copy
-import json
 import shutil
 import tempfile
 import time
@@ -32,7 +31,7 @@ from layerwise.activations.representation import (
     TOKENS,
     Representation,
 )
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.export import card
 from layerwise.extras import require
 from layerwise.io.files import disk_fault, memory_fault
@@ -52,7 +51,6 @@ POOLING_MODES = {
 ROUNDING = 1e-5
 
 TOKEN_MODULE = "layerwise_tokens"
-CUSTOM = f"{TOKEN_MODULE}.TokenChoice"
 
 Array = npt.NDArray[Any]
 
@@ -215,12 +213,7 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
         ("pooling", recipe.pooling, POOLINGS),
         ("readout", recipe.readout, READOUTS[:2]),
     ):
-        if value not in accepted:
-            raise LayerwiseError(
-                f"{name}: expected one of {', '.join(accepted)}, got {value!r}"
-                f"{closest(str(value), accepted)}.",
-                code="unknown_name",
-            )
+        check_name(name, value, accepted)
     check_readout(loaded, recipe.representation.readout)
     if getattr(loaded.model.config, "is_encoder_decoder", False):
         raise LayerwiseError(
@@ -309,7 +302,7 @@ def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
     model = _cut(loaded, cut.n_blocks)
     config: Any = model.config
     config.output_hidden_states = cut.state is not None
-    tokenizer = copy.deepcopy(loaded.tokenizer)
+    tokenizer = copy.deepcopy(loaded.texts.tokenizer)
     tokenizer.padding_side = "right"
     # sentence-transformers would apply the chat template to each text.
     tokenizer.chat_template = None
@@ -330,32 +323,20 @@ def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
                 layer_weights=weights,
             )
         )
+    if recipe.needs_code:
+        from layerwise.export.token_choice import TokenChoice
+
+        # sentence-transformers saves the name of a module's file: in the folder, not here.
+        saved = type("TokenChoice", (TokenChoice,), {"__module__": TOKEN_MODULE})
+        chain.append(saved(recipe.tokens, SINK_RATIO))
     chain.append(modules.Pooling(hidden, pooling_mode=POOLING_MODES[recipe.pooling]))
     if recipe.normalize:
         chain.append(modules.Normalize())
     SentenceTransformer(modules=chain, device="cpu").save(str(folder))
     if recipe.needs_code:
-        _add_token_choice(folder, recipe.tokens)
+        source = Path(__file__).with_name("token_choice.py")
+        shutil.copy(source, folder / f"{TOKEN_MODULE}.py")
     return _size(model)
-
-
-def _add_token_choice(folder: Path, tokens: str) -> None:
-    """Put the module that drops tokens before the pooling."""
-    here = Path(__file__).parent
-    shutil.copy(here / "token_choice.py", folder / f"{TOKEN_MODULE}.py")
-    listed = json.loads((folder / "modules.json").read_text())
-    place = next(
-        i
-        for i, entry in enumerate(listed)
-        if entry["type"].endswith("Pooling") and "Weighted" not in entry["type"]
-    )
-    own = {"path": "TokenChoice", "type": CUSTOM}
-    listed.insert(place, own)
-    listed = [{**entry, "idx": i, "name": str(i)} for i, entry in enumerate(listed)]
-    (folder / "modules.json").write_text(json.dumps(listed, indent=2))
-    (folder / "TokenChoice").mkdir()
-    settings = {"tokens": tokens, "sink_ratio": SINK_RATIO}
-    (folder / "TokenChoice" / "config.json").write_text(json.dumps(settings, indent=2))
 
 
 def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> tuple[Array, float]:

@@ -33,7 +33,6 @@ MEASURES = {
     "r": "Partial r",
     "slope": "Points per SD given depth",
     "dcor": "dCor",
-    "bcdcor": "Bias-corrected dCor²",
     "spearman": "Spearman’s ρ",
     "kendall": "Kendall’s τ",
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -165,20 +167,11 @@ def facets(
     More columns than fit side by side continue below, all rows again.
     """
     rows, cols = (list(table[r].cat.categories) for r in ("row", "column"))
-    n = min(columns, len(cols))
-    blocks = [cols[i : i + n] for i in range(0, len(cols), n)]
-    there = set(zip(table["row"], table["column"], strict=True))
-    slots = [
-        (r, c)
-        for block in blocks
-        for r in rows
-        if any((r, c) in there for c in block)
-        for c in [*block, *[None] * (n - len(block))]
-    ]
+    parts = dict(iter(table.groupby(["row", "column"], observed=True)))
     if look.ax is not None:
-        if len(slots) > 1:
+        if len(parts) > 1:
             raise LayerwiseError(
-                f"This figure has {len(slots)} panels and does not fit on one ax: name one "
+                f"This figure has {len(parts)} panels and does not fit on one ax: name one "
                 "model, metric and token selection, or leave out ax.",
                 code="ambiguous",
             )
@@ -187,33 +180,25 @@ def facets(
         figure = look.ax.get_figure(root=True)
         assert figure is not None
         return Facets(figure, [panel], inside=True)
-    keys = [f"{r}\n{c}" if c is not None else f"empty {i}" for i, (r, c) in enumerate(slots)]
+    n = min(columns, len(cols))
+    blocks = [cols[i : i + n] for i in range(0, len(cols), n)]
+    lines = [(r, block) for block in blocks for r in rows if any((r, c) in parts for c in block)]
     width = max(width, NARROWEST / n)
-    data = table.assign(panel=table["row"].astype(str) + "\n" + table["column"].astype(str))
-    grid = sns.FacetGrid(
-        data,
-        col="panel",
-        col_order=keys,
-        col_wrap=n,
-        height=height,
-        aspect=width / height,
-        sharex=False,
-        sharey=False,
-    )
-    grid.set_titles("")
-    wide, high = grid.figure.get_size_inches()
-    grid.figure.set_size_inches(wide + 0.3, high + TITLE)
-    grid.figure.set_layout_engine("constrained")
+    size = (n * width + 0.3, len(lines) * height + TITLE)
+    figure, grid = plt.subplots(len(lines), n, squeeze=False, figsize=size)
+    figure.tight_layout()  # texts are measured at these widths
+    figure.set_layout_engine("constrained")
+    sns.despine(figure)
     panels: list[Panel] = []
-    for i, (ax, (row, column)) in enumerate(zip(grid.axes.flat, slots, strict=True)):
-        if (row, column) not in there:
-            ax.set_visible(False)
-            continue
-        last_of_block = not any((r, column) in there for r in rows[rows.index(row) + 1 :])
-        first = row == rows[0] or not any(p.column == column and p.top for p in panels)
-        right = i % n == n - 1 or slots[i + 1][1] is None
-        own = data[data["panel"] == keys[i]]
-        panels.append(Panel(ax, own, row, column, first, i % n == 0, last_of_block, right))
+    for (row, block), axes in zip(lines, grid, strict=True):
+        for column, ax in itertools.zip_longest(block, axes):
+            if (row, column) not in parts:
+                ax.set_visible(False)
+                continue
+            own = [r for r in rows if (r, column) in parts]
+            left, right = column == block[0], column == block[-1]
+            edges = (row == own[0], left, row == own[-1], right)
+            panels.append(Panel(ax, parts[row, column], row, column, *edges))
     by_row = [d for d in look.roles.get("row", ()) if d != "y"]
     for panel in panels:
         if panel.top and panel.column:
@@ -234,7 +219,7 @@ def facets(
                 fontsize=8,
                 fontweight="bold",
             )
-    return Facets(grid.figure, panels)
+    return Facets(figure, panels)
 
 
 @dataclass(frozen=True)
@@ -260,18 +245,13 @@ class Palette:
         """True if a colour bar says more than a legend."""
         return self.norm is not None and len(self.colours) >= BAR
 
-    def handles(self, **style: Any) -> list[Line2D]:
-        """Legend entries."""
-        return [
-            Line2D([], [], color=c, marker=self.markers[n], markersize=3.5, label=n, **style)
-            for n, c in self.colours.items()
-            if n
-        ]
-
     def add_to(self, grid: Facets) -> None:
         """Add a colour bar of the values, or legend entries."""
         if not self.continuous:
-            grid.handles += self.handles()
+            for name, colour in self.colours.items():
+                if name:
+                    style = {"color": colour, "marker": self.markers[name], "markersize": 3.5}
+                    grid.handles.append(entry(name, **style))
             return
         every = -(-len(self.steps) // BAR)
         shown = dict(list(self.steps.items())[::-1][::every][::-1])
@@ -416,32 +396,19 @@ def heat(
     return ScalarMappable(Normalize(vmin, vmax), cmap)
 
 
+CIRCLE: dict[str, Any] = {"marker": "o", "linestyle": "none", "clip_on": False}
+
+
 def best(colour: Any = theme.INK, *, small: bool = False) -> dict[str, Any]:
     """Style of the best layer: a filled circle."""
-    return {
-        "marker": "o",
-        "markersize": 4.5 if small else 6,
-        "color": colour,
-        "linestyle": "none",
-        "markeredgecolor": "white",
-        "markeredgewidth": 0.8,
-        "zorder": 5,
-        "clip_on": False,
-    }
+    edge = {"markeredgecolor": "white", "markeredgewidth": 0.8}
+    return {**CIRCLE, **edge, "markersize": 4.5 if small else 6, "color": colour, "zorder": 5}
 
 
 def output(colour: Any = theme.INK, *, small: bool = False) -> dict[str, Any]:
     """Style of the model's output: an open circle."""
-    return {
-        "marker": "o",
-        "markersize": 4 if small else 5,
-        "color": "white",
-        "linestyle": "none",
-        "markeredgecolor": colour,
-        "markeredgewidth": 1.1,
-        "zorder": 4,
-        "clip_on": False,
-    }
+    edge = {"markeredgecolor": colour, "markeredgewidth": 1.1}
+    return {**CIRCLE, **edge, "markersize": 4 if small else 5, "color": "white", "zorder": 4}
 
 
 def entry(label: str, **style: Any) -> Line2D:

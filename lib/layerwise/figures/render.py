@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from layerwise.config import Config
+
 # Characters of markup, and of addresses.
 MARKUP = re.compile(r"[\\*`_|<>\[\]@]|:(?=\S)")
 # Start of a text that is no list, directive, comment or rule.
@@ -152,6 +154,22 @@ def draw(
             f"A study of kind {study.kind} does not fit on one ax; leave it out.", code="ambiguous"
         )
     return Drawn(figure, without_zero_p(table), title or "", caption(data, table))
+
+
+def draw_as_configured(
+    config: Config, study: Study, tables: Mapping[str, pd.DataFrame], ax: Axes | None = None
+) -> Drawn:
+    """Draw a study with the settings of a config; otherwise as `draw`."""
+    return draw(
+        study,
+        tables,
+        Order.of(config),
+        directions=config.association.directions,
+        own_texts=config.own_texts,
+        labels=config.labels(),
+        confidence=config.scoring.confidence,
+        ax=ax,
+    )
 
 
 def without_zero_p(table: pd.DataFrame) -> pd.DataFrame:

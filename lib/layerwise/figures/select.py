@@ -31,6 +31,7 @@ from layerwise.association.curves import (
     METRIC_COLUMNS,
     SCORE_COLUMNS,
     require_columns,
+    require_once,
     with_output,
 )
 from layerwise.association.order import Order, in_order
@@ -78,7 +79,7 @@ class Data:
     own_texts : mapping of corpus to task
         Corpora that are the texts of a task.
     confidence : float
-        Level of the intervals in tables of probes.
+        Level of the intervals of scores.
     omitted : list of str
         What is not shown although it is there; filled while the table is made.
     """
@@ -219,7 +220,7 @@ class Data:
         return self.rows(self.of_pooling(scores), "task", "task_type", "tokens")
 
     def of_pooling(self, table: pd.DataFrame) -> pd.DataFrame:
-        """Scores or probes of the study's poolings."""
+        """Scores of the study's poolings."""
         if self.study.pooling == "mean":
             others = sorted(set(table["pooling"]) - {"mean"})
             self.omit(others, "another pooling; name it under `pooling`")
@@ -296,14 +297,7 @@ class Data:
                 raise refuse(self.study, dimension, ", ".join(table[dimension].unique()))
         keys = ["y", *(d for d in DIMENSIONS if d in table and d != "y"), "layer"]
         keys += [k for k in ("prompt_id", "position") if k in table]
-        twice = table.duplicated([*keys, *(c for c in LABELS if c in table)])
-        if twice.any():
-            row = table[twice].iloc[0]
-            raise LayerwiseError(
-                f"The tables hold {row['y']} of {row['model']} at layer {row['layer']} more than "
-                "once; give each table once.",
-                code="duplicate",
-            )
+        require_once(table, [*keys, *(c for c in LABELS if c in table)], ["y"])
 
     def values(self, table: pd.DataFrame, dimension: str) -> list[str]:
         """Values of a dimension in the order of the study, of the config, or their own."""

@@ -1,24 +1,20 @@
 """Atomic writes, and the provenance of files.
 
-Every result is written next to its target and moved over it at the end, so that a reader never
-sees half a file and a failed run never costs a finished one.
+Every result is written next to its target and moved over it at the end: a reader never sees half a
+file, and a failed run never costs a finished one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import glob
 import hashlib
 import json
 import os
 import platform
 import re
 import shlex
-import socket
 import sys
-import time
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -26,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from layerwise.errors import DiskError, LayerwiseError
+from layerwise.errors import DiskError, LayerwiseError, causes
 
 DISK = {
     errno.ENOSPC,
@@ -46,7 +42,6 @@ NO_MEMORY = re.compile(
     re.IGNORECASE,
 )
 
-ABANDONED_S = 24 * 3600
 
 LIBRARIES = ("layerwise", "torch", "transformers", "numpy", "h5py", "mteb", "nlpaug")
 
@@ -56,23 +51,20 @@ def replacing(target: Path) -> Iterator[Path]:
     """Yield a path next to `target`; move it over `target` if the block ends well, else remove it.
 
     The move is `os.replace`, so `target` is at all times either the old file or the new one.
-    Leftovers of killed writers are cleared first: of this machine where the process is gone, of
-    others (whose processes can't be seen) where nothing was written for a day.
+    The path next to it is always the same: each file has one writer, and what a killed one left is
+    overwritten by the next.
 
     Raises
     ------
     DiskError
         If the folder cannot be written (read-only, full). Other errors of the block, such as of a
-        file that it reads, are raised as they are.
+        file that it reads, are raised unchanged.
     """
     target = Path(target)
-    partial = target.with_name(f".{target.name}.{_machine()}.{os.getpid()}.partial")
+    partial = target.with_name(f".{target.name}.partial")
     ours = True
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        for stale in target.parent.glob(f".{glob.escape(target.name)}.*.partial"):
-            if _abandoned(stale, f".{target.name}.{_machine()}."):
-                stale.unlink(missing_ok=True)
         ours = False
         yield partial
         ours = True
@@ -90,77 +82,27 @@ def replacing(target: Path) -> Iterator[Path]:
             partial.unlink()
 
 
-@cache
-def _machine() -> str:
-    """Identifier of this machine, boot and container.
-
-    A process id means the same process only within one of these. Containers may share a host's
-    name.
-    """
-    found = [str(uuid.getnode())]
-    with contextlib.suppress(OSError):
-        found = [
-            Path("/proc/sys/kernel/random/boot_id").read_text(),
-            str(Path("/proc/self/ns/pid").readlink()),
-        ]
-    return f"{socket.gethostname()}-{sha256_text(*found)[:8]}"
-
-
-def _abandoned(partial: Path, ours: str) -> bool:
-    """True if the writer of a file has ended; files of this machine start with `ours`."""
-    pid = partial.suffixes[-2].removeprefix(".")
-    if partial.name.startswith(ours) and pid.isdigit():
-        return not _alive(int(pid))
-    try:
-        return time.time() - partial.stat().st_mtime > ABANDONED_S
-    except FileNotFoundError:
-        return False
-
-
-def check_writable(folder: Path) -> None:
-    """Make sure that files can be written below a folder, which need not be there yet.
-
-    Raises
-    ------
-    LayerwiseError
-        If they cannot, as on a file system that is mounted read-only.
-    """
-    there = Path(folder).absolute()
-    while not is_folder(there) and not is_file(there) and there != there.parent:
-        there = there.parent
-    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
-        raise LayerwiseError(
-            f"The folder {folder} cannot be written (read-only, or another user's); fix its "
-            "permissions, or set `results` in the config to another folder.",
-            code="disk",
-        )
-
-
 def disk_fault(error: BaseException) -> str | None:
     """Return the disk fault behind an error ('No space left on device'), if there is one.
 
     Libraries written in other languages (HDF5, Arrow, safetensors) give the number in their
     messages only.
     """
-    link: BaseException | None = error
-    while link is not None:
+    for link in causes(error):
         found = re.search(r"\b(?:os error|errno)\s*=?\s*(\d+)", str(link), re.IGNORECASE)
         number = int(found[1]) if found else getattr(link, "errno", None)
         if number in DISK:
             return os.strerror(number)
-        link = link.__cause__ or link.__context__
     return None
 
 
 def memory_fault(error: BaseException) -> bool:
     """True if a lack of memory caused an error, which libraries raise as errors of many types."""
-    link: BaseException | None = error
-    while link is not None:
+    for link in causes(error):
         if isinstance(link, MemoryError) or getattr(link, "errno", None) == errno.ENOMEM:
             return True
         if isinstance(link, OSError | RuntimeError | ImportError) and NO_MEMORY.search(str(link)):
             return True
-        link = link.__cause__ or link.__context__
     return False
 
 
@@ -176,16 +118,6 @@ def is_file(path: str | Path) -> bool:
     with contextlib.suppress(OSError, ValueError):
         return Path(path).is_file()
     return False
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def read_text(path: Path) -> str:
@@ -221,7 +153,7 @@ def sha256_bytes(content: bytes) -> str:
 
 
 def sha256_text(*parts: str) -> str:
-    """Hexadecimal SHA-256 of strings, each preceded by its length so that no two lists collide.
+    """Hexadecimal SHA-256 of strings, each preceded by its length, so no two lists collide.
 
     Lone surrogates are legal in Python strings and are kept (`surrogatepass`).
     """

@@ -111,7 +111,7 @@ def add_array(
     In a group, a scale of the group's own comes before the file's of the same name.
 
     A chunk holds all of the dimensions named in `whole` (up to 1 MiB) and one entry of every
-    other. Each chunk has a checksum (Fletcher-32), so that a changed byte is an error on reading.
+    other. Each chunk has a checksum (Fletcher-32), so a changed byte is an error on reading.
     """
     scales = [file[d] if d in file else file.file[d] for d in dims]
     shape = tuple(scale.shape[0] for scale in scales)
@@ -212,18 +212,6 @@ def read(array: h5py.Dataset, selection: Any) -> npt.NDArray[Any]:
     """
     with _undamaged(array):
         return np.asarray(array[selection])
-
-
-def read_into(array: h5py.Dataset, selection: Any, into: npt.NDArray[Any]) -> None:
-    """Read from an array into another one, of the selection's shape and type, C-contiguous.
-
-    Raises
-    ------
-    LayerwiseError
-        As for `read`.
-    """
-    with _undamaged(array):
-        array.read_direct(into, selection)
 
 
 @contextmanager

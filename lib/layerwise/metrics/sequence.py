@@ -39,7 +39,8 @@ QUANTITIES: Mapping[str, Quantity] = {
     "token_norm": Quantity("Norm of the t-th token", "", "spectra"),
 }
 
-COLUMNS = {
+# Columns and their types; ``alpha`` and ``stderr`` are null where there is none.
+PLACE = {
     "model": "str",
     "revision": "str",
     "corpus": "str",
@@ -50,6 +51,8 @@ COLUMNS = {
     "protocol": "str",
     "tokens": "str",
     "alpha": "float64",
+}
+COLUMNS = PLACE | {
     "normalization": "str",
     "position": "int64",
     "value": "float64",
@@ -82,6 +85,7 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
     import pandas as pd
 
     from layerwise.activations.store import grid
+    from layerwise.metrics.table import tidy
 
     rows: list[dict[str, Any]] = []
     choices = activations.tokens
@@ -98,7 +102,7 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
                     {**place, "tokens": tokens, **row}
                     for row in _entropies(activations, settings, tokens, layer)
                 ]
-        if activations.has_norms and "all" in choices:
+        if "all" in choices:
             protocol = activations.protocols[0]
             norms = activations.norms(layer).astype(np.float64)
             lengths = activations.n_tokens(protocol, "all", layer)
@@ -107,8 +111,7 @@ def compute(activations: Activations, settings: MetricsSettings) -> pd.DataFrame
                 found = {"metric": "token_norm", "normalization": "raw", "position": t}
                 rows += [{**place, "tokens": "all", **found, **_summary(there, len(norms))}]
     about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
-    frame = pd.DataFrame(rows, columns=[c for c in COLUMNS if c not in about]).assign(**about)
-    return frame[list(COLUMNS)].astype(COLUMNS)
+    return tidy(pd.DataFrame(rows).assign(**about), COLUMNS)
 
 
 def _entropies(

@@ -22,6 +22,7 @@ from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import normalise
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import RAW, Metric, PerPrompt, Result, all_metrics
+from layerwise.metrics.sequence import PLACE
 from layerwise.progress import Progress
 
 if TYPE_CHECKING:
@@ -29,19 +30,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# Columns and their types; ``alpha`` and ``stderr`` are null where there is none.
-PLACE = {
-    "model": "str",
-    "revision": "str",
-    "corpus": "str",
-    "sublayer": "str",
-    "layer": "int64",
-    "depth": "float64",
-    "metric": "str",
-    "protocol": "str",
-    "tokens": "str",
-    "alpha": "float64",
-}
 COLUMNS = PLACE | {
     "normalization": "str",
     "value": "float64",
@@ -228,11 +216,11 @@ def compute(
         log.warning("%s is left out in %d places: %s", name, count, reason)
     about = {k: getattr(activations, k) for k in ("model", "revision", "corpus")}
     return (
-        _tidy(pd.DataFrame(values).assign(**about), COLUMNS),
-        _tidy(pd.concat(prompts or [pd.DataFrame()]).assign(**about), PROMPT_COLUMNS),
+        tidy(pd.DataFrame(values).assign(**about), COLUMNS),
+        tidy(pd.concat(prompts or [pd.DataFrame()]).assign(**about), PROMPT_COLUMNS),
     )
 
 
-def _tidy(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
+def tidy(frame: pd.DataFrame, columns: Mapping[str, str]) -> pd.DataFrame:
     """The frame with these columns in this order, each of its type, rows numbered anew."""
     return frame.reindex(columns=list(columns)).reset_index(drop=True).astype(dict(columns))

@@ -102,11 +102,8 @@ def claim(
     while True:
         held: dict[int, BaseFileLock] = {}
         for number in wanted:
-            lock = _lock(place, uuids[number])
-            if lock is not None:
+            if (every or not held) and (lock := _lock(place, uuids[number])):
                 held[number] = lock
-                if not every:
-                    break
         claimed = Claim(torch.device("cuda", min(held, default=0)), list(held.values()))
         if len(held) == (len(wanted) if every else 1):
             return claimed

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from layerwise.errors import causes
 from layerwise.io.files import disk_fault
 from layerwise.models.source import Location, hub_answers
 
@@ -52,7 +51,7 @@ def why(error: BaseException, location: Location) -> str:
     We use the types of the exceptions in the chain of causes where we can. transformers raises
     OSError for most problems, with texts that change.
     """
-    chain = list(_chain(error))
+    chain = list(causes(error))
     text = " ".join(str(error).split())
     folder, about = location.folder, {"name": location.name, "revision": location.revision}
     if fault := disk_fault(error):
@@ -77,22 +76,3 @@ def why(error: BaseException, location: Location) -> str:
         f"transformers cannot read {location.gguf_file or 'its files'} ({type(error).__name__}: "
         f"{text}); check config.json and the tokenizer's files, or fetch or copy it again."
     )
-
-
-def not_finite(model: str, revision: str, dtype: str, place: str) -> str:
-    """Message about NaN or infinity in a model's states, with their place ("layer 3 for …")."""
-    remedy = (
-        "check the weights, which hold NaN or infinity or lead to them."
-        if dtype == "float32"
-        else "try dtype: float32, or check the weights."
-    )
-    return f"{model} at {revision!r} gives NaN or infinity at {place} in {dtype}; {remedy}"
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    link: BaseException | None = error
-    while link is not None and id(link) not in seen:
-        seen.add(id(link))
-        yield link
-        link = link.__cause__ or link.__context__

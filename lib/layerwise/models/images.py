@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from layerwise.config.models import Model, Preprocess
-from layerwise.corpora.images import Picture
+from layerwise.corpora.images import Picture, png
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_text
+from layerwise.models.architectures import Anatomy
 
 # config.model_type of models of images and texts -> path of the image tower.
 TOWERS = {
@@ -62,7 +64,7 @@ class Pixels:
         self._read: Future[Tensor] | None = None
 
     def __len__(self) -> int:
-        return self.images.n_tokens
+        return self.images.max_length
 
     def start(self) -> None:
         """Begin to read the image in a thread."""
@@ -89,23 +91,25 @@ class Images:
         The model's config entry.
     network : Module
         The model, or its image tower.
-    dtype : torch.dtype
-        Type of the pixels.
 
     Attributes
     ----------
-    n_tokens : int
+    max_length : int
         Tokens of an image; 0 before the first pass.
     """
 
-    def __init__(
-        self, who: str, processor: Any, entry: Model, network: Any, dtype: torch.dtype
-    ) -> None:
+    takes = "image"
+    # Settings of models that take texts, and their defaults.
+    foreign: ClassVar = {"prompts": None}
+
+    def __init__(self, who: str, processor: Any, entry: Model, network: Any) -> None:
         config = network.config
-        self.who, self.processor, self.dtype = who, processor, dtype
+        self.who, self.processor, self.special_tokens = who, processor, entry.special_tokens
+        parameter = next(network.parameters())
+        self.device, self.dtype = parameter.device, parameter.dtype
         self.kind = str(config.model_type)
         self.pool = ThreadPoolExecutor(max(1, torch.get_num_threads()), "images")
-        self.n_tokens = 0
+        self.max_length = 0
         self.start_token = None
         if self.kind in OF_COLOURS and entry.special_tokens:
             # As in training: the start token and all pixels except the last.
@@ -120,6 +124,10 @@ class Images:
                 code="unsupported",
             )
         self.patch = getattr(config, "patch_size", None)
+
+    def prompts(self, pictures: Sequence[Picture]) -> tuple[list[Pixels], list[int]]:
+        """A prompt of each image, and the number of tokens cut off each: none."""
+        return [Pixels(picture, self) for picture in pictures], [0] * len(pictures)
 
     def read(self, picture: Picture) -> Tensor:
         """The model's input for an image: pixels (3, H, W), or colours (T,)."""
@@ -136,16 +144,16 @@ class Images:
     def inputs(self, prompts: Sequence[Pixels]) -> dict[str, Tensor]:
         """The model's inputs for a batch."""
         given = torch.stack([prompt.take() for prompt in prompts])
-        return self.named(given, [prompt.picture.name for prompt in prompts])
+        return self._named(given, [prompt.picture.name for prompt in prompts])
 
-    def named(self, given: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+    def _named(self, given: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
         """The model's inputs for preprocessed images with these ids."""
         if self.kind in OF_COLOURS:
             return {"input_ids": given}
         if self.kind not in MASKS:
             return {"pixel_values": given}
         # The patches with the smallest numbers are kept, in that order.
-        n = self.n_patches(given)
+        n = self._n_patches(given)
         order = torch.arange(n).double()
         if self.mask_ratio:
             order = torch.stack([_drawn(name, n) for name in names])
@@ -154,18 +162,12 @@ class Images:
             order.scatter_(1, kept, torch.arange(kept.shape[1]).double().expand_as(kept))
         return {"pixel_values": given, "noise": order.expand(len(names), n)}
 
-    def n_patches(self, given: Tensor) -> int:
-        """The patches of images, shape (B, 3, H, W); of colours, shape (B, T), the pixels."""
-        if given.ndim == 2:
-            return given.shape[1] - (self.start_token is not None)
+    def _n_patches(self, pixels: Tensor) -> int:
+        """The patches of images, shape (B, 3, H, W)."""
         high, wide = self.patch if isinstance(self.patch, list | tuple) else (self.patch,) * 2
-        return int(given.shape[2] // high) * int(given.shape[3] // wide)
+        return int(pixels.shape[2] // high) * int(pixels.shape[3] // wide)
 
-    def n_shown(self, given: Tensor) -> int:
-        """The patches that are not hidden."""
-        return int(self.n_patches(given) * (1 - self.mask_ratio))
-
-    def example(self) -> Tensor:
+    def _examples(self) -> Tensor:
         """Three images, preprocessed.
 
         Raises
@@ -173,8 +175,6 @@ class Images:
         LayerwiseError
             If their shapes differ.
         """
-        from layerwise.corpora.images import png
-
         generator = torch.Generator().manual_seed(0)
         made = []
         for wide, high in EXAMPLES:
@@ -190,24 +190,39 @@ class Images:
             )
         return torch.stack(made)
 
+    def example(self) -> dict[str, Tensor]:
+        """Inputs for three images of different shapes."""
+        return self._named(self._examples(), ["example"] * len(EXAMPLES))
+
     def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Inputs for two images with equal upper halves."""
-        one, other = self.example()[:2]
+        one, other = self._examples()[:2]
         along = 0 if one.ndim == 1 else 1
-        half = one.shape[along] // 2
-        upper, _ = one.split([half, one.shape[along] - half], dim=along)
-        _, lower = other.split([half, one.shape[along] - half], dim=along)
-        mixed = torch.cat([upper, lower], dim=along)
-        return self.named(one[None], ["one"]), self.named(mixed[None], ["one"])
+        half, n = one.shape[along] // 2, one.shape[along]
+        parts = [one.narrow(along, 0, half), other.narrow(along, half, n - half)]
+        mixed = torch.cat(parts, dim=along)
+        return self._named(one[None], ["one"]), self._named(mixed[None], ["one"])
 
-    def described(self) -> str:
-        """The preprocessing as JSON, for the file's record."""
+    def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
+        """The anatomy with the tokens in front of the patches, of the example's `n_tokens`."""
+        self.max_length = n_tokens
+        if self.kind in OF_COLOURS:
+            return replace(anatomy, prefix=int(self.start_token is not None))
+        n_shown = int(self._n_patches(self._examples()) * (1 - self.mask_ratio))
+        return replace(anatomy, prefix=n_tokens - n_shown, has_class=n_tokens > n_shown)
+
+    def facts(self) -> dict[str, Any]:
+        """Settings of the inputs, for the file's record."""
         settings = {k: v for k, v in self.processor.to_dict().items() if k != "clusters"}
         settings["mask_ratio"] = self.mask_ratio
-        return json.dumps(settings, sort_keys=True, default=str)
+        return {
+            "special_tokens": self.special_tokens,
+            "max_length": self.max_length,
+            "image_processor": json.dumps(settings, sort_keys=True, default=str),
+        }
 
 
-def reader_of(place: str, config: Any, own: Preprocess | None = None, **options: Any) -> Any:
+def processor_of(place: str, config: Any, own: Preprocess | None = None, **options: Any) -> Any:
     """The tokenizer or image processor of a folder or hub name.
 
     Parameters

@@ -10,8 +10,7 @@ from typing import Any
 from layerwise.config.models import HubSource, Model
 from layerwise.errors import LayerwiseError
 from layerwise.models import devices
-from layerwise.models.architectures import settle
-from layerwise.models.images import reader_of, takes_images
+from layerwise.models.images import processor_of, takes_images
 from layerwise.models.load import DTYPES, LoadedModel, body, prepare
 from layerwise.models.source import quiet
 
@@ -55,13 +54,12 @@ def live(model: Any, reader: Any = None, *, name: str = "") -> Iterator[LoadedMo
             f"{name} computes in {dtype}; expected {', '.join(DTYPES)}.", code="wrong_type"
         )
     try:
-        reader = reader_of(origin, network.config) if reader is None else copy.deepcopy(reader)
+        reader = processor_of(origin, network.config) if reader is None else copy.deepcopy(reader)
     except Exception as error:  # the hub, files and models fail in many ways
         what = "image processor" if takes_images(network.config) else "tokenizer"
         raise LayerwiseError(
             f"{name} comes without {what}; give it as tokenizer=.", code="missing_file"
         ) from error
-    settle(network)
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,18 +17,14 @@ from layerwise.config.models import Model
 from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
 from layerwise.models import adapters, devices
-from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy, dissect, settle
-from layerwise.models.failures import NO_TOKENIZER, why
-from layerwise.models.images import Images, Pixels, reader_of, takes_images, tower
-from layerwise.models.probe import LENGTH, causal, example_texts, probe
+from layerwise.models.architectures import Anatomy, dissect, settle
+from layerwise.models.failures import why
+from layerwise.models.images import Images, Pixels, processor_of, takes_images, tower
+from layerwise.models.probe import causal, probe
 from layerwise.models.source import Location, locate, quiet
+from layerwise.models.texts import Texts
 
 log = logging.getLogger(__name__)
-
-# A tokenizer's output takes hundreds of bytes per token, the ids only a few.
-TEXTS_AT_ONCE = 256
-
-UNLIMITED = 10**9
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 
@@ -38,34 +34,49 @@ Prompt = Pixels | Sequence[int]
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model at one revision on one device, with its tokenizer or image processor.
+    """A model at one revision on one device.
 
     Attributes
     ----------
-    tokenizer
-        None for a model that takes images.
-    max_length : int
-        The longest prompt in tokens, special tokens included.
+    reader : Texts or Images
+        Converts what the model takes to its inputs.
     weights : str
         SHA-256 of the weights with merged adapters; see `weights_hash`.
     claim : Claim
         Reserves the device while this object lives.
-    images : Images, optional
-        Inputs of a vision model; None for a text model.
     """
 
     name: str
     revision: str
     model: nn.Module
-    tokenizer: Any
+    reader: Texts | Images
     anatomy: Anatomy
-    device: torch.device
     dtype: str
-    max_length: int
-    special_tokens: bool
     weights: str
     claim: devices.Claim
-    images: Images | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model's inputs."""
+        return self.reader.device
+
+    @property
+    def max_length(self) -> int:
+        """The longest prompt in tokens, special tokens included."""
+        return self.reader.max_length
+
+    @property
+    def texts(self) -> Texts:
+        """The reader of a model that takes texts.
+
+        Raises
+        ------
+        LayerwiseError
+            If the model takes images.
+        """
+        if not isinstance(self.reader, Texts):
+            raise self._other_kind("texts")
+        return self.reader
 
     def prompts_ahead(
         self, parts: Iterable[Sequence[Any]]
@@ -97,17 +108,18 @@ class LoadedModel:
             pool.shutdown(wait=False)
 
     def _prompts(self, part: list[Any]) -> tuple[list[Prompt], list[int]]:
-        if self.images is None:
-            ids, n_cut = self.tokenize(part)
-            return list(ids), n_cut
-        self._check_kind(part)
-        return [Pixels(picture, self.images) for picture in part], [0] * len(part)
+        images = bool(part) and isinstance(part[0], Picture)
+        if part and images != isinstance(self.reader, Images):
+            raise self._other_kind("images" if images else "texts")
+        prompts, n_cut = self.reader.prompts(part)
+        return list(prompts), n_cut
 
-    @property
-    def stand_in(self) -> int:
-        """The token of an empty text: the end of text, or else the padding."""
-        end = self.tokenizer.eos_token_id
-        return int(self.tokenizer.pad_token_id if end is None else end)
+    def _other_kind(self, given: str) -> LayerwiseError:
+        return LayerwiseError(
+            f"{self.name} takes {self.reader.takes}s, but was given {given}; name its corpora and "
+            "tasks in the studies.",
+            code="conflict",
+        )
 
     def begin(self, prompts: Sequence[Prompt]) -> None:
         """Begin to read the images of a later batch."""
@@ -115,40 +127,14 @@ class LoadedModel:
             if isinstance(prompt, Pixels):
                 prompt.start()
 
-    def inputs(self, prompts: Sequence[Prompt]) -> dict[str, Tensor]:
-        """Inputs of a batch, on the model's device. Texts are padded on the right, so no token
-        of a decoder or a recurrent model sees the pads."""
-        if self.images is not None:
-            given = self.images.inputs(prompts)  # type: ignore[arg-type]
-        else:
-            lengths = torch.tensor([len(p) for p in prompts])
-            longest = int(lengths.max())
-            tokens = torch.full((len(prompts), longest), int(self.tokenizer.pad_token_id))
-            for row, prompt in enumerate(prompts):
-                tokens[row, : len(prompt)] = torch.tensor(prompt)
-            given = {"input_ids": tokens}
-            if int(lengths.min()) < longest:
-                # Without padding no mask is needed, and attention takes its fastest path.
-                given["attention_mask"] = (torch.arange(longest) < lengths[:, None]).long()
-        return {name: tensor.to(self.device) for name, tensor in given.items()}
-
-    @property
-    def n_embeddings(self) -> int:
-        """Number of token embeddings."""
-        return len(self.model.get_input_embeddings().weight)  # type: ignore[operator]
+    def inputs(self, prompts: Sequence[Any]) -> dict[str, Tensor]:
+        """Inputs of a batch, on the model's device."""
+        return on(self.device, self.reader.inputs(prompts))
 
     def is_causal(self) -> bool:
         """True if no state depends on later tokens, tested with two short prompts."""
-        if self.images is None:
-            tokens = torch.arange(1, 1 + 2 * LENGTH, device=self.device)[None] % self.n_embeddings
-            other = torch.cat([tokens[:, :LENGTH], tokens[:, LENGTH:].flip(1)], dim=1)
-            pair = [{"input_ids": tokens}, {"input_ids": other}]
-        else:
-            pair = [
-                {name: tensor.to(self.device) for name, tensor in given.items()}
-                for given in self.images.halves()
-            ]
-        return causal(self.model, self.anatomy, *pair)
+        one, other = self.reader.halves()
+        return causal(self.model, self.anatomy, on(self.device, one), on(self.device, other))
 
     def check_tokens(self, choices: Iterable[str]) -> None:
         """Check that the model has the selected tokens.
@@ -161,82 +147,24 @@ class LoadedModel:
         has = {"patches": self.anatomy.prefix is not None, "class": self.anatomy.has_class}
         for name in choices:
             if not has.get(name, True):
-                what = "images" if self.images else "texts"
                 raise LayerwiseError(
-                    f"tokens: {self.name} (architecture {self.anatomy.kind!r}) takes {what} and "
-                    f"has no {name!r} tokens; set others in its entry (tokens: [all]).",
+                    f"tokens: {self.name} (architecture {self.anatomy.kind!r}) takes "
+                    f"{self.reader.takes}s and has no {name!r} tokens; set others in its entry "
+                    "(tokens: [all]).",
                     code="unsupported",
                 )
 
-    def _check_kind(self, part: Sequence[Any]) -> None:
-        takes, other = ("texts", "images") if self.images is None else ("images", "texts")
-        if part and isinstance(part[0], Picture) != (takes == "images"):
-            raise LayerwiseError(
-                f"{self.name} takes {takes}, but was given {other}; name its corpora and tasks in "
-                "the studies.",
-                code="conflict",
-            )
-
-    def tokenize(self, texts: list[str]) -> tuple[list[list[int]], list[int]]:
-        """Token ids of each text, cut at `max_length`, and the number of tokens cut off each.
-
-        Raises
-        ------
-        LayerwiseError
-            If a token has no embedding, or the model takes images.
-        """
-        self._check_kind(texts)
-        ids: list[list[int]] = []
-        n_cut: list[int] = []
-        for start in range(0, len(texts), TEXTS_AT_ONCE):
-            part = texts[start : start + TEXTS_AT_ONCE]
-            full = self._tokenized(part)["input_ids"]
-            largest = max((max(found, default=0) for found in full), default=0)
-            if largest >= self.n_embeddings:
-                raise LayerwiseError(
-                    f"The tokenizer of {self.name!r} at {self.revision!r} gives token {largest}, "
-                    f"but the model has embeddings of tokens 0 to {self.n_embeddings - 1} alone; "
-                    "put the tokenizer of this model into its folder.",
-                    code="mismatch",
-                )
-            kept = full
-            if any(len(found) > self.max_length for found in full):
-                cut = self._tokenized(part, truncation=True, max_length=self.max_length)
-                kept = cut["input_ids"]
-            ids += kept
-            n_cut += [len(a) - len(b) for a, b in zip(full, kept, strict=True)]
-        return ids, n_cut
-
-    def offsets(self, texts: list[str]) -> list[list[tuple[int, int]]]:
-        """Character span of each token of `tokenize`, as (first, after the last); (0, 0)
-        for special tokens.
-
-        Raises
-        ------
-        LayerwiseError
-            If the tokenizer does not provide them.
-        """
-        self._check_kind(texts)
-        if not self.tokenizer.is_fast:
-            raise LayerwiseError(
-                f"The tokenizer of {self.name!r} ({type(self.tokenizer).__name__}) does not "
-                "report the characters of a token, which tags of words need; use a model with a "
-                "tokenizer.json, or leave tasks of the kind tags out of its studies.",
-                code="unsupported",
-            )
-        longest: dict[str, Any] = {}
-        if self.max_length < UNLIMITED:
-            longest = {"truncation": True, "max_length": self.max_length}
-        found = self._tokenized(texts, return_offsets_mapping=True, **longest)
-        return [list(map(tuple, offsets)) for offsets in found["offset_mapping"]]
-
-    def _tokenized(self, texts: list[str], **options: Any) -> Any:
-        return self.tokenizer(
-            texts,
-            add_special_tokens=self.special_tokens,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            **options,
+    def not_finite(self, place: str) -> LayerwiseError:
+        """The error for NaN or infinity in the states, with their place ("layer 3 for …")."""
+        remedy = (
+            "check the weights, which hold NaN or infinity or lead to them."
+            if self.dtype == "float32"
+            else "try dtype: float32, or check the weights."
+        )
+        return LayerwiseError(
+            f"{self.name} at {self.revision!r} gives NaN or infinity at {place} in {self.dtype}; "
+            f"{remedy}",
+            code="not_finite",
         )
 
 
@@ -268,13 +196,11 @@ def load(
     claim = devices.pick(device, spread=model.device_map is not None)
     log.info("loading %s at %s from %s", name, revision, location.name)
     who = f"Model {name!r} at {revision!r}"
-    network, reader, missing = _from_files(who, model, location, dtype)
+    network, processor, info = _from_files(who, model, location, dtype)
     for adapter in model.adapters:
         adapters.merge(network, adapter)
-    encoder_alone = bool(network.config.is_encoder_decoder)
+    _check_weights(who, network, info)
     network = body(network)
-    _check_whole(who, missing, dissect(network), encoder_alone=encoder_alone)
-    settle(network)
     if model.bidirectional:
         adapters.attend_both_ways(network)
     network.eval().requires_grad_(False)
@@ -282,7 +208,14 @@ def load(
     if model.device_map is None:
         network.to(claim.device)
     return prepare(
-        name, network, reader, model, revision=revision, dtype=dtype, weights=sha256, claim=claim
+        name,
+        network,
+        processor,
+        model,
+        revision=revision,
+        dtype=dtype,
+        weights=sha256,
+        claim=claim,
     )
 
 
@@ -295,8 +228,8 @@ def body(network: Any) -> Any:
 def prepare(
     name: str,
     network: Any,
-    reader: Any,
-    model: Model,
+    processor: Any,
+    entry: Model,
     *,
     revision: str,
     dtype: str,
@@ -307,57 +240,44 @@ def prepare(
 
     Parameters
     ----------
-    reader
-        Its tokenizer or image processor. A tokenizer without a padding token gets one.
-    model : Model
-        Entry with the settings of its inputs.
+    processor
+        Its tokenizer or image processor.
+    entry : Model
+        Settings of its inputs.
     weights : str
         Hash of the weights.
+
+    Raises
+    ------
+    LayerwiseError
+        If the layers cannot be read, or the entry has settings of the other kind of model.
     """
-    anatomy = dissect(network)
-    device: torch.device = next(network.parameters()).device
-    images = tokenizer = None
-    if takes_images(network.config):
-        images = Images(f"Model {name!r} at {revision!r}", reader, model, network, DTYPES[dtype])
-        anatomy = _with_patches(name, network, anatomy, images, device)
-        max_length = images.n_tokens
-    else:
-        tokenizer = reader
-        embeddings = network.get_input_embeddings().weight
-        device = embeddings.device
-        if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= len(embeddings):
-            # Padding never counts and never reaches another token; any id works.
-            tokenizer.pad_token_id = tokenizer.eos_token_id or 0
-        anatomy, _ = probe(name, network, anatomy, example_texts(network, device), LENGTH)
-        max_length = _max_length(network, tokenizer, model.max_length)
+    settle(network)
+    who = f"Model {name!r} at {revision!r}"
+    kind = Images if takes_images(network.config) else Texts
+    for key, default in kind.foreign.items():
+        if getattr(entry, key) != default:
+            raise LayerwiseError(
+                f"{who}: the model takes {kind.takes}s; leave out {key}.", code="conflict"
+            )
+    reader = kind(who, processor, entry, network)
+    example = on(reader.device, reader.example())
+    anatomy, n_tokens = probe(name, network, dissect(network), example)
     return LoadedModel(
         name=name,
         revision=revision,
         model=network,
-        tokenizer=tokenizer,
-        anatomy=anatomy,
-        device=device,
+        reader=reader,
+        anatomy=reader.fit(anatomy, n_tokens),
         dtype=dtype,
-        max_length=max_length,
-        special_tokens=model.special_tokens,
         weights=weights,
         claim=claim,
-        images=images,
     )
 
 
-def _with_patches(
-    name: str, network: Any, anatomy: Anatomy, images: Images, device: torch.device
-) -> Anatomy:
-    """Add the number of tokens, which only a pass shows, to a vision model's anatomy."""
-    example = images.example()
-    given = images.named(example, ["example"] * len(example))
-    inputs = {name: tensor.to(device) for name, tensor in given.items()}
-    anatomy, images.n_tokens = probe(name, network, anatomy, inputs, None)
-    if images.start_token is not None:
-        return replace(anatomy, prefix=1)
-    prefix = images.n_tokens - images.n_shown(example)
-    return replace(anatomy, prefix=prefix, has_class=prefix > 0)
+def on(device: torch.device, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A model's inputs on a device."""
+    return {name: tensor.to(device) for name, tensor in inputs.items()}
 
 
 def _from_files(
@@ -370,8 +290,8 @@ def _from_files(
     placed = {} if model.device_map is None else {"device_map": model.device_map}
     try:
         config = AutoConfig.from_pretrained(location.name, **common)
-        reader = reader_of(location.name, config, model.preprocess, **common)
-        # Shapes that do not fit are reported by `_check_whole`.
+        processor = processor_of(location.name, config, model.preprocess, **common)
+        # Shapes that do not fit are reported by `_check_weights`.
         network, info = AutoModel.from_pretrained(
             location.name,
             dtype=DTYPES[dtype],
@@ -386,15 +306,10 @@ def _from_files(
     # Tokenizers are written in Rust, whose panics are not an Exception.
     except BaseException as error:
         raise LayerwiseError(f"{who}: {why(error, location)}", code="unreadable") from error
-    of_images = takes_images(config)
-    # If the files are missing, transformers makes up a tokenizer of a few special tokens.
-    if not of_images and len(set(reader.get_vocab()) - set(reader.all_special_tokens)) < 2:
-        raise LayerwiseError(f"{who}: {location.name} {NO_TOKENIZER}", code="missing_file")
-    _check_entry(who, model, of_images=of_images)
-    return network, reader, info
+    return network, processor, info
 
 
-def _check_whole(who: str, found: Any, anatomy: Anatomy, *, encoder_alone: bool) -> None:
+def _check_weights(who: str, network: Any, info: Any) -> None:
     """Refuse weights that do not fit their config, by transformers' loading info.
 
     transformers fills missing weights with random numbers and ignores others, with a warning at
@@ -402,48 +317,20 @@ def _check_whole(who: str, found: Any, anatomy: Anatomy, *, encoder_alone: bool)
     """
     # Checkpoints of encoders lack the decoder. Poolers are not read, and BERT's language models
     # lack them.
-    unread = ("decoder.",) if encoder_alone else ()
-    # Unexpected weights may be of a head, or buffers of an older transformers.
+    unread = ("decoder.",) if network.config.is_encoder_decoder else ()
+    lacking = [n for n in info["missing_keys"] if "pooler" not in n and not n.startswith(unread)]
+    # Other unexpected weights may be of a head, or buffers of an older transformers.
+    anatomy = dissect(body(network))
     block = re.compile(rf"(?:^|\.){re.escape(anatomy.path)}\.(\d+)\.")
-    blocks = {name: block.search(name) for name in found["unexpected_keys"] or ()}
-    unfit = {
-        "have another shape of": [name for name, *_ in found["mismatched_keys"] or ()],
-        "lack": [
-            name
-            for name in found["missing_keys"] or ()
-            if "pooler" not in name and not name.startswith(unread)
-        ],
-        "have more blocks:": [
-            name for name, at in blocks.items() if at and int(at[1]) >= len(anatomy.blocks)
-        ],
-    }
-    for problem, names in unfit.items():
-        if names:
-            raise LayerwiseError(
-                f"{who}: by its config.json, its weights {problem} {min(names)}; fetch or copy "
-                "both again, or correct config.json.",
-                code="mismatch",
-            )
-
-
-def _check_entry(who: str, model: Model, *, of_images: bool) -> None:
-    """Refuse settings of vision models for text models, and the reverse."""
-    apart = {"prompts": None} if of_images else {"preprocess": None, "mask_ratio": 0.0}
-    takes = "images" if of_images else "texts"
-    for key, default in apart.items():
-        if getattr(model, key) != default:
-            raise LayerwiseError(
-                f"{who}: the model takes {takes}; leave out {key}.", code="conflict"
-            )
-
-
-def _max_length(model: nn.Module, tokenizer: Any, asked: int | None) -> int:
-    """Longest prompt in tokens: the smallest of all limits."""
-    config: Any = model.config
-    offset = 2 if config.model_type in POSITIONS_FROM_PADS else 0
-    positions = [getattr(config, name, None) for name in LONGEST]
-    limits = [n - offset for n in positions if isinstance(n, int) and n > 0]
-    return int(min(*limits, tokenizer.model_max_length, UNLIMITED, asked or UNLIMITED))
+    found = ((name, block.search(name)) for name in info["unexpected_keys"])
+    further = [name for name, at in found if at and int(at[1]) >= len(anatomy.blocks)]
+    unfit = [*lacking, *further, *(name for name, *_ in info["mismatched_keys"])]
+    if unfit:
+        raise LayerwiseError(
+            f"{who}: its weights do not fit its config.json ({min(unfit)} is missing, unexpected "
+            "or of another shape); fetch or copy both again, or correct config.json.",
+            code="mismatch",
+        )
 
 
 def weights_hash(model: nn.Module) -> str:

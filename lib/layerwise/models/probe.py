@@ -14,29 +14,17 @@ from layerwise.errors import LayerwiseError
 from layerwise.models import hooks
 from layerwise.models.architectures import Anatomy
 
-# Different numbers, which show whether batch and length are swapped.
-BATCH, LENGTH = 2, 5
-
-
-def example_texts(model: nn.Module, device: torch.device) -> dict[str, Tensor]:
-    """Two prompts of five tokens."""
-    known = len(model.get_input_embeddings().weight)  # type: ignore[operator]
-    tokens = torch.arange(1, 1 + BATCH * LENGTH, device=device).view(BATCH, LENGTH) % known
-    return {"input_ids": tokens}
-
 
 @torch.inference_mode()
 def probe(
-    name: str, model: nn.Module, anatomy: Anatomy, inputs: Mapping[str, Tensor], length: int | None
+    name: str, model: nn.Module, anatomy: Anatomy, inputs: Mapping[str, Tensor]
 ) -> tuple[Anatomy, int]:
     """The anatomy, completed by a pass, and the number of tokens of each prompt.
 
     Parameters
     ----------
     inputs : mapping
-        The model's inputs: several prompts of one length.
-    length : int, optional
-        Expected number of tokens of the prompts; None if only the pass shows it.
+        The model's inputs: several prompts of one length. The first is of token ids or of pixels.
 
     Raises
     ------
@@ -62,6 +50,7 @@ def probe(
             code="unsupported",
         )
 
+    what, first = next(iter(inputs.items()))
     try:
         with ExitStack() as stack:
             for module in set(model.modules()) - set(anatomy.blocks.modules()):
@@ -71,18 +60,16 @@ def probe(
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # unusual models fail in many ways
-        takes = "images" if length is None else "token ids"
         detail = " ".join(str(error).split())[:200]
         raise refused(
-            f"does not run on {takes} alone ({type(error).__name__}: {detail})"
+            f"does not run on {what} alone ({type(error).__name__}: {detail})"
         ) from error
     if layers != list(range(anatomy.n_layers)):
         raise refused(
             f"does not run its {len(anatomy.blocks)} blocks once each in order ({layers})"
         )
-    batch, shapes = len(next(iter(inputs.values()))), {tuple(given.shape) for given in states}
-    if length is None:
-        length = states[0].shape[1]
+    shapes = {tuple(given.shape) for given in states}
+    batch, length = len(first), (first if first.ndim == 2 else states[0]).shape[1]
     right, turned = (batch, length, anatomy.hidden), (length, batch, anatomy.hidden)
     if shapes not in ({right}, {turned}):
         raise refused(f"has states of the shapes {sorted(shapes)} where {right} is expected")

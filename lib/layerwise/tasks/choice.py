@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,16 +25,16 @@ from layerwise.activations.embedding import READOUTS, embed
 from layerwise.activations.representation import Packed, Representation
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import ChoiceTask
+from layerwise.config.tasks import MULTIPLE_CHOICE, ChoiceTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK
-from layerwise.models.failures import not_finite, why
+from layerwise.models.failures import why
 from layerwise.models.load import DTYPES, LoadedModel
-from layerwise.models.probe import example_texts
 from layerwise.models.source import locate
 from layerwise.progress import Progress
 from layerwise.tasks.probes import wilson
 from layerwise.tasks.questions import LETTERS, Question, read_questions
+from layerwise.tasks.results import Score
 
 log = logging.getLogger(__name__)
 
@@ -73,30 +73,32 @@ class QuestionTask:
             Tokens in a batch, pads included.
         """
         questions, examples = read_questions(self.entry, self.paragraphs)
-        about = {
-            "task_type": "MultipleChoice",
-            "subset": "default",
-            "split": "test",
-            "tokens": "all",
-            "readout": "final_norm",
-        }
-        last = loaded.anatomy.n_layers - 1
-        places = itertools.product(self.entry.forms, range(last + 1))
-        rows: list[dict[str, Any]] = [
-            {**about, "pooling": form, "layer": layer, "depth": layer / max(last, 1)}
-            for form, layer in places
-        ]
+        scores: Iterable[Score]
         try:
             lens = lens_of(loaded, entry)
         except NoAnswersError as error:
-            return [{**row, "main_score": None, "n_runs": 1, "why": str(error)} for row in rows]
-        right, chance = answer(loaded, lens, self.entry, questions, examples, budget)
-        n = right.shape[2]
-        for row, count in zip(rows, right.sum(axis=2).ravel().tolist(), strict=True):
-            low, high = wilson(count, n, settings.confidence)
-            row |= {"main_score": count / n, "score_low": low, "score_high": high}
-            row |= {"n_runs": n, "chance": chance}
-        return rows
+            scores = itertools.repeat(Score(None, why=str(error)))
+        else:
+            right, chance = answer(loaded, lens, self.entry, questions, examples, budget)
+            n = right.shape[2]
+            scores = (
+                Score(count / n, *wilson(count, n, settings.confidence), n, chance=chance)
+                for count in right.sum(axis=2).ravel().tolist()
+            )
+        last = loaded.anatomy.n_layers - 1
+        places = itertools.product(self.entry.forms, range(last + 1))
+        return [
+            {
+                "task_type": MULTIPLE_CHOICE,
+                "tokens": "all",
+                "pooling": form,
+                "readout": "final_norm",
+                "layer": layer,
+                "depth": layer / max(last, 1),
+                **vars(score),
+            }
+            for (form, layer), score in zip(places, scores, strict=False)
+        ]
 
 
 # Readout
@@ -150,7 +152,7 @@ def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
         If the model takes images, sees later tokens, has no unembedding in its files, or hands out
         other states than its last block's (after its final norm).
     """
-    if loaded.images is not None or not loaded.is_causal():
+    if loaded.reader.takes != "text" or not loaded.is_causal():
         raise NoAnswersError(f"{loaded.name} predicts no next token.")
     norm = loaded.anatomy.final_norm
     if not loaded.anatomy.has_output or (norm is None and not _hands_out_last(loaded)):
@@ -161,7 +163,7 @@ def lens_of(loaded: LoadedModel, entry: Model) -> Lens:
     # Of a model that is spread over several devices, the last norm is on the last.
     device = next((p.device for p in norm.parameters()), loaded.device) if norm else loaded.device
     head = _head(loaded, entry).to(device)
-    output = type(loaded.model(**example_texts(loaded.model, loaded.device)))
+    output = type(loaded.model(**loaded.inputs([[0]])))
     body = getattr(head, head.base_model_prefix).to("meta")
     for module in (body, getattr(body, "decoder", body)):  # OPT calls the one within.
         module.forward = lambda *_, inputs_embeds, **__: output(last_hidden_state=inputs_embeds)
@@ -332,11 +334,12 @@ def _tokenized(
     The tokens of an answer are those where prompt and answer together differ from the prompt.
     """
     shown = [e for e in examples if e.subject == question.subject][:shots]
-    special = set(loaded.tokenizer.all_special_ids)
+    special = set(loaded.texts.tokenizer.all_special_ids)
     answers = []
     for kind in kinds:
         prompt, choices = prompts(question, kind, shown)
-        (alone, *wholes), (_, *cut) = loaded.tokenize([prompt, *(prompt + c for c in choices)])
+        texts = [prompt, *(prompt + choice for choice in choices)]
+        (alone, *wholes), (_, *cut) = loaded.texts.prompts(texts)
         for ids in wholes:
             while ids and ids[-1] in special:
                 ids.pop()
@@ -364,9 +367,7 @@ def _likelihoods(
     forward.run(loaded, inputs, batch, budget=budget)
     if not np.isfinite(values).all():
         where = f"layer {int(np.argwhere(~np.isfinite(values))[0, 0])}, its lens"
-        raise LayerwiseError(
-            not_finite(loaded.name, loaded.revision, loaded.dtype, where), code="not_finite"
-        )
+        raise loaded.not_finite(where)
     return values
 
 

@@ -17,10 +17,10 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing import get_all_start_methods, get_context
 from pathlib import Path
@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceTask, LabelledTask
@@ -106,10 +107,9 @@ def evaluate(
     key: str,
     folder: Path,
     output: Path,
-    probes: Path,
     threads: int = 1,
 ) -> None:
-    """Score all layers on all tasks and write the tables of scores and of probes.
+    """Score all layers on all tasks and write the table of scores.
 
     Tasks whose table in `folder` has its key are not scored again. A task that fails does not stop
     the others.
@@ -125,11 +125,11 @@ def evaluate(
     keys : mapping
         Key of each task's table, by name.
     key : str
-        Key of the tables that are assembled from these.
+        Key of the table that is assembled from these.
     folder : Path
         Folder of one table per task; tables of other tasks in it are left alone.
-    output, probes : Path
-        Table of scores, and of the details of probes.
+    output : Path
+        Table of scores.
     threads : int
         Processes that score, each with one thread; 1 scores in this process.
 
@@ -155,12 +155,19 @@ def evaluate(
             job = _Job(
                 loaded, prompts, extraction, scoring, pool, threads, Path(scratch), paths, keys
             )
-            job.run(due, entry)
-    frame = tables.read(paths.values(), "scores of tasks", kind=results.PART)
+            try:
+                job.run(due, entry)
+            except BrokenProcessPool as error:
+                raise LayerwiseError(
+                    "A scoring process was killed, most likely because memory ran out; lower "
+                    "scoring.threads. Finished tasks are kept.",
+                    code="no_memory",
+                ) from error
+    frame = tables.read(paths.values(), "scores of tasks", kind=results.KIND)
     about = tables.facts(next(iter(paths.values())))
     facts = {name: about[name] for name in ("model", "revision", "dtype", "weights_sha256")}
-    tables.write(probes, results.probes(frame), kind=results.PROBES, key=key, **facts)
-    tables.write(output, results.scores(frame), kind=results.SCORES, key=key, **facts)
+    scores = pa.Table.from_pandas(frame, schema=results.SCHEMA, preserve_index=False)
+    tables.write(output, scores, kind=results.KIND, key=key, **facts)
 
 
 def _is_done(path: Path, key: str) -> bool:
@@ -168,7 +175,7 @@ def _is_done(path: Path, key: str) -> bool:
     try:
         if tables.facts(path).get("key") != key:
             return False
-        tables.read(path, "scores of a task", kind=results.PART)
+        tables.read(path, "scores of a task", kind=results.KIND)
     except LayerwiseError:
         return False
     return True
@@ -176,14 +183,25 @@ def _is_done(path: Path, key: str) -> bool:
 
 @dataclass
 class _Pending:
-    """A task that is being scored; `scores` are of its units so far, by representation and
-    layer."""
+    """A task that is being scored.
+
+    Attributes
+    ----------
+    scores : list
+        Of each unit that is embedded, the futures of the scores of its layers.
+    """
 
     name: str
     task: Task
     task_type: str
     n_units: int
-    scores: list[dict[Place, Any]] = field(default_factory=list)
+    scores: list[list[Future[dict[Place, Any]]]] = field(default_factory=list)
+
+    def is_scored(self) -> bool:
+        """True if all layers are scored on all units."""
+        return len(self.scores) == self.n_units and all(
+            future.done() for futures in self.scores for future in futures
+        )
 
 
 class _Part(NamedTuple):
@@ -194,26 +212,20 @@ class _Part(NamedTuple):
     inputs: list[tuple[str, Any]]
 
 
-class KilledError(LayerwiseError):
-    """A scoring process was killed, and no other task can be scored."""
-
-    code = "no_memory"
-
-
 @dataclass
 class _Job:
-    """Embeds and scores tasks with one model.
+    """The evaluation of a model.
 
     Attributes
     ----------
-    paths, keys : mapping
-        Table of each task and its key.
-    scored : list of tuple
-        Tasks of the last group's units, and their scores that are being computed.
+    pending : list
+        Tasks whose table is not written yet.
     failures : dict
-        Error of each task that failed.
-    n_embedded, n_waiting : int
-        Groups that were embedded, and inputs of the last one if it is being scored.
+        The first error of each task that failed.
+    n_embedded : int
+        Number of groups that were embedded; each has a file of vectors until it is scored.
+    n_waiting : int
+        Number of inputs in the last of these files.
     """
 
     loaded: LoadedModel
@@ -225,7 +237,7 @@ class _Job:
     scratch: Path
     paths: Mapping[str, Path]
     keys: Mapping[str, str]
-    scored: list[tuple[_Pending, list[Future[Any]]]] = field(default_factory=list)
+    pending: list[_Pending] = field(default_factory=list)
     failures: dict[str, LayerwiseError] = field(default_factory=dict)
     n_embedded: int = 0
     n_waiting: int = 0
@@ -248,71 +260,66 @@ class _Job:
 
     def run(self, due: Mapping[str, Task | QuestionTask], entry: Model) -> None:
         """Score tasks; raises the first failure at the end."""
-        for group in self._groups(due, entry):
+        from layerwise.tasks.choice import QuestionTask
+
+        to_embed: dict[str, Task] = {}
+        for name, task in due.items():
+            if not isinstance(task, QuestionTask):
+                to_embed[name] = task
+                continue
+            with self._failing(name):
+                budget = self.extraction.batch_tokens
+                self._write(name, task.rows(self.loaded, entry, self.scoring, budget))
+        for group in self._groups(to_embed):
             self._embed_group(group)
-        self._collect()
+        self._wait()
         if self.failures:
             (first, *_), n = self.failures.values(), len(self.failures)
             more = f" ({n} of {len(due)} tasks failed)" if n > 1 else ""
             raise LayerwiseError(f"{first}{more}", code=first.code) from first
 
-    def _groups(
-        self, due: Mapping[str, Task | QuestionTask], entry: Model
-    ) -> Iterator[list[_Part]]:
-        """Group units to embed together, up to half of the limit.
-
-        Questions are answered on the way, since they need the model and no vectors.
-        """
-        from layerwise.tasks.choice import QuestionTask
-
+    def _groups(self, tasks: Mapping[str, Task]) -> Iterator[list[_Part]]:
+        """Group the units of all tasks, in order: up to half of the limit is embedded together."""
         most = max(1, self.limit // 2)
         group: list[_Part] = []
         inputs: set[tuple[str, Any]] = set()
-        for name, task in due.items():
-            parts: list[_Part] = []
-            with self._failing(name):
-                if isinstance(task, QuestionTask):
-                    budget = self.extraction.batch_tokens
-                    self._write(name, task.rows(self.loaded, entry, self.scoring, budget))
-                else:
-                    parts = self._parts(name, task, most)
-            for part in parts:
-                # Texts, images and words are embedded apart.
-                is_alike = group and part.unit.sort == group[0].unit.sort
-                if not is_alike or len(inputs.union(part.inputs)) > most:
-                    if group:
-                        yield group
-                    group, inputs = [], set()
-                group.append(part)
-                inputs.update(part.inputs)
+        for part in self._parts(tasks, most):
+            # Texts, images and words are embedded apart.
+            is_alike = group and part.unit.sort == group[0].unit.sort
+            if group and not (is_alike and len(inputs.union(part.inputs)) <= most):
+                yield group
+                group, inputs = [], set()
+            group.append(part)
+            inputs.update(part.inputs)
         if group:
             yield group
 
-    def _parts(self, name: str, task: Task, most: int) -> list[_Part]:
-        """The units of a task, with the prompts in front of their texts."""
-        units = list(task.units(most))
-        kinds = dict.fromkeys(kind for unit in units for kind, _ in unit.keys)
-        before = {kind: self.prompts.of(name, task, kind) for kind in kinds}
-        for kind, prompt in before.items():
-            if prompt:
-                log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
-        pending = _Pending(name, task, task.task_type, len(units))
-        return [
-            _Part(pending, unit, [(before[kind], text) for kind, text in unit.keys])
-            for unit in units
-        ]
+    def _parts(self, tasks: Mapping[str, Task], most: int) -> Iterator[_Part]:
+        """The units of all tasks, with the prompts in front of their texts."""
+        for name, task in tasks.items():
+            units: list[Unit] = []
+            with self._failing(name):
+                units = list(task.units(most))
+                kinds = dict.fromkeys(kind for unit in units for kind, _ in unit.keys)
+                before = {kind: self.prompts.of(name, task, kind) for kind in kinds}
+                pending = _Pending(name, task, task.task_type, len(units))
+                for kind, prompt in before.items():
+                    if prompt:
+                        log.info("%s: in front of %s: %r", name, kind or "each text", prompt)
+                self.pending.append(pending)
+            for unit in units:
+                yield _Part(pending, unit, [(before[kind], text) for kind, text in unit.keys])
 
     def _embed_group(self, group: list[_Part]) -> None:
         """Embed units together. If that fails, embed each alone: the other tasks go on."""
-        if len(group) == 1:
-            with self._failing(group[0].pending.name):
-                self._embed(group)
-            return
         try:
             self._embed(group)
-        except (DiskError, KilledError):
+        except DiskError:
             raise
-        except LayerwiseError:
+        except LayerwiseError as error:
+            if len(group) == 1:
+                self._fail(group[0].pending.name, error)
+                return
             for part in group:
                 self._embed_group([part])
 
@@ -320,80 +327,77 @@ class _Job:
         """Write the vectors of units to a file, and have them scored while others are embedded."""
         from layerwise.activations.embedding import embed_into
 
-        places: dict[tuple[str, Any], int] = {}
-        rows = [[places.setdefault(pair, len(places)) for pair in part.inputs] for part in group]
+        inputs = dict.fromkeys(pair for part in group for pair in part.inputs)
+        places = {pair: place for place, pair in enumerate(inputs)}
         pictures = {sha: p for part in group for sha, p in part.unit.pictures.items()}
         name, *others = dict.fromkeys(part.pending.name for part in group)
         what = f"{name} and {len(others)} other tasks" if others else name
-        shape = len(self.ways), self.loaded.anatomy.n_layers, len(places)
-        if len(places) + self.n_waiting > self.limit:
-            self._collect()
-        path = self.scratch / f"{self.n_embedded}.npy"
+        if len(inputs) + self.n_waiting > self.limit:
+            self._wait()
+        anatomy, path = self.loaded.anatomy, self.scratch / f"{self.n_embedded}.npy"
         done = embed_into(
             self.loaded,
-            [pictures.get(text, text) for _, text in places],
-            _allocate(path, (*shape, self.loaded.anatomy.hidden)),
+            [pictures.get(text, text) for _, text in inputs],
+            _allocate(path, (len(self.ways), anatomy.n_layers, len(inputs), anatomy.hidden)),
             self.ways,
-            prompts=[prompt for prompt, _ in places],
+            prompts=[prompt for prompt, _ in inputs],
             include_prompt=self.prompts.include_prompt,
             budget=self.extraction.batch_tokens,
             sink_ratio=self.extraction.sink_ratio,
         )
-        with Progress(len(places), f"{self.loaded.name} {what}", "text") as bar:
+        with Progress(len(inputs), f"{self.loaded.name} {what}", "text") as bar:
             for n in done:
                 bar.update(n)
-                self._collect(wait=False)
-        self._collect()
-        self.n_embedded, self.n_waiting = self.n_embedded + 1, len(places)
-        layers = list(itertools.product(range(shape[0]), range(shape[1])))
+                self._write_scored()
+        self._wait()
+        self.n_embedded, self.n_waiting = self.n_embedded + 1, len(inputs)
+        layers = list(np.ndindex(len(self.ways), anatomy.n_layers))
         shares = [layers[k :: self.n_processes] for k in range(self.n_processes)]
-        for part, own in zip(group, rows, strict=True):
-            of_keys = dict(zip(part.unit.keys, own, strict=True))
-            given = part.pending.task, replace(part.unit, pictures={}), of_keys, path
-            futures = [
-                self.pool.submit(_score, *given, share, self.scoring) for share in shares if share
-            ]
-            self.scored.append((part.pending, futures))
-        self._collect(wait=False)
+        for pending, unit, own in group:
+            rows = {key: places[pair] for key, pair in zip(unit.keys, own, strict=True)}
+            given = pending.task, unit.selection, rows, path
+            pending.scores.append(
+                [
+                    self.pool.submit(_score, *given, share, self.scoring)
+                    for share in shares
+                    if share
+                ]
+            )
+        self._write_scored()
 
-    def _collect(self, *, wait: bool = True) -> None:
-        """Take the last group's scores and write the tables of complete tasks.
-
-        Without `wait`, only if all of them are ready.
-        """
-        if not wait and not all(f.done() for _, futures in self.scored for f in futures):
-            return
-        for pending, futures in self.scored:
-            with self._failing(pending.name):
-                try:
-                    scores = [future.result() for future in futures]
-                except BrokenProcessPool as error:
-                    raise KilledError(
-                        "A scoring process was killed, most likely because memory ran out; lower "
-                        "scoring.threads. Finished tasks are kept."
-                    ) from error
-                pending.scores.append({place: one[place] for one in scores for place in one})
-                if len(pending.scores) == pending.n_units:
-                    self._finish(pending)
-        self.scored.clear()
+    def _wait(self) -> None:
+        """Wait until all that is embedded is scored."""
+        wait(future for one in self.pending for futures in one.scores for future in futures)
+        self._write_scored()
         self.n_waiting = 0
         (self.scratch / f"{self.n_embedded - 1}.npy").unlink(missing_ok=True)
 
-    def _finish(self, pending: _Pending) -> None:
-        """Write the table of a task whose units are all scored."""
-        last = max(self.loaded.anatomy.n_layers - 1, 1)
-        rows: list[dict[str, Any]] = []
-        for layer in range(self.loaded.anatomy.n_layers):
-            for way, representation in enumerate(self.ways):
-                about = {
-                    "task_type": pending.task_type,
-                    "layer": layer,
-                    "depth": layer / last,
-                    **representation._asdict(),
-                }
-                parts = [scores[way, layer] for scores in pending.scores]
-                rows += [about | row for row in pending.task.rows(parts, self.scoring)]
-        self._write(pending.name, rows)
+    def _write_scored(self) -> None:
+        """Write the tables of tasks that are scored by now."""
+        for one in [one for one in self.pending if one.is_scored()]:
+            self.pending.remove(one)
+            with self._failing(one.name):
+                self._write(one.name, self._rows(one))
+
+    def _rows(self, pending: _Pending) -> Iterator[dict[str, Any]]:
+        """Rows of the table of a task that is scored."""
+        units = [
+            {place: score for future in futures for place, score in future.result().items()}
+            for futures in pending.scores
+        ]
+        n_layers = self.loaded.anatomy.n_layers
+        for layer, (way, representation) in itertools.product(
+            range(n_layers), enumerate(self.ways)
+        ):
+            about = {
+                "task_type": pending.task_type,
+                "layer": layer,
+                "depth": layer / max(n_layers - 1, 1),
+                **representation._asdict(),
+            }
+            parts = [unit[way, layer] for unit in units]
+            for score in pending.task.scores(parts, self.scoring):
+                yield about | vars(score)
 
     def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
         loaded = self.loaded
@@ -404,8 +408,8 @@ class _Job:
                 log.warning("%s has no score at layer %d: %s", name, row["layer"], row["why"])
         tables.write(
             self.paths[name],
-            results.part(made),
-            kind=results.PART,
+            pa.Table.from_pylist(made, schema=results.SCHEMA),
+            kind=results.KIND,
             key=self.keys[name],
             dtype=loaded.dtype,
             weights_sha256=loaded.weights,
@@ -418,11 +422,14 @@ class _Job:
         """Note an error that concerns one task; the others go on."""
         try:
             yield
-        except (DiskError, KilledError):
+        except DiskError:
             raise
         except LayerwiseError as error:
-            log.error("%s: %s", name, error)
-            self.failures.setdefault(name, error)
+            self._fail(name, error)
+
+    def _fail(self, name: str, error: LayerwiseError) -> None:
+        log.error("%s: %s", name, error)
+        self.failures.setdefault(name, error)
 
 
 def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -449,7 +456,7 @@ def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
 
 def _score(
     task: Task,
-    unit: Unit,
+    selection: Any,
     rows: Mapping[Key, int],
     path: Path,
     places: Sequence[Place],
@@ -457,14 +464,14 @@ def _score(
 ) -> dict[Place, Any]:
     """Score some layers of a unit, in a process that scores."""
     vectors = np.load(path, mmap_mode="r")
-    found: dict[Place, Any] = {}
+    scores: dict[Place, Any] = {}
     with one_thread():
         for way, layer in places:
             values = np.array(vectors[way, layer])
             if settings.normalize:
                 values = normalized(values)
-            found[way, layer] = task.score(unit, Vectors(values, rows), settings)
-    return found
+            scores[way, layer] = task.score(selection, Vectors(values, rows), settings)
+    return scores
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,12 @@ from layerwise.activations.words import words_of
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import TASK_TYPES, LabelledTask
 from layerwise.corpora.prompts import read_images, read_labels
+from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, closest
 from layerwise.tasks import conll, probes
-from layerwise.tasks.own_rows import read_rows
 from layerwise.tasks.pairs import correlate
-from layerwise.tasks.probes import Probe, Split
+from layerwise.tasks.probes import Split
+from layerwise.tasks.results import Score
 from layerwise.tasks.task import Unit, Vectors, keep_data, normalized
 from layerwise.vocabulary import WORDS
 
@@ -199,32 +200,7 @@ def _codes(values: list[str]) -> Array:
     return np.asarray(pd.factorize(np.array(values, dtype=object))[0])
 
 
-@dataclass(frozen=True)
-class Found:
-    """A layer's score on labelled texts.
-
-    Attributes
-    ----------
-    probe : Probe or None
-        None where nothing was trained.
-    why : str or None
-        Reason why there is no score.
-    parts : array, shape (G,)
-        Contribution of each group of tested rows to the score, which is their sum; the groups are
-        the same for all layers.
-    """
-
-    score: float | None
-    low: float | None
-    high: float | None
-    n: int
-    chance: float | None
-    probe: Probe | None
-    why: str | None = None
-    parts: Array | None = field(default=None, compare=False, repr=False)
-
-
-def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.95) -> Found:
+def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.95) -> Score:
     """Score one layer.
 
     Parameters
@@ -234,30 +210,23 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
     confidence : float
         Of the interval: over groups of test rows for probes, over pairs for similarities.
     """
-    n = len(data.labels)
-    if data.kind == "pairs":
-        first, second = map(normalized, columns)
-        cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
-        texts = _codes([text for column in data.texts for text in column]).reshape(2, -1)
-        found = correlate(cosines, data.labels, texts, confidence)
-        if not np.isfinite(found.rho):
-            why = "the similarities of all pairs are alike"
-            return Found(None, None, None, n, None, None, why)
-        parts = np.bincount(_codes(data.groups), found.parts)
-        return Found(found.rho, found.low, found.high, n, None, None, parts=parts)
-    probe = probes.probe(
-        columns[0],
-        data.labels,
-        data.splits,
-        data.groups,
-        seed=data.seed,
-        confidence=confidence,
-        types=data.types,
-    )
-    chance = None if data.kind == "regression" else probe.chance
-    return Found(
-        probe.linear, probe.low, probe.high, probe.n_test, chance, probe, parts=probe.parts
-    )
+    if data.kind != "pairs":
+        return probes.probe(
+            columns[0],
+            data.labels,
+            data.splits,
+            data.groups,
+            seed=data.seed,
+            confidence=confidence,
+            types=data.types,
+        )
+    first, second = map(normalized, columns)
+    cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+    texts = _codes([text for column in data.texts for text in column]).reshape(2, -1)
+    score = correlate(cosines, data.labels, texts, confidence)
+    if score.parts is None:
+        return score
+    return replace(score, parts=np.bincount(_codes(data.groups), score.parts))
 
 
 @dataclass(frozen=True)
@@ -288,28 +257,15 @@ class LabelTask:
         keys = [("", text) for text in _kept(self).distinct()]
         yield Unit(keys, {picture.sha256: picture for picture in pictures})
 
-    def score(self, unit: Unit, vectors: Vectors, settings: ScoringSettings) -> Found:  # noqa: ARG002
+    def score(self, selection: None, vectors: Vectors, settings: ScoringSettings) -> Score:  # noqa: ARG002
         """Score one layer."""
         data = _kept(self)
         columns = [vectors.of("", column) for column in data.texts]
         return layer_score(data, columns, settings.confidence)
 
-    def rows(self, parts: Sequence[Found], settings: ScoringSettings) -> list[dict[str, Any]]:  # noqa: ARG002
-        """One row, with the probe's details."""
-        (found,) = parts
-        return [
-            {
-                "split": "test",
-                "subset": "default",
-                "main_score": found.score,
-                "score_low": found.low,
-                "score_high": found.high,
-                "n_runs": found.n,
-                "why": found.why,
-                "chance": found.chance,
-                "probe": found.probe,
-            }
-        ]
+    def scores(self, parts: Sequence[Score], settings: ScoringSettings) -> Sequence[Score]:  # noqa: ARG002
+        """The score of the only unit."""
+        return parts
 
 
 @keep_data

@@ -15,7 +15,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import sklearn
@@ -30,22 +30,16 @@ from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_bytes
 from layerwise.tasks import catalog, results
 from layerwise.tasks.eager import eager_columns
+from layerwise.tasks.results import Score
 from layerwise.tasks.task import Array, Key, Unit, Vectors, keep_data
 
 Selection = tuple[str, str, int, int]
 """Split, subset, and a range of a clustering's sets."""
 
 
-class Score(NamedTuple):
-    """A main score of mteb's, the values that it is the mean of, and why it is not finite."""
-
-    main: float
-    runs: list[float]
-    why: str | None
-
-
-Scores = dict[tuple[str, str], Score]
-"""By split and subset."""
+Scores = dict[tuple[str, str], tuple[float, list[float], str | None]]
+"""By split and subset: the main score, the values that it is the mean of, and why it is not
+finite."""
 
 # Differences below this share of the largest value are rounding.
 ROUNDING = 1e-5
@@ -117,36 +111,41 @@ class MtebTask:
             }
             yield Unit(list(recorder.keys), pictures, selection)
 
-    def score(self, unit: Unit, vectors: Vectors, settings: ScoringSettings) -> Scores:  # noqa: ARG002
+    def score(
+        self,
+        selection: Selection | None,
+        vectors: Vectors,
+        settings: ScoringSettings,  # noqa: ARG002
+    ) -> Scores:
         """mteb's main score of one layer by split and subset."""
         scores = {}
-        for place, found in self._evaluate(_Lookup(vectors), unit.selection).items():
+        for place, found in self._evaluate(_Lookup(vectors), selection).items():
             score = float(found["main_score"])
             runs = results.runs(found, self.task.metadata.main_score)
             why = None if math.isfinite(score) else self._why(*place, vectors.values)
-            scores[place] = Score(score, runs, why)
+            scores[place] = score, runs, why
         return scores
 
-    def rows(self, parts: Sequence[Scores], settings: ScoringSettings) -> list[dict[str, Any]]:
-        """One row for each split and subset."""
+    def scores(self, parts: Sequence[Scores], settings: ScoringSettings) -> list[Score]:
+        """One score for each split and subset."""
         made = []
         for split, subset in dict.fromkeys(place for part in parts for place in part):
             found = [part[split, subset] for part in parts if (split, subset) in part]
-            runs = [run for one in found for run in one.runs]
+            runs = [run for _, one, _ in found for run in one]
             # A clustering's score is the mean of its sets, which may be in several units.
-            score = found[0].main if len(found) == 1 else float(np.mean(runs))
+            score = found[0][0] if len(found) == 1 else float(np.mean(runs))
             known = math.isfinite(score)
             low, high = results.interval(runs, settings) if known else (None, None)
             made.append(
-                {
-                    "split": split,
-                    "subset": subset,
-                    "main_score": round(score, results.DECIMALS) if known else None,
-                    "score_low": low,
-                    "score_high": high,
-                    "n_runs": len(runs) or 1,
-                    "why": found[0].why,
-                }
+                Score(
+                    round(score, results.DECIMALS) if known else None,
+                    low,
+                    high,
+                    len(runs) or 1,
+                    found[0][2],
+                    split=split,
+                    subset=subset,
+                )
             )
         return made
 

@@ -6,7 +6,6 @@ not independent (Fafchamps & Gubert 2007).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,31 +13,16 @@ import numpy.typing as npt
 from scipy.stats import norm, rankdata
 
 from layerwise.errors import LayerwiseError
+from layerwise.tasks.results import Score
 
 Floats = npt.NDArray[np.float64]
 
 FEWEST = 10  # pairs; below, a normal law of the estimate is out of reach
 
 
-@dataclass(frozen=True)
-class Correlation:
-    """A rank correlation in [-1, 1] with its interval; NaN if one side does not vary.
-
-    Attributes
-    ----------
-    parts : array, shape (N,)
-        Contribution of each pair to `rho`, which is their sum (to first order).
-    """
-
-    rho: float
-    low: float
-    high: float
-    parts: Floats
-
-
 def correlate(
     measure: npt.ArrayLike, judged: npt.ArrayLike, texts: npt.ArrayLike, confidence: float
-) -> Correlation:
+) -> Score:
     """Correlate a measure of pairs with their labels.
 
     With mid-ranks F and G scaled to (0, 1), ``ρ = a / sqrt(b c)``, a their covariance and b, c
@@ -51,6 +35,11 @@ def correlate(
         The two texts of each pair.
     confidence : float
         Of the interval, which is normal on Fisher's scale.
+
+    Returns
+    -------
+    Score
+        Without a score if one side does not vary; its parts are the pairs.
 
     Raises
     ------
@@ -67,14 +56,14 @@ def correlate(
     b, of_b = x.covariance(x)
     c, of_c = y.covariance(y)
     if b <= 0 or c <= 0:
-        return Correlation(np.nan, np.nan, np.nan, np.full(n, np.nan))
+        return Score(None, n_runs=n, why="the similarities of all pairs are alike")
     rho = float(np.clip(a / np.sqrt(b * c), -1.0, 1.0))
     influence = of_a / np.sqrt(b * c) - rho / 2 * (of_b / b + of_c / c)
     inside = np.clip(rho, -1 + 1e-12, 1 - 1e-12)
     error = standard_error(influence, np.sort(np.asarray(texts), axis=0))
     margin = norm.isf((1 - confidence) / 2) * error / (1 - inside**2)
     low, high = np.tanh(np.arctanh(inside) + margin * np.array([-1, 1]))
-    return Correlation(rho, float(low), float(high), (rho + influence) / n)
+    return Score(rho, float(low), float(high), n, parts=(rho + influence) / n)
 
 
 def standard_error(influence: Floats, pairs: npt.NDArray[Any]) -> float:

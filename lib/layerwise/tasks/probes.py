@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from layerwise.errors import LayerwiseError
+from layerwise.tasks.results import Score
 
 Array = npt.NDArray[Any]
 
@@ -53,47 +54,6 @@ class Split:
     def fitted(self) -> Array:
         """Rows that the final fit sees."""
         return np.concatenate([self.train, self.validation])
-
-
-@dataclass(frozen=True)
-class Probe:
-    """Scores of the probes of one layer on test rows.
-
-    Attributes
-    ----------
-    linear, neighbours, control : float
-        Accuracy in [0, 1], or R² up to 1.
-    low, high, neighbours_low, neighbours_high : float
-        Intervals over groups of test rows: of an accuracy Wilson's, with the sample size that the
-        design effect leaves (Kish 1965); of R² a percentile bootstrap of groups.
-    chance : float
-        Score of predicting the training rows' most frequent class, or their mean.
-    penalty : float
-        Median over splits.
-    n_train, n_test : int
-        Rows behind one fit, and rows tested in all.
-    parts : array, shape (G,)
-        Contribution of each group of test rows to `linear`, which is their sum (of R² to first
-        order). The groups are the same for all layers.
-    """
-
-    linear: float
-    low: float
-    high: float
-    neighbours: float
-    neighbours_low: float
-    neighbours_high: float
-    control: float
-    chance: float
-    penalty: float
-    n_train: int
-    n_test: int
-    parts: Array = field(compare=False, repr=False)
-
-    @property
-    def selectivity(self) -> float:
-        """Linear less control."""
-        return self.linear - self.control
 
 
 def classes(labels: Sequence[object]) -> Array:
@@ -228,13 +188,13 @@ def _parts(strata: Array, members: Array, rng: np.random.Generator) -> list[Arra
 def probe(
     features: Array,
     labels: Array,
-    rows: Sequence[Split],
+    splits: Sequence[Split],
     groups: Sequence[object] | None = None,
     *,
     seed: int = 0,
     confidence: float = 0.95,
     types: Sequence[object] | None = None,
-) -> Probe:
+) -> Score:
     """Fit and score the probes of one layer.
 
     Parameters
@@ -242,8 +202,8 @@ def probe(
     features : array, shape (N, D)
     labels : array, shape (N,)
         Of `classes` or `numbers`.
-    rows : sequence of Split
-        Of `splits`; the same for all layers.
+    splits : sequence of Split
+        Of the function `splits`; the same for all layers.
     groups : sequence, length N, optional
         As there.
     seed : int
@@ -265,47 +225,54 @@ def probe(
     rng = np.random.default_rng(seed)
     of_classes = _are_classes(labels)
     score = _accuracy if of_classes else _r2
-    predicted: dict[str, list[Array]] = {"linear": [], "neighbours": [], "chance": []}
-    penalties, controls = [], []
-    for split in rows:
+    predicted, penalties, controls = [], [], []
+    for split in splits:
         fitted, test = split.fitted, split.test
+        known = labels[fitted]
         penalty = _best_penalty(_scaled(features, split.train), labels, split, score)
         scaled = _scaled(features, fitted)
-        fit = _linear(scaled[fitted], labels[fitted])
-        predicted["linear"].append(fit(penalty).predict(scaled[test]))
-        for _ in range(SHUFFLES // len(rows)):
-            known, truth = _control_labels(labels, split, types, rng)
-            if len(np.unique(known)) == 1:  # All types drew the same label.
-                controls.append(score(np.full(len(truth), known[0]), truth))
-                continue
-            fit = _linear(scaled[fitted], known)
-            controls.append(score(fit(penalty).predict(scaled[test]), truth))
-        near = _neighbours(of_classes, len(fitted)).fit(features[fitted], labels[fitted])
-        predicted["neighbours"].append(near.predict(features[test]))
-        known = labels[fitted]
+        linear = _linear(scaled[fitted], known)(penalty)
+        near = _neighbours(of_classes, len(fitted)).fit(features[fitted], known)
         usual = np.bincount(known).argmax() if of_classes else known.mean()
-        predicted["chance"].append(np.full(len(test), usual))
+        predicted.append(
+            [
+                linear.predict(scaled[test]),
+                near.predict(features[test]),
+                np.full(len(test), usual),
+            ]
+        )
         penalties.append(penalty)
-    tested = np.concatenate([split.test for split in rows])
+        for _ in range(SHUFFLES // len(splits)):
+            given, truth = _control_labels(labels, split, types, rng)
+            if len(np.unique(given)) == 1:  # All types drew the same label.
+                controls.append(score(np.full(len(truth), given[0]), truth))
+                continue
+            control = _linear(scaled[fitted], given)(penalty)
+            controls.append(score(control.predict(scaled[test]), truth))
+    linear, neighbours, usual = np.concatenate(predicted, axis=1)
+    tested = np.concatenate([split.test for split in splits])
     truth = labels[tested]
     members = pd.factorize(tested if groups is None else _factorized(groups)[0][tested])[0]
-    linear, neighbours, chance = (np.concatenate(parts) for parts in predicted.values())
     interval = _accuracy_interval if of_classes else _r2_interval
     low, high = interval(linear, truth, confidence, members)
     near_low, near_high = interval(neighbours, truth, confidence, members)
     each = linear == truth if of_classes else _r2_parts(linear, truth)
-    return Probe(
-        linear=score(linear, truth),
-        low=low,
-        high=high,
+    main, control = score(linear, truth), float(np.mean(controls))
+    baseline = score(usual, truth)
+    return Score(
+        main_score=main,
+        score_low=low,
+        score_high=high,
+        n_runs=len(truth),
+        chance=baseline if of_classes else None,
         neighbours=score(neighbours, truth),
         neighbours_low=near_low,
         neighbours_high=near_high,
-        control=float(np.mean(controls)),
-        chance=score(chance, truth),
+        control=control,
+        selectivity=main - control,
+        baseline=baseline,
         penalty=float(np.median(penalties)),
-        n_train=len(rows[0].fitted),
-        n_test=len(truth),
+        n_train=len(splits[0].fitted),
         parts=np.bincount(members, each / len(truth)),
     )
 

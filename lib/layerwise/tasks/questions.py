@@ -13,9 +13,8 @@ import pandas as pd
 
 from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
 from layerwise.corpora.paragraphs import Paragraph, read_paragraphs, sentences_of
-from layerwise.corpora.sources import load_hub
+from layerwise.corpora.sources import load_hub, read_rows
 from layerwise.errors import LayerwiseError, closest
-from layerwise.tasks.own_rows import read_rows
 from layerwise.tasks.passages import shuffled
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -110,8 +109,9 @@ def _question(where: str, text: Any, choices: Any, answer: Any, subject: Any = "
         except ValueError:
             choices = ()
     listed = list(choices) if isinstance(choices, list | tuple | np.ndarray) else []
-    if isinstance(answer, str) and len(answer) == 1 and answer.upper() in LETTERS:
-        answer = LETTERS.index(answer.upper())
+    if isinstance(answer, str):
+        letter = len(answer) == 1 and answer.upper() in LETTERS
+        answer = LETTERS.index(answer.upper()) if letter else pd.to_numeric(answer, "coerce")
     # A column with a gap elsewhere holds whole numbers as floats.
     number = isinstance(answer, int | float | np.number) and not isinstance(answer, bool)
     whole = number and float(answer).is_integer()

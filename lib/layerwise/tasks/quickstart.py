@@ -28,11 +28,8 @@ import pandas as pd
 
 from layerwise.corpora.packages import gensim_file, news
 from layerwise.corpora.paragraphs import Paragraph
-from layerwise.errors import LayerwiseError, closest
 from layerwise.io.files import replacing
-from layerwise.names import encode
 from layerwise.tasks import passages
-from layerwise.tasks.names import QUICKSTART
 
 log = logging.getLogger(__name__)
 
@@ -77,21 +74,19 @@ def news_similarity() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["sentence1", "sentence2", "score"])
 
 
-def tables(task: str, paragraphs: Sequence[Paragraph]) -> dict[str, pd.DataFrame]:
-    """The tables of a task, by their place in its folder (``""`` is the folder itself)."""
-    if task == "PangLeePolarity":
-        return {"": polarity()}
-    if task == "LeeNewsSimilarity":
-        return {"": news_similarity()}
+def tables(paragraphs: Sequence[Paragraph]) -> dict[str, dict[str, pd.DataFrame]]:
+    """The tables of each task, by their place in its folder (``""`` is the folder itself)."""
     chosen = passages.passages(paragraphs)
-    if task == "WikipediaArticleClustering":
-        return {"": passages.clustering(chosen)}
-    if task == "WikipediaArticlePairs":
-        return {"": passages.pairs(chosen)}
-    return passages.reranking(chosen)
+    return {
+        "PangLeePolarity": {"": polarity()},
+        "WikipediaArticleClustering": {"": passages.clustering(chosen)},
+        "WikipediaArticlePairs": {"": passages.pairs(chosen)},
+        "WikipediaArticleReranking": passages.reranking(chosen),
+        "LeeNewsSimilarity": {"": news_similarity()},
+    }
 
 
-def make_tasks(paragraphs: Sequence[Paragraph], tasks: Sequence[str], folder: Path) -> None:
+def make_tasks(paragraphs: Sequence[Paragraph], folder: Path) -> None:
     """Write the folder of each task below `folder`.
 
     Parameters
@@ -102,21 +97,13 @@ def make_tasks(paragraphs: Sequence[Paragraph], tasks: Sequence[str], folder: Pa
     Raises
     ------
     LayerwiseError
-        If a task is not one of the quickstart's, or its data are not there.
+        If the data are not there, or there are too few articles.
     """
-    for task in tasks:
-        if task not in QUICKSTART:
-            raise LayerwiseError(
-                f"{task!r} is no task that layerwise makes{closest(task, QUICKSTART)}; "
-                f"it makes {', '.join(QUICKSTART)}.",
-                code="unknown_name",
-            )
-        made = tables(task, paragraphs)
-        target = folder / encode(task)
+    for task, made in tables(paragraphs).items():
         for name, table in made.items():
-            with replacing(target / name / "test.parquet") as partial:
+            with replacing(folder / task / name / "test.parquet") as partial:
                 table.to_parquet(partial, index=False)
         if "" not in made:
-            with replacing(target / "README.md") as partial:
+            with replacing(folder / task / "README.md") as partial:
                 partial.write_text(_RERANKING_README, encoding="utf-8")
         log.info("%s: %s", task, {n or "test": len(t) for n, t in made.items()})

@@ -1,20 +1,19 @@
-"""The tables of scores and of probes, and the intervals of scores with several runs."""
+"""The table of scores, and the intervals of scores with several runs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import numpy.typing as npt
 import pyarrow as pa
 
 from layerwise.config.scoring import ScoringSettings
 from layerwise.io.tables import Kind
 
-SCORES = Kind("layerwise.scores", 2)
-PROBES = Kind("layerwise.tasks.probes", 2)
-PART = Kind("layerwise.task_scores", 1)
+KIND = Kind("layerwise.scores", 3)
 
 # As in mteb's own JSON.
 DECIMALS = 6
@@ -39,74 +38,67 @@ COLUMNS = {
     "n_runs": "int32",
     "why": "string",
     "chance": "float64",
-}
-"""Columns of the table of scores, with their types.
-
-Scores are from 0 to 1. `n_runs` is the number of values behind the interval, which is null for one
-alone. A score that is not defined is null, and `why` gives the reason. `chance` is the score of
-guessing, null where that is 0 or not known.
-"""
-
-_SHARED = [
-    *("model", "revision", "task", "task_type"),
-    *("layer", "depth", "tokens", "pooling", "readout"),
-]
-_PROBE = {
-    "linear": "float64",
-    "low": "float64",
-    "high": "float64",
     "neighbours": "float64",
     "neighbours_low": "float64",
     "neighbours_high": "float64",
     "control": "float64",
     "selectivity": "float64",
-    "chance": "float64",
+    "baseline": "float64",
     "penalty": "float64",
     "n_train": "int32",
-    "n_test": "int32",
 }
-PROBE_COLUMNS = {name: COLUMNS[name] for name in _SHARED} | _PROBE
-"""Columns of the table of probes (`layerwise.tasks.probes.Probe`), with their types."""
-
-# Names of a probe's columns in a task's own table, which has its scores too.
-_PREFIXED = {name: f"probe_{name}" for name in _PROBE}
+"""Columns of the table of scores, with their types; `Score` explains them."""
+SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in COLUMNS.items()])
 
 
-def part(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """One task's table: its scores, with the details of the `probe` of a row, if it has one."""
-    columns = COLUMNS | {_PREFIXED[name]: kind for name, kind in _PROBE.items()}
-    found = [
-        {
-            **row,
-            **{
-                column: getattr(row.get("probe"), name, None) for name, column in _PREFIXED.items()
-            },
-        }
-        for row in rows
-    ]
-    return pa.Table.from_pylist(found, schema=_schema(columns))
+@dataclass(frozen=True)
+class Score:
+    """Score of one layer on a task, in the columns of the table.
 
+    Attributes
+    ----------
+    main_score : float or None
+        At most 1; None if it is not defined.
+    score_low, score_high : float or None
+        Interval; None for a score of one run.
+    n_runs : int
+        Number of values behind the interval. Of a probe: rows tested.
+    why : str or None
+        Reason why there is no score.
+    chance : float or None
+        Score of guessing; None where that is 0 or not known.
+    neighbours, neighbours_low, neighbours_high : float, optional
+        Of a probe: score of nearest neighbours, with its interval.
+    control, selectivity : float, optional
+        Of a probe: score on control labels, and the main score less this.
+    baseline : float, optional
+        Of a probe: score of predicting the training rows' most frequent class, or their mean.
+    penalty : float, optional
+        Of a probe: L2 penalty, the median over splits.
+    n_train : int, optional
+        Of a probe: rows behind one fit.
+    parts : array, shape (G,), optional
+        Contribution of each group of tested rows to the main score, which is their sum (of R² and
+        correlations to first order). The groups are the same for all layers. Not in the table.
+    """
 
-def scores(parts: pd.DataFrame) -> pa.Table:
-    """The table of scores, from the tables of all tasks."""
-    return _table(parts, COLUMNS)
-
-
-def probes(parts: pd.DataFrame) -> pa.Table:
-    """The table of probes, from the tables of all tasks."""
-    probed = parts.loc[parts["probe_linear"].notna(), [*_SHARED, *_PREFIXED.values()]]
-    named = {column: name for name, column in _PREFIXED.items()}
-    return _table(probed.rename(columns=named), PROBE_COLUMNS)
-
-
-def _table(frame: pd.DataFrame, columns: Mapping[str, str]) -> pa.Table:
-    return pa.Table.from_pandas(
-        frame[list(columns)], schema=_schema(columns), preserve_index=False
-    )
-
-
-def _schema(columns: Mapping[str, str]) -> pa.Schema:
-    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in columns.items()])
+    main_score: float | None
+    score_low: float | None = None
+    score_high: float | None = None
+    n_runs: int = 1
+    why: str | None = None
+    chance: float | None = None
+    subset: str = "default"
+    split: str = "test"
+    neighbours: float | None = None
+    neighbours_low: float | None = None
+    neighbours_high: float | None = None
+    control: float | None = None
+    selectivity: float | None = None
+    baseline: float | None = None
+    penalty: float | None = None
+    n_train: int | None = None
+    parts: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
 
 
 def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:

@@ -15,6 +15,7 @@ from layerwise.errors import LayerwiseError
 if TYPE_CHECKING:
     from layerwise.config.scoring import ScoringSettings
     from layerwise.corpora.images import Picture
+    from layerwise.tasks.results import Score
 
 Array = npt.NDArray[Any]
 
@@ -98,11 +99,11 @@ class Task(Hashable, Protocol):
     def units(self, most: int) -> Iterator[Unit]:
         """Parts of the task of at most `most` inputs, where it can be divided."""
 
-    def score(self, unit: Unit, vectors: Vectors, settings: ScoringSettings) -> Any:
-        """Score one layer on one unit."""
+    def score(self, selection: Any, vectors: Vectors, settings: ScoringSettings) -> Any:
+        """Score one layer on the unit with a selection."""
 
-    def rows(self, parts: Sequence[Any], settings: ScoringSettings) -> list[dict[str, Any]]:
-        """Rows of the table of scores for one layer, from the scores of all units in order."""
+    def scores(self, parts: Sequence[Any], settings: ScoringSettings) -> Sequence[Score]:
+        """Scores of one layer in the table, from the scores of all units in order."""
 
 
 def normalized(vectors: Array) -> Array:

@@ -13,12 +13,15 @@ from layerwise.config import Config
 from layerwise.config.corpora import HubTexts, TaskTexts
 from layerwise.config.images import HubImages
 from layerwise.config.models import HubAdapter, HubSource, Model
-from layerwise.config.tasks import ChoiceTask, HubQuestions, MtebTask
+from layerwise.config.tasks import ChoiceTask, HubQuestions, MtebTask, Task
+from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError
 from layerwise.models.failures import why
 from layerwise.models.source import Location
+from layerwise.tasks.catalog import get_task, load
 from layerwise.tasks.names import QUICKSTART
 from layerwise.tasks.prompts import normalizes, of_model
+from layerwise.tasks.questions import of_hub
 
 log = logging.getLogger(__name__)
 
@@ -37,15 +40,20 @@ def fetch_all(config: Config) -> None:
     """
     for model in config.models.values():
         fetch_model(model)
+    tasks: dict[str, Task] = {}
     for corpus in config.corpora.values():
-        fetch_corpus(corpus.source)
-    sources = [c.source for c in config.corpora.values() if isinstance(c.source, TaskTexts)]
-    texts = {source.task: MtebTask() for source in sources}
-    for name, task in {**texts, **config.tasks}.items():
-        if isinstance(task, ChoiceTask):
-            fetch_questions(task)
-        elif isinstance(task, MtebTask) and task.folder is None and name not in QUICKSTART:
-            fetch_task(name)
+        source = corpus.source
+        if isinstance(source, TaskTexts):
+            tasks[source.task] = MtebTask()
+        elif isinstance(source, HubImages | HubTexts):
+            log.info("%s: %d rows", source.hub, len(load_hub(source)[0]))
+    for name, task in {**tasks, **config.tasks}.items():
+        if isinstance(task, MtebTask) and task.folder is None and name not in QUICKSTART:
+            log.info("%s: %s", name, load(get_task(name)).metadata.dataset["path"])
+        elif isinstance(task, ChoiceTask) and isinstance(task.questions, HubQuestions):
+            hub = task.questions
+            for split in [hub.split, *([hub.examples] if task.shots else [])]:
+                log.info("%s, %s: %d questions", hub.hub, split, len(of_hub(hub, split)))
 
 
 def fetch_model(model: Model) -> None:
@@ -73,19 +81,16 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
     # Folders of a repository hold exports to other frameworks.
     ignored = [] if any(pattern.endswith(".gguf") for pattern in patterns) else ["*/*"]
     try:
-        folder = Path(
-            snapshot_download(
-                repository,
-                revision=revision,
-                allow_patterns=list(patterns),
-                ignore_patterns=ignored,
-            )
+        allowed = list(patterns)
+        place = snapshot_download(
+            repository, revision=revision, allow_patterns=allowed, ignore_patterns=ignored
         )
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         raise LayerwiseError(
             f"Model {repository} at {revision!r}: {why(error, Location(repository, revision))}",
             code="unreadable",
         ) from error
+    folder = Path(place)
     weights = [*folder.glob("*.safetensors"), *folder.glob("**/*.gguf")]
     if not weights:
         raise LayerwiseError(
@@ -95,28 +100,3 @@ def _snapshot(repository: str, revision: str, patterns: Sequence[str]) -> None:
         )
     size = sum(file.stat().st_size for file in weights)
     log.info("%s at %s: commit %s, %.2f GB", repository, revision, folder.name, size / 1e9)
-
-
-def fetch_corpus(source: object) -> None:
-    """Fetch the data set of a corpus of texts or images, if it is on the hub."""
-    from layerwise.corpora.sources import load_hub
-
-    if isinstance(source, HubImages | HubTexts):
-        log.info("%s: %d rows", source.hub, len(load_hub(source)[0]))
-
-
-def fetch_questions(task: ChoiceTask) -> None:
-    """Fetch the questions of a multiple-choice task and its examples, if they are on the hub."""
-    from layerwise.tasks.questions import of_hub
-
-    source = task.questions
-    if isinstance(source, HubQuestions):
-        for split in [source.split, *([source.examples] if task.shots else [])]:
-            log.info("%s, %s: %d questions", source.hub, split, len(of_hub(source, split)))
-
-
-def fetch_task(name: str) -> None:
-    """Fetch the data of an MTEB task."""
-    from layerwise.tasks.catalog import get_task, load
-
-    log.info("%s: %s", name, load(get_task(name)).metadata.dataset["path"])

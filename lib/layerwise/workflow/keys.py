@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from functools import cached_property, wraps
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,12 @@ VERSIONS = {
     "extract": 1,
     "metrics": 3,
     "tasks": 1,
-    "evaluate": 1,
-    "associate": 4,
-    "select": 3,
-    "similarity": 1,
+    "evaluate": 2,
+    "associate": 5,
+    "select": 4,
+    "similarity": 2,
     "published": 1,
-    "figure": 5,
+    "figure": 6,
     "weights": 1,
     "best_layers": 3,
     "report": 1,
@@ -63,19 +62,6 @@ def settings(section: Any, *leave_out: str) -> dict[str, Any]:
     return found
 
 
-def _cached(method: Callable[..., str]) -> Callable[..., str]:
-    """Compute each key once."""
-
-    @wraps(method)
-    def once(self: Keys, *names: str, **named: str) -> str:
-        call = method.__name__, *names, *sorted(named.items())
-        if call not in self._known:
-            self._known[call] = method(self, *names, **named)
-        return self._known[call]
-
-    return once
-
-
 class Keys:
     """The keys of every file of a config, by stage and names.
 
@@ -86,18 +72,17 @@ class Keys:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self._known: dict[Any, str] = {}
 
     # Corpora
 
-    @_cached
+    @cache
     def wikipedia(self) -> str:
         return digest("wikipedia")
 
-    @_cached
+    @cache
     def corpus(self, corpus: str) -> str:
-        entry: Any = self.config.corpora[corpus]
-        source = getattr(entry, "source", None) or entry.images
+        entry = self.config.corpora[corpus]
+        source: Any = entry.source
         data: Any = None
         if getattr(source, "file", None):
             data = _hash(Path(source.file))
@@ -113,24 +98,23 @@ class Keys:
             described.get(place, {}).pop("folder", None)
         return digest("corpus", corpus, described, data)
 
-    @_cached
+    @cache
     def views(self, corpus: str) -> str:
         return digest("views", self.corpus(corpus), settings(self.config.corpora[corpus].views))
 
     # Models
 
-    @_cached
+    @cache
     def nano(self, model: str) -> str:
         revisions = self.config.models[model].revisions
         return digest("nano", settings(self.config.nano[model]), revisions, self.wikipedia())
 
-    @_cached
+    @cache
     def gguf(self, model: str, revision: str) -> str:
-        entry = self.config.models[model]
-        bare = entry.model_copy(update={"adapters": ()})
+        bare = self.config.models[model].model_copy(update={"adapters": ()})
         return digest("gguf", identity(bare, revision))
 
-    @_cached
+    @cache
     def model(self, model: str, revision: str) -> str:
         """The identity of a model at a checkpoint: its settings and, if it is local, its files."""
         entry = self.config.models[model]
@@ -140,9 +124,9 @@ class Keys:
 
     # Values
 
-    @_cached
+    @cache
     def extract(self, model: str, revision: str, corpus: str) -> str:
-        perturb = getattr(self.config.corpora[corpus], "perturb", None)
+        perturb = self.config.corpora[corpus].perturb
         return digest(
             "extract",
             self.model(model, revision),
@@ -151,20 +135,16 @@ class Keys:
             None if perturb is None else settings(perturb),
         )
 
-    @_cached
+    @cache
     def metrics(self, model: str, revision: str, corpus: str) -> str:
         section = settings(self.config.metrics)
-        return digest("metrics", self.extract(model, revision, corpus), section, self._formulas)
+        return digest("metrics", self.extract(model, revision, corpus), section, _formulas())
 
-    @cached_property
-    def _formulas(self) -> str:
-        return formula_hash()
-
-    @_cached
+    @cache
     def quickstart_tasks(self) -> str:
         return digest("tasks", self.wikipedia())
 
-    @_cached
+    @cache
     def task_data(self, task: str) -> str:
         """The identity of a task: its name, settings and, if it is local, its files."""
         entry = self.config.tasks.get(task)
@@ -182,7 +162,7 @@ class Keys:
         described = {} if entry is None else settings(entry, "folder", "file")
         return digest("task", task, described, data)
 
-    @_cached
+    @cache
     def score(self, model: str, revision: str, task: str) -> str:
         """The key of one task's scores."""
         entry, extraction = self.config.models[model], self.config.extraction(model)
@@ -200,24 +180,24 @@ class Keys:
         tasks = studies.tasks_scored(self.config, model, revision)
         return {task: self.score(model, revision, task) for task in tasks}
 
-    @_cached
+    @cache
     def evaluate(self, model: str, revision: str) -> str:
         return digest("evaluate", self.scores(model, revision))
 
     # Studies
 
-    @_cached
+    @cache
     def published(self, published: str) -> str:
         entry = self.config.published[published]
         files = [getattr(entry, table) for table in ("scores", "metrics")]
         return digest("published", [_hash(Path(f)) if f else None for f in files])
 
-    @_cached
+    @cache
     def associate(self, study: str) -> str:
         over = self.config.studies[study].over
         return digest("associate", over, *self._of_association(study))
 
-    @_cached
+    @cache
     def select(self, study: str) -> str:
         return digest("select", *self._of_association(study))
 
@@ -230,14 +210,14 @@ class Keys:
             self._inputs(study, ("metrics", "scores")),
         ]
 
-    @_cached
+    @cache
     def similarity(self, study: str) -> str:
         (corpus,) = studies.corpora(self.config, study)
         points = studies.points(self.config, study)
         tokens = self.config.studies[study].tokens
         return digest("similarity", tokens, [self.extract(m, r, corpus) for m, r in points])
 
-    @_cached
+    @cache
     def figure(self, study: str) -> str:
         described = settings(self.config.studies[study])
         needs = studies.needs(self.config, study)
@@ -248,34 +228,33 @@ class Keys:
             "figure", described, association, self._order(study), self._inputs(study, needs)
         )
 
-    @_cached
+    @cache
     def weights(self) -> str:
         return digest("weights", [self.model(m, r) for m, r in studies.swept(self.config)])
 
-    @_cached
+    @cache
     def best_layers(self) -> str:
         points = studies.scored(self.config)
         section = settings(self.config.association)
         scores = [self.evaluate(model, revision) for model, revision in points]
         return digest("best_layers", list(self.config.models), section, scores)
 
-    @_cached
+    @cache
     def report(self) -> str:
         scored = self.best_layers() if studies.scored(self.config) else None
         return digest("report", scored, {s: self.figure(s) for s in self.config.studies})
 
-    @_cached
+    @cache
     def explore(self) -> str:
         tables = {s: self._inputs(s, studies.needs(self.config, s)) for s in self.config.studies}
         return digest("explore", tables, settings(self.config.association))
 
     def _order(self, study: str) -> dict[str, Any]:
         """The models and checkpoints of a study in the config's order, which decides colours."""
-        own = studies.models(self.config, study)
-        places = {model: n for n, model in enumerate(self.config.models) if model in own}
         return {
             model: [place, studies.revisions(self.config, study, model)]
-            for model, place in places.items()
+            for place, model in enumerate(self.config.models)
+            if model in studies.models(self.config, study)
         }
 
     def _inputs(self, study: str, tables: tuple[str, ...]) -> dict[str, list[str]]:
@@ -284,13 +263,9 @@ class Keys:
 
     def _table(self, study: str, table: str) -> list[str]:
         config = self.config
-        made: Mapping[str, Callable[[str], str]] = {
-            "associations": self.associate,
-            "selections": self.select,
-            "similarities": self.similarity,
-        }
-        if table in made:
-            return [made[table](study)]
+        if table in studies.OF_STUDY:
+            made = {"associations": self.associate, "selections": self.select}
+            return [made.get(table, self.similarity)(study)]
         corpora = studies.corpora(config, study)
         if table == "texts":
             return [self.corpus(corpus) for corpus in corpora]
@@ -298,10 +273,15 @@ class Keys:
         if published:
             return [self.published(published), *(config.studies[study].models or ())]
         points = studies.points(config, study)
-        if table in studies.OF_TASKS:
+        if table == "scores":
             tasks = studies.tasks(config, study)
             return [self.score(m, r, task) for m, r in points for task in tasks]
         return [self.metrics(m, r, corpus) for m, r in points for corpus in corpora]
+
+
+@cache
+def _formulas() -> str:
+    return formula_hash()
 
 
 def _hash(path: Path) -> str:

@@ -1,11 +1,12 @@
-"""Memory that jobs ask a cluster for."""
+"""Memory that jobs ask a cluster for, and the size of the activations that a run writes."""
 
 from __future__ import annotations
 
 from layerwise.config import Config
 from layerwise.errors import LayerwiseError
-from layerwise.models.source import locate
+from layerwise.models.source import Location, locate
 from layerwise.names import size_of
+from layerwise.workflow import studies
 
 BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 # Libraries, activations of a batch, and reading the file.
@@ -22,22 +23,56 @@ def model_mb(config: Config, model: str) -> int:
     """
     entry = config.models[model]
     width = BYTES[entry.dtype or config.extract.dtype]
-    weights = _weights_bytes(config, model, width)
+    hub = getattr(entry.source, "hub", "").rpartition("/")[2]
+    weights = (size_of(hub) or size_of(model) or 0.0) * width
+    if not weights and model not in config.nano:
+        place = _place(config, model, entry.revisions[-1])
+        files = place.folder.glob("*.safetensors") if place and place.folder else ()
+        weights = sum(file.stat().st_size for file in files) or 1e9 * width
     return OVERHEAD_MB + int(LOADING * weights / 1e6)
 
 
-def _weights_bytes(config: Config, model: str, width: int) -> float:
-    entry = config.models[model]
-    for name in (getattr(entry.source, "hub", None), model):
-        parameters = size_of(name.rsplit("/", 1)[-1]) if name else None
-        if parameters:
-            return parameters * width
+def describe(config: Config) -> list[str]:
+    """Gigabytes of pooled activations by model, and models and corpora of unknown size."""
+    sizes: dict[str, float] = {}
+    unknown = set()
+    for model, revision, corpus in studies.measured(config):
+        shape, entry = _shape(config, model, revision), config.corpora[corpus]
+        if shape is None:
+            unknown.add(model)
+        elif entry.sample.n is None:
+            unknown.add(corpus)
+        else:
+            settings = config.extraction(model, corpus)
+            variants = len(settings.tokens) * len(settings.protocols)
+            rows = entry.sample.n * (1 + entry.views.n)
+            written = shape[0] * shape[1] * rows * variants * BYTES["float32"]
+            sizes[model] = sizes.get(model, 0.0) + written
+    lines = [f"{model}: {size / 1e9:.3g} GB of activations" for model, size in sizes.items()]
+    return [*lines, *([f"Size unknown: {', '.join(sorted(unknown))}"] if unknown else [])]
+
+
+def _shape(config: Config, model: str, revision: str) -> tuple[int, int] | None:
+    """Number of layers, the embeddings included, and width; None if they are not known here."""
+    from transformers import AutoConfig
+
     if model in config.nano:
-        return 0.0
+        return config.nano[model].layers + 1, config.nano[model].hidden
+    place = _place(config, model, revision)
+    if place is None:
+        return None
+    gguf = {"gguf_file": place.gguf_file} if place.gguf_file else {}
     try:
-        folder = locate(entry.source, entry.revisions[-1]).folder
+        found = AutoConfig.from_pretrained(
+            place.name, revision=place.revision or "main", local_files_only=True, **gguf
+        )
+    except (OSError, ValueError):
+        return None
+    return found.num_hidden_layers + 1, found.hidden_size
+
+
+def _place(config: Config, model: str, revision: str) -> Location | None:
+    try:
+        return locate(config.models[model].source, revision)
     except LayerwiseError:
-        folder = None
-    if folder is None:
-        return 1e9 * width
-    return float(sum(p.stat().st_size for p in folder.glob("*.safetensors"))) or 1e9 * width
+        return None

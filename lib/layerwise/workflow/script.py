@@ -8,17 +8,17 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import LayerwiseError, printable
 from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, replacing
-from layerwise.names import decode
+from layerwise.names import decode, encode
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from layerwise.association.order import Order
     from layerwise.config import Config
     from layerwise.config.models import Model
 
@@ -45,7 +45,18 @@ class Plain(logging.Formatter):
         return "\n  ".join(map(printable, super().format(record).splitlines()))
 
 
-def parser(description: str | None, *names: str) -> argparse.ArgumentParser:
+class Arguments(argparse.Namespace):
+    """The options of a script, and the config that ``--config`` names."""
+
+    @cached_property
+    def config(self) -> Config:
+        """The config, read when it is needed."""
+        from layerwise.config import read_config
+
+        return read_config([self.config_file])
+
+
+def parser(description: str | None, *names: str, **files: str) -> argparse.ArgumentParser:
     """An argument parser with the options of every script.
 
     Parameters
@@ -55,43 +66,31 @@ def parser(description: str | None, *names: str) -> argparse.ArgumentParser:
     *names : str
         Wildcards of the rule (model, revision, corpus, study): options that take a name of the
         config, plain or encoded for paths.
+    **files : str
+        Input and output files, with their help.
     """
     options = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name in names:
-        options.add_argument(
-            f"--{name}", required=True, type=decode, help=f"name of the {name} in the config"
-        )
+        about = f"name of the {name} in the config"
+        options.add_argument(f"--{name}", required=True, type=decode, help=about)
+    for name, about in files.items():
+        options.add_argument(f"--{name}", required=True, type=Path, help=about)
+    about = "the config (default config.yaml)"
     options.add_argument(
-        "--config", type=Path, default=Path("config.yaml"), help="the config (default config.yaml)"
+        "--config", dest="config_file", type=Path, default=Path("config.yaml"), help=about
     )
-    options.add_argument(
-        "--key", default="", help="key to store in the output; the workflow computes it"
-    )
+    about = "key to store in the output; the workflow computes it"
+    options.add_argument("--key", default="", help=about)
     options.add_argument("--log", type=Path, help="also write the log to this file")
     options.add_argument("--threads", type=int, default=1, help="CPU threads to use (default 1)")
     return options
 
 
-def files(options: argparse.ArgumentParser, **named: str) -> argparse.ArgumentParser:
-    """Add a required option for each input or output file, with its help."""
-    for name, about in named.items():
-        options.add_argument(f"--{name}", type=Path, required=True, help=about)
-    return options
-
-
-def config_of(arguments: argparse.Namespace) -> Config:
-    """The config that ``--config`` names."""
-    from layerwise.config import read_config
-
-    return read_config([arguments.config])
-
-
 def loadable(config: Config, model: str, revision: str) -> Model:
     """A model's entry with the source that it is loaded from: a GGUF model's converted folder."""
     from layerwise.config.models import FolderSource
-    from layerwise.names import encode
 
     entry = config.models[model]
     if not entry.source.gguf_file:
@@ -108,7 +107,6 @@ def task_of(config: Config, name: str) -> Any:
     Task or QuestionTask
         As `layerwise.tasks.evaluate.open_task`.
     """
-    from layerwise.names import encode
     from layerwise.tasks.evaluate import open_task
     from layerwise.workflow import studies
 
@@ -121,14 +119,6 @@ def task_of(config: Config, name: str) -> Any:
         images=results / f"corpora/{encode(corpus)}.parquet" if corpus else None,
         paragraphs=results / "texts/wikipedia.parquet",
     )
-
-
-def order_of(config: Config) -> Order:
-    """The order of models and checkpoints in the config."""
-    from layerwise.association.order import Order
-
-    models = config.models
-    return Order(tuple(models), {m: tuple(entry.revisions) for m, entry in models.items()})
 
 
 def read_table(config: Config, study: str, table: str) -> pd.DataFrame:
@@ -144,14 +134,14 @@ def read_table(config: Config, study: str, table: str) -> pd.DataFrame:
         for column, names in (("model", chosen.models), ("corpus", corpora)):
             if names and column in found:
                 found = found[found[column].isin(names)]
-    elif table in studies.OF_TASKS:
+    elif table == "scores":
         found = found[found["task"].isin(studies.tasks(config, study))]
     if table == "scores":
         found = with_text_sources(found, config.association.text_sources)
     return found.reset_index(drop=True)
 
 
-def run(main: Callable[[argparse.Namespace], None], options: argparse.ArgumentParser) -> None:
+def run(main: Callable[[Arguments], None], options: argparse.ArgumentParser) -> None:
     """Parse arguments, set up logging, run `main`; a user's mistake becomes one line and status 1.
 
     Parameters
@@ -160,7 +150,7 @@ def run(main: Callable[[argparse.Namespace], None], options: argparse.ArgumentPa
     options : ArgumentParser
         From `parser`.
     """
-    arguments = options.parse_args()
+    arguments = options.parse_args(namespace=Arguments())
     if arguments.log:
         os.environ["TQDM_DISABLE"] = "1"
     guarded(lambda: main(arguments), arguments.log)

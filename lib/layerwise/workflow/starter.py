@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import yaml
 
 from layerwise.choosing import kind_of
 from layerwise.config import Config
-from layerwise.config.association import OWN_TEXTS
+from layerwise.config.kinds import KINDS
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
 from layerwise.section import NAME
@@ -26,17 +27,6 @@ QUICK = (
     "STSBenchmark",
 )
 """Small tasks of the paper, of each type but clustering."""
-
-METRICS = (
-    "prompt_entropy",
-    "dataset_entropy",
-    "curvature",
-    "effective_rank",
-    "infonce",
-    "dime",
-    "lidar",
-)
-"""The paper's seven metrics."""
 
 
 def small(
@@ -73,29 +63,20 @@ def small(
             f"There is no file {prompts}; relative paths start at the current folder.",
             code="missing_file",
         )
-    source = {"package": "wikipedia"} if prompts is None else {"file": str(prompts.absolute())}
-    studies: dict[str, Any] = {"metrics_by_depth": {"kind": "metrics_by_depth"}}
-    entries: dict[str, Any] = {task: {} for task in tasks}
+    document = _template("small")
+    document["models"] = _models(models)
+    if prompts is not None:
+        document["corpora"]["prompts"]["source"] = {"file": str(prompts.absolute())}
+    document["tasks"] = {task: {} for task in tasks}
     if labels is not None:
-        entries[labels.stem] = {"file": str(labels.absolute()), "kind": kind_of(labels)}
-    if entries:
-        for kind in ("score_by_depth", "task_heatmap", "metric_vs_score", "layer_selection"):
-            studies[kind] = {"kind": kind}
-        studies["task_heatmap"]["models"] = [_name(model) for model in models[:1]]
-    return {
-        "models": _models(models),
-        "corpora": {
-            "prompts": {
-                "source": source,
-                "filters": {"min_tokens": 10, "max_tokens": 256, "longer": "cut"},
-                "sample": {"n": 500},
-                "views": {"n": 8, "on_failure": "drop"},
-            }
-        },
-        **({"tasks": entries} if entries else {}),
-        "extract": {"tokens": ["all", "drop_first"]},
-        "studies": studies,
-    }
+        entry = {"file": str(labels.absolute()), "kind": kind_of(labels)}
+        document["tasks"][labels.stem] = entry
+    studies = document["studies"]
+    studies["task_heatmap"]["models"] = list(document["models"])[:1]
+    if not document["tasks"]:
+        del document["tasks"]
+        document["studies"] = {"metrics_by_depth": studies["metrics_by_depth"]}
+    return document
 
 
 def panel(
@@ -126,48 +107,18 @@ def panel(
     LayerwiseError
         As in `small`.
     """
-    three = ["prompt_entropy", "curvature", "lidar"]
-    by_depth = {"kind": "metrics_by_depth", "corpora": ["wikitext"]}
-    against = {"kind": "metric_vs_score", "corpora": [OWN_TEXTS], "metrics": list(METRICS)}
-    studies = {
-        "figure_1_score_by_depth": {"kind": "score_by_depth"},
-        "figure_2_three_metrics": by_depth | {"metrics": three},
-        "figure_3_metric_vs_score": against | {"measure": "dcor"},
-        "figure_8_all_measures": against | {"measure": "all"},
-        "figure_10_all_metrics": by_depth | {"metrics": list(METRICS)},
-        "table_2_layer_selection": {
-            "kind": "layer_selection",
-            "corpora": ["wikitext"],
-            "metrics": list(METRICS),
-        },
-    }
-    found = _models(models)
-    if revisions:
-        shorthand = len(revisions) == 1 and revisions[0] in ("all", "log")
-        for model in found.values():
-            model["revisions"] = revisions[0] if shorthand else list(revisions)
-        training = {"kind": "metrics_over_checkpoints", "corpora": ["wikitext"]}
-        studies |= {
-            "figure_4_training": training | {"metrics": three},
-            "figure_11_all_metrics_training": training | {"metrics": list(METRICS)},
-            "scores_over_checkpoints": {"kind": "scores_over_checkpoints"},
-        }
-    wikitext = {"hub": "Salesforce/wikitext", "name": "wikitext-103-raw-v1", "split": "train"}
-    # Curvature needs three tokens, and tasks' texts may be headings.
-    texts = {"min_tokens": 3, "drop_headings": False}
-    return {
-        "models": found,
-        "corpora": {
-            "wikitext": _corpus(wikitext, {"min_tokens": 30}),
-            **{task: _corpus({"task": task}, texts) for task in tasks},
-        },
-        "tasks": list(tasks),
-        "extract": {"tokens": ["all"]},
-        "metrics": {"metrics": list(METRICS)},
-        # The paper selects the layer where these two are lowest.
-        "association": {"directions": {"dime": -1, "dataset_entropy": -1}},
-        "studies": studies,
-    }
+    document = _template("paper")
+    document["models"], document["tasks"] = _models(models), list(tasks)
+    corpora = document["corpora"]
+    own = corpora.pop("TASK")
+    corpora |= {task: own | {"source": {"task": task}} for task in tasks}
+    shorthand = len(revisions) == 1 and revisions[0] in ("all", "log")
+    for model in document["models"].values() if revisions else ():
+        model["revisions"] = revisions[0] if shorthand else list(revisions)
+    if not revisions:
+        studies = document["studies"].items()
+        document["studies"] = {n: s for n, s in studies if not KINDS[s["kind"]].checkpoints}
+    return document
 
 
 def write(folder: Path, document: dict[str, Any]) -> Path:
@@ -207,13 +158,10 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
-def _corpus(source: dict[str, str], filters: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "source": source,
-        "filters": filters | {"max_tokens": 512, "longer": "cut"},
-        "sample": {"n": 1000},
-        "views": {"n": 16, "on_failure": "drop"},
-    }
+def _template(name: str) -> dict[str, Any]:
+    text = files("layerwise.data").joinpath(f"{name}.yaml").read_text(encoding="utf-8")
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document
 
 
 def _models(models: Sequence[str]) -> dict[str, dict[str, Any]]:

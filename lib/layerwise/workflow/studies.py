@@ -1,27 +1,26 @@
 """What the studies of a config read: models, checkpoints, corpora, tasks and the files of each.
 
-Names are those of the config. Paths are those of the rules in ``workflow/rules``.
+Names are those of the config.
 """
 
 from __future__ import annotations
 
 from layerwise.config import Config
+from layerwise.config.association import OWN_TEXTS
+from layerwise.config.kinds import KINDS
 from layerwise.config.kinds import needs as needs_of
-from layerwise.config.studies import corpora_of, revisions_of
 from layerwise.config.tasks import ChoiceTask, LabelledTask, PackageQuestions
-from layerwise.names import encode
+from layerwise.names import PATHS, encode, path_of
 from layerwise.tasks.names import QUICKSTART
 
 OF_STUDY = ("associations", "selections", "similarities")
 """Tables that are made for one study."""
-OF_TASKS = ("scores", "probes")
-"""Tables that come from scoring tasks."""
-OF_METRICS = {
-    "metrics": "{corpus}.parquet",
-    "prompts": "{corpus}.prompts.parquet",
-    "positions": "{corpus}.positions.parquet",
-}
-"""Tables that come from the metrics of a corpus, by the end of their path."""
+OF_RESULTS = {"associations", "selections"}
+"""Tables made of metrics and scores."""
+OF_METRICS = {"metrics", "prompts", "positions"} | OF_RESULTS
+"""Tables that come from the metrics of a corpus."""
+OF_SCORES = {"scores"} | OF_RESULTS
+"""Tables that come from scores."""
 
 
 def needs(config: Config, study: str) -> tuple[str, ...]:
@@ -36,7 +35,11 @@ def models(config: Config, study: str) -> tuple[str, ...]:
 
 def revisions(config: Config, study: str, model: str) -> tuple[str, ...]:
     """The checkpoints of a model that a study shows, in the config's order."""
-    return revisions_of(config.studies[study], config.models[model].revisions)
+    checkpoints, chosen = config.models[model].revisions, config.studies[study]
+    wanted = chosen.revisions or KINDS[chosen.kind].revisions
+    if wanted == "last":
+        return checkpoints[-1:]
+    return tuple(r for r in checkpoints if wanted == "all" or r in wanted)
 
 
 def points(config: Config, study: str) -> list[tuple[str, str]]:
@@ -48,13 +51,15 @@ def points(config: Config, study: str) -> list[tuple[str, str]]:
 
 def corpora(config: Config, study: str) -> tuple[str, ...]:
     """The corpora of a study."""
-    return corpora_of(config.studies[study], list(config.corpora), config.own_texts)
+    names = config.studies[study].corpora or tuple(config.corpora)
+    parts = [tuple(config.own_texts) if name == OWN_TEXTS else (name,) for name in names]
+    return tuple(dict.fromkeys(name for part in parts for name in part))
 
 
 def tasks(config: Config, study: str) -> tuple[str, ...]:
     """The tasks of a study."""
     named = config.studies[study].tasks or tuple(config.tasks)
-    if "probes" not in needs(config, study):
+    if not KINDS[config.studies[study].kind].probes:
         return named
     labelled = {
         name
@@ -75,11 +80,10 @@ def scored(config: Config) -> list[tuple[str, str]]:
 
 def measured(config: Config) -> list[tuple[str, str, str]]:
     """The (model, revision, corpus) triples whose metrics some study reads."""
-    tables = {*OF_METRICS, "associations", "selections"}
     found = (
         (m, r, c)
         for s in config.studies
-        if tables & set(needs(config, s))
+        if OF_METRICS & set(needs(config, s))
         for m, r in points(config, s)
         for c in corpora(config, s)
     )
@@ -98,13 +102,7 @@ def tasks_scored(config: Config, model: str, revision: str) -> list[str]:
 
 
 def _reads_scores(config: Config, study: str) -> bool:
-    return bool({*OF_TASKS, "associations", "selections"} & set(needs(config, study)))
-
-
-def published(config: Config) -> list[str]:
-    """The published tables that studies read."""
-    named = (study.published for study in config.studies.values() if study.published)
-    return list(dict.fromkeys(named))
+    return bool(OF_SCORES & set(needs(config, study)))
 
 
 def swept(config: Config) -> list[tuple[str, str]]:
@@ -118,9 +116,9 @@ def swept_tables(config: Config) -> list[str]:
     """One table made from each checkpoint of `swept`, which holds the hash of its weights."""
     corpora = {(m, r): c for m, r, c in measured(config)}
     return [
-        metrics_path(config, m, r, corpora[m, r], "metrics")
+        path(config, "metrics", model=m, revision=r, corpus=corpora[m, r])
         if (m, r) in corpora
-        else task_table_path(config, m, r)
+        else path(config, "scores", model=m, revision=r)
         for m, r in swept(config)
     ]
 
@@ -160,59 +158,39 @@ def task_inputs(config: Config, task: str) -> list[str]:
 # Paths
 
 
-def metrics_path(config: Config, model: str, revision: str, corpus: str, table: str) -> str:
-    """The path of a table of metrics."""
-    end = OF_METRICS[table].format(corpus=encode(corpus))
-    return f"{config.results}/metrics/{encode(model)}/{encode(revision)}/{end}"
+def path(config: Config, table: str, **names: str) -> str:
+    """The path of a file of `layerwise.names.PATHS`."""
+    return f"{config.results}/{path_of(table, **names)}"
 
 
-def task_table_path(config: Config, model: str, revision: str, table: str = "scores") -> str:
-    """The path of a table of scores or probes."""
-    return f"{config.results}/{table}/{encode(model)}/{encode(revision)}.parquet"
-
-
-def activations_path(config: Config, model: str, revision: str, corpus: str) -> str:
-    """The path of an HDF5 file of activations."""
-    folder = f"{config.results}/activations/{encode(model)}/{encode(revision)}"
-    return f"{folder}/{encode(corpus)}.h5"
+def score_paths(config: Config) -> list[str]:
+    """The tables of scores that studies read."""
+    return [path(config, "scores", model=m, revision=r) for m, r in scored(config)]
 
 
 def table_paths(config: Config, study: str, table: str) -> list[str]:
-    """The files of one table that a study reads."""
-    if table in OF_STUDY:
-        return [f"{config.results}/{table}/{encode(study)}.parquet"]
-    if table == "texts":
-        return [f"{config.results}/corpora/{encode(c)}.parquet" for c in corpora(config, study)]
+    """The files of one table that a study reads, or of its activations."""
     name = config.studies[study].published
-    if name and table not in ("metrics", "scores"):
-        return []
-    if name:
+    if name and table in ("metrics", "scores"):
         return [f"{config.results}/published/{encode(name)}.{table}.parquet"]
-    if table in OF_TASKS:
-        return [task_table_path(config, m, r, table) for m, r in points(config, study)]
-    return [
-        metrics_path(config, m, r, c, table)
-        for m, r in points(config, study)
-        for c in corpora(config, study)
-    ]
-
-
-def paths(config: Config, study: str) -> dict[str, list[str]]:
-    """All files that a study reads, by table."""
-    return {table: table_paths(config, study, table) for table in needs(config, study)}
+    models_, corpora_ = [dict[str, str]()], [dict[str, str]()]
+    if "{model}" in PATHS[table]:
+        models_ = [{"model": model, "revision": r} for model, r in points(config, study)]
+    if "{corpus}" in PATHS[table]:
+        corpora_ = [{"corpus": corpus} for corpus in corpora(config, study)]
+    return [path(config, table, study=study, **m, **c) for m in models_ for c in corpora_]
 
 
 def explored(config: Config) -> dict[str, dict[str, list[str]]]:
     """The tables that the explorer shows: by published name (empty for own models) and table."""
-    found: dict[str, dict[str, dict[str, None]]] = {}
-    for study in config.studies:
-        origin = found.setdefault(config.studies[study].published or "", {})
-        wanted = dict.fromkeys(needs(config, study))
-        if {"associations", "selections"} & wanted.keys():
-            wanted |= dict.fromkeys(("metrics", "scores"))
+    found: dict[str, dict[str, list[str]]] = {}
+    for name, study in config.studies.items():
+        origin = found.setdefault(study.published or "", {})
+        wanted = set(needs(config, name))
+        if OF_RESULTS & wanted:
+            wanted |= {"metrics", "scores"}
         for table in ("metrics", "scores", "associations", "selections"):
             if table in wanted:
-                origin.setdefault(table, {}).update(
-                    dict.fromkeys(table_paths(config, study, table))
-                )
-    return {o: {t: list(paths) for t, paths in tables.items()} for o, tables in found.items()}
+                paths = [*origin.get(table, ()), *table_paths(config, name, table)]
+                origin[table] = list(dict.fromkeys(paths))
+    return found

@@ -17,21 +17,17 @@ from layerwise.config.images import FolderImages, ImageCorpus
 from layerwise.config.kinds import needs
 from layerwise.config.reading import read_yaml
 from layerwise.config.studies import several
-from layerwise.config.tasks import (
-    ChoiceTask,
-    FileQuestions,
-    LabelledTask,
-    MtebTask,
-)
+from layerwise.config.tasks import ChoiceTask, FileQuestions, LabelledTask, MtebTask
 from layerwise.errors import ConfigError, LayerwiseError, closest
 from layerwise.io.files import is_file, is_folder
 from layerwise.metrics.registry import all_metrics, sections
 from layerwise.models.source import locate
-from layerwise.names import encode, trained
+from layerwise.names import RESERVED, encode
 from layerwise.section import parse
+from layerwise.tasks import catalog
 from layerwise.tasks.names import DEFAULT, PAPER, PROMPT_TYPES, QUICKSTART, TYPES
 from layerwise.workflow import studies
-from layerwise.workflow.validate_studies import SECTIONS, Problems, problems
+from layerwise.workflow.validate_studies import WITH_CORPORA, Problems, problems
 
 log = logging.getLogger(__name__)
 
@@ -61,25 +57,23 @@ def validate(config: Config, files: Iterable[str | Path] = ()) -> None:
         for where, problem, code in check(config):
             file = ", ".join(map(str, paths))
             raise ConfigError(where, problem + ".", code=code, file=file)
-    for section, names in unused(config).items():
-        log.info("%s: no study uses %s; nothing is computed there.", section, ", ".join(names))
 
 
-def unused(config: Config) -> dict[str, list[str]]:
-    """Models, corpora and tasks that no study uses, by section."""
+def log_unused(config: Config) -> None:
+    """Log models, corpora and tasks that no study uses."""
     used: dict[str, set[str]] = {"models": set(), "corpora": set(), "tasks": set()}
+    used["corpora"] |= {t.corpus for t in _labelled(config).values() if t.corpus is not None}
     for name, study in config.studies.items():
         tables = set(needs(study))
-        if study.published or not tables:
-            continue
-        used["models"] |= set(studies.models(config, name))
-        if tables & SECTIONS["corpora"]:
+        used["models"] |= {model for model, _ in studies.points(config, name)}
+        if not study.published and tables & (WITH_CORPORA | {"texts"}):
             used["corpora"] |= set(studies.corpora(config, name))
-        if tables & SECTIONS["tasks"]:
-            used["tasks"] |= set(study.tasks or config.tasks)
-    used["corpora"] |= {t.corpus for t in _labelled(config).values() if t.corpus is not None}
-    found = {s: [n for n in getattr(config, s) if n not in names] for s, names in used.items()}
-    return {section: names for section, names in found.items() if names}
+        if not study.published and tables & studies.OF_SCORES:
+            used["tasks"] |= set(studies.tasks(config, name))
+    for section, names in used.items():
+        rest = [name for name in getattr(config, section) if name not in names]
+        if rest:
+            log.warning("No study uses these %s: %s.", section, ", ".join(rest))
 
 
 # Names and paths
@@ -111,7 +105,7 @@ def _names(config: Config) -> Problems:
             if other != name:
                 yield where, f"{other!r} and {name!r} differ only in case; rename one", "bad_name"
     for corpus in config.corpora:
-        if corpus.endswith((".views", ".prompts", ".positions")):
+        if corpus.endswith(RESERVED):
             yield f"corpora.{corpus}", "other files have this ending; rename it", "bad_name"
 
 
@@ -120,11 +114,15 @@ def _names(config: Config) -> Problems:
 
 def _references(config: Config) -> Problems:
     for where, names, known in _named(config):
-        for name in names:
-            if name not in known:
-                there = ", ".join(sorted(map(str, known))[:12]) or "none"
-                hint = closest(str(name), map(str, known)) or f"; choose from {there}"
-                yield where, f"unknown name {name!r}{hint}", "unknown_name"
+        yield from _unknown(where, names, known)
+
+
+def _unknown(where: str, names: Iterable[Any], known: Iterable[Any]) -> Problems:
+    for name in names:
+        if name not in known:
+            there = ", ".join(sorted(map(str, known))[:12]) or "none"
+            hint = closest(str(name), map(str, known)) or f"; choose from {there}"
+            yield where, f"unknown name {name!r}{hint}", "unknown_name"
 
 
 def _named(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]:
@@ -152,14 +150,7 @@ def _named(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]
             for model in named:
                 if not set(study.revisions) & set(models[model].revisions):
                     yield f"{where}.revisions", study.revisions, models[model].revisions
-    given = config.association
-    yield "association.directions", given.directions, metrics
-    # Published tables have corpora, tasks and alphas of their own.
-    if not config.published:
-        known = [*tasks, *QUICKSTART, *PAPER]
-        yield "association.own_texts", given.own_texts, config.corpora
-        yield "association.own_texts", given.own_texts.values(), known
-        yield "association.text_sources", given.text_sources, known
+    yield "association.directions", config.association.directions, metrics
 
 
 def _labelled(config: Config) -> dict[str, LabelledTask]:
@@ -180,7 +171,7 @@ def _nano(config: Config) -> Problems:
                 "bad_name",
             )
         entry, where = config.models[model], f"models.{model}"
-        folder = f"{config.results}/{trained(model, '{revision}')}"
+        folder = f"{config.results}/nano/{encode(model)}/{{revision}}"
         given = getattr(entry.source, "folder", None)
         if given is None or PurePath(given) != PurePath(folder):
             problem = f"the workflow trains this model; write {{folder: {folder}}}"
@@ -236,11 +227,8 @@ def _tasks(config: Config) -> Problems:
     mteb |= {f"corpora.{c}.source.task": n for c, n in texts.items() if n not in config.tasks}
     for where, name in mteb.items():
         if name not in known:
-            # mteb takes seconds to import; most configs do not need it here.
-            from layerwise.tasks.catalog import get_task
-
             try:
-                get_task(name)
+                catalog.get_task(name)
             except LayerwiseError as error:
                 yield where, str(error).removeprefix("tasks: ").rstrip("."), "unknown_name"
 
@@ -257,9 +245,7 @@ def _prompts(config: Config) -> Problems:
             base = head if tail in PROMPT_TYPES else name
             if name in (*PROMPT_TYPES, DEFAULT) or base in known:
                 continue
-            from layerwise.tasks.catalog import is_known
-
-            if not is_known(base):
+            if not catalog.is_known(base):
                 near = closest(name, [*PROMPT_TYPES, DEFAULT, *known])
                 problem = (
                     f"there is no prompt {name!r}{near}; use query, document, default, a task or "
@@ -304,6 +290,22 @@ def _paths(config: Config) -> Iterator[tuple[str, str | None, Callable[[str], bo
             yield f"tasks.{name}.questions.examples", task.questions.examples, is_file
 
 
+def _association(config: Config) -> Problems:
+    """Corpora and tasks of the config, or of the published tables."""
+    texts, sources = config.association.own_texts, config.association.text_sources
+    corpora, tasks = [*config.corpora], [*config.tasks, *QUICKSTART, *PAPER]
+    if {*texts} - {*corpora} or {*texts.values(), *sources} - {*tasks}:
+        # pandas takes a second to import; most configs do not need it here.
+        from layerwise.association.published import names_in
+
+        for entry in config.published.values():
+            corpora += names_in(Path(entry.metrics), "corpus", "dataset")
+            tasks += names_in(Path(entry.scores), "task") if entry.scores else []
+    yield from _unknown("association.own_texts", texts, corpora)
+    yield from _unknown("association.own_texts", texts.values(), tasks)
+    yield from _unknown("association.text_sources", sources, tasks)
+
+
 def _studies(config: Config) -> Problems:
     for name in config.studies:
         where = f"studies.{name}"
@@ -327,4 +329,5 @@ CHECKS: tuple[Callable[[Config], Problems], ...] = (
     _prompts,
     _studies,
     _files,
+    _association,
 )

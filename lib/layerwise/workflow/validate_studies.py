@@ -13,15 +13,7 @@ from typing import Any
 from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.images import ImageCorpus
-from layerwise.config.kinds import (
-    DIMENSIONS,
-    KINDS,
-    NAMES,
-    needs,
-    refuse,
-    roles_of,
-    without_role,
-)
+from layerwise.config.kinds import DIMENSIONS, KINDS, NAMES, needs, refuse, roles_of, without_role
 from layerwise.config.studies import Study, several
 from layerwise.config.tasks import MULTIPLE_CHOICE, TASK_TYPES, ChoiceTask, LabelledTask
 from layerwise.errors import Code, closest
@@ -30,15 +22,12 @@ from layerwise.metrics.sequence import QUANTITIES
 from layerwise.names import size_of
 from layerwise.tasks.names import QUICKSTART
 from layerwise.workflow import studies
+from layerwise.workflow.studies import OF_METRICS, OF_RESULTS, OF_SCORES
 
 Problems = Iterator[tuple[str, str, Code]]
 Values = dict[str, tuple[Any, ...]]
 
-OF_RESULTS = {"associations", "selections"}
-OF_METRICS = {"metrics", "prompts", "positions", "similarities"} | OF_RESULTS
-OF_SCORES = {"scores"} | OF_RESULTS
-# Sections that tables are computed from.
-SECTIONS = {"corpora": OF_METRICS | {"texts"}, "tasks": OF_SCORES | {"probes"}}
+WITH_CORPORA = OF_METRICS | {"similarities"}
 
 
 def problems(config: Config, name: str) -> Problems:
@@ -77,6 +66,7 @@ def problems(config: Config, name: str) -> Problems:
 
 def _published(config: Config, study: Study, tables: set[str]) -> Problems:
     lacking = sorted(tables - {"metrics", "scores"} - OF_RESULTS)
+    lacking += ["probes"] if KINDS[study.kind].probes else []
     if lacking:
         problem = f"published tables have no {' or '.join(lacking)}; name `models` instead"
         yield "published", problem, "unknown_name"
@@ -90,8 +80,9 @@ def _sections(config: Config, name: str, tables: set[str]) -> Problems:
     """The config has models, corpora and tasks for the tables of a study."""
     study = config.studies[name]
     kind, points = KINDS[study.kind], studies.points(config, name)
-    for section, computed in {"models": tables, **SECTIONS}.items():
-        if tables & computed and not getattr(config, section):
+    computed = {"models": tables, "corpora": WITH_CORPORA | {"texts"}, "tasks": OF_SCORES}
+    for section, of_section in computed.items():
+        if tables & of_section and not getattr(config, section):
             problem = f"{study.kind} needs {section}, and the config has none; add some"
             yield "", problem, "missing"
     if kind.checkpoints and not _swept(config, name):
@@ -113,7 +104,7 @@ def _sections(config: Config, name: str, tables: set[str]) -> Problems:
         if isinstance(config.corpora[corpus], ImageCorpus):
             problem = f"{study.kind} reads texts, and {corpus} has images; name others"
             yield "corpora", problem, "mismatch"
-    if "probes" in tables and not studies.tasks(config, name):
+    if kind.probes and not studies.tasks(config, name):
         problem = "none of the tasks has labels to probe; name a task of your own labels"
         yield "tasks", problem, "mismatch"
 
@@ -127,12 +118,12 @@ def _swept(config: Config, name: str) -> dict[str, tuple[str, ...]]:
 def _asked(study: Study, tables: set[str]) -> Values:
     """The values that a study names itself, of each dimension of its tables."""
     found: Values = {"tokens": study.tokens or ()}
-    if tables & OF_METRICS:
+    if tables & WITH_CORPORA:
         found["sublayer"] = study.sublayers or ()
         found["y"] = tuple(dict.fromkeys(curve.metric for curve in study.curves or ()))
         for key in ("protocol", "alpha", "normalization"):
             found[key] = several(getattr(study, key))
-    if tables & SECTIONS["tasks"]:
+    if tables & OF_SCORES:
         found["pooling"] = several(study.pooling)
         found["task_type"] = study.task_types or ()
     return found
@@ -140,17 +131,15 @@ def _asked(study: Study, tables: set[str]) -> Values:
 
 def _offered(config: Config, name: str) -> Values:
     """The values of each dimension that the config extracts, computes or scores."""
-    corpora = [config.corpora[c] for c in studies.corpora(config, name)]
     runs = [
-        corpus.override(config.models[model].override(config.extract))
+        config.extraction(model, corpus)
         for model in studies.models(config, name)
-        for corpus in corpora
-    ] or [config.models[model].override(config.extract) for model in studies.models(config, name)]
-    kept = [corpus.override(config.extract) for corpus in corpora] or [config.extract]
+        for corpus in studies.corpora(config, name) or (None,)
+    ]
     protocols = [p for p in runs[0].protocols if all(p in run.protocols for run in runs)]
     return {
         "tokens": _union(run.tokens for run in runs),
-        "sublayer": ("block", *_union(section.sublayers for section in kept)),
+        "sublayer": ("block", *_union(run.sublayers for run in runs)),
         "protocol": config.metrics.protocols or tuple(protocols),
         "alpha": config.metrics.alphas,
         "normalization": ("raw", *config.metrics.normalizations),
@@ -192,7 +181,7 @@ def _task_types(config: Config, name: str) -> tuple[str, ...]:
 def _offered_values(study: Study, tables: set[str], offered: Values) -> Problems:
     """The values that a study names are offered."""
     asked = _asked(study, tables)
-    for key in ("protocol", "alpha", "normalization") if tables & OF_METRICS else ():
+    for key in ("protocol", "alpha", "normalization") if tables & WITH_CORPORA else ():
         own = (getattr(curve, key) for curve in study.curves or ())
         asked[key] = (*asked[key], *(value for value in own if value is not None))
     for dimension, there in offered.items():
@@ -207,7 +196,7 @@ def _offered_values(study: Study, tables: set[str], offered: Values) -> Problems
 def _metrics(config: Config, name: str, tables: set[str]) -> Problems:
     """The metrics of a study can be computed on its corpora."""
     study = config.studies[name]
-    if not tables & OF_METRICS:
+    if not tables & WITH_CORPORA:
         return
     wanted = _asked(study, tables)["y"]
     corpora = {c: config.corpora[c] for c in studies.corpora(config, name)}
@@ -291,7 +280,7 @@ def _roles(config: Config, study: Study, values: Values, tables: set[str]) -> Pr
     placed = {d for dimensions in roles.values() for d in dimensions}
     if "sublayer" not in placed and not study.sublayers:
         values.pop("sublayer", None)
-    if not tables & OF_METRICS:
+    if not tables & WITH_CORPORA:
         values.pop("corpus")
     values |= _perturbations(values.get("corpus", ()), labels, placed)
     for dimension in without_role({d: len(v) for d, v in values.items()}, roles):

@@ -1,23 +1,7 @@
 """The kinds of figures. Importing this registers them."""
 
-from layerwise.figures.kinds import (
-    association,
-    by_depth,
-    checkpoints,
-    compare,
-    prompts,
-    selection,
-    theory,
-    valley,
-)
+import importlib
+import pkgutil
 
-__all__ = [
-    "association",
-    "by_depth",
-    "checkpoints",
-    "compare",
-    "prompts",
-    "selection",
-    "theory",
-    "valley",
-]
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -84,9 +84,7 @@ def points(data: Data) -> pd.DataFrame:
     corpora = [OWN_TEXTS] if own else list(metrics["corpus"].unique())
     frames = []
     for curves in score_curves(scores):
-        variants, values = metric_curves(
-            metrics, curves, own_texts=data.own_texts if own else None
-        )
+        variants, values, *_ = metric_curves(metrics, curves, data.own_texts if own else None)
         for index in np.flatnonzero(variants["corpus"].isin(corpora)):
             tasks, layers = usable(values[index])
             if not tasks.any():
@@ -219,9 +217,7 @@ def _association(row: pd.Series) -> str:
 def strength(data: Data) -> pd.DataFrame:
     """Association of each metric and baseline with the score, by model and over models.
 
-    `null95` is the level that 95% of pairs of unrelated smooth curves stay below. `slope` is in
-    percentage points per standard deviation of the metric, given depth, where associations have
-    slopes.
+    `null95` is the level that 95% of pairs of unrelated smooth curves stay below.
     """
     found = data.tables["associations"]
     measure = measures_of(data.study, found)[0]
@@ -237,11 +233,8 @@ def strength(data: Data) -> pd.DataFrame:
             f"No metric has {MEASURES[measure]} here: models have fewer layers than it takes.",
             code="unsupported",
         )
-    slopes = found[found["measure"] == "slope"]
-    ends = {"value": "slope", "low": "slope_low", "high": "slope_high"}
-    table = table.merge(slopes[[*KEYS, *ends]].rename(columns=ends), on=KEYS, how="left")
-    new = {"null95": "null95", "p_all": "p_adjusted", "n_sources": "n_clusters"}
-    return with_representation(table).assign(y=table["metric"]).rename(columns=new)
+    table = with_representation(table).assign(y=table["metric"])
+    return table.rename(columns={"n_sources": "n_clusters"})
 
 
 @kind("association_strength", "Association of metrics with task scores", strength)

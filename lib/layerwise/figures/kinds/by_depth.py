@@ -41,17 +41,11 @@ def curves(data: Data) -> pd.DataFrame:
     table = data.curves()
     placed = {d for v in data.roles(table).values() for d in v if d in table}
     keys = sorted(placed | {"y", *POINT, "corpus", "sublayer", *(c for c in LABELS if c in table)})
-    table["best"] = False
-    for _, curve in table.groupby(keys, dropna=False):
-        direction = (
-            data.directions.get(curve["metric"].iloc[0]) if curve["y"].iloc[0] != SCORE else 1
-        )
-        if direction is None or curve["value"].isna().all():
-            continue
-        values = direction * curve["value"]
-        if not (curve["y"].iloc[0] == SCORE and (curve["output_score"] > values.max()).all()):
-            table.loc[curve.index[values == values.max()], "best"] = True
-    return table
+    is_score = table["y"] == SCORE
+    values = table["value"] * table["metric"].map(dict(data.directions)).mask(is_score, 1)
+    top = values.groupby([table[key] for key in keys], dropna=False).transform("max")
+    of_output = is_score & (table.get("output_score", values) > top)
+    return table.assign(best=(values == top) & ~of_output)
 
 
 def token_selection(data: Data) -> pd.DataFrame:
@@ -145,30 +139,20 @@ def _axis(part: pd.DataFrame) -> str:
     return marks.metric_axis(part)
 
 
-# In the order in which a block computes them, and the step that each makes.
-STEPS = {
-    "input_norm": "norms",
-    "mixer": "mixer",
-    "mixer_residual": "adding to the stream",
-    "mlp_norm": "norms",
-    "mlp": "MLP",
-    BLOCK: "adding to the stream",
-}
-# Along the residual stream a block takes two steps.
+# The steps of a block along the residual stream, in the order in which it computes them.
 STREAM = {"mixer_residual": "mixer", BLOCK: "MLP"}
 
 
 def sublayers(data: Data) -> pd.DataFrame:
-    """Mean of each sublayer by layer, and the change that each makes, paired by prompt.
+    """Mean of each sublayer by layer, and changes of the residual stream, paired by prompt.
 
-    ``what`` is ``metric`` or ``change``. ``path`` of a change is ``stream`` for the two additions
-    to the residual stream, ``parts`` for all steps of a block; either sums to the change from
-    layer to layer.
+    ``what`` is ``metric`` or ``change``: by mixer and by MLP (``step``), which sum to the change
+    from layer to layer.
     """
     table = data.prompts()
     rows = []
     for about, part in curves_of(table, [*POINT, "corpus", "metric"]):
-        there = [s for s in STEPS if s in set(part["sublayer"])]
+        there = [s for s in SUBLAYERS if s in set(part["sublayer"])]
         if len(there) < 2:
             raise LayerwiseError(
                 f"The tables of {about['model']} hold no sublayers; name them under "
@@ -178,27 +162,25 @@ def sublayers(data: Data) -> pd.DataFrame:
         values = {s: matrix(part[part["sublayer"] == s]) for s in there}
         prompts = sorted(set.intersection(*(set(v.index) for v in values.values())))
         values = {s: v.loc[prompts] for s, v in values.items()}
-        stream = values[BLOCK]
-        layers = stream.columns.to_numpy()[1:]
+        before = values[BLOCK].to_numpy(dtype=float)[:, :-1]
+        layers = values[BLOCK].columns.to_numpy()[1:]
         for sublayer, wide in values.items():
             found, more = mean_ci(wide.to_numpy(dtype=float)), {"sublayer": sublayer}
             rows.append(by_layer(found, wide.columns.to_numpy(), **about, what="metric", **more))
-        added = {s: v for s, v in STREAM.items() if s in there and (s != BLOCK or "mlp" in there)}
-        for path, steps in (("stream", added), ("parts", {s: STEPS[s] for s in there})):
-            before = stream.to_numpy(dtype=float)[:, :-1]
-            for sublayer, step in steps.items():
-                now = values[sublayer][layers].to_numpy(dtype=float)
-                more = {"path": path, "sublayer": sublayer, "step": step}
-                found = paired_difference(now, before)
-                rows.append(by_layer(found, layers, **about, what="change", **more))
-                before = now
+        for sublayer, step in STREAM.items():
+            if sublayer not in there or (step == "MLP" and "mlp" not in there):
+                continue
+            now = values[sublayer][layers].to_numpy(dtype=float)
+            more = {"what": "change", "sublayer": sublayer, "step": step}
+            rows.append(by_layer(paired_difference(now, before), layers, **about, **more))
+            before = now
     return pd.concat(rows, ignore_index=True)
 
 
 @kind("sublayers", "A metric inside blocks by depth", sublayers)
 def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     """Draw each sublayer by depth; below, what mixer and MLP add to the residual stream."""
-    t = place(table[table["path"] != "parts"], Look({"column": look.roles["column"]}, look.models))
+    t = place(table, Look({"column": look.roles["column"]}, look.models))
     t["row"] = pd.Categorical(t["what"], ["metric", "change"])
     grid = facets(t, look)
     names = [s for s in SUBLAYERS if s in set(t["sublayer"])]
@@ -227,7 +209,17 @@ def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     return grid.legend([entry(SUBLAYERS[s], color=inks[s]) for s in names]).figure
 
 
-PROBE_COLUMNS = ("linear", "low", "high", "control", "selectivity", "chance", "n_test")
+# Columns of the scores of probes, as the table of this figure names them.
+PROBE_COLUMNS = {
+    "main_score": "linear",
+    "score_low": "low",
+    "score_high": "high",
+    "control": "control",
+    "selectivity": "selectivity",
+    "baseline": "chance",
+    "n_runs": "n_test",
+}
+NOT_OF_PROBES = ["subset", "split", "why", "chance", "text_source"]
 PROBED = {"Regression": "R² (× 100)"}
 
 
@@ -239,8 +231,14 @@ def probes(data: Data) -> pd.DataFrame:
     """
     from scipy.stats import norm
 
-    study, table = data.study, data.tables["probes"]
-    require_columns(table, PROBE_COLUMNS, "probes")
+    study, table = data.study, data.tables["scores"]
+    require_columns(table, list(PROBE_COLUMNS), "scores")
+    table = table[table["control"].notna()].drop(columns=NOT_OF_PROBES, errors="ignore")
+    if table.empty:
+        raise LayerwiseError(
+            "No score is of a probe; score a task of your own labels.", code="missing"
+        )
+    table = table.rename(columns=PROBE_COLUMNS)
     table = name_readouts(at_checkpoints(table, data.checkpoints([table])))
     table = data.rows(table, "tokens", "task_type")
     # A study may name tasks without probes as well.

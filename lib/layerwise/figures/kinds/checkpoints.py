@@ -64,7 +64,7 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
         parts.append(found.assign(**dict(zip(apart, map(str, key), strict=True))))
     best = pd.concat(parts, ignore_index=True)
     keys = ["model", "revision", "tokens", "pooling", *apart]
-    values = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task", "may_be_best"]
+    values = ["best_layer", "gain", "gain_low", "gain_high", "gain_new_task"]
     table = table.merge(best[[*keys, *values]], on=keys, how="left")
     above = table["output_is_best"].astype(bool) & (table["output_score"] > table["value"])
     return table.assign(best=(table["layer"] == table["best_layer"]) & ~above)

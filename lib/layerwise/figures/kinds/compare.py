@@ -70,7 +70,7 @@ def differences(data: Data) -> pd.DataFrame:
     """Difference of each model (or checkpoint) from the first, paired by prompt, by layer.
 
     Rows of the metric `CKA` are the debiased CKA of the same layer of both. p is adjusted (Holm)
-    over all differences; `in_sd` is in standard deviations over the base's prompts.
+    over all differences.
 
     Raises
     ------
@@ -104,14 +104,11 @@ def differences(data: Data) -> pd.DataFrame:
                 code="mismatch",
             )
         first, second = shared(before, own)
-        spread = np.where(first.std(axis=0, ddof=1) > 0, first.std(axis=0, ddof=1), np.nan)
         found = paired_difference(second, first)
         layers = own.columns.to_numpy()
         about = {"model": point[0], "revision": point[1], "base": base[0], "y": y}
-        about |= {"metric": metric, "corpus": corpus, "representation": rep}
-        more = {"base_mean": first.mean(axis=0), "in_sd": found.estimate / spread, "p": found.p}
-        one = by_layer(found, layers, **about, **more)
-        rows.append(one.assign(base_revision=base[1]))
+        about |= {"base_revision": base[1], "metric": metric, "corpus": corpus}
+        rows.append(by_layer(found, layers, **about, representation=rep, p=found.p))
     result = pd.concat(rows, ignore_index=True)
     result["p_adjusted"] = holm(result["p"])
     return pd.concat([result, _cka(data.tables["similarities"], base, result)], ignore_index=True)

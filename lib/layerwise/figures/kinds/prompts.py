@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from layerwise.figures import marks, theme
 from layerwise.figures.labels import axis_label
 from layerwise.figures.marks import entry, facets, line, place
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import POINT, Data, curves_of
+from layerwise.figures.select import POINT, Data
 from layerwise.stats import ALPHA, dip_test, group_effect, holm, two_groups
 
 BINS = 40
@@ -29,10 +29,10 @@ LINES = 7  # layers drawn; the table has all
 def bimodality(data: Data) -> pd.DataFrame:
     """Distribution of a metric over prompts by layer, and what its two groups differ in.
 
-    ``what`` is ``dip`` (a row per layer: Hartigan's dip, p of a single mode, mean, quartiles, and
-    the two groups where the test rejects), ``density`` (prompts in a bin), or, at the layer with
-    the largest dip of each panel that rejects, a property of prompts (Cliff's delta of the upper
-    group against the lower). p is adjusted (Holm) over all layers, and over all properties.
+    ``what`` is ``dip`` (a row per layer: Hartigan's dip, p of a single mode, mean), ``density``
+    (prompts in a bin), or, at the layer with the largest dip of each panel that rejects, a
+    property of prompts (Cliff's delta of the upper group against the lower). p is adjusted (Holm)
+    over all layers, and over all properties.
     """
     table = data.prompts()
     texts = data.tables.get("texts")
@@ -40,59 +40,38 @@ def bimodality(data: Data) -> pd.DataFrame:
     if texts is not None and "text" in texts:
         known = properties(list(texts["text"])).set_index(texts["prompt_id"].to_numpy())
     edges = np.linspace(table["value"].min(), table["value"].max(), BINS + 1)
-    layers = {tuple(a.values()): p for a, p in curves_of(table, [*PANEL, "layer"])}
-    dips = pd.DataFrame([_dip(part) for part in layers.values()])
+    layers = dict(iter(table.groupby(LAYER, sort=False)))
+    rows, densities = [], []
+    for part in layers.values():
+        about = part.iloc[0][[*LAYER, "depth"]].to_dict()
+        values = part["value"].to_numpy(dtype=float)
+        dip, p = dip_test(values)
+        found = {"what": "dip", "value": dip, "p": p, "n": len(values), "mean": values.mean()}
+        rows.append(about | found)
+        counts = {"what": "density", "bin": edges[:-1], "value": np.histogram(values, edges)[0]}
+        densities.append(pd.DataFrame(about | counts))
+    dips = pd.DataFrame(rows)
     dips["p_adjusted"] = holm(dips["p"])
-    split = dips["p_adjusted"] < ALPHA
-    groups = [_groups(layers[_key(row)]) for row in dips[split].to_dict("records")]
-    dips = dips.join(pd.DataFrame(groups, index=dips.index[split]))
     most = dips.sort_values("value", ascending=False, kind="stable").drop_duplicates(PANEL)
     effects = []
     for row in most[most["p_adjusted"] < ALPHA].to_dict("records"):
-        part = layers[_key(row)]
+        part = layers[tuple(row[name] for name in LAYER)]
         have = known.reindex(part["prompt_id"]).assign(n_tokens=part["n_tokens"].to_numpy())
-        bare = layers.get(_key(row | {"representation": "drop_first"}))
+        other = row | {"representation": "drop_first"}
+        bare = layers.get(tuple(other[name] for name in LAYER))
         if bare is not None and row["representation"] == "all":
             value = part.set_index("prompt_id")["value"]
             have["sink"] = bare.set_index("prompt_id")["value"].reindex(value.index) - value
-        about = {name: row[name] for name in (*PANEL, "layer", "depth")}
+        about = {name: row[name] for name in (*LAYER, "depth")}
         effects += [{**about, **effect} for effect in _effects(part, have)]
-    found = pd.DataFrame(effects)
-    if len(found):
-        found["p_adjusted"] = holm(found["p"])
-    densities = [_density_of(part, edges) for part in layers.values()]
-    return pd.concat([dips, *densities, found], ignore_index=True)
+    groups = pd.DataFrame(effects)
+    if len(groups):
+        groups["p_adjusted"] = holm(groups["p"])
+    return pd.concat([dips, *densities, groups], ignore_index=True)
 
 
 PANEL = [*POINT, "corpus", "metric"]
-
-
-def _key(row: Mapping[Any, Any]) -> tuple[str, ...]:
-    return tuple(str(row[name]) for name in (*PANEL, "layer"))
-
-
-def _dip(part: pd.DataFrame) -> dict[Any, Any]:
-    """Dip, mean and quartiles of one layer."""
-    values = part["value"].to_numpy(dtype=float)
-    dip, p = dip_test(values)
-    low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
-    found = {"what": "dip", "value": dip, "p": p, "n": len(values), "mean": values.mean()}
-    found |= {"quartile_1": low, "median": middle, "quartile_3": high}
-    return part.iloc[0][[*PANEL, "layer", "depth"]].to_dict() | found
-
-
-def _groups(part: pd.DataFrame) -> dict[str, float]:
-    """Share of the upper group of one layer's prompts, and the mean of both groups."""
-    values = part["value"].to_numpy(dtype=float)
-    upper = two_groups(values)
-    means = {"upper_mean": values[upper].mean(), "lower_mean": values[~upper].mean()}
-    return {"upper_share": float(upper.mean()), **means}
-
-
-def _density_of(part: pd.DataFrame, edges: np.ndarray) -> pd.DataFrame:
-    counts = np.histogram(part["value"], edges)[0]
-    about = part.iloc[0][[*PANEL, "layer", "depth"]].to_dict()
-    return pd.DataFrame({**about, "what": "density", "bin": edges[:-1], "value": counts})
+LAYER = [*PANEL, "layer"]
 
 
 def _effects(part: pd.DataFrame, have: pd.DataFrame) -> Iterator[dict[str, Any]]:
@@ -113,10 +92,8 @@ def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the density over prompts by depth; below, how the two groups differ."""
     columns = Look({"column": look.roles["column"]}, look.models)
     t = place(table, columns)
-    rows = {"density": "density", "dip": "density"}
-    t["row"] = pd.Categorical(
-        t["what"].map(lambda w: rows.get(w, "groups")), ["density", "groups"]
-    )
+    rows = np.where(t["what"].isin(["density", "dip"]), "density", "groups")
+    t["row"] = pd.Categorical(rows, ["density", "groups"])
     t["row"] = t["row"].cat.remove_unused_categories()
     names = [p for p in PROPERTIES if p in set(t["what"])]
     grid = facets(t, columns, height=2.1)

@@ -10,12 +10,12 @@ from matplotlib.figure import Figure
 
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks
-from layerwise.figures.labels import axis_label, value_label
+from layerwise.figures.labels import axis_label
 from layerwise.figures.marks import depth_axis, entry, facets, line, palette, place
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import POINT, Data, by_layer, curves_of, matrix, parts_of
 from layerwise.metrics.powerlaw import power_law_curves
-from layerwise.stats import best_set, mean_ci
+from layerwise.stats import mean_ci
 
 
 def power_law(_data: Data) -> pd.DataFrame:
@@ -42,7 +42,7 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
     """Curves of a metric at every order, and the layer that each order selects.
 
     ``what`` is ``theory`` (power-law spectra) or ``metric`` (a row per layer): `best` is the layer
-    at the metric's better end, `may_be_best` the layers that may be it with 95% confidence.
+    at the metric's better end.
 
     Raises
     ------
@@ -72,7 +72,6 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
         if better is not None:
             at = np.argmax(better * array.mean(axis=0))
             rows[-1]["best"] = layers == layers[at]
-            rows[-1]["may_be_best"] = best_set(better * array)
     result = pd.concat(rows, ignore_index=True)
     return result.assign(alpha=result["alpha"].astype(float))
 
@@ -80,14 +79,12 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
 @kind("alpha_robustness", "A metric at every order α", alpha_robustness)
 def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
     """Draw power-law spectra, then the metric by depth for each model, a line per order."""
-    column = [c for c in look.roles["column"] if table[c].nunique() > 1 or c == "model"]
-    rows = table[column].fillna("").to_dict("records")
-    words = [" · ".join(value_label(str(c), str(v)) for c, v in r.items() if v) for r in rows]
-    t = place(table.assign(alpha=table["alpha"].astype(str)), Look({"colour": ("alpha",)}, ()))
-    names = np.where(t["what"] == "theory", "power-law spectra", words)
+    roles = {"column": look.roles["column"], "colour": ("alpha",)}
+    t = place(table.assign(alpha=table["alpha"].astype(str)), Look(roles, ()))
+    names = t["column"].astype(str).mask(t["what"] == "theory", "power-law spectra")
     t["column"] = pd.Categorical(names, list(dict.fromkeys(names)))
     grid = facets(t, look, height=2.2)
-    colours = palette(t, Look({"colour": ("alpha",)}, ())).colours
+    colours = palette(t, Look(roles, ())).colours
     for panel in grid.panels:
         theory = (panel.table["what"] == "theory").all()
         for name, part in parts_of(panel.table, "colour"):

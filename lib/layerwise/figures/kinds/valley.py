@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -83,9 +83,9 @@ def attention_sink(data: Data) -> pd.DataFrame:
     """Metric by layer and token selection, and how much of its valley each selection removes.
 
     ``what`` is ``metric`` (a row per layer) or ``valley`` (a row per token selection): depth of
-    the valley between the layers ``shoulder`` and ``lowest`` of all tokens; share of it that is
-    ``gone``; and depth of the selection's own valley, ``own``, at ``own_lowest``. Over
-    checkpoints, the interval of the depth is `layerwise.stats.within` prompts.
+    the valley between the layers ``shoulder`` and ``lowest`` of all tokens, and the share of it
+    that is ``gone``. Over checkpoints, the interval of the depth is `layerwise.stats.within`
+    prompts.
 
     Raises
     ------
@@ -105,33 +105,31 @@ def attention_sink(data: Data) -> pd.DataFrame:
         wide = {key: matrix(own) for key, own in part.groupby(["revision", "tokens"], sort=False)}
         curves = dict(zip(wide, shared(*wide.values()), strict=True))
         layers = next(iter(wide.values())).columns.to_numpy()
-        depths: dict[str, dict[str, np.ndarray]] = {}
+        depths: dict[Any, list[np.ndarray]] = {}
         valleys = []
-        for revision in part["revision"].unique():
-            arrays = {s: curves[revision, s] for s in selections if (revision, s) in curves}
-            whole, mean = valley(arrays["all"]), arrays["all"].mean(axis=0)
+        for (revision, tokens), array in curves.items():
+            one = {**about, "revision": revision, "tokens": tokens}
+            rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
+            every = curves[revision, "all"]
+            whole, mean = valley(every), every.mean(axis=0)
             shoulder = whole.left if mean[whole.left] <= mean[whole.right] else whole.right
-            falls = {s: a[:, shoulder] - a[:, whole.layer] for s, a in arrays.items()}
+            fall_of_all, fall = (a[:, shoulder] - a[:, whole.layer] for a in (every, array))
+            depth = whole.depths if tokens == "all" else fall
+            depths.setdefault(tokens, []).append(depth)
             deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
-            for tokens, array in arrays.items():
-                one = {**about, "revision": revision, "tokens": tokens}
-                rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
-                own = valley(array)
-                depth = whole.depths if tokens == "all" else falls[tokens]
-                depths.setdefault(tokens, {})[revision] = depth
-                row = {**one, "what": "valley", "n": len(array), "is_valley": deep}
-                row |= {"shoulder": layers[shoulder], "lowest": layers[whole.layer]}
-                row |= {"own_lowest": layers[own.layer], **ends(own.depth, "own")}
-                row |= ends(mean_ci(depth))
-                if deep and tokens != "all":
-                    row |= ends(ratio_ci(falls["all"] - falls[tokens], falls["all"]), "gone")
-                valleys.append(row)
-        rows.append(pd.DataFrame(valleys))
+            row = {**one, "what": "valley", "n": len(array), "is_valley": deep}
+            row |= {"shoulder": layers[shoulder], "lowest": layers[whole.layer]}
+            row |= ends(mean_ci(depth))
+            if deep and tokens != "all":
+                row |= ends(ratio_ci(fall_of_all - fall, fall_of_all), "gone")
+            valleys.append(row)
+        found = pd.DataFrame(valleys)
         for tokens, of_revisions in depths.items():
             if len(of_revisions) > 1:
-                found = mean_ci(within(np.stack(list(of_revisions.values()), axis=1)))
-                at = rows[-1]["tokens"] == tokens
-                rows[-1].loc[at, ["low", "high"]] = np.stack([found.low, found.high], axis=1)
+                paired = mean_ci(within(np.stack(of_revisions, axis=1)))
+                at = found["tokens"] == tokens
+                found.loc[at, ["low", "high"]] = np.stack([paired.low, paired.high], axis=1)
+        rows.append(found)
     return pd.concat(rows, ignore_index=True)
 
 
@@ -301,20 +299,20 @@ def training_dynamics(data: Data) -> pd.DataFrame:
             f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`.",
             code="ambiguous",
         )
-    scores = mean_scores(scores)
-    points = data.points(table)
-    of_curve = ["model", "representation", "tokens", "revision", "corpus", "metric"]
-    found = {tuple(a.values()): matrix(part) for a, part in curves_of(table, of_curve)}
-    rows = []
-    for model, representation, tokens in dict.fromkeys(key[:3] for key in found):
-        names = [r for m, r in points if m == model]
-        curves = {k[3]: w for k, w in found.items() if k[:3] == (model, representation, tokens)}
-        bare = {k[3]: w for k, w in found.items() if k[0] == model and k[2] == "drop_first"}
-        part = _course(names, curves, bare if tokens == "all" else {})
-        own = scores[(scores["model"] == model) & (scores["tokens"] == tokens)]
-        both = pd.concat([part, *_scores(own, names)], ignore_index=True)
-        rows.append(both.assign(model=model, representation=representation))
-    result = pd.concat(rows, ignore_index=True)
+    curves = {
+        tuple(about.values()): matrix(part)
+        for about, part in curves_of(table, ["model", "representation", "revision"])
+    }
+    scores, parts = mean_scores(scores), []
+    for model, representation in dict.fromkeys(key[:2] for key in curves):
+        names = [r for m, r in data.points(table) if m == model]
+        of_curve = {r: curves[model, representation, r] for r in names}
+        bare = {r: curves.get((model, "drop_first", r)) for r in names}
+        course = _course(of_curve, bare if representation == "all" else {})
+        own = scores[(scores["model"] == model) & (scores["tokens"] == representation)]
+        part = pd.concat([course, *_scores(own, names)], ignore_index=True)
+        parts.append(part.assign(model=model, representation=representation))
+    result = pd.concat(parts, ignore_index=True)
     result = result.assign(corpus=table["corpus"].iloc[0], metric=table["metric"].iloc[0])
     groups = result.groupby(["what", "model", "representation"])["p"]
     result["p_adjusted"] = groups.transform(lambda p: holm(p.to_numpy(dtype=float)))
@@ -322,24 +320,22 @@ def training_dynamics(data: Data) -> pd.DataFrame:
 
 
 def _course(
-    names: list[str], curves: dict[str, pd.DataFrame], bare: dict[str, pd.DataFrame]
+    curves: Mapping[str, pd.DataFrame], bare: Mapping[str, pd.DataFrame | None]
 ) -> pd.DataFrame:
     """Changes, valleys and sinks of one model and representation over its checkpoints."""
-    cubes = shared(*(curves[name] for name in names))
-    layers, n = curves[names[0]].columns.to_numpy(), len(cubes[0])
-    valleys = [valley(cube) for cube in cubes] if len(layers) > 2 else []
+    cubes = dict(zip(curves, shared(*curves.values()), strict=True))
+    layers = next(iter(curves.values())).columns.to_numpy()
     rows, parts = [], []
-    for k, name in enumerate(names):
-        one = {"revision": name, "n": n}
-        if k:
-            change = paired_difference(cubes[k], cubes[k - 1])
-            more = {"what": "change", "revision": name, "p": change.p}
-            parts.append(by_layer(change, layers, **more))
-        if valleys:
-            deep, layer = ends(valleys[k].depth), layers[valleys[k].layer]
-            rows.append({"what": "valley", **one, "layer": layer, **deep})
-        if name in bare:
-            without, whole = shared(bare[name], curves[name])
+    for before, name in zip([None, *cubes], cubes, strict=False):
+        one = {"revision": name, "n": len(cubes[name])}
+        if before is not None:
+            change = paired_difference(cubes[name], cubes[before])
+            parts.append(by_layer(change, layers, what="change", revision=name, p=change.p))
+        if len(layers) > 2:
+            dip = valley(cubes[name])
+            rows.append({"what": "valley", **one, "layer": layers[dip.layer], **ends(dip.depth)})
+        if (other := bare.get(name)) is not None:
+            without, whole = shared(other, curves[name])
             sink = simultaneous_ci(without - whole)
             at = int(np.argmax(sink.estimate))
             largest = {c: np.asarray(v)[at] for c, v in ends(sink).items()}
@@ -347,7 +343,7 @@ def _course(
     return pd.concat([*parts, pd.DataFrame(rows)], ignore_index=True)
 
 
-def _scores(scores: pd.DataFrame, names: list[str]) -> Iterator[pd.DataFrame]:
+def _scores(scores: pd.DataFrame, names: Sequence[str]) -> Iterator[pd.DataFrame]:
     """The scores of the best and of the last layer at each checkpoint."""
     columns = ["revision", "layer", "value", "low", "high", "n_tasks", "n_clusters"]
     for name in names:

@@ -1,0 +1,165 @@
+"""Inputs of language models: token ids, lengths, batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from layerwise.config.models import Model
+from layerwise.errors import LayerwiseError
+from layerwise.models.architectures import LONGEST, POSITIONS_FROM_PADS, Anatomy
+from layerwise.models.failures import NO_TOKENIZER
+
+# A tokenizer's output takes hundreds of bytes per token, the ids only a few.
+TEXTS_AT_ONCE = 256
+
+UNLIMITED = 10**9
+
+# Of the example; batch and length differ, which shows whether a model swaps them.
+BATCH, LENGTH = 2, 5
+
+
+class Texts:
+    """Converts texts to a model's inputs.
+
+    Parameters
+    ----------
+    who : str
+        The model and revision, for errors.
+    tokenizer : of transformers
+        One without a padding token gets one.
+    entry : Model
+        The model's config entry.
+    network : Module
+
+    Attributes
+    ----------
+    max_length : int
+        The longest prompt in tokens, special tokens included.
+    n_embeddings : int
+        Number of token embeddings.
+
+    Raises
+    ------
+    LayerwiseError
+        If the tokenizer has no vocabulary.
+    """
+
+    takes = "text"
+    # Settings of models that take images, and their defaults.
+    foreign: ClassVar = {"preprocess": None, "mask_ratio": 0.0}
+
+    def __init__(self, who: str, tokenizer: Any, entry: Model, network: Any) -> None:
+        # If the files are missing, transformers makes up a tokenizer of a few special tokens.
+        if len(set(tokenizer.get_vocab()) - set(tokenizer.all_special_tokens)) < 2:
+            raise LayerwiseError(f"{who}: it {NO_TOKENIZER}", code="missing_file")
+        self.who, self.tokenizer, self.special_tokens = who, tokenizer, entry.special_tokens
+        embeddings = network.get_input_embeddings().weight
+        self.n_embeddings = len(embeddings)
+        self.device: torch.device = embeddings.device
+        if tokenizer.pad_token_id is None or tokenizer.pad_token_id >= self.n_embeddings:
+            # Padding never counts and never reaches another token; any id works.
+            tokenizer.pad_token_id = tokenizer.eos_token_id or 0
+        offset = 2 if network.config.model_type in POSITIONS_FROM_PADS else 0
+        positions = [getattr(network.config, name, None) for name in LONGEST]
+        limits = [n - offset for n in positions if isinstance(n, int) and n > 0]
+        limits += [tokenizer.model_max_length, UNLIMITED, entry.max_length or UNLIMITED]
+        self.max_length = int(min(limits))
+
+    @property
+    def stand_in(self) -> int:
+        """The token of an empty text: the end of text, or else the padding."""
+        end = self.tokenizer.eos_token_id
+        return int(self.tokenizer.pad_token_id if end is None else end)
+
+    def prompts(self, texts: Sequence[str]) -> tuple[list[list[int]], list[int]]:
+        """Token ids of each text, cut at `max_length`, and the number of tokens cut off each.
+
+        Raises
+        ------
+        LayerwiseError
+            If a token has no embedding.
+        """
+        ids: list[list[int]] = []
+        n_cut: list[int] = []
+        for start in range(0, len(texts), TEXTS_AT_ONCE):
+            part = list(texts[start : start + TEXTS_AT_ONCE])
+            kept = full = self._tokenized(part)["input_ids"]
+            largest = max((max(found, default=0) for found in full), default=0)
+            if largest >= self.n_embeddings:
+                raise LayerwiseError(
+                    f"{self.who}: its tokenizer gives token {largest}, but it has embeddings of "
+                    f"tokens 0 to {self.n_embeddings - 1} alone; put the tokenizer of this model "
+                    "into its folder.",
+                    code="mismatch",
+                )
+            if any(len(found) > self.max_length for found in full):
+                kept = self._tokenized(part, truncation=True)["input_ids"]
+            ids += kept
+            n_cut += [len(a) - len(b) for a, b in zip(full, kept, strict=True)]
+        return ids, n_cut
+
+    def offsets(self, texts: list[str]) -> list[list[tuple[int, int]]]:
+        """Character span of each token of `prompts`, as (first, after the last); (0, 0) for
+        special tokens.
+
+        Raises
+        ------
+        LayerwiseError
+            If the tokenizer does not provide them.
+        """
+        if not self.tokenizer.is_fast:
+            raise LayerwiseError(
+                f"{self.who}: its tokenizer ({type(self.tokenizer).__name__}) does not report the "
+                "characters of a token, which tags of words need; use a model with a "
+                "tokenizer.json, or leave tasks of the kind tags out of its studies.",
+                code="unsupported",
+            )
+        found = self._tokenized(texts, truncation=True, return_offsets_mapping=True)
+        return [list(map(tuple, offsets)) for offsets in found["offset_mapping"]]
+
+    def _tokenized(self, texts: list[str], *, truncation: bool = False, **options: Any) -> Any:
+        return self.tokenizer(
+            texts,
+            add_special_tokens=self.special_tokens,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            truncation=truncation,
+            max_length=self.max_length if truncation else None,
+            **options,
+        )
+
+    def inputs(self, prompts: Sequence[Sequence[int]]) -> dict[str, Tensor]:
+        """The model's inputs for a batch, padded on the right, so that no token of a decoder or a
+        recurrent model sees the pads."""
+        lengths = torch.tensor([len(p) for p in prompts])
+        longest = int(lengths.max())
+        tokens = torch.full((len(prompts), longest), int(self.tokenizer.pad_token_id))
+        for row, prompt in enumerate(prompts):
+            tokens[row, : len(prompt)] = torch.tensor(prompt)
+        if int(lengths.min()) == longest:
+            # Without padding no mask is needed, and attention takes its fastest path.
+            return {"input_ids": tokens}
+        mask = (torch.arange(longest) < lengths[:, None]).long()
+        return {"input_ids": tokens, "attention_mask": mask}
+
+    def example(self) -> dict[str, Tensor]:
+        """Inputs for two prompts of five tokens."""
+        tokens = torch.arange(1, 1 + BATCH * LENGTH) % self.n_embeddings
+        return self.inputs(tokens.view(BATCH, LENGTH).tolist())
+
+    def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Inputs for two prompts with equal first halves."""
+        first, second = self.example()["input_ids"].tolist()
+        return self.inputs([first + second]), self.inputs([first + second[::-1]])
+
+    def fit(self, anatomy: Anatomy, _: int) -> Anatomy:
+        """The anatomy as it is: a text has no prefix."""
+        return anatomy
+
+    def facts(self) -> dict[str, Any]:
+        """Settings of the inputs, for the file's record."""
+        return {"special_tokens": self.special_tokens, "max_length": self.max_length}
