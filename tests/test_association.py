@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -460,3 +466,22 @@ def test_the_last_of_the_config_stands_for_a_model(rng: np.random.Generator) -> 
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240930)
+
+
+@pytest.mark.slow
+def test_processes_that_compile_dcor_at_once_do_not_break_each_other(tmp_path: Path) -> None:
+    """Without a lock the second is aborted by LLVM: it finds half of the first one's cache."""
+    code = "from layerwise import association as a; print(a.distance_correlation([1, 2, 4], [1, 2, 3]))"
+    started = []
+    for _ in range(4):
+        started.append(
+            subprocess.Popen(
+                [sys.executable, "-c", code],
+                env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+                stdout=subprocess.PIPE,
+            )
+        )
+        time.sleep(1)
+    outputs = {process.communicate()[0] for process in started}
+    assert [process.returncode for process in started] == [0] * 4
+    assert len(outputs) == 1

@@ -14,13 +14,16 @@ a size and no p value. `null_level` is the size that unrelated curves reach.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache, lru_cache
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
+from filelock import FileLock
 from scipy import stats
 
 from layerwise.errors import LayerwiseError
+from layerwise.io.files import user_cache
 
 Floats = npt.NDArray[np.float64]
 
@@ -70,9 +73,21 @@ def strengths(measure: str, x: Floats, y: Floats) -> Floats:
     if measure == "kendall":
         found = [stats.kendalltau(a, b).statistic for a, b in zip(x, y, strict=True)]
         return np.asarray(np.nan_to_num(found))
-    import dcor  # loads numba, which takes seconds
+    distance_correlation = _dcor().distance_correlation
+    return np.array([float(distance_correlation(a, b)) for a, b in zip(x, y, strict=True)])
 
-    return np.array([float(dcor.distance_correlation(a, b)) for a, b in zip(x, y, strict=True)])
+
+@cache
+def _dcor() -> ModuleType:
+    """The package dcor, which compiles itself when it is first imported on a machine.
+
+    Two processes that do so at once spoil each other's cache and are aborted, so one waits.
+    """
+    folder = user_cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / "dcor.lock"):
+        import dcor
+    return dcor  # type: ignore[no-any-return]
 
 
 def slopes(metric: Floats, scores: Floats) -> Floats:

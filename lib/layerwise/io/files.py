@@ -120,6 +120,11 @@ def is_file(path: str | Path) -> bool:
     return False
 
 
+def user_cache() -> Path:
+    """Folder of what layerwise keeps for a user between projects."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layerwise"
+
+
 def read_text(path: Path) -> str:
     """The text of a file that a user names.
 

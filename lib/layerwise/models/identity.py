@@ -8,11 +8,10 @@ path, size and modification time (a gigabyte takes about a second).
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 
 from layerwise.config.models import FolderAdapter, HubAdapter, HubSource, Model
-from layerwise.io.files import sha256_file, sha256_text
+from layerwise.io.files import sha256_file, sha256_text, user_cache
 from layerwise.models.source import AnySource, locate
 
 # Files in a model's folder that nothing reads: pickles, exports to other frameworks, notes.
@@ -78,9 +77,7 @@ def cached_sha256(path: Path, cache: Path | None = None) -> str:
     cache : Path, optional
         Folder of the cached hashes; by default ``layerwise/hashes`` in the user's cache folder.
     """
-    if cache is None:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-        cache = Path(home) / "layerwise" / "hashes"
+    cache = cache or user_cache() / "hashes"
     state = path.stat()
     entry = cache / sha256_text(str(path.resolve()), str(state.st_size), str(state.st_mtime_ns))
     with contextlib.suppress(OSError):
