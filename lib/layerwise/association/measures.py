@@ -83,9 +83,7 @@ def _dcor() -> ModuleType:
 
     Two processes that do so at once spoil each other's cache and are aborted, so one waits.
     """
-    folder = user_cache()
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / "dcor.lock"):
+    with FileLock(user_cache() / "layerwise-dcor.lock"):
         import dcor
     return dcor  # type: ignore[no-any-return]
 

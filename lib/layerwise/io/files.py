@@ -15,6 +15,7 @@ import platform
 import re
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -121,8 +122,13 @@ def is_file(path: str | Path) -> bool:
 
 
 def user_cache() -> Path:
-    """Folder of what layerwise keeps for a user between projects."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layerwise"
+    """Folder for what a user's projects share; a temporary one if the home cannot be written."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "layerwise"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.gettempdir())
+    return folder
 
 
 def read_text(path: Path) -> str:
