@@ -494,11 +494,12 @@ def test_sublayers_that_a_model_lacks_are_named(
 
 def test_a_prompt_shorter_than_a_prefix_has_none() -> None:
     packed = pack(torch.randn(2, 6, 4), torch.tensor([6, 3]))
-    kept = Reduced(packed, Needs(("paper",), ("all", "drop_sinks"), prefixes=True))
+    tokens = ("all", "drop_first", "drop_sinks")
+    kept = Reduced(packed, Needs(("paper",), tokens, prefixes=True))
     decompose([kept])
     found = kept.arrays["prefix_spectrum"]
-    assert found.shape == (1, 2, 2 + 3 + 4 + 6), "not of drop_sinks"
-    assert found[0, 1, 5:].eq(0).all()
+    assert found.shape == (2, 2, 2 + 3 + 4 + 6), "not of drop_sinks"
+    assert found[:, 1, 5:].eq(0).all()
     assert found[0, 1, :5].gt(0).all()
 
 

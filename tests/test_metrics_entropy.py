@@ -60,6 +60,7 @@ def test_rows_columns_and_singular_values_agree(n: int, d: int, alpha: float) ->
     [
         (0.5, 2 * math.log(0.5**0.5 + 0.5 + 2 * 0.125**0.5)),
         (1.0, 1.75 * math.log(2)),
+        (1.01, -100 * math.log(0.5**1.01 + 0.25**1.01 + 2 * 0.125**1.01)),
         (2.0, -math.log(0.34375)),
         (3.0, -math.log(0.125 + 0.015625 + 2 * 0.001953125) / 2),
         (math.inf, math.log(2)),

@@ -52,8 +52,8 @@ def mean_loss(Z: np.ndarray, tau: float) -> float:
 def test_infonce_is_its_formula(tau: float, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(infonce_module, "BLOCK", block)
     A, B = two_views(23, 9)
-    expected = mean_loss(np.concatenate([unit(A), unit(B)]), tau)
-    assert infonce(A, B, tau) == pytest.approx(expected, abs=1e-10)
+    found = infonce(A, B, tau)
+    assert found == pytest.approx(mean_loss(np.concatenate([unit(A), unit(B)]), tau), abs=1e-10)
 
 
 def test_infonce_bound_is_log_others_less_loss() -> None:
