@@ -236,7 +236,7 @@ class Run:
         """
         from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
-        from layerwise.figures.render import draw, draw_as_configured
+        from layerwise.figures.render import draw
         from layerwise.io import tables
 
         study, own = self._study(name, choices)
@@ -258,9 +258,7 @@ class Run:
             if config and table == "scores":
                 read[table] = read[table][read[table]["task"].isin(list(config.tasks))]
                 read[table] = with_text_sources(read[table], config.association.text_sources)
-        if config is None:
-            return draw(study, read, ax=ax).figure
-        return draw_as_configured(config, study, read, ax).figure
+        return draw(study, read, config=config, ax=ax).figure
 
     def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
         """A study, and the name of the config's study whose tables it reads."""
