@@ -297,7 +297,7 @@ class Data:
                 raise refuse(self.study, dimension, ", ".join(table[dimension].unique()))
         keys = ["y", *(d for d in DIMENSIONS if d in table and d != "y"), "layer"]
         keys += [k for k in ("prompt_id", "position") if k in table]
-        require_once(table, [*keys, *(c for c in LABELS if c in table)], ["y"])
+        require_once(table, [*keys, *(c for c in LABELS if c in table)], "y")
 
     def values(self, table: pd.DataFrame, dimension: str) -> list[str]:
         """Values of a dimension in the order of the study, of the config, or their own."""
