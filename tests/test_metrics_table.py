@@ -212,12 +212,10 @@ def test_only_asked_for_settings_come(activations_file: Path) -> None:
     frame, _ = compute(
         activations_file,
         metrics=("dataset_entropy", "rankme"),
-        protocols=("paper",),
         alphas=(0.5, math.inf),
         normalizations=("logD",),
     )
     assert set(frame["metric"]) == {"dataset_entropy", "rankme"}
-    assert set(frame["protocol"]) == {"paper"}
     entropies = pick(frame, metric="dataset_entropy")
     assert set(entropies["alpha"]) == {0.5, math.inf}
     assert set(entropies["normalization"]) == {"raw", "logD"}
@@ -309,7 +307,7 @@ def test_one_prompt_leaves_its_own_metrics_and_no_nan(
 
     path = write_activations(tmp_path / "a.h5", n=1, tokens=("all",), change=stretch)
     with caplog.at_level(logging.WARNING, logger="layerwise"):
-        frame, _ = compute(path, protocols=("paper",))
+        frame, _ = compute(path)
     sinks = set(SINKS) - {"second_norm"}
     assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", *sinks}
     assert np.isfinite(frame["value"]).all()
@@ -381,12 +379,12 @@ def test_a_setting_reaches_its_metric(activations_file: Path) -> None:
         frame, _ = compute(
             activations_file,
             metrics=("lidar", "dime", "infonce", "infonce_mi_bound", "two_nn"),
-            protocols=("paper",),
             alphas=(1.0,),
             normalizations=(),
             **settings,
         )
-        return frame.set_index(["metric", "layer", "tokens"])["value"]
+        paper = pick(frame, protocol="paper")
+        return paper.set_index(["metric", "layer", "tokens"])["value"]
 
     plain = values()
     for key, value in (

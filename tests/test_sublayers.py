@@ -36,7 +36,7 @@ def extracted(folder: Path, family: str) -> Path:
 
 
 def compute(path: Path, **settings: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
-    settings = {"metrics": METRICS, "protocols": ["paper"], **settings}
+    settings = {"metrics": METRICS, **settings}
     with Activations(path) as activations:
         return table.compute(activations, parse(MetricsSettings, settings), threads=2)
 

@@ -101,7 +101,7 @@ colour: model, row: model |  | duplicate | studies.s
 kind: layer_selection, row: model | TASKS | unsupported | studies.s
 kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s.published
 kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s.published
-"""  # noqa: E501
+"""
 
 
 @pytest.fixture(autouse=True)
