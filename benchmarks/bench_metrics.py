@@ -348,7 +348,8 @@ def as_text(rows: list[Row], stage: dict[str, Any] | None) -> str:
     if stage:
         lines += [
             "",
-            f"whole stage: {stage['seconds']:.1f} s; forward pass: {stage['forward_seconds']:.0f} s; that is "
+            f"whole stage: {stage['seconds']:.1f} s; forward pass: "
+            f"{stage['forward_seconds']:.0f} s; that is "
             f"{stage['share']:.1%} (wanted: at most {stage['wanted']:.0%})",
             stage["note"],
         ]
