@@ -80,7 +80,6 @@ def by_layerwise(loaded: Any, name: str, folder: str) -> float:
             scoring=ScoringSettings(),
             keys={name: ""},
             key="",
-            folder=root / "s",
             output=root / "s.parquet",
         )
         table = pd.read_parquet(root / "s.parquet")

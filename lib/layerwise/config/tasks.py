@@ -118,9 +118,9 @@ class LabelledTask(Section):
         return self.texts or TEXTS[self.kind]
 
     @property
-    def label_column(self) -> str | None:
-        """The column of labels; None for tags."""
-        return self.label or LABELS.get(self.kind)
+    def label_column(self) -> str:
+        """The column of labels; empty for tags."""
+        return self.label or LABELS.get(self.kind, "")
 
 
 class _Columns(Section):
