@@ -52,7 +52,7 @@ def measure(
 
     known, n_views = all_metrics(), len(views) - 1
     lists = {name: list(several(value)) for name, value in (USUAL | dict(settings)).items()}
-    tokens = lists.pop("tokens")
+    tokens, protocols = lists.pop("tokens"), lists.pop("protocols")
     attention = {name for name, one in known.items() if "attention" in one.inputs}
     lists["metrics"] = lists.get("metrics") or [
         name for name in known if known[name].min_views <= n_views and name not in attention
@@ -66,7 +66,7 @@ def measure(
                 code="too_few",
             )
     chosen = parse(MetricsSettings, lists)
-    kept: dict[str, Any] = {"tokens": tokens, "protocols": lists["protocols"]}
+    kept: dict[str, Any] = {"tokens": tokens, "protocols": protocols}
     kept["attention"] = not attention.isdisjoint(lists["metrics"])
     extraction = parse(ExtractSettings, kept)
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
