@@ -29,7 +29,7 @@ docs: $(DOCS)
 	$(DOCS_PYTHON) -m mkdocs build
 
 # Source distribution and wheel, in dist; then the wheel alone in an environment of its own.
-dist: $(DOCS)
+dist: $(DOCS) $(READY)
 	rm -rf dist
 	$(DOCS_PYTHON) -m build --no-isolation
 	$(DOCS_PYTHON) -m twine check --strict dist/*

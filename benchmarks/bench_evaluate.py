@@ -82,7 +82,6 @@ def main() -> None:
             scoring=ScoringSettings(waiting_gb=options.waiting_gb),
             keys={"arxiv": ""},
             key="",
-            folder=root / "s",
             output=root / "s.parquet",
             threads=options.threads,
         )

@@ -25,7 +25,6 @@ def main(arguments: script.Arguments) -> None:
         scoring=config.scoring_of(model),
         keys=keys,
         key=arguments.key,
-        folder=arguments.output.with_suffix(""),
         output=arguments.output,
         threads=min(arguments.threads, config.scoring.threads),
     )

@@ -300,7 +300,6 @@ class TestAnalyse:
             scoring=ScoringSettings(),
             keys={"own": "k"},
             key="k",
-            folder=tmp_path / "tasks",
             output=tmp_path / "s.parquet",
         )
         expected = pd.read_parquet(tmp_path / "s.parquet").sort_values("layer")

@@ -81,9 +81,9 @@ def test_a_model_that_cannot_be_asked_has_rows_with_the_reason(tmp_path: Path) -
     entry = tiny.entry(tiny.save("bert", tmp_path / "bert"))
     loaded = load("m", entry, "main", device="cpu")
     task = ChoiceTask(questions=FileQuestions(file=str(tmp_path / "q.jsonl")), forms=("letter",))
-    rows = QuestionTask(task).rows(loaded, entry, ScoringSettings(), None)
-    assert len(rows) == 4 and all(row["main_score"] is None for row in rows)
-    assert "next token" in rows[0]["why"]
+    scores = QuestionTask(task).scores(loaded, entry, ScoringSettings(), None)
+    assert len(scores) == 4 and all(score.main_score is None for score in scores.values())
+    assert "next token" in str(scores[0, 0].why)
 
 
 def test_letters_stand_as_in_mmlu() -> None:

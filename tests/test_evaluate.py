@@ -66,7 +66,6 @@ def run(folder: Path, model: LoadedModel, tmp_path: Path) -> Callable[..., pd.Da
             scoring=ScoringSettings(**scoring),
             keys=keys or dict.fromkeys(tasks, "1"),
             key="all",
-            folder=tmp_path / "main",
             output=tmp_path / "main.parquet",
             threads=threads,
         )
@@ -135,7 +134,7 @@ def test_processes_and_divided_tasks_change_nothing(
     keys = dict.fromkeys(tasks, "2")
     units: list[Any] = []
     submit = module._score
-    monkeypatch.setattr(module, "_score", lambda *a: units.append(a[1]) or submit(*a))
+    monkeypatch.setattr(module, "_score", lambda *a: units.append(a[2]) or submit(*a))
     # 96 texts of 3 + 1 layers of 32 numbers are 49 kB.
     pd.testing.assert_frame_equal(whole, run(tasks, keys=keys, waiting_gb=4e-5))
     assert len({unit for unit in units if unit}) > 2

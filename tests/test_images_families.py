@@ -131,29 +131,6 @@ def test_texts_and_images_are_not_mixed_up(tmp_path: Path) -> None:
         texts.check_tokens(["patches"])
 
 
-def test_masking_is_a_setting(tmp_path: Path) -> None:
-    folder = tiny_images.save("vit_mae", tmp_path / "m")
-    whole = load("mae", tiny_images.entry(folder), "main", device="cpu")
-    masked = load("mae", tiny_images.entry(folder, mask_ratio=0.75), "main", device="cpu")
-    assert whole.max_length == 17
-    assert masked.max_length == 1 + 4
-    every, some = passed(whole, budget=10_000), passed(masked, budget=10_000)
-    alone = passed(masked, budget=1)
-    chosen = set()
-    for number in range(len(PICTURES)):
-        assert_near(alone[3, "block"][number], some[3, "block"][number], number)
-        # What it sees are patches of the image, in their order.
-        of_all, kept = every[0, "block"][number][1:], some[0, "block"][number][1:]
-        places = [int(np.abs(of_all - one).sum(1).argmin()) for one in kept]
-        assert_near(of_all[places], kept, number)
-        assert places == sorted(places)
-        chosen.add(tuple(places))
-    assert len(chosen) > 1, "drawn for each image"
-    with refused("unsupported"):
-        other = tiny_images.save("vit", tmp_path / "v")
-        load("vit", tiny_images.entry(other, mask_ratio=0.5), "main", device="cpu")
-
-
 def test_preprocessing_is_said_or_asked_for(tmp_path: Path) -> None:
     folder = tiny_images.save("dinov2", tmp_path / "m")
     (folder / "preprocessor_config.json").unlink()

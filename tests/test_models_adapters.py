@@ -104,5 +104,5 @@ def test_damaged_and_pickled_adapters_are_refused(llama: Path, tmp_path: Path) -
     with refused("unreadable"):
         merged(llama, folder)
     path.rename(folder / "adapter_model.bin")
-    with refused("missing_file"):
+    with refused("unreadable"):
         merged(llama, folder)

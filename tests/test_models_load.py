@@ -222,7 +222,7 @@ def test_a_model_may_be_spread_over_devices(llama: Path, tmp_path: Path) -> None
 
 
 def hold(folder: Path, ready: Any, leave: Any) -> None:
-    claim = devices.claim(["gpu-a", "gpu-b"], folder=folder)
+    claim = devices.claim({0: "gpu-a", 1: "gpu-b"}, folder=folder)
     ready.put(claim.device.index)
     leave.wait()
 
@@ -235,37 +235,37 @@ def test_each_job_claims_a_gpu_of_its_own(tmp_path: Path) -> None:
         job.start()
     assert {ready.get(timeout=30) for _ in jobs} == {0, 1}
     # Another visible set of GPUs is not blocked by the same number, only by the same GPU.
-    other = devices.claim(["gpu-c", "gpu-a"], folder=tmp_path)
+    other = devices.claim({0: "gpu-c", 1: "gpu-a"}, folder=tmp_path)
     assert other.device.index == 0
-    assert devices.claim(["gpu-a", "gpu-d"], folder=tmp_path).device.index == 1
+    assert devices.claim({0: "gpu-a", 1: "gpu-d"}, folder=tmp_path).device.index == 1
     leave.set()
     for job in jobs:
         job.join()
-    assert devices.claim(["gpu-a"], folder=tmp_path).device.index == 0, "freed with its job"
+    assert devices.claim({0: "gpu-a"}, folder=tmp_path).device.index == 0, "freed with its job"
 
 
 def test_a_job_waits_for_a_gpu_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first = devices.claim(["gpu-a"], folder=tmp_path)
+    first = devices.claim({0: "gpu-a"}, folder=tmp_path)
     naps: list[float] = []
 
     def nap(seconds: float) -> None:
         naps.append(seconds)
         if len(naps) == 3:
-            first.release()
+            first.locks[0].release()
 
     monkeypatch.setattr(devices.time, "sleep", nap)
     with caplog.at_level(logging.INFO):
-        assert devices.claim(["gpu-a"], folder=tmp_path).device.index == 0
+        assert devices.claim({0: "gpu-a"}, folder=tmp_path).device.index == 0
     assert len(naps) == 3
     assert caplog.text.count("waiting for a GPU") == 1
 
 
 def test_spreading_claims_every_gpu(tmp_path: Path) -> None:
-    spread = devices.claim(["gpu-a", "gpu-b"], every=True, folder=tmp_path)
+    spread = devices.claim({0: "gpu-a", 1: "gpu-b"}, every=True, folder=tmp_path)
     assert len(spread.locks) == 2
-    assert devices.claim(["gpu-b", "gpu-c"], folder=tmp_path).device.index == 1
+    assert devices.claim({0: "gpu-b", 1: "gpu-c"}, folder=tmp_path).device.index == 1
 
 
 @pytest.fixture
@@ -284,7 +284,7 @@ def mode(path: Path) -> int:
 def test_lock_files_are_open_to_every_user_whatever_the_umask(shared_folder: Path) -> None:
     before = os.umask(0o077)
     try:
-        devices.claim(["gpu-a"], folder=shared_folder).release()
+        devices.claim({0: "gpu-a"}, folder=shared_folder)
     finally:
         os.umask(before)
     assert mode(shared_folder / "layerwise-gpu-gpu-a.lock") == 0o666

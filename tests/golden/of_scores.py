@@ -71,7 +71,6 @@ def evaluated(
         scoring=ScoringSettings(poolings=poolings, readouts=readouts, normalize=normalize),
         keys={"task": "0"},
         key="0",
-        folder=root / "parts",
         output=root / "scores.parquet",
     )
     return pd.read_parquet(root / "scores.parquet")

@@ -133,8 +133,6 @@ class Model(Section):
     preprocess: Preprocess | None = None
     """Scaling and normalisation of images for a vision model; null for its
     preprocessor_config.json."""
-    mask_ratio: float = Field(0.0, ge=0, lt=1)
-    """Share of the patches hidden from a masked autoencoder (ViTMAE), drawn for each image."""
 
     @field_validator("revisions", mode="before")
     @classmethod

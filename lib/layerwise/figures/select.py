@@ -149,7 +149,7 @@ class Data:
         table = with_dimensions(table)
         self.require_roles(table)
         keys = [*DIMENSIONS, *LABELS, "layer", "prompt_id", "position"]
-        require_once(table, [k for k in keys if k in table], ["y"])
+        require_once(table, [k for k in keys if k in table], "y")
         return self.sort(table)
 
     def rows(self, table: pd.DataFrame, *dimensions: str) -> pd.DataFrame:
@@ -287,7 +287,7 @@ class Data:
         counts = table.groupby(["y", *placed], dropna=False)[other].nunique().max()
         mixed = without_role({d: int(counts[d]) for d in other}, roles)
         mixed = [d for d in mixed if d != "representation" or len(mixed) == 1]
-        mixed += [d for d in self.kind.one if table[d].nunique() > 1]
+        mixed += ["y"] if "y" not in placed and table["y"].nunique() > 1 else []
         for dimension in mixed:
             there = ", ".join(v for v in self.values(table, dimension) if v)
             raise refuse(self.study, dimension, there)

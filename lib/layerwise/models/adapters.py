@@ -13,14 +13,13 @@ from typing import Any
 from torch import nn
 
 from layerwise.config.models import FolderAdapter, HubAdapter
-from layerwise.errors import LayerwiseError
+from layerwise.errors import LayerwiseError, first_line
 from layerwise.extras import require
-from layerwise.models.failures import why
 from layerwise.models.source import locate
 
 log = logging.getLogger(__name__)
 
-FILES = ("adapter_config.json", "adapter_model.safetensors")
+FILES = ["adapter_config.json", "adapter_model.safetensors"]
 
 
 def attend_both_ways(model: nn.Module) -> None:
@@ -45,15 +44,6 @@ def attend_both_ways(model: nn.Module) -> None:
         owner.is_causal = False
 
 
-class _WithHead(nn.Module):
-    """Wrap a model as in a model with a head, because adapters use those names."""
-
-    def __init__(self, body: Any) -> None:
-        super().__init__()
-        setattr(self, body.base_model_prefix, body)
-        self.config = body.config
-
-
 def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
     """Add an adapter to the weights of a model, in place.
 
@@ -64,47 +54,39 @@ def merge(model: nn.Module, adapter: HubAdapter | FolderAdapter) -> None:
     """
     require("peft", "adapters")
     from huggingface_hub import snapshot_download
-    from peft import PeftConfig, PeftModel
-    from safetensors import safe_open
+    from peft import PeftConfig, PeftModel, set_peft_model_state_dict
+    from safetensors.torch import load_file
 
     location = locate(adapter)
-    name, folder = location.name, location.folder
+    head = str(model.base_model_prefix)
     try:
-        if folder is None:
-            options = location.options()
-            folder = Path(snapshot_download(name, allow_patterns=list(FILES), **options))
-    except Exception as error:  # of the hub, the network or the disk; `why` explains it
-        raise LayerwiseError(
-            f"The adapter {name}: {why(error, location)}", code="unreadable"
-        ) from error
-    if not (folder / FILES[1]).is_file():
-        raise LayerwiseError(
-            f"The adapter {name} has no {FILES[1]}; only PEFT adapters saved as safetensors are "
-            "read.",
-            code="missing_file",
+        folder = location.folder or Path(
+            snapshot_download(location.name, allow_patterns=FILES, **location.options())
         )
-    try:
-        with safe_open(folder / FILES[1], "pt") as file:
-            prefix = f"base_model.model.{model.base_model_prefix}."
-            with_head = any(key.startswith(prefix) for key in file.keys())  # noqa: SIM118
+        # PEFT alone would read pickle files, too.
+        weights = load_file(folder / FILES[1])
         config = PeftConfig.from_pretrained(str(folder))
         # A model without a head has no task.
         config.task_type = None
-        wrapped = PeftModel(_WithHead(model) if with_head else model, config)  # type: ignore[arg-type]
-        loaded = wrapped.load_adapter(str(folder), "default")
+        base: Any = model
+        if any(key.startswith(f"base_model.model.{head}.") for key in weights):
+            # The adapter's names are those of a model with a head.
+            base = nn.ModuleDict({head: model})
+            base.config = model.config
+        wrapped = PeftModel(base, config)
+        loaded = set_peft_model_state_dict(wrapped, weights)
         # PEFT would leave missing weights random and ignore the others.
-        unfit = [*loaded.missing_keys, *loaded.unexpected_keys]
+        unfit = [*(k for k in loaded.missing_keys if "lora_" in k), *loaded.unexpected_keys]
         if unfit:
             raise ValueError(f"the model and the adapter do not both have {unfit[0]}")
         wrapped.merge_and_unload()
     except MemoryError:
         raise
     except Exception as error:  # PEFT fails in many ways on unusual files
-        detail = " ".join(str(error).split())[:200]
         raise LayerwiseError(
-            f"The adapter {name} cannot be merged into {type(model).__name__} "
-            f"({type(error).__name__}: {detail}); check that it is an adapter of this model, or "
-            "fetch or copy it again.",
+            f"The adapter {location.name} cannot be merged into {type(model).__name__} "
+            f"({first_line(error)}); check that it is an adapter of this model, saved by PEFT as "
+            "safetensors, or fetch or copy it again.",
             code="unreadable",
         ) from error
-    log.info("merged the adapter %s", name)
+    log.info("merged the adapter %s", location.name)

@@ -52,17 +52,16 @@ LONGEST = ("max_position_embeddings", "max_seq_len")
 
 
 class Parts(NamedTuple):
-    """Paths in a block of the modules whose outputs are its sub-layers.
+    """Paths in a block of the modules whose outputs are its sub-layers, in the order of the pass.
 
-    `mixer_residual` is the module that gives the normed sum, in post-norm blocks only. `mlp_norm`
-    is the norm before the MLP, if there is one.
+    `mixer_residual` is the module that gives the normed sum, in post-norm blocks only.
     """
 
     input_norm: str | None
     mixer: str
+    mlp_norm: str | None
     mlp: str | None
     mixer_residual: str | None = None
-    mlp_norm: str | None = None
 
     def named(self) -> dict[str, str]:
         """Paths by name of the sub-layer."""
@@ -71,53 +70,49 @@ class Parts(NamedTuple):
 
 # The first entry whose modules a block all has applies, so longer entries come first.
 PARTS = (
+    # Gemma 2
     Parts(
         "input_layernorm",
         "post_attention_layernorm",
+        "pre_feedforward_layernorm",
         "post_feedforward_layernorm",
-        mlp_norm="pre_feedforward_layernorm",
-    ),  # Gemma 2
-    Parts(None, "post_attention_layernorm", "post_feedforward_layernorm"),  # OLMo 2
-    Parts("norm1", "layer_scale1", "layer_scale2", mlp_norm="norm2"),  # DINOv2
+    ),
+    Parts(None, "post_attention_layernorm", None, "post_feedforward_layernorm"),  # OLMo 2
+    Parts("norm1", "layer_scale1", "norm2", "layer_scale2"),  # DINOv2
+    # Llama, Qwen, Mistral, Gemma, Phi
+    Parts("input_layernorm", "self_attn", "post_attention_layernorm", "mlp"),
+    Parts("input_layernorm", "attention", "post_attention_layernorm", "mlp"),  # GPT-NeoX
+    # Falcon, BLOOM
     Parts(
-        "input_layernorm", "self_attn", "mlp", mlp_norm="post_attention_layernorm"
-    ),  # Llama, Qwen, Mistral, Gemma, Phi
-    Parts("input_layernorm", "attention", "mlp", mlp_norm="post_attention_layernorm"),  # GPT-NeoX
-    Parts(
-        "input_layernorm",
-        "self_attention.dense",
-        "mlp.dense_4h_to_h",
-        mlp_norm="post_attention_layernorm",
-    ),  # Falcon, BLOOM
-    Parts("ln_attn", "self_attention", "mlp", mlp_norm="ln_mlp"),  # Falcon 40B
-    Parts("ln_1", "attn", "mlp", mlp_norm="ln_2"),  # GPT-2, GPT-J
-    Parts("attn_norm", "attn", "mlp", mlp_norm="mlp_norm"),  # ModernBERT
-    Parts("self_attn_layer_norm", "self_attn", "fc2", mlp_norm="final_layer_norm"),  # OPT
-    Parts("layernorm_before", "attention", "mlp", mlp_norm="layernorm_after"),  # ViT
-    Parts("layer_norm1", "self_attn", "mlp", mlp_norm="layer_norm2"),  # CLIP, SigLIP
-    Parts("rms_norm1", "attention", "ffn", mlp_norm="rms_norm2"),  # AIMv2
+        "input_layernorm", "self_attention.dense", "post_attention_layernorm", "mlp.dense_4h_to_h"
+    ),
+    Parts("ln_attn", "self_attention", "ln_mlp", "mlp"),  # Falcon 40B
+    Parts("ln_1", "attn", "ln_2", "mlp"),  # GPT-2, GPT-J
+    Parts("attn_norm", "attn", "mlp_norm", "mlp"),  # ModernBERT
+    Parts("self_attn_layer_norm", "self_attn", "final_layer_norm", "fc2"),  # OPT
+    Parts("layernorm_before", "attention", "layernorm_after", "mlp"),  # ViT
+    Parts("layer_norm1", "self_attn", "layer_norm2", "mlp"),  # CLIP, SigLIP
+    Parts("rms_norm1", "attention", "rms_norm2", "ffn"),  # AIMv2
+    # T5
     Parts(
         "layer.0.layer_norm",
         "layer.0.SelfAttention",
+        "layer.1.layer_norm",
         "layer.1.DenseReluDense",
-        mlp_norm="layer.1.layer_norm",
-    ),  # T5
-    Parts("norm_1", "attn", "ffn.down_proj", mlp_norm="norm_2"),  # MPT
-    Parts(
-        "input_layernorm", "self_attn", "feed_forward", mlp_norm="pre_ff_layernorm"
-    ),  # attention in Jamba and Bamba
-    Parts(
-        "input_layernorm", "mamba", "feed_forward", mlp_norm="pre_ff_layernorm"
-    ),  # Mamba in Jamba and Bamba
-    Parts("operator_norm", "self_attn", "feed_forward", mlp_norm="ffn_norm"),  # attention in LFM2
-    Parts("operator_norm", "conv", "feed_forward", mlp_norm="ffn_norm"),  # convolution in LFM2
-    Parts(
-        "temporal_pre_norm", "temporal_block", "mlp_block", mlp_norm="channel_pre_norm"
-    ),  # RecurrentGemma
-    Parts("norm", "mixer", None),  # Mamba, Mamba-2, Falcon-Mamba
-    Parts(None, "attention.attn", "output.dense", "attention"),  # MPNet
-    Parts(None, "attention.output.dense", "output.dense", "attention"),  # BERT, RoBERTa
-    Parts(None, "attention", "ffn", "sa_layer_norm"),  # DistilBERT
+    ),
+    Parts("norm_1", "attn", "norm_2", "ffn.down_proj"),  # MPT
+    # attention in Jamba and Bamba
+    Parts("input_layernorm", "self_attn", "pre_ff_layernorm", "feed_forward"),
+    # Mamba in Jamba and Bamba
+    Parts("input_layernorm", "mamba", "pre_ff_layernorm", "feed_forward"),
+    Parts("operator_norm", "self_attn", "ffn_norm", "feed_forward"),  # attention in LFM2
+    Parts("operator_norm", "conv", "ffn_norm", "feed_forward"),  # convolution in LFM2
+    # RecurrentGemma
+    Parts("temporal_pre_norm", "temporal_block", "channel_pre_norm", "mlp_block"),
+    Parts("norm", "mixer", None, None),  # Mamba, Mamba-2, Falcon-Mamba
+    Parts(None, "attention.attn", None, "output.dense", "attention"),  # MPNet
+    Parts(None, "attention.output.dense", None, "output.dense", "attention"),  # BERT, RoBERTa
+    Parts(None, "attention", None, "ffn", "sa_layer_norm"),  # DistilBERT
 )
 
 
@@ -182,9 +177,9 @@ class Anatomy:
                 inside = sorted(name for name, _ in block.named_children())
                 raise LayerwiseError(
                     f"The sublayers of the architecture {self.kind!r} are not known (a block "
-                    f"holds {inside}); add a line Parts('<first norm>', '<attention>', '<MLP>') "
-                    "to PARTS in lib/layerwise/models/architectures.py, or ask for no "
-                    "extract.sublayers.",
+                    f"holds {inside}); add a line "
+                    "Parts('<first norm>', '<attention>', '<second norm>', '<MLP>') to PARTS in "
+                    "lib/layerwise/models/architectures.py, or ask for no extract.sublayers.",
                     code="unsupported",
                 )
             found.append(own)

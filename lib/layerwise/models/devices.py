@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -26,18 +27,12 @@ WAIT_S = 1.0
 LOG_EVERY_S = 60.0
 
 
-@dataclass
+@dataclass(frozen=True)
 class Claim:
     """A device, reserved for this job by locks as long as this object lives."""
 
     device: torch.device
-    locks: list[BaseFileLock] = field(default_factory=list, repr=False)
-
-    def release(self) -> None:
-        """Release the device."""
-        for lock in self.locks:
-            lock.release()
-        self.locks.clear()
+    locks: Sequence[BaseFileLock] = ()
 
 
 def pick(device: str, *, spread: bool = False) -> Claim:
@@ -56,69 +51,50 @@ def pick(device: str, *, spread: bool = False) -> Claim:
     LayerwiseError
         If a requested GPU does not exist. The CPU never replaces it.
     """
-    there = torch.cuda.is_available()
-    wanted = torch.device("cuda" if there else "cpu") if device == "auto" else torch.device(device)
-    if wanted.type != "cuda":
-        log.info("device: %s (asked for: %s)", wanted, device)
-        return Claim(wanted)
-    if not there:
+    n = torch.cuda.device_count()
+    wanted = torch.device(("cuda" if n else "cpu") if device == "auto" else device)
+    if wanted.type == "cuda" and (wanted.index or 0) >= n:
         raise LayerwiseError(
-            f"device is {device!r}, but torch sees no GPU here; set device to 'cpu' or 'auto'.",
+            f"device is {device!r}, but torch sees {n} GPU(s) here, counted from 0; set device to "
+            "'cpu', 'auto' or one that is there.",
             code="no_device",
         )
-    uuids = [
-        str(torch.cuda.get_device_properties(i).uuid) for i in range(torch.cuda.device_count())
-    ]
-    if wanted.index is not None and wanted.index >= len(uuids):
-        raise LayerwiseError(
-            f"device is {device!r}, but torch sees {len(uuids)} GPU(s) here, counted from 0; "
-            "set device to 'cuda' or to one that is there.",
-            code="no_device",
-        )
-    claimed = claim(uuids, only=wanted.index, every=spread)
+    claimed = Claim(wanted)
+    if wanted.type == "cuda":
+        numbers = range(n) if wanted.index is None else [wanted.index]
+        uuids = {i: str(torch.cuda.get_device_properties(i).uuid) for i in numbers}
+        claimed = claim(uuids, every=spread)
     log.info("device: %s (asked for: %s)", claimed.device, device)
     return claimed
 
 
-def claim(
-    uuids: Sequence[str],
-    *,
-    only: int | None = None,
-    every: bool = False,
-    folder: Path | None = None,
-) -> Claim:
-    """Lock the first free GPU, one by its number, or all; wait until it is free.
+def claim(uuids: Mapping[int, str], *, every: bool = False, folder: Path | None = None) -> Claim:
+    """Lock the first free GPU, or all; wait until it is free.
 
     Parameters
     ----------
-    uuids : sequence of str
-        UUIDs of the visible GPUs, in torch's order.
+    uuids : mapping
+        UUIDs of GPUs by their number in torch.
     folder : Path, optional
         Folder of the lock files; by default the system's temporary folder.
     """
     place = folder or Path(tempfile.gettempdir())
-    wanted = range(len(uuids)) if only is None else [only]
     logged = -LOG_EVERY_S
     while True:
         held: dict[int, BaseFileLock] = {}
-        for number in wanted:
-            if (every or not held) and (lock := _lock(place, uuids[number])):
+        for number, uuid in uuids.items():
+            # Every user of the machine must be able to open it, whatever the umask of its creator.
+            lock = FileLock(place / f"layerwise-gpu-{uuid}.lock", mode=0o666, thread_local=False)
+            with suppress(Timeout):
+                lock.acquire(blocking=False)
                 held[number] = lock
-        claimed = Claim(torch.device("cuda", min(held, default=0)), list(held.values()))
-        if len(held) == (len(wanted) if every else 1):
-            return claimed
-        claimed.release()
+            if held and not every:
+                break
+        if len(held) == (len(uuids) if every else 1):
+            return Claim(torch.device("cuda", min(held)), list(held.values()))
+        for busy in held.values():
+            busy.release()
         if time.monotonic() - logged > LOG_EVERY_S:
             logged = time.monotonic()
             log.info("waiting for a GPU: other jobs have claimed all")
         time.sleep(WAIT_S)
-
-
-def _lock(folder: Path, uuid: str) -> BaseFileLock | None:
-    # Every user of the machine must be able to open it, whatever the umask of its creator.
-    lock = FileLock(folder / f"layerwise-gpu-{uuid}.lock", mode=0o666, thread_local=False)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        return None
-    return lock

@@ -10,7 +10,8 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,7 +19,6 @@ from torch import Tensor
 from layerwise.config.models import Model, Preprocess
 from layerwise.corpora.images import Picture, png
 from layerwise.errors import LayerwiseError
-from layerwise.io.files import sha256_text
 from layerwise.models.architectures import Anatomy
 
 # config.model_type of models of images and texts -> path of the image tower.
@@ -33,7 +33,7 @@ TOWERS = {
 }
 # Models with a vocabulary of visual tokens that take only images.
 WITH_VOCABULARY = ("beit",)
-# They hide some patches, by default at random.
+# They shuffle the patches, and hide some of them.
 MASKS = ("vit_mae",)
 # Their tokens are colours of pixels, after a start token.
 OF_COLOURS = ("imagegpt",)
@@ -61,22 +61,20 @@ class Pixels:
 
     def __init__(self, picture: Picture, images: Images) -> None:
         self.picture, self.images = picture, images
-        self._read: Future[Tensor] | None = None
 
     def __len__(self) -> int:
         return self.images.max_length
 
-    def start(self) -> None:
-        """Begin to read the image in a thread."""
-        if self._read is None:
-            self._read = self.images.pool.submit(self.images.read, self.picture)
+    @cached_property
+    def reading(self) -> Future[Tensor]:
+        """The model's input for the image, read in a thread from the first use on."""
+        return self.images.pool.submit(self.images.read, self.picture)
 
     def take(self) -> Tensor:
         """The model's input for the image. A second call reads it again."""
-        self.start()
-        assert self._read is not None
-        reading, self._read = self._read, None
-        return reading.result()
+        pixels = self.reading.result()
+        del self.reading
+        return pixels
 
 
 class Images:
@@ -99,8 +97,6 @@ class Images:
     """
 
     takes = "image"
-    # Settings of models that take texts, and their defaults.
-    foreign: ClassVar = {"prompts": None}
 
     def __init__(self, who: str, processor: Any, entry: Model, network: Any) -> None:
         config = network.config
@@ -114,15 +110,8 @@ class Images:
         if self.kind in OF_COLOURS and entry.special_tokens:
             # As in training: the start token and all pixels except the last.
             self.start_token = int(config.vocab_size) - 1
-        self.mask_ratio = entry.mask_ratio
         if self.kind in MASKS:
-            config.mask_ratio = entry.mask_ratio
-        elif entry.mask_ratio:
-            raise LayerwiseError(
-                f"{who}: mask_ratio is {entry.mask_ratio:g}, but an architecture {self.kind!r} "
-                f"masks nothing; it is for {', '.join(MASKS)} alone.",
-                code="unsupported",
-            )
+            config.mask_ratio = 0.0
         self.patch = getattr(config, "patch_size", None)
 
     def prompts(self, pictures: Sequence[Picture]) -> tuple[list[Pixels], list[int]]:
@@ -143,24 +132,17 @@ class Images:
 
     def inputs(self, prompts: Sequence[Pixels]) -> dict[str, Tensor]:
         """The model's inputs for a batch."""
-        given = torch.stack([prompt.take() for prompt in prompts])
-        return self._named(given, [prompt.picture.name for prompt in prompts])
+        return self._named(torch.stack([prompt.take() for prompt in prompts]))
 
-    def _named(self, given: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
-        """The model's inputs for preprocessed images with these ids."""
+    def _named(self, given: Tensor) -> dict[str, Tensor]:
+        """The model's inputs for preprocessed images."""
         if self.kind in OF_COLOURS:
             return {"input_ids": given}
         if self.kind not in MASKS:
             return {"pixel_values": given}
-        # The patches with the smallest numbers are kept, in that order.
-        n = self._n_patches(given)
-        order = torch.arange(n).double()
-        if self.mask_ratio:
-            order = torch.stack([_drawn(name, n) for name in names])
-            kept = order.argsort(dim=1)[:, : int(n * (1 - self.mask_ratio))].sort(dim=1).values
-            order = torch.full((len(names), n), float(n)).double()
-            order.scatter_(1, kept, torch.arange(kept.shape[1]).double().expand_as(kept))
-        return {"pixel_values": given, "noise": order.expand(len(names), n)}
+        # The model sorts the patches by these numbers.
+        order = torch.arange(self._n_patches(given)).double()
+        return {"pixel_values": given, "noise": order.expand(len(given), -1)}
 
     def _n_patches(self, pixels: Tensor) -> int:
         """The patches of images, shape (B, 3, H, W)."""
@@ -192,7 +174,7 @@ class Images:
 
     def example(self) -> dict[str, Tensor]:
         """Inputs for three images of different shapes."""
-        return self._named(self._examples(), ["example"] * len(EXAMPLES))
+        return self._named(self._examples())
 
     def halves(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Inputs for two images with equal upper halves."""
@@ -201,20 +183,19 @@ class Images:
         half, n = one.shape[along] // 2, one.shape[along]
         parts = [one.narrow(along, 0, half), other.narrow(along, half, n - half)]
         mixed = torch.cat(parts, dim=along)
-        return self._named(one[None], ["one"]), self._named(mixed[None], ["one"])
+        return self._named(one[None]), self._named(mixed[None])
 
     def fit(self, anatomy: Anatomy, n_tokens: int) -> Anatomy:
         """The anatomy with the tokens in front of the patches, of the example's `n_tokens`."""
         self.max_length = n_tokens
         if self.kind in OF_COLOURS:
             return replace(anatomy, prefix=int(self.start_token is not None))
-        n_shown = int(self._n_patches(self._examples()) * (1 - self.mask_ratio))
-        return replace(anatomy, prefix=n_tokens - n_shown, has_class=n_tokens > n_shown)
+        n_patches = self._n_patches(self._examples())
+        return replace(anatomy, prefix=n_tokens - n_patches, has_class=n_tokens > n_patches)
 
     def facts(self) -> dict[str, Any]:
         """Settings of the inputs, for the file's record."""
         settings = {k: v for k, v in self.processor.to_dict().items() if k != "clusters"}
-        settings["mask_ratio"] = self.mask_ratio
         return {
             "special_tokens": self.special_tokens,
             "max_length": self.max_length,
@@ -245,9 +226,3 @@ def processor_of(place: str, config: Any, own: Preprocess | None = None, **optio
         image_std=list(own.std),
         resample=3,  # bicubic, as in DINOv2, MAE and CLIP
     )
-
-
-def _drawn(name: str, n: int) -> Tensor:
-    """Random numbers for an image's patches, the same in every batch."""
-    seed = int(sha256_text("mask", name)[:15], 16)
-    return torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
@@ -30,6 +31,9 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 Prompt = Pixels | Sequence[int]
 """A prompt as a model takes it: an image, or token ids."""
+
+# Converts the next texts to tokens while the model runs.
+AHEAD = ThreadPoolExecutor(1, thread_name_prefix="prompts")
 
 
 @dataclass(frozen=True)
@@ -93,19 +97,10 @@ class LoadedModel:
         tuple
             Prompts, and the number of tokens cut off each.
         """
-        pool = ThreadPoolExecutor(1, thread_name_prefix="prompts")
-        try:
-            upcoming = None
-            for part in parts:
-                ready, upcoming = upcoming, pool.submit(self._prompts, list(part))
-                if ready is not None:
-                    yield ready.result()
-            if upcoming is not None:
-                yield upcoming.result()
-        finally:
-            # No waiting: after a failure, the garbage collector may end this in a thread that
-            # another thread waits for.
-            pool.shutdown(wait=False)
+        coming = (AHEAD.submit(self._prompts, list(part)) for part in parts)
+        for ready, _ in pairwise(chain(coming, [None])):
+            assert ready is not None
+            yield ready.result()
 
     def _prompts(self, part: list[Any]) -> tuple[list[Prompt], list[int]]:
         images = bool(part) and isinstance(part[0], Picture)
@@ -125,7 +120,7 @@ class LoadedModel:
         """Begin to read the images of a later batch."""
         for prompt in prompts:
             if isinstance(prompt, Pixels):
-                prompt.start()
+                prompt.reading  # noqa: B018
 
     def inputs(self, prompts: Sequence[Any]) -> dict[str, Tensor]:
         """Inputs of a batch, on the model's device."""
@@ -254,12 +249,12 @@ def prepare(
     """
     settle(network)
     who = f"Model {name!r} at {revision!r}"
-    kind = Images if takes_images(network.config) else Texts
-    for key, default in kind.foreign.items():
-        if getattr(entry, key) != default:
-            raise LayerwiseError(
-                f"{who}: the model takes {kind.takes}s; leave out {key}.", code="conflict"
-            )
+    images = takes_images(network.config)
+    kind, foreign = (Images, "prompts") if images else (Texts, "preprocess")
+    if getattr(entry, foreign) is not None:
+        raise LayerwiseError(
+            f"{who}: the model takes {kind.takes}s; leave out {foreign}.", code="conflict"
+        )
     reader = kind(who, processor, entry, network)
     example = on(reader.device, reader.example())
     anatomy, n_tokens = probe(name, network, dissect(network), example)

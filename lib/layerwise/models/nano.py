@@ -23,7 +23,6 @@ from layerwise.progress import Progress
 
 log = logging.getLogger(__name__)
 
-END = "<|endoftext|>"
 HELD_OUT = 64  # windows of text for the held-out loss
 
 
@@ -35,22 +34,10 @@ def train_tokenizer(texts: Sequence[str], vocabulary: int) -> Any:
     texts : the training texts
     vocabulary : number of entries, the 256 bytes and the end-of-text token included
     """
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
+    from transformers import GPT2Tokenizer
 
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary,
-        special_tokens=[END],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, eos_token=END, bos_token=END, pad_token=END, unk_token=END
-    )
+    untrained = GPT2Tokenizer(pad_token="<|endoftext|>")
+    return untrained.train_new_from_iterator(texts, vocabulary, show_progress=False)
 
 
 def build(settings: Nano, vocabulary: int) -> Any:
@@ -58,38 +45,36 @@ def build(settings: Nano, vocabulary: int) -> Any:
 
     GPT-NeoX as in Pythia (rotary embeddings, parallel residual), or Mamba-2.
     """
-    import transformers as hf
+    from transformers import AutoConfig, AutoModelForCausalLM
 
-    common = {
-        "vocab_size": vocabulary,
-        "hidden_size": settings.hidden,
-        "num_hidden_layers": settings.layers,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-        "pad_token_id": 0,
+    shape: dict[str, dict[str, Any]] = {
+        "gpt_neox": {
+            "num_attention_heads": settings.hidden // 32,
+            "intermediate_size": 4 * settings.hidden,
+            "max_position_embeddings": 4 * settings.context,
+            "rotary_pct": 0.25,
+            "use_parallel_residual": True,
+        },
+        "mamba2": {
+            "expand": 2,
+            "head_dim": 32,
+            "num_heads": settings.hidden // 16,
+            "state_size": 32,
+            "n_groups": 1,
+            "chunk_size": 16,  # prompts are padded to a multiple of it
+        },
     }
-    if settings.architecture == "gpt_neox":
-        return hf.GPTNeoXForCausalLM(
-            hf.GPTNeoXConfig(
-                **common,
-                num_attention_heads=max(1, settings.hidden // 32),
-                intermediate_size=4 * settings.hidden,
-                max_position_embeddings=4 * settings.context,
-                rotary_pct=0.25,
-                use_parallel_residual=True,
-            )
-        )
-    return hf.Mamba2ForCausalLM(
-        hf.Mamba2Config(
-            **common,
-            expand=2,
-            head_dim=32,
-            num_heads=settings.hidden // 16,
-            state_size=32,
-            n_groups=1,
-            chunk_size=16,  # prompts are padded to a multiple of it
-        )
+    config = AutoConfig.for_model(
+        settings.architecture,
+        vocab_size=vocabulary,
+        hidden_size=settings.hidden,
+        num_hidden_layers=settings.layers,
+        bos_token_id=0,
+        eos_token_id=0,
+        pad_token_id=0,
+        **shape[settings.architecture],
     )
+    return AutoModelForCausalLM.from_config(config)
 
 
 def train(
@@ -116,14 +101,10 @@ def train(
     Raises
     ------
     LayerwiseError
-        If a step lies beyond ``train_steps`` or there is too little text.
+        If there is too little text.
     """
-    if max(steps) > settings.train_steps:
-        raise LayerwiseError(
-            f"Step {max(steps)} is to be saved, but training ends at train_steps = "
-            f"{settings.train_steps}; raise train_steps or drop the step.",
-            code="out_of_range",
-        )
+    from transformers import get_cosine_with_min_lr_schedule_with_warmup
+
     quiet()
     context, batch = settings.context, settings.batch
     tokenizer = train_tokenizer(texts, settings.vocabulary)
@@ -144,23 +125,25 @@ def train(
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.1
     )
+    schedule = get_cosine_with_min_lr_schedule_with_warmup(
+        optimizer, max(1, settings.train_steps // 50), settings.train_steps, min_lr_rate=0.1
+    )
     history = []
     batches = _batches(pool, batch, generator)
     train_loss = math.nan
     with Progress(max(steps), f"train {settings.architecture}", "step") as bar:
         for step in range(max(steps) + 1):
             if step > 0:
-                rate = _rate(step, settings.train_steps) * settings.learning_rate
-                for group in optimizer.param_groups:
-                    group["lr"] = rate
                 model.train()
                 loss = _loss(model, next(batches))
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()  # type: ignore[no-untyped-call]
                 nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-                optimizer.step()
                 train_loss = float(loss.detach())
                 bar.update()
+            # Before the first step there are no gradients, and only the learning rate begins.
+            optimizer.step()
+            schedule.step()
             if step in steps:
                 held = _held_out_loss(model, held_out, batch)
                 losses = {"train_loss": train_loss if step else held, "held_out_loss": held}
@@ -176,15 +159,6 @@ def _batches(pool: Tensor, batch: int, generator: torch.Generator) -> Iterator[T
         order = torch.randperm(len(pool), generator=generator)
         for start in range(0, len(pool) - batch + 1, batch):
             yield pool[order[start : start + batch]]
-
-
-def _rate(step: int, total: int) -> float:
-    """Share of the peak learning rate."""
-    warm_up = max(1, total // 50)
-    if step <= warm_up:
-        return step / warm_up
-    progress = (step - warm_up) / max(1, total - warm_up)
-    return 0.1 + 0.45 * (1 + math.cos(math.pi * progress))
 
 
 def _loss(model: Any, tokens: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,8 +49,6 @@ class Texts:
     """
 
     takes = "text"
-    # Settings of models that take images, and their defaults.
-    foreign: ClassVar = {"preprocess": None, "mask_ratio": 0.0}
 
     def __init__(self, who: str, tokenizer: Any, entry: Model, network: Any) -> None:
         # If the files are missing, transformers makes up a tokenizer of a few special tokens.

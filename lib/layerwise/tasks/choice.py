@@ -8,9 +8,8 @@ readout is the model's own.
 
 from __future__ import annotations
 
-import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
 from torch import Tensor, nn
 
 from layerwise.activations import forward
@@ -25,14 +25,12 @@ from layerwise.activations.embedding import READOUTS, embed
 from layerwise.activations.representation import Packed, Representation
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import MULTIPLE_CHOICE, ChoiceTask
+from layerwise.config.tasks import ChoiceTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK
-from layerwise.models.failures import why
 from layerwise.models.load import DTYPES, LoadedModel
 from layerwise.models.source import locate
 from layerwise.progress import Progress
-from layerwise.tasks.probes import wilson
 from layerwise.tasks.questions import LETTERS, Question, read_questions
 from layerwise.tasks.results import Score
 
@@ -58,12 +56,12 @@ class QuestionTask:
     entry: ChoiceTask
     paragraphs: Path | None = None
 
-    def rows(
+    def scores(
         self, loaded: LoadedModel, entry: Model, settings: ScoringSettings, budget: int | None
-    ) -> list[dict[str, Any]]:
-        """Rows of the table of scores: one for each layer and form of the questions.
+    ) -> dict[tuple[int, int], Score]:
+        """Score of each layer and form of the questions, both by number.
 
-        A model that cannot be asked has rows without a score, which give the reason.
+        A model that cannot be asked has no score, with the reason.
 
         Parameters
         ----------
@@ -73,32 +71,18 @@ class QuestionTask:
             Tokens in a batch, pads included.
         """
         questions, examples = read_questions(self.entry, self.paragraphs)
-        scores: Iterable[Score]
         try:
             lens = lens_of(loaded, entry)
         except NoAnswersError as error:
-            scores = itertools.repeat(Score(None, why=str(error)))
-        else:
-            right, chance = answer(loaded, lens, self.entry, questions, examples, budget)
-            n = right.shape[2]
-            scores = (
-                Score(count / n, *wilson(count, n, settings.confidence), n, chance=chance)
-                for count in right.sum(axis=2).ravel().tolist()
-            )
-        last = loaded.anatomy.n_layers - 1
-        places = itertools.product(self.entry.forms, range(last + 1))
-        return [
-            {
-                "task_type": MULTIPLE_CHOICE,
-                "tokens": "all",
-                "pooling": form,
-                "readout": "final_norm",
-                "layer": layer,
-                "depth": layer / max(last, 1),
-                **vars(score),
-            }
-            for (form, layer), score in zip(places, scores, strict=False)
-        ]
+            places = np.ndindex(loaded.anatomy.n_layers, len(self.entry.forms))
+            return dict.fromkeys(places, Score(None, why=str(error)))
+        right, chance = answer(loaded, lens, self.entry, questions, examples, budget)
+        counts, n = right.sum(axis=2).T, right.shape[2]
+        low, high = proportion_confint(counts, n, 1 - settings.confidence, "wilson")
+        return {
+            place: Score(count / n, low[place], high[place], n, chance=chance)
+            for place, count in np.ndenumerate(counts)
+        }
 
 
 # Readout
@@ -112,7 +96,7 @@ class NoAnswersError(LayerwiseError):
 
 @dataclass(frozen=True)
 class Lens:
-    """From states of shape (n, D) to log-probabilities of the next token, shape (n, V).
+    """The readout of the next token.
 
     Attributes
     ----------
@@ -126,15 +110,18 @@ class Lens:
     dtype: torch.dtype
     device: torch.device
 
-    @property
-    def at_once(self) -> int:
-        """Number of states whose log-probabilities are in memory together."""
-        return max(1, LOGITS_BYTES // (4 * len(self.head.get_output_embeddings().weight)))
-
-    def __call__(self, states: Tensor) -> Tensor:
-        states = states.to(self.device, self.dtype)
-        states = states if self.norm is None else self.norm(states)
-        return torch.log_softmax(self.head(inputs_embeds=states[None]).logits[0].float(), dim=-1)
+    def __call__(self, states: Tensor, at: Tensor, ids: Tensor) -> Tensor:
+        """Log-probability of each token of `ids` after the state of shape (D,) in the row `at`."""
+        at, ids = at.to(self.device), ids.to(self.device)
+        logs = torch.empty(len(ids), device=self.device)
+        size = max(1, LOGITS_BYTES // (4 * len(self.head.get_output_embeddings().weight)))
+        for number, part in enumerate(torch.split(states, size)):
+            inside = at // size == number
+            part = part.to(self.device, self.dtype)
+            part = part if self.norm is None else self.norm(part)
+            logits = self.head(inputs_embeds=part[None]).logits[0].float()
+            logs[inside] = torch.log_softmax(logits, dim=-1)[at[inside] % size, ids[inside]]
+        return logs
 
 
 @torch.inference_mode()
@@ -176,13 +163,13 @@ def _head(loaded: LoadedModel, entry: Model) -> Any:
 
     location = locate(entry.source, loaded.revision)
     common = {"trust_remote_code": entry.trust_remote_code, **location.options()}
-    headless = f"{loaded.name} has no unembedding in its files."
+    headless = NoAnswersError(f"{loaded.name} has no unembedding in its files.")
+    config = AutoConfig.from_pretrained(location.name, **common)
+    text = config.get_text_config()
+    text.num_hidden_layers = 0
+    for kinds in {"layer_types", "layers_block_type"} & set(vars(text)):
+        setattr(text, kinds, [])
     try:
-        config = AutoConfig.from_pretrained(location.name, **common)
-        text = config.get_text_config()
-        text.num_hidden_layers = 0
-        for kinds in {"layer_types", "layers_block_type"} & set(vars(text)):
-            setattr(text, kinds, [])
         head, found = AutoModelForCausalLM.from_pretrained(
             location.name,
             config=config,
@@ -192,14 +179,10 @@ def _head(loaded: LoadedModel, entry: Model) -> Any:
             **common,
         )
     except ValueError as error:  # as transformers says that there is no such class
-        raise NoAnswersError(headless) from error
-    except Exception as error:  # of the hub, the network or the disk; `why` explains it
-        raise LayerwiseError(
-            f"{location.name}: {why(error, location)}", code="unreadable"
-        ) from error
+        raise headless from error
     unembedding = head.get_output_embeddings()
     if unembedding is None or found["missing_keys"]:
-        raise NoAnswersError(headless)
+        raise headless
     if text.tie_word_embeddings:
         # The loaded model's, which adapters may have changed; not moved with the head.
         tied = loaded.model.get_input_embeddings().weight  # type: ignore[operator]
@@ -286,30 +269,26 @@ def answer(
     LayerwiseError
         If no question fits the model, or a log-likelihood is not finite.
     """
-    prompted = {form: "letter" if form == "letter" else "answer" for form in task.forms}
-    kinds = list(dict.fromkeys(prompted.values()))
     right: list[list[npt.NDArray[np.bool_]]] = []
     chances: list[float] = []
     with Progress(len(questions), f"{loaded.name} {loaded.revision}", "question") as bar:
         for start in range(0, len(questions), WINDOW):
             window = questions[start : start + WINDOW]
-            asked = [(q, _tokenized(loaded, q, kinds, examples, task.shots)) for q in window]
+            asked = [(q, _tokenized(loaded, q, task, examples)) for q in window]
             fitting = [(question, answers) for question, answers in asked if answers]
             each = [one for _, answers in fitting for one in answers]
-            values = iter(_likelihoods(loaded, lens, each, budget).T)
-            for question, answers in fitting:
-                n = len(question.choices)
-                # Answers stand kind by kind.
-                of_kind = np.array([next(values) for _ in answers]).reshape(len(kinds), n, -1)
-                lengths = np.array([len(choice) for choice in question.choices])
+            ends = np.cumsum([len(answers) for _, answers in fitting], dtype=int)
+            values = np.split(_likelihoods(loaded, lens, each, budget), ends, axis=1)
+            for (question, _), of_question in zip(fitting, values, strict=False):
                 found = []
-                for form, kind in prompted.items():
-                    likely = of_kind[kinds.index(kind)]
+                for form, likely in zip(
+                    task.forms, np.split(of_question, len(task.forms), axis=1), strict=True
+                ):
                     if form == "answer_per_character":
-                        likely = likely / lengths[:, None]
-                    found.append(likely.argmax(axis=0) == question.answer)
+                        likely = likely / [len(choice) for choice in question.choices]
+                    found.append(likely.argmax(axis=1) == question.answer)
                 right.append(found)
-                chances.append(1 / n)
+                chances.append(1 / len(question.choices))
             bar.update(len(window))
     if not right:
         raise LayerwiseError(
@@ -325,19 +304,18 @@ def answer(
 def _tokenized(
     loaded: LoadedModel,
     question: Question,
-    kinds: Sequence[str],
+    task: ChoiceTask,
     examples: Sequence[Question],
-    shots: int,
 ) -> list[Answer]:
-    """Answers to a question in each kind of prompt; none if one is too long.
+    """Answers to a question in each form; none if one is too long.
 
     The tokens of an answer are those where prompt and answer together differ from the prompt.
     """
-    shown = [e for e in examples if e.subject == question.subject][:shots]
+    shown = [e for e in examples if e.subject == question.subject][: task.shots]
     special = set(loaded.texts.tokenizer.all_special_ids)
     answers = []
-    for kind in kinds:
-        prompt, choices = prompts(question, kind, shown)
+    for form in task.forms:
+        prompt, choices = prompts(question, form, shown)
         texts = [prompt, *(prompt + choice for choice in choices)]
         (alone, *wholes), (_, *cut) = loaded.texts.prompts(texts)
         for ids in wholes:
@@ -359,15 +337,15 @@ def _likelihoods(
     by_input: dict[tuple[int, ...], list[int]] = {}
     for number, one in enumerate(answers):
         by_input.setdefault(one.before, []).append(number)
-    inputs = list(by_input)
-
-    def batch(rows: list[int]) -> _Batch:
-        return _Batch(lens, answers, [by_input[inputs[row]] for row in rows], values)
-
-    forward.run(loaded, inputs, batch, budget=budget)
+    numbers = list(by_input.values())
+    forward.run(
+        loaded,
+        list(by_input),
+        lambda rows: _Batch(lens, answers, [numbers[row] for row in rows], values),
+        budget=budget,
+    )
     if not np.isfinite(values).all():
-        where = f"layer {int(np.argwhere(~np.isfinite(values))[0, 0])}, its lens"
-        raise loaded.not_finite(where)
+        raise loaded.not_finite(f"layer {np.argwhere(~np.isfinite(values))[0, 0]}, its lens")
     return values
 
 
@@ -409,14 +387,7 @@ class _Batch:
         if sublayer != BLOCK:
             return
         rows, places = self.states.to(packed.states.device)
-        states = packed.states[rows, places]
-        at, ids = self.at.to(self.lens.device), self.ids.to(self.lens.device)
-        logs = torch.empty(len(ids), device=self.lens.device)
-        size = self.lens.at_once
-        for start in range(0, len(states), size):
-            inside = (at >= start) & (at < start + size)
-            logs[inside] = self.lens(states[start : start + size])[at[inside] - start, ids[inside]]
-        self.logs[layer] = logs
+        self.logs[layer] = self.lens(packed.states[rows, places], self.at, self.ids)
 
     def finish(self) -> None:
         """Add the tokens' log-likelihoods up."""

@@ -22,8 +22,8 @@ from layerwise.errors import LayerwiseError
 from layerwise.io.files import read_text
 
 FORM, UPOS = 2, 4
-SKIPPED = re.compile(r"\d+[-.]\d+\t")
 START = "-DOCSTART-"
+SKIPPED = re.compile(r"#|\d+[-.]\d+\t")
 
 
 class Sentence(NamedTuple):
@@ -48,47 +48,34 @@ def read(path: Path, word: int | None = None, tag: int | None = None) -> list[Se
         than the first, too few, or an empty word or tag; the message names the line.
     """
     treebank = path.suffix.lower() == ".conllu"
-    if treebank:
-        word, tag = word or FORM, tag or UPOS
+    # The last column has the index -1.
+    w, t = (word or (FORM if treebank else 1)) - 1, (tag or (UPOS if treebank else 0)) - 1
     sentences: list[Sentence] = []
     rows: list[tuple[str, str]] = []
     width = 0
-    for number, line in enumerate([*_lines(path), ""], start=1):
+    # `splitlines` would take a form feed in a word for the end of a line.
+    lines = read_text(path).removeprefix("\ufeff").split("\n")
+    for number, line in enumerate([*lines, ""], start=1):
         if not line.strip():
             if rows:
                 sentences.append(Sentence(*zip(*rows, strict=True)))
                 rows = []
             continue
-        skipped = treebank and (line.startswith("#") or SKIPPED.match(line))
-        if skipped or line.startswith(START):
+        if line.startswith(START) or (treebank and SKIPPED.match(line)):
             continue
-        columns = line.split("\t") if treebank or "\t" in line else line.split()
+        cells = line.split("\t") if treebank or "\t" in line else line.split()
+        columns = [cell.strip() for cell in cells]
         width = width or len(columns)
-        problem = ""
-        if len(columns) != width:
-            problem = f"{len(columns)} columns, where the first line has {width}"
-        elif width < max(word or 1, tag or 2, 2):
-            problem = f"no columns {word or 1} and {tag or 'the last'} of word and tag"
-        else:
-            rows.append((columns[(word or 1) - 1].strip(), columns[(tag or width) - 1].strip()))
-            if not all(rows[-1]):
-                problem = "the word or the tag is empty"
-        if problem:
+        if len(columns) != width or width <= max(w, t, 1) or not (columns[w] and columns[t]):
             raise LayerwiseError(
-                f"{path}, line {number}: {problem}: {line!r:.60}; fix the line.", code="unreadable"
+                f"{path}, line {number}: {line.strip()!r:.60} has {len(columns)} columns (the "
+                f"first line {width}); the word is expected in column {w + 1} and the tag in "
+                f"column {t + 1 or 'the last'}.",
+                code="unreadable",
             )
+        rows.append((columns[w], columns[t]))
     if not sentences:
         raise LayerwiseError(
             f"{path} is empty; each line needs a word and its tag.", code="too_few"
         )
     return sentences
-
-
-def _lines(path: Path) -> list[str]:
-    text = read_text(path)
-    if "\0" in text:
-        raise LayerwiseError(
-            f"{path} is not a text: it holds null bytes; name another file.", code="unreadable"
-        )
-    # Unlike `splitlines`, which takes a form feed in a word for the end of a line.
-    return re.split(r"\r\n|\n|\r", text.removeprefix("\ufeff"))

@@ -11,47 +11,48 @@ at most half of the limit.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from multiprocessing import get_all_start_methods, get_context
+from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import torch
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from layerwise.activations import embedding
+from layerwise.activations.representation import Representation
+from layerwise.config.extraction import ExtractSettings
+from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import ChoiceTask, LabelledTask
+from layerwise.config.tasks import MULTIPLE_CHOICE, ChoiceTask, LabelledTask
 from layerwise.errors import DiskError, LayerwiseError
 from layerwise.extras import require
 from layerwise.io import tables
+from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
-from layerwise.tasks import results
+from layerwise.tasks.choice import QuestionTask
+from layerwise.tasks.labelled import LabelTask
 from layerwise.tasks.prompts import Prompts, normalizes, of_model
+from layerwise.tasks.results import KIND, SCHEMA, Score
 from layerwise.tasks.task import Key, Task, Unit, Vectors, normalized
-
-if TYPE_CHECKING:
-    from layerwise.activations.representation import Representation
-    from layerwise.config.extraction import ExtractSettings
-    from layerwise.config.models import Model
-    from layerwise.models.load import LoadedModel
-    from layerwise.tasks.choice import QuestionTask
 
 log = logging.getLogger(__name__)
 
 Place = tuple[int, int]
-"""Representation and layer, by number."""
+"""Layer and representation, by number."""
 
 
 def open_task(
@@ -77,12 +78,8 @@ def open_task(
         Table of Wikipedia paragraphs that questions are made of.
     """
     if isinstance(entry, LabelledTask):
-        from layerwise.tasks.labelled import LabelTask
-
         return LabelTask(entry, images)
     if isinstance(entry, ChoiceTask):
-        from layerwise.tasks.choice import QuestionTask
-
         return QuestionTask(entry, paragraphs)
     require("mteb", "tasks")
     from layerwise.tasks.mteb_task import MtebTask
@@ -105,14 +102,13 @@ def evaluate(
     scoring: ScoringSettings,
     keys: Mapping[str, str],
     key: str,
-    folder: Path,
     output: Path,
     threads: int = 1,
 ) -> None:
     """Score all layers on all tasks and write the table of scores.
 
-    Tasks whose table in `folder` has its key are not scored again. A task that fails does not stop
-    the others.
+    Each task has a table in the folder beside `output`. Those that have their key are not scored
+    again. A task that fails does not stop the others.
 
     Parameters
     ----------
@@ -126,8 +122,6 @@ def evaluate(
         Key of each task's table, by name.
     key : str
         Key of the table that is assembled from these.
-    folder : Path
-        Folder of one table per task; tables of other tasks in it are left alone.
     output : Path
         Table of scores.
     threads : int
@@ -138,13 +132,14 @@ def evaluate(
     LayerwiseError
         After all tasks, if one failed: the first failure.
     """
+    folder = output.with_suffix("")
     paths = {name: folder / f"{encode(name)}.parquet" for name in tasks}
     due = {name: task for name, task in tasks.items() if not _is_done(paths[name], keys[name])}
     if len(due) < len(tasks):
         log.info("%d of %d tasks are done already", len(tasks) - len(due), len(tasks))
     if due:
         with (
-            _scorers(threads, sorted({type(task).__module__ for task in due.values()})) as pool,
+            _scorers(threads, {type(task).__module__ for task in due.values()}) as pool,
             tempfile.TemporaryDirectory(prefix="layerwise-") as scratch,
         ):
             loaded = load()
@@ -163,22 +158,19 @@ def evaluate(
                     "scoring.threads. Finished tasks are kept.",
                     code="no_memory",
                 ) from error
-    frame = tables.read(paths.values(), "scores of tasks", kind=results.KIND)
+    scores = pa.Table.from_pandas(tables.read(paths.values(), "scores", kind=KIND), schema=SCHEMA)
     about = tables.facts(next(iter(paths.values())))
     facts = {name: about[name] for name in ("model", "revision", "dtype", "weights_sha256")}
-    scores = pa.Table.from_pandas(frame, schema=results.SCHEMA, preserve_index=False)
-    tables.write(output, scores, kind=results.KIND, key=key, **facts)
+    tables.write(output, scores, kind=KIND, key=key, **facts)
 
 
 def _is_done(path: Path, key: str) -> bool:
     """True if a task's table is there, whole, and has this key."""
     try:
-        if tables.facts(path).get("key") != key:
-            return False
-        tables.read(path, "scores of a task", kind=results.KIND)
+        tables.read(path, "scores", kind=KIND)
+        return tables.facts(path).get("key") == key
     except LayerwiseError:
         return False
-    return True
 
 
 @dataclass
@@ -245,9 +237,7 @@ class _Job:
     @cached_property
     def ways(self) -> list[Representation]:
         """The representations that are scored."""
-        from layerwise.activations.embedding import representations_of
-
-        return representations_of(
+        return embedding.representations_of(
             self.loaded, self.extraction.tokens, self.scoring.poolings, self.scoring.readouts
         )
 
@@ -260,18 +250,26 @@ class _Job:
 
     def run(self, due: Mapping[str, Task | QuestionTask], entry: Model) -> None:
         """Score tasks; raises the first failure at the end."""
-        from layerwise.tasks.choice import QuestionTask
-
         to_embed: dict[str, Task] = {}
         for name, task in due.items():
             if not isinstance(task, QuestionTask):
                 to_embed[name] = task
                 continue
             with self._failing(name):
+                ways = [Representation("all", form, "final_norm") for form in task.entry.forms]
                 budget = self.extraction.batch_tokens
-                self._write(name, task.rows(self.loaded, entry, self.scoring, budget))
+                answered = task.scores(self.loaded, entry, self.scoring, budget)
+                scores = {place: [score] for place, score in answered.items()}
+                self._write(name, MULTIPLE_CHOICE, ways, scores)
         for group in self._groups(to_embed):
-            self._embed_group(group)
+            try:
+                self._embed(group)
+            except DiskError:
+                raise
+            except LayerwiseError:
+                for part in group:  # Each alone: the other tasks go on.
+                    with self._failing(part.pending.name):
+                        self._embed([part])
         self._wait()
         if self.failures:
             (first, *_), n = self.failures.values(), len(self.failures)
@@ -310,23 +308,8 @@ class _Job:
             for unit in units:
                 yield _Part(pending, unit, [(before[kind], text) for kind, text in unit.keys])
 
-    def _embed_group(self, group: list[_Part]) -> None:
-        """Embed units together. If that fails, embed each alone: the other tasks go on."""
-        try:
-            self._embed(group)
-        except DiskError:
-            raise
-        except LayerwiseError as error:
-            if len(group) == 1:
-                self._fail(group[0].pending.name, error)
-                return
-            for part in group:
-                self._embed_group([part])
-
     def _embed(self, group: list[_Part]) -> None:
         """Write the vectors of units to a file, and have them scored while others are embedded."""
-        from layerwise.activations.embedding import embed_into
-
         inputs = dict.fromkeys(pair for part in group for pair in part.inputs)
         places = {pair: place for place, pair in enumerate(inputs)}
         pictures = {sha: p for part in group for sha, p in part.unit.pictures.items()}
@@ -335,7 +318,7 @@ class _Job:
         if len(inputs) + self.n_waiting > self.limit:
             self._wait()
         anatomy, path = self.loaded.anatomy, self.scratch / f"{self.n_embedded}.npy"
-        done = embed_into(
+        done = embedding.embed_into(
             self.loaded,
             [pictures.get(text, text) for _, text in inputs],
             _allocate(path, (len(self.ways), anatomy.n_layers, len(inputs), anatomy.hidden)),
@@ -351,18 +334,12 @@ class _Job:
                 self._write_scored()
         self._wait()
         self.n_embedded, self.n_waiting = self.n_embedded + 1, len(inputs)
-        layers = list(np.ndindex(len(self.ways), anatomy.n_layers))
-        shares = [layers[k :: self.n_processes] for k in range(self.n_processes)]
+        layers = list(np.ndindex(anatomy.n_layers, len(self.ways)))
         for pending, unit, own in group:
             rows = {key: places[pair] for key, pair in zip(unit.keys, own, strict=True)}
-            given = pending.task, unit.selection, rows, path
-            pending.scores.append(
-                [
-                    self.pool.submit(_score, *given, share, self.scoring)
-                    for share in shares
-                    if share
-                ]
-            )
+            given = pending.task, unit.selection, rows, path, self.scoring
+            shares = [layers[k :: self.n_processes] for k in range(self.n_processes)]
+            pending.scores.append([self.pool.submit(_score, share, *given) for share in shares])
         self._write_scored()
 
     def _wait(self) -> None:
@@ -377,39 +354,37 @@ class _Job:
         for one in [one for one in self.pending if one.is_scored()]:
             self.pending.remove(one)
             with self._failing(one.name):
-                self._write(one.name, self._rows(one))
+                units = [
+                    {place: part for future in futures for place, part in future.result().items()}
+                    for futures in one.scores
+                ]
+                scores = {
+                    place: one.task.scores([unit[place] for unit in units], self.scoring)
+                    for place in sorted(units[0])
+                }
+                self._write(one.name, one.task_type, self.ways, scores)
 
-    def _rows(self, pending: _Pending) -> Iterator[dict[str, Any]]:
-        """Rows of the table of a task that is scored."""
-        units = [
-            {place: score for future in futures for place, score in future.result().items()}
-            for futures in pending.scores
-        ]
-        n_layers = self.loaded.anatomy.n_layers
-        for layer, (way, representation) in itertools.product(
-            range(n_layers), enumerate(self.ways)
-        ):
-            about = {
-                "task_type": pending.task_type,
-                "layer": layer,
-                "depth": layer / max(n_layers - 1, 1),
-                **representation._asdict(),
-            }
-            parts = [unit[way, layer] for unit in units]
-            for score in pending.task.scores(parts, self.scoring):
-                yield about | vars(score)
-
-    def _write(self, name: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        loaded = self.loaded
+    def _write(
+        self,
+        name: str,
+        task_type: str,
+        ways: Sequence[Representation],
+        scores: Mapping[Place, Sequence[Score]],
+    ) -> None:
+        """Write the table of a task from the scores of every layer and representation."""
+        loaded, rows = self.loaded, []
         about = {"model": loaded.name, "revision": loaded.revision, "task": name}
-        made = [{**about, **row} for row in rows]
-        for row in made:
-            if row["main_score"] is None:
-                log.warning("%s has no score at layer %d: %s", name, row["layer"], row["why"])
+        for (layer, way), found in scores.items():
+            depth = layer / max(loaded.anatomy.n_layers - 1, 1)
+            place = {"task_type": task_type, "layer": layer, "depth": depth, **ways[way]._asdict()}
+            for score in found:
+                if score.main_score is None:
+                    log.warning("%s has no score at layer %d: %s", name, layer, score.why)
+                rows.append(about | place | vars(score))
         tables.write(
             self.paths[name],
-            pa.Table.from_pylist(made, schema=results.SCHEMA),
-            kind=results.KIND,
+            pa.Table.from_pylist(rows, schema=SCHEMA),
+            kind=KIND,
             key=self.keys[name],
             dtype=loaded.dtype,
             weights_sha256=loaded.weights,
@@ -425,11 +400,8 @@ class _Job:
         except DiskError:
             raise
         except LayerwiseError as error:
-            self._fail(name, error)
-
-    def _fail(self, name: str, error: LayerwiseError) -> None:
-        log.error("%s: %s", name, error)
-        self.failures.setdefault(name, error)
+            log.error("%s: %s", name, error)
+            self.failures.setdefault(name, error)
 
 
 def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
@@ -455,31 +427,28 @@ def _allocate(path: Path, shape: tuple[int, ...]) -> npt.NDArray[np.float32]:
 
 
 def _score(
+    places: Sequence[Place],
     task: Task,
     selection: Any,
     rows: Mapping[Key, int],
     path: Path,
-    places: Sequence[Place],
     settings: ScoringSettings,
 ) -> dict[Place, Any]:
     """Score some layers of a unit, in a process that scores."""
     vectors = np.load(path, mmap_mode="r")
     scores: dict[Place, Any] = {}
     with one_thread():
-        for way, layer in places:
+        for layer, way in places:
             values = np.array(vectors[way, layer])
             if settings.normalize:
                 values = normalized(values)
-            scores[way, layer] = task.score(selection, Vectors(values, rows), settings)
+            scores[layer, way] = task.score(selection, Vectors(values, rows), settings)
     return scores
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
     """Limit all libraries to one thread; torch resets what others set when it first computes."""
-    import torch
-    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
-
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -502,15 +471,13 @@ class _Here(Executor):
 
 
 @contextmanager
-def _scorers(n: int, modules: list[str]) -> Iterator[Executor]:
+def _scorers(n: int, modules: set[str]) -> Iterator[Executor]:
     """Processes that score, forked off one that has imported `modules` and no model."""
     if n == 1:
         yield _Here()
         return
-    method = "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
-    context: Any = get_context(method)
-    if method == "forkserver":
-        context.set_forkserver_preload(modules)
+    context = get_context("forkserver")
+    context.set_forkserver_preload([__name__, *sorted(modules)])
     pool = ProcessPoolExecutor(n, mp_context=context)
     pool.submit(int)  # Imports go on while the model is loaded.
     try:

@@ -31,7 +31,7 @@ from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import TASK_TYPES, LabelledTask
 from layerwise.corpora.prompts import read_images, read_labels
 from layerwise.corpora.sources import read_rows
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.tasks import conll, probes
 from layerwise.tasks.pairs import correlate
 from layerwise.tasks.probes import Split
@@ -96,9 +96,9 @@ def read(task: LabelledTask, images: Path | None = None) -> Labelled:
         rows or classes.
     """
     path = images or Path(str(task.file))
-    readers = {"tags": _read_words} if images is None else {task.kind: _read_images}
+    reader = _read_images if images else _read_words if task.kind == "tags" else _read_texts
     try:
-        data = readers.get(task.kind, _read_texts)(task, path)
+        data = reader(task, path)
         if task.kind != "pairs":
             data.splits  # noqa: B018  (says at once what cannot be split)
     except LayerwiseError as error:
@@ -108,96 +108,61 @@ def read(task: LabelledTask, images: Path | None = None) -> Labelled:
 
 
 def _read_images(task: LabelledTask, path: Path) -> Labelled:
-    pictures = read_images(path)
-    known = read_labels(path)
-    missing = [p.name for p in pictures if p.name not in known]
-    if missing:
-        raise LayerwiseError(
-            f"{len(missing)} of {len(pictures)} images have no label (the first is "
-            f"{missing[0]!r}); give the source a label column, or one folder per class.",
-            code="missing",
-        )
+    pictures, known = read_images(path), read_labels(path)
     names = [picture.sha256 for picture in pictures]
-    labels = probes.classes([known[picture.name] for picture in pictures])
+    labels = probes.classes([known.get(picture.name) for picture in pictures])
     return Labelled(task.kind, [names], labels, names, task.seed)
 
 
 def _read_words(task: LabelledTask, path: Path) -> Labelled:
     """Words of randomly drawn whole sentences, without those of tags in too few sentences."""
     sentences = list(dict.fromkeys(conll.read(path, task.word, task.tag)))
-    drawn: list[conll.Sentence] = []
-    n = 0
-    for place in np.random.default_rng(task.seed).permutation(len(sentences)):
-        n += len(sentences[place].words)
-        if n > (task.sample or WORDS) and drawn:
-            break
-        drawn.append(sentences[place])
-    words = [word for s in drawn for word in words_of(s.words)]
-    tags = [tag for s in drawn for tag in s.tags]
+    order = np.random.default_rng(task.seed).permutation(len(sentences))
+    n_words = np.cumsum([len(sentences[place].words) for place in order])
+    n_drawn = max(1, int((n_words <= (task.sample or WORDS)).sum()))
+    drawn = [sentences[place] for place in order[:n_drawn]]
     n_sentences = Counter(tag for s in drawn for tag in set(s.tags))
-    rare = sorted(tag for tag, count in n_sentences.items() if count < probes.FOLDS)
-    if len(n_sentences) - len(rare) < 2:
-        raise LayerwiseError(
-            f"{len(n_sentences) - len(rare)} tags are in {probes.FOLDS} or more of {len(drawn)} "
-            "sentences, and a probe needs two; take more sentences (sample), or other tags.",
-            code="too_few",
-        )
-    kept = [row for row, tag in enumerate(tags) if tag not in rare]
-    log.info("%s: %d words of %d of %d sentences", path, len(kept), len(drawn), len(sentences))
-    if rare:
-        log.warning(
-            "%s: %d words are left out, whose tags (%s) are in fewer than %d sentences",
-            path,
-            len(tags) - len(kept),
-            ", ".join(rare),
-            probes.FOLDS,
-        )
-    words = [words[row] for row in kept]
-    labels = probes.classes([tags[row] for row in kept])
+    tagged = [pair for s in drawn for pair in zip(words_of(s.words), s.tags, strict=True)]
+    kept = [(word, tag) for word, tag in tagged if n_sentences[tag] >= probes.FOLDS]
+    log.info("%s: %d words of %d of %d sentences", path, len(kept), n_drawn, len(sentences))
+    if len(kept) < len(tagged):
+        rare = ", ".join(sorted({tag for _, tag in tagged} - {tag for _, tag in kept}))
+        n_left_out = len(tagged) - len(kept)
+        log.warning("%s: %d words are left out, whose tags (%s) are rare", path, n_left_out, rare)
+    words = [word for word, _ in kept]
+    labels = probes.classes([tag for _, tag in kept])
     types = [str(word) for word in words]
     return Labelled(task.kind, [words], labels, [w.sentence for w in words], task.seed, types)
 
 
 def _read_texts(task: LabelledTask, path: Path) -> Labelled:
     frame = read_rows(path)
-    columns = [*task.text_columns, str(task.label_column), *([task.group] if task.group else [])]
-    for name in columns:
-        if name not in frame:
-            raise LayerwiseError(
-                f"{path} has no column {name!r}{closest(name, map(str, frame.columns))}; it has "
-                f"{', '.join(map(str, frame.columns))}.",
-                code="unknown_name",
-            )
-    for name in task.text_columns:
-        for row, text in enumerate(frame[name]):
+    for name in [*task.text_columns, task.label_column, *filter(None, [task.group])]:
+        check_name("column", name, frame)
+    texts = [frame[name].tolist() for name in task.text_columns]
+    for name, column in zip(task.text_columns, texts, strict=True):
+        for row, text in enumerate(column):
             if not isinstance(text, str) or not text.strip():
                 raise LayerwiseError(
-                    f"{path}, column {name!r}, row {row} (from 0): expected a text, got "
-                    f"{text!r:.40}; fill the row or leave it out.",
+                    f"Column {name!r}, row {row} (from 0): expected a text, got {text!r:.40}; "
+                    "fill the row or leave it out.",
                     code="missing",
                 )
-    texts = [frame[name].tolist() for name in task.text_columns]
-    given = frame[str(task.label_column)].tolist()
+    given = frame[task.label_column].tolist()
     labels = probes.classes(given) if task.kind == "classification" else probes.numbers(given)
-    groups = _linked(texts, list(frame[task.group]) if task.group else None)
+    groups = _linked(texts, list(map(str, frame[task.group])) if task.group else [])
     return Labelled(task.kind, texts, labels, groups, task.seed)
 
 
-def _linked(texts: list[list[str]], group: list[Any] | None) -> list[str]:
+def _linked(texts: list[list[str]], group: list[str]) -> list[str]:
     """For each row the first text of all rows that it is linked with by shared texts or groups."""
     rows = DisjointSet(range(len(texts[0])))
-    for columns in (texts, [] if group is None else [list(map(str, group))]):
-        first: dict[str, int] = {}
-        for column in columns:
-            for row, value in enumerate(column):
-                rows.merge(row, first.setdefault(value, row))
+    first: dict[tuple[str, str], int] = {}
+    for what, column in [*(("text", column) for column in texts), ("group", group)]:
+        for row, value in enumerate(column):
+            rows.merge(row, first.setdefault((what, value), row))
     named: dict[int, str] = {}
     return [named.setdefault(rows[row], text) for row, text in enumerate(texts[0])]
-
-
-def _codes(values: list[str]) -> Array:
-    # An array of objects: one of strings has the longest one's width in every row.
-    return np.asarray(pd.factorize(np.array(values, dtype=object))[0])
 
 
 def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.95) -> Score:
@@ -222,11 +187,11 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
         )
     first, second = map(normalized, columns)
     cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
-    texts = _codes([text for column in data.texts for text in column]).reshape(2, -1)
+    texts = pd.factorize(pd.Series(data.texts[0] + data.texts[1]))[0].reshape(2, -1)
     score = correlate(cosines, data.labels, texts, confidence)
     if score.parts is None:
         return score
-    return replace(score, parts=np.bincount(_codes(data.groups), score.parts))
+    return replace(score, parts=np.bincount(pd.factorize(pd.Series(data.groups))[0], score.parts))
 
 
 @dataclass(frozen=True)

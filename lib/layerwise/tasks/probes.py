@@ -20,13 +20,18 @@ splits; beyond that there is one split of 64% training, 16% validation and 20% t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.preprocessing import StandardScaler
+from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
 
 from layerwise.errors import LayerwiseError
 from layerwise.tasks.results import Score
@@ -34,7 +39,7 @@ from layerwise.tasks.results import Score
 Array = npt.NDArray[Any]
 
 PENALTIES = (10.0, 1.0, 1e-1, 1e-2, 1e-3, 1e-4)
-"""L2 penalties per row, strongest first; the path ends where two in a row do no better."""
+"""L2 penalties per row, strongest first."""
 NEIGHBOURS, TEMPERATURE = 20, 0.07
 FOLDS, FEW = 5, 2000
 SHUFFLES = 5
@@ -64,8 +69,7 @@ def classes(labels: Sequence[object]) -> Array:
     LayerwiseError
         If a label is missing, all are the same, or a class has fewer rows than there are splits.
     """
-    _check_labels(labels)
-    numbers, names = _factorized(labels)
+    numbers, names = _factorized(_checked(labels))
     if len(names) < 2:
         raise LayerwiseError(
             f"All {len(labels)} labels are {str(names[0])!r}; a probe needs two.",
@@ -90,11 +94,9 @@ def numbers(labels: Sequence[object]) -> Array:
     LayerwiseError
         If one is missing or not a finite number, or all are the same.
     """
-    _check_labels(labels)
-    values = pd.to_numeric(pd.Series(list(labels), dtype=object), errors="coerce").to_numpy(float)
-    bad = ~np.isfinite(values)
-    if bad.any():
-        row = int(bad.argmax())
+    values = pd.to_numeric(_checked(labels), errors="coerce").to_numpy(float)
+    if not np.isfinite(values).all():
+        row = int(np.isfinite(values).argmin())
         raise LayerwiseError(
             f"The label of row {row} (from 0) is {labels[row]!r:.40}; a regression needs finite "
             "numbers, and classes are a classification.",
@@ -107,24 +109,26 @@ def numbers(labels: Sequence[object]) -> Array:
     return values
 
 
-def _factorized(values: Sequence[object]) -> tuple[Array, Array]:
+def _factorized(values: Iterable[object]) -> tuple[Array, Array]:
     """Numbers of values in the order of their names, and those names."""
     # An array of objects: one of strings has the longest one's width in every row.
     return pd.factorize(np.array([str(x) for x in values], dtype=object), sort=True)
 
 
-def _check_labels(labels: Sequence[object]) -> None:
-    if len(labels) < FEWEST:
+def _checked(labels: Sequence[object]) -> pd.Series:
+    """Labels, enough of them and none missing."""
+    series = pd.Series(list(labels), dtype=object)
+    if len(series) < FEWEST:
         raise LayerwiseError(
-            f"{len(labels)} labelled rows are too few; a probe needs {FEWEST}.", code="too_few"
+            f"{len(series)} labelled rows are too few; a probe needs {FEWEST}.", code="too_few"
         )
-    for row, label in enumerate(labels):
-        if not pd.api.types.is_scalar(label) or pd.isna(label) or label == "":  # type: ignore[call-overload]
-            raise LayerwiseError(
-                f"Row {row} (from 0) has no label that is one string or one number "
-                f"({label!r:.40}); add one or leave the row out.",
-                code="missing",
-            )
+    missing = series.isna() | (series == "")
+    if missing.any():
+        raise LayerwiseError(
+            f"Row {missing.argmax()} (from 0) has no label; add one or leave the row out.",
+            code="missing",
+        )
+    return series
 
 
 def splits(labels: Array, groups: Sequence[object] | None = None, seed: int = 0) -> list[Split]:
@@ -231,41 +235,33 @@ def probe(
         known = labels[fitted]
         penalty = _best_penalty(_scaled(features, split.train), labels, split, score)
         scaled = _scaled(features, fitted)
-        linear = _linear(scaled[fitted], known)(penalty)
-        near = _neighbours(of_classes, len(fitted)).fit(features[fitted], known)
+        linear = _linear(scaled[fitted], known)(penalty).predict(scaled[test])
+        near = _neighbours(features[fitted], known).predict(features[test])
         usual = np.bincount(known).argmax() if of_classes else known.mean()
-        predicted.append(
-            [
-                linear.predict(scaled[test]),
-                near.predict(features[test]),
-                np.full(len(test), usual),
-            ]
-        )
+        predicted.append([linear, near, np.full(len(test), usual)])
         penalties.append(penalty)
         for _ in range(SHUFFLES // len(splits)):
             given, truth = _control_labels(labels, split, types, rng)
-            if len(np.unique(given)) == 1:  # All types drew the same label.
-                controls.append(score(np.full(len(truth), given[0]), truth))
-                continue
-            control = _linear(scaled[fitted], given)(penalty)
-            controls.append(score(control.predict(scaled[test]), truth))
-    linear, neighbours, usual = np.concatenate(predicted, axis=1)
+            guessed = np.full(len(truth), given[0])
+            if len(np.unique(given)) > 1:  # Not if all types drew the same label.
+                guessed = _linear(scaled[fitted], given)(penalty).predict(scaled[test])
+            controls.append(score(guessed, truth))
+    linear, near, usual = np.concatenate(predicted, axis=1)
     tested = np.concatenate([split.test for split in splits])
     truth = labels[tested]
     members = pd.factorize(tested if groups is None else _factorized(groups)[0][tested])[0]
     interval = _accuracy_interval if of_classes else _r2_interval
     low, high = interval(linear, truth, confidence, members)
-    near_low, near_high = interval(neighbours, truth, confidence, members)
+    near_low, near_high = interval(near, truth, confidence, members)
     each = linear == truth if of_classes else _r2_parts(linear, truth)
-    main, control = score(linear, truth), float(np.mean(controls))
-    baseline = score(usual, truth)
+    main, control, baseline = score(linear, truth), float(np.mean(controls)), score(usual, truth)
     return Score(
         main_score=main,
         score_low=low,
         score_high=high,
         n_runs=len(truth),
         chance=baseline if of_classes else None,
-        neighbours=score(neighbours, truth),
+        neighbours=score(near, truth),
         neighbours_low=near_low,
         neighbours_high=near_high,
         control=control,
@@ -283,10 +279,7 @@ def _are_classes(labels: Array) -> bool:
 
 def _scaled(features: Array, rows: Array) -> Array:
     """Features scaled to mean 0 and variance 1 over some rows, float32; constant ones are 0."""
-    from sklearn.preprocessing import StandardScaler
-
-    part = np.asarray(features[rows], dtype=np.float64)
-    scaler = StandardScaler().fit(part)
+    scaler = StandardScaler().fit(np.asarray(features[rows], dtype=np.float64))
     constant = np.sqrt(scaler.var_) <= 1e-7 * np.abs(scaler.mean_).clip(1e-30)
     scaled = scaler.transform(np.asarray(features, dtype=np.float64))
     scaled[:, constant] = 0
@@ -295,9 +288,6 @@ def _scaled(features: Array, rows: Array) -> Array:
 
 def _linear(x: Array, y: Array) -> Callable[[float], Any]:
     """Function from an L2 penalty per row to the fitted linear model."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression, Ridge
-
     if not _are_classes(y):
         wide = x.astype(np.float64)
         return lambda penalty: Ridge(alpha=penalty * len(y)).fit(wide, y)
@@ -305,11 +295,10 @@ def _linear(x: Array, y: Array) -> Callable[[float], Any]:
     model = LogisticRegression(tol=1e-3, max_iter=200, warm_start=True)
 
     def fit(penalty: float) -> Any:
-        model.set_params(C=1 / (penalty * len(y)))
         with warnings.catch_warnings():
             # With little penalty there may be no optimum; the validation rows decide all the same.
             warnings.simplefilter("ignore", ConvergenceWarning)
-            return model.fit(x, y)
+            return model.set_params(C=1 / (penalty * len(y))).fit(x, y)
 
     return fit
 
@@ -319,27 +308,23 @@ def _best_penalty(
 ) -> float:
     """The strongest of the penalties that are best on the validation rows."""
     fit = _linear(x[split.train], labels[split.train])
-    best, highest, worse = PENALTIES[0], -np.inf, 0
+    values: list[float] = []
     for penalty in PENALTIES:
-        value = score(fit(penalty).predict(x[split.validation]), labels[split.validation])
-        worse = 0 if value > highest else worse + 1
-        if value > highest:
-            best, highest = penalty, value
-        if worse == 2:
+        predicted = fit(penalty).predict(x[split.validation])
+        values.append(score(predicted, labels[split.validation]))
+        if len(values) - np.argmax(values) == 3:  # Two in a row are no better than the best.
             break
-    return best
+    return PENALTIES[int(np.argmax(values))]
 
 
-def _neighbours(of_classes: bool, n_train: int) -> Any:
-    from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
-
-    make = KNeighborsClassifier if of_classes else KNeighborsRegressor
+def _neighbours(x: Array, y: Array) -> Any:
+    make = KNeighborsClassifier if _are_classes(y) else KNeighborsRegressor
     return make(
-        min(NEIGHBOURS, n_train),
+        min(NEIGHBOURS, len(y)),
         metric="cosine",
         algorithm="brute",
         weights=lambda distances: np.exp((1 - distances) / TEMPERATURE),
-    )
+    ).fit(x, y)
 
 
 def _control_labels(
@@ -368,16 +353,7 @@ def _accuracy_interval(
         n /= max(float(variance / (n * share * (1 - share))), 1.0)
     else:  # The rows of a group may all be one answer.
         n = n**2 / float((np.bincount(members) ** 2).sum())
-    return wilson(share * n, n, confidence)
-
-
-def wilson(count: float, n: float, confidence: float) -> tuple[float, float]:
-    """Interval of a share ``count / n`` (Wilson 1927)."""
-    from statsmodels.stats.proportion import (  # type: ignore[import-untyped]
-        proportion_confint,
-    )
-
-    low, high = proportion_confint(count, n, alpha=1 - confidence, method="wilson")
+    low, high = proportion_confint(share * n, n, alpha=1 - confidence, method="wilson")
     return float(low), float(high)
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,10 +15,11 @@ import pandas as pd
 from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
 from layerwise.corpora.paragraphs import Paragraph, read_paragraphs, sentences_of
 from layerwise.corpora.sources import load_hub, read_rows
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.tasks.passages import shuffled
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+PLACES = {letter: place for place, letter in enumerate(LETTERS)}
 
 
 class Question(NamedTuple):
@@ -47,12 +49,13 @@ def read_questions(
     questions, examples = _all_questions(task, paragraphs)
     order = np.random.default_rng(task.seed).permutation(len(questions))
     questions = [questions[place] for place in sorted(order[: task.sample])]
-    for subject in dict.fromkeys(q.subject for q in questions) if task.shots else ():
-        n = sum(q.subject == subject for q in examples)
-        if n < task.shots:
-            about = f" about {subject!r}" if subject else ""
+    n_examples = Counter(q.subject for q in examples)
+    for subject in {q.subject for q in questions}:
+        if n_examples[subject] < task.shots:
             raise LayerwiseError(
-                f"shots: {task.shots} is more than the {n} examples{about}.", code="too_few"
+                f"shots: {task.shots} is more than the {n_examples[subject]} examples about "
+                f"{subject or 'the questions'!r}; give more examples or lower it.",
+                code="too_few",
             )
     return questions, examples
 
@@ -65,17 +68,11 @@ def _all_questions(
         splits = [source.split, *([source.examples] if task.shots else [])]
         found = [_of_table(of_hub(source, s), source, f"{source.hub}, {s}") for s in splits]
     elif isinstance(source, FileQuestions):
-        if task.shots and source.examples is None:
-            raise LayerwiseError(
-                f"shots: {task.shots} needs examples, and {source.file} has none; name a file of "
-                "them under examples, or set shots: 0.",
-                code="too_few",
-            )
-        files = [source.file, *([str(source.examples)] if task.shots else [])]
+        files = [source.file, *([source.examples] if task.shots and source.examples else [])]
         found = [_of_table(read_rows(Path(file)), source, file) for file in files]
     else:
         assert paragraphs is not None
-        return cloze(read_paragraphs(paragraphs)[0])
+        return cloze(read_paragraphs(paragraphs))
     return found[0], found[1] if len(found) > 1 else []
 
 
@@ -90,51 +87,35 @@ def _of_table(
     frame: pd.DataFrame, source: HubQuestions | FileQuestions, where: str
 ) -> list[Question]:
     names = [source.question, source.choices, source.answer]
-    names += [source.subject] if source.subject is not None and source.subject in frame else []
     for name in names:
-        if name not in frame:
-            raise LayerwiseError(
-                f"The questions of {where} have no column {name!r}{closest(name, frame.columns)}; "
-                f"there are {', '.join(map(str, frame.columns))}.",
-                code="unknown_name",
-            )
-    rows = frame[names].itertuples(index=False, name=None)
+        check_name("column", name, frame)
+    subjects = frame[source.subject] if source.subject in frame else [""] * len(frame)
+    rows = zip(subjects, *(frame[name] for name in names), strict=True)
     return [_question(f"{where}, row {place}", *row) for place, row in enumerate(rows)]
 
 
-def _question(where: str, text: Any, choices: Any, answer: Any, subject: Any = "") -> Question:
-    if isinstance(choices, str):
-        try:
-            choices = json.loads(choices)
-        except ValueError:
-            choices = ()
-    listed = list(choices) if isinstance(choices, list | tuple | np.ndarray) else []
-    if isinstance(answer, str):
-        letter = len(answer) == 1 and answer.upper() in LETTERS
-        answer = LETTERS.index(answer.upper()) if letter else pd.to_numeric(answer, "coerce")
-    # A column with a gap elsewhere holds whole numbers as floats.
-    number = isinstance(answer, int | float | np.number) and not isinstance(answer, bool)
-    whole = number and float(answer).is_integer()
-    if (
-        not isinstance(text, str)
-        or not text.strip()
-        or not 2 <= len(listed) <= len(LETTERS)
-        or not all(isinstance(one, str) and one.strip() for one in listed)
-        or not (whole and 0 <= answer < len(listed))
-    ):
+def _question(where: str, subject: Any, text: Any, choices: Any, answer: Any) -> Question:
+    try:
+        listed = tuple(json.loads(choices) if isinstance(choices, str) else choices)
+        right = float(PLACES.get(str(answer).upper(), answer))
+    except (TypeError, ValueError):
+        listed, right = (), -1
+    is_text = all(isinstance(one, str) and one.strip() for one in [text, *listed])
+    if not (is_text and 2 <= len(listed) <= len(LETTERS) and right in range(len(listed))):
         raise LayerwiseError(
             f"{where} is no question: accepted are a text, a list of 2 to {len(LETTERS)} answers "
             "and the right one's place from 0 (or its letter); "
-            f"{text!r:.40}, {listed!r:.60} and {answer!r:.20} came.",
+            f"{text!r:.40}, {choices!r:.60} and {answer!r:.20} came.",
             code="unreadable",
         )
     subject = "" if pd.isna(subject) else str(subject)
-    return Question(subject.replace("_", " "), text, tuple(listed), int(answer))
+    return Question(subject.replace("_", " "), text, listed, int(right))
 
 
 # Questions made of Wikipedia
 
 WORD = re.compile(r"[a-z]{5,}")
+WHOLE_WORD = re.compile(r"(?<![\w-])[a-z]{5,}(?![\w-])")
 WORDS = (12, 30)
 PER_ARTICLE, EXAMPLES, ANSWERS = 8, 10, 4
 
@@ -173,7 +154,8 @@ def cloze(paragraphs: Sequence[Paragraph]) -> tuple[list[Question], list[Questio
 
 
 def _blanked(sentence: str, vocabulary: set[str]) -> Question | None:
-    for match in shuffled(_late_words(sentence), sentence):
+    late = [m for m in WHOLE_WORD.finditer(sentence) if m.start() > len(sentence) / 2]
+    for match in shuffled(late, sentence):
         word = match.group()
         others = {
             w
@@ -186,9 +168,3 @@ def _blanked(sentence: str, vocabulary: set[str]) -> Question | None:
             question = f"Which word is missing from this sentence? {text}"
             return Question("", question, tuple(choices), choices.index(word))
     return None
-
-
-def _late_words(sentence: str) -> Iterator[re.Match[str]]:
-    for match in re.finditer(r"(?<![\w-])[a-z]{5,}(?![\w-])", sentence):
-        if match.start() > len(sentence) / 2:
-            yield match

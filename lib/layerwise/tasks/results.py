@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -19,36 +19,6 @@ KIND = Kind("layerwise.scores", 3)
 DECIMALS = 6
 # Of the bootstrap interval of a score with several runs.
 RESAMPLES = 1000
-
-COLUMNS = {
-    "model": "string",
-    "revision": "string",
-    "task": "string",
-    "task_type": "string",
-    "subset": "string",
-    "split": "string",
-    "layer": "int32",
-    "depth": "float64",
-    "tokens": "string",
-    "pooling": "string",
-    "readout": "string",
-    "main_score": "float64",
-    "score_low": "float64",
-    "score_high": "float64",
-    "n_runs": "int32",
-    "why": "string",
-    "chance": "float64",
-    "neighbours": "float64",
-    "neighbours_low": "float64",
-    "neighbours_high": "float64",
-    "control": "float64",
-    "selectivity": "float64",
-    "baseline": "float64",
-    "penalty": "float64",
-    "n_train": "int32",
-}
-"""Columns of the table of scores, with their types; `Score` explains them."""
-SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in COLUMNS.items()])
 
 
 @dataclass(frozen=True)
@@ -99,6 +69,16 @@ class Score:
     penalty: float | None = None
     n_train: int | None = None
     parts: npt.NDArray[Any] | None = field(default=None, compare=False, repr=False)
+
+
+_NAMES = ("model", "revision", "task", "task_type", "tokens", "pooling", "readout")
+_TYPES = {"str": pa.string(), "int": pa.int32(), "float": pa.float64()}
+SCHEMA = pa.schema(
+    [(name, pa.string()) for name in _NAMES]
+    + [("layer", pa.int32()), ("depth", pa.float64())]
+    + [(f.name, _TYPES[str(f.type).split()[0]]) for f in fields(Score) if f.name != "parts"]
+)
+"""Columns of the table of scores."""
 
 
 def runs(scores: Mapping[str, Any], main_score: str) -> list[float]:
