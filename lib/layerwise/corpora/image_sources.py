@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from layerwise.config.images import FolderImages, HubImages, ImageCorpus, ImageSource
 from layerwise.corpora.images import UnreadableError, decode, png, read_file
@@ -19,9 +21,6 @@ from layerwise.corpora.sources import load_hub
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import is_folder, sha256_bytes
 from layerwise.progress import Progress
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -106,8 +105,6 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
     LayerwiseError
         If an image cannot be read and ``damaged`` is ``error``, or none is left.
     """
-    import pandas as pd
-
     classes = classes_of(images.labels, settings.classes, settings.sample.seed)
     order = in_sample_order(images.ids, settings.sample.seed)
     order = [index for index in order if images.labels[index] in classes]

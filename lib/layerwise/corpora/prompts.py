@@ -19,16 +19,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
 from layerwise.io import tables
 from layerwise.io.files import sha256_text
 from layerwise.io.tables import Kind
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 CORPUS = Kind("layerwise.corpus", 2)
 VIEWS = Kind("layerwise.views", 2)
