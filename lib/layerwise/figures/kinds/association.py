@@ -101,7 +101,7 @@ def points(data: Data) -> pd.DataFrame:
                         "output_score": curves.output[tasks].mean(),
                         "output_from": curves.output_from,
                         "n_tasks": int(tasks.sum()),
-                        "n_clusters": len(set(curves.sources_of(np.flatnonzero(tasks)))),
+                        "n_clusters": len(set(curves.sources[tasks])),
                     }
                 )
             )

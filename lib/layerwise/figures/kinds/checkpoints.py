@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.best import best_layers
 from layerwise.association.curves import last_layer_of
+from layerwise.association.selection import best_layers
 from layerwise.config.kinds import POOLED
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme

@@ -7,9 +7,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.curves import require_columns
 from layerwise.association.scores import with_representation
-from layerwise.association.selection import COLUMNS
 from layerwise.figures import marks, theme
 from layerwise.figures.kinds.association import OPEN, rows_of_rules
 from layerwise.figures.labels import RULES
@@ -24,9 +22,7 @@ def selections(data: Data) -> pd.DataFrame:
     `unreliable` says why a metric is decided by its regulariser or by the number of prompts; its
     layer is not to be used.
     """
-    found = data.tables["selections"]
-    require_columns(found, COLUMNS, "selections")
-    table = with_representation(data.results(found))
+    table = with_representation(data.results(data.tables["selections"]))
     return table.assign(y=table["metric"]).rename(columns={"n_sources": "n_clusters"})
 
 
