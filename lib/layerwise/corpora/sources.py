@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from layerwise.config.corpora import Columns, FileTexts, HubData, HubTexts, TaskTexts, TextSource
 from layerwise.corpora.packages import news
-from layerwise.corpora.paragraphs import read_paragraphs
+from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.errors import LayerwiseError, check_name, closest, first_line
 from layerwise.io import tables
 from layerwise.io.files import is_file, sha256_file, sha256_text
@@ -74,7 +74,7 @@ def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) ->
     paragraphs = read_paragraphs(texts)
     about = tables.facts(texts)
     facts = {name: about[name] for name in ("source_sha256", "licence")}
-    return Texts(((f"{p.article_id}-{p.number}", p.text) for p in paragraphs), facts)
+    return Texts(((f"{p.article_id}-{p.paragraph}", p.text) for p in paragraphs), facts)
 
 
 def of_texts(texts: Iterable[str]) -> Texts:
