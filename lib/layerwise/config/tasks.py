@@ -108,8 +108,6 @@ class LabelledTask(Section):
         columns = len(TEXTS[self.kind])
         if self.texts is not None and len(self.texts) != columns:
             raise ValueError(f"{self.kind} needs {columns} columns of texts, got {self.texts}")
-        if self.word is not None and self.word == self.tag:
-            raise ValueError(f"word and tag are both column {self.word}; name two columns")
         return self
 
     @property
@@ -201,23 +199,20 @@ def _tag(entry: Any) -> str:
     return "labelled" if {"file", "corpus", "kind"} & set(given) else "mteb"
 
 
-def _empty(entry: Any) -> Any:
-    return {} if entry is None else entry
-
-
 Task = Annotated[
     Annotated[MtebTask, Tag("mteb")]
     | Annotated[LabelledTask, Tag("labelled")]
     | Annotated[ChoiceTask, Tag("choice")],
     Discriminator(_tag),
-    BeforeValidator(_empty),
 ]
 """A task: of mteb, of your own labels, or of multiple choice."""
 
 
 def _named(tasks: Any) -> Any:
     if isinstance(tasks, tuple) and all(isinstance(name, str) for name in tasks):
-        return dict.fromkeys(distinct(tasks))
+        return {name: {} for name in distinct(tasks)}
+    if isinstance(tasks, dict):
+        return {name: {} if entry is None else entry for name, entry in tasks.items()}
     return tasks
 
 
