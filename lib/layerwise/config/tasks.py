@@ -34,24 +34,6 @@ from layerwise.vocabulary import TABLES
 Kind = Literal["classification", "regression", "pairs", "tags"]
 TAGGED = (".conll", ".conllu")
 """Files of words and tags."""
-TEXTS = {
-    "classification": ("text",),
-    "regression": ("text",),
-    "pairs": ("first", "second"),
-    "tags": (),
-}
-"""Default columns of texts, by kind."""
-TASK_TYPES = {
-    "classification": "Classification",
-    "regression": "Regression",
-    "pairs": "STS",
-    "tags": "Tagging",
-}
-"""Task type in the tables of scores, by kind."""
-LABELS = {"classification": "label", "regression": "label", "pairs": "score"}
-"""Default column of labels, by kind."""
-MULTIPLE_CHOICE = "MultipleChoice"
-"""Task type of `ChoiceTask` in the tables of scores."""
 
 
 class MtebTask(Section):
@@ -105,7 +87,7 @@ class LabelledTask(Section):
         for key in unused:
             if getattr(self, key) is not None:
                 raise ValueError(f"{self.kind} does not use {key} here; remove it")
-        columns = len(TEXTS[self.kind])
+        columns = 2 if self.kind == "pairs" else 1
         if self.texts is not None and len(self.texts) != columns:
             raise ValueError(f"{self.kind} needs {columns} columns of texts, got {self.texts}")
         return self
@@ -113,12 +95,17 @@ class LabelledTask(Section):
     @property
     def text_columns(self) -> tuple[str, ...]:
         """The columns of texts."""
-        return self.texts or TEXTS[self.kind]
+        return self.texts or (("first", "second") if self.kind == "pairs" else ("text",))
 
     @property
     def label_column(self) -> str:
         """The column of labels; empty for tags."""
-        return self.label or LABELS.get(self.kind, "")
+        return self.label or ("score" if self.kind == "pairs" else "label")
+
+    @property
+    def task_type(self) -> str:
+        """Type of the task in the tables of scores."""
+        return {"pairs": "STS", "tags": "Tagging"}.get(self.kind, self.kind.capitalize())
 
 
 class _Columns(Section):
