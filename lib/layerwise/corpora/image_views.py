@@ -10,16 +10,17 @@ from __future__ import annotations
 import json
 import threading
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image
 
 from layerwise.config.images import ImageViews
 from layerwise.extras import require
 from layerwise.io.files import sha256_text
 from layerwise.progress import Progress
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from PIL import Image
 
 # Standard deviation of the blur, from and to, for a side of 224 pixels, as in SimCLR.
 SIDE, LEAST, MOST = 224, 0.1, 2.0
@@ -42,9 +43,6 @@ def draw(images: pd.DataFrame, settings: ImageViews) -> pd.DataFrame:
         Columns ``prompt_id``, ``view`` (1 … V) and ``drawn``: the view's ``size`` and the drawn
         parameters of each step, as JSON.
     """
-    import pandas as pd
-    import torch
-
     rows = []
     of_view = torch.Size((1, 3, settings.size, settings.size))
     with torch.random.fork_rng(devices=[]), Progress(len(images), "drawing", "image") as bar:
@@ -77,10 +75,6 @@ def apply(image: Image.Image, drawn: str) -> Image.Image:
     drawn : str
         Parameters, as `draw` gives them.
     """
-    import numpy as np
-    import torch
-    from PIL import Image
-
     record = json.loads(drawn)
     side, drawn_steps = record["size"], record["steps"]
     # The box is kornia's; it would scale without antialiasing, and the whole image as floats.

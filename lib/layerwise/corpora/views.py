@@ -17,9 +17,10 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
 from layerwise.config.corpora import ViewSettings
@@ -27,9 +28,6 @@ from layerwise.errors import LayerwiseError
 from layerwise.extras import require
 from layerwise.io.files import sha256_text
 from layerwise.progress import Progress
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -136,8 +134,6 @@ def augment(prompts: pd.DataFrame, settings: ViewSettings, processes: int = 1) -
     LayerwiseError
         If a prompt has too few distinct views and ``on_failure`` is ``error``.
     """
-    import pandas as pd
-
     rows: list[tuple[str, int, str]] = []
     ids, texts = prompts["prompt_id"].to_list(), prompts["text"].to_list()
     work = settings.n * sum(map(len, texts))
