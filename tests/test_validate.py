@@ -56,7 +56,6 @@ PROBLEMS = """
  | results: ~/x | bad_name | results
  | results: / | bad_name | results
  | results: 'a{b}' | bad_name | results
- | models: {m: TWO, M: TWO} | bad_name | models
  | nano: {other: {architecture: mamba2}} | unknown_name | nano
  | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics
  | metrics: {settings: {lidr: {}}} | unknown_name | metrics.settings
@@ -102,7 +101,6 @@ corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_name | studi
 corpora: [r], colour: model | corpora: {r: REPEATED} | ambiguous | studies.s
 y: [scores] |  | unknown_key | studies.s.y
  | corpora: {w: TEXTS, v: TEXTS} | ambiguous | studies.s
-colour: model, row: model |  | duplicate | studies.s
 kind: layer_selection, row: model | TASKS | unsupported | studies.s
 kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s.published
 kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s.published

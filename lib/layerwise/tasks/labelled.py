@@ -28,7 +28,7 @@ from scipy.cluster.hierarchy import DisjointSet
 
 from layerwise.activations.words import words_of
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import TASK_TYPES, LabelledTask
+from layerwise.config.tasks import LabelledTask
 from layerwise.corpora.prompts import read_images, read_labels
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name
@@ -210,7 +210,7 @@ class LabelTask:
     @property
     def task_type(self) -> str:
         """By its kind."""
-        return TASK_TYPES[self.entry.kind]
+        return self.entry.task_type
 
     def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
         """Empty: own labels come without instructions."""
