@@ -35,7 +35,7 @@ from layerwise.errors import LayerwiseError, check_name
 from layerwise.export import card
 from layerwise.extras import require
 from layerwise.io.files import disk_fault, memory_fault
-from layerwise.models.architectures import READOUTS, dissect
+from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
 
 # Names of the poolings in sentence-transformers.
@@ -202,12 +202,8 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
             f"{recipe.layer}.",
             code="out_of_range",
         )
-    for name, value, accepted in (
-        ("tokens", recipe.tokens, TOKENS[:3]),
-        ("pooling", recipe.pooling, POOLINGS),
-        ("readout", recipe.readout, READOUTS[:2]),
-    ):
-        check_name(name, value, accepted)
+    check_name("tokens", recipe.tokens, TOKENS[:3])
+    check_name("pooling", recipe.pooling, POOLINGS)
     check_readout(loaded, recipe.representation.readout)
 
 
