@@ -304,7 +304,7 @@ def test_tasks_of_one_source_are_one_draw(rng: np.random.Generator) -> None:
 
 def test_sources_are_known_and_can_be_named() -> None:
     for tasks, n_sources in ((PAPER, 24), (QUICKSTART, 3)):
-        known = with_text_sources(pd.DataFrame({"task": tasks}), {})
+        known = with_text_sources(pd.DataFrame({"task": list(tasks)}), {})
         assert known["text_source"].nunique() == n_sources
     table = pd.DataFrame({"task": ["STS12", "STS13", "mine", "STSBenchmark"]})
     found = with_text_sources(table, {"STS12": "mine"})
@@ -435,8 +435,7 @@ def test_revisions_are_in_order_of_training() -> None:
 def test_the_configs_order_comes_before_steps() -> None:
     order = Order(["m"], {"m": ["step9", "step10", "sft"]})
     assert order.checkpoints("m", ["sft", "step10", "other"]) == ["other", "step10", "sft"]
-    assert order.last("m", ["step10", "step9"]) == "step10"
-    assert Order(["m"], {"m": ["sft", "dpo"]}).last("m", ["dpo", "sft"]) == "dpo"
+    assert Order(["m"], {"m": ["sft", "dpo"]}).checkpoints("m", ["dpo", "sft"])[-1] == "dpo"
     frame = pd.DataFrame({"model": ["m", "m", "n"], "revision": ["sft", "step10", "main"]})
     assert order.only_last(frame)["revision"].tolist() == ["sft", "main"]
 

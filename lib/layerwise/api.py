@@ -240,8 +240,8 @@ class Run:
             if study.published:
                 path = self.folder / "published" / f"{encode(study.published)}.{table}.parquet"
                 read[table] = tables.read(path, table)
-                continue
-            read[table] = self._read(table, study=own)
+            else:
+                read[table] = self._read(table, study=own)
         if config is None:
             return draw(study, read, ax=ax).figure
         if "scores" in read and not study.published:

@@ -245,12 +245,8 @@ def select_layers(
             stderr = known.stderr[:, tasks].mean(axis=1)
             measured = (known.variants, curve, stderr, known.n, curves.layers)
             found = select_by_metrics(*measured, directions, own_prompts, seed)
-            nowhere = {*known.variants["metric"]} & {*directions} - {*found["metric"]}
-            if nowhere:
-                names = ", ".join(sorted(nowhere))
-                log.warning(
-                    "%s, %s: no layer selected by %s, too few values", curves, group, names
-                )
+            if nowhere := {*known.variants["metric"]} & {*directions} - {*found["metric"]}:
+                log.warning("%s, %s: too few values to select by %s", curves, group, nowhere)
             middle = curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()]
             selected = [*found.to_dict("records"), _rule(MIDDLE, int(middle))]
             if np.isfinite(curves.output[tasks]).all():
