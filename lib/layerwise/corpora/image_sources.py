@@ -27,8 +27,6 @@ log = logging.getLogger(__name__)
 # Formats that Pillow reads without further programs.
 _FORMATS = "bmp gif jpeg jpg jp2 pbm pgm png ppm tif tiff webp"
 SUFFIXES = tuple(f".{name}" for name in _FORMATS.split())
-# Damaged images are named in the log one by one, up to this number.
-NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -122,8 +120,7 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
                 if settings.damaged == "error":
                     raise
                 tally["damaged"] += 1
-                if tally["damaged"] <= NAMED:
-                    log.warning("Left out: %s", error)
+                log.warning("Left out: %s", error)
                 continue
             sha256 = sha256_bytes(content)
             if sha256 in rows:

@@ -160,14 +160,3 @@ def pictures_of(images: pd.DataFrame) -> list[Picture]:
     """Images of a corpus' table, or views of them if it has a column ``drawn``."""
     columns = [name for name in ("prompt_id", "image", "drawn") if name in images]
     return [Picture(*row) for row in images[columns].itertuples(index=False)]
-
-
-def read_images(path: Path) -> list[Picture]:
-    """Images of a corpus."""
-    return pictures_of(read_corpus(path))
-
-
-def read_labels(path: Path) -> dict[str, str]:
-    """Label of each image that has one, by its id."""
-    images = read_corpus(path).dropna(subset="label")
-    return dict(zip(images["prompt_id"], images["label"], strict=True))

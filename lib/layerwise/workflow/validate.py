@@ -67,6 +67,7 @@ def validate(config: Config) -> None:
     for name in config.studies:
         check_study(config, name)
     _check_files(config)
+    _check_association(config)
 
 
 def log_unused(config: Config) -> None:
@@ -108,13 +109,7 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
         if isinstance(study.revisions, tuple):
             known = [r for m in study.models or models for r in models[m].revisions]
             yield f"{where}.revisions", study.revisions, known
-    association = config.association
-    yield "association.directions", association.directions, metrics
-    if not config.published:  # whose tables have corpora and tasks of their own
-        named = [*tasks, *QUICKSTART, *PAPER]
-        yield "association.own_texts", association.own_texts, config.corpora
-        yield "association.own_texts", association.own_texts.values(), named
-        yield "association.text_sources", association.text_sources, named
+    yield "association.directions", config.association.directions, metrics
 
 
 def _check_nano(config: Config) -> None:
@@ -185,3 +180,19 @@ def _check_paths(section: Section, where: str) -> None:
             _check_paths(value, f"{where}.{key}")
         elif key in PATHS and value and not (is_file(value) or is_folder(value)):
             raise ConfigError(f"{where}.{key}", f"there is no {value}.", code="missing_file")
+
+
+def _check_association(config: Config) -> None:
+    """Refuse corpora and tasks that neither the config nor its published tables have."""
+    texts, sources = config.association.own_texts, config.association.text_sources
+    corpora, tasks = [*config.corpora], [*config.tasks, *QUICKSTART, *PAPER]
+    if {*texts} - {*corpora} or {*texts.values(), *sources} - {*tasks}:
+        # pandas takes a second to import; most configs do not need it here.
+        from layerwise.association.published import names_in
+
+        for entry in config.published.values():
+            corpora += names_in(Path(entry.metrics), "corpus", "dataset")
+            tasks += names_in(Path(entry.scores), "task") if entry.scores else []
+    require_known("association.own_texts", texts, corpora)
+    require_known("association.own_texts", texts.values(), tasks)
+    require_known("association.text_sources", sources, tasks)
