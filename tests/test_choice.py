@@ -16,7 +16,7 @@ from refused import refused
 
 from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceTask, FileQuestions, PackageQuestions
-from layerwise.corpora.paragraphs import Paragraph
+from layerwise.corpora.wikipedia import Paragraph
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import choice
 from layerwise.tasks.choice import QuestionTask, lens_of

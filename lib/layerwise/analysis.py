@@ -156,7 +156,6 @@ def _picture(number: int, image: Any) -> Any:
     from PIL import Image, ImageOps
 
     from layerwise.corpora.images import Picture
-    from layerwise.io.files import sha256_bytes
 
     if not isinstance(image, Image.Image):
         raise LayerwiseError(
@@ -168,4 +167,4 @@ def _picture(number: int, image: Any) -> Any:
         upright = upright.convert("RGB")
     file = io.BytesIO()
     upright.save(file, "PNG")
-    return Picture(str(number), file.getvalue(), None, sha256_bytes(file.getvalue()))
+    return Picture(str(number), file.getvalue())

@@ -230,7 +230,7 @@ class Run:
         """
         from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
-        from layerwise.figures.render import draw, draw_as_configured
+        from layerwise.figures.render import draw
         from layerwise.io import tables
 
         study, own = self._study(name, choices)
@@ -242,12 +242,10 @@ class Run:
                 read[table] = tables.read(path, table)
             else:
                 read[table] = self._read(table, study=own)
-        if config is None:
-            return draw(study, read, ax=ax).figure
-        if "scores" in read and not study.published:
+        if config and "scores" in read and not study.published:
             scores = read["scores"][read["scores"]["task"].isin(list(config.tasks))]
             read["scores"] = with_text_sources(scores, config.association.text_sources)
-        return draw_as_configured(config, study, read, ax).figure
+        return draw(study, read, config=config, ax=ax).figure
 
     def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
         """A study, and the name of the config's study whose tables it reads."""

@@ -32,6 +32,7 @@ from layerwise.activations.representation import (
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.export import card
 from layerwise.extras import require
+from layerwise.figures.labels import READOUTS
 from layerwise.io.files import disk_fault, memory_fault
 from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
@@ -198,7 +199,7 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
         )
     check_name("tokens", recipe.tokens, TOKENS[:3])
     check_name("pooling", recipe.pooling, POOLINGS)
-    there = [name for name in loaded.anatomy.readouts if name in card.READOUTS]
+    there = [name for name in loaded.anatomy.readouts if name in READOUTS]
     check_name("readout", recipe.readout, there)
 
 

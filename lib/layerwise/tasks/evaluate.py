@@ -36,7 +36,7 @@ from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import MULTIPLE_CHOICE, ChoiceTask, LabelledTask
+from layerwise.config.tasks import ChoiceTask, LabelledTask
 from layerwise.errors import DiskError, LayerwiseError
 from layerwise.extras import require
 from layerwise.io import tables
@@ -260,7 +260,7 @@ class _Job:
                 budget = self.extraction.batch_tokens
                 answered = task.scores(self.loaded, entry, self.scoring, budget)
                 scores = {place: [score] for place, score in answered.items()}
-                self._write(name, MULTIPLE_CHOICE, ways, scores)
+                self._write(name, "MultipleChoice", ways, scores)
         for group in self._groups(to_embed):
             try:
                 self._embed(group)

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
-from layerwise.corpora.paragraphs import Paragraph, sentences_of
+from layerwise.corpora.wikipedia import Paragraph, sentences_of
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_text
 

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from layerwise.config.tasks import ChoiceTask, FileQuestions, HubQuestions
-from layerwise.corpora.paragraphs import Paragraph, read_paragraphs, sentences_of
 from layerwise.corpora.sources import load_hub, read_rows
+from layerwise.corpora.wikipedia import Paragraph, read_paragraphs, sentences_of
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.tasks.passages import shuffled
 
