@@ -93,7 +93,7 @@ def main(given: argparse.Namespace) -> None:
     n_layers = loaded.anatomy.n_layers
     with tempfile.TemporaryDirectory() as temporary:
         folders = {name: str(Path(temporary, name)) for name in QUICKSTART}
-        quickstart.make_tasks(read_paragraphs(given.texts)[0], Path(temporary))
+        quickstart.make_tasks(read_paragraphs(given.texts), Path(temporary))
         folders |= {name: str(given.tasks.resolve() / f) for name, f in MIRRORED.items()}
         sys.stdout.write(f"{'':28s} processor: mteb  all  here ratios      clock ratios\n")
         for name in given.only or folders:

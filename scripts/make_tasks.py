@@ -10,8 +10,7 @@ def main(arguments: script.Arguments) -> None:
     from layerwise.corpora.paragraphs import read_paragraphs
     from layerwise.tasks.quickstart import make_tasks
 
-    paragraphs, _ = read_paragraphs(arguments.texts)
-    make_tasks(paragraphs, arguments.output.parent)
+    make_tasks(read_paragraphs(arguments.texts), arguments.output.parent)
     script.write_marker(arguments.output, arguments.key)
 
 

@@ -23,7 +23,7 @@ def main(arguments: script.Arguments) -> None:
     folder = Path(config.results, "nano", encode(arguments.model))
     revisions = config.models[arguments.model].revisions
     folders = {step_of(r): folder / encode(r) for r in revisions}
-    texts = [paragraph.text for paragraph in read_paragraphs(arguments.texts)[0]]
+    texts = [paragraph.text for paragraph in read_paragraphs(arguments.texts)]
     history = nano.train(texts, config.nano[arguments.model], sorted(folders), folders)
     with replacing(arguments.losses) as partial:
         pd.DataFrame(history).to_csv(partial, index=False)

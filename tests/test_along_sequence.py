@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -26,28 +27,27 @@ def test_the_grid_is_powers_of_root_two() -> None:
         assert sum(t**3 for t in places) <= 1.65 * longest**3
 
 
-def test_the_table_is_that_of_the_functions(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["gpt2", "rwkv"])
+def test_the_table_is_that_of_passes_of_the_shorter_prompts(family: str, tmp_path: Path) -> None:
     texts = tiny.texts(N, shortest=6, longest=20)
-    loaded = tiny.loaded("gpt2", tmp_path / "gpt2")
-    tokens = ("all", "drop_first")
+    loaded = tiny.loaded(family, tmp_path / family)
+    ids, _ = loaded.texts.prompts(texts)
+    tokens = ("all", "drop_first", "drop_sinks")
     path = tiny.extracted(loaded, tmp_path / "a.h5", texts, prefixes=True, tokens=tokens)
     with Activations(path) as file:
         table = sequence.compute(file, MetricsSettings(alphas=(1.0, 2.0)))
-    found = states_of(loaded, loaded.texts.prompts(texts)[0])
-    states, longest = found[2, "block"], max(map(len, found[2, "block"]))
+        assert file.prefixes("drop_sinks", 1) == {}
     assert list(table.columns) == list(sequence.COLUMNS)
-    for t in grid(longest)[1:]:
-        long = [s[:t].astype(float) for s in states if len(s) >= t]
-        for tokens, drop in (("all", 0), ("drop_first", 1)):  # noqa: B007
-            for alpha in (1.0, 2.0):
-                row = table.query(
-                    "metric == 'prefix_entropy' and layer == 2 and position == @t and alpha == "
-                    "@alpha and tokens == @tokens and normalization == 'raw'"
-                )
-                each = [flat.prompt_entropy(s[drop:], alpha) for s in long]
-                assert row["value"].item() == pytest.approx(np.mean(each), abs=1e-6)
-                assert row["median"].item() == pytest.approx(np.median(each), abs=1e-6)
-                assert (row["n"].item(), row["n_left_out"].item()) == (len(long), N - len(long))
+    table = table[(table["layer"] == 2) & (table["normalization"] == "raw")]
+    for t in grid(max(map(len, ids)))[1:]:
+        long = states_of(loaded, [own[:t] for own in ids if len(own) >= t])[2, "block"]
+        rows = table[table["position"] == t].set_index(["metric", "tokens", "alpha"])
+        for choice, alpha in itertools.product(tokens[:2], (1.0, 2.0)):
+            row = rows.loc["prefix_entropy", choice, alpha]
+            each = [flat.prompt_entropy(s[choice == "drop_first" :], alpha) for s in long]
+            assert row["value"] == pytest.approx(np.mean(each), abs=1e-5)
+            assert row["median"] == pytest.approx(np.median(each), abs=1e-5)
+            assert (row["n"], row["n_left_out"]) == (len(long), N - len(long))
         norms = [np.linalg.norm(s[t - 1]) for s in long]
-        row = table.query("metric == 'token_norm' and layer == 2 and position == @t")
-        assert row["value"].item() == pytest.approx(np.mean(norms), rel=1e-5)
+        found = rows.loc["token_norm", "value"].item()
+        assert found == pytest.approx(np.mean(norms), rel=1e-5)

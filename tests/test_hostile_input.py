@@ -86,7 +86,7 @@ def places(document: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 @pytest.mark.parametrize("name", ["config", "presets/imagenet", "presets/findings"])
 def test_any_value_anywhere_in_a_config_is_read_or_refused(name: str) -> None:
-    base = read_config([ROOT / f"{name}.yaml"]).plain()
+    base = read_config(ROOT / f"{name}.yaml").plain()
     draw, everywhere = random.Random(name), list(places(base))
     for _ in range(150):
         document = copy.deepcopy(base)

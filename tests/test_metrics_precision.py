@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -16,15 +18,6 @@ from layerwise.metrics.formulas.entropy import entropy, entropy_from_eigenvalues
 from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import PerPrompt
-
-
-def state_angles(Z: np.ndarray) -> float:
-    """Mean angle between successive centred states, the reference protocol's curvature."""
-    states = np.asarray(Z, dtype=np.float64)
-    states = states - states.mean(axis=0)
-    rows = states / np.linalg.norm(states, axis=1, keepdims=True)
-    cosines = np.einsum("ij,ij->i", rows[1:], rows[:-1])
-    return float(np.nanmean(np.arccos(np.clip(cosines, -1, 1))))
 
 
 def states_with_a_sink(length: int, seed: int, sink: float = 25_000.0) -> np.ndarray:
@@ -58,26 +51,19 @@ def reduced(chosen: representation.Packed, protocol: str) -> dict[str, np.ndarra
     }
 
 
-def test_paper_spectra_of_the_extraction_are_numpys() -> None:
-    spectra = reduced(packed(PROMPTS), "paper")["spectrum"]
-    for found, states in zip(spectra, PROMPTS, strict=True):
-        expected = gram_spectrum(states)
-        assert found[: len(expected)] == pytest.approx(expected, rel=1e-9, abs=1e-6)
-        assert not found[len(states) :].any(), "nothing beyond the prompt's tokens"
-        for alpha in (0.5, 1.0, 2.0):
-            value = float(entropy_from_eigenvalues(found, alpha))
-            assert value == pytest.approx(entropy(states, alpha), abs=1e-10)
-
-
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_spectra_do_not_depend_on_threads_or_on_the_batch(threads: int) -> None:
-    together = reduced(packed(PROMPTS), "paper")["spectrum"]
+def test_spectra_are_numpys_whatever_the_threads_and_the_batch(threads: int) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        for prompt, expected in zip(PROMPTS, together, strict=True):
-            alone = reduced(packed([prompt]), "paper")["spectrum"][0]
-            assert alone == pytest.approx(expected[: len(alone)], abs=1e-14 * expected.max())
+        together = reduced(packed(PROMPTS), "paper")["spectrum"]
+        for states, found in zip(PROMPTS, together, strict=True):
+            expected = gram_spectrum(states)
+            assert found[: len(expected)] == pytest.approx(expected, rel=1e-9, abs=1e-6)
+            assert not found[len(states) :].any(), "nothing beyond the prompt's tokens"
+            assert entropy_from_eigenvalues(found) == pytest.approx(entropy(states), abs=1e-10)
+            alone = reduced(packed([states]), "paper")["spectrum"][0]
+            assert alone == pytest.approx(found[: len(alone)], abs=1e-14 * found.max())
     finally:
         torch.set_num_threads(before)
 
@@ -95,73 +81,60 @@ def test_nearly_straight_paths_are_as_exact_in_float32(scale: float) -> None:
             assert value == pytest.approx(curvature(part.astype(np.float64)), abs=2e-6)
 
 
-def layer_from_states(prompts: list[torch.Tensor], exact: bool, protocol: str) -> Layer:
-    """A layer's inputs from token states, by the extraction or in float64 throughout.
+Arithmetic = Callable[[torch.Tensor, str], dict[str, np.ndarray]]
 
-    Views are the prompts' tokens with every third, or every fourth, left out.
-    """
-    pooled, spectra, paths, norms = [], [], [], []
-    for view, step in enumerate((0, 3, 4, 5)):
-        kept = [p if step == 0 else p[torch.arange(len(p)) % step != 1] for p in prompts]
-        if exact:
-            means = []
-            for states in kept:
-                Z = states.double().numpy()
-                if protocol == "reference":
-                    Z = Z - Z.mean(axis=0)
-                    Z /= np.linalg.norm(Z, axis=1, keepdims=True)
-                means.append(Z.mean(axis=0))
-                if view == 0:
-                    norms.append(np.linalg.norm(states.double().numpy(), axis=1))
-                    clamped = np.linalg.eigvalsh(np.maximum(Z @ Z.T, 0))[::-1]
-                    found = gram_spectrum(Z) if protocol == "paper" else clamped
-                    spectra.append(np.pad(found, (0, 128 - len(found))))
-                    path = curvature(Z) if protocol == "paper" else state_angles(states.double())
-                    paths.append(path)
-            pooled.append(np.stack(means))
-            continue
-        rows = []
-        for states in kept:
-            chosen = representation.pack(states[None], torch.tensor([len(states)]))
-            values = reduced(chosen, protocol)
-            rows.append(values["pooled"][0])
-            if view == 0:
-                norms.append(values["norm"][0])
-                found = values["spectrum"][0]
-                spectra.append(np.pad(found, (0, 128 - len(found))))
-                paths.append(values["curvature"][0])
-        pooled.append(np.stack(rows))
-    views = np.stack(pooled)
+
+def extracted(states: torch.Tensor, protocol: str) -> dict[str, np.ndarray]:
+    """What the extraction keeps of one prompt."""
+    one = representation.pack(states[None], torch.tensor([len(states)]))
+    return {name: values[0] for name, values in reduced(one, protocol).items()}
+
+
+def exact(states: torch.Tensor, protocol: str) -> dict[str, np.ndarray]:
+    """The same in float64 throughout."""
+    Z = states.double().numpy()
+    found = {"norm": np.linalg.norm(Z, axis=1)}
+    if protocol == "paper":
+        spectrum, turns = gram_spectrum(Z), np.asarray(curvature(Z))
+    else:
+        Z = Z - Z.mean(axis=0)
+        Z /= np.linalg.norm(Z, axis=1, keepdims=True)
+        spectrum = np.linalg.eigvalsh(np.maximum(Z @ Z.T, 0))[::-1]
+        turns = np.arccos(np.clip(np.vecdot(Z[1:], Z[:-1]), -1, 1)).mean()
+    return {**found, "pooled": Z.mean(axis=0), "spectrum": spectrum, "curvature": turns}
+
+
+def all_values(
+    prompts: list[torch.Tensor], arithmetic: Arithmetic, protocol: str
+) -> dict[tuple[str, float | None], float]:
+    """All metrics; views are the prompts with every third, fourth or fifth token left out."""
+    views = [
+        [arithmetic(p[torch.arange(len(p)) % step != 1], protocol) for p in prompts]
+        for step in (1, 3, 4, 5)
+    ]
+    pooled = np.stack([[one["pooled"] for one in view] for view in views])
+
+    def padded(name: str) -> np.ndarray:
+        return np.stack([np.pad(one[name], (0, 128 - len(one[name]))) for one in views[0]])
+
     arrays = Arrays(
-        views,
-        spectra=np.stack(spectra),
-        norms=np.stack([np.pad(n, (0, 128 - len(n))) for n in norms]),
-        curvature=np.asarray(paths),
-        n_tokens=np.stack([[len(p) for p in prompts]] * 4),
-        ends=(views[1], views[2]),
+        pooled,
+        spectra=padded("spectrum"),
+        norms=padded("norm"),
+        curvature=[one["curvature"] for one in views[0]],
+        n_tokens=[[len(p) for p in prompts]] * 4,
+        ends=(pooled[1], pooled[2]),
     )
-    return Layer(arrays, MetricsSettings(settings={"alpha_req": {"ranks": [3, 500]}}), protocol)
-
-
-def all_values(layer: Layer) -> dict[tuple[str, float | None], float]:
-    values = {}
-    for name, metric in registry.all_metrics().items():
-        if layer.protocol not in metric.protocols:
-            continue
-        for result in metric.on(layer):
-            value = (
-                float(np.nanmean(result.values)) if isinstance(result, PerPrompt) else result.value
-            )
-            values[name, result.alpha] = value
-    return values
-
-
-def compare(prompts: list[torch.Tensor], protocol: str) -> None:
-    ours = all_values(layer_from_states(prompts, exact=False, protocol=protocol))
-    exact = all_values(layer_from_states(prompts, exact=True, protocol=protocol))
-    assert set(ours) == set(exact)
-    for key, value in exact.items():
-        assert ours[key] == pytest.approx(value, rel=1e-4, abs=1e-4), key
+    settings = MetricsSettings(settings={"alpha_req": {"ranks": [3, 500]}})
+    layer = Layer(arrays, settings, protocol)
+    return {
+        (name, result.alpha): float(
+            np.nanmean(result.values if isinstance(result, PerPrompt) else result.value)
+        )
+        for name, metric in registry.all_metrics().items()
+        if protocol in metric.protocols
+        for result in metric.on(layer)
+    }
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -174,4 +147,5 @@ def test_states_in_low_precision_cost_less_than_1e_4(
     prompts = [
         torch.from_numpy(states_with_a_sink(20 + i % 30, i, sink)).to(dtype) for i in range(40)
     ]
-    compare(prompts, protocol)
+    found, expected = (all_values(prompts, how, protocol) for how in (extracted, exact))
+    assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import doctest
-import importlib
-import logging
 import math
-import pkgutil
-from collections.abc import Callable, Iterator
+import shutil
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
+import tiny
 import torch
 from in_memory import Arrays
+from kept_states import States, states_of
 from pydantic import Field
 from refused import refused
 
@@ -23,102 +25,62 @@ from layerwise import metrics
 from layerwise.activations import store as layout
 from layerwise.config.metrics import MetricsSettings
 from layerwise.errors import Code
-from layerwise.metrics import catalog, lists, registry, table
+from layerwise.metrics import lists, registry, table
 from layerwise.metrics.catalog import alpha_req
 from layerwise.metrics.formulas.arrays import UndefinedMetricError
 from layerwise.metrics.formulas.entropy import entropy
 from layerwise.metrics.formulas.spectra import gram_spectrum
 from layerwise.metrics.layer import Layer
 from layerwise.metrics.registry import NORMALIZATIONS, Overall, PerPrompt
+from layerwise.models.load import LoadedModel
 from layerwise.section import Section, parse
 
-N, V, D, LAYERS = 24, 3, 10, 4
+Tables = tuple[pd.DataFrame, pd.DataFrame]
 
+N, V, D, LAYERS = 24, 3, 32, 4
+# Prompts 0, 1 and 2 have one, two and equal tokens; without positions their states are equal too.
+ODD = ["x", "xy", "...."]
+VIEWS = [ODD + tiny.texts(N - len(ODD), seed=view, longest=12) for view in range(V + 1)]
+BOTH: dict[str, Any] = {"protocols": registry.PROTOCOLS, "tokens": ("all", "drop_first")}
+PARTS = ("mixer", "mlp")
 SINKS = ("first_token_share", "largest_norm", "second_norm", "sink_rate")
-
-
-def token_states(layer: int, view: int, prompt: int) -> np.ndarray:
-    """States of a prompt's tokens, T x D; prompts 0, 1 and 2 have one, two and equal tokens."""
-    rng = np.random.default_rng([prompt, layer])
-    length = {0: 1, 1: 2}.get(prompt, 3 + prompt % 5)
-    states = rng.normal(size=(length, D)) + np.arange(D) * 0.1
-    if prompt == 2:
-        states[:] = states[0]
-    return states + 0.1 * view * np.random.default_rng([prompt, layer, view]).normal(size=D)
-
-
-def write_activations(
-    path: Path,
-    n: int = N,
-    n_views: int = V,
-    tokens: tuple[str, ...] = ("all", "drop_first"),
-    change: Callable[[Any], None] | None = None,
-) -> Path:
-    """An activations file of made-up states, in float64 routes of its own."""
-    rank = 8
-    labels = layout.labels(
-        protocols=("paper", "reference"),
-        tokens=tokens,
-        n_layers=LAYERS,
-        n_views=n_views + 1,
-        prompts=[f"prompt-{i}" for i in range(n)],
-        hidden=D,
-        rank=rank,
-    )
-    attributes = {"model": "m", "revision": "step1", "corpus": "c", "weights_sha256": "abc"}
-    with layout.create(path, labels, attributes) as file:
-        for t, choice in enumerate(tokens):
-            for layer in range(LAYERS):
-                for view in range(n_views + 1):
-                    for i in range(n):
-                        states = token_states(layer, view, i)
-                        states = states[1:] if choice == "drop_first" else states
-                        file["n_tokens"][:, t, layer, view, i] = len(states)
-                        if view == 0 and choice == "all":
-                            norms = np.linalg.norm(states, axis=1)
-                            file["norm"][layer, i] = np.pad(norms, (0, rank - len(norms)))
-                        _write_prompt(file, (t, layer, view, i), states)
-        attention = np.random.default_rng(1).random((LAYERS, n, 4))
-        attention[0] = np.nan  # the embedding output
-        layout.add_attention(file, attention)
-        if change:
-            change(file)
-    return path
-
-
-def _write_prompt(file: Any, at: tuple[int, int, int, int], states: np.ndarray) -> None:
-    t, layer, view, i = at
-    centred = states - states.mean(axis=0) if len(states) else states
-    norms = np.linalg.norm(centred, axis=1, keepdims=True)
-    unit = np.divide(centred, norms, out=np.zeros_like(centred), where=norms > 1e-12)
-    for p, rows in enumerate((states, unit)):
-        file["pooled"][p, t, layer, view, i] = rows.mean(axis=0) if len(rows) else 0.0
-        if view == 0 and len(rows):
-            values = gram_spectrum(rows)
-            if p == 1:
-                values = np.linalg.eigvalsh(np.maximum(rows @ rows.T, 0))[::-1]
-            padded = np.zeros(file["spectrum"].shape[-1])
-            padded[: len(values)] = values
-            file["spectrum"][p, t, layer, i] = padded
-        elif view == 0:
-            file["spectrum"][p, t, layer, i] = 0.0
-        if view == 0:
-            turns = len(rows) > 2 and np.ptp(rows, axis=0).max() > 1e-9
-            file["curvature"][p, t, layer, i] = metrics.curvature(rows) if turns else np.nan
+OF_PROMPTS = {"prompt_entropy", "effective_rank", "curvature", *SINKS}
 
 
 @pytest.fixture(scope="module")
-def activations_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_activations(tmp_path_factory.mktemp("metrics") / "a.h5")
+def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    return tiny.loaded("gpt_neox", tmp_path_factory.mktemp("model"))
 
 
-def compute(path: Path, **settings: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
+@pytest.fixture(scope="module")
+def states(model: LoadedModel) -> list[States]:
+    """Of each view."""
+    return [states_of(model, model.texts.prompts(view)[0], sublayers=PARTS) for view in VIEWS]
+
+
+@pytest.fixture(scope="module")
+def activations_file(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("metrics") / "a.h5"
+    return tiny.extracted(model, path, *VIEWS, **BOTH, attention=True)
+
+
+@pytest.fixture
+def spoiled(activations_file: Path, tmp_path: Path) -> Path:
+    """A copy of the file to be changed."""
+    return Path(shutil.copy(activations_file, tmp_path))
+
+
+def compute(path: Path, protocol: str | None = None, **settings: Any) -> Tables:
+    """The tables, or the rows of one protocol."""
     with layout.Activations(path) as activations:
-        return table.compute(activations, MetricsSettings(**settings))
+        metrics, prompts = table.compute(activations, MetricsSettings(**settings))
+    if protocol is None:
+        return metrics, prompts
+    return pick(metrics, protocol=protocol), pick(prompts, protocol=protocol)
 
 
 @pytest.fixture(scope="module")
-def tables(activations_file: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+def tables(activations_file: Path) -> Tables:
     return compute(
         activations_file,
         settings={"alpha_req": {"ranks": [2, 500]}},
@@ -135,8 +97,8 @@ def pick(frame: pd.DataFrame, **where: Any) -> pd.DataFrame:
 # The table
 
 
-def test_every_metric_is_there_on_every_layer_protocol_and_choice_of_tokens(
-    tables: tuple[pd.DataFrame, pd.DataFrame],
+def test_every_metric_is_there_on_every_layer_protocol_and_token_selection(
+    tables: Tables,
 ) -> None:
     frame = tables[0]
     assert tuple(frame.columns) == tuple(table.COLUMNS)
@@ -151,60 +113,66 @@ def test_every_metric_is_there_on_every_layer_protocol_and_choice_of_tokens(
     assert not frame.duplicated(
         ["layer", "metric", "protocol", "tokens", "alpha", "normalization"]
     ).any()
-    assert set(frame["model"]) == {"m"}
-    assert set(frame["revision"]) == {"step1"}
+    assert set(frame["model"]) == {"gpt_neox"}
+    assert set(frame["revision"]) == {"main"}
     assert np.allclose(frame["depth"], frame["layer"] / (LAYERS - 1))
     assert (frame["n"] + frame["n_left_out"] == N).all()
 
 
+@pytest.fixture(scope="module")
+def tables_of_parts(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    path = tmp_path_factory.mktemp("parts") / "a.h5"
+    tiny.extracted(model, path, *VIEWS, **BOTH, sublayers=PARTS)
+    names = ("prompt_entropy", "dataset_entropy", "curvature", "infonce", "lidar", "dime")
+    return compute(path, metrics=(*names, "cka_first", "cka_last"), protocol="paper")
+
+
+@pytest.mark.parametrize("part", ["block", *PARTS])
 def test_values_are_those_of_the_functions_on_token_states(
-    tables: tuple[pd.DataFrame, pd.DataFrame],
+    tables_of_parts: Tables, states: list[States], part: str
 ) -> None:
-    frame = pick(tables[0], protocol="paper", normalization="raw", layer=2)
-    views = np.stack(
-        [[token_states(2, v, i).mean(axis=0) for i in range(N)] for v in range(V + 1)]
-    )
-    views = views.astype(np.float32)
-    ends = [np.stack([token_states(x, 0, i).mean(axis=0) for i in range(N)]) for x in (0, 3)]
-    rows = pick(frame, tokens="all")
+    own, of_prompts = (pick(t, sublayer=part, layer=2) for t in tables_of_parts)
 
-    def value(name: str, alpha: float | None = None) -> float:
-        return float(pick(rows, metric=name, alpha=alpha)["value"].item())
+    def value(name: str, tokens: str = "all", alpha: float | None = None) -> float:
+        rows = pick(own, tokens=tokens, metric=name, alpha=alpha, normalization="raw")
+        return float(rows["value"].item())
 
-    prompts = [token_states(2, 0, i) for i in range(N)]
+    def means(view: int, layer: int = 2, first: int = 0) -> np.ndarray:
+        return np.stack([Z[first:].mean(axis=0) for Z in states[view][layer, part][first:]])
+
+    prompts, views = states[0][2, part], np.stack([means(view) for view in range(V + 1)])
+    near = partial(pytest.approx, rel=1e-5, abs=1e-6)
     for alpha in (1.0, 2.0, math.inf):
-        expected = np.mean([entropy(Z, alpha) for Z in prompts])
-        assert value("prompt_entropy", alpha) == pytest.approx(expected, abs=1e-8)
-        assert value("dataset_entropy", alpha) == pytest.approx(entropy(views[0], alpha), abs=1e-8)
-    assert value("dime", 1.0) == pytest.approx(metrics.dime(views[1], views[2]), abs=1e-8)
-    assert value("infonce") == pytest.approx(metrics.infonce(views[1], views[2]), abs=1e-8)
-    assert value("lidar") == pytest.approx(metrics.lidar(views[1:]), rel=1e-8)
-    assert value("cka_first") == pytest.approx(metrics.cka(views[0], ends[0]), abs=1e-5)
-    assert value("cka_last") == pytest.approx(metrics.cka(views[0], ends[1]), abs=1e-5)
-    assert value("curvature") == pytest.approx(
-        np.mean([metrics.curvature(Z) for Z in prompts[3:]])
-    )
-    dropped = pick(frame, tokens="drop_first", metric="dataset_entropy", alpha=1.0)
-    pooled = np.stack([token_states(2, 0, i)[1:].mean(axis=0) for i in range(1, N)])
-    expected = entropy(pooled.astype(np.float32), 1.0)
-    assert dropped["value"].item() == pytest.approx(expected, abs=1e-8)
+        spread = [entropy(Z, alpha) for Z in prompts]
+        assert value("prompt_entropy", alpha=alpha) == near(np.mean(spread))
+        rows = pick(of_prompts, metric="prompt_entropy", tokens="all", alpha=alpha)
+        assert list(rows["value"]) == near(spread)
+        assert value("dataset_entropy", alpha=alpha) == near(entropy(views[0], alpha))
+    assert value("dime", alpha=1.0) == near(metrics.dime(views[1], views[2]))
+    assert value("infonce") == near(metrics.infonce(views[1], views[2]))
+    assert value("lidar") == near(metrics.lidar(views[1:]))
+    ends = [means(0, layer=layer) for layer in (0 if part == "block" else 1, 3)]
+    assert value("cka_first") == near(metrics.cka(views[0], ends[0]))
+    assert value("cka_last") == near(metrics.cka(views[0], ends[1]))
+    assert value("curvature") == near(np.mean([metrics.curvature(Z) for Z in prompts[3:]]))
+    # Prompt 0 has no token but the first.
+    dropped = entropy(means(0, first=1))
+    assert value("dataset_entropy", "drop_first", 1.0) == near(dropped)
 
 
-def test_normalisations_follow_from_raw(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_normalisations_follow_from_raw(tables: Tables, states: list[States]) -> None:
     rows = pick(tables[0], metric="dataset_entropy", protocol="paper", tokens="all", alpha=1.0)
     wide = rows.pivot(index="layer", columns="normalization", values="value")
     assert set(wide.columns) == set(NORMALIZATIONS)
     assert np.allclose(wide["logN"], wide["raw"] / math.log(N))
-    assert np.allclose(wide["maxEntropy"], wide["raw"] / math.log(D))
+    assert np.allclose(wide["maxEntropy"], wide["raw"] / math.log(min(N, D)))
     errors = rows.pivot(index="layer", columns="normalization", values="stderr")
     assert np.allclose(errors["logD"], errors["raw"] / math.log(D))
     # Of prompts, each by its own length before the mean.
     rows = pick(tables[0], metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0)
     found = pick(rows, normalization="logN", layer=1)
-    shares = [
-        entropy(token_states(1, 0, i)) / math.log(len(token_states(1, 0, i))) for i in range(1, N)
-    ]
-    assert found["value"].item() == pytest.approx(np.mean(shares), abs=1e-8)
+    shares = [entropy(Z) / math.log(len(Z)) for Z in states[0][1, "block"][1:]]
+    assert found["value"].item() == pytest.approx(np.mean(shares), abs=1e-6)
     assert found["stderr"].item() == pytest.approx(np.std(shares, ddof=1) / math.sqrt(N - 1))
 
 
@@ -212,7 +180,7 @@ def test_only_asked_for_settings_come(activations_file: Path) -> None:
     frame, _ = compute(
         activations_file,
         metrics=("dataset_entropy", "rankme"),
-        protocols=("paper",),
+        protocol="paper",
         alphas=(0.5, math.inf),
         normalizations=("logD",),
     )
@@ -235,9 +203,7 @@ def test_threads_change_nothing(activations_file: Path) -> None:
 # Degenerate prompts
 
 
-def test_prompts_without_a_value_are_left_out_and_counted(
-    tables: tuple[pd.DataFrame, pd.DataFrame],
-) -> None:
+def test_prompts_without_a_value_are_left_out_and_counted(tables: Tables) -> None:
     rows = pick(tables[0], protocol="paper", normalization="raw", layer=1)
     # One token, two tokens, all tokens equal: no angle. (Counts of a plain run.)
     assert set(pick(rows, metric="curvature", tokens="all")["n_left_out"]) == {3}
@@ -252,97 +218,75 @@ def test_prompts_without_a_value_are_left_out_and_counted(
     assert set(pick(shares, protocol="paper")["n_left_out"]) == {1}
 
 
-def test_prompt_values_are_kept(tables: tuple[pd.DataFrame, pd.DataFrame]) -> None:
+def test_prompt_values_are_kept(tables: Tables, states: list[States]) -> None:
     frame = tables[1]
     assert tuple(frame.columns) == tuple(table.PROMPT_COLUMNS)
-    assert set(frame["metric"]) == {
-        "prompt_entropy",
-        "effective_rank",
-        "curvature",
-        "infonce",
-        *SINKS,
-    }
+    assert set(frame["metric"]) == OF_PROMPTS | {"infonce"}
     assert np.isfinite(frame["value"]).all()
     rows = pick(frame, metric="prompt_entropy", protocol="paper", tokens="all", alpha=1.0, layer=1)
-    assert list(rows["prompt_id"]) == [f"prompt-{i}" for i in range(N)]
-    assert rows["value"].iloc[7] == pytest.approx(entropy(token_states(1, 0, 7)), abs=1e-8)
-    assert rows["n_tokens"].iloc[7] == len(token_states(1, 0, 7))
-    mean = pick(
-        tables[0],
-        metric="prompt_entropy",
-        protocol="paper",
-        tokens="all",
-        alpha=1.0,
-        layer=1,
-        normalization="raw",
-    )["value"].item()
-    assert rows["value"].mean() == pytest.approx(mean, abs=1e-12)
+    assert list(rows["prompt_id"]) == [f"p{i}" for i in range(N)]
+    own = states[0][1, "block"]
+    np.testing.assert_allclose(rows["value"], [entropy(Z) for Z in own], rtol=1e-5, atol=1e-6)
+    assert list(rows["n_tokens"]) == list(map(len, own))
     turns = pick(frame, metric="curvature", protocol="paper", tokens="all", layer=1)
-    assert not set(turns["prompt_id"]) & {"prompt-0", "prompt-1", "prompt-2"}
+    assert not set(turns["prompt_id"]) & {"p0", "p1", "p2"}
 
 
 def test_without_views_their_metrics_are_left_out_and_said(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    model: LoadedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = write_activations(tmp_path / "a.h5", n_views=0, tokens=("all",))
-    with caplog.at_level(logging.WARNING, logger="layerwise"):
-        frame, _ = compute(path)
+    path = tiny.extracted(model, tmp_path / "a.h5", VIEWS[0], **BOTH | {"tokens": ("drop_first",)})
+    frame, _ = compute(path)
     missing = {"infonce", "infonce_mi_bound", "dime", "lidar"}
     assert not set(frame["metric"]) & missing
     assert "rankme" in set(frame["metric"])
+    assert set(frame["tokens"]) == {"drop_first"}
     for name in missing:
         (line,) = [m for m in caplog.messages if m.startswith(f"{name} is left out")]
         assert f"in {2 * LAYERS} places" in line
         assert "augmented views" in line
-    nothing, no_prompts = compute(path, metrics=("lidar",))
-    assert nothing.empty
-    assert no_prompts.empty
-    assert tuple(nothing.columns) == tuple(table.COLUMNS)
+    for nothing in compute(path, metrics=("lidar",)):
+        assert nothing.empty
+        assert set(nothing.columns) <= {*table.COLUMNS, *table.PROMPT_COLUMNS}
 
 
 def test_one_prompt_leaves_its_own_metrics_and_no_nan(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    model: LoadedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def stretch(file: Any) -> None:
-        file["n_tokens"][:] = 5
-        file["curvature"][:] = 1.0
-
-    path = write_activations(tmp_path / "a.h5", n=1, tokens=("all",), change=stretch)
-    with caplog.at_level(logging.WARNING, logger="layerwise"):
-        frame, _ = compute(path, protocols=("paper",))
-    sinks = set(SINKS) - {"second_norm"}
-    assert set(frame["metric"]) == {"prompt_entropy", "effective_rank", "curvature", *sinks}
+    path = tiny.extracted(model, tmp_path / "a.h5", VIEWS[0][-1:], VIEWS[1][-1:], attention=True)
+    frame, _ = compute(path, protocol="paper")
+    assert set(frame["metric"]) == OF_PROMPTS
     assert np.isfinite(frame["value"]).all()
     assert frame["stderr"].isna().all()
     assert any("needs 2 prompts" in m for m in caplog.messages)
 
 
-def test_equal_and_zero_embeddings_are_said_not_nan(tmp_path: Path) -> None:
-    def flatten(file: Any) -> None:
+def test_equal_and_zero_embeddings_are_said_not_nan(spoiled: Path) -> None:
+    with h5py.File(spoiled, "a") as file:
         file["pooled"][:, :, 1] = 1.0
         file["pooled"][:, :, 2] = 0.0
-
-    frame, _ = compute(write_activations(tmp_path / "a.h5", tokens=("all",), change=flatten))
+    frame, _ = compute(spoiled)
     assert np.isfinite(frame["value"]).all()
     flat, zero = (set(pick(frame, layer=k)["metric"]) for k in (1, 2))
     assert {"dataset_entropy", "anisotropy", "infonce", "dime"} <= flat
     assert not flat & {"lidar", "nesum", "participation_ratio", "alpha_req", "cka_first", "two_nn"}
-    of_prompts = {"prompt_entropy", "effective_rank", "curvature", *SINKS}
-    assert zero <= of_prompts | {"infonce", "infonce_mi_bound"}
+    assert zero <= OF_PROMPTS | {"infonce", "infonce_mi_bound"}
     values = pick(frame, layer=1, metric="dataset_entropy", normalization="raw", protocol="paper")
     assert np.allclose(values["value"], 0, atol=1e-9)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_nan_and_infinity_name_the_prompt(tmp_path: Path, bad: float) -> None:
-    for name, at in (("pooled", (0, 0, 2, 0, 5, 3)), ("spectrum", (1, 0, 1, 5, 0))):
-
-        def spoil(file: Any, name: str = name, at: tuple[int, ...] = at) -> None:
-            file[name][at] = bad
-
-        path = write_activations(tmp_path / f"{name}.h5", tokens=("all",), change=spoil)
-        with refused("not_finite"):
-            compute(path)
+@pytest.mark.parametrize(
+    ("name", "at"), [("pooled", (0, 0, 2, 0, 5, 3)), ("spectrum", (1, 0, 1, 5, 0))]
+)
+def test_nan_and_infinity_name_the_prompt(
+    spoiled: Path, bad: float, name: str, at: tuple[int, ...]
+) -> None:
+    with h5py.File(spoiled, "a") as file:
+        file[name][at] = bad
+    with refused("not_finite") as caught:
+        compute(spoiled, metrics=("prompt_entropy", "rankme"))
+    assert "'p5'" in str(caught.value)
 
 
 # Settings
@@ -381,7 +325,7 @@ def test_a_setting_reaches_its_metric(activations_file: Path) -> None:
         frame, _ = compute(
             activations_file,
             metrics=("lidar", "dime", "infonce", "infonce_mi_bound", "two_nn"),
-            protocols=("paper",),
+            protocol="paper",
             alphas=(1.0,),
             normalizations=(),
             **settings,
@@ -441,10 +385,10 @@ def test_a_new_metric_is_one_decorated_function(
     assert left_out == {"all": [0], "drop_first": [1]}
     assert len(prompts) == 2 * LAYERS * (N + N - 1)
     dropped = prompts[prompts["tokens"] == "drop_first"]
-    assert "prompt-0" not in set(dropped["prompt_id"])
+    assert "p0" not in set(dropped["prompt_id"])
     with layout.Activations(activations_file) as file:
         own = file.pooled("paper", "drop_first", 1)[5]
-    row = dropped[(dropped["prompt_id"] == "prompt-5") & (dropped["layer"] == 1)]
+    row = dropped[(dropped["prompt_id"] == "p5") & (dropped["layer"] == 1)]
     value = row.loc[row["protocol"] == "paper", "value"].item()
     assert value == pytest.approx(np.linalg.norm(own))
     assert "Mean norm (activation)" in lists.of_metrics()
@@ -468,12 +412,6 @@ def test_the_other_declarations_hold_too(monkeypatch: pytest.MonkeyPatch) -> Non
             list(wrong.on(layer))
 
 
-def test_protocols_and_tokens_follow_the_extraction(tmp_path: Path) -> None:
-    frame, _ = compute(write_activations(tmp_path / "a.h5", tokens=("drop_first",)))
-    assert set(frame["tokens"]) == {"drop_first"}
-    assert set(frame["protocol"]) == {"paper", "reference"}
-
-
 def test_two_metrics_cannot_declare_one_section(monkeypatch: pytest.MonkeyPatch) -> None:
     class Other(Section):
         size: int = Field(1, description="x")
@@ -486,49 +424,41 @@ def test_two_metrics_cannot_declare_one_section(monkeypatch: pytest.MonkeyPatch)
 # The flat library
 
 
-def on_plain_arrays(name: str) -> tuple[float, float]:
-    """A metric's value by its function, and as the table has it."""
+@pytest.mark.parametrize("name", registry.all_metrics())
+def test_each_metric_is_a_function_on_plain_arrays_with_an_example(name: str) -> None:
     rng = np.random.default_rng(3)
     views = rng.normal(size=(4, 30, 12)) + 2 * rng.normal(size=(1, 30, 12))
-    Z = rng.normal(size=(7, 12))
-    spectra, ends = np.tile(gram_spectrum(Z), (30, 1)), rng.normal(size=(2, 30, 12))
-    bends = np.full(30, metrics.curvature(Z))
-    norms = np.tile(np.linalg.norm(Z, axis=1), (30, 1))
+    Z, ends = rng.normal(size=(7, 12)), rng.normal(size=(2, 30, 12))
     weights = rng.dirichlet(np.ones(5), size=(4, 5))
-    seen = np.tile(weights[:, :, 0].mean(axis=1), (30, 1))
     arrays = Arrays(
-        views, spectra=spectra, norms=norms, attention=seen, curvature=bends, ends=ends
+        views,
+        spectra=np.tile(gram_spectrum(Z), (30, 1)),
+        norms=np.tile(np.linalg.norm(Z, axis=1), (30, 1)),
+        attention=np.tile(weights[:, :, 0].mean(axis=1), (30, 1)),
+        curvature=np.full(30, metrics.curvature(Z)),
+        ends=ends,
     )
     settings = MetricsSettings(alphas=(1.0,), settings={"alpha_req": {"ranks": [2, 12]}})
     declared = registry.get(name)
     given: tuple[Any, ...] = {
         "pooled": (views[0],),
-        "spectra": (Z,),
-        "norms": (Z,),
         "attention": (weights,),
-        "curvature": (Z,),
         "views": (views[1:],),
         "pair": (views[1], views[2]),
-    }[declared.inputs[0]]
+    }.get(declared.inputs[0], (Z,))
     if "ends" in declared.inputs:
         given += (ends[0 if name == "cka_first" else 1],)
     more = {"ranks": (2, 12)} if name == "alpha_req" else {}
-    (row,) = table.compute_layer(Layer(arrays, settings), [declared]).values[:1]
+    row = table.compute_layer(Layer(arrays, settings), [declared]).values[0]
     function = getattr(metrics, declared.function.__name__)
     for kind in (torch.from_numpy, np.asarray):
         value = function(*map(kind, given), **more)
         assert isinstance(value, float)
-    return value, row["value"]
-
-
-@pytest.mark.parametrize("name", sorted(registry.all_metrics()))
-def test_each_metric_is_a_function_on_plain_arrays(name: str) -> None:
-    value, in_table = on_plain_arrays(name)
-    assert value == pytest.approx(in_table, rel=1e-9)
-    function = registry.get(name).function
+        assert value == pytest.approx(row["value"], rel=1e-9)
     assert function.__name__ in dir(metrics)
-    assert ">>>" in (function.__doc__ or ""), "an example"
     assert "shape (" in function.__doc__ or "those of `infonce`" in function.__doc__
+    examples = doctest.testmod(sys.modules[function.__module__])
+    assert ">>>" in function.__doc__ and not examples.failed
 
 
 def test_the_library_takes_tensors_and_says_what_it_cannot_do() -> None:
@@ -539,16 +469,5 @@ def test_the_library_takes_tensors_and_says_what_it_cannot_do() -> None:
         metrics.infonce_mi_bound(np.zeros((3, 2)), np.ones((3, 2)))
     with pytest.raises(AttributeError, match="lidra"):
         _ = metrics.lidra
-
-
-def modules_with_examples() -> Iterator[str]:
-    yield "layerwise.metrics"
-    for module in pkgutil.iter_modules(catalog.__path__, "layerwise.metrics.catalog."):
-        yield module.name
-
-
-@pytest.mark.parametrize("name", modules_with_examples())
-def test_the_examples_in_docstrings_are_true(name: str) -> None:
-    found = doctest.testmod(importlib.import_module(name))
-    assert found.attempted > 0
-    assert found.failed == 0
+    examples = doctest.testmod(metrics)
+    assert examples.attempted and not examples.failed

@@ -59,7 +59,7 @@ def measure(
         if one.min_views <= n_views and "attention" not in one.inputs
     ]
     lists.setdefault("metrics", usual)
-    tokens = lists.pop("tokens")
+    tokens, protocols = lists.pop("tokens"), lists.pop("protocols")
     chosen = parse(MetricsSettings, lists)
     for name in chosen.metrics or ():
         check_name("metric", name, known)
@@ -70,7 +70,7 @@ def measure(
                 code="too_few",
             )
     attention = any("attention" in known[name].inputs for name in chosen.metrics or ())
-    kept = {"tokens": tokens, "protocols": lists["protocols"], "attention": attention}
+    kept = {"tokens": tokens, "protocols": protocols, "attention": attention}
     extraction = parse(ExtractSettings, kept)
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "prompts.h5"

@@ -282,7 +282,7 @@ class Run:
         from layerwise.config import read_config
 
         snapshot = self.folder / "config.json"
-        return read_config([snapshot]) if snapshot.is_file() else None
+        return read_config(snapshot) if snapshot.is_file() else None
 
     def _names(self, wildcard: str) -> list[str]:
         tables = ("metrics", "scores", "activations")

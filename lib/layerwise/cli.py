@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from layerwise.errors import LayerwiseError, check_name
+
+if TYPE_CHECKING:
+    from layerwise.config import Config
 
 # All else is imported when it is needed: `layerwise --help` shall be there at once.
 
@@ -310,15 +313,13 @@ def run(
     Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
     """
     progress = [] if verbose else ["--logger", "layerwise"]
-    _snakemake(config, ["--cores", str(cores), *progress, *context.args])
+    results = Path(_snakemake(config, "--cores", str(cores), *progress, *context.args).results)
     if context.args:
         return
     import pandas as pd
 
-    from layerwise.config import read_config
     from layerwise.figures.report import shown
 
-    results = Path(read_config([config]).results)
     best = results / "report" / "best_layers.csv"
     if best.is_file():
         _say(shown(pd.read_csv(best)).to_string(index=False))
@@ -328,11 +329,9 @@ def run(
 @app.command()
 def plan(config: CONFIG = Path("config.yaml")) -> None:
     """List the jobs of a run and the gigabytes of its activations, without running it."""
-    from layerwise.config import read_config
     from layerwise.workflow.resources import describe
 
-    _snakemake(config, ["--dry-run", "--quiet", "host", "rules"])
-    _say(*describe(read_config([config])))
+    _say(*describe(_snakemake(config, "--dry-run", "--quiet", "host", "rules")))
 
 
 @app.command()
@@ -357,30 +356,23 @@ def plot(
 @app.command()
 def report(config: CONFIG = Path("config.yaml")) -> None:
     """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
-    from layerwise.config import read_config
-
-    page = f"{read_config([config]).results}/report.html"
-    _snakemake(config, ["--cores", "1", page])
-    _say(f"{page} is up to date.")
+    results = _snakemake(config, "--cores", "1", "report").results
+    _say(f"{results}/report.html is up to date.")
 
 
-def _snakemake(config: Path, arguments: list[str]) -> None:
-    """Run Snakemake; end with its exit status if it fails."""
+def _snakemake(config: Path, *arguments: str) -> Config:
+    """Run Snakemake on a config and return it; end with Snakemake's exit status if it fails."""
     from layerwise.config import read_config
     from layerwise.extras import require
     from layerwise.project import SNAKEFILE
-    from layerwise.workflow.validate import validate
 
     require("snakemake", "workflow")
-    given = []
-    if not any(argument.startswith("--configfile") for argument in arguments):
-        # Snakemake would wrap the sentence in lines of its own.
-        validate(read_config([config]), [config])
-        given = ["--configfile", str(config)]
-    command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), *given, *arguments]
-    status = subprocess.run([sys.executable, *command], check=False).returncode
+    found = read_config(config)
+    command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
+    status = subprocess.run([sys.executable, *command, *arguments], check=False).returncode
     if status:
         raise SystemExit(status)
+    return found
 
 
 def _load(

@@ -22,19 +22,20 @@ from layerwise.project import export_library
 from layerwise.workflow import resources, studies
 from layerwise.workflow.keys import Keys
 from layerwise.workflow.stale import Stale
-from layerwise.workflow.validate import log_unused, validate
+from layerwise.workflow.validate import log_unused, read_valid
 
 export_library()
 SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
 ENVIRONMENT = "../../envs/environment.yaml"
 
-try:
+if workflow.is_main_process:
+    try:
+        CONFIG = read_valid(config, workflow.configfiles)
+    except LayerwiseError as error:
+        sys.exit(str(error))
+    log_unused(CONFIG)
+else:
     CONFIG = Config.of(config)
-    if workflow.is_main_process:
-        validate(CONFIG, workflow.configfiles)
-        log_unused(CONFIG)
-except LayerwiseError as error:
-    raise WorkflowError(str(error))
 
 KEYS = Keys(CONFIG)
 STALE = Stale(CONFIG.results, main=workflow.is_main_process)

@@ -20,7 +20,7 @@ from layerwise.section import (
     ends_with,
     one_of,
 )
-from layerwise.vocabulary import LABELS, Protocol, Sublayer, Tokens
+from layerwise.vocabulary import LABELS, TABLES, Protocol, Sublayer, Tokens
 
 Action = Literal["insert", "substitute", "swap", "delete"]
 
@@ -78,9 +78,8 @@ class HubTexts(HubData, Columns):
 class FileTexts(Columns):
     """Texts of a local file."""
 
-    file: Annotated[str, ends_with(".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".txt")]
-    """Local file in UTF-8 (.parquet, .jsonl, .ndjson, .json, .csv, .txt); .txt has a prompt a
-    line."""
+    file: Annotated[str, ends_with(*TABLES, ".txt")]
+    """Local file in UTF-8 (.parquet, .jsonl, .json, .csv, .txt); .txt has a prompt a line."""
     id: str | None = None
     """Column or key with a unique id; null numbers the rows from 0."""
 

@@ -77,16 +77,12 @@ class Kind:
         The checkpoints of a study that names none.
     metrics : tuple of str or None
         The metrics of a study that names none; None for all.
-    one : tuple of str
-        Dimensions with a role that must still have one value.
     compares : tuple of str
         Dimensions that must have several values.
     checkpoints : bool
         True if it shows only models with two or more checkpoints.
     probes : bool
         True if it shows only tasks of own labels that a probe is trained for.
-    points : int
-        Fewest models and checkpoints together.
     """
 
     about: str
@@ -96,11 +92,9 @@ class Kind:
     over: Roles | None = None
     revisions: Literal["last", "all"] = "last"
     metrics: tuple[str, ...] | None = SHOWN
-    one: tuple[str, ...] = ()
     compares: tuple[str, ...] = ()
     checkpoints: bool = False
     probes: bool = False
-    points: int = 1
     published: tuple[str, ...] = ()
 
 
@@ -205,7 +199,6 @@ KINDS: Mapping[str, Kind] = {
         takes=("column",),
         over={"column": ("model", "revision", "representation")},
         metrics=("prompt_entropy",),
-        one=("y",),
     ),
     "along_sequence": Kind(
         "entropy of a prompt's first t tokens, or norm of its t-th token, by t",
@@ -226,7 +219,6 @@ KINDS: Mapping[str, Kind] = {
         takes=(),
         over={"column": ("model", "revision", "representation"), "colour": ("sublayer",)},
         metrics=("prompt_entropy",),
-        one=("y",),
         compares=("sublayer",),
     ),
     "attention_sink": Kind(
@@ -236,7 +228,6 @@ KINDS: Mapping[str, Kind] = {
         takes=(),
         over={"column": ("model",), "x": ("revision",), "dashes": ("tokens",)},
         metrics=("prompt_entropy",),
-        one=("y",),
         compares=("tokens",),
     ),
     "layer_similarity": Kind(
@@ -253,7 +244,6 @@ KINDS: Mapping[str, Kind] = {
         takes=(),
         over={"row": ("y",), "column": ("model", "revision", "representation")},
         metrics=("prompt_entropy", "effective_rank", "curvature"),
-        points=2,
     ),
     "size_scaling": Kind(
         "depth and place of the compression valley by number of parameters",
@@ -270,7 +260,6 @@ KINDS: Mapping[str, Kind] = {
         takes=(),
         revisions="all",
         metrics=("prompt_entropy",),
-        one=("y",),
         checkpoints=True,
     ),
     "alpha_robustness": Kind(
@@ -279,7 +268,6 @@ KINDS: Mapping[str, Kind] = {
         {"column": ("model", "representation"), "colour": ("alpha",)},
         takes=(),
         metrics=("prompt_entropy",),
-        one=("y",),
     ),
     "power_law": Kind("entropy of power-law spectra; needs no data", takes=(), metrics=()),
 }

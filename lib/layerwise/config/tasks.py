@@ -29,9 +29,9 @@ from layerwise.section import (
     ends_with,
     one_of,
 )
+from layerwise.vocabulary import TABLES
 
 Kind = Literal["classification", "regression", "pairs", "tags"]
-SUFFIXES = (".parquet", ".jsonl", ".csv")
 TAGGED = (".conll", ".conllu")
 """Files of words and tags."""
 TEXTS = {
@@ -65,8 +65,8 @@ class LabelledTask(Section):
     """A task made of your own labels."""
 
     file: str | None = None
-    """Local file of labelled texts (.parquet, .jsonl, .csv), or of words and tags (.conll,
-    .conllu)."""
+    """Local file of labelled texts (.parquet, .jsonl, .json, .csv), or of words and tags
+    (.conll, .conllu)."""
     corpus: Name | None = None
     """In place of a file: an image corpus with labels, for classification."""
     kind: Kind
@@ -93,7 +93,7 @@ class LabelledTask(Section):
     def _consistent(self) -> Self:
         if (self.file is None) == (self.corpus is None):
             raise ValueError("give one of file and corpus")
-        suffixes = TAGGED if self.kind == "tags" else SUFFIXES
+        suffixes = TAGGED if self.kind == "tags" else TABLES
         if self.file is not None and not self.file.lower().endswith(suffixes):
             expected = ", ".join(suffixes)
             raise ValueError(f"{self.kind} needs a file of type {expected}, got {self.file}")
@@ -145,14 +145,14 @@ class HubQuestions(HubData, _Columns):
     """Split of the examples for few-shot prompts."""
 
 
-Table = Annotated[str, ends_with(*SUFFIXES)]
+Table = Annotated[str, ends_with(*TABLES)]
 
 
 class FileQuestions(_Columns):
     """Questions in a local file."""
 
     file: Table
-    """Local file: .parquet, .jsonl, or .csv with the answers as a JSON list."""
+    """Local file: .parquet, .jsonl, .json, or .csv with the answers as a JSON list."""
     examples: Table | None = None
     """File of the examples for few-shot prompts."""
 

@@ -7,9 +7,8 @@ article) and ``text``, one row a paragraph.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from layerwise.io import tables
 from layerwise.io.tables import Kind
@@ -36,26 +35,8 @@ def sentences_of(text: str) -> list[str]:
     return _SENTENCE_END.split(text.strip())
 
 
-def write_paragraphs(
-    path: Path,
-    rows: Sequence[Paragraph],
-    **facts: Any,
-) -> None:
-    """Write the table; `facts` say where the texts came from.
-
-    Raises
-    ------
-    LayerwiseError
-        If the folder cannot be written.
-    """
-    import pandas as pd
-
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    tables.write(path, frame, kind=PARAGRAPHS, **facts)
-
-
-def read_paragraphs(path: Path) -> tuple[list[Paragraph], dict[str, str]]:
-    """All paragraphs in the table's order, and the file's metadata.
+def read_paragraphs(path: Path) -> list[Paragraph]:
+    """All paragraphs in the table's order.
 
     Raises
     ------
@@ -63,5 +44,4 @@ def read_paragraphs(path: Path) -> tuple[list[Paragraph], dict[str, str]]:
         If the file is missing, damaged, edited, or of another kind or version.
     """
     frame = tables.read(path, "paragraphs", COLUMNS, kind=PARAGRAPHS)
-    rows = zip(*(frame[name].to_list() for name in COLUMNS), strict=True)
-    return [Paragraph(*row) for row in rows], tables.facts(path)
+    return [Paragraph(*row) for row in frame.itertuples(index=False)]

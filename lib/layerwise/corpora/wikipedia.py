@@ -17,10 +17,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import pandas as pd
+
 from layerwise.corpora.packages import gensim_file
-from layerwise.corpora.paragraphs import Paragraph, write_paragraphs
+from layerwise.corpora.paragraphs import COLUMNS, PARAGRAPHS, Paragraph
 from layerwise.errors import LayerwiseError
 from layerwise.extras import require
+from layerwise.io import tables
 from layerwise.io.files import sha256_file
 from layerwise.progress import Progress
 
@@ -175,6 +178,7 @@ def unpack(target: Path, dump: Path | None = None, **facts: Any) -> int:
             f"{dump} holds no paragraph of prose; is it a MediaWiki export?", code="too_few"
         )
     facts |= {"source": dump.name, "source_sha256": sha256_file(dump), "licence": "CC-BY-SA-3.0"}
-    write_paragraphs(target, rows, **facts)
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    tables.write(target, frame, kind=PARAGRAPHS, **facts)
     log.info("%d paragraphs of %d articles", len(rows), len({row.article_id for row in rows}))
     return len(rows)

@@ -292,9 +292,8 @@ class Data:
         for dimension in (d for d in found if d != "representation" or len(found) == 1):
             there = [v for v in self.values(table, dimension) if v]
             raise refuse(self.study, dimension, ", ".join(there))
-        for dimension in self.kind.one:
-            if table[dimension].nunique() > 1:
-                raise refuse(self.study, dimension, ", ".join(table[dimension].unique()))
+        if "y" not in placed and table["y"].nunique() > 1:
+            raise refuse(self.study, "y", ", ".join(table["y"].unique()))
         keys = ["y", *(d for d in DIMENSIONS if d in table and d != "y"), "layer"]
         keys += [k for k in ("prompt_id", "position") if k in table]
         require_once(table, [*keys, *(c for c in LABELS if c in table)], ["y"])

@@ -72,7 +72,7 @@ def _all_questions(
         found = [_of_table(read_rows(Path(file)), source, file) for file in files]
     else:
         assert paragraphs is not None
-        return cloze(read_paragraphs(paragraphs)[0])
+        return cloze(read_paragraphs(paragraphs))
     return found[0], found[1] if len(found) > 1 else []
 
 

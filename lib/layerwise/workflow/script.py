@@ -53,7 +53,7 @@ class Arguments(argparse.Namespace):
         """The config, read when it is needed."""
         from layerwise.config import read_config
 
-        return read_config([self.config_file])
+        return read_config(self.config_file)
 
 
 def parser(description: str | None, *names: str, **files: str) -> argparse.ArgumentParser:

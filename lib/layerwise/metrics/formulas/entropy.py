@@ -6,7 +6,7 @@ For a matrix Z of T rows, ``K = Z Zᵀ`` has eigenvalues λ_i ≥ 0, ``p_i = λ_
 
 in nats (Giraldo et al. 2014; Skean et al. 2025, arXiv 2502.02013, equation 1). All is float64.
 
-Bounds and theorems; all but Proposition 1 have a test:
+Bounds and theorems:
 
 - ``0 ≤ S_α ≤ log rank(Z) ≤ log min(T, D)``; S_α does not grow with α.
 - Theorem 1 of Skean et al. (2025) prints ``EffRank(Z) ≤ exp(S_1(Z))``. With Roy & Vetterli's
