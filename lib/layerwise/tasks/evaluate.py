@@ -61,7 +61,6 @@ def open_task(
     *,
     folder: str | None = None,
     images: Path | None = None,
-    paragraphs: Path | None = None,
 ) -> Task | QuestionTask:
     """The task that an entry of the config describes; its data are read later.
 
@@ -74,13 +73,11 @@ def open_task(
         Local folder of the data of such a task; by default the entry's.
     images : Path, optional
         Table of images that own labels are of.
-    paragraphs : Path, optional
-        Table of Wikipedia paragraphs that questions are made of.
     """
     if isinstance(entry, LabelledTask):
         return LabelTask(entry, images)
     if isinstance(entry, ChoiceTask):
-        return QuestionTask(entry, paragraphs)
+        return QuestionTask(entry)
     require("mteb", "tasks")
     from layerwise.tasks.mteb_task import MtebTask
 

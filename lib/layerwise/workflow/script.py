@@ -117,7 +117,6 @@ def task_of(config: Config, name: str) -> Any:
         entry,
         folder=studies.quickstart_folder(config, name),
         images=results / f"corpora/{encode(corpus)}.parquet" if corpus else None,
-        paragraphs=results / "texts/wikipedia.parquet",
     )
 
 

@@ -9,7 +9,7 @@ from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import KINDS
 from layerwise.config.kinds import needs as needs_of
-from layerwise.config.tasks import ChoiceTask, LabelledTask, PackageQuestions
+from layerwise.config.tasks import ChoiceTask, LabelledTask
 from layerwise.names import PATHS, encode, path_of
 from layerwise.tasks.names import QUICKSTART
 
@@ -150,8 +150,6 @@ def task_inputs(config: Config, task: str) -> list[str]:
         made.append(f"{config.results}/tasks/layerwise.json")
     if isinstance(entry, LabelledTask) and entry.corpus:
         made.append(f"{config.results}/corpora/{encode(entry.corpus)}.parquet")
-    if isinstance(entry, ChoiceTask) and isinstance(entry.questions, PackageQuestions):
-        made.append(f"{config.results}/texts/wikipedia.parquet")
     return [*task_files(config, task), *made]
 
 
