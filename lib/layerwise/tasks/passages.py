@@ -15,7 +15,6 @@ from typing import NamedTuple, TypeVar
 import pandas as pd
 
 from layerwise.corpora.paragraphs import Paragraph, sentences_of
-from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_text
 
 T = TypeVar("T")
@@ -69,11 +68,6 @@ def passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
     -------
     list of Passage
         All texts distinct; an article's passages stand together.
-
-    Raises
-    ------
-    LayerwiseError
-        If there are not enough articles with enough passages.
     """
     articles: dict[str, list[str]] = {}
     seen: set[str] = set()
@@ -83,13 +77,6 @@ def passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
             seen.add(text)
             articles.setdefault(paragraph.title, []).append(text)
     eligible = [title for title, texts in articles.items() if len(texts) >= PASSAGES_PER_ARTICLE]
-    if len(eligible) < ARTICLES:
-        raise LayerwiseError(
-            f"The Wikipedia paragraphs have {len(eligible)} articles with at least "
-            f"{PASSAGES_PER_ARTICLE} passages of {WORDS[0]} to {WORDS[1]} words, the tasks need "
-            f"{ARTICLES}; give more articles.",
-            code="too_few",
-        )
     chosen = [
         (title, text)
         for title in shuffled(eligible, "article")[:ARTICLES]
