@@ -28,7 +28,7 @@ from sentence_transformers import SentenceTransformer
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model, PackageSource
 from layerwise.config.scoring import ScoringSettings
-from layerwise.corpora.paragraphs import read_paragraphs
+from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.models.load import load
 from layerwise.tasks import catalog, quickstart
 from layerwise.tasks.evaluate import evaluate

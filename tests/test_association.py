@@ -25,10 +25,10 @@ from layerwise.association import (
 )
 from layerwise.association.curves import (
     OWN_TEXTS,
+    baselines,
     metric_curves,
     score_curves,
     usable,
-    with_baselines,
 )
 from layerwise.association.order import Order
 from layerwise.association.sources import text_source, with_text_sources
@@ -143,12 +143,12 @@ def test_the_deepest_layer_with_scores_is_not_the_last() -> None:
     table = tidy_scores(np.random.default_rng(0).random((2, 5)))
     whole = score_curves(table)[0]
     np.testing.assert_array_equal(whole.output, whole.values[:, 4])
-    assert whole.candidates([0, 1]).output == 4
+    assert list(whole.candidates([0, 1])[0]) == [0, 1, 2, 3, 4, 4]
     cut = score_curves(table[(table["layer"] < 4) | (table["task"] == "task0")])[0]
     assert (cut.last_layer, cut.layers[-1], cut.left_out) == (4, 3, (4,))
     assert np.isfinite(cut.output).tolist() == [True, False]
-    assert cut.candidates([0, 1]).output is None
-    assert cut.candidates([0]).output == 4
+    assert list(cut.candidates([0, 1])[0]) == [0, 1, 2, 3]
+    assert list(cut.candidates([0])[0]) == [0, 1, 2, 3, 4]
 
 
 def test_layers_and_tasks_without_a_score_are_left_out() -> None:
@@ -212,7 +212,7 @@ def test_scores_of_two_readouts_are_not_averaged() -> None:
 
 def test_tables_that_cannot_be_compared() -> None:
     table = tidy_scores(np.random.default_rng(0).random((2, 5)))
-    with refused("not_finite"):
+    with refused("too_few"):
         score_curves(table.assign(main_score=np.nan))
     with refused("duplicate"):
         score_curves(pd.concat([table, table.assign(split="train")]))
@@ -228,8 +228,7 @@ def test_tables_that_cannot_be_compared() -> None:
 
 def test_baselines() -> None:
     scores = score_curves(tidy_scores(np.random.default_rng(0).random((1, 5))))[0]
-    metrics = metric_curves(tidy_metrics({"curvature": np.arange(5.0)}), scores)
-    found = with_baselines(metrics, scores)
+    found = metric_curves(baselines(scores), scores)
     by_name = dict(zip(found.variants["metric"], found.values[:, 0], strict=True))
     np.testing.assert_allclose(by_name["layer index"], [0, 1, 2, 3, 4])
     np.testing.assert_allclose(by_name["distance from the middle"], [0.5, 0.25, 0, 0.25, 0.5])
@@ -389,7 +388,7 @@ def test_what_a_model_lacks_leaves_the_pooled_rows_with_a_word(
     table = associate(metrics, scores)
     pooled = table[(table["model"] == "all") & (table["protocol"] != "baseline")]
     assert set(pooled["metric"]) == {"curvature"}
-    assert "wikipedia/lidar/paper" in caplog.text
+    assert "'metric': 'lidar'" in caplog.text
 
 
 def test_own_texts_set_each_task_against_its_own_corpus(rng: np.random.Generator) -> None:

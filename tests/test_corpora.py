@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from refused import refused
 
 from layerwise.config.corpora import CorpusSettings, FileTexts, Filters, HubTexts, Sample
-from layerwise.corpora import packages, prompts, wikipedia
+from layerwise.corpora import prompts, wikipedia
 from layerwise.corpora.make import make_corpus, make_views
 from layerwise.corpora.select import count_tokens, cut, is_heading, select
 from layerwise.corpora.sources import of_texts, open_texts, prompt_of
@@ -148,14 +149,6 @@ def test_packages_and_tasks() -> None:
     assert read(["a", "b"], task="STS12") == list(of_texts(["a", "b", "a"]))
     # A text keeps its id when the list changes.
     assert dict(of_texts(["a", "b"])).items() <= dict(of_texts(["c", "b", "a"])).items()
-    with refused("missing_file"):
-        read(task="STS12")
-
-
-def test_missing_gensim_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "find_spec", lambda _: None)
-    with refused("missing_extra"):
-        packages.news("lee")
 
 
 @pytest.fixture
@@ -414,7 +407,7 @@ def test_odd_texts_are_stored_unchanged(
 
 
 def test_wikipedia_reads_as_clean_prose(tmp_path: Path) -> None:
-    if not packages.find_spec("gensim"):
+    if not find_spec("gensim"):
         pytest.skip("gensim, whose test data hold the Wikipedia slice, is not installed")
     path = tmp_path / "wikipedia.parquet"
     wikipedia.unpack(path)

@@ -8,14 +8,12 @@ each interval and test.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import signal, stats
-
-from layerwise.errors import LayerwiseError
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -105,7 +103,7 @@ def mean_ci(values: npt.ArrayLike, level: float = 0.95) -> Estimate:
 
 
 def clustered_mean_ci(
-    values: npt.ArrayLike, clusters: Sequence[object] | None = None, level: float = 0.95
+    values: npt.ArrayLike, clusters: Iterable[object] | None = None, level: float = 0.95
 ) -> Estimate:
     """Interval of the mean over the first axis, where members of a cluster are not independent.
 
@@ -116,7 +114,7 @@ def clustered_mean_ci(
     Parameters
     ----------
     values : array, shape (n, ...)
-    clusters : sequence, length n, optional
+    clusters : iterable, length n, optional
         Cluster of each row, such as the task cluster of a task; by default each its own.
     """
     mean, deviations = _mean_and_deviations(values, clusters)
@@ -129,7 +127,7 @@ def clustered_mean_ci(
 def paired_difference(
     a: npt.ArrayLike,
     b: npt.ArrayLike,
-    clusters: Sequence[object] | None = None,
+    clusters: Iterable[object] | None = None,
     level: float = 0.95,
 ) -> Estimate:
     """Mean of a - b over rows that belong together, shapes (n, ...); see `clustered_mean_ci`."""
@@ -157,7 +155,7 @@ def within(values: npt.ArrayLike) -> Floats:
 
 def simultaneous_ci(
     values: npt.ArrayLike,
-    clusters: Sequence[object] | None = None,
+    clusters: Iterable[object] | None = None,
     level: float = 0.95,
     seed: int = 0,
 ) -> Estimate:
@@ -253,11 +251,7 @@ def valley(curves: npt.ArrayLike, level: float = 0.95, seed: int = 0) -> Valley:
         A row a prompt, L ≥ 3 layers.
     """
     values = np.asarray(curves, dtype=np.float64)
-    n, n_layers = values.shape
-    if n_layers < 3:
-        raise LayerwiseError(
-            f"A valley needs three layers; these curves have {n_layers}.", code="too_few"
-        )
+    n = len(values)
     depths = np.full(n, np.nan)
     half = np.random.default_rng(seed).permutation(n) % 2 == 0
     for out in (half, ~half) if n >= FEWEST else ():
@@ -311,8 +305,8 @@ def group_effect(values: npt.ArrayLike, upper: Flags, seed: int = 0) -> Estimate
         return Estimate(np.nan, np.nan, np.nan, np.nan, np.nan, len(x))
 
     def delta(one: Floats, other: Floats) -> float:
-        u = (stats.rankdata(np.concatenate([one, other]))[: len(one)] - 0.5).sum()
-        return float(2 * (u - len(one) ** 2 / 2) / (len(one) * len(other)) - 1)
+        u = stats.mannwhitneyu(one, other, method="asymptotic").statistic
+        return float(2 * u / (len(one) * len(other)) - 1)
 
     found = stats.bootstrap(
         (a, b),
@@ -328,19 +322,14 @@ def group_effect(values: npt.ArrayLike, upper: Flags, seed: int = 0) -> Estimate
 
 
 def _mean_and_deviations(
-    values: npt.ArrayLike, clusters: Sequence[object] | None
+    values: npt.ArrayLike, clusters: Iterable[object] | None
 ) -> tuple[Any, Floats]:
     """Mean, and one row per cluster whose products sum to the covariance of that mean."""
     array = np.asarray(values, dtype=np.float64)
     n = len(array)
-    labels: Sequence[object] = range(n) if clusters is None else list(clusters)
-    if len(labels) != n or n == 0:
-        raise LayerwiseError(
-            f"There are {len(labels)} clusters for {n} rows; give one a row.", code="wrong_shape"
-        )
+    labels = list(range(n) if clusters is None else clusters)
     codes = {label: code for code, label in enumerate(dict.fromkeys(labels))}
-    member = np.zeros((len(codes), n))
-    member[[codes[label] for label in labels], np.arange(n)] = 1.0
+    member = np.eye(len(codes))[:, [codes[label] for label in labels]]
     mean = array.mean(axis=0)
     if len(codes) < FEWEST:
         return mean, np.full((len(codes), *array.shape[1:]), np.nan)

@@ -103,7 +103,7 @@ def choices_summed_up() -> pd.DataFrame:
 def best() -> pd.DataFrame:
     import made_up
 
-    from layerwise.association.best import best_layers
+    from layerwise.association.selection import best_layers
 
     return numbers_of(best_layers(made_up.tables()["scores"]))
 

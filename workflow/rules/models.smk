@@ -9,11 +9,11 @@ for NANO in CONFIG.nano:
             rule_name("train", NANO)
         input:
             texts="<results>/texts/wikipedia.parquet",
-            stale=STALE.marker(
-                f"{checkpoint_folders(NANO)[-1]}/layerwise.json", {}, KEYS.nano(NANO)
+            stale=marker(
+                Path(nano_folders(NANO)[-1], "layerwise.json"), KEYS.nano(NANO)
             ),
         output:
-            expand("{folder}/layerwise.json", folder=checkpoint_folders(NANO)),
+            expand("{folder}/layerwise.json", folder=nano_folders(NANO)),
             losses=report(
                 f"<results>/nano/{encode(NANO)}.losses.csv",
                 caption="../report/losses.rst",

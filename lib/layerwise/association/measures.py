@@ -103,7 +103,7 @@ def slopes(metric: Floats, scores: Floats) -> Floats:
     array, shape (t,)
         In units of the scores; 0 for a metric that is a polynomial of depth.
     """
-    x = _unit(residuals(np.atleast_2d(metric)))
+    x = unit(residuals(np.atleast_2d(metric)))
     n_layers = x.shape[1]
     free = n_layers - _polynomials(n_layers).shape[1]
     return np.asarray((residuals(scores) * x).sum(axis=1) / np.sqrt(free))
@@ -146,14 +146,15 @@ def _centred(curves: Floats) -> Floats:
     return np.asarray(curves - curves.mean(axis=1, keepdims=True))
 
 
-def _unit(curves: Floats) -> Floats:
+def unit(curves: Floats, least: float = 0.0) -> Floats:
+    """Curves scaled to unit length; 0 where they are not longer than `least`."""
     size = np.linalg.norm(curves, axis=-1, keepdims=True)
-    return np.asarray(np.divide(curves, size, out=np.zeros_like(curves), where=size > 0))
+    return np.asarray(np.divide(curves, size, out=np.zeros_like(curves), where=size > least))
 
 
 def _correlations(x: Floats, y: Floats) -> Floats:
     """Cosines of centred curves, row by row."""
-    return np.asarray(np.clip((_unit(x) * _unit(y)).sum(axis=1), -1.0, 1.0))
+    return np.asarray(np.clip((unit(x) * unit(y)).sum(axis=1), -1.0, 1.0))
 
 
 def _pair(x: npt.ArrayLike, y: npt.ArrayLike, *, vary: bool = False) -> tuple[Floats, Floats]:

@@ -18,9 +18,16 @@ from typing import Any
 import pandas as pd
 import pyarrow.parquet as pq
 
-from layerwise.config.corpora import Columns, FileTexts, HubData, HubTexts, TaskTexts, TextSource
+from layerwise.config.corpora import (
+    Columns,
+    FileTexts,
+    HubData,
+    HubTexts,
+    PackageTexts,
+    TextSource,
+)
 from layerwise.corpora.packages import news
-from layerwise.corpora.paragraphs import read_paragraphs
+from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.errors import LayerwiseError, check_name, closest, first_line
 from layerwise.io import tables
 from layerwise.io.files import is_file, sha256_file, sha256_text
@@ -64,17 +71,14 @@ def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) ->
         rows: Any = frame.where(frame.notna(), None).to_dict("records")
         facts = {"source_sha256": sha256_file(Path(source.file))}
         return Texts(_prompts(rows, source, source.id, source.file), facts)
-    if not isinstance(source, TaskTexts) and source.package != "wikipedia":
+    if isinstance(texts, Path):
+        paragraphs, about = read_paragraphs(texts), tables.facts(texts)
+        facts = {name: about[name] for name in ("source_sha256", "licence")}
+        return Texts(((f"{p.article_id}-{p.paragraph}", p.text) for p in paragraphs), facts)
+    if isinstance(source, PackageTexts):
         lines = enumerate(news(source.package))
         return Texts((f"{source.package}-{n}", line) for n, line in lines)
-    if texts is None:
-        raise LayerwiseError(f"The source {source.plain()} needs its texts.", code="missing_file")
-    if not isinstance(texts, Path):
-        return of_texts(texts)
-    paragraphs = read_paragraphs(texts)
-    about = tables.facts(texts)
-    facts = {name: about[name] for name in ("source_sha256", "licence")}
-    return Texts(((f"{p.article_id}-{p.number}", p.text) for p in paragraphs), facts)
+    return of_texts(texts or ())
 
 
 def of_texts(texts: Iterable[str]) -> Texts:

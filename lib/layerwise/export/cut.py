@@ -96,15 +96,7 @@ class Recipe:
         return self.tokens != "all"
 
 
-class Cut(NamedTuple):
-    """Number of blocks kept, and of the layer among the hidden states; None for the last."""
-
-    n_blocks: int
-    state: int | None
-
-
-@dataclass(frozen=True)
-class Exported:
+class Exported(NamedTuple):
     """Result of an export.
 
     Attributes
@@ -162,11 +154,13 @@ def export(
     wanted, whole_seconds = _whole(loaded, recipe, texts)
     scale = np.linalg.norm(wanted, axis=1, keepdims=True)
     failures = []
-    with tempfile.TemporaryDirectory(dir=_parent(target), prefix=".export-") as work:
-        for place, cut in enumerate(_cuts(loaded, recipe)):
-            folder = Path(work) / str(place)
+    parent = target.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".export-") as work:
+        for n_blocks, state in _cuts(loaded, recipe):
+            folder = Path(work) / str(n_blocks)
             try:
-                parameters = _save(loaded, recipe, cut, folder)
+                parameters = _save(loaded, recipe, n_blocks, state, folder)
                 found, seconds = _encode(folder, loaded, texts)
             except Exception as error:
                 if memory_fault(error) or disk_fault(error):
@@ -185,7 +179,7 @@ def export(
                 f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved.",
                 code="unsupported",
             )
-        (folder / "README.md").write_text(card.text(loaded, recipe, cut.state, origin, hub))
+        (folder / "README.md").write_text(card.text(loaded, recipe, state, origin, hub))
         if target.is_dir():
             target.rmdir()
         shutil.move(folder, target)
@@ -215,18 +209,6 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
     ):
         check_name(name, value, accepted)
     check_readout(loaded, recipe.representation.readout)
-    if getattr(loaded.model.config, "is_encoder_decoder", False):
-        raise LayerwiseError(
-            f"{loaded.name} ({loaded.anatomy.kind}) is the encoder of an encoder-decoder, which "
-            "cannot be exported; use a model that is an encoder or a decoder.",
-            code="unsupported",
-        )
-    if recipe.layer == 0 and recipe.readout == "final_norm":
-        raise LayerwiseError(
-            "Layer 0 through the final norm cannot be exported, since a model without blocks "
-            "cannot be loaded; use the readout residual.",
-            code="unsupported",
-        )
 
 
 def check_target(target: Path) -> None:
@@ -236,13 +218,6 @@ def check_target(target: Path) -> None:
             f"{target} is there and not an empty folder; name one that is not there.",
             code="exists",
         )
-
-
-def _parent(target: Path) -> Path:
-    parent = target.absolute().parent
-    if not parent.is_dir():
-        raise LayerwiseError(f"There is no folder {parent}; make it first.", code="missing_file")
-    return parent
 
 
 def _size(model: nn.Module) -> int:
@@ -259,13 +234,14 @@ def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> tuple[A
     return found, time.monotonic() - started
 
 
-def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[Cut]:
-    """Candidate places of the layer's states; one is right."""
+def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:
+    """Candidates, one of which is right: the number of blocks to keep, and the number of the layer
+    among the hidden states; None for the last."""
     layer = recipe.layer
     if layer and (recipe.readout == "final_norm" or loaded.anatomy.final_norm is None):
-        return [Cut(layer, None)]
+        return [(layer, None)]
     # transformers lists the inputs of blocks, but their outputs for Mamba and RWKV.
-    return [Cut(layer + 1, layer), *([Cut(layer, layer - 1)] if layer else [])]
+    return [(layer + 1, layer), *([(layer, layer - 1)] if layer else [])]
 
 
 def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
@@ -293,15 +269,17 @@ def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
     return model
 
 
-def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
+def _save(
+    loaded: LoadedModel, recipe: Recipe, n_blocks: int, state: int | None, folder: Path
+) -> int:
     """Write the folder; returns the number of parameters."""
     require("sentence_transformers", "export")
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 
-    model = _cut(loaded, cut.n_blocks)
+    model = _cut(loaded, n_blocks)
     config: Any = model.config
-    config.output_hidden_states = cut.state is not None
+    config.output_hidden_states = state is not None
     tokenizer = copy.deepcopy(loaded.texts.tokenizer)
     tokenizer.padding_side = "right"
     # sentence-transformers would apply the chat template to each text.
@@ -312,14 +290,14 @@ def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
         transformer = modules.Transformer(plain, max_seq_length=loaded.max_length)
     hidden = loaded.anatomy.hidden
     chain: list[Any] = [transformer]
-    if cut.state is not None:
+    if state is not None:
         # The first of the last two hidden states: the layer's, before the norm.
         weights = nn.Parameter(torch.tensor([1.0, 0.0]), requires_grad=False)
         chain.append(
             modules.WeightedLayerPooling(
                 hidden,
-                num_hidden_layers=cut.state + 1,
-                layer_start=cut.state,
+                num_hidden_layers=state + 1,
+                layer_start=state,
                 layer_weights=weights,
             )
         )

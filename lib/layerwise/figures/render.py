@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -87,11 +87,7 @@ def draw(
     study: Study,
     tables: Mapping[str, pd.DataFrame],
     order: Order | None = None,
-    *,
-    directions: Mapping[str, int] | None = None,
-    own_texts: Mapping[str, str] | None = None,
-    labels: Mapping[str, Mapping[str, float]] | None = None,
-    confidence: float = 0.95,
+    config: Config | None = None,
     ax: Axes | None = None,
 ) -> Drawn:
     """Draw a study.
@@ -102,16 +98,11 @@ def draw(
     tables : mapping of name to DataFrame
         Those that `layerwise.config.kinds.needs` names; others are not read.
     order : Order, optional
-        Models of the config, which fixes their colours, and the checkpoints of each. Other models
-        follow, sorted.
-    directions : mapping of metric to 1 or -1, optional
-        ``association.directions`` of the config, in place of what metrics declare.
-    own_texts : mapping of corpus to task, optional
-        Corpora that ``task texts`` includes, with their tasks.
-    labels : mapping of corpus to perturbation, optional
-        Become columns of the tables.
-    confidence : float
-        ``scoring.confidence`` of the config, the level of intervals in scores.
+        Models, which fixes their colours, and the checkpoints of each; by default the config's.
+        Other models follow, sorted.
+    config : Config, optional
+        For the directions of metrics, corpora that are the texts of a task, perturbed corpora, and
+        the level of the intervals in scores.
     ax : matplotlib Axes, optional
         Axes to draw a single panel on, in place of a new figure.
 
@@ -123,61 +114,40 @@ def draw(
     """
     import matplotlib.pyplot as plt
 
-    read = {}
-    for name in needs(study):
-        if tables.get(name) is None and name in OPTIONAL:
-            continue
-        if tables.get(name) is None:
-            raise LayerwiseError(
-                f"A study of kind {study.kind} needs tables of {name}; give them.",
-                code="missing_file",
-            )
-        read[name] = _with_labels(tables[name], labels or {})
+    read = {name: tables[name] for name in needs(study) if tables.get(name) is not None}
+    missing = set(needs(study)) - {*read, *OPTIONAL}
+    if missing:
+        raise LayerwiseError(
+            f"A study of kind {study.kind} needs tables of {', '.join(sorted(missing))}; give "
+            "them.",
+            code="missing_file",
+        )
+    better = declared()
+    settings: dict[str, Any] = {}
+    if config is not None:
+        read = {name: with_labels(table, config.labels()) for name, table in read.items()}
+        better |= config.association.directions
+        settings = {"own_texts": config.own_texts, "confidence": config.scoring.confidence}
+        order = order or Order.of(config)
     order = order or Order()
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
     models = [*order.models, *sorted(there - {*order.models, ALL_MODELS})]
-    better = {**declared(), **(directions or {})}
-    data = Data(study, read, Order(models, order.revisions), better, own_texts or {}, confidence)
+    data = Data(study, read, Order(models, order.revisions), better, **settings)
     kind = find(study.kind)
     table = kind.table(data)
-    roles = data.roles(table) if "model" in table else data.kind.roles
     title = kind.title if study.title == "" else study.title
     with theme.theme():
-        figure = kind.plot(table, Look(roles, models, study.ordered, ax))
-        if ax is None and title:
-            figure.suptitle(title, x=0.01, ha="left")
-    if ax is None:
-        plt.close(figure)  # out of pyplot's list; the figure itself can still be saved
-    elif figure is not ax.get_figure(root=True):
-        plt.close(figure)
-        raise LayerwiseError(
-            f"A study of kind {study.kind} does not fit on one ax; leave it out.", code="ambiguous"
-        )
+        figure = kind.plot(table, Look(data.roles(table), models, study.ordered, ax))
+        if ax is None:
+            figure.suptitle(title or "", x=0.01, ha="left")
+            plt.close(figure)  # out of pyplot's list; the figure itself can still be saved
     return Drawn(figure, without_zero_p(table), title or "", caption(data, table))
-
-
-def draw_as_configured(
-    config: Config, study: Study, tables: Mapping[str, pd.DataFrame], ax: Axes | None = None
-) -> Drawn:
-    """Draw a study with the settings of a config; otherwise as `draw`."""
-    return draw(
-        study,
-        tables,
-        Order.of(config),
-        directions=config.association.directions,
-        own_texts=config.own_texts,
-        labels=config.labels(),
-        confidence=config.scoring.confidence,
-        ax=ax,
-    )
 
 
 def without_zero_p(table: pd.DataFrame) -> pd.DataFrame:
     """The table with p-values that underflow to 0 as the smallest positive number."""
-    names = [str(c) for c in table]
-    p = [c for c in names if c == "p" or c.startswith("p_") or c.endswith("_p")]
-    smallest = np.finfo(float).tiny
-    return table.assign(**{c: table[c].mask(table[c] == 0, smallest) for c in p})
+    p = table.filter(regex=r"^p$|^p_|_p$")
+    return table.assign(**p.replace(0, np.finfo(float).tiny))
 
 
 @cache
@@ -223,14 +193,14 @@ def _names(table: pd.DataFrame, column: str) -> list[str]:
     )
 
 
-def _with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+def with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
     """A table with a column for each way in which its corpora are perturbed."""
     if "corpus" not in table:
         return table
-    own = {c: given for c, given in labels.items() if c in set(table["corpus"])}
-    names = dict.fromkeys(name for given in own.values() for name in given)
-    columns = {n: table["corpus"].map(lambda c, n=n: own.get(c, {}).get(n, "")) for n in names}
-    return table.assign(**columns) if columns else table
+    given = pd.DataFrame.from_dict(
+        {c: labels[c] for c in table["corpus"].unique() if c in labels}, orient="index"
+    )
+    return table.join(given.astype(object), on="corpus").fillna(dict.fromkeys(given, ""))
 
 
 def plain(text: str) -> str:

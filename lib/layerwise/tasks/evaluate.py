@@ -36,7 +36,6 @@ from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import MULTIPLE_CHOICE
 from layerwise.errors import DiskError, LayerwiseError
 from layerwise.io import tables
 from layerwise.models.load import LoadedModel
@@ -226,7 +225,7 @@ class _Job:
                 budget = self.extraction.batch_tokens
                 answered = task.scores(self.loaded, entry, self.scoring, budget)
                 scores = {place: [score] for place, score in answered.items()}
-                self._write(name, MULTIPLE_CHOICE, ways, scores)
+                self._write(name, "MultipleChoice", ways, scores)
         for group in self._groups(to_embed):
             try:
                 self._embed(group)

@@ -106,7 +106,7 @@ class MtebTask:
                     code="unreadable",
                 )
             pictures = {
-                sha: Picture(f"{self.name} {place}", data, None, sha)
+                sha: Picture(f"{self.name} {place}", data)
                 for place, (sha, data) in enumerate(recorder.images.items())
             }
             yield Unit(list(recorder.keys), pictures, selection)

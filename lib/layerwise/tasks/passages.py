@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
-from layerwise.corpora.paragraphs import Paragraph, sentences_of
+from layerwise.corpora.wikipedia import Paragraph, sentences_of
 from layerwise.io.files import sha256_text
 
 T = TypeVar("T")

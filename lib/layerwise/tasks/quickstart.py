@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.corpora.packages import gensim_file, news
-from layerwise.corpora.paragraphs import Paragraph
+from layerwise.corpora.wikipedia import Paragraph
 from layerwise.io.files import replacing
 from layerwise.tasks import passages
 

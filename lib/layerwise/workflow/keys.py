@@ -25,6 +25,7 @@ from layerwise.workflow import studies
 VERSIONS = {
     "wikipedia": 2,
     "corpus": 1,
+    "images": 2,
     "views": 1,
     "nano": 1,
     "gguf": 1,
@@ -96,7 +97,7 @@ class Keys:
         for place in ("source", "images"):
             described.get(place, {}).pop("file", None)
             described.get(place, {}).pop("folder", None)
-        return digest("corpus", corpus, described, data)
+        return digest("images" if "images" in described else "corpus", corpus, described, data)
 
     @cache
     def views(self, corpus: str) -> str:

@@ -169,8 +169,8 @@ def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = F
     terse : bool
         True for warnings and errors alone, without time and origin.
     """
-    _start_log(log_file, terse)
     try:
+        _start_log(log_file, terse)
         return do()
     except LayerwiseError as error:
         log.error("%s", error)
@@ -192,16 +192,12 @@ def _start_log(path: Path | None, terse: bool) -> None:
     # A log that the disk does not take must not cost the work.
     logging.raiseExceptions = False
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
-    problem = None
     if path:
         handlers[0].setLevel(logging.WARNING)
         # Warnings of libraries, hundreds from scikit-learn alone, are in the log.
         handlers[0].addFilter(lambda record: record.name != "py.warnings")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handlers.append(logging.FileHandler(path, mode="w"))
-        except OSError as error:
-            problem = error.strerror
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(logging.FileHandler(path, mode="w"))
     origin = "" if terse else "%(asctime)s %(levelname)s %(name)s: "
     for handler in handlers:
         handler.setFormatter(Plain(f"{origin}%(message)s"))
@@ -210,8 +206,6 @@ def _start_log(path: Path | None, terse: bool) -> None:
     logging.captureWarnings(True)
     # It reports every table of a font that goes into a PDF.
     logging.getLogger("fontTools").setLevel(logging.WARNING)
-    if problem:
-        log.warning("There will be no log file %s: %s", path, problem)
 
 
 def write_marker(path: Path, key: str) -> None:
