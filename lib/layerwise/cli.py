@@ -206,7 +206,11 @@ def new(
     ] = None,
     folder: Annotated[Path, Option(help="Folder to write config.yaml into.")] = Path(),
     texts: Annotated[
-        Path | None, Option(help="File of prompts: .txt (one per line), .csv, .jsonl or .parquet.")
+        Path | None,
+        Option(
+            help="File of prompts: .txt (one per line), .csv, .jsonl or .parquet (default: the "
+            "Wikipedia slice)."
+        ),
     ] = None,
     task: Annotated[list[str] | None, Option(help="An MTEB task. Repeat for several.")] = None,
     labels: Annotated[
@@ -227,7 +231,7 @@ def new(
         ),
     ] = None,
 ) -> None:
-    """Write a config to start from. Asks for what the options leave out.
+    """Write a config to start from.
 
     Examples: layerwise new EleutherAI/pythia-70m --texts prompts.txt --labels reviews.csv
     --folder mystudy;
@@ -236,27 +240,19 @@ def new(
     from layerwise.tasks.names import PAPER
     from layerwise.workflow import starter
 
-    asking = sys.stdin.isatty()
-    names = list(models or ())
-    if not names and asking:
-        names = typer.prompt("Models, with spaces between them").split()
+    names = models or []
     if paper:
         if texts or labels or (task and quick):
             raise LayerwiseError(
                 "--paper takes no --texts or --labels, and one of --task and --quick.",
                 code="conflict",
             )
-        tasks = task or (starter.QUICK if quick else PAPER)
-        document = starter.panel(names, tasks, revision or ())
+        wanted = task or (starter.QUICK if quick else PAPER)
+        document = starter.panel(names, wanted, revision or ())
     else:
         if quick or revision:
             raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
-        prompts, tasks = texts, list(task or ())
-        if asking and not (texts or task or labels):
-            answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
-            prompts = Path(answer) if answer else None
-            tasks = typer.prompt("MTEB tasks, with spaces between them", default="").split()
-        document = starter.small(names, prompts, tasks, labels)
+        document = starter.small(names, texts, task or (), labels)
     path = starter.write(folder, document)
     _say(
         f"Wrote {path}.",
