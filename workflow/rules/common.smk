@@ -121,15 +121,6 @@ def study_tables(*tables):
     return of
 
 
-def grows(base):
-    """Megabytes or minutes that grow with each attempt."""
-
-    def by_attempt(wildcards, attempt):
-        return base * attempt
-
-    return by_attempt
-
-
 def model_memory(wildcards, attempt):
     """Megabytes for a job that loads a model; grows with each attempt."""
     return attempt * resources.model_mb(CONFIG, decode(wildcards.model))

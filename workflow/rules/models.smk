@@ -28,9 +28,6 @@ for NANO in CONFIG.nano:
         priority: 10
         conda:
             ENVIRONMENT
-        resources:
-            mem_mb=grows(4000),
-            runtime=grows(60),
         params:
             run=script("train_nano"),
             key=KEYS.nano(NANO),
@@ -56,7 +53,6 @@ rule convert_gguf:
         ENVIRONMENT
     resources:
         mem_mb=model_memory,
-        runtime=grows(30),
     params:
         run=script("convert_gguf"),
         key=key("gguf"),
