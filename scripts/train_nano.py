@@ -15,7 +15,7 @@ def main(arguments: script.Arguments) -> None:
     """Read the training texts, train, save the checkpoints and the table of their losses."""
     import torch
 
-    from layerwise.corpora.paragraphs import read_paragraphs
+    from layerwise.corpora.wikipedia import read_paragraphs
     from layerwise.models import nano
 
     torch.set_num_threads(arguments.threads)

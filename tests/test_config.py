@@ -62,13 +62,10 @@ corpora/c | {source: {fil: a.txt}} | one_of | corpora.c.source
 corpora/c | {source: {file: a.doc}} | invalid | corpora.c.source.file
 corpora/c | {source: {hub: a, template: '{x'}} | invalid | corpora.c.source.template
 corpora/c | {source: {hub: a, template: x}} | invalid | corpora.c.source.template
-corpora/c | {source: {hub: a, template: '{x}', column: y}} | invalid | corpora.c.source
 corpora/c | {source: {package: lee}, perturb: {length: 4}} | invalid
-corpora/c | {source: {package: lee}, perturb: {}, views: {n: 0}} | invalid | corpora.c.perturb
 corpora/c | {source: {package: lee}, perturb: {repetition: [0, 2]}} | out_of_range | corpora.c.perturb.repetition[1]
 corpora/c | {images: {folder: 1}} | wrong_type | corpora.c.images.folder
 corpora/wikipedia/filters/min_token | 3 | unknown_key | corpora.wikipedia.filters
-corpora/wikipedia/filters | {min_tokens: 9, max_tokens: 2} | invalid
 corpora/wikipedia/views/n | -2 | out_of_range
 tasks | [a, a] | duplicate
 tasks | STS12 | wrong_type
@@ -77,12 +74,11 @@ tasks | {a: {file: a.csv, kind: clas}} | unknown_value | tasks.a.kind
 tasks | {a: {file: a.csv, kind: tags}} | invalid | tasks.a
 tasks | {a: {file: a.csv, kind: pairs, group: g}} | invalid | tasks.a
 tasks | {a: {file: a.csv, kind: pairs, texts: [x]}} | invalid | tasks.a
-tasks | {a: {file: a.conll, kind: tags, word: 1, tag: 1}} | invalid | tasks.a
 tasks | {a: {corpus: c, kind: pairs}} | invalid | tasks.a
 tasks | {a: {questions: {file: a.txt}}} | invalid | tasks.a.questions.file
 tasks | {a: {fold: b}} | unknown_key | tasks.a
-extract/device | gpu | invalid
-extract/device | cuda:9999 | invalid
+extract/device | gpu | out_of_range
+extract/device | cuda:9999 | out_of_range
 extract/dtype | float23 | unknown_value
 extract/tokens | all | wrong_type
 extract/tokens | [all, dropfirst] | unknown_value | extract.tokens[1]

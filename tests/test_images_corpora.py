@@ -257,7 +257,6 @@ def test_files_there_and_back(folder: Path, tmp_path: Path) -> None:
     second = records[records["view"] == 2]["drawn"].to_list()
     assert [picture.drawn for picture in found.views[2]] == second
     assert found.views[2][0].pixels().size == (32, 32)
-    assert prompts.read_labels(path) == dict(zip(found.ids, table["label"], strict=True))
     corpus(tmp_path, {"folder": str(folder)}, sample={"n": 2})
     with refused("mismatch"):
         prompts.read(path, views)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -25,6 +26,7 @@ SHORT = {
     "TWO": "{source: {hub: x/a}, revisions: [step1, step2]}",
     "TASKS": "tasks: [STS12, BIOSSES]",
     "PUBLISHED": "published: {theirs: {metrics: pyproject.toml}}",
+    "RELEASED": "published: {theirs: {metrics: released, scores: released}}",
     "REPEATED": "{source: {package: lee}, views: {n: 0}, perturb: {repetition: [0, 1]}}",
 }
 DEFAULT = """
@@ -54,7 +56,6 @@ PROBLEMS = """
  | results: ~/x | bad_name | results
  | results: / | bad_name | results
  | results: 'a{b}' | bad_name | results
- | models: {m: TWO, M: TWO} | bad_name | models
  | nano: {other: {architecture: mamba2}} | unknown_name | nano
  | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics
  | metrics: {settings: {lidr: {}}} | unknown_name | metrics.settings
@@ -68,6 +69,9 @@ published: theirs |  | unknown_name | studies.s.published
  | association: {directions: {lidr: 1}}, PUBLISHED | unknown_name | association.directions
  | association: {own_texts: {v: STS12}} | unknown_name | association.own_texts
  | association: {text_sources: {STS1: sts}} | unknown_name | association.text_sources
+ | association: {own_texts: {mteb/banking7: STS12}}, RELEASED | unknown_name | association.own_texts
+ | association: {own_texts: {mteb/banking77: STS1}}, RELEASED | unknown_name | association.own_texts
+ | association: {text_sources: {STS1: sts}}, RELEASED | unknown_name | association.text_sources
  | models: {n: TWO}, nano: {n: {architecture: mamba2}} | conflict | models.n.source
  | tasks: {t: {corpus: w, kind: classification}} | unknown_name | tasks.t.corpus
  | tasks: [STS22222] | unknown_name | tasks.STS22222
@@ -97,11 +101,10 @@ corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_name | studi
 corpora: [r], colour: model | corpora: {r: REPEATED} | ambiguous | studies.s
 y: [scores] |  | unknown_key | studies.s.y
  | corpora: {w: TEXTS, v: TEXTS} | ambiguous | studies.s
-colour: model, row: model |  | duplicate | studies.s
 kind: layer_selection, row: model | TASKS | unsupported | studies.s
 kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s.published
 kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s.published
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(autouse=True)
@@ -155,9 +158,16 @@ def test_what_no_study_uses_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert logged == {("models", "s"), ("corpora", "v"), ("tasks", "STS12, BIOSSES")}
 
 
-def test_names_of_published_tables_are_theirs() -> None:
-    own = "{mteb/banking77: Banking77Classification}"
-    validate(config("", f"association: {{own_texts: {own}}}, PUBLISHED"))
+def test_names_of_published_tables_are_known(tmp_path: Path) -> None:
+    own = "{w: STS12, mteb/banking77: Banking77Classification}"
+    validate(config("", f"association: {{own_texts: {own}}}, RELEASED"))
+    (tmp_path / "scores.csv").write_text("task,main_score\nTheirs,0.5\n")
+    (tmp_path / "metrics.csv").write_text("corpus,value\nc,0.5\n")
+    tables = f"{{metrics: {tmp_path}/metrics.csv, scores: {tmp_path}/scores.csv}}"
+    for own, known in (("{c: Theirs}", True), ("{c: Their}", False)):
+        given = config("", f"association: {{own_texts: {own}}}, published: {{theirs: {tables}}}")
+        with nullcontext() if known else refused("unknown_name"):
+            validate(given)
 
 
 def test_a_key_given_twice_is_found_in_the_files(tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def export(
     normalize: Annotated[bool, Option(help="Scale embeddings to unit length.")] = True,
     texts: Annotated[
         Path | None,
-        Option(help="Texts to check and time the export with (default: a few made-up ones)."),
+        Option(help="Texts to check the export with (default: a few made-up ones)."),
     ] = None,
     why: Annotated[str, Option(help="Reason for the layer, for the model card.")] = "",
     max_length: Annotated[
@@ -185,14 +185,12 @@ def export(
     source = named(model)
     hub = source.hub if isinstance(source, HubSource) else ""
     done = cut.export(loaded, recipe, out, checked_with, origin=why, hub=hub)
-    n = len(checked_with)
     _say(
         f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
         f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
-        f"parameters. Speed: {n / done.seconds:.0f} texts a second, the whole model "
-        f"{n / done.whole_seconds:.0f} (timed once, one after the other: a hint, no more).",
-        f"Checked on {n} texts: no coordinate differs by more than {done.difference:.0e} of "
-        "the embedding's norm.",
+        "parameters.",
+        f"Checked on {len(checked_with)} texts: no coordinate differs by more than "
+        f"{done.difference:.0e} of the embedding's norm.",
         f"Load it with SentenceTransformer({str(out)!r}"
         + (", trust_remote_code=True)" if recipe.needs_code else ")"),
     )
@@ -206,7 +204,11 @@ def new(
     ] = None,
     folder: Annotated[Path, Option(help="Folder to write config.yaml into.")] = Path(),
     texts: Annotated[
-        Path | None, Option(help="File of prompts: .txt (one per line), .csv, .jsonl or .parquet.")
+        Path | None,
+        Option(
+            help="File of prompts: .txt (one per line), .csv, .jsonl or .parquet (default: the "
+            "Wikipedia slice)."
+        ),
     ] = None,
     task: Annotated[list[str] | None, Option(help="An MTEB task. Repeat for several.")] = None,
     labels: Annotated[
@@ -227,7 +229,7 @@ def new(
         ),
     ] = None,
 ) -> None:
-    """Write a config to start from. Asks for what the options leave out.
+    """Write a config to start from.
 
     Examples: layerwise new EleutherAI/pythia-70m --texts prompts.txt --labels reviews.csv
     --folder mystudy;
@@ -236,27 +238,19 @@ def new(
     from layerwise.tasks.names import PAPER
     from layerwise.workflow import starter
 
-    asking = sys.stdin.isatty()
-    names = list(models or ())
-    if not names and asking:
-        names = typer.prompt("Models, with spaces between them").split()
+    names = models or []
     if paper:
         if texts or labels or (task and quick):
             raise LayerwiseError(
                 "--paper takes no --texts or --labels, and one of --task and --quick.",
                 code="conflict",
             )
-        tasks = task or (starter.QUICK if quick else PAPER)
-        document = starter.panel(names, tasks, revision or ())
+        wanted = task or (starter.QUICK if quick else PAPER)
+        document = starter.panel(names, wanted, revision or ())
     else:
         if quick or revision:
             raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
-        prompts, tasks = texts, list(task or ())
-        if asking and not (texts or task or labels):
-            answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
-            prompts = Path(answer) if answer else None
-            tasks = typer.prompt("MTEB tasks, with spaces between them", default="").split()
-        document = starter.small(names, prompts, tasks, labels)
+        document = starter.small(names, texts, task or (), labels)
     path = starter.write(folder, document)
     _say(
         f"Wrote {path}.",

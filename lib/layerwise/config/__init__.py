@@ -86,23 +86,11 @@ class Config(Section):
     def _spread(self) -> Config:
         """The config with each corpus of several perturbations as several corpora."""
         parts = {name: dict(entry.spread(name)) for name, entry in self.corpora.items()}
-        corpora: dict[str, Any] = {}
-        for part in parts.values():
-            for name, entry in part.items():
-                if name in corpora:
-                    problem = "this corpus has the name of another's perturbation; rename it."
-                    raise ConfigError(f"corpora.{name}", problem, code="duplicate")
-                corpora[name] = entry
-        if corpora.keys() == self.corpora.keys():
-            return self
-        studies = {
-            name: study.model_copy(
-                update={"corpora": tuple(n for c in study.corpora for n in parts.get(c, (c,)))}
-            )
-            if study.corpora
-            else study
-            for name, study in self.studies.items()
-        }
+        corpora = {name: entry for part in parts.values() for name, entry in part.items()}
+        studies = {}
+        for name, study in self.studies.items():
+            named = [n for c in study.corpora or () for n in parts.get(c, (c,))]
+            studies[name] = study.model_copy(update={"corpora": tuple(named) or None})
         return self.model_copy(update={"corpora": corpora, "studies": studies})
 
     @property

@@ -50,12 +50,6 @@ class Columns(Section):
     """Text over several columns in place of `column`, such as 'Q: {question}\\nA: {answer}'. Rows
     in which one of them is empty are dropped."""
 
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if self.template is not None and self.column != "text":
-            raise ValueError("both column and template are given; keep one of them")
-        return self
-
 
 class HubData(Section):
     """A data set on the Hugging Face hub."""
@@ -122,15 +116,6 @@ class Filters(Section):
     drop_duplicates: bool = True
     """Keep only the first of equal texts."""
 
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.max_tokens is not None and self.max_tokens < self.min_tokens:
-            raise ValueError(
-                f"max_tokens is {self.max_tokens} and min_tokens {self.min_tokens}; raise "
-                "max_tokens or lower min_tokens"
-            )
-        return self
-
 
 class Sample(Section):
     """The sample of the prompts that passed the filters."""
@@ -180,12 +165,6 @@ class Perturb(Section):
     randomness 1: random prompts of that length."""
     seed: Seed = 0
     """Seed of the replacements. A larger probability replaces the same tokens and further ones."""
-
-    @model_validator(mode="after")
-    def _something(self) -> Self:
-        if not self.labels:
-            raise ValueError(f"no perturbation is given; add one of {', '.join(LABELS)}")
-        return self
 
     @property
     def labels(self) -> dict[str, Any]:

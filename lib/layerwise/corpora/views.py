@@ -143,22 +143,15 @@ def augment(prompts: pd.DataFrame, settings: ViewSettings, processes: int = 1) -
     with Progress(len(ids), "augmenting", "prompts") as bar:
         for prompt_id, text, views in zip(ids, texts, made, strict=True):
             bar.update()
-            if views is None:
-                _fail(prompt_id, text, settings)
-            else:
+            if views is not None:
                 rows += ((prompt_id, number, view) for number, view in enumerate(views, start=1))
+                continue
+            problem = f"The prompt {prompt_id!r} ({text[:40]!r}) lacks {settings.n} distinct views"
+            if settings.on_failure == "error":
+                raise LayerwiseError(
+                    f"{problem}: augmenters change words of four letters or more; raise "
+                    "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'.",
+                    code="too_few",
+                )
+            log.warning("%s; dropped", problem)
     return pd.DataFrame(rows, columns=["prompt_id", "view", "text"])
-
-
-def _fail(prompt_id: str, text: str, settings: ViewSettings) -> None:
-    problem = (
-        f"The prompt {prompt_id!r} ({text[:40]!r}) has no {settings.n} distinct views after "
-        f"{ATTEMPTS} attempts each"
-    )
-    if settings.on_failure == "error":
-        raise LayerwiseError(
-            f"{problem}: augmenters change words of four letters or more; raise "
-            "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'.",
-            code="too_few",
-        )
-    log.warning("%s; dropped", problem)

@@ -1,5 +1,8 @@
 """The slice of the English Wikipedia that gensim ships with its tests, as a table of paragraphs.
 
+``results/texts/wikipedia.parquet``: ``article_id``, ``title``, ``paragraph`` (from 0 within an
+article) and ``text``, one row a paragraph.
+
 The pages of early 2016 with the lowest numbers (12, "Anarchism", to 775, "Algorithm"), as a
 MediaWiki export: 106 articles, 102 with prose. Wikipedia's text is under CC BY-SA 3.0.
 
@@ -14,23 +17,27 @@ import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import pandas as pd
 
 from layerwise.corpora.packages import gensim_file
-from layerwise.corpora.paragraphs import COLUMNS, PARAGRAPHS, Paragraph
 from layerwise.extras import require
 from layerwise.io import tables
 from layerwise.io.files import sha256_file
-from layerwise.progress import Progress
+from layerwise.io.tables import Kind
 
 log = logging.getLogger(__name__)
 
 DUMP = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
-PAGES = 206
 ARTICLE_NAMESPACE = "0"
+
+PARAGRAPHS = Kind("layerwise.paragraphs", 2)
+
+# A full stop ends a sentence after a word of two or more small letters or digits ("Dr.", "e.g."
+# and initials do not), before a capital.
+BETWEEN_SENTENCES = re.compile(r"(?<=[a-z0-9)\"”][a-z0-9)\"”][.!?])\s+(?=[A-Z\"“])")
 
 HOLE = "\ue000"
 END_MATTER = re.compile(
@@ -51,12 +58,21 @@ SENTENCE_END = re.compile(r"[.!?][\"”’')]*$")
 OPENING = "\"“‘'(["
 
 
+class Paragraph(NamedTuple):
+    """A paragraph and where it stands."""
+
+    article_id: int
+    title: str
+    paragraph: int
+    text: str
+
+
 def articles(path: Path) -> Iterator[tuple[int, str, str]]:
     """Page number, title and markup of the articles of a MediaWiki export, in its order.
 
     Redirects and pages of other namespaces are left out.
     """
-    with bz2.open(path) as handle, Progress(PAGES, "reading articles", "pages") as progress:
+    with bz2.open(path) as handle:
         for _, page in ElementTree.iterparse(handle):
             if not page.tag.endswith("page"):
                 continue
@@ -69,7 +85,6 @@ def articles(path: Path) -> Iterator[tuple[int, str, str]]:
                 )
             # A page is as large as its article; kept ones would add up to the whole dump.
             page.clear()
-            progress.update()
 
 
 def paragraphs(markup: str) -> list[str]:
@@ -132,9 +147,7 @@ def _is_prose(text: str) -> bool:
 
 
 def unpack(target: Path, dump: Path | None = None, **facts: Any) -> None:
-    """Write the table of paragraphs (`layerwise.corpora.paragraphs`).
-
-    Takes a few seconds.
+    """Write the table of paragraphs.
 
     Parameters
     ----------
@@ -157,6 +170,22 @@ def unpack(target: Path, dump: Path | None = None, **facts: Any) -> None:
         for place, text in enumerate(paragraphs(markup))
     ]
     facts |= {"source": dump.name, "source_sha256": sha256_file(dump), "licence": "CC-BY-SA-3.0"}
-    frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    tables.write(target, frame, kind=PARAGRAPHS, **facts)
+    tables.write(target, pd.DataFrame(rows), kind=PARAGRAPHS, **facts)
     log.info("%d paragraphs of %d articles", len(rows), len({row.article_id for row in rows}))
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a paragraph's text."""
+    return BETWEEN_SENTENCES.split(text.strip())
+
+
+def read_paragraphs(path: Path) -> list[Paragraph]:
+    """All paragraphs in the table's order.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file is missing, damaged, edited, or of another kind or version.
+    """
+    frame = tables.read(path, "paragraphs", Paragraph._fields, kind=PARAGRAPHS)
+    return [Paragraph(*row) for row in frame.itertuples(index=False)]

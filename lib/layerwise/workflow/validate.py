@@ -27,6 +27,9 @@ from layerwise.workflow.validate_studies import WITH_CORPORA, check_study, requi
 
 log = logging.getLogger(__name__)
 
+# Keys of files and folders, of models aside.
+PATHS = ("file", "folder", "scores", "metrics")
+
 
 def read_valid(given: Any, files: Sequence[str | Path]) -> Config:
     """Read and check the config that Snakemake merged from files.
@@ -54,7 +57,6 @@ def validate(config: Config) -> None:
     ConfigError
         In one sentence: the key, what is wrong, and how to fix it.
     """
-    _check_case(config)
     for where, names, known in _references(config):
         require_known(where, names, known)
     for name, section in sections().items():
@@ -65,6 +67,7 @@ def validate(config: Config) -> None:
     for name in config.studies:
         check_study(config, name)
     _check_files(config)
+    _check_association(config)
 
 
 def log_unused(config: Config) -> None:
@@ -82,22 +85,6 @@ def log_unused(config: Config) -> None:
         rest = [name for name in getattr(config, section) if name not in names]
         if rest:
             log.warning("No study uses these %s: %s.", section, ", ".join(rest))
-
-
-def _check_case(config: Config) -> None:
-    """Refuse names that differ in case only: many file systems ignore it."""
-    sections: dict[str, Iterable[str]] = {
-        name: getattr(config, name)
-        for name in ("models", "corpora", "tasks", "published", "studies")
-    }
-    sections |= {f"models.{m}.revisions": entry.revisions for m, entry in config.models.items()}
-    for where, names in sections.items():
-        seen: dict[str, str] = {}
-        for name in names:
-            other = seen.setdefault(encode(name).casefold(), name)
-            if other != name:
-                problem = f"{other!r} and {name!r} differ only in case; rename one."
-                raise ConfigError(where, problem, code="bad_name")
 
 
 def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[Any]]]:
@@ -122,13 +109,7 @@ def _references(config: Config) -> Iterator[tuple[str, Iterable[Any], Iterable[A
         if isinstance(study.revisions, tuple):
             known = [r for m in study.models or models for r in models[m].revisions]
             yield f"{where}.revisions", study.revisions, known
-    association = config.association
-    yield "association.directions", association.directions, metrics
-    if not config.published:  # whose tables have corpora and tasks of their own
-        named = [*tasks, *QUICKSTART, *PAPER]
-        yield "association.own_texts", association.own_texts, config.corpora
-        yield "association.own_texts", association.own_texts.values(), named
-        yield "association.text_sources", association.text_sources, named
+    yield "association.directions", config.association.directions, metrics
 
 
 def _check_nano(config: Config) -> None:
@@ -197,12 +178,21 @@ def _check_paths(section: Section, where: str) -> None:
     for key, value in section:
         if isinstance(value, Section):
             _check_paths(value, f"{where}.{key}")
-        elif isinstance(value, str):
-            if key in ("file", "scores", "metrics") and not is_file(value):
-                kind = "file"
-            elif key == "folder" and not is_folder(value):
-                kind = "folder"
-            else:
-                continue
-            problem = f"there is no {kind} {value}."
-            raise ConfigError(f"{where}.{key}", problem, code="missing_file")
+        elif key in PATHS and value and not (is_file(value) or is_folder(value)):
+            raise ConfigError(f"{where}.{key}", f"there is no {value}.", code="missing_file")
+
+
+def _check_association(config: Config) -> None:
+    """Refuse corpora and tasks that neither the config nor its published tables have."""
+    texts, sources = config.association.own_texts, config.association.text_sources
+    corpora, tasks = [*config.corpora], [*config.tasks, *QUICKSTART, *PAPER]
+    if {*texts} - {*corpora} or {*texts.values(), *sources} - {*tasks}:
+        # pandas takes a second to import; most configs do not need it here.
+        from layerwise.association.published import names_in
+
+        for entry in config.published.values():
+            corpora += names_in(Path(entry.metrics), "corpus", "dataset")
+            tasks += names_in(Path(entry.scores), "task") if entry.scores else []
+    require_known("association.own_texts", texts, corpora)
+    require_known("association.own_texts", texts.values(), tasks)
+    require_known("association.text_sources", sources, tasks)
