@@ -35,7 +35,6 @@ from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.corpora.images import Picture
-from layerwise.io.files import sha256_bytes
 from layerwise.models.hooks import pass_options
 from layerwise.models.load import LoadedModel, load
 from layerwise.section import parse
@@ -63,9 +62,7 @@ def photographs(n: int) -> list[Picture]:
         file = io.BytesIO()
         crop = values[top : top + CROP[1], left : left + CROP[0]]
         Image.fromarray(crop).save(file, "JPEG", quality=90)
-        made.append(
-            Picture(f"photo {number}", file.getvalue(), None, sha256_bytes(file.getvalue()))
-        )
+        made.append(Picture(f"photo {number}", file.getvalue()))
     return made
 
 

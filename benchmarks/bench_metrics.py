@@ -295,20 +295,16 @@ def whole_stage(a: argparse.Namespace, clock: Clock) -> dict[str, Any]:
                 file["curvature"][:, :, k] = 1.0
                 file["norm"][k] = inside
                 file["n_tokens"][:, 0, k] = lengths
-        seconds = {}
         with layout.Activations(path) as activations:
-            for protocols in (("paper",), ("paper", "reference")):
-                settings = MetricsSettings(protocols=protocols)
-                seconds[len(protocols)] = clock.best(
-                    lambda s=settings: table.compute(activations, s, a.threads)
-                ).clock
+            seconds = clock.best(
+                lambda: table.compute(activations, MetricsSettings(), a.threads)
+            ).clock
     forward = forward_pass(a, clock, lengths)
     scale = a.layers / layers
     return {
-        "seconds": seconds[2] * scale,
-        "seconds_paper": seconds[1] * scale,
+        "seconds": seconds * scale,
         "forward_seconds": forward,
-        "share": seconds[2] * scale / forward,
+        "share": seconds * scale / forward,
         "wanted": 0.05,
         "note": f"{layers} layers timed, scaled to {a.layers}; both protocols, one choice of "
         f"tokens, all metrics with standard errors; forward passes of {v + 1} texts a prompt, "
@@ -352,8 +348,8 @@ def as_text(rows: list[Row], stage: dict[str, Any] | None) -> str:
     if stage:
         lines += [
             "",
-            f"whole stage: {stage['seconds']:.1f} s ({stage['seconds_paper']:.1f} s for paper "
-            f"alone); forward pass: {stage['forward_seconds']:.0f} s; that is "
+            f"whole stage: {stage['seconds']:.1f} s; forward pass: "
+            f"{stage['forward_seconds']:.0f} s; that is "
             f"{stage['share']:.1%} (wanted: at most {stage['wanted']:.0%})",
             stage["note"],
         ]

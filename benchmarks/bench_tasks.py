@@ -28,10 +28,11 @@ from sentence_transformers import SentenceTransformer
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model, PackageSource
 from layerwise.config.scoring import ScoringSettings
-from layerwise.corpora.paragraphs import read_paragraphs
+from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.models.load import load
 from layerwise.tasks import catalog, quickstart
-from layerwise.tasks.evaluate import evaluate, open_task
+from layerwise.tasks.evaluate import evaluate
+from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.names import QUICKSTART
 
 MIRRORED = {
@@ -74,7 +75,7 @@ def by_layerwise(loaded: Any, name: str, folder: str) -> float:
         root = Path(temporary)
         evaluate(
             lambda: loaded,
-            {name: open_task(name, None, folder=folder)},
+            {name: MtebTask(name, folder)},
             entry=ENTRY,
             extraction=ExtractSettings(tokens=("all",)),
             scoring=ScoringSettings(),
@@ -93,14 +94,14 @@ def main(given: argparse.Namespace) -> None:
     n_layers = loaded.anatomy.n_layers
     with tempfile.TemporaryDirectory() as temporary:
         folders = {name: str(Path(temporary, name)) for name in QUICKSTART}
-        quickstart.make_tasks(read_paragraphs(given.texts)[0], Path(temporary))
+        quickstart.make_tasks(read_paragraphs(given.texts), Path(temporary))
         folders |= {name: str(given.tasks.resolve() / f) for name, f in MIRRORED.items()}
         sys.stdout.write(f"{'':28s} processor: mteb  all  here ratios      clock ratios\n")
         for name in given.only or folders:
             data = catalog.load(catalog.get_task(name, folders[name]))
             if data.metadata.type == "Clustering":
                 data.dataset["test"] = data.dataset["test"].select(range(given.sets))
-            open_task(name, None, folder=folders[name]).task.dataset = data.dataset
+            MtebTask(name, folders[name]).task.dataset = data.dataset
             models = [cut(n) for n in range(n_layers)]
             here = timed(by_layerwise, loaded, name, folders[name])
             each = [timed(by_mteb, model, data) for model in models]

@@ -9,13 +9,13 @@ def main(arguments: script.Arguments) -> None:
     """Read the tables, draw, write."""
     import matplotlib as mpl
 
-    from layerwise.figures.render import draw_as_configured
+    from layerwise.figures.render import draw
     from layerwise.workflow import studies
 
     mpl.use("Agg")
     config, study = arguments.config, arguments.study
     tables = {t: script.read_table(config, study, t) for t in studies.needs(config, study)}
-    drawn = draw_as_configured(config, config.studies[study], tables)
+    drawn = draw(config.studies[study], tables, config=config)
     files = (arguments.png, arguments.pdf, arguments.table, arguments.caption)
     drawn.write(*files, {"key": arguments.key})
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from layerwise.association import release
 from layerwise.errors import LayerwiseError
+from layerwise.io import tables
 
 RESULTS = "experiments/results"
 
@@ -32,7 +33,7 @@ def main() -> None:
             table = read(arguments.checkout / RESULTS)
             if table.empty:
                 raise LayerwiseError(f"{arguments.checkout / RESULTS}: no {name} found.")
-            release.write(table, arguments.out / f"{name}.parquet")
+            tables.write(arguments.out / f"{name}.parquet", table)
             logging.info("%s.parquet: %d rows", name, len(table))
     except LayerwiseError as error:
         sys.exit(str(error))

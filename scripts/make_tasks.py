@@ -7,11 +7,10 @@ from layerwise.workflow import script
 
 def main(arguments: script.Arguments) -> None:
     """Write a folder for each task, and the marker that they are complete."""
-    from layerwise.corpora.paragraphs import read_paragraphs
+    from layerwise.corpora.wikipedia import read_paragraphs
     from layerwise.tasks.quickstart import make_tasks
 
-    paragraphs, _ = read_paragraphs(arguments.texts)
-    make_tasks(paragraphs, arguments.output.parent)
+    make_tasks(read_paragraphs(arguments.texts), arguments.output.parent)
     script.write_marker(arguments.output, arguments.key)
 
 

@@ -15,7 +15,7 @@ def main(arguments: script.Arguments) -> None:
     """Read the training texts, train, save the checkpoints and the table of their losses."""
     import torch
 
-    from layerwise.corpora.paragraphs import read_paragraphs
+    from layerwise.corpora.wikipedia import read_paragraphs
     from layerwise.models import nano
 
     torch.set_num_threads(arguments.threads)
@@ -23,7 +23,7 @@ def main(arguments: script.Arguments) -> None:
     folder = Path(config.results, "nano", encode(arguments.model))
     revisions = config.models[arguments.model].revisions
     folders = {step_of(r): folder / encode(r) for r in revisions}
-    texts = [paragraph.text for paragraph in read_paragraphs(arguments.texts)[0]]
+    texts = [paragraph.text for paragraph in read_paragraphs(arguments.texts)]
     history = nano.train(texts, config.nano[arguments.model], sorted(folders), folders)
     with replacing(arguments.losses) as partial:
         pd.DataFrame(history).to_csv(partial, index=False)

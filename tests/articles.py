@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from layerwise.corpora.paragraphs import Paragraph
+from layerwise.corpora.wikipedia import Paragraph
 
 WORDS = (
     "stone",

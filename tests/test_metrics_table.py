@@ -70,9 +70,13 @@ def spoiled(activations_file: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(activations_file, tmp_path))
 
 
-def compute(path: Path, **settings: Any) -> Tables:
+def compute(path: Path, protocol: str | None = None, **settings: Any) -> Tables:
+    """The tables, or the rows of one protocol."""
     with layout.Activations(path) as activations:
-        return table.compute(activations, MetricsSettings(**settings))
+        metrics, prompts = table.compute(activations, MetricsSettings(**settings))
+    if protocol is None:
+        return metrics, prompts
+    return pick(metrics, protocol=protocol), pick(prompts, protocol=protocol)
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +124,7 @@ def tables_of_parts(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory
     path = tmp_path_factory.mktemp("parts") / "a.h5"
     tiny.extracted(model, path, *VIEWS, **BOTH, sublayers=PARTS)
     names = ("prompt_entropy", "dataset_entropy", "curvature", "infonce", "lidar", "dime")
-    return compute(path, metrics=(*names, "cka_first", "cka_last"), protocols=("paper",))
+    return compute(path, metrics=(*names, "cka_first", "cka_last"), protocol="paper")
 
 
 @pytest.mark.parametrize("part", ["block", *PARTS])
@@ -176,7 +180,7 @@ def test_only_asked_for_settings_come(activations_file: Path) -> None:
     frame, _ = compute(
         activations_file,
         metrics=("dataset_entropy", "rankme"),
-        protocols=("paper",),
+        protocol="paper",
         alphas=(0.5, math.inf),
         normalizations=("logD",),
     )
@@ -250,7 +254,7 @@ def test_one_prompt_leaves_its_own_metrics_and_no_nan(
     model: LoadedModel, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tiny.extracted(model, tmp_path / "a.h5", VIEWS[0][-1:], VIEWS[1][-1:], attention=True)
-    frame, _ = compute(path, protocols=("paper",))
+    frame, _ = compute(path, protocol="paper")
     assert set(frame["metric"]) == OF_PROMPTS
     assert np.isfinite(frame["value"]).all()
     assert frame["stderr"].isna().all()
@@ -321,7 +325,7 @@ def test_a_setting_reaches_its_metric(activations_file: Path) -> None:
         frame, _ = compute(
             activations_file,
             metrics=("lidar", "dime", "infonce", "infonce_mi_bound", "two_nn"),
-            protocols=("paper",),
+            protocol="paper",
             alphas=(1.0,),
             normalizations=(),
             **settings,

@@ -40,12 +40,13 @@ from layerwise.config.models import (
     PackageSource,
 )
 from layerwise.errors import LayerwiseError
+from layerwise.extras import package_folder
 from layerwise.io import tables
 from layerwise.models import checkpoints, devices
 from layerwise.models.gguf import convert
 from layerwise.models.load import LoadedModel, load, weights_hash
 from layerwise.models.probe import probe
-from layerwise.models.source import Location, locate, package_folder
+from layerwise.models.source import Location, locate
 
 TEXTS = tiny.texts(12, seed=1)
 

@@ -25,7 +25,7 @@ WIDEST = 4096
 
 @cache
 def preset(name: str) -> Config:
-    return read_config([PRESETS[name]])
+    return read_config(PRESETS[name])
 
 
 def test_the_papers_tasks_and_figures_are_there() -> None:

@@ -16,7 +16,6 @@ from hypothesis.extra.numpy import arrays
 from refused import refused
 
 from layerwise import stats
-from layerwise.association.best import best_layers
 from layerwise.association.published import (
     published_metrics,
     published_scores,
@@ -28,6 +27,7 @@ from layerwise.association.selection import (
     MIDDLE,
     NESTED,
     OUTPUT,
+    best_layers,
     nested_regret,
     select_layers,
     selected_layers,
@@ -214,7 +214,7 @@ def test_summary_counts_models_at_their_last_checkpoint() -> None:
 
 
 def test_no_direction_is_said() -> None:
-    with refused("unsupported"):
+    with refused("too_few"):
         select_layers(
             tidy_metrics({"depthness": np.arange(4.0)}), tidy_scores(np.ones((1, 4))), DOWN_UP
         )
@@ -223,9 +223,10 @@ def test_no_direction_is_said() -> None:
 def test_too_few_prompts() -> None:
     good = np.array([0.0, 1, 2, 9, 3])
     rng = np.random.default_rng(0)
-    assert why_unreliable(good, None, 100) == why_unreliable(good, None, np.nan) == ""
+    none = np.empty((0, 5))
+    assert why_unreliable(good, none, 100) == why_unreliable(good, none, np.nan) == ""
     assert why_unreliable(good, good + rng.normal(size=(99, 5)), 100) == ""
-    assert why_unreliable(good, None, 29) == "29 prompts; selecting a layer takes 30"
+    assert why_unreliable(good, none, 29) == "29 prompts; selecting a layer takes 30"
     noisy = why_unreliable(good, good + rng.normal(0, 20, size=(99, 5)), 100)
     assert noisy.endswith("of resamples select another layer")
 

@@ -18,13 +18,12 @@ from layerwise.models.architectures import BLOCK, READOUTS, SUBLAYERS
 from layerwise.names import PATHS
 from layerwise.tasks import catalog
 from layerwise.vocabulary import Pooling, Readout, Sublayer, Tokens
-from layerwise.workflow.validate import log_unused, validate
+from layerwise.workflow.validate import log_unused, read_valid, validate
 
 # Abbreviations of the tables
 SHORT = {
     "TEXTS": "{source: {package: wikipedia}, views: {n: 0}}",
     "TWO": "{source: {hub: x/a}, revisions: [step1, step2]}",
-    "BOTH_WAYS": "{source: {hub: x/b}, bidirectional: true}",
     "TASKS": "tasks: [STS12, BIOSSES]",
     "PUBLISHED": "published: {theirs: {metrics: pyproject.toml}}",
     "RELEASED": "published: {theirs: {metrics: released, scores: released}}",
@@ -57,8 +56,6 @@ PROBLEMS = """
  | results: ~/x | bad_name | results
  | results: / | bad_name | results
  | results: 'a{b}' | bad_name | results
- | models: {m: TWO, M: TWO} | bad_name | models
- | corpora: {w.views: TEXTS} | bad_name | corpora.w.views
  | nano: {other: {architecture: mamba2}} | unknown_name | nano
  | metrics: {metrics: [prompt_entropi]} | unknown_name | metrics.metrics
  | metrics: {settings: {lidr: {}}} | unknown_name | metrics.settings
@@ -76,48 +73,37 @@ published: theirs |  | unknown_name | studies.s.published
  | association: {own_texts: {mteb/banking77: STS1}}, RELEASED | unknown_name | association.own_texts
  | association: {text_sources: {STS1: sts}}, RELEASED | unknown_name | association.text_sources
  | models: {n: TWO}, nano: {n: {architecture: mamba2}} | conflict | models.n.source
- | metrics: {protocols: [reference]} | missing | metrics.protocols
- | tasks: {STS12: {file: a.csv, kind: pairs}} | duplicate | tasks.STS12
  | tasks: {t: {corpus: w, kind: classification}} | unknown_name | tasks.t.corpus
  | tasks: [STS22222] | unknown_name | tasks.STS22222
- | models: {a: {source: {hub: a/b}, include_prompt: true}} | missing | models.a.include_prompt
  | models: {a: {source: {hub: x/a}, prompts: {qery: 'q: '}}} | unknown_name | models.a.prompts
  | tasks: {t: {file: absent.csv, kind: pairs}} | missing_file | tasks.t.file
  | tasks: {STS12: {folder: absent}} | missing_file | tasks.STS12.folder
  | models: {a: {source: {folder: absent}}} | missing_file | models.a
 kind: score_by_depth |  | missing | studies.s
-kind: probes_by_depth | TASKS | mismatch | studies.s.tasks
+kind: probes_by_depth | TASKS | missing | studies.s
 kind: along_sequence |  | missing | studies.s.metrics
-kind: along_sequence | extract: {prefixes: true}, models: {b: BOTH_WAYS} | unsupported | studies.s.models
 kind: metrics_by_depth, metrics: [rankme] |  | unknown_name | studies.s.metrics
 kind: metrics_by_depth, metrics: [lidar] | metrics: {} | too_few | studies.s.metrics
 kind: metrics_by_depth, metrics: [sink_rate] | metrics: {} | missing | studies.s.metrics
-alpha: 3 |  | unknown_value | studies.s.alpha
-tokens: [drop_sinks] |  | unknown_value | studies.s.tokens
-kind: score_by_depth, pooling: max | TASKS | unknown_value | studies.s.pooling
-kind: score_by_depth, task_types: [Clustering] | tasks: [LeeNewsSimilarity] | unknown_value | studies.s.task_types
-kind: sublayers |  | too_few | studies.s
-kind: finetuning_effects, metrics: [prompt_entropy] |  | too_few | studies.s.models
-kind: size_scaling | models: {a: TWO} | missing | studies.s.sizes
+alpha: 3 |  | unknown_name | studies.s.alpha
+tokens: [drop_sinks] |  | unknown_name | studies.s.tokens
+kind: score_by_depth, pooling: max | TASKS | unknown_name | studies.s.pooling
+kind: sublayers |  | too_few | studies.s.sublayers
 kind: metrics_over_checkpoints, metrics: [curvature] |  | too_few | studies.s
-kind: attention_sink | extract: {tokens: [all]} | too_few | studies.s
+kind: attention_sink | extract: {tokens: [all]} | too_few | studies.s.tokens
 kind: token_selection, tokens: [drop_first] | TASKS | too_few | studies.s.tokens
-kind: bimodality, metrics: [curvature, effective_rank] |  | ambiguous | studies.s.metrics
-kind: association_strength, measure: all | TASKS | ambiguous | studies.s.measure
+kind: bimodality, metrics: [curvature, effective_rank] |  | ambiguous | studies.s
 kind: metric_vs_score, metrics: [prompt_entropy], over: tasks | TASKS | missing | studies.s.corpora
-corpora: [task texts] |  | mismatch | studies.s.corpora
-kind: layer_selection, corpora: [task texts] | TASKS | missing | studies.s.corpora
-colour: repetition |  | unknown_value | studies.s.colour
-corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_value | studies.s.colour
+corpora: [task texts] |  | missing | studies.s
+kind: layer_selection, corpora: [task texts] | TASKS | missing | studies.s
+colour: repetition |  | unknown_name | studies.s.colour
+corpora: [r], colour: randomness | corpora: {r: REPEATED} | unknown_name | studies.s.colour
 corpora: [r], colour: model | corpora: {r: REPEATED} | ambiguous | studies.s
-corpora: [r, t], colour: repetition | corpora: {r: REPEATED, t: REPEATED} | ambiguous | studies.s
 y: [scores] |  | unknown_key | studies.s.y
  | corpora: {w: TEXTS, v: TEXTS} | ambiguous | studies.s
-colour: model, row: model |  | duplicate | studies.s
 kind: layer_selection, row: model | TASKS | unsupported | studies.s
 kind: score_by_depth, published: theirs | PUBLISHED | unknown_name | studies.s.published
 kind: layer_similarity, published: theirs | PUBLISHED | unknown_name | studies.s.published
-kind: bimodality, corpora: [d] | corpora: {d: {images: {package: digits}}} | mismatch | studies.s.corpora
 """  # noqa: E501
 
 
@@ -144,10 +130,9 @@ def test_problems(row: str) -> None:
 
 # Study | other sections | message
 WORDS = """
-models: [a-1n] |  | studies.s.models: unknown name 'a-1n' (did you mean 'a-1m'?).
-kind: probes_by_depth | TASKS | studies.s.tasks: none of the tasks has labels to probe; name a task of your own labels.
-kind: along_sequence | extract: {prefixes: true}, models: {b: BOTH_WAYS} | studies.s.models: tokens of b attend to later ones, so their prefixes have no entropy of their own; name causal models.
-metrics: [prompt_entropi] |  | studies.s.metrics: the config has no metric 'prompt_entropi' (did you mean 'prompt_entropy'?).
+models: [a-1n] |  | studies.s.models: there is no 'a-1n' (did you mean 'a-1m'?).
+kind: probes_by_depth | TASKS | studies.s: probes_by_depth needs tasks of your own labels, and there are none; add some.
+metrics: [prompt_entropi] |  | studies.s.metrics: there is no 'prompt_entropi' (did you mean 'prompt_entropy'?).
 """  # noqa: E501
 
 
@@ -188,7 +173,7 @@ def test_names_of_published_tables_are_known(tmp_path: Path) -> None:
 def test_a_key_given_twice_is_found_in_the_files(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("models: {}\nmodels: {}\n")
     with refused("unreadable"):
-        validate(config(), [tmp_path / "c.yaml"])
+        read_valid(config().plain(), [tmp_path / "c.yaml"])
 
 
 PRESETS = sorted((ROOT / "presets").glob("*.yaml"))
@@ -197,8 +182,8 @@ PRESETS = sorted((ROOT / "presets").glob("*.yaml"))
 @pytest.mark.parametrize("path", [ROOT / "config.yaml", *PRESETS], ids=lambda path: path.stem)
 def test_shipped_configs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("layerwise.workflow.validate.is_file", lambda path: True)
-    found = read_config([path])
-    validate(found, [path])
+    found = read_config(path)
+    validate(found)
     assert Config.of(found.plain()) == found
     if path in PRESETS:
         # A corpus' folder of the quickstart lies at results/corpora.

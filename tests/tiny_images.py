@@ -11,7 +11,6 @@ import transformers as hf
 
 from layerwise.config.models import FolderSource, Model
 from layerwise.corpora.images import Picture, png
-from layerwise.io.files import sha256_bytes
 
 SIZE, PATCH = 32, 8
 COMMON = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
@@ -100,5 +99,5 @@ def pictures(n: int, *, seed: int = 0) -> list[Picture]:
         squares = rng.integers(0, 256, (4, 4, 3), dtype=np.uint8)
         block = np.ones((*rng.integers(5, 15, 2), 1), np.uint8)
         data = png(np.kron(squares, block))
-        made.append(Picture(f"picture-{number}", data, None, sha256_bytes(data)))
+        made.append(Picture(f"picture-{number}", data))
     return made

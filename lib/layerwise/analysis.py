@@ -33,8 +33,8 @@ def measure(
     views : sequence of V + 1 sequences
         The prompts and their augmented copies.
     settings : dict
-        metrics, tokens, protocols, alphas and normalizations, one or several of each; None and
-        absent ones have the defaults of `layerwise.analyse`.
+        metrics, tokens, protocols, alphas and normalizations, one or several of each; absent ones
+        have the defaults of `layerwise.analyse`.
     threads : int
 
     Returns
@@ -51,17 +51,13 @@ def measure(
     from layerwise.section import parse
 
     known, n_views = all_metrics(), len(views) - 1
-    given = {name: value for name, value in settings.items() if value is not None}
-    lists = {name: list(several(value)) for name, value in (USUAL | given).items()}
-    usual = [
-        name
-        for name, one in known.items()
-        if one.min_views <= n_views and "attention" not in one.inputs
+    lists = {name: list(several(value)) for name, value in (USUAL | dict(settings)).items()}
+    tokens, protocols = lists.pop("tokens"), lists.pop("protocols")
+    attention = {name for name, one in known.items() if "attention" in one.inputs}
+    lists["metrics"] = lists.get("metrics") or [
+        name for name in known if known[name].min_views <= n_views and name not in attention
     ]
-    lists.setdefault("metrics", usual)
-    tokens = lists.pop("tokens")
-    chosen = parse(MetricsSettings, lists)
-    for name in chosen.metrics or ():
+    for name in lists["metrics"]:
         check_name("metric", name, known)
         if known[name].min_views > n_views:
             raise LayerwiseError(
@@ -69,8 +65,9 @@ def measure(
                 f"{known[name].min_views}, got {n_views}); give them as views=.",
                 code="too_few",
             )
-    attention = any("attention" in known[name].inputs for name in chosen.metrics or ())
-    kept = {"tokens": tokens, "protocols": lists["protocols"], "attention": attention}
+    chosen = parse(MetricsSettings, lists)
+    kept: dict[str, Any] = {"tokens": tokens, "protocols": protocols}
+    kept["attention"] = not attention.isdisjoint(lists["metrics"])
     extraction = parse(ExtractSettings, kept)
     with tempfile.TemporaryDirectory(prefix="layerwise-") as folder:
         path = Path(folder) / "prompts.h5"
@@ -139,7 +136,7 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
         entry = {"file": str(source)}
         if Path(source).suffix != ".txt":
             entry["column"] = column
-        return [text for _, text in open_texts(parse(FileTexts, entry))]
+        return [text for _, text in open_texts(parse(FileTexts, entry))[0]]
     names = getattr(source, "column_names", None)
     if names is not None:
         check_name("column", column, names)
@@ -159,7 +156,6 @@ def _picture(number: int, image: Any) -> Any:
     from PIL import Image, ImageOps
 
     from layerwise.corpora.images import Picture
-    from layerwise.io.files import sha256_bytes
 
     if not isinstance(image, Image.Image):
         raise LayerwiseError(
@@ -171,4 +167,4 @@ def _picture(number: int, image: Any) -> Any:
         upright = upright.convert("RGB")
     file = io.BytesIO()
     upright.save(file, "PNG")
-    return Picture(str(number), file.getvalue(), None, sha256_bytes(file.getvalue()))
+    return Picture(str(number), file.getvalue())

@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.analysis import loaded_model, measure, normalizes, prompts_of
+from layerwise.association.order import in_order
 from layerwise.config.studies import several
 from layerwise.errors import LayerwiseError, check_name, listed
 from layerwise.names import PATHS, RESERVED, decode, encode
@@ -94,12 +95,12 @@ class Run:
     @property
     def models(self) -> list[str]:
         """Models with metrics, scores or activations."""
-        return self._names("model")
+        return self._names("model", "models")
 
     @property
     def corpora(self) -> list[str]:
         """Corpora with metrics or activations."""
-        return self._names("corpus")
+        return self._names("corpus", "corpora")
 
     @property
     def studies(self) -> list[str]:
@@ -159,8 +160,7 @@ class Run:
             If there is no such table, column or value; the message names those that exist.
         """
         check_name("table", name, PATHS)
-        wanted = {k: v for k, v in dimensions.items() if v is not None}
-        return select(self._read(name, **wanted), **dimensions)
+        return select(self._read(name, **dimensions), **dimensions)
 
     def activations(
         self,
@@ -191,28 +191,22 @@ class Run:
 
         from layerwise.activations.store import GROUP, Activations
 
-        wanted = {"model": model, "corpus": corpus, "revision": revision}
-        paths = self._paths("activations", **{k: v for k, v in wanted.items() if v is not None})
-        if len(paths) > 1:
+        paths = self._paths("activations", model=model, corpus=corpus, revision=revision)
+        if len(paths) != 1:
             raise LayerwiseError(
                 f"{len(paths)} files of activations fit: "
                 f"{listed('/'.join(path.parts[-3:]) for path in paths)}; name the model, the "
                 "corpus and the revision.",
                 code="ambiguous",
             )
-        if not paths:
-            raise LayerwiseError(f"{self.folder} has no activations.", code="missing_file")
         with Activations(paths[0], sublayer=sublayer or "block"):
             pass  # refuses a damaged file and an unknown sublayer
         group = f"{GROUP}/{sublayer}" if sublayer else None
         data = xr.open_dataset(paths[0], engine="h5netcdf", group=group)
-        for name in dimensions:
-            check_name("dimension", name, data.coords)
-        for name, usual in USUAL.items():
-            if name not in dimensions and name in data.coords and usual in data[name].values:
-                dimensions[name] = usual
-        chosen = {k: v for k, v in dimensions.items() if v is not None}
+        usual = {k: v for k, v in USUAL.items() if k in data.coords and v in data[k].values}
+        chosen = {k: v for k, v in (usual | dimensions).items() if v is not None}
         for name, value in chosen.items():
+            check_name("dimension", name, data.coords)
             for each in several(value):
                 check_name(name, each, data[name].values.tolist())
         return data.sel(chosen)
@@ -236,7 +230,7 @@ class Run:
         """
         from layerwise.association.sources import with_text_sources
         from layerwise.config.kinds import needs
-        from layerwise.figures.render import draw, draw_as_configured
+        from layerwise.figures.render import draw
         from layerwise.io import tables
 
         study, own = self._study(name, choices)
@@ -246,21 +240,12 @@ class Run:
             if study.published:
                 path = self.folder / "published" / f"{encode(study.published)}.{table}.parquet"
                 read[table] = tables.read(path, table)
-                continue
-            wanted = {"study": own} if "{study}" in PATHS[table] else {}
-            if wanted and own not in self.studies:
-                raise LayerwiseError(
-                    f"{self.folder} has no {table} for {name}; add a study of this kind to the "
-                    "config and run it.",
-                    code="missing_file",
-                )
-            read[table] = self._read(table, **wanted)
-            if config and table == "scores":
-                read[table] = read[table][read[table]["task"].isin(list(config.tasks))]
-                read[table] = with_text_sources(read[table], config.association.text_sources)
-        if config is None:
-            return draw(study, read, ax=ax).figure
-        return draw_as_configured(config, study, read, ax).figure
+            else:
+                read[table] = self._read(table, study=own)
+        if config and "scores" in read and not study.published:
+            scores = read["scores"][read["scores"]["task"].isin(list(config.tasks))]
+            read["scores"] = with_text_sources(scores, config.association.text_sources)
+        return draw(study, read, config=config, ax=ax).figure
 
     def _study(self, name: str, choices: Mapping[str, Any]) -> tuple[Study, str]:
         """A study, and the name of the config's study whose tables it reads."""
@@ -282,18 +267,17 @@ class Run:
         from layerwise.config import read_config
 
         snapshot = self.folder / "config.json"
-        return read_config([snapshot]) if snapshot.is_file() else None
+        return read_config(snapshot) if snapshot.is_file() else None
 
-    def _names(self, wildcard: str) -> list[str]:
-        tables = ("metrics", "scores", "activations")
-        found = {
-            names[wildcard]
-            for table in tables
+    def _names(self, wildcard: str, section: str) -> list[str]:
+        """Names in the paths of files, in the order of the config."""
+        files = [
+            names
+            for table in ("metrics", "scores", "activations")
             for names in self._files(table).values()
-            if wildcard in names
-        }
-        order = getattr(self._config, {"model": "models", "corpus": "corpora"}[wildcard], {})
-        return [n for n in order if n in found] + sorted(found - set(order))
+        ]
+        found = (names[wildcard] for names in files if wildcard in names)
+        return in_order(dict.fromkeys(found), getattr(self._config, section, None))
 
     def _files(self, table: str) -> dict[Path, dict[str, str]]:
         """Files of a table, with the names in their paths."""
@@ -321,11 +305,10 @@ class Run:
     def _paths(self, table: str, **wanted: Any) -> list[Path]:
         """Files of a table whose paths have the wanted names."""
         files = self._files(table)
-        for name in ("model", "revision", "corpus", "study"):
-            known = dict.fromkeys(names[name] for names in files.values() if name in names)
-            if known and name in wanted:
-                for each in several(wanted[name]):
-                    check_name(name, each, known)
+        for name in re.findall(r"{(\w+)}", PATHS[table] if files else ""):
+            for each in several(wanted.get(name)):
+                check_name(name, each, dict.fromkeys(names[name] for names in files.values()))
+            if wanted.get(name) is not None:
                 files = {p: n for p, n in files.items() if n[name] in several(wanted[name])}
         return list(files)
 
@@ -431,16 +414,11 @@ def probe_scores(
     """Scores of a linear probe by layer, in the columns of the metrics, with low and high."""
     from layerwise.choosing import layer_scores
 
-    found = layer_scores(loaded, data, tokens, normalize=normalize)
-    columns = {
-        "layer": range(len(found)),
-        "depth": np.linspace(0, 1, len(found)),
-        "value": [layer.main_score for layer in found],
-        "n": [layer.n_runs for layer in found],
-        "low": [layer.score_low for layer in found],
-        "high": [layer.score_high for layer in found],
-    }
-    return pd.DataFrame(columns).assign(
+    scores = layer_scores(loaded, data, tokens, normalize=normalize)
+    rows = [(one.main_score, one.n_runs, one.score_low, one.score_high) for one in scores]
+    return pd.DataFrame(rows, columns=["value", "n", "low", "high"]).assign(
+        layer=range(len(rows)),
+        depth=np.linspace(0, 1, len(rows)),
         model=loaded.name,
         revision=loaded.revision,
         corpus="prompts",

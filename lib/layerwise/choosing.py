@@ -7,12 +7,13 @@ score, and the best one is compared with the model's output.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import norm
 
 from layerwise import stats
 from layerwise.analysis import measure
@@ -80,8 +81,6 @@ def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
             "better some hundreds.",
             code="too_few",
         )
-    if len(distinct) <= most:
-        return distinct
     drawn = np.random.default_rng(seed).permutation(len(distinct))[:most]
     return [distinct[row] for row in sorted(drawn)]
 
@@ -152,22 +151,12 @@ def read_labels(path: Path, most: int, seed: int = 0) -> tuple[Labelled, int]:
     if n <= most:
         return data, n
     rows = _drawn(data, most, seed)
-    part = Labelled(
-        data.kind,
-        [[column[r] for r in rows] for column in data.texts],
-        data.labels[rows],
-        [data.groups[r] for r in rows],
-        seed,
+    texts = [[column[r] for r in rows] for column in data.texts]
+    part = replace(
+        data, texts=texts, labels=data.labels[rows], groups=[data.groups[r] for r in rows]
     )
-    try:
-        if kind == "regression":
-            probes.numbers(part.labels.tolist())
-        if kind != "pairs":
-            part.splits  # noqa: B018  (raises if they cannot be split)
-    except LayerwiseError as error:
-        raise LayerwiseError(
-            f"{path}, {most} of {n} rows drawn (--sample): {error}", code=error.code
-        ) from error
+    if kind != "pairs":
+        part.splits  # noqa: B018  (raises if they cannot be split)
     return part, n
 
 
@@ -206,22 +195,19 @@ def kind_of_labels(labels: pd.Series) -> str:
 
 def _drawn(data: Labelled, most: int, seed: int) -> Any:
     """Rows drawn at random; of each class at least as many groups as there are splits, or all."""
-    order = np.random.default_rng(seed).permutation(len(data.labels))
-    first: list[int] = []
+    rows = pd.DataFrame({"label": data.labels, "group": data.groups})
+    rows = rows.iloc[np.random.default_rng(seed).permutation(len(rows))]
+    needed = rows.index[:0]
     if np.issubdtype(data.labels.dtype, np.integer):
-        seen: dict[int, set[Any]] = {int(c): set() for c in np.unique(data.labels)}
-        for row in order:
-            groups = seen[int(data.labels[row])]
-            if len(groups) < probes.FOLDS and data.groups[row] not in groups:
-                groups.add(data.groups[row])
-                first.append(int(row))
-        if len(first) > most:
-            raise LayerwiseError(
-                f"--sample {most} is too few for {len(seen)} classes; give {len(first)} or more.",
-                code="too_few",
-            )
-    rest = order[~np.isin(order, first)][: most - len(first)]
-    return np.sort(np.concatenate([first, rest]).astype(int))
+        needed = rows.drop_duplicates().groupby("label").head(probes.FOLDS).index
+    if len(needed) > most:
+        raise LayerwiseError(
+            f"--sample {most} is too few for {rows['label'].nunique()} classes; give "
+            f"{len(needed)} or more.",
+            code="too_few",
+        )
+    rest = rows.index.difference(needed, sort=False)[: most - len(needed)]
+    return np.sort(np.concatenate([needed, rest]))
 
 
 def layer_scores(
@@ -297,6 +283,8 @@ def choose_by_scores(found: Sequence[Score], kind: str, tokens: str = "all") -> 
 
 def _interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
     """Ends of simultaneous intervals that stay in the range of the score."""
+    from statsmodels.stats.proportion import proportion_confint  # type: ignore[import-untyped]
+
     value, stderr = score.estimate, score.stderr
     varies = stderr > 0
     # A layer that has every row right does not vary, and has the quantile of a single interval.
@@ -308,9 +296,8 @@ def _interval(score: stats.Estimate, kind: str) -> tuple[Any, Any]:
         return score.low, np.minimum(score.high, 1)
     n = np.full(len(value), float(score.n))
     n[varies] = (value * (1 - value))[varies] / stderr[varies] ** 2
-    centre = value + quantile**2 / (2 * n)
-    half = quantile * np.sqrt(value * (1 - value) / n + (quantile / (2 * n)) ** 2)
-    return (centre - half) / (1 + quantile**2 / n), (centre + half) / (1 + quantile**2 / n)
+    low, high = proportion_confint(value * n, n, 2 * norm.sf(quantile), method="wilson")
+    return low, high
 
 
 def _conclusion(table: pd.DataFrame) -> tuple[int, str]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from layerwise.errors import LayerwiseError, check_name
+
+if TYPE_CHECKING:
+    from layerwise.config import Config
 
 # All else is imported when it is needed: `layerwise --help` shall be there at once.
 
@@ -151,7 +154,7 @@ def export(
     normalize: Annotated[bool, Option(help="Scale embeddings to unit length.")] = True,
     texts: Annotated[
         Path | None,
-        Option(help="Texts to check and time the export with (default: a few made-up ones)."),
+        Option(help="Texts to check the export with (default: a few made-up ones)."),
     ] = None,
     why: Annotated[str, Option(help="Reason for the layer, for the model card.")] = "",
     max_length: Annotated[
@@ -182,14 +185,12 @@ def export(
     source = named(model)
     hub = source.hub if isinstance(source, HubSource) else ""
     done = cut.export(loaded, recipe, out, checked_with, origin=why, hub=hub)
-    n = len(checked_with)
     _say(
         f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
         f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
-        f"parameters. Speed: {n / done.seconds:.0f} texts a second, the whole model "
-        f"{n / done.whole_seconds:.0f} (timed once, one after the other: a hint, no more).",
-        f"Checked on {n} texts: no coordinate differs by more than {done.difference:.0e} of "
-        "the embedding's norm.",
+        "parameters.",
+        f"Checked on {len(checked_with)} texts: no coordinate differs by more than "
+        f"{done.difference:.0e} of the embedding's norm.",
         f"Load it with SentenceTransformer({str(out)!r}"
         + (", trust_remote_code=True)" if recipe.needs_code else ")"),
     )
@@ -203,7 +204,11 @@ def new(
     ] = None,
     folder: Annotated[Path, Option(help="Folder to write config.yaml into.")] = Path(),
     texts: Annotated[
-        Path | None, Option(help="File of prompts: .txt (one per line), .csv, .jsonl or .parquet.")
+        Path | None,
+        Option(
+            help="File of prompts: .txt (one per line), .csv, .jsonl or .parquet (default: the "
+            "Wikipedia slice)."
+        ),
     ] = None,
     task: Annotated[list[str] | None, Option(help="An MTEB task. Repeat for several.")] = None,
     labels: Annotated[
@@ -224,7 +229,7 @@ def new(
         ),
     ] = None,
 ) -> None:
-    """Write a config to start from. Asks for what the options leave out.
+    """Write a config to start from.
 
     Examples: layerwise new EleutherAI/pythia-70m --texts prompts.txt --labels reviews.csv
     --folder mystudy;
@@ -233,27 +238,19 @@ def new(
     from layerwise.tasks.names import PAPER
     from layerwise.workflow import starter
 
-    asking = sys.stdin.isatty()
-    names = list(models or ())
-    if not names and asking:
-        names = typer.prompt("Models, with spaces between them").split()
+    names = models or []
     if paper:
         if texts or labels or (task and quick):
             raise LayerwiseError(
                 "--paper takes no --texts or --labels, and one of --task and --quick.",
                 code="conflict",
             )
-        tasks = task or (starter.QUICK if quick else PAPER)
-        document = starter.panel(names, tasks, revision or ())
+        wanted = task or (starter.QUICK if quick else PAPER)
+        document = starter.panel(names, wanted, revision or ())
     else:
         if quick or revision:
             raise LayerwiseError("--quick and --revision need --paper.", code="conflict")
-        prompts, tasks = texts, list(task or ())
-        if asking and not (texts or task or labels):
-            answer = typer.prompt("File with prompts (empty: the Wikipedia slice)", default="")
-            prompts = Path(answer) if answer else None
-            tasks = typer.prompt("MTEB tasks, with spaces between them", default="").split()
-        document = starter.small(names, prompts, tasks, labels)
+        document = starter.small(names, texts, task or (), labels)
     path = starter.write(folder, document)
     _say(
         f"Wrote {path}.",
@@ -310,15 +307,13 @@ def run(
     Further options are passed to snakemake: layerwise run -c mine.yaml --dry-run
     """
     progress = [] if verbose else ["--logger", "layerwise"]
-    _snakemake(config, ["--cores", str(cores), *progress, *context.args])
+    results = Path(_snakemake(config, "--cores", str(cores), *progress, *context.args).results)
     if context.args:
         return
     import pandas as pd
 
-    from layerwise.config import read_config
     from layerwise.figures.report import shown
 
-    results = Path(read_config([config]).results)
     best = results / "report" / "best_layers.csv"
     if best.is_file():
         _say(shown(pd.read_csv(best)).to_string(index=False))
@@ -328,11 +323,9 @@ def run(
 @app.command()
 def plan(config: CONFIG = Path("config.yaml")) -> None:
     """List the jobs of a run and the gigabytes of its activations, without running it."""
-    from layerwise.config import read_config
     from layerwise.workflow.resources import describe
 
-    _snakemake(config, ["--dry-run", "--quiet", "host", "rules"])
-    _say(*describe(read_config([config])))
+    _say(*describe(_snakemake(config, "--dry-run", "--quiet", "host", "rules")))
 
 
 @app.command()
@@ -357,30 +350,23 @@ def plot(
 @app.command()
 def report(config: CONFIG = Path("config.yaml")) -> None:
     """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
-    from layerwise.config import read_config
-
-    page = f"{read_config([config]).results}/report.html"
-    _snakemake(config, ["--cores", "1", page])
-    _say(f"{page} is up to date.")
+    results = _snakemake(config, "--cores", "1", "report").results
+    _say(f"{results}/report.html is up to date.")
 
 
-def _snakemake(config: Path, arguments: list[str]) -> None:
-    """Run Snakemake; end with its exit status if it fails."""
+def _snakemake(config: Path, *arguments: str) -> Config:
+    """Run Snakemake on a config and return it; end with Snakemake's exit status if it fails."""
     from layerwise.config import read_config
     from layerwise.extras import require
     from layerwise.project import SNAKEFILE
-    from layerwise.workflow.validate import validate
 
     require("snakemake", "workflow")
-    given = []
-    if not any(argument.startswith("--configfile") for argument in arguments):
-        # Snakemake would wrap the sentence in lines of its own.
-        validate(read_config([config]), [config])
-        given = ["--configfile", str(config)]
-    command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), *given, *arguments]
-    status = subprocess.run([sys.executable, *command], check=False).returncode
+    found = read_config(config)
+    command = ["-m", "snakemake", "--snakefile", str(SNAKEFILE), "--configfile", str(config)]
+    status = subprocess.run([sys.executable, *command, *arguments], check=False).returncode
     if status:
         raise SystemExit(status)
+    return found
 
 
 def _load(

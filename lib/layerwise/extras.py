@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+from pathlib import Path
 from types import ModuleType
 
 from layerwise.errors import LayerwiseError
@@ -29,12 +30,29 @@ def require(module: str, extra: str) -> ModuleType:
         top = module.partition(".")[0]
         if error.name is None or error.name.partition(".")[0] != top:
             raise
-        raise missing(top, extra) from error
+        raise LayerwiseError(
+            f"The package {top!r} is not installed; run: pip install 'layerwise[{extra}]'.",
+            code="missing_extra",
+        ) from error
 
 
-def missing(package: str, extra: str) -> LayerwiseError:
-    """The error for a package that is not installed."""
-    return LayerwiseError(
-        f"The package {package!r} is not installed; run: pip install 'layerwise[{extra}]'.",
+def package_folder(module: str) -> Path:
+    """The folder of an installed Python package, or of a package in it, without importing it.
+
+    Raises
+    ------
+    LayerwiseError
+        If it is not installed.
+    """
+    top, *inner = module.split(".")
+    # For a dotted name, find_spec would import all but the last part.
+    spec = importlib.util.find_spec(top)
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        folder = Path(place, *inner)
+        if folder.is_dir():
+            return folder
+    raise LayerwiseError(
+        f"The Python package {module!r} is not installed; "
+        f"check its name, or run: pip install --no-deps {top.replace('_', '-')}",
         code="missing_extra",
     )

@@ -21,18 +21,12 @@ def encode(name: str) -> str:
     LayerwiseError
         For an empty name, one with a NUL or a ``..`` component, or one too long for a file name.
     """
-    if not name or "\0" in name or ".." in name.replace("\\", "/").split("/"):
-        raise LayerwiseError(
-            f"{name!r} cannot be the name of a model, revision, corpus, task or study: "
-            "it must not be empty or contain '..' as a part.",
-            code="bad_name",
-        )
     quoted = quote(name, safe="", errors="surrogatepass")
     quoted = "%2E" + quoted[1:] if quoted.startswith(".") else quoted
-    if len(quoted) > LONGEST:
+    if not 0 < len(quoted) <= LONGEST or "\0" in name or ".." in re.split(r"[/\\]", name):
         raise LayerwiseError(
-            f"{name[:40] + '…'!r} is too long for the name of a model, revision, corpus, task or "
-            f"study: it takes {len(quoted)} characters in a path; use up to {LONGEST}.",
+            f"{name[:40]!r} cannot be the name of a model, revision, corpus, task or study: it "
+            f"must have 1 to {LONGEST} characters in a path, and no '..' as a part.",
             code="bad_name",
         )
     return quoted

@@ -5,11 +5,15 @@ A section is a pydantic model. It is read once, and functions take it instead of
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import re
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import reduce
+from operator import getitem
 from typing import Annotated, Any, TypeVar
 
 from pydantic import (
@@ -194,7 +198,7 @@ def parse(kind: type[S], given: Any, where: str = "") -> S:
 
 
 # Keys whose text models read; it may have several lines.
-_TEXTS = re.compile(r"\.(template|content)$|\bprompts\.[^.]*$")
+_TEXTS = re.compile(r"\.template$|\bprompts\.[^.]*$")
 
 
 def _checked(value: Any, where: str) -> Any:
@@ -318,38 +322,23 @@ def _or(words: Any) -> str:
 
 
 def _path(error: Any, given: Any) -> tuple[Any, ...]:
-    """The keys and positions that lead to an error, without pydantic's marks of union members.
+    """The keys and positions that lead to an error.
 
-    pydantic's location names the members of unions too, which look like keys. The path is the
-    longest that leads to the value that pydantic refused.
+    pydantic's location names the members of unions too, which may look like keys. The path is the
+    longest part of it that leads to the value that pydantic refused.
     """
-    loc, value = tuple(error["loc"]), error["input"]
+    loc, value, key = error["loc"], error["input"], ()
     if loc[-1:] == ("[key]",):
-        return max(_paths(loc[:-2], given), key=lambda p: len(p[0]))[0] + loc[-2:-1]
-    end: tuple[Any, ...] = ()
-    if error["type"] == "missing":
-        loc, end = loc[:-1], loc[-1:]
-    fitting = [path for path, at in _paths(loc, given) if at is value or at == value]
-    return max(fitting, key=len, default=()) + end
-
-
-def _paths(loc: tuple[Any, ...], value: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Every path in a value that takes some of these steps in order, with what is there."""
-    if not loc:
-        yield (), value
-        return
-    step, rest = loc[0], loc[1:]
-    if step not in (value if isinstance(value, dict) else range(_length(value))):
-        yield from _paths(rest, value)
-        return
-    for path, at in _paths(rest, value[step]):
-        yield (step, *path), at
-    if isinstance(step, str):
-        yield from _paths(rest, value)
-
-
-def _length(value: Any) -> int:
-    return len(value) if isinstance(value, tuple) else 0
+        loc, key = loc[:-2], loc[-2:-1]
+    elif error["type"] == "missing":
+        loc, key = loc[:-1], loc[-1:]
+    for n in range(len(loc), -1, -1):
+        for steps in itertools.combinations(loc, n):
+            with suppress(KeyError, IndexError, TypeError):
+                at = reduce(getitem, steps, given)
+                if at is value or at == value or (value in key and value in at):
+                    return (*steps, *key)
+    return key
 
 
 def _show(value: Any) -> str:

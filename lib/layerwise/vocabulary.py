@@ -18,5 +18,8 @@ Sublayer: TypeAlias = Literal["input_norm", "mixer", "mixer_residual", "mlp_norm
 WORDS = 10_000
 """Words that a task of tags takes where it names no number."""
 
+# Endings of users' tables.
+TABLES = (".parquet", ".jsonl", ".json", ".csv")
+
 # What a corpus can be perturbed by: dimensions of the tables of its metrics.
 LABELS = ("repetition", "randomness", "length")

@@ -41,7 +41,7 @@ PROSE = [
 
 
 def corpus_rows(source: Any, filters: Any, sample: Any) -> pd.DataFrame:
-    prompts, _ = select(open_texts(*source), filters, sample)
+    prompts, _ = select(open_texts(*source)[0], filters, sample)
     return prompts.assign(number=range(len(prompts)), text=prompts["text"].map(short_hash))
 
 

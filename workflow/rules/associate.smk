@@ -16,9 +16,6 @@ rule associate:
         "<results>/logs/associate/{study}.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(60),
     params:
         run=script("associate_metrics"),
         key=key("associate"),
@@ -45,9 +42,6 @@ rule select:
         "<results>/logs/select/{study}.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(60),
     params:
         run=script("select_layers"),
         key=key("select"),
@@ -70,8 +64,7 @@ rule similarity:
     conda:
         ENVIRONMENT
     resources:
-        mem_mb=grows(6000),
-        runtime=grows(60),
+        mem_mb=lambda wildcards, attempt: 6000 * attempt,
     params:
         run=script("compare_layers"),
         key=key("similarity"),
@@ -100,9 +93,6 @@ rule import_published:
         "<results>/logs/published/{published}.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(2000),
-        runtime=grows(10),
     params:
         run=script("import_published"),
         key=key("published"),
@@ -128,9 +118,6 @@ rule weights:
         "<results>/logs/weights.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(1000),
-        runtime=grows(10),
     params:
         run=script("compare_weights"),
         key=key("weights"),

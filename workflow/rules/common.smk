@@ -21,23 +21,24 @@ from layerwise.names import decode, encode
 from layerwise.project import export_library
 from layerwise.workflow import resources, studies
 from layerwise.workflow.keys import Keys
-from layerwise.workflow.stale import Stale
-from layerwise.workflow.validate import log_unused, validate
+from layerwise.workflow.stale import marker, renew_marker
+from layerwise.workflow.validate import log_unused, read_valid
 
 export_library()
 SCRIPTS = os.path.relpath(Path(workflow.basedir).parent / "scripts")
 ENVIRONMENT = "../../envs/environment.yaml"
 
-try:
+if workflow.is_main_process:
+    try:
+        CONFIG = read_valid(config, workflow.configfiles)
+    except LayerwiseError as error:
+        sys.exit(str(error))
+    log_unused(CONFIG)
+    renew_marker(Path(CONFIG.results))
+else:
     CONFIG = Config.of(config)
-    if workflow.is_main_process:
-        validate(CONFIG, workflow.configfiles)
-        log_unused(CONFIG)
-except LayerwiseError as error:
-    raise WorkflowError(str(error))
 
 KEYS = Keys(CONFIG)
-STALE = Stale(CONFIG.results, main=workflow.is_main_process)
 STUDIES = [encode(study) for study in CONFIG.studies]
 SNAPSHOT = f"{CONFIG.results}/config.json"
 
@@ -87,7 +88,10 @@ def stale(stage, path):
     """
 
     def of(wildcards):
-        return STALE.marker(path, wildcards, key(stage)(wildcards))
+        file = path.replace("<results>", CONFIG.results).format(
+            **dict(wildcards.items())
+        )
+        return marker(Path(file), key(stage)(wildcards))
 
     return of
 
@@ -115,15 +119,6 @@ def study_tables(*tables):
         ]
 
     return of
-
-
-def grows(base):
-    """Megabytes or minutes that grow with each attempt."""
-
-    def by_attempt(wildcards, attempt):
-        return base * attempt
-
-    return by_attempt
 
 
 def model_memory(wildcards, attempt):
@@ -172,7 +167,7 @@ def rule_name(verb, model):
     return "_".join([verb, re.sub(r"\W", "_", model)])
 
 
-def checkpoint_folders(model):
+def nano_folders(model):
     """The folders of the checkpoints of a model that is trained here."""
     revisions = CONFIG.models[model].revisions
-    return [f"<results>/nano/{encode(model)}/{encode(r)}" for r in revisions]
+    return [f"{CONFIG.results}/nano/{encode(model)}/{encode(r)}" for r in revisions]

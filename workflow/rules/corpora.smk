@@ -14,9 +14,6 @@ rule wikipedia:
         "<results>/logs/wikipedia.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(2000),
-        runtime=grows(10),
     params:
         run=script("unpack_wikipedia"),
         key=key("wikipedia"),
@@ -36,9 +33,6 @@ rule corpus:
         "<results>/logs/corpus/{corpus}.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(30),
     params:
         run=script("make_corpus"),
         key=key("corpus"),
@@ -59,9 +53,6 @@ rule views:
         "<results>/logs/views/{corpus}.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(60),
     params:
         run=script("make_views"),
         key=key("views"),

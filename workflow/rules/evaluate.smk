@@ -19,9 +19,6 @@ rule quickstart_tasks:
     priority: 20
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(2000),
-        runtime=grows(10),
     params:
         run=script("make_tasks"),
         key=key("quickstart_tasks"),
@@ -50,7 +47,7 @@ rule evaluate:
     resources:
         mem_mb=lambda wildcards, attempt: model_memory(wildcards, attempt)
         + attempt * 1000 * (1 + CONFIG.scoring.threads),
-        runtime=grows(480),
+        runtime=lambda wildcards, attempt: 480 * attempt,
         gpu=int(CONFIG.extract.device != "cpu"),
     params:
         run=script("evaluate_model"),

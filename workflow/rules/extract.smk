@@ -21,7 +21,7 @@ rule extract:
     threads: CONFIG.extract.threads
     resources:
         mem_mb=model_memory,
-        runtime=grows(240),
+        runtime=lambda wildcards, attempt: 240 * attempt,
         gpu=int(CONFIG.extract.device != "cpu"),
     params:
         run=script("extract_activations"),

@@ -24,9 +24,6 @@ rule figure:
         "<results>/logs/figure/{study}.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(20),
     params:
         run=script("draw_figure"),
         key=key("figure"),
@@ -52,9 +49,6 @@ rule best_layers:
         "<results>/logs/best_layers.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(2000),
-        runtime=grows(20),
     params:
         run=script("find_best_layers"),
         key=key("best_layers"),
@@ -79,9 +73,6 @@ rule report:
         "<results>/logs/report.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(2000),
-        runtime=grows(20),
     params:
         run=script("write_report"),
         key=key("report"),
@@ -106,9 +97,6 @@ rule explore:
         "<results>/logs/explore.log",
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(20),
     params:
         run=script("build_explorer"),
         key=key("explore"),

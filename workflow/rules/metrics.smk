@@ -15,9 +15,6 @@ rule metrics:
         "<results>/benchmarks/metrics/{model}/{revision}/{corpus}.tsv"
     conda:
         ENVIRONMENT
-    resources:
-        mem_mb=grows(4000),
-        runtime=grows(60),
     params:
         run=script("compute_metrics"),
         key=key("metrics"),

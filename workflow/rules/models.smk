@@ -9,11 +9,11 @@ for NANO in CONFIG.nano:
             rule_name("train", NANO)
         input:
             texts="<results>/texts/wikipedia.parquet",
-            stale=STALE.marker(
-                f"{checkpoint_folders(NANO)[-1]}/layerwise.json", {}, KEYS.nano(NANO)
+            stale=marker(
+                Path(nano_folders(NANO)[-1], "layerwise.json"), KEYS.nano(NANO)
             ),
         output:
-            expand("{folder}/layerwise.json", folder=checkpoint_folders(NANO)),
+            expand("{folder}/layerwise.json", folder=nano_folders(NANO)),
             losses=report(
                 f"<results>/nano/{encode(NANO)}.losses.csv",
                 caption="../report/losses.rst",
@@ -28,9 +28,6 @@ for NANO in CONFIG.nano:
         priority: 10
         conda:
             ENVIRONMENT
-        resources:
-            mem_mb=grows(4000),
-            runtime=grows(60),
         params:
             run=script("train_nano"),
             key=KEYS.nano(NANO),
@@ -56,7 +53,6 @@ rule convert_gguf:
         ENVIRONMENT
     resources:
         mem_mb=model_memory,
-        runtime=grows(30),
     params:
         run=script("convert_gguf"),
         key=key("gguf"),

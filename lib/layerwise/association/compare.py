@@ -7,15 +7,14 @@ from pathlib import Path
 import pandas as pd
 
 from layerwise import data
-from layerwise.association.curves import ONLY_SUBSET, RESIDUAL
+from layerwise.association.curves import FINAL_NORM, ONLY_SUBSET, RESIDUAL
 from layerwise.association.published import published_scores, read_table
-from layerwise.errors import LayerwiseError, closest
+from layerwise.errors import LayerwiseError, check_name
 from layerwise.io import tables
 
 PUBLISHED = "published"
 """Stands for the numbers that ship with layerwise."""
 
-FINAL_NORM = "final_norm"
 KEYS = ["task", "subset", "layer"]
 
 
@@ -44,30 +43,33 @@ def read_scores(source: str, model: str, revision: str | None = None) -> pd.Data
     LayerwiseError
         If there are no such scores.
     """
-    if source == PUBLISHED:
-        found = published_scores(read_table(data.published("scores")))
-    elif Path(source).is_dir():
-        paths = sorted(Path(source, "scores").glob("*/*.parquet"))
-        if not paths:
-            raise LayerwiseError(
-                f"{source}/scores: no scores found; run the workflow first.", code="missing_file"
-            )
-        found = tables.read(paths, "scores")
+    if Path(source).is_dir():
+        found = tables.read(sorted(Path(source, "scores").glob("*/*.parquet")), "scores")
     else:
-        found = published_scores(read_table(Path(source)))
-    found = found[_one(found["model"], model, f"{source}: model", fold=True)]
-    found = found[_one(found["revision"], revision, f"{source}: revision of {model}")]
+        path = data.published("scores") if source == PUBLISHED else Path(source)
+        found = published_scores(read_table(path))
+    names = list(found["model"].unique())
+    model = next((name for name in names if name.casefold() == model.casefold()), model)
+    check_name(f"model of {source}", model, names)
+    found = found[found["model"] == model]
+    names = list(found["revision"].unique())
+    if revision is None and len(names) > 1:
+        raise LayerwiseError(
+            f"{source} has several revisions of {model} ({', '.join(names)}); name one.",
+            code="ambiguous",
+        )
+    check_name(f"revision of {model}", revision or names[0], names)
     readout = FINAL_NORM if (found["readout"] == FINAL_NORM).any() else RESIDUAL
-    as_released = (
-        (found["tokens"] == "all") & (found["pooling"] == "mean") & (found["readout"] == readout)
-    )
-    if not as_released.any():
+    wanted = {"revision": revision or names[0], "tokens": "all", "pooling": "mean"}
+    wanted["readout"] = readout
+    found = found[(found[list(wanted)] == list(wanted.values())).all(axis=1)]
+    if found.empty:
         raise LayerwiseError(
             f"{source}: no scores of {model} with all tokens, mean pooling and the readout "
             f"{readout}; score it with presets/as_released.yaml.",
             code="unknown_name",
         )
-    found = found[as_released].assign(subset=found["subset"].fillna(ONLY_SUBSET))
+    found = found.assign(subset=found["subset"].fillna(ONLY_SUBSET))
     return found[[*KEYS, "main_score"]].reset_index(drop=True)
 
 
@@ -116,30 +118,9 @@ def described(differences: pd.DataFrame) -> list[str]:
     n_tasks = differences.groupby("layer")["task"].transform("nunique")
     complete = differences[n_tasks == differences["task"].nunique()]
     means = complete.groupby("layer")[["first", "second"]].mean()
-    for name in ("first", "second"):
-        score = dict(means[name])
-        best, last = max(score, key=lambda layer: score[layer]), max(score)
+    for name, score in means.items():
         lines.append(
-            f"Mean of all tasks, {name}: best layer {best} at {score[best]:.1f}, layer "
-            f"{last} at {score[last]:.1f}."
+            f"Mean of all tasks, {name}: best layer {score.idxmax()} at {score.max():.1f}, layer "
+            f"{means.index[-1]} at {score.iloc[-1]:.1f}."
         )
     return lines
-
-
-def _one(column: pd.Series, wanted: str | None, what: str, *, fold: bool = False) -> pd.Series:
-    """Select the rows of one name; without a name wanted, the only one there is."""
-    known = sorted(column.unique())
-    if wanted is None:
-        if len(known) > 1:
-            raise LayerwiseError(
-                f"{what}: there are several ({', '.join(known)}); name one.", code="ambiguous"
-            )
-        return column.notna()
-    selected = column.str.casefold() == wanted.casefold() if fold else column == wanted
-    if not selected.any():
-        raise LayerwiseError(
-            f"{what}: no scores of {wanted!r}{closest(wanted, known)}; there are "
-            f"{', '.join(known)}.",
-            code="unknown_name",
-        )
-    return selected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from layerwise.errors import LayerwiseError
 log = logging.getLogger(__name__)
 
 Floats = npt.NDArray[np.float64]
+Names = npt.NDArray[Any]
+Tasks = npt.NDArray[np.intp]
+"""Indices of tasks."""
 
 # The columns that identify a metric's curve for a model and a token selection.
 VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
@@ -25,7 +28,8 @@ VARIANT = ["corpus", "metric", "protocol", "alpha", "normalization"]
 KEYS = ["model", "revision", *VARIANT, "tokens", "pooling", "task_type"]
 _POINT = ("model", "revision", "tokens", "layer", "depth")
 METRIC_COLUMNS = (*_POINT, *VARIANT, "value")
-SCORE_COLUMNS = (*_POINT, "task", "task_type", "subset", "pooling", "main_score")
+TASK = ["task_type", "task"]
+SCORE_COLUMNS = (*_POINT, *TASK, "subset", "pooling", "main_score")
 
 BASELINE = "baseline"  # protocol of rules without activations
 
@@ -45,7 +49,8 @@ class ScoreCurves:
 
     Attributes
     ----------
-    tasks, task_types, sources : tuple of str, length t
+    tasks : tuple of str, length t
+    task_types, sources : array of str, shape (t,)
         Tasks of one source are made of the same texts (`layerwise.association.sources`).
     layers : array of int, shape (n,)
         The layers at which every subset of every task has a score, ascending.
@@ -66,8 +71,8 @@ class ScoreCurves:
     tokens: str
     pooling: str
     tasks: tuple[str, ...]
-    task_types: tuple[str, ...]
-    sources: tuple[str, ...]
+    task_types: Names
+    sources: Names
     layers: npt.NDArray[np.int64]
     last_layer: int
     values: Floats
@@ -75,63 +80,33 @@ class ScoreCurves:
     output_from: str = STAND_IN
     left_out: tuple[int, ...] = ()
 
+    def __str__(self) -> str:
+        return f"{self.model} at {self.revision} ({self.tokens}, {self.pooling})"
+
     @property
     def about(self) -> dict[str, str]:
         """The model, revision, tokens and pooling, as columns of a table."""
         return {n: getattr(self, n) for n in ("model", "revision", "tokens", "pooling")}
 
-    def of_type(self, task_type: str) -> npt.NDArray[np.intp]:
-        """Indices of the tasks of a type, or of all tasks for ``all``."""
-        return np.array(
-            [i for i, t in enumerate(self.task_types) if task_type in ("all", t)], dtype=np.intp
-        )
+    def groups(self) -> dict[str, Tasks]:
+        """Indices of ``all`` tasks, and of those of each type where there are several types."""
+        types = np.unique(self.task_types)
+        several = {t: np.flatnonzero(self.task_types == t) for t in types if len(types) > 1}
+        return {"all": np.arange(len(self.tasks)), **several}
 
-    def sources_of(self, tasks: npt.NDArray[np.intp] | Sequence[int]) -> list[str]:
-        """The task clusters of some tasks, in their order."""
-        return [self.sources[int(i)] for i in tasks]
+    def candidates(self, tasks: Tasks | Sequence[int]) -> tuple[npt.NDArray[np.int64], Floats]:
+        """The candidates for the best layer of some tasks: all layers, then the model's output.
 
-    def groups(self) -> list[str]:
-        """``all`` and each task type, the latter only where there are several."""
-        types = sorted(set(self.task_types))
-        return ["all", *types] if len(types) > 1 else ["all"]
-
-    @property
-    def middle(self) -> int:
-        """Place of the layer nearest to L/2."""
-        return int(np.abs(self.layers - self.last_layer // 2).argmin())
-
-    def candidates(self, tasks: npt.NDArray[np.intp] | Sequence[int]) -> Candidates:
-        """The candidates for the best layer of some tasks: all layers, and the model's output."""
+        Returns
+        -------
+        layers : array, shape (c,)
+            The output counts as layer L. It is no candidate if a task has no score of it.
+        values : array, shape (t, c)
+        """
         values, output = self.values[tasks], self.output[tasks]
         if not np.isfinite(output).all():
-            return Candidates(self.layers, values, output, None)
-        n = len(self.layers)
-        if self.layers[-1] == self.last_layer and np.array_equal(values[:, -1], output):
-            return Candidates(self.layers, values, output, n - 1)
-        layers = np.append(self.layers, self.last_layer)
-        return Candidates(layers, np.column_stack([values, output]), output, n)
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """The layers of a model, and its output.
-
-    Attributes
-    ----------
-    layers : array of int, shape (c,)
-        The output counts as layer L.
-    values : array, shape (t, c)
-    output_scores : array, shape (t,)
-        NaN where the output has no score.
-    output : int or None
-        Place of the output: the last layer's where both have the same scores, else one of its
-        own after all layers; None if some task has no score of it.
-    """
-
-    layers: npt.NDArray[np.int64]
-    values: Floats
-    output_scores: Floats
-    output: int | None
+            return self.layers, values
+        return np.append(self.layers, self.last_layer), np.column_stack([values, output])
 
 
 def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> None:
@@ -152,30 +127,22 @@ def require_columns(frame: pd.DataFrame, wanted: Sequence[str], what: str) -> No
         )
 
 
-def require_once(table: pd.DataFrame, keys: Sequence[str], names: Sequence[str]) -> None:
-    """Check that a table has one row for each combination of keys.
+def require_once(table: pd.DataFrame, keys: Sequence[str], name: str) -> None:
+    """Refuse a table with several rows of the same keys: their mean would mix splits or runs.
 
     Parameters
     ----------
-    names : sequence of str
-        Columns that say in the error what is there twice.
-
-    Raises
-    ------
-    LayerwiseError
-        If it has several; their mean would mix splits or runs.
+    name : str
+        Column that says in the error what is there twice.
     """
-    twice = table.duplicated(list(keys))
-    if not twice.any():
-        return
-    row = table[twice].iloc[0]
-    splits = sorted(map(str, table["split"].unique())) if "split" in table else []
-    hint = f", of one split ({', '.join(splits)})" if len(splits) > 1 else ""
-    raise LayerwiseError(
-        f"The tables hold {', '.join(str(row[name]) for name in names)} of {row['model']} at "
-        f"layer {row['layer']} more than once; give each table once{hint}.",
-        code="duplicate",
-    )
+    twice = table[table.duplicated(list(keys))]
+    if len(twice):
+        row = twice.iloc[0]
+        raise LayerwiseError(
+            f"The tables hold {row[name]} of {row['model']} at layer {row['layer']} more than "
+            "once; give each table once, of one split.",
+            code="duplicate",
+        )
 
 
 def of_blocks(metrics: pd.DataFrame) -> pd.DataFrame:
@@ -239,87 +206,58 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
     Raises
     ------
     LayerwiseError
-        If a column is missing, a score is not finite without a reason, or there twice, a model's
-        tasks share no layer, or no model has a score.
+        If a column is missing, a score is there twice, or no model has a layer at which all of
+        its tasks have a score.
     """
     require_columns(scores, SCORE_COLUMNS, "scores")
     scores = with_output(scores)
-    known = np.isfinite(scores["main_score"].to_numpy(dtype=float))
-    explained = scores["why"].notna() if "why" in scores.columns else False
-    bad = scores[~(known | explained)]
-    if len(bad):
-        row = bad.iloc[0]
-        raise LayerwiseError(
-            f"The score of {row['model']} on {row['task']} at layer {row['layer']} is "
-            f"{row['main_score']}; score that task again.",
-            code="not_finite",
-        )
-    keys = ["model", "revision", "tokens", "pooling"]
-    require_once(scores, [*keys, "task", "subset", "layer"], ["task", "subset"])
+    if sources.COLUMN not in scores.columns:
+        scores = sources.with_text_sources(scores, {})
+    keys, subset = ["model", "revision", "tokens", "pooling"], [*TASK, "subset"]
+    require_once(scores, [*keys, "task", "subset", "layer"], "task")
     curves = []
     for key, part in scores.groupby(keys, sort=True):
         model, revision, tokens, pooling = map(str, key)
-        name = f"{model} at {revision} ({tokens}, {pooling})"
-        index = ["task_type", "task", "subset"]
-        table = part.pivot(index=index, columns="layer", values="main_score").astype(float)
-        _log_undefined(part, table, name)
-        defined = table.notna().any(axis=1).groupby(level=["task_type", "task"]).transform("all")
-        table = table[defined]
-        if table.empty:
+        table = part.pivot(index=subset, columns="layer", values="main_score").astype(float)
+        defined = table.notna().any(axis=1).groupby(level=TASK).transform("all")
+        complete = table[defined].dropna(axis="columns")
+        left_out = table.columns.difference(complete.columns)
+        if len(left_out) or not defined.all():
+            tasks = [*table.index[~defined].get_level_values("task").unique()]
+            message = "%s at %s (%s, %s): left out tasks without any score %s, layers %s"
+            log.warning(message, *key, tasks, [*left_out])
+        if complete.empty:
             continue
-        complete = table.dropna(axis="columns")
-        if complete.shape[1] == 0:
-            raise LayerwiseError(
-                f"The tasks of {name} have no layer in common; score them again.", code="too_few"
-            )
         # First over the subsets of a task: a task counts once.
-        whole = complete.groupby(level=["task_type", "task"]).mean()
-        if whole.shape[1] < table.shape[1]:
-            log.warning(
-                "%s: %d of %d layers left out, since not every subset of every task has a score "
-                "there",
-                name,
-                table.shape[1] - whole.shape[1],
-                table.shape[1],
-            )
-        output = part.groupby(index)["output_score"].first().astype(float)
-        by_task = output.groupby(level=["task_type", "task"])
-        output = by_task.mean().where(by_task.count() == by_task.size()).reindex(whole.index)
-        if sources.COLUMN in part.columns:
-            texts = part.groupby("task")[sources.COLUMN].first().astype(str).to_dict()
-        else:
-            texts = {str(t): sources.text_source(str(t)) for _, t in whole.index}
+        whole = complete.groupby(level=TASK).mean()
+        output = part.groupby(subset)["output_score"].first().astype(float)
+        output = output.groupby(level=TASK).agg(lambda score: score.mean(skipna=False))
+        names = whole.index.get_level_values("task")
         curves.append(
             ScoreCurves(
                 model=model,
                 revision=revision,
                 tokens=tokens,
                 pooling=pooling,
-                tasks=tuple(str(t) for _, t in whole.index),
-                task_types=tuple(str(t) for t, _ in whole.index),
-                sources=tuple(texts[t] for _, t in whole.index),
+                tasks=tuple(names),
+                task_types=whole.index.get_level_values("task_type").to_numpy(),
+                sources=part.groupby("task")[sources.COLUMN].first().loc[names].to_numpy(),
                 layers=whole.columns.to_numpy(dtype=np.int64),
                 last_layer=last_layer_of(part),
-                values=whole.to_numpy(dtype=np.float64),
-                output=np.asarray(output.to_numpy(), dtype=np.float64),
+                values=whole.to_numpy(),
+                output=np.asarray(output.loc[whole.index]),
                 output_from=STAND_IN if (part["output_from"] == STAND_IN).any() else OUTPUT,
-                left_out=tuple(int(at) for at in table.columns.difference(whole.columns)),
+                left_out=tuple(map(int, left_out)),
             )
         )
     if not curves:
         reasons = scores["why"].dropna().unique() if "why" in scores.columns else ()
         raise LayerwiseError(
-            f"None of the models has a score: {'; '.join(reasons[:3])}.", code="too_few"
+            "No model has a layer at which all of its tasks have a score "
+            f"({'; '.join(reasons[:3]) or 'the tasks share no layer'}).",
+            code="too_few",
         )
     return curves
-
-
-def _log_undefined(part: pd.DataFrame, table: pd.DataFrame, name: str) -> None:
-    """Log the tasks that are left out, and why."""
-    nowhere = table.index[~table.notna().any(axis=1)].get_level_values("task").unique()
-    for task in nowhere:
-        why = part.loc[part["task"] == task, "why"].iloc[0] if "why" in part.columns else ""
-        log.warning("%s: %s left out, without a score at any layer: %s", name, task, why)
 
 
 def last_layer_of(part: pd.DataFrame) -> int:
@@ -349,6 +287,12 @@ class MetricCurves(NamedTuple):
     n: Floats
 
 
+def of_curves(table: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
+    """The rows of the model, revision and tokens of some curves."""
+    columns = ["model", "revision", "tokens"]
+    return table[(table[columns] == [curves.about[c] for c in columns]).all(axis=1)]
+
+
 def metric_curves(
     metrics: pd.DataFrame, scores: ScoreCurves, own_texts: Mapping[str, str] | None = None
 ) -> MetricCurves:
@@ -364,13 +308,8 @@ def metric_curves(
         which each task has a curve of its own.
     """
     require_columns(metrics, METRIC_COLUMNS, "metrics")
-    metrics = of_blocks(metrics)
-    mine = metrics[
-        (metrics["model"] == scores.model)
-        & (metrics["revision"] == scores.revision)
-        & (metrics["tokens"] == scores.tokens)
-    ]
-    require_once(mine, [*VARIANT, "layer"], ["metric", "corpus"])
+    mine = of_curves(of_blocks(metrics), scores)
+    require_once(mine, [*VARIANT, "layer"], "metric")
     variants, cells = variants_by_layer(mine, scores.layers)
     cells = np.repeat(cells[:, :, None, :], len(scores.tasks), axis=2)
     own = {c: t for c, t in (own_texts or {}).items() if t in scores.tasks}
@@ -447,23 +386,13 @@ def mean_curve(values: Floats) -> Floats:
     return mean
 
 
-def with_baselines(metrics: MetricCurves, scores: ScoreCurves) -> MetricCurves:
-    """Metrics, and pseudo-metrics of the protocol `BASELINE` that a real one has to beat.
+def baselines(scores: ScoreCurves) -> pd.DataFrame:
+    """Tidy pseudo-metrics of the protocol `BASELINE` that a real one has to beat.
 
     ``layer index`` is l; ``distance from the middle`` is |l / L - 1/2|.
     """
     depth = scores.layers / max(scores.last_layer, 1)
-    curves = {
-        "layer index": scores.layers.astype(np.float64),
-        "distance from the middle": np.abs(depth - 0.5),
-    }
-    about = {"corpus": "none", "protocol": BASELINE, "alpha": np.nan, "normalization": "raw"}
-    variants = pd.DataFrame({"metric": list(curves), **about})
-    values = np.repeat(np.stack(list(curves.values()))[:, None, :], len(scores.tasks), axis=1)
-    unknown = np.full(values.shape, np.nan)
-    return MetricCurves(
-        pd.concat([metrics.variants, variants], ignore_index=True),
-        np.concatenate([metrics.values, values]),
-        np.concatenate([metrics.stderr, unknown]),
-        np.concatenate([metrics.n, unknown[:, 0, 0]]),
-    )
+    curves = {"layer index": scores.layers, "distance from the middle": np.abs(depth - 0.5)}
+    table = pd.DataFrame({"layer": scores.layers, "depth": depth, **curves})
+    tidy = table.melt(["layer", "depth"], var_name="metric").assign(**scores.about)
+    return tidy.assign(corpus="none", protocol=BASELINE, alpha=np.nan, normalization="raw")

@@ -10,42 +10,22 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import METRIC_COLUMNS, of_blocks, require_columns
-from layerwise.errors import LayerwiseError, first_line
+from layerwise.errors import Code, LayerwiseError, first_line
 from layerwise.io.files import is_file
 from layerwise.section import NAME, NAMES
 
 log = logging.getLogger(__name__)
 
-SCORES = (
-    "family",
-    "size",
-    "revision",
-    "layer",
-    "task",
-    "task_type",
-    "hf_subset",
-    "languages",
-    "split",
-    "main_score",
-)
-METRICS = (
-    "family",
-    "size",
-    "revision",
-    "dataset",
-    "split",
-    "metric",
-    "normalization",
-    "layer",
-    "value",
-)
+_RELEASED = ("family", "size", "revision", "layer", "split")
+SCORES = (*_RELEASED, "task", "task_type", "hf_subset", "languages", "main_score")
+METRICS = (*_RELEASED, "dataset", "metric", "normalization", "value")
 
 # The released tables' names for metrics that are called otherwise here.
 METRIC_NAMES = {
@@ -56,7 +36,10 @@ METRIC_NAMES = {
 }
 
 LONGEST_NAME = 150
-MOST_LAYERS = 10_000
+RANGES = {
+    "layer": (0, 10_000, "whole numbers from 0, the embedding output, to 10,000"),
+    "main_score": (-1, 1, "-1 to 1: divide per cent by 100, and leave out rows without a score"),
+}
 
 WITH_ALPHA = frozenset({"prompt_entropy", "dataset_entropy", "dime"})
 
@@ -116,24 +99,17 @@ def published_scores(table: pd.DataFrame) -> pd.DataFrame:
             code="mismatch",
         )
     log.info("%d of %d published scores are English test scores", len(kept), len(table))
-    what = "scores"
-    tidy = pd.DataFrame(
-        {
-            **_about(kept, what),
-            "task": _names(kept, "task", what),
-            "task_type": _names(kept, "task_type", what),
-            "subset": _names(kept, "hf_subset", what),
-            "split": kept["split"],
-            "pooling": "mean",
-            # The authors cut the model at each layer, so that its last norm is applied to all.
-            "readout": "final_norm",
-            "main_score": _scores(kept),
-            "score_low": np.nan,
-            "score_high": np.nan,
-            "n_runs": 1,
-        }
+    kept = kept.rename(columns={"hf_subset": "subset"}).assign(model=_model(kept))
+    names = ["model", "revision", "task", "task_type", "subset", "split"]
+    return _with_depth(_checked(kept, names, ["layer", "main_score"], "scores")).assign(
+        tokens="all",
+        pooling="mean",
+        # The authors cut the model at each layer, so that its last norm is applied to all.
+        readout="final_norm",
+        score_low=np.nan,
+        score_high=np.nan,
+        n_runs=1,
     )
-    return tidy.reset_index(drop=True)
 
 
 def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
@@ -150,128 +126,87 @@ def published_metrics(table: pd.DataFrame) -> pd.DataFrame:
     LayerwiseError
         If a column is missing, a name is none, a value is no number, or a layer is out of range.
     """
-    what = "metrics"
-    if set(METRIC_COLUMNS) <= set(table.columns):
-        return _own_metrics(table, what)
-    require_columns(table, METRICS, "published metrics")
-    table = table.assign(value=_numbers(table, "value", what))
-    known = table[np.isfinite(table["value"])]
-    if len(known) < len(table):
-        log.warning(
-            "%d of %d published metric values are missing and left out",
-            len(table) - len(known),
-            len(table),
-        )
-    has_test = known.loc[known["split"] == "test", "dataset"].unique()
-    kept = known[(known["split"] == "test") | ~known["dataset"].isin(has_test)]
-    metric = _names(kept, "metric", what).replace(METRIC_NAMES)
-    corpus = _names(kept, "dataset", what)
-    alpha = np.where(corpus.str.contains("wikitext"), 2.0, 1.0)
-    tidy = pd.DataFrame(
-        {
-            **_about(kept, what),
-            "corpus": corpus,
-            "metric": metric,
-            "protocol": "reference",
-            "alpha": np.where(metric.isin(WITH_ALPHA), alpha, np.nan),
-            "normalization": _names(kept, "normalization", what),
-            "value": kept["value"],
-            "stderr": np.nan,
-            "n": 0,
-            "n_left_out": 0,
-        }
+    released = not set(METRIC_COLUMNS) <= set(table.columns)
+    if released:
+        require_columns(table, METRICS, "published metrics")
+    known = table["value"].notna() & ~table["value"].isin([np.inf, -np.inf])
+    if not known.all():
+        log.warning("%d published metric values are missing and left out", (~known).sum())
+    kept = _of_release(table[known]) if released else of_blocks(table[known])
+    names = ["model", "revision", "corpus", "metric", "protocol", "tokens", "normalization"]
+    numbers = ["layer", "alpha", "value", *([] if released else ["depth"])]
+    tidy = _checked(kept, names, numbers, "metrics")
+    more = kept.reindex(columns=["stderr", "n", "n_left_out"]).reset_index(drop=True).astype(float)
+    counts = more[["n", "n_left_out"]].fillna(0).astype(int)
+    tidy = tidy.assign(stderr=more["stderr"], **counts)
+    return _with_depth(tidy) if released else tidy
+
+
+def _of_release(table: pd.DataFrame) -> pd.DataFrame:
+    """Released metrics in our columns."""
+    has_test = table.loc[table["split"] == "test", "dataset"].unique()
+    kept = table[(table["split"] == "test") | ~table["dataset"].isin(has_test)]
+    metric = kept["metric"].replace(METRIC_NAMES)
+    alpha = np.where(kept["dataset"].astype(str).str.contains("wikitext"), 2.0, 1.0)
+    return kept.assign(
+        model=_model(kept),
+        corpus=kept["dataset"],
+        metric=metric,
+        alpha=np.where(metric.isin(WITH_ALPHA), alpha, np.nan),
+        protocol="reference",
+        tokens="all",
     )
-    return tidy.reset_index(drop=True)
 
 
-def _own_metrics(table: pd.DataFrame, what: str) -> pd.DataFrame:
-    """Our own table of metrics, from a file that anyone may have edited."""
-    kept = of_blocks(table)
-    names = ("model", "revision", "corpus", "metric", "protocol", "tokens", "normalization")
-    numbers = ("depth", "alpha", "value")
-    tidy = pd.DataFrame(
-        {
-            **{name: _names(kept, name, what) for name in names},
-            **{name: _numbers(kept, name, what) for name in numbers},
-            "layer": _layer(kept, what),
-        }
+def _model(table: pd.DataFrame) -> pd.Series[str]:
+    named = table["family"].map(str) + "-" + table["size"].map(str)
+    return named.where(table[["family", "size"]].notna().all(axis=1))
+
+
+def _with_depth(table: pd.DataFrame) -> pd.DataFrame:
+    last = table.groupby("model")["layer"].transform("max").clip(lower=1)
+    return table.assign(depth=table["layer"] / last)
+
+
+def _checked(
+    table: pd.DataFrame, names: Sequence[str], numbers: Sequence[str], what: str
+) -> pd.DataFrame:
+    """Columns of names as the config has them, since they reach captions and paths; and numbers.
+
+    Raises
+    ------
+    LayerwiseError
+        If a name is none, or a number is out of its range.
+    """
+    tidy = pd.DataFrame()
+    for column in names:
+        given = table[column]
+        made = {value: _one_line(value) for value in given.unique()}
+        for value, name in made.items():
+            if pd.isna(value) or len(name) > LONGEST_NAME or not re.fullmatch(NAME, name):
+                problem = f"which is not a name; {NAMES}"
+                raise _refused(column, value, what, problem, "bad_name")
+        tidy[column] = given.map(made)
+    for column in numbers:
+        given = table[column]
+        found = pd.to_numeric(given, errors="coerce").astype(float)
+        low, high, expected = RANGES.get(column, (-np.inf, np.inf, "numbers"))
+        odd = ~found.between(low, high) & (given.notna() | (column in RANGES))
+        if column == "layer":
+            odd |= found % 1 > 0
+        if odd.any():
+            problem = f"expected {expected}"
+            raise _refused(column, given[odd].iloc[0], what, problem, "wrong_type")
+        tidy[column] = found
+    return tidy.astype({"layer": int}).reset_index(drop=True)
+
+
+def _refused(column: str, value: object, what: str, problem: str, code: Code) -> LayerwiseError:
+    return LayerwiseError(
+        f"The column {column!r} of the published {what} holds {str(value)[:60]!r}, {problem}.",
+        code=code,
     )
-    odd = ~np.isfinite(tidy["value"])
-    if odd.any():
-        raise LayerwiseError(
-            f"The published metrics have no finite value in {int(odd.sum())} of {len(tidy)} rows; "
-            "leave those out.",
-            code="not_finite",
-        )
-    has_errors = "stderr" in kept
-    return tidy.assign(
-        stderr=_numbers(kept, "stderr", what) if has_errors else np.nan,
-        **{n: kept[n].astype(int) if n in kept else 0 for n in ("n", "n_left_out")},
-    ).reset_index(drop=True)
-
-
-def _about(table: pd.DataFrame, what: str) -> dict[str, Any]:
-    """Model, revision, layer, depth and tokens."""
-    model = _names(table, "family", what) + "-" + _names(table, "size", what)
-    layer = _layer(table, what)
-    return {
-        "model": model,
-        "revision": _names(table, "revision", what),
-        "layer": layer,
-        "depth": layer / layer.groupby(model).transform("max").clip(lower=1),
-        "tokens": "all",
-    }
-
-
-def _names(table: pd.DataFrame, column: str, what: str) -> pd.Series[str]:
-    """A column of names, as the config has them: they reach figures, captions and paths."""
-    given = table[column]
-    made = {value: _one_line(value) for value in given.unique()}
-    for value, name in made.items():
-        if pd.isna(value) or len(name) > LONGEST_NAME or not re.fullmatch(NAME, name):
-            raise LayerwiseError(
-                f"The column {column!r} of the published {what} holds {str(value)[:60]!r}, which "
-                f"is not a name; {NAMES}.",
-                code="bad_name",
-            )
-    return given.map(made)
 
 
 def _one_line(value: object) -> str:
     return " ".join(str(value).split())
-
-
-def _numbers(table: pd.DataFrame, column: str, what: str) -> pd.Series[float]:
-    found = pd.to_numeric(table[column], errors="coerce")
-    odd = table[column][found.isna() & table[column].notna()]
-    if len(odd):
-        raise LayerwiseError(
-            f"The column {column!r} of the published {what} holds {str(odd.iloc[0])[:60]!r}; "
-            "accepted are numbers.",
-            code="wrong_type",
-        )
-    return found.astype(float)
-
-
-def _layer(table: pd.DataFrame, what: str) -> pd.Series[int]:
-    layer = _numbers(table, "layer", what)
-    odd = layer[~((layer >= 0) & (layer <= MOST_LAYERS) & (layer % 1 == 0))]
-    if len(odd):
-        raise LayerwiseError(
-            f"The column 'layer' of the published {what} holds {odd.iloc[0]:g}; accepted are "
-            f"whole numbers from 0, the embedding output, to {MOST_LAYERS}.",
-            code="wrong_type",
-        )
-    return layer.astype(int)
-
-
-def _scores(table: pd.DataFrame) -> pd.Series[float]:
-    score = _numbers(table, "main_score", "scores")
-    odd = score[~score.abs().le(1)]
-    if len(odd):
-        raise LayerwiseError(
-            f"The column 'main_score' of the published scores holds {odd.iloc[0]:g}; accepted is "
-            "-1 to 1: divide per cent by 100, and leave out rows without a score.",
-            code="wrong_type",
-        )
-    return score

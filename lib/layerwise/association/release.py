@@ -12,7 +12,6 @@ import json
 import logging
 import pickle
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,12 @@ from numpy._core import multiarray
 
 from layerwise import data
 from layerwise.errors import LayerwiseError, first_line
-from layerwise.io.files import replacing
 
 log = logging.getLogger(__name__)
 
 SPLITS = ("train", "validation", "dev", "test")
 # A file has a number for each normalisation and layer, so that a megabyte is far too much.
 LARGEST_PICKLE = 1_000_000
-SCORE_ROW = ("hf_subset", "main_score")
 
 
 def read_scores(results: Path) -> pd.DataFrame:
@@ -46,37 +43,23 @@ def read_scores(results: Path) -> pd.DataFrame:
         Columns of `layerwise.association.published.SCORES`: a row for each task, subset and layer.
         Test splits of the paper's tasks only.
     """
-    types = _task_types()
+    shipped = pd.read_parquet(data.published("scores"), columns=["task", "task_type"])
+    types = dict(shipped.drop_duplicates().astype(str).to_numpy())
     rows: list[dict[str, Any]] = []
-    other = set()
     for path in sorted(results.glob("*/*/*/mteb/layer_*/*.json")):
-        family, size, revision = path.relative_to(results).parts[:3]
         if path.stem not in types:
-            if path.stem != "model_meta":
-                other.add(path.stem)
             continue
-        for entry in _json(path).get("scores", {}).get("test", []):
-            missing = [key for key in SCORE_ROW if key not in entry]
-            if missing:
-                raise LayerwiseError(
-                    f"{path}: expected {' and '.join(missing)} in each score.", code="unreadable"
-                )
-            rows.append(
-                {
-                    "family": family,
-                    "size": size,
-                    "revision": revision,
-                    "layer": _layer(path),
-                    "task": path.stem,
-                    "task_type": types[path.stem],
-                    "hf_subset": entry["hf_subset"],
-                    "languages": "|".join(entry.get("languages", ["eng-Latn"])),
-                    "split": "test",
-                    "main_score": entry["main_score"],
-                }
-            )
-    if other:
-        log.info("Tasks that the paper does not use are skipped: %s", ", ".join(sorted(other)))
+        family, size, revision = path.relative_to(results).parts[:3]
+        about = {"family": family, "size": size, "revision": revision, "split": "test"}
+        about |= {"task": path.stem, "task_type": types[path.stem]}
+        try:
+            layer = int(path.parent.name.removeprefix("layer_"))
+            for entry in json.loads(path.read_bytes())["scores"].get("test", []):
+                languages = "|".join(entry.get("languages", ["eng-Latn"]))
+                found = {name: entry[name] for name in ("hf_subset", "main_score")}
+                rows.append({**about, "layer": layer, "languages": languages, **found})
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise _unreadable(path, "result of mteb 1.x", error) from error
     return pd.DataFrame(rows)
 
 
@@ -97,52 +80,40 @@ def read_metrics(results: Path) -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for path in sorted(results.glob("*/*/*/metrics/**/*.pkl")):
         family, size, revision, _, *corpus = path.relative_to(results).parts[:-1]
-        split = corpus.pop() if corpus and corpus[-1] in SPLITS else None
-        name = {
-            "family": family,
-            "size": size,
-            "revision": revision,
-            "dataset": "/".join(corpus),
-            "split": split,
-            "metric": path.stem,
-        }
-        for normalization, values in _values(path):
+        about: dict[str, Any] = {"family": family, "size": size, "revision": revision}
+        about["split"] = corpus.pop() if corpus and corpus[-1] in SPLITS else None
+        about |= {"dataset": "/".join(corpus), "metric": path.stem}
+        for normalization, values in load_arrays(path).items():
             rows += [
-                name | {"normalization": normalization, "layer": layer, "value": float(value)}
+                {**about, "normalization": normalization, "layer": layer, "value": value}
                 for layer, value in enumerate(values)
                 if np.isfinite(value)
             ]
     return pd.DataFrame(rows)
 
 
-def write(table: pd.DataFrame, path: Path) -> None:
-    """Write a table as compact Parquet."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as partial:
-        table.to_parquet(partial, compression="zstd", index=False)
-
-
-def load_arrays(path: Path) -> Any:
-    """Load a pickle that may hold numpy arrays and plain containers, and no other object.
+def load_arrays(path: Path) -> dict[str, list[float]]:
+    """Load a pickle of numbers by normalisation and layer, and run nothing of what it refers to.
 
     Raises
     ------
     LayerwiseError
-        If the file is too large, damaged, or refers to anything else.
+        If the file is too large, damaged, or holds or refers to anything else.
     """
-    if path.stat().st_size > LARGEST_PICKLE:
-        raise LayerwiseError(
-            f"{path}: expected a file of at most {LARGEST_PICKLE:,} bytes.", code="unreadable"
-        )
     try:
+        if path.stat().st_size > LARGEST_PICKLE:
+            raise ValueError(f"it has more than {LARGEST_PICKLE:,} bytes")
         with path.open("rb") as file:
-            return _Arrays(file).load()
+            found = _Arrays(file).load()
+        return {str(name): [float(v) for v in values] for name, values in found.items()}
     except LayerwiseError:
         raise
     except Exception as error:  # a damaged pickle fails in many ways
-        raise LayerwiseError(
-            f"{path}: not a readable pickle ({first_line(error)}).", code="unreadable"
-        ) from error
+        raise _unreadable(path, "pickle of a number per normalisation and layer", error) from error
+
+
+def _unreadable(path: Path, what: str, error: Exception) -> LayerwiseError:
+    return LayerwiseError(f"{path}: expected a {what} ({first_line(error)}).", code="unreadable")
 
 
 ADMITTED = {
@@ -161,60 +132,6 @@ class _Arrays(pickle.Unpickler):
         short = re.sub(r"^numpy\._?core\.", "", module)
         if (short, name) not in ADMITTED:
             raise LayerwiseError(
-                f"{self.name}: refers to {module}.{name}; only numpy arrays are read.",
-                code="unsafe",
+                f"A pickle refers to {module}.{name}; only numpy arrays are read.", code="unsafe"
             )
         return ADMITTED[short, name]
-
-    def __init__(self, file: Any) -> None:
-        super().__init__(file)
-        self.name = file.name
-
-
-def _values(path: Path) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
-    """The values of each normalisation, shape (layers,)."""
-    found = load_arrays(path)
-    if not isinstance(found, dict):
-        raise LayerwiseError(
-            f"{path}: expected values by normalisation, got {type(found)}.", code="unreadable"
-        )
-    for normalization, values in found.items():
-        try:
-            array = np.asarray(values, dtype=float)
-        except (TypeError, ValueError) as error:
-            raise LayerwiseError(
-                f"{path}: {normalization}: expected numbers.", code="unreadable"
-            ) from error
-        if array.ndim != 1:
-            raise LayerwiseError(
-                f"{path}: {normalization}: expected a number per layer, got shape {array.shape}.",
-                code="unreadable",
-            )
-        yield str(normalization), array
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise LayerwiseError(
-            f"{path}: not readable JSON ({first_line(error)}).", code="unreadable"
-        ) from error
-    if not isinstance(found, dict):
-        raise LayerwiseError(f"{path}: expected a result of mteb 1.x.", code="unreadable")
-    return found
-
-
-def _layer(path: Path) -> int:
-    found = re.fullmatch(r"layer_(\d+)", path.parent.name)
-    if not found:
-        raise LayerwiseError(
-            f"{path.parent}: expected a folder named layer_<number>.", code="unreadable"
-        )
-    return int(found[1])
-
-
-def _task_types() -> dict[str, str]:
-    """Types of the paper's tasks, from the shipped scores."""
-    known = pd.read_parquet(data.published("scores"), columns=["task", "task_type"])
-    return dict(known.drop_duplicates().astype(str).itertuples(index=False, name=None))

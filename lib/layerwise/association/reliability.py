@@ -16,23 +16,24 @@ NEAR = 0.1
 STABLE = 0.8
 """Share of resampled curves that must select nearly the same layer."""
 N_RESAMPLES = 1000
+KEYS = ["corpus", "metric", "protocol", "alpha"]
 
 
-def why_unreliable(good: Floats, resampled: Floats | None, n: float) -> str:
+def why_unreliable(good: Floats, resampled: Floats, n: float) -> str:
     """Why there are too few prompts to select a layer by a metric; empty if there are enough.
 
     Parameters
     ----------
     good : array, shape (L,)
         The metric, higher being better; minus infinity where it has no value.
-    resampled : array, shape (B, L), optional
-        The same on other samples of prompts.
+    resampled : array, shape (B, L)
+        The same on other samples of prompts; none if that is unknown.
     n : float
         Number of prompts, NaN if unknown.
     """
     if n < stats.FEW:
         return f"{n:.0f} prompts; selecting a layer takes {stats.FEW}"
-    if resampled is None:
+    if not len(resampled):
         return ""
     selected = np.where(np.isfinite(resampled), resampled, -np.inf).argmax(axis=1)
     near = float((np.abs(selected - good.argmax()) <= NEAR * (len(good) - 1)).mean())
@@ -46,12 +47,12 @@ def resampled_curves(
     prompts: pd.DataFrame | None,
     layers: npt.NDArray[np.int64],
     seed: int = 0,
-) -> list[Floats | None]:
+) -> list[Floats]:
     """Curves of each metric as other samples of prompts would give them, shape (B, L) each.
 
     Bootstrap samples of the prompts where their values are known; noise that layers share then
     cancels. Otherwise draws from the standard errors, independent between layers, which overstates
-    the noise. None for a metric without either.
+    the noise. None of them for a metric without either.
 
     Parameters
     ----------
@@ -64,15 +65,12 @@ def resampled_curves(
     rng = np.random.default_rng(seed)
     wide: dict[tuple[object, ...], Floats] = {}
     if prompts is not None and len(prompts):
-        keys = ["corpus", "metric", "protocol", "alpha"]
-        for key, part in of_blocks(prompts).fillna({"alpha": NO_ALPHA}).groupby(keys):
+        for key, part in of_blocks(prompts).fillna({"alpha": NO_ALPHA}).groupby(KEYS):
             curves = part.pivot(index="prompt_id", columns="layer", values="value")
             wide[key] = curves.reindex(columns=layers).dropna().to_numpy(dtype=np.float64)
-    found: list[Floats | None] = []
+    found: list[Floats] = []
     for row, variant in enumerate(variants.fillna({"alpha": NO_ALPHA}).to_dict("records")):
-        own = wide.get(
-            (variant["corpus"], variant["metric"], variant["protocol"], variant["alpha"])
-        )
+        own = wide.get(tuple(variant[key] for key in KEYS))
         if own is not None and len(own) and variant["normalization"] == "raw":
             n = len(own)
             found.append(rng.multinomial(n, np.full(n, 1 / n), size=N_RESAMPLES) @ own / n)
@@ -80,5 +78,5 @@ def resampled_curves(
             noise = rng.normal(size=(N_RESAMPLES, len(layers)))
             found.append(values[row] + noise * np.nan_to_num(stderr[row]))
         else:
-            found.append(None)
+            found.append(np.empty((0, len(layers))))
     return found

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import ScoreCurves, score_curves, with_output
-from layerwise.stats import clustered_mean_ci, within
+from layerwise.stats import mean_ci, within
 
 # Types of task whose main score is a correlation, from -1 to 1; all others' is from 0 to 1.
 CORRELATED = frozenset({"STS", "Summarization", "InstructionReranking"})
@@ -59,29 +59,29 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
     if "chance" in scores:
         guess = {str(t): float(c) for t, c in scores.groupby("task")["chance"].first().items()}
     for curves in score_curves(scores):
-        names = {"task_type": curves.task_types, "task": curves.tasks}
-        labels = [tuple(names[g][i] for g in groups) for i in range(len(curves.tasks))]
-        for group in dict.fromkeys(labels):
-            chosen = [i for i, label in enumerate(labels) if label == group]
+        names = pd.DataFrame({"task_type": curves.task_types, "task": curves.tasks})
+        for group, part in names.groupby(list(groups)) if groups else [((), names)]:
+            chosen = part.index.to_numpy()
+            about = {**curves.about, **dict(zip(groups, map(str, group), strict=True))}
             values, output = curves.values[chosen], curves.output[chosen]
             low, high = _interval(scores, curves, chosen)
-            best = curves.candidates(chosen)
+            _, candidates = curves.candidates(chosen)
+            best = candidates[:, candidates.mean(axis=0).argmax()]
             layers = np.array(sorted([*curves.layers, *curves.left_out]))
             ends = {"value": values.mean(axis=0), "low": low, "high": high}
             frame = pd.DataFrame(ends, curves.layers).reindex(layers)
             frames.append(
                 frame.assign(
                     layer=layers,
-                    **curves.about,
-                    **dict(zip(groups, group, strict=True)),
+                    **about,
                     representation=representation(curves.tokens, curves.pooling),
                     depth=layers / max(curves.last_layer, 1),
                     output_score=output.mean(),
                     output_from=curves.output_from,
-                    output_is_best=int(best.values.mean(axis=0).argmax()) == best.output,
-                    chance=np.mean([guess.get(curves.tasks[i], np.nan) for i in chosen]),
+                    output_is_best=np.array_equal(best, output),
+                    chance=np.mean([guess.get(t, np.nan) for t in part["task"]]),
                     n_tasks=len(chosen),
-                    n_clusters=len(set(curves.sources_of(chosen))),
+                    n_clusters=len(set(curves.sources[chosen])),
                 )
             )
     table = pd.concat(frames, ignore_index=True)
@@ -91,15 +91,15 @@ def mean_scores(scores: pd.DataFrame, groups: Sequence[str] = ()) -> pd.DataFram
 
 
 def _interval(
-    scores: pd.DataFrame, curves: ScoreCurves, chosen: Sequence[int]
+    scores: pd.DataFrame, curves: ScoreCurves, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    values, clusters = curves.values[chosen], curves.sources_of(chosen)
+    values, clusters = curves.values[chosen], curves.sources[chosen]
     none = np.full(values.shape[1], np.nan)
     if len(chosen) > 1:
         if values.shape[1] < 2:  # a single layer has no differences
             return none, none
-        found = clustered_mean_ci(within(values), clusters)
-        floor = -float(np.mean([curves.task_types[i] in CORRELATED for i in chosen]))
+        found = mean_ci(within(values), clusters)
+        floor = -float(np.mean([t in CORRELATED for t in curves.task_types[chosen]]))
         return np.clip(found.low, floor, 1), np.clip(found.high, floor, 1)
     part = with_output(scores)
     for column, value in {**curves.about, "task": curves.tasks[chosen[0]]}.items():

@@ -26,10 +26,13 @@ from layerwise.association.curves import (
     BASELINE,
     KEYS,
     VARIANT,
+    Names,
     ScoreCurves,
+    Tasks,
     fewest,
     mean_curve,
     metric_curves,
+    of_curves,
     score_curves,
     variants_by_layer,
 )
@@ -56,39 +59,82 @@ CONSENSUS_OF = (
     "dime",
 )
 """The paper's metrics; others are variations of them and would count the same evidence twice."""
+UNKNOWN_OF_NESTED = ["alpha", "direction", "layer", "depth"]
+UNKNOWN_OF_NESTED += ["regret_low", "regret_high", "gain_low", "gain_high"]
 
-COLUMNS = (
-    *KEYS,
-    "direction",
-    "layer",
-    "depth",
-    "unreliable",
-    "score",
-    "best_layer",
-    "best_is_output",
-    "best_score",
-    "regret",
-    "regret_low",
-    "regret_high",
-    "output_score",
-    "output_from",
-    "gain_over_output",
-    "gain_low",
-    "gain_high",
-    "n_layers",
-    "n_tasks",
-    "n_sources",
-)
-INTERVALS = ("regret_low", "regret_high", "gain_low", "gain_high")
+
+def best_layers(scores: pd.DataFrame, *, seed: int = 0) -> pd.DataFrame:
+    """Find each model's best layer by its scores, over all tasks and per task type.
+
+    Returns
+    -------
+    DataFrame
+        One row per model, revision, tokens, pooling and task type; scores in [0, 1]. `best_layer`
+        is L where the model's output is best (`best_is_output`). `n_tied` is the number of layers
+        with the best score. `gain` is the lead over the output on these tasks, `gain_new_task`
+        that on each task cluster of the layer that the other clusters select. The 95% interval
+        corrects for the selection. Intervals and `gain_new_task` need three task clusters, gains
+        a score of the output. `output_from` is ``last layer`` without scores after the final norm.
+    """
+    rows = []
+    for curves in score_curves(scores):
+        for group, tasks in curves.groups().items():
+            (layers, values), sources = curves.candidates(tasks), curves.sources[tasks]
+            mean, leads = values.mean(axis=0), values - curves.output[tasks, None]
+            gain, best = stats.simultaneous_ci(leads, sources, seed=seed), int(mean.argmax())
+            rows.append(
+                {
+                    **_best(curves, group, tasks),
+                    "n_tied": len({*layers[mean >= mean[best] - 1e-12]}),
+                    "last_layer": curves.last_layer,
+                    "gain": gain.estimate[best],
+                    "gain_low": gain.low[best],
+                    "gain_high": gain.high[best],
+                    "gain_new_task": _gain_left_out(leads, sources),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def _best(curves: ScoreCurves, group: str, tasks: Tasks) -> dict[str, Any]:
+    """The best layer and the output of a model: columns of both tables."""
+    (layers, values), output = curves.candidates(tasks), curves.output[tasks]
+    mean = values.mean(axis=0)
+    best = int(mean.argmax())
+    return {
+        **curves.about,
+        "task_type": group,
+        "best_layer": int(layers[best]),
+        "best_is_output": np.array_equal(values[:, best], output),
+        "best_score": mean[best],
+        "output_score": output.mean(),
+        "output_from": curves.output_from,
+        "n_layers": len(curves.layers),
+        "n_tasks": len(values),
+        "n_sources": len(set(curves.sources[tasks])),
+    }
+
+
+def _gain_left_out(leads: Floats, sources: Names) -> float:
+    """Mean lead on each task cluster of the layer that the other clusters select."""
+    if len(set(sources)) < stats.FEWEST:
+        return np.nan
+    found = np.empty(len(leads))
+    for source in set(sources):
+        out = sources == source
+        found[out] = leads[out, leads[~out].mean(axis=0).argmax()]
+    return float(found.mean())
 
 
 def select_by_metrics(
     variants: pd.DataFrame,
     values: Floats,
+    stderr: Floats,
+    n: Floats,
     layers: Layers,
     directions: Mapping[str, int],
-    resampled: Sequence[Floats | None],
-    n: Floats,
+    prompts: pd.DataFrame | None = None,
+    seed: int = 0,
 ) -> pd.DataFrame:
     """The layer that each metric selects, then the consensus of each corpus and protocol.
 
@@ -96,14 +142,14 @@ def select_by_metrics(
     ----------
     variants : DataFrame
         The columns of `VARIANT`, one row per metric.
-    values : array, shape (k, L)
+    values, stderr : array, shape (k, L)
+    n : array, shape (k,)
+        Numbers of prompts, NaN if unknown.
     layers : array, shape (L,)
     directions : mapping of metric to +1 (higher is better) or -1
         Metrics that are not in it are skipped.
-    resampled : sequence of k arrays, shape (B, L), or None
-        Curves of each metric on other samples of prompts, from `resampled_curves`.
-    n : array, shape (k,)
-        Numbers of prompts, NaN if unknown.
+    prompts : DataFrame, optional
+        As in `resampled_curves`.
 
     Returns
     -------
@@ -114,12 +160,14 @@ def select_by_metrics(
     known = np.isfinite(values)
     direction = variants["metric"].map(directions).to_numpy(dtype=float)
     good = np.where(known, direction[:, None] * values, -np.inf)
-    found = variants[VARIANT].assign(direction=direction, layer=layers[good.argmax(axis=1)])
+    resampled = resampled_curves(variants, values, stderr, prompts, layers, seed)
+    found = variants[VARIANT].assign(
+        direction=direction,
+        layer=layers[good.argmax(axis=1)],
+    )
     found = found[np.isfinite(direction) & known.any(axis=1)]
-    others = ((i, resampled[i]) for i in found.index)
     found["unreliable"] = [
-        why_unreliable(good[i], None if curves is None else direction[i] * curves, n[i])
-        for i, curves in others
+        why_unreliable(good[i], direction[i] * resampled[i], n[i]) for i in found.index
     ]
     rules = []
     agree = is_plain(found) & found["metric"].isin(CONSENSUS_OF) & (found["unreliable"] == "")
@@ -173,118 +221,83 @@ def select_layers(
 
     Returns
     -------
-    DataFrame with the columns of `COLUMNS`. Scores are in [0, 1]; regret = best score - score.
-    The 95% interval of the regret is from intervals that hold for all layers together, and that of
-    the gain over the output is Student's; both are over task clusters and need three of them.
-    `direction` is the end that was selected. The best is one of the layers or the model's output
-    (`best_is_output`; `best_layer` is then L).
+    DataFrame
+        One row per metric or rule, model and task type: the keys of
+        `layerwise.association.curves`, direction (the end that was selected), layer, depth,
+        unreliable, score, the columns that `best_layers` has too, regret (best score - score) and
+        gain_over_output, both with 95% intervals. That of the regret holds for all layers
+        together, that of the gain is Student's; both are over task clusters and need three.
 
     Raises
     ------
     LayerwiseError
         If metrics and scores have no model in common, or no metric has a direction.
     """
-    if not set(metrics["metric"]) & set(directions):
-        raise LayerwiseError(
-            "None of the metrics has a direction, and none can select a layer; metrics are "
-            f"{', '.join(sorted(map(str, metrics['metric'].unique()))[:10])}.",
-            code="unsupported",
-        )
-    rows: list[dict[str, object]] = []
+    rows: list[dict[Any, Any]] = []
     for curves in score_curves(scores):
         known = metric_curves(metrics, curves, own_texts)
-        if not len(known.variants):
-            log.info("%s at %s has scores but no metrics; left out", curves.model, curves.revision)
+        if not known.variants["metric"].isin(list(directions)).any():
+            log.info("%s has scores but no metrics with a direction; left out", curves)
             continue
-        own_prompts = None if prompts is None else _of_curves(prompts, curves)
-        for group in curves.groups():
-            tasks = curves.of_type(group)
+        own_prompts = None if prompts is None else of_curves(prompts, curves)
+        for group, tasks in curves.groups().items():
             curve = np.stack([mean_curve(v) for v in known.values[:, tasks]])
             stderr = known.stderr[:, tasks].mean(axis=1)
-            resampled = resampled_curves(
-                known.variants, curve, stderr, own_prompts, curves.layers, seed
-            )
-            found = select_by_metrics(
-                known.variants, curve, curves.layers, directions, resampled, known.n
-            )
-            n_missing = known.variants["metric"].isin(list(directions)).sum()
-            n_missing -= (found["metric"] != CONSENSUS).sum()
-            if n_missing:
-                log.warning(
-                    "%s at %s (%s, %s), %s tasks: %d metrics select no layer, since no task has a "
-                    "value at each of their layers",
-                    *curves.about.values(),
-                    group,
-                    n_missing,
-                )
-            selected = [*found.to_dict("records"), *_baselines(curves, tasks)]
-            rows += _against_scores(selected, curves, group, seed)
+            measured = (known.variants, curve, stderr, known.n, curves.layers)
+            found = select_by_metrics(*measured, directions, own_prompts, seed)
+            if nowhere := {*known.variants["metric"]} & {*directions} - {*found["metric"]}:
+                log.warning("%s, %s: too few values to select by %s", curves, group, nowhere)
+            middle = curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()]
+            selected = [*found.to_dict("records"), _rule(MIDDLE, int(middle))]
+            if np.isfinite(curves.output[tasks]).all():
+                selected.append(_rule(OUTPUT, curves.last_layer))
+            rows += _against_scores(selected, curves, group, tasks, seed)
     if not rows:
         raise LayerwiseError(
-            "The metrics and the scores have no model with the same revision and tokens in "
-            "common.",
+            "No model has both scores and metrics with a direction, of the same revision and "
+            f"tokens; metrics with a direction are {', '.join(directions)}.",
             code="too_few",
         )
-    table = pd.DataFrame(rows)[list(COLUMNS)].astype({"direction": "Int64", "layer": "Int64"})
+    table = pd.DataFrame(rows).astype({"direction": "Int64", "layer": "Int64"})
     return pd.concat([table, *_rules_over_models(table, order or Order())], ignore_index=True)
 
 
-def _of_curves(prompts: pd.DataFrame, curves: ScoreCurves) -> pd.DataFrame:
-    same = (prompts["model"] == curves.model) & (prompts["revision"] == curves.revision)
-    return prompts[same & (prompts["tokens"] == curves.tokens)]
-
-
-def _baselines(curves: ScoreCurves, tasks: npt.NDArray[np.intp]) -> list[dict[Any, Any]]:
-    found = [_rule(MIDDLE, int(curves.layers[curves.middle]))]
-    if np.isfinite(curves.output[tasks]).all():
-        found = [_rule(OUTPUT, curves.last_layer), *found]
-    return found
-
-
 def _against_scores(
-    selected: Sequence[Mapping[Any, Any]], curves: ScoreCurves, group: str, seed: int
-) -> Iterator[dict[str, object]]:
+    selected: Sequence[Mapping[Any, Any]],
+    curves: ScoreCurves,
+    group: str,
+    tasks: Tasks,
+    seed: int,
+) -> Iterator[dict[Any, Any]]:
     """One row per selected layer: its score, its regret, and its gain over the output."""
-    tasks = curves.of_type(group)
-    candidates, sources = curves.candidates(tasks), curves.sources_of(tasks)
-    values, output = candidates.values, candidates.output_scores
+    (_, values), sources = curves.candidates(tasks), curves.sources[tasks]
     mean, place = values.mean(axis=0), {int(layer): i for i, layer in enumerate(curves.layers)}
-    best = int(np.argmax(mean))
+    best = _best(curves, group, tasks)
     regrets: dict[int, tuple[float, float]] = {}
     for one in selected:
-        at = place[one["layer"]] if one["metric"] != OUTPUT else candidates.output
-        assert at is not None
+        at = place[one["layer"]] if one["metric"] != OUTPUT else values.shape[1] - 1
         if at not in regrets:
             regrets[at] = _regret_ci(values, at, sources, seed)
-        gain = stats.clustered_mean_ci(values[:, at] - output, sources)
+        gain = stats.mean_ci(values[:, at] - curves.output[tasks], sources)
         yield {
+            **best,
             **one,
-            **curves.about,
-            "task_type": group,
             "depth": one["layer"] / max(curves.last_layer, 1),
             "score": mean[at],
-            "best_layer": int(candidates.layers[best]),
-            "best_is_output": best == candidates.output,
-            "best_score": mean[best],
-            "regret": mean[best] - mean[at],
+            "regret": best["best_score"] - mean[at],
             "regret_low": regrets[at][0],
             "regret_high": regrets[at][1],
-            "output_score": output.mean(),
-            "output_from": curves.output_from,
-            "gain_over_output": mean[at] - output.mean(),
+            "gain_over_output": gain.estimate,
             "gain_low": gain.low,
             "gain_high": gain.high,
-            "n_layers": len(curves.layers),
-            "n_tasks": len(values),
-            "n_sources": len(set(sources)),
         }
 
 
-def _regret_ci(values: Floats, at: int, sources: Sequence[str], seed: int) -> tuple[float, float]:
+def _regret_ci(values: Floats, at: int, sources: Names, seed: int) -> tuple[float, float]:
     """Interval of the lead of the best layer over one that was selected without the scores."""
     leads = stats.simultaneous_ci(values - values[:, [at]], sources, seed=seed)
     # No layer leads by more than the selected one lies below the highest possible score.
-    room = 1 - stats.clustered_mean_ci(values[:, at], sources).low
+    room = 1 - stats.mean_ci(values[:, at], sources).low
     low, high = np.maximum(0.0, leads.low.max()), np.minimum(leads.high.max(), room)
     return float(low), float(high)
 
@@ -304,7 +317,7 @@ def _rules_over_models(table: pd.DataFrame, order: Order) -> Iterator[pd.DataFra
             continue
         rows = part.drop_duplicates("model").set_index("model", drop=False).loc[regrets.columns]
         lost = nested_regret(regrets.to_numpy(dtype=float))
-        yield rows.drop(columns=["alpha", "direction", "layer", "depth", *INTERVALS]).assign(
+        yield rows.drop(columns=UNKNOWN_OF_NESTED).assign(
             metric=NESTED,
             unreliable="",
             score=rows["best_score"] - lost,
@@ -393,8 +406,8 @@ def selected_layers(
     """
     layers = np.sort(metrics["layer"].unique())
     variants, (values, stderr, n) = variants_by_layer(metrics, layers)
-    resampled = resampled_curves(variants, values, stderr, prompts, layers, seed)
-    table = select_by_metrics(variants, values, layers, directions, resampled, fewest(n))
+    measured = (variants, values, stderr, fewest(n), layers)
+    table = select_by_metrics(*measured, directions, prompts, seed)
     table["depth"] = table["layer"] / max(layers[-1], 1)
     table["better"] = table["direction"].map({1: "higher", -1: "lower"}).fillna("")
     return table[["metric", "better", "layer", "depth", "unreliable"]]

@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from layerwise.activations.store import Activations
+from layerwise.association import measures
 from layerwise.errors import LayerwiseError
 
 log = logging.getLogger(__name__)
@@ -36,8 +37,7 @@ MOST_PROMPTS = 1000  # matrices of all layers are held at once: 8 MB a layer and
 FEWEST_PROMPTS = 5
 
 
-@dataclass(frozen=True)
-class Compared:
+class Compared(NamedTuple):
     """Similarity of the layers of one model with those of another; arrays of shape (L, M)."""
 
     value: Floats
@@ -55,34 +55,24 @@ def ranked(embeddings: Floats) -> Floats:
 
     Shape (L, N, D) to (L, N, N).
     """
-    centred = embeddings - embeddings.mean(axis=2, keepdims=True)
-    norms = np.linalg.norm(centred, axis=2, keepdims=True)
-    unit = np.divide(centred, norms, out=np.zeros_like(centred), where=norms > 0)
+    unit = measures.unit(embeddings - embeddings.mean(axis=2, keepdims=True))
     upper = np.triu_indices(embeddings.shape[1], 1)
-    found = np.zeros((len(unit), embeddings.shape[1], embeddings.shape[1]))
-    for layer, one in enumerate(unit):
-        rank = rankdata(1 - (one @ one.T)[upper])
-        found[layer][upper] = rank - rank.mean()
+    rank = rankdata(1 - (unit @ unit.swapaxes(1, 2))[:, *upper], axis=1)
+    found = np.zeros((len(unit), *2 * embeddings.shape[1:2]))
+    found[:, *upper] = rank - rank.mean(axis=1, keepdims=True)
     return found + found.swapaxes(1, 2)
 
 
-@dataclass(frozen=True)
-class _Sums:
-    """Sums for HSIC of two sets of matrices without diagonals: with all prompts first, then
-    with each left out; shapes (N + 1, a, b)."""
+def _sums(K: Floats, L: Floats) -> tuple[Floats, Floats, Floats, Floats]:
+    """Sums for HSIC of two sets of matrices without diagonals: products of entries, products of
+    row sums, and products of totals; and the number of prompts.
 
-    products: Floats
-    rows: Floats
-    left: Floats
-    right: Floats
-
-
-def _sums(K: Floats, L: Floats) -> _Sums:
+    With all prompts first, then with each left out: shape (N + 1, a, b).
+    """
     # Of each prompt: its row in K times its row in L, shape (N, a, b).
     by_prompt = K.transpose(1, 0, 2) @ L.transpose(1, 2, 0)
     k, m = K.sum(axis=2), L.sum(axis=2)
     products, rows = by_prompt.sum(axis=0), k @ m.T
-    without_products = products - 2 * by_prompt
     # Row sums without prompt i are k_j - K_ij; their products follow without forming them.
     without_rows = (
         rows
@@ -91,28 +81,23 @@ def _sums(K: Floats, L: Floats) -> _Sums:
         - (L @ k.T).transpose(1, 2, 0)
         + by_prompt
     )
-    totals = [
+    left, right = (
         np.concatenate([s.sum(axis=1)[None], (s.sum(axis=1)[:, None] - 2 * s).T]) for s in (k, m)
-    ]
-    return _Sums(
-        np.concatenate([products[None], without_products]),
+    )
+    n = K.shape[1]
+    return (
+        np.concatenate([products[None], products - 2 * by_prompt]),
         np.concatenate([rows[None], without_rows]),
-        totals[0][:, :, None],
-        totals[1][:, None, :],
+        left[:, :, None] * right[:, None, :],
+        np.r_[float(n), np.full(n, n - 1.0)][:, None, None],
     )
 
 
 def _hsic(K: Floats, L: Floats) -> Floats:
     """Unbiased HSIC of all pairs on all prompts, then without each; shape (N + 1, a, b)."""
-    s, n = _sums(K, L), _counts(K)
-    return np.asarray(
-        s.products + s.left * s.right / ((n - 1) * (n - 2)) - 2 * s.rows / (n - 2)
-    ) / (n * (n - 3))
-
-
-def _counts(K: Floats) -> Floats:
-    n = K.shape[1]
-    return np.asarray(np.r_[n, np.full(n, n - 1)], dtype=np.float64)[:, None, None]
+    products, rows, totals, n = _sums(K, L)
+    biased = products + totals / ((n - 1) * (n - 2)) - 2 * rows / (n - 2)
+    return np.asarray(biased / (n * (n - 3)))
 
 
 def _compared(covariance: Callable[[Floats, Floats], Floats], X: Floats, Y: Floats) -> Compared:
@@ -141,9 +126,9 @@ def rsa(Q: Floats, R: Floats) -> Compared:
 
 
 def _covariance(Q: Floats, R: Floats) -> Floats:
-    s, n = _sums(Q, R), _counts(Q)
+    products, _, totals, n = _sums(Q, R)
     pairs = n * (n - 1)
-    return np.asarray(s.products / pairs - s.left * s.right / pairs**2)
+    return np.asarray(products / pairs - totals / pairs**2)
 
 
 def table(files: Sequence[Activations], tokens: Sequence[str] | None = None) -> pd.DataFrame:

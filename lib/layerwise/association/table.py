@@ -30,7 +30,6 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, get_args
 
 import numpy as np
@@ -45,10 +44,11 @@ from layerwise.association.curves import (
     VARIANT,
     MetricCurves,
     ScoreCurves,
+    Tasks,
+    baselines,
     metric_curves,
     score_curves,
     usable,
-    with_baselines,
 )
 from layerwise.association.order import Order
 from layerwise.config.association import AssociationSettings, Measure, Over
@@ -67,31 +67,11 @@ N_TASK_PERMUTATIONS = 200
 ONE_MODEL = "one model: its layers are one curve, not a sample"
 OVER_TASKS = "mean over layers that share their tasks"
 
-COLUMNS = (
-    *KEYS,
-    "measure",
-    "value",
-    "sign",
-    "low",
-    "high",
-    "null95",
-    "p",
-    "p_adjusted",
-    "reason",
-    "n_layers",
-    "n_tasks",
-    "n_sources",
-    "n_models",
-    "n",
-)
+COLUMNS = [*KEYS, "measure", "value", "sign", "low", "high", "null95", "p", "p_adjusted"]
+COLUMNS += ["reason", "n_layers", "n_tasks", "n_sources", "n_models", "n"]
 
-
-@dataclass(frozen=True)
-class _Model:
-    """The scores of one model, and its metrics and baselines."""
-
-    scores: ScoreCurves
-    metrics: MetricCurves
+Model = tuple[ScoreCurves, MetricCurves]
+"""The scores of one model, and its metrics and baselines."""
 
 
 def associate(
@@ -120,72 +100,58 @@ def associate(
     Returns
     -------
     DataFrame with the columns of `COLUMNS`, see the module's docstring. Metrics that are constant
-    over layers, or known at too few of them, have no row; the log counts them.
+    over layers, or known at too few of them, have no row; the log names them.
 
     Raises
     ------
     LayerwiseError
-        If the tables have no model, revision and token selection in common.
+        If there is nothing to associate.
     """
-    settings, order = settings or AssociationSettings(), order or Order()
+    settings = settings or AssociationSettings()
     # Division by a constant changes no association.
-    chosen = metrics[metrics["normalization"] == "raw"]
-    models = []
+    raw = metrics[metrics["normalization"] == "raw"]
+    models: list[Model] = []
     for curves in score_curves(scores):
-        found = metric_curves(chosen, curves, settings.own_texts)
-        if not len(found.variants):
-            log.info(
-                "%s at %s has scores but no metrics for the tokens %s; left out",
-                curves.model,
-                curves.revision,
-                curves.tokens,
-            )
-            continue
-        models.append(_Model(curves, with_baselines(found, curves)))
-    if not models:
-        raise LayerwiseError(
-            "The metrics and the scores have no model with the same revision and tokens in "
-            f"common: metrics are of {_names(metrics)}; scores are of {_names(scores)}.",
-            code="too_few",
-        )
-    rows: list[dict[str, object]] = []
-    for one in models:
-        for group in one.scores.groups():
-            rows += _of_one(one, group, over)
-    if over == "layers":
-        for family in _families(models, order):
-            for group in family[0][0].scores.groups():
+        both = pd.concat([raw, baselines(curves)], ignore_index=True)
+        found = metric_curves(both, curves, settings.own_texts)
+        if (found.variants["protocol"] == BASELINE).all():
+            log.info("%s has scores but no metrics; left out", curves)
+        else:
+            models.append((curves, found))
+    rows = [
+        row
+        for model in models
+        for group, tasks in model[0].groups().items()
+        for row in _of_one(*model, group, tasks, over)
+    ]
+    if over == "layers" and models:
+        for family in _families(models, order or Order()):
+            for group in family[0][0][0].groups():
                 rows += _over_models(family, group, settings.seed)
     if not rows:
         raise LayerwiseError(
-            f"No metric varies over at least {measures.FEWEST_LAYERS} layers that have scores, so "
-            "there is nothing to associate; score more layers, or use deeper models.",
+            f"No metric varies over {measures.FEWEST_LAYERS} layers of a model that has scores of "
+            "the same revision and tokens, so there is nothing to associate; score the models and "
+            "token selections that have metrics, at more layers.",
             code="too_few",
         )
-    return pd.DataFrame(rows).reindex(columns=list(COLUMNS)).astype({"sign": "Int64"})
+    return pd.DataFrame(rows, columns=COLUMNS).astype({"sign": "Int64"})
 
 
-def _names(frame: pd.DataFrame) -> str:
-    triples = frame[["model", "revision", "tokens"]].drop_duplicates().head(4)
-    return "; ".join(" ".join(map(str, t)) for t in triples.to_numpy()) or "nothing"
-
-
-def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
-    """Associate all metrics of a model with the scores of one task type."""
-    chosen, s, n_left_out = one.scores.of_type(group), one.scores, 0
-    rows: list[dict[str, object]] = []
-    variants, metrics, _, prompts = one.metrics
-    for about, values, n in zip(variants.to_dict("records"), metrics, prompts, strict=True):
-        tasks, layers = usable(values[chosen])
-        x = values[chosen][tasks][:, layers]
-        few = layers.sum() < measures.FEWEST_LAYERS
-        if few or not len(x) or np.ptp(x.mean(axis=0)) == 0:
-            n_left_out += 1
+def _of_one(
+    scores: ScoreCurves, metrics: MetricCurves, group: str, chosen: Tasks, over: Over
+) -> Iterator[dict[Any, object]]:
+    """Associate all metrics of a model with the scores of the tasks of one type."""
+    variants, values, _, prompts = metrics
+    for about, value, n in zip(variants.to_dict("records"), values, prompts, strict=True):
+        tasks, layers = usable(value[chosen])
+        x, y = value[chosen][tasks][:, layers], scores.values[chosen[tasks]][:, layers]
+        if layers.sum() < measures.FEWEST_LAYERS or not len(x) or np.ptp(x.mean(axis=0)) == 0:
+            log.info("%s: %s is constant or at too few layers; left out", scores, about["metric"])
             continue
-        y = s.values[chosen[tasks]][:, layers]
-        sources = s.sources_of(chosen[tasks])
+        sources = scores.sources[chosen[tasks]]
         common: dict[Any, object] = {
-            **s.about,
+            **scores.about,
             **about,
             "task_type": group,
             "reason": ONE_MODEL,
@@ -195,23 +161,11 @@ def _of_one(one: _Model, group: str, over: Over) -> list[dict[str, object]]:
             "n_models": 1,
             "n": n,
         }
-        sizes = _sizes(x, y, sources) if over == "layers" else _over_tasks(x, y)
-        rows += [common | size for size in sizes]
-    if n_left_out:
-        log.info(
-            "%s at %s, tokens %s, %s tasks: %d metrics left out, constant or at fewer than %d "
-            "layers",
-            s.model,
-            s.revision,
-            s.tokens,
-            group,
-            n_left_out,
-            measures.FEWEST_LAYERS,
-        )
-    return rows
+        for size in _sizes(x, y, sources) if over == "layers" else _over_tasks(x, y):
+            yield common | size
 
 
-def _sizes(x: Floats, y: Floats, sources: Sequence[str]) -> Iterator[dict[str, object]]:
+def _sizes(x: Floats, y: Floats, sources: npt.NDArray[Any]) -> Iterator[dict[str, object]]:
     """Each measure of a metric's curves (t, n) with the scores (t, n)."""
     metric, score = x.mean(axis=0)[None], y.mean(axis=0)[None]
     n_layers = metric.shape[1]
@@ -221,29 +175,22 @@ def _sizes(x: Floats, y: Floats, sources: Sequence[str]) -> Iterator[dict[str, o
             few = f"{n_layers} layers: given depth it takes {measures.FEWEST_GIVEN_DEPTH}"
             yield {"measure": measure, "reason": few}
         elif measure == "slope":
-            over_tasks = stats.clustered_mean_ci(measures.slopes(x, 100 * y), sources)
-            value, low, high, *_ = over_tasks
-            yield {
-                "measure": measure,
-                "value": value,
-                "sign": int(np.sign(value)),
-                "low": low,
-                "high": high,
-            }
+            slope = stats.mean_ci(measures.slopes(x, 100 * y), sources)
+            ends = {"low": slope.low, "high": slope.high}
+            yield {"measure": measure, **_signed(slope.estimate), **ends}
         else:
             value = float(measures.strengths(measure, metric, score)[0])
-            direction = rho if measure == "dcor" else value
-            yield {
-                "measure": measure,
-                "value": value,
-                "sign": int(np.sign(direction)),
-                "null95": measures.null_level(measure, n_layers),
-            }
+            sized = _signed(value, rho if measure == "dcor" else value)
+            yield {"measure": measure, **sized, "null95": measures.null_level(measure, n_layers)}
+
+
+def _signed(value: float, direction: float | None = None) -> dict[str, object]:
+    return {"value": value, "sign": int(np.sign(value if direction is None else direction))}
 
 
 def _over_tasks(x: Floats, y: Floats) -> Iterator[dict[str, object]]:
     """Each measure of a metric (t, n) with the scores (t, n) over tasks, averaged over layers."""
-    reason = None
+    reason = ""
     if len(x) < measures.FEWEST_LAYERS:
         reason = f"{len(x)} tasks: it takes {measures.FEWEST_LAYERS}"
     elif not np.ptp(x, axis=0).any():
@@ -254,15 +201,12 @@ def _over_tasks(x: Floats, y: Floats) -> Iterator[dict[str, object]]:
         elif reason:
             yield {"measure": measure, "reason": reason}
         else:
-            value = float(measures.strengths(measure, x.T, y.T).mean())
-            rho = float(measures.strengths("spearman", x.T, y.T).mean())
-            yield {
-                "measure": measure,
-                "value": value,
-                "sign": int(np.sign(rho)),
-                "null95": _null_of_tasks(measure, x, y),
-                "reason": OVER_TASKS,
-            }
+            value, rho = (
+                float(measures.strengths(name, x.T, y.T).mean()) for name in (measure, "spearman")
+            )
+            null = _null_of_tasks(measure, x, y)
+            sized = _signed(value, rho)
+            yield {"measure": measure, **sized, "null95": null, "reason": OVER_TASKS}
 
 
 def _null_of_tasks(measure: str, x: Floats, y: Floats) -> float:
@@ -275,14 +219,14 @@ def _null_of_tasks(measure: str, x: Floats, y: Floats) -> float:
     return float(np.quantile(null, 0.95))
 
 
-def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]]:
+def _families(models: Sequence[Model], order: Order) -> list[list[list[Model]]]:
     """Representations that several models have scores for, those of the same models together.
 
     The last revision of each model represents it.
     """
-    about = pd.DataFrame([m.scores.about for m in models])
-    deep = [len(m.scores.layers) >= measures.FEWEST_LAYERS for m in models]
-    families: dict[tuple[str, ...], list[list[_Model]]] = defaultdict(list)
+    about = pd.DataFrame([scores.about for scores, _ in models])
+    deep = [len(scores.layers) >= measures.FEWEST_LAYERS for scores, _ in models]
+    families: dict[tuple[str, ...], list[list[Model]]] = defaultdict(list)
     for _, part in about[deep].groupby(["tokens", "pooling"], sort=False):
         last = order.only_last(part)
         if len(last) > 1:
@@ -291,10 +235,10 @@ def _families(models: Sequence[_Model], order: Order) -> list[list[list[_Model]]
 
 
 def _over_models(
-    representations: Sequence[Sequence[_Model]], group: str, seed: int
-) -> list[dict[str, object]]:
+    representations: Sequence[Sequence[Model]], group: str, seed: int
+) -> list[dict[Any, object]]:
     """Test if the metrics of all representations belong to their own model's scores."""
-    n_points = min(len(m.scores.layers) for models in representations for m in models)
+    n_points = min(len(scores.layers) for models in representations for scores, _ in models)
     curves = [c for models in representations for c in _at_common_depths(models, group, n_points)]
     if not curves:
         return []
@@ -313,8 +257,7 @@ def _over_models(
             "revision": ALL_MODELS,
             "task_type": group,
             "measure": MATCH,
-            "value": value[i],
-            "sign": int(np.sign(value[i])),
+            **_signed(value[i]),
             "p": p[i],
             "p_adjusted": p_adjusted[i],
             "reason": reason,
@@ -326,69 +269,48 @@ def _over_models(
 
 
 def _at_common_depths(
-    models: Sequence[_Model], group: str, n_points: int
-) -> Iterator[tuple[dict[str, Any], Floats, Floats]]:
-    """Metrics that all models have: their columns, metric and score, shape (models, depths)."""
-    first = models[0].scores
-    tasks = sorted(
-        set.intersection(*({m.scores.tasks[i] for i in m.scores.of_type(group)} for m in models))
-    )
-    if not tasks:
-        return
-    chosen = [[m.scores.tasks.index(t) for t in tasks] for m in models]
-    sources = first.sources_of(chosen[0])
+    models: Sequence[Model], group: str, n_points: int
+) -> Iterator[tuple[dict[Any, object], Floats, Floats]]:
+    """Metrics that all models have: their columns, metric and score, shape (models, depths).
+
+    Baselines are the same in all models; without the mean over models, nothing remains of them.
+    """
+    first = models[0][0]
+    found = [{s.tasks[i] for i in s.groups().get(group, ())} for s, _ in models]
+    tasks = sorted(set.intersection(*found))
+    chosen = [[scores.tasks.index(t) for t in tasks] for scores, _ in models]
+    every = pd.concat([metrics.variants.reset_index(names="row") for _, metrics in models])
+    every = every[every["protocol"] != BASELINE]
     at = np.linspace(0.0, 1.0, n_points)
-    for about, every, n in _in_common(models):
-        values = [v[c] for v, c in zip(every, chosen, strict=True)]
-        known = [usable(v) for v in values]
+    for _, part in every.groupby(VARIANT, sort=False, dropna=False):
+        about = part.iloc[0][VARIANT].to_dict()
+        if len(part) < len(models):
+            log.warning("over models: left out %s, which some model lacks", about)
+            continue
+        each = list(zip(models, part["row"], chosen, strict=True))
+        known = [usable(metrics.values[row][c]) for (_, metrics), row, c in each]
         which: npt.NDArray[np.bool_] = np.logical_and.reduce([t for t, _ in known])
         if not which.any() or any(n.sum() < measures.FEWEST_LAYERS for _, n in known):
             continue
         x, y = [], []
-        for one, value, c, (_, layers) in zip(models, values, chosen, known, strict=True):
-            depth = one.scores.layers / max(one.scores.last_layer, 1)
-            x.append(np.interp(at, depth[layers], value[which][:, layers].mean(axis=0)))
-            y.append(np.interp(at, depth, one.scores.values[c][which].mean(axis=0)))
+        for ((scores, metrics), row, c), (_, layers) in zip(each, known, strict=True):
+            depth = scores.layers / max(scores.last_layer, 1)
+            metric = metrics.values[row][c][which][:, layers].mean(axis=0)
+            x.append(np.interp(at, depth[layers], metric))
+            y.append(np.interp(at, depth, scores.values[c][which].mean(axis=0)))
         if all(np.ptp(curve) > 0 for curve in x):
-            head: dict[str, Any] = {
+            head = {
                 **about,
                 "tokens": first.tokens,
                 "pooling": first.pooling,
                 "n_tasks": int(which.sum()),
-                "n_sources": len({s for s, w in zip(sources, which, strict=True) if w}),
-                "n": n,
+                "n_sources": len(set(first.sources[chosen[0]][which])),
+                "n": min(metrics.n[row] for (_, metrics), row, _ in each),
             }
             yield head, np.stack(x), np.stack(y)
 
 
-def _in_common(
-    models: Sequence[_Model],
-) -> Iterator[tuple[dict[Any, Any], list[Floats], float]]:
-    """The metrics that all models have: columns, values in each, and prompts; the log names the
-    others.
-
-    Baselines are the same in all models; without the mean over models, nothing remains of them.
-    """
-    every = pd.concat([m.metrics.variants.reset_index(names="row") for m in models])
-    every = every[every["protocol"] != BASELINE]
-    lacking = []
-    for _, part in every.groupby(VARIANT, sort=False, dropna=False):
-        about = part.iloc[0][VARIANT].to_dict()
-        if len(part) == len(models):
-            each = [(m.metrics, row) for m, row in zip(models, part["row"], strict=True)]
-            yield about, [m.values[row] for m, row in each], min(m.n[row] for m, row in each)
-        else:
-            lacking.append("/".join(str(v) for v in about.values() if pd.notna(v)))
-    if lacking:
-        log.warning("over models: left out %s, which some model lacks", ", ".join(lacking))
-
-
 def _apart(curves: Floats) -> Floats:
     """Curves of models to unit length, minus their mean over models, to unit length."""
-    scaled = _unit(curves - curves.mean(axis=1, keepdims=True))
-    return _unit(scaled - scaled.mean(axis=0))
-
-
-def _unit(curves: Floats) -> Floats:
-    size = np.linalg.norm(curves, axis=1, keepdims=True)
-    return np.asarray(np.divide(curves, size, out=np.zeros_like(curves), where=size > 1e-12))
+    scaled = measures.unit(curves - curves.mean(axis=1, keepdims=True))
+    return measures.unit(scaled - scaled.mean(axis=0), 1e-12)

@@ -6,11 +6,12 @@ section are in `layerwise.workflow.validate`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
+import re
+from pathlib import Path, PurePath
 from typing import Annotated, Any
 
-from pydantic import Field, Tag
+from pydantic import AfterValidator, Field, Tag
+from pydantic_core import PydanticCustomError
 
 from layerwise.config.association import AssociationSettings, Published
 from layerwise.config.corpora import CorpusSettings, TaskTexts
@@ -35,10 +36,18 @@ Corpus = Annotated[
 """A corpus of texts or of images."""
 
 
+def _folder(path: str) -> str:
+    """Refuse a folder that Snakemake would take for a pattern, or a shell for more than text."""
+    if re.search(r"[{}]|^[~\s-]|\s$|//", path) or ".." in path or not PurePath(path).name:
+        problem = "{path} cannot be the results folder; name one without '..', braces or '~'"
+        raise PydanticCustomError("bad_name", problem, {"path": repr(path)})
+    return path
+
+
 class Config(Section):
     """Everything that a run does. Only `studies` is required; their models are in `models`."""
 
-    results: str = Field("results", min_length=1)
+    results: Annotated[str, AfterValidator(_folder)] = "results"
     """Folder for all results."""
     models: dict[Name, Model] = {}
     """Models by name."""
@@ -77,23 +86,11 @@ class Config(Section):
     def _spread(self) -> Config:
         """The config with each corpus of several perturbations as several corpora."""
         parts = {name: dict(entry.spread(name)) for name, entry in self.corpora.items()}
-        corpora: dict[str, Any] = {}
-        for part in parts.values():
-            for name, entry in part.items():
-                if name in corpora:
-                    problem = "this corpus has the name of another's perturbation; rename it."
-                    raise ConfigError(f"corpora.{name}", problem, code="duplicate")
-                corpora[name] = entry
-        if corpora.keys() == self.corpora.keys():
-            return self
-        studies = {
-            name: study.model_copy(
-                update={"corpora": tuple(n for c in study.corpora for n in parts.get(c, (c,)))}
-            )
-            if study.corpora
-            else study
-            for name, study in self.studies.items()
-        }
+        corpora = {name: entry for part in parts.values() for name, entry in part.items()}
+        studies = {}
+        for name, study in self.studies.items():
+            named = [n for c in study.corpora or () for n in parts.get(c, (c,))]
+            studies[name] = study.model_copy(update={"corpora": tuple(named) or None})
         return self.model_copy(update={"corpora": corpora, "studies": studies})
 
     @property
@@ -120,17 +117,16 @@ class Config(Section):
         return self.models[model].override(self.scoring)
 
 
-def read_config(files: Iterable[Path]) -> Config:
-    """Read a config from one YAML or JSON file or several; later ones replace keys.
+def read_config(file: Path) -> Config:
+    """Read a config from a YAML or JSON file.
 
     Raises
     ------
     ConfigError
-        As `Config.of`, and if a file is missing or invalid; it names the file.
+        As `Config.of`, and if the file is missing or invalid; it names the file.
     """
-    paths = list(files)
-    document = read_yaml(paths)
+    document = read_yaml(file)
     try:
         return Config.of(document)
     except ConfigError as error:
-        raise error.in_file(", ".join(map(str, paths))) from None
+        raise error.in_file(str(file)) from None

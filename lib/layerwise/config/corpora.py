@@ -20,7 +20,7 @@ from layerwise.section import (
     ends_with,
     one_of,
 )
-from layerwise.vocabulary import LABELS, Protocol, Sublayer, Tokens
+from layerwise.vocabulary import LABELS, TABLES, Protocol, Sublayer, Tokens
 
 Action = Literal["insert", "substitute", "swap", "delete"]
 
@@ -50,12 +50,6 @@ class Columns(Section):
     """Text over several columns in place of `column`, such as 'Q: {question}\\nA: {answer}'. Rows
     in which one of them is empty are dropped."""
 
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if self.template is not None and self.column != "text":
-            raise ValueError("both column and template are given; keep one of them")
-        return self
-
 
 class HubData(Section):
     """A data set on the Hugging Face hub."""
@@ -78,9 +72,8 @@ class HubTexts(HubData, Columns):
 class FileTexts(Columns):
     """Texts of a local file."""
 
-    file: Annotated[str, ends_with(".parquet", ".jsonl", ".ndjson", ".json", ".csv", ".txt")]
-    """Local file in UTF-8 (.parquet, .jsonl, .ndjson, .json, .csv, .txt); .txt has a prompt a
-    line."""
+    file: Annotated[str, ends_with(*TABLES, ".txt")]
+    """Local file in UTF-8 (.parquet, .jsonl, .json, .csv, .txt); .txt has a prompt a line."""
     id: str | None = None
     """Column or key with a unique id; null numbers the rows from 0."""
 
@@ -122,15 +115,6 @@ class Filters(Section):
     """Drop longer texts, or cut them after max_tokens."""
     drop_duplicates: bool = True
     """Keep only the first of equal texts."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.max_tokens is not None and self.max_tokens < self.min_tokens:
-            raise ValueError(
-                f"max_tokens is {self.max_tokens} and min_tokens {self.min_tokens}; raise "
-                "max_tokens or lower min_tokens"
-            )
-        return self
 
 
 class Sample(Section):
@@ -181,12 +165,6 @@ class Perturb(Section):
     randomness 1: random prompts of that length."""
     seed: Seed = 0
     """Seed of the replacements. A larger probability replaces the same tokens and further ones."""
-
-    @model_validator(mode="after")
-    def _something(self) -> Self:
-        if not self.labels:
-            raise ValueError(f"no perturbation is given; add one of {', '.join(LABELS)}")
-        return self
 
     @property
     def labels(self) -> dict[str, Any]:

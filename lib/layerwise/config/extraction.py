@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from typing import Annotated
-
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from layerwise.section import Distinct, Positive, Section, SomeOf, Threads
 from layerwise.vocabulary import Dtype, Protocol, Readout, Sublayer, Tokens
 
 
-def _device(value: str) -> str:
-    if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", value):
-        raise ValueError(f"expected auto, cpu, cuda or cuda:N, got {value!r}")
-    return value
-
-
-Device = Annotated[str, AfterValidator(_device)]
-
-
 class ExtractSettings(Section):
     """Extraction: how models run, and what is kept of each layer."""
 
-    device: Device = "auto"
+    device: str = Field("auto", pattern=r"^(auto|cpu|cuda(:[0-9]{1,3})?)$")
     """auto, cpu, cuda or cuda:N; auto takes a GPU if there is one."""
     dtype: Dtype = "float32"
     """Type that models compute in."""

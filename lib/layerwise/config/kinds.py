@@ -42,7 +42,7 @@ POOLED = ("task", "task_type")  # the mean over tasks is what "the score" means
 ROLES = ("row", "column", "colour", "dashes")
 PANELS = ("row", "column")
 
-# Default metrics of a study: one of each of the paper's three families.
+# One metric of each of the paper's three families.
 SHOWN = ("prompt_entropy", "curvature", "infonce")
 
 Roles = Mapping[str, tuple[str, ...]]
@@ -77,30 +77,24 @@ class Kind:
         The checkpoints of a study that names none.
     metrics : tuple of str or None
         The metrics of a study that names none; None for all.
-    one : tuple of str
-        Dimensions with a role that must still have one value.
     compares : tuple of str
         Dimensions that must have several values.
     checkpoints : bool
         True if it shows only models with two or more checkpoints.
     probes : bool
         True if it shows only tasks of own labels that a probe is trained for.
-    points : int
-        Fewest models and checkpoints together.
     """
 
     about: str
     needs: tuple[str, ...] = ()
     roles: Roles = field(default_factory=dict)
-    takes: tuple[str, ...] = ROLES
+    takes: tuple[str, ...] = ()
     over: Roles | None = None
     revisions: Literal["last", "all"] = "last"
-    metrics: tuple[str, ...] | None = SHOWN
-    one: tuple[str, ...] = ()
+    metrics: tuple[str, ...] | None = ("prompt_entropy",)
     compares: tuple[str, ...] = ()
     checkpoints: bool = False
     probes: bool = False
-    points: int = 1
     published: tuple[str, ...] = ()
 
 
@@ -109,19 +103,23 @@ KINDS: Mapping[str, Kind] = {
         "scores, metrics or both by depth, with roles that the study chooses",
         ("metrics",),
         {"column": ("y",), "colour": ("model",), "dashes": ("representation",)},
+        takes=ROLES,
+        metrics=SHOWN,
     ),
     "score_by_depth": Kind(
         "mean task score by depth, a panel per model",
         ("scores",),
         {"column": ("model",), "dashes": ("representation",)},
         over={"column": ("model", "representation"), "colour": ("revision",)},
-        metrics=(),
+        takes=ROLES,
     ),
     "metrics_by_depth": Kind(
         "metrics by depth, models compared",
         ("metrics",),
         {"column": ("y",), "row": ("representation",), "colour": ("model",)},
         over=OVER_TRAINING,
+        takes=ROLES,
+        metrics=SHOWN,
     ),
     "metrics_over_checkpoints": Kind(
         "metrics by depth, a line per checkpoint",
@@ -129,19 +127,22 @@ KINDS: Mapping[str, Kind] = {
         OVER_TRAINING,
         revisions="all",
         checkpoints=True,
+        takes=ROLES,
+        metrics=SHOWN,
     ),
     "model_overview": Kind(
         "score and all metrics of one model by depth",
         ("metrics", "scores"),
         {"column": ("y",), "dashes": ("representation",)},
         metrics=None,
+        takes=ROLES,
     ),
     "token_selection": Kind(
         "metrics and scores by depth for each token selection, with paired score differences",
         ("metrics", "scores"),
         {"row": ("y",), "column": ("model",), "dashes": ("representation",)},
-        metrics=("prompt_entropy",),
         compares=("tokens",),
+        takes=ROLES,
     ),
     "checkpoint_heatmap": Kind(
         "a metric by layer and checkpoint",
@@ -149,7 +150,6 @@ KINDS: Mapping[str, Kind] = {
         {"row": ("y",), "column": ("model", "representation"), "x": ("revision",)},
         takes=PANELS,
         revisions="all",
-        metrics=("prompt_entropy",),
         checkpoints=True,
     ),
     "scores_over_checkpoints": Kind(
@@ -158,7 +158,6 @@ KINDS: Mapping[str, Kind] = {
         {"column": ("model", "representation"), "x": ("revision",)},
         takes=("column",),
         revisions="all",
-        metrics=(),
         checkpoints=True,
     ),
     "task_heatmap": Kind(
@@ -167,7 +166,6 @@ KINDS: Mapping[str, Kind] = {
         {"column": ("model", "representation"), "y": ("task",)},
         takes=PANELS,
         over={"column": ("model", "revision", "representation"), "y": ("task",)},
-        metrics=(),
     ),
     "metric_vs_score": Kind(
         "metric against score, a point per layer",
@@ -175,27 +173,24 @@ KINDS: Mapping[str, Kind] = {
         {"row": ("model",), "column": ("tokens", "pooling", "y")},
         takes=PANELS,
         over={"row": ("model", "revision"), "column": ("tokens", "pooling", "y")},
+        metrics=SHOWN,
     ),
     "layer_selection": Kind(
         "score lost by selecting the layer with a metric, without labels",
         ("selections",),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
-        takes=(),
         metrics=None,
     ),
     "association_strength": Kind(
         "association of each metric with the task score, and of baselines",
         ("associations",),
         {"row": ("y",), "column": ("tokens", "pooling"), "colour": ("model",)},
-        takes=(),
         metrics=None,
     ),
     "probes_by_depth": Kind(
         "linear probes of your own labels by depth, with their control and selectivity",
         ("scores",),
         {"row": ("model", "representation"), "column": ("task",)},
-        takes=(),
-        metrics=(),
         probes=True,
     ),
     "bimodality": Kind(
@@ -204,8 +199,6 @@ KINDS: Mapping[str, Kind] = {
         {"column": ("model", "representation")},
         takes=("column",),
         over={"column": ("model", "revision", "representation")},
-        metrics=("prompt_entropy",),
-        one=("y",),
     ),
     "along_sequence": Kind(
         "entropy of a prompt's first t tokens, or norm of its t-th token, by t",
@@ -223,65 +216,48 @@ KINDS: Mapping[str, Kind] = {
         "a metric at each sublayer, and the change that mixer and MLP make in each block",
         ("prompts",),
         {"column": ("model", "representation"), "colour": ("sublayer",)},
-        takes=(),
         over={"column": ("model", "revision", "representation"), "colour": ("sublayer",)},
-        metrics=("prompt_entropy",),
-        one=("y",),
         compares=("sublayer",),
     ),
     "attention_sink": Kind(
         "a metric by depth with and without sink tokens, and their share of its valley",
         ("prompts",),
         {"column": ("model",), "dashes": ("tokens",)},
-        takes=(),
         over={"column": ("model",), "x": ("revision",), "dashes": ("tokens",)},
-        metrics=("prompt_entropy",),
-        one=("y",),
         compares=("tokens",),
     ),
     "layer_similarity": Kind(
         "CKA and RSA between all layers of models and checkpoints",
         ("similarities",),
         {"row": ("model", "revision"), "column": ("representation",)},
-        takes=(),
         metrics=(),
     ),
     "finetuning_effects": Kind(
         "difference of models or checkpoints from the first, paired by prompt",
         ("prompts", "similarities"),
         {"row": ("y",), "column": ("model", "representation")},
-        takes=(),
         over={"row": ("y",), "column": ("model", "revision", "representation")},
         metrics=("prompt_entropy", "effective_rank", "curvature"),
-        points=2,
     ),
     "size_scaling": Kind(
         "depth and place of the compression valley by number of parameters",
         ("prompts",),
         {"row": ("y",), "column": ("representation",), "colour": ("model",)},
-        takes=(),
-        metrics=("prompt_entropy",),
         published=("metrics",),
     ),
     "training_dynamics": Kind(
         "change of each layer between checkpoints, with valley, sink and scores",
         ("prompts", "scores"),
         {"column": ("model", "representation"), "x": ("revision",)},
-        takes=(),
         revisions="all",
-        metrics=("prompt_entropy",),
-        one=("y",),
         checkpoints=True,
     ),
     "alpha_robustness": Kind(
         "an entropy by depth at every order alpha, beside power-law spectra",
         ("prompts",),
         {"column": ("model", "representation"), "colour": ("alpha",)},
-        takes=(),
-        metrics=("prompt_entropy",),
-        one=("y",),
     ),
-    "power_law": Kind("entropy of power-law spectra; needs no data", takes=(), metrics=()),
+    "power_law": Kind("entropy of power-law spectra; needs no data", metrics=()),
 }
 
 
@@ -304,8 +280,7 @@ def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:
     Raises
     ------
     LayerwiseError
-        If the study uses a role that its kind lacks, gives a dimension two roles, or has no role
-        for several checkpoints.
+        If the study uses a role that its kind lacks, or has no role for several checkpoints.
     """
     kind = KINDS[study.kind]
     own = study.roles
@@ -317,12 +292,6 @@ def roles_of(study: Study, *, several: bool) -> dict[str, tuple[str, ...]]:
                 code="unsupported",
             )
     placed = _placed(own)
-    for dimension in placed:
-        if placed.count(dimension) > 1:
-            raise LayerwiseError(
-                f"A study of kind {study.kind} gives {dimension} two roles; one is enough.",
-                code="duplicate",
-            )
     for role in ("colour", "dashes"):
         if "y" in own.get(role, ()):
             raise LayerwiseError(

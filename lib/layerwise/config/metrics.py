@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from layerwise.section import Alpha, Distinct, S, Section, Seed, SomeOf, parse
-from layerwise.vocabulary import Normalization, Protocol
+from layerwise.vocabulary import Normalization
 
 
 class MetricsSettings(Section):
@@ -16,9 +16,6 @@ class MetricsSettings(Section):
 
     metrics: SomeOf[str] | None = None
     """Names of the metrics (docs/metrics.md lists them); null for all."""
-    protocols: SomeOf[Protocol] | None = None
-    """Formulas as in the paper (paper) or as in the released code (reference); null for
-    extract.protocols."""
     # JSON has no infinity, so pydantic would show it as null.
     alphas: SomeOf[Alpha] = Field(
         (1.0, 2.0, math.inf), json_schema_extra={"default": [1, 2, "inf"]}

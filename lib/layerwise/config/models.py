@@ -11,33 +11,34 @@ from layerwise.section import Distinct, Name, Positive, Section, Seed, SomeOf, o
 from layerwise.vocabulary import Dtype, Pooling, ScoredReadout, Tokens
 
 
-class HubSource(Section):
+class _Files(Section):
+    """The files of a model."""
+
+    gguf_file: str | None = None
+    """Name of the GGUF file in the repository or folder."""
+
+
+class HubSource(_Files):
     """A model on the Hugging Face hub."""
 
     hub: str = Field(min_length=1)
     """Name on the Hugging Face hub. Revisions are its branches and tags."""
-    gguf_file: str | None = None
-    """Name of the GGUF file in the repository."""
 
 
-class FolderSource(Section):
+class FolderSource(_Files):
     """A model in a local folder."""
 
     folder: str = Field(min_length=1)
     """Path of a Hugging Face folder; {revision} in it is replaced by the revision."""
-    gguf_file: str | None = None
-    """Name of the GGUF file in the folder."""
 
 
-class PackageSource(Section):
+class PackageSource(_Files):
     """A model in an installed Python package."""
 
     package: str = Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
     """Name of an installed Python package with the model."""
     path: str = "."
     """Folder in the package."""
-    gguf_file: str | None = None
-    """Name of the GGUF file in the folder."""
 
 
 class HubAdapter(Section):

@@ -8,40 +8,30 @@ import sys
 from typing import Any
 
 import yaml
+from pydantic.json_schema import GenerateJsonSchema
 
 from layerwise.config import Config
 
 
+class _WithoutTitles(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002
+        return False
+
+
 def schema() -> dict[str, Any]:
     """Every key with its description, default and bounds."""
-    head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    tidy: dict[str, Any] = _tidy(Config.model_json_schema(mode="validation"))
+    found = Config.model_json_schema(schema_generator=_WithoutTitles)
     names = {"type": "array", "items": {"type": "string"}, "uniqueItems": True}
-    tasks = tidy["properties"]["tasks"]
-    mapping = {key: tasks.pop(key) for key in list(tasks) if key not in ("description", "default")}
-    tasks["anyOf"] = [names, mapping]
-    return head | tidy
+    tasks = found["properties"]["tasks"]
+    tasks["anyOf"] = [names, {key: tasks.pop(key) for key in ("type", "patternProperties")}]
+    return found
 
 
-def _tidy(value: Any) -> Any:
-    """Without pydantic's titles, and with the pattern of names as `propertyNames`.
-
-    ``patternProperties`` would accept any key that does not match.
-    """
-    if isinstance(value, list):
-        return [_tidy(v) for v in value]
-    if not isinstance(value, dict):
-        return value
-    if "patternProperties" in value:
-        ((pattern, entry),) = value["patternProperties"].items()
-        value = {k: v for k, v in value.items() if k != "patternProperties"}
-        value |= {"propertyNames": {"pattern": pattern}, "additionalProperties": entry}
-    return {
-        k: " ".join(v.split()) if k == "description" and isinstance(v, str) else _tidy(v)
-        for k, v in value.items()
-        if not (k == "title" and isinstance(v, str))
-    }
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = "|" if "\n" in value else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style)
 
 
 if __name__ == "__main__":
+    yaml.SafeDumper.add_representer(str, _text)
     yaml.safe_dump(schema(), sys.stdout, sort_keys=False, width=100, allow_unicode=True)

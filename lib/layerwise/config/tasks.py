@@ -29,29 +29,11 @@ from layerwise.section import (
     ends_with,
     one_of,
 )
+from layerwise.vocabulary import TABLES
 
 Kind = Literal["classification", "regression", "pairs", "tags"]
-SUFFIXES = (".parquet", ".jsonl", ".csv")
 TAGGED = (".conll", ".conllu")
 """Files of words and tags."""
-TEXTS = {
-    "classification": ("text",),
-    "regression": ("text",),
-    "pairs": ("first", "second"),
-    "tags": (),
-}
-"""Default columns of texts, by kind."""
-TASK_TYPES = {
-    "classification": "Classification",
-    "regression": "Regression",
-    "pairs": "STS",
-    "tags": "Tagging",
-}
-"""Task type in the tables of scores, by kind."""
-LABELS = {"classification": "label", "regression": "label", "pairs": "score"}
-"""Default column of labels, by kind."""
-MULTIPLE_CHOICE = "MultipleChoice"
-"""Task type of `ChoiceTask` in the tables of scores."""
 
 
 class MtebTask(Section):
@@ -65,8 +47,8 @@ class LabelledTask(Section):
     """A task made of your own labels."""
 
     file: str | None = None
-    """Local file of labelled texts (.parquet, .jsonl, .csv), or of words and tags (.conll,
-    .conllu)."""
+    """Local file of labelled texts (.parquet, .jsonl, .json, .csv), or of words and tags
+    (.conll, .conllu)."""
     corpus: Name | None = None
     """In place of a file: an image corpus with labels, for classification."""
     kind: Kind
@@ -93,7 +75,7 @@ class LabelledTask(Section):
     def _consistent(self) -> Self:
         if (self.file is None) == (self.corpus is None):
             raise ValueError("give one of file and corpus")
-        suffixes = TAGGED if self.kind == "tags" else SUFFIXES
+        suffixes = TAGGED if self.kind == "tags" else TABLES
         if self.file is not None and not self.file.lower().endswith(suffixes):
             expected = ", ".join(suffixes)
             raise ValueError(f"{self.kind} needs a file of type {expected}, got {self.file}")
@@ -105,22 +87,25 @@ class LabelledTask(Section):
         for key in unused:
             if getattr(self, key) is not None:
                 raise ValueError(f"{self.kind} does not use {key} here; remove it")
-        columns = len(TEXTS[self.kind])
+        columns = 2 if self.kind == "pairs" else 1
         if self.texts is not None and len(self.texts) != columns:
             raise ValueError(f"{self.kind} needs {columns} columns of texts, got {self.texts}")
-        if self.word is not None and self.word == self.tag:
-            raise ValueError(f"word and tag are both column {self.word}; name two columns")
         return self
 
     @property
     def text_columns(self) -> tuple[str, ...]:
         """The columns of texts."""
-        return self.texts or TEXTS[self.kind]
+        return self.texts or (("first", "second") if self.kind == "pairs" else ("text",))
 
     @property
     def label_column(self) -> str:
         """The column of labels; empty for tags."""
-        return self.label or LABELS.get(self.kind, "")
+        return self.label or ("score" if self.kind == "pairs" else "label")
+
+    @property
+    def task_type(self) -> str:
+        """Type of the task in the tables of scores."""
+        return {"pairs": "STS", "tags": "Tagging"}.get(self.kind, self.kind.capitalize())
 
 
 class _Columns(Section):
@@ -145,30 +130,21 @@ class HubQuestions(HubData, _Columns):
     """Split of the examples for few-shot prompts."""
 
 
-Table = Annotated[str, ends_with(*SUFFIXES)]
+Table = Annotated[str, ends_with(*TABLES)]
 
 
 class FileQuestions(_Columns):
     """Questions in a local file."""
 
     file: Table
-    """Local file: .parquet, .jsonl, or .csv with the answers as a JSON list."""
+    """Local file: .parquet, .jsonl, .json, or .csv with the answers as a JSON list."""
     examples: Table | None = None
     """File of the examples for few-shot prompts."""
 
 
-class PackageQuestions(Section):
-    """Questions made from texts in a Python package."""
-
-    package: Literal["wikipedia"]
-    """Questions about the missing word of a sentence in gensim's Wikipedia, with four answers."""
-
-
 Questions = Annotated[
-    Annotated[HubQuestions, Tag("hub")]
-    | Annotated[FileQuestions, Tag("file")]
-    | Annotated[PackageQuestions, Tag("package")],
-    one_of("hub", "file", "package"),
+    Annotated[HubQuestions, Tag("hub")] | Annotated[FileQuestions, Tag("file")],
+    one_of("hub", "file"),
 ]
 """The source of multiple-choice questions."""
 
@@ -177,7 +153,7 @@ class ChoiceTask(Section):
     """Multiple choice: the answer that a layer finds most likely, read by logit lens."""
 
     questions: Questions
-    """Source of the questions: hub, file or package."""
+    """Source of the questions: hub or file."""
     shots: int = Field(0, ge=0, le=100)
     """Examples before each question, of the same subject."""
     forms: SomeOf[Literal["letter", "answer", "answer_per_character"]] = (
@@ -201,23 +177,20 @@ def _tag(entry: Any) -> str:
     return "labelled" if {"file", "corpus", "kind"} & set(given) else "mteb"
 
 
-def _empty(entry: Any) -> Any:
-    return {} if entry is None else entry
-
-
 Task = Annotated[
     Annotated[MtebTask, Tag("mteb")]
     | Annotated[LabelledTask, Tag("labelled")]
     | Annotated[ChoiceTask, Tag("choice")],
     Discriminator(_tag),
-    BeforeValidator(_empty),
 ]
 """A task: of mteb, of your own labels, or of multiple choice."""
 
 
 def _named(tasks: Any) -> Any:
     if isinstance(tasks, tuple) and all(isinstance(name, str) for name in tasks):
-        return dict.fromkeys(distinct(tasks))
+        return {name: {} for name in distinct(tasks)}
+    if isinstance(tasks, dict):
+        return {name: {} if entry is None else entry for name, entry in tasks.items()}
     return tasks
 
 

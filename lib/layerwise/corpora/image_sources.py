@@ -10,7 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from layerwise.config.images import FolderImages, HubImages, ImageCorpus, ImageSource
 from layerwise.corpora.images import UnreadableError, decode, png, read_file
@@ -20,16 +22,11 @@ from layerwise.errors import LayerwiseError, check_name
 from layerwise.io.files import is_folder, sha256_bytes
 from layerwise.progress import Progress
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 log = logging.getLogger(__name__)
 
 # Formats that Pillow reads without further programs.
 _FORMATS = "bmp gif jpeg jpg jp2 pbm pgm png ppm tif tiff webp"
 SUFFIXES = tuple(f".{name}" for name in _FORMATS.split())
-# Damaged images are named in the log one by one, up to this number.
-NAMED = 10
 
 
 @dataclass(frozen=True)
@@ -46,15 +43,12 @@ class Images:
         From an index to the bytes of the image's file.
     facts : mapping
         Provenance in addition to the source's settings.
-    paths : list of Path, optional
-        Local files, which a corpus refers to in place of holding them.
     """
 
     ids: list[str]
     labels: list[str | None]
     read: Callable[[int], bytes]
     facts: Mapping[str, str] = field(default_factory=dict)
-    paths: Sequence[Path] | None = None
 
 
 def open_images(source: ImageSource) -> Images:
@@ -109,8 +103,6 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
     LayerwiseError
         If an image cannot be read and ``damaged`` is ``error``, or none is left.
     """
-    import pandas as pd
-
     classes = classes_of(images.labels, settings.classes, settings.sample.seed)
     order = in_sample_order(images.ids, settings.sample.seed)
     order = [index for index in order if images.labels[index] in classes]
@@ -128,8 +120,7 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
                 if settings.damaged == "error":
                     raise
                 tally["damaged"] += 1
-                if tally["damaged"] <= NAMED:
-                    log.warning("Left out: %s", error)
+                log.warning("Left out: %s", error)
                 continue
             sha256 = sha256_bytes(content)
             if sha256 in rows:
@@ -138,8 +129,7 @@ def choose(images: Images, settings: ImageCorpus) -> tuple[pd.DataFrame, dict[st
             rows[sha256] = {
                 "prompt_id": images.ids[index],
                 "label": images.labels[index],
-                "image": None if images.paths else content,
-                "path": str(images.paths[index]) if images.paths else None,
+                "image": content,
                 "sha256": sha256,
                 "width": width,
                 "height": height,
@@ -157,8 +147,6 @@ def _of_folder(folder: Path) -> Images:
             f"There is no folder {folder}; relative paths start at the current folder.",
             code="missing_file",
         )
-    # Absolute: the run's jobs may be in another folder.
-    folder = folder.absolute()
     files = sorted(p for p in folder.rglob("*") if p.suffix.lower() in SUFFIXES and p.is_file())
     if not files:
         raise LayerwiseError(
@@ -168,8 +156,7 @@ def _of_folder(folder: Path) -> Images:
         )
     ids = [p.relative_to(folder).as_posix() for p in files]
     labels = [name.split("/")[0] if "/" in name else None for name in ids]
-    facts = {"folder": str(folder)}
-    return Images(ids, labels, lambda k: read_file(str(files[k]), ids[k]), facts, files)
+    return Images(ids, labels, lambda k: read_file(str(files[k]), ids[k]), {"folder": str(folder)})
 
 
 def _of_hub(source: HubImages) -> Images:
@@ -197,9 +184,7 @@ def _of_hub(source: HubImages) -> Images:
         content = image.get("bytes")
         if content is None and image.get("path"):
             content = read_file(image["path"], str(index))
-        if not content:
-            raise UnreadableError(f"The image '{index}' is empty; or set damaged: drop.")
-        return bytes(content)
+        return content or b""
 
     return Images([str(n) for n in range(len(data))], labels, read, facts)
 

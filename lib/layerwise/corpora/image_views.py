@@ -8,24 +8,23 @@ the view's number and the settings, and on nothing else.
 from __future__ import annotations
 
 import json
-import threading
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from PIL import Image
 
 from layerwise.config.images import ImageViews
 from layerwise.extras import require
 from layerwise.io.files import sha256_text
 from layerwise.progress import Progress
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from PIL import Image
-
 # Standard deviation of the blur, from and to, for a side of 224 pixels, as in SimCLR.
 SIDE, LEAST, MOST = 224, 0.1, 2.0
 JITTERED = 0.8
-
-_local = threading.local()
+# The step that makes a square of an image; one of them.
+FIRST = ("resize", "crop")
 
 
 def draw(images: pd.DataFrame, settings: ImageViews) -> pd.DataFrame:
@@ -42,10 +41,8 @@ def draw(images: pd.DataFrame, settings: ImageViews) -> pd.DataFrame:
         Columns ``prompt_id``, ``view`` (1 … V) and ``drawn``: the view's ``size`` and the drawn
         parameters of each step, as JSON.
     """
-    import pandas as pd
-    import torch
-
     rows = []
+    steps = _steps_of(settings)
     of_view = torch.Size((1, 3, settings.size, settings.size))
     with torch.random.fork_rng(devices=[]), Progress(len(images), "drawing", "image") as bar:
         columns = (images[name] for name in ("prompt_id", "sha256", "width", "height"))
@@ -56,11 +53,8 @@ def draw(images: pd.DataFrame, settings: ImageViews) -> pd.DataFrame:
                 # kornia draws from the global generator of the CPU.
                 torch.default_generator.manual_seed(int(key[:15], 16))
                 drawn = {}
-                for name, step in _steps_of(settings).items():
-                    if name == ("resize" if settings.crop < 1 else "crop"):
-                        continue
-                    first = name in ("resize", "crop")
-                    parameters = step.forward_parameters(shape if first else of_view)
+                for name, step in steps.items():
+                    parameters = step.forward_parameters(shape if name in FIRST else of_view)
                     drawn[name] = {k: v.tolist() for k, v in parameters.items()}
                 record = json.dumps({"size": settings.size, "steps": drawn})
                 rows.append((prompt_id, view, record))
@@ -77,19 +71,16 @@ def apply(image: Image.Image, drawn: str) -> Image.Image:
     drawn : str
         Parameters, as `draw` gives them.
     """
-    import numpy as np
-    import torch
-    from PIL import Image
-
     record = json.loads(drawn)
     side, drawn_steps = record["size"], record["steps"]
     # The box is kornia's; it would scale without antialiasing, and the whole image as floats.
-    ((first, _, last, _),) = drawn_steps.pop("crop" if "crop" in drawn_steps else "resize")["src"]
+    ((first, _, last, _),) = drawn_steps.pop(next(iter(drawn_steps)))["src"]
     box = (*first, last[0] + 1, last[1] + 1)
     image = image.crop(box).resize((side, side), Image.Resampling.BILINEAR)
     values = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None] / 255
+    # Probabilities and ranges are among the drawn parameters.
+    steps = _steps_of(ImageViews(size=side))
     with torch.inference_mode():
-        steps = _by_thread(side)
         for name, parameters in drawn_steps.items():
             tensors = {k: torch.tensor(v) for k, v in parameters.items()}
             values = steps[name](values, params=tensors)
@@ -97,26 +88,19 @@ def apply(image: Image.Image, drawn: str) -> Image.Image:
     return Image.fromarray(pixels.permute(1, 2, 0).numpy())
 
 
-def _by_thread(size: int) -> dict[str, Any]:
-    """Steps of this thread: kornia's modules remember what they did last."""
-    if getattr(_local, "size", None) != size:
-        # Probabilities and ranges are among the drawn parameters.
-        _local.size, _local.steps = size, _steps_of.__wrapped__(ImageViews(size=size))
-    steps: dict[str, Any] = _local.steps
-    return steps
-
-
-@lru_cache(maxsize=4)
 def _steps_of(settings: ImageViews) -> dict[str, Any]:
+    """kornia's modules, which remember what they did last: each caller needs its own."""
     aug = require("kornia.augmentation", "images")
 
     side, jitter = settings.size, settings.jitter
     # Kernel: a tenth of the side, odd.
     width = side // 20 * 2 + 1
     sigma = (LEAST * side / SIDE, MOST * side / SIDE)
+    first = {"resize": aug.Resize((side, side))}
+    if settings.crop < 1:
+        first = {"crop": aug.RandomResizedCrop((side, side), scale=(settings.crop, 1.0))}
     return {
-        "resize": aug.Resize((side, side)),
-        "crop": aug.RandomResizedCrop((side, side), scale=(settings.crop, 1.0)),
+        **first,
         "flip": aug.RandomHorizontalFlip(p=settings.flip),
         "jitter": aug.ColorJitter(jitter, jitter, jitter, jitter / 4, p=JITTERED),
         "grey": aug.RandomGrayscale(p=settings.grey),

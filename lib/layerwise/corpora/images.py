@@ -1,4 +1,4 @@
-"""An image: its bytes or where they are, and how they become pixels.
+"""An image: its bytes, and how they become pixels.
 
 Whatever a file holds becomes 8-bit RGB: a grey image has three equal channels, transparent parts
 are shown on white, CMYK and palettes are converted, 16-bit grey is divided by 257, an orientation
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,48 +37,24 @@ class Picture:
     ----------
     name : str
         Its id, for messages.
-    data : bytes or None
-        Bytes of its file, in whatever format; None for one that lies at `path`.
-    path : str or None
-    sha256 : str
-        Hash of the file's bytes.
+    data : bytes
+        Bytes of its file, in whatever format.
     drawn : str
         Parameters of a view (`layerwise.corpora.image_views`); empty for the image itself.
     """
 
     name: str
-    data: bytes | None
-    path: str | None
-    sha256: str
+    data: bytes
     drawn: str = ""
 
-    def content(self) -> bytes:
-        """Return the bytes of its file.
-
-        Raises
-        ------
-        UnreadableError
-            If the file is gone, or has changed.
-        """
-        if self.data is not None:
-            return self.data
-        data = read_file(str(self.path), self.name)
-        if sha256_bytes(data) != self.sha256:
-            raise UnreadableError(
-                f"The image {self.name!r} ({self.path}) has changed since the corpus was made; "
-                "put it back, or delete the corpus' file and run again."
-            )
-        return data
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the file's bytes."""
+        return sha256_bytes(self.data)
 
     def pixels(self) -> Image.Image:
-        """Return its pixels, 8-bit RGB.
-
-        Raises
-        ------
-        UnreadableError
-            As `content` and `decode`.
-        """
-        image = decode(self.content(), self.name)
+        """Return its pixels, 8-bit RGB; raises as `decode`."""
+        image = decode(self.data, self.name)
         if not self.drawn:
             return image
         from layerwise.corpora import image_views
@@ -118,34 +95,26 @@ def decode(data: bytes, name: str) -> Image.Image:
         # Pillow opens a 16-bit PGM as 32 bits, scaled to 65,535.
         deep = image.mode.startswith("I;16") or (image.format == "PPM" and image.mode == "I")
         if image.mode in ("I", "F") and not deep:
-            raise ValueError(
-                f"it holds 32-bit values, which have no agreed white (Pillow's mode "
-                f"{image.mode!r}); convert it to 8 or 16 bits"
-            )
+            raise ValueError("it holds 32-bit values, which have no agreed white")
         image.load()
-        return _rgb(ImageOps.exif_transpose(image), deep=deep)
+        image = ImageOps.exif_transpose(image)
+        if deep:
+            values = np.asarray(image).astype(np.uint16)
+            image = Image.fromarray(np.round(values / 257).astype(np.uint8))
+        if image.mode == "La":  # which Pillow converts in two steps only
+            image = image.convert("LA")
+        if image.has_transparency_data:
+            transparent = image.convert("RGBA")
+            white = Image.new("RGBA", transparent.size, "white")
+            image = Image.alpha_composite(white, transparent)
+        return image.convert("RGB")
     except MemoryError:
         raise
     except Exception as error:  # a damaged file fails in any way in any of Pillow's readers
         raise UnreadableError(
-            f"The image {name!r} cannot be read ({first_line(error) or type(error).__name__}); "
-            "fetch or copy it again, or set damaged: drop."
+            f"The image {name!r} cannot be read ({first_line(error)}); fetch or copy it again, or "
+            "set damaged: drop."
         ) from error
-
-
-def _rgb(image: Image.Image, *, deep: bool) -> Image.Image:
-    from PIL import Image
-
-    if deep:
-        values = np.asarray(image).astype(np.uint16)
-        image = Image.fromarray(np.round(values / 257).astype(np.uint8))
-    if image.mode == "La":  # which Pillow converts in two steps only
-        image = image.convert("LA")
-    if image.has_transparency_data:
-        transparent = image.convert("RGBA")
-        white = Image.new("RGBA", transparent.size, "white")
-        image = Image.alpha_composite(white, transparent)
-    return image.convert("RGB")
 
 
 def png(values: Any) -> bytes:

@@ -17,7 +17,6 @@ def make_corpus(
     settings: CorpusSettings | ImageCorpus,
     *,
     texts: Path | Iterable[str] | None = None,
-    key: str = "",
     **facts: Any,
 ) -> None:
     """Read a source, filter and sample it, and write the corpus.
@@ -26,8 +25,8 @@ def make_corpus(
     ----------
     texts : Path or iterable of str, optional
         As in `sources.open_texts`.
-    key : str
-        Stored in the file.
+    **facts
+        Key and provenance, for the file's metadata.
     """
     if isinstance(settings, ImageCorpus):
         from layerwise.corpora.image_sources import choose, open_images
@@ -39,10 +38,10 @@ def make_corpus(
         from layerwise.corpora.select import select
         from layerwise.corpora.sources import open_texts
 
-        source = open_texts(settings.source, texts)
-        table, counts = select(source, settings.filters, settings.sample)
-        facts |= source.facts
-    prompts.write_corpus(target, name, table, key=key, counts=counts, **facts)
+        pairs, about = open_texts(settings.source, texts)
+        table, counts = select(pairs, settings.filters, settings.sample)
+        facts |= about
+    prompts.write_corpus(target, name, table, counts=counts, **facts)
 
 
 def make_views(
@@ -51,7 +50,6 @@ def make_views(
     settings: ViewSettings | ImageViews,
     *,
     processes: int = 1,
-    key: str = "",
     **facts: Any,
 ) -> None:
     """Augment the prompts of a corpus and write the views; those of images are only drawn."""
@@ -64,4 +62,4 @@ def make_views(
         from layerwise.corpora.views import augment
 
         views = augment(table, settings, processes)
-    prompts.write_views(target, corpus, views, settings.n, key=key, **facts)
+    prompts.write_views(target, corpus, views, settings.n, **facts)

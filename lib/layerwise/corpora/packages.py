@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 
-from layerwise.errors import LayerwiseError
-from layerwise.extras import missing
+from layerwise.extras import package_folder
 
 # The news texts of Lee, Pincombe and Welsh (2005), one a line. lee.cor has a Latin-1 pound sign.
 NEWS = {"lee": ("lee.cor", "latin-1"), "lee_background": ("lee_background.cor", "utf-8")}
@@ -18,19 +16,9 @@ def gensim_file(name: str) -> Path:
     Raises
     ------
     LayerwiseError
-        If gensim is not installed, or comes without that file.
+        If gensim is not installed.
     """
-    spec = find_spec("gensim")
-    if spec is None or not spec.submodule_search_locations:
-        raise missing("gensim", "quickstart")
-    folder = Path(spec.submodule_search_locations[0]) / "test" / "test_data"
-    if not (folder / name).is_file():
-        raise LayerwiseError(
-            f"This installation of gensim has no {name} in {folder}; "
-            "pip install --force-reinstall 'gensim>=4.4'.",
-            code="missing_file",
-        )
-    return folder / name
+    return package_folder("gensim") / "test" / "test_data" / name
 
 
 def news(name: str) -> list[str]:

@@ -4,8 +4,8 @@
     One row a prompt: ``prompt_id`` (unique), ``text``, ``n_tokens`` (words and punctuation marks,
     see `layerwise.corpora.select.count_tokens`).
 ``images/{corpus}.parquet``
-    One row an image: ``prompt_id`` (unique), ``label``, ``image`` (the bytes of its file) or
-    ``path`` (for images of a local folder), ``sha256`` of those bytes, ``width``, ``height``.
+    One row an image: ``prompt_id`` (unique), ``label``, ``image`` (the bytes of its file),
+    ``sha256`` of those bytes, ``width``, ``height``.
 ``{corpus}.views.parquet``
     One row a prompt and view: ``prompt_id``, ``view`` (1 … V), and ``text``, or for an image
     ``drawn`` (the drawn parameters, see `layerwise.corpora.image_views`). View 0 is the prompt.
@@ -19,7 +19,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
@@ -27,13 +29,8 @@ from layerwise.io import tables
 from layerwise.io.files import sha256_text
 from layerwise.io.tables import Kind
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-TEXTS = Kind("layerwise.corpus", 2)
-TEXT_VIEWS = Kind("layerwise.views", 2)
-IMAGES = Kind("layerwise.images", 1)
-IMAGE_VIEWS = Kind("layerwise.image_views", 1)
+CORPUS = Kind("layerwise.corpus", 2)
+VIEWS = Kind("layerwise.views", 2)
 
 
 @dataclass(frozen=True)
@@ -76,8 +73,7 @@ def write_corpus(path: Path, name: str, prompts: pd.DataFrame, **facts: Any) -> 
     Raises
     ------
     LayerwiseError
-        If there is no prompt, an id is empty, holds a NUL or is not unique, or the folder cannot
-        be written.
+        If an id is empty, holds a NUL or is not unique, or the folder cannot be written.
     """
     ids = prompts["prompt_id"]
     wrong = ids[ids.duplicated() | (ids == "") | ids.str.contains("\0", regex=False)]
@@ -87,11 +83,8 @@ def write_corpus(path: Path, name: str, prompts: pd.DataFrame, **facts: Any) -> 
             "holds a NUL; name another id column, or none to number the prompts.",
             code="duplicate",
         )
-    if prompts.empty:
-        raise LayerwiseError(f"The corpus {name!r} has no prompt.", code="too_few")
     facts |= {"corpus": name, "hash": hash_of(prompts), "n": len(prompts)}
-    kind = IMAGES if "sha256" in prompts else TEXTS
-    tables.write(path, prompts, kind=kind, **facts)
+    tables.write(path, prompts, kind=CORPUS, **facts)
 
 
 def read_corpus(path: Path) -> pd.DataFrame:
@@ -102,7 +95,7 @@ def read_corpus(path: Path) -> pd.DataFrame:
     LayerwiseError
         If the file is missing, damaged, or no corpus.
     """
-    return tables.read(path, "prompts", kind=_kind_of(path, TEXTS, IMAGES))
+    return tables.read(path, "prompts", kind=CORPUS)
 
 
 def write_views(path: Path, corpus: Path, views: pd.DataFrame, n: int, **facts: Any) -> None:
@@ -123,10 +116,8 @@ def write_views(path: Path, corpus: Path, views: pd.DataFrame, n: int, **facts: 
             f"No prompt of {about['corpus']!r} could be augmented; raise filters.min_tokens.",
             code="too_few",
         )
-    facts |= {"corpus": about["corpus"], "corpus_hash": about["hash"], "n_views": n}
-    facts["n_dropped"] = int(about["n"]) - views["prompt_id"].nunique() if n else 0
-    kind = IMAGE_VIEWS if "drawn" in views else TEXT_VIEWS
-    tables.write(path, views.astype({"prompt_id": str, "view": "int64"}), kind=kind, **facts)
+    facts |= {"corpus": about["corpus"], "corpus_hash": about["hash"]}
+    tables.write(path, views.astype({"prompt_id": str, "view": "int64"}), kind=VIEWS, **facts)
 
 
 def read(path: Path, views_path: Path | None = None) -> Prompts:
@@ -140,17 +131,15 @@ def read(path: Path, views_path: Path | None = None) -> Prompts:
     prompts = read_corpus(path)
     copies: list[pd.DataFrame] = []
     if views_path is not None:
-        about = tables.facts(views_path)
-        kind = _kind_of(views_path, TEXT_VIEWS, IMAGE_VIEWS)
-        views = tables.read(views_path, "views", kind=kind)
-        if about["corpus_hash"] != hash_of(prompts):
+        views = tables.read(views_path, "views", kind=VIEWS)
+        if tables.facts(views_path)["corpus_hash"] != hash_of(prompts):
             raise LayerwiseError(
                 f"{views_path} holds views of other prompts than those of {path}; {tables.REMEDY}",
                 code="mismatch",
             )
-        if int(about["n_views"]):
+        if len(views):
             prompts = prompts[prompts["prompt_id"].isin(views["prompt_id"])]
-            column = "drawn" if kind is IMAGE_VIEWS else "text"
+            column = "drawn" if "drawn" in views else "text"
             wide = views.pivot(index="prompt_id", columns="view", values=column)
             wide = wide.loc[prompts["prompt_id"]]
             copies = [prompts.assign(**{column: wide[view].to_numpy()}) for view in wide]
@@ -164,22 +153,5 @@ def read(path: Path, views_path: Path | None = None) -> Prompts:
 
 def pictures_of(images: pd.DataFrame) -> list[Picture]:
     """Images of a corpus' table, or views of them if it has a column ``drawn``."""
-    images = images if "drawn" in images else images.assign(drawn="")
-    known = images.astype(object).where(images.notna(), None)
-    columns = (known[name] for name in ("prompt_id", "image", "path", "sha256", "drawn"))
-    return [Picture(*row) for row in zip(*columns, strict=True)]
-
-
-def read_images(path: Path) -> list[Picture]:
-    """Images of a corpus."""
-    return pictures_of(read_corpus(path))
-
-
-def read_labels(path: Path) -> dict[str, str]:
-    """Label of each image that has one, by its id."""
-    images = read_corpus(path).dropna(subset="label")
-    return dict(zip(images["prompt_id"], images["label"], strict=True))
-
-
-def _kind_of(path: Path, texts: Kind, images: Kind) -> Kind:
-    return images if tables.facts(path).get("schema") == images.name else texts
+    columns = [name for name in ("prompt_id", "image", "drawn") if name in images]
+    return [Picture(*row) for row in images[columns].itertuples(index=False)]

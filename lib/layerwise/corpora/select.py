@@ -11,14 +11,12 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+
+import pandas as pd
 
 from layerwise.config.corpora import Filters, Sample
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_text
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -84,8 +82,6 @@ def select(
     LayerwiseError
         If no text is left.
     """
-    import pandas as pd
-
     tally: Counter[str] = Counter(dict.fromkeys(COUNTS, 0))
     keyed = _filtered(texts, filters, sample.seed, tally)
     chosen = sorted(keyed) if sample.n is None else heapq.nsmallest(sample.n, keyed)

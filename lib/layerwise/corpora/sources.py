@@ -10,38 +10,41 @@ import json
 import logging
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from layerwise.config.corpora import Columns, FileTexts, HubData, HubTexts, TaskTexts, TextSource
+import pandas as pd
+import pyarrow.parquet as pq
+
+from layerwise.config.corpora import (
+    Columns,
+    FileTexts,
+    HubData,
+    HubTexts,
+    PackageTexts,
+    TextSource,
+)
 from layerwise.corpora.packages import news
+from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.errors import LayerwiseError, check_name, closest, first_line
 from layerwise.io import tables
 from layerwise.io.files import is_file, sha256_file, sha256_text
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-@dataclass(frozen=True)
-class Texts:
-    """(id, text) pairs of a source, to iterate over once, and its provenance."""
-
-    pairs: Iterable[tuple[str, str]]
-    facts: Mapping[str, str] = field(default_factory=dict)
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self.pairs)
+Texts = Iterable[tuple[str, str]]
+"""(id, text) pairs, to iterate over once."""
 
 
-def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) -> Texts:
-    """Open a source.
+def open_texts(
+    source: TextSource, texts: Path | Iterable[str] | None = None
+) -> tuple[Texts, dict[str, str]]:
+    """Open a source: its texts and their provenance.
 
     Parameters
     ----------
@@ -57,27 +60,25 @@ def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) ->
     """
     if isinstance(source, HubTexts):
         data, facts = load_hub(source)
-        return Texts(_prompts(data, source, None, f"data set {source.hub!r}"), facts)
+        return _prompts(data, source, None, f"data set {source.hub!r}"), facts
     if isinstance(source, FileTexts):
-        data, facts = load_file(Path(source.file))
-        return Texts(_prompts(data, source, source.id, source.file), facts)
-    if not isinstance(source, TaskTexts) and source.package != "wikipedia":
+        frame = read_rows(Path(source.file)).astype(object)
+        rows: Any = frame.where(frame.notna(), None).to_dict("records")
+        facts = {"source_sha256": sha256_file(Path(source.file))}
+        return _prompts(rows, source, source.id, source.file), facts
+    if isinstance(texts, Path):
+        paragraphs, about = read_paragraphs(texts), tables.facts(texts)
+        facts = {name: about[name] for name in ("source_sha256", "licence")}
+        return ((f"{p.article_id}-{p.paragraph}", p.text) for p in paragraphs), facts
+    if isinstance(source, PackageTexts):
         lines = enumerate(news(source.package))
-        return Texts((f"{source.package}-{n}", line) for n, line in lines)
-    if texts is None:
-        raise LayerwiseError(f"The source {source.plain()} needs its texts.", code="missing_file")
-    if not isinstance(texts, Path):
-        return of_texts(texts)
-    rows = tables.read(texts, "paragraphs", ["article_id", "paragraph", "text"])
-    ids = rows["article_id"].astype(str) + "-" + rows["paragraph"].astype(str)
-    about = tables.facts(texts)
-    facts = {name: about[name] for name in ("source_sha256", "licence") if name in about}
-    return Texts(zip(ids, rows["text"], strict=True), facts)
+        return ((f"{source.package}-{n}", line) for n, line in lines), {}
+    return of_texts(texts or ()), {}
 
 
 def of_texts(texts: Iterable[str]) -> Texts:
     """Distinct texts, with ids that come from the texts: a text keeps its id in a longer list."""
-    return Texts((sha256_text(text)[:16], text) for text in dict.fromkeys(texts))
+    return ((sha256_text(text)[:16], text) for text in dict.fromkeys(texts))
 
 
 def parts_of(source: Columns) -> list[tuple[str, str | None]]:
@@ -112,22 +113,15 @@ def prompt_of(row: Mapping[str, Any], source: Columns) -> str:
     return "".join(text + (row[name] if name else "") for text, name in parts_of(source))
 
 
-def load_file(path: Path) -> tuple[Iterator[dict[str, Any]], dict[str, str]]:
-    """Open a local file as a stream of rows: parquet, JSON (lines), CSV, or text by lines.
+def read_rows(path: Path) -> pd.DataFrame:
+    """The rows of a user's file: parquet, JSON (lines), CSV, or text by lines.
 
-    Every column of CSV is text; an empty field is null, "NA" is not.
-
-    Returns
-    -------
-    rows : iterator of dict
-        Raises errors of the libraries beneath if the file is damaged.
-    facts : dict
-        ``source_sha256`` of the file.
+    Every column of CSV is text; an empty field is missing, "NA" is not.
 
     Raises
     ------
     LayerwiseError
-        If it is missing, empty, or of another kind.
+        If it is missing, damaged, of another kind, or has no rows.
     """
     if not is_file(path):
         near = closest(path.name, [p.name for p in path.parent.glob("*") if p.is_file()])
@@ -135,80 +129,42 @@ def load_file(path: Path) -> tuple[Iterator[dict[str, Any]], dict[str, str]]:
             f"There is no file {path}{near}; relative paths start at the current folder.",
             code="missing_file",
         )
-    rows = ROWS.get(path.suffix.lower())
-    if rows is None:
+    reader = READERS.get(path.suffix.lower())
+    if reader is None:
         raise LayerwiseError(
-            f"{path} is of no kind that is read here; accepted are {', '.join(ROWS)}.",
+            f"{path} is of no kind that is read here; accepted are {', '.join(READERS)}.",
             code="unreadable",
         )
-    if not path.stat().st_size:
-        raise LayerwiseError(f"{path} is empty.", code="too_few")
-    return rows(path), {"source_sha256": sha256_file(path)}
-
-
-def read_rows(path: Path) -> pd.DataFrame:
-    """The rows of a local file as a table, to be read whole.
-
-    Raises
-    ------
-    LayerwiseError
-        As `load_file`, or if the file is damaged or has no rows.
-    """
-    import pandas as pd
-
-    rows, _ = load_file(path)
-    frame = pd.DataFrame([row for _, row in _numbered(rows, str(path))])
+    try:
+        frame = pd.DataFrame(reader(path))
+    except MemoryError:
+        raise
+    except Exception as error:  # a damaged file fails in any of the libraries beneath
+        raise LayerwiseError(
+            f"{path} cannot be read ({first_line(error)}); check its format, and that it is "
+            "UTF-8.",
+            code="unreadable",
+        ) from error
     if frame.empty:
         raise LayerwiseError(f"{path} has no rows.", code="too_few")
     return frame
 
 
-def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
-    import pyarrow.parquet as pq
-
-    with pq.ParquetFile(path) as file:
-        for batch in file.iter_batches():
-            yield from batch.to_pylist()
-
-
-def _csv_rows(path: Path) -> Iterator[dict[str, Any]]:
-    import pandas as pd
-
-    options: dict[str, Any] = {"dtype": str, "keep_default_na": False, "na_values": [""]}
-    with pd.read_csv(path, encoding="utf-8-sig", chunksize=10_000, **options) as chunks:
-        for chunk in chunks:
-            for row in chunk.astype(object).where(chunk.notna(), None).to_dict("records"):
-                yield {str(name): value for name, value in row.items()}
-
-
-def _json_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Rows of JSON lines, or of a JSON array.
-
-    Not by pyarrow: a line such as "null" ends its process, and texts that look like dates become
-    times.
-    """
+def _lines(path: Path) -> list[str]:
     with path.open(encoding="utf-8-sig") as file:
-        array = path.suffix.lower() == ".json"
-        rows = json.load(file) if array else (json.loads(line) for line in file if line.strip())
-        for row in rows:
-            if not isinstance(row, dict):
-                raise ValueError(f"a {type(row).__name__} where an object is expected")
-            yield row
+        return [line.removesuffix("\n") for line in file]
 
 
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8-sig") as file:
-        for line in file:
-            yield {"text": line.removesuffix("\n")}
-
-
-ROWS = {
-    ".parquet": _parquet_rows,
-    ".csv": _csv_rows,
-    ".txt": _lines,
-    ".jsonl": _json_rows,
-    ".ndjson": _json_rows,
-    ".json": _json_rows,
+READERS: dict[str, Callable[[Path], Any]] = {
+    ".parquet": lambda path: pq.read_table(path).to_pylist(),
+    ".csv": partial(
+        pd.read_csv, encoding="utf-8-sig", dtype=str, keep_default_na=False, na_values=[""]
+    ),
+    ".txt": lambda path: {"text": _lines(path)},
+    # Not by pyarrow: a line such as "null" ends its process, and texts that look like dates become
+    # times.
+    ".jsonl": lambda path: [json.loads(line) for line in _lines(path) if line.strip()],
+    ".json": lambda path: json.loads(path.read_text(encoding="utf-8-sig")),
 }
 """Readers of files, by their ending."""
 
@@ -266,35 +222,14 @@ def _prompts(
 ) -> Iterator[tuple[str, str]]:
     """Make the prompts of rows, and log how many rows lack a column's value."""
     n_lacking = 0
-    for number, row in _numbered(rows, where):
+    for number, row in enumerate(rows):
         try:
             text = prompt_of(row, source)
         except LayerwiseError as error:
             raise LayerwiseError(f"{where}, row {number}: {error}", code=error.code) from error
-        prompt_id = number if id_column is None else row.get(id_column)
-        if isinstance(prompt_id, bool) or not isinstance(prompt_id, str | int):
-            raise LayerwiseError(
-                f"{where}, row {number}: the id in {id_column!r} is {prompt_id!r}; accepted are "
-                "strings and whole numbers.",
-                code="wrong_type",
-            )
+        if id_column is not None:
+            check_name(f"column of {where}", id_column, row)
         n_lacking += any(row[name] is None for name in columns_of(source))
-        yield str(prompt_id), text
+        yield str(number if id_column is None else row[id_column]), text
     if n_lacking:
         log.warning("%s: left out %d rows in which a column is null", where, n_lacking)
-
-
-def _numbered(rows: Iterable[Any], where: str) -> Iterator[tuple[int, Any]]:
-    """Number rows from 0."""
-    number = -1
-    try:
-        for number, row in enumerate(rows):
-            yield number, row
-    except MemoryError:
-        raise
-    except Exception as error:  # a damaged file fails in any of the libraries beneath
-        raise LayerwiseError(
-            f"{where} cannot be read after row {number + 1} ({first_line(error)}); check its "
-            "format, and that it is UTF-8.",
-            code="unreadable",
-        ) from error

@@ -17,9 +17,10 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from joblib import Parallel, delayed  # type: ignore[import-untyped]
 
 from layerwise.config.corpora import ViewSettings
@@ -27,9 +28,6 @@ from layerwise.errors import LayerwiseError
 from layerwise.extras import require
 from layerwise.io.files import sha256_text
 from layerwise.progress import Progress
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 log = logging.getLogger(__name__)
 
@@ -136,8 +134,6 @@ def augment(prompts: pd.DataFrame, settings: ViewSettings, processes: int = 1) -
     LayerwiseError
         If a prompt has too few distinct views and ``on_failure`` is ``error``.
     """
-    import pandas as pd
-
     rows: list[tuple[str, int, str]] = []
     ids, texts = prompts["prompt_id"].to_list(), prompts["text"].to_list()
     work = settings.n * sum(map(len, texts))
@@ -147,22 +143,15 @@ def augment(prompts: pd.DataFrame, settings: ViewSettings, processes: int = 1) -
     with Progress(len(ids), "augmenting", "prompts") as bar:
         for prompt_id, text, views in zip(ids, texts, made, strict=True):
             bar.update()
-            if views is None:
-                _fail(prompt_id, text, settings)
-            else:
+            if views is not None:
                 rows += ((prompt_id, number, view) for number, view in enumerate(views, start=1))
+                continue
+            problem = f"The prompt {prompt_id!r} ({text[:40]!r}) lacks {settings.n} distinct views"
+            if settings.on_failure == "error":
+                raise LayerwiseError(
+                    f"{problem}: augmenters change words of four letters or more; raise "
+                    "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'.",
+                    code="too_few",
+                )
+            log.warning("%s; dropped", problem)
     return pd.DataFrame(rows, columns=["prompt_id", "view", "text"])
-
-
-def _fail(prompt_id: str, text: str, settings: ViewSettings) -> None:
-    problem = (
-        f"The prompt {prompt_id!r} ({text[:40]!r}) has no {settings.n} distinct views after "
-        f"{ATTEMPTS} attempts each"
-    )
-    if settings.on_failure == "error":
-        raise LayerwiseError(
-            f"{problem}: augmenters change words of four letters or more; raise "
-            "filters.min_tokens, lower views.n, or set views.on_failure to 'drop'.",
-            code="too_few",
-        )
-    log.warning("%s; dropped", problem)

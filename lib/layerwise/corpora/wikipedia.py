@@ -1,5 +1,8 @@
 """The slice of the English Wikipedia that gensim ships with its tests, as a table of paragraphs.
 
+``results/texts/wikipedia.parquet``: ``article_id``, ``title``, ``paragraph`` (from 0 within an
+article) and ``text``, one row a paragraph.
+
 The pages of early 2016 with the lowest numbers (12, "Anarchism", to 775, "Algorithm"), as a
 MediaWiki export: 106 articles, 102 with prose. Wikipedia's text is under CC BY-SA 3.0.
 
@@ -14,21 +17,27 @@ import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+import pandas as pd
+
 from layerwise.corpora.packages import gensim_file
-from layerwise.corpora.paragraphs import Paragraph, write_paragraphs
-from layerwise.errors import LayerwiseError
 from layerwise.extras import require
+from layerwise.io import tables
 from layerwise.io.files import sha256_file
-from layerwise.progress import Progress
+from layerwise.io.tables import Kind
 
 log = logging.getLogger(__name__)
 
 DUMP = "enwiki-latest-pages-articles1.xml-p000000010p000030302-shortened.bz2"
-PAGES = 206
 ARTICLE_NAMESPACE = "0"
+
+PARAGRAPHS = Kind("layerwise.paragraphs", 2)
+
+# A full stop ends a sentence after a word of two or more small letters or digits ("Dr.", "e.g."
+# and initials do not), before a capital.
+BETWEEN_SENTENCES = re.compile(r"(?<=[a-z0-9)\"”][a-z0-9)\"”][.!?])\s+(?=[A-Z\"“])")
 
 HOLE = "\ue000"
 END_MATTER = re.compile(
@@ -49,36 +58,33 @@ SENTENCE_END = re.compile(r"[.!?][\"”’')]*$")
 OPENING = "\"“‘'(["
 
 
+class Paragraph(NamedTuple):
+    """A paragraph and where it stands."""
+
+    article_id: int
+    title: str
+    paragraph: int
+    text: str
+
+
 def articles(path: Path) -> Iterator[tuple[int, str, str]]:
     """Page number, title and markup of the articles of a MediaWiki export, in its order.
 
     Redirects and pages of other namespaces are left out.
-
-    Raises
-    ------
-    LayerwiseError
-        If the file is cut off or is no such export in bzip2.
     """
-    try:
-        with bz2.open(path) as handle, Progress(PAGES, "reading articles", "pages") as progress:
-            for _, page in ElementTree.iterparse(handle):
-                if not page.tag.endswith("page"):
-                    continue
-                redirect = page.find("{*}redirect") is not None
-                if page.findtext("{*}ns") == ARTICLE_NAMESPACE and not redirect:
-                    yield (
-                        int(page.findtext("{*}id", "")),
-                        page.findtext("{*}title", ""),
-                        page.findtext("{*}revision/{*}text", ""),
-                    )
-                # A page is as large as its article; kept ones would add up to the whole dump.
-                page.clear()
-                progress.update()
-    except (OSError, EOFError, ElementTree.ParseError, ValueError) as error:
-        raise LayerwiseError(
-            f"{path} is not a whole MediaWiki export in bzip2 ({error}); reinstall gensim.",
-            code="unreadable",
-        ) from error
+    with bz2.open(path) as handle:
+        for _, page in ElementTree.iterparse(handle):
+            if not page.tag.endswith("page"):
+                continue
+            redirect = page.find("{*}redirect") is not None
+            if page.findtext("{*}ns") == ARTICLE_NAMESPACE and not redirect:
+                yield (
+                    int(page.findtext("{*}id", "")),
+                    page.findtext("{*}title", ""),
+                    page.findtext("{*}revision/{*}text", ""),
+                )
+            # A page is as large as its article; kept ones would add up to the whole dump.
+            page.clear()
 
 
 def paragraphs(markup: str) -> list[str]:
@@ -140,10 +146,8 @@ def _is_prose(text: str) -> bool:
     return whole and LEFTOVER.search(text) is None
 
 
-def unpack(target: Path, dump: Path | None = None, **facts: Any) -> int:
-    """Write the table of paragraphs (`layerwise.corpora.paragraphs`).
-
-    Takes a few seconds.
+def unpack(target: Path, dump: Path | None = None, **facts: Any) -> None:
+    """Write the table of paragraphs.
 
     Parameters
     ----------
@@ -154,27 +158,34 @@ def unpack(target: Path, dump: Path | None = None, **facts: Any) -> int:
     **facts
         Key and provenance, for the file's metadata.
 
-    Returns
-    -------
-    int
-        Number of paragraphs.
-
     Raises
     ------
     LayerwiseError
-        If gensim is not installed, the dump is damaged or `target` cannot be written.
+        If gensim is not installed, or `target` cannot be written.
     """
-    dump = gensim_file(DUMP) if dump is None else Path(dump)
+    dump = dump or gensim_file(DUMP)
     rows = [
         Paragraph(number, title, place, text)
         for number, title, markup in articles(dump)
         for place, text in enumerate(paragraphs(markup))
     ]
-    if not rows:
-        raise LayerwiseError(
-            f"{dump} holds no paragraph of prose; is it a MediaWiki export?", code="too_few"
-        )
     facts |= {"source": dump.name, "source_sha256": sha256_file(dump), "licence": "CC-BY-SA-3.0"}
-    write_paragraphs(target, rows, **facts)
+    tables.write(target, pd.DataFrame(rows), kind=PARAGRAPHS, **facts)
     log.info("%d paragraphs of %d articles", len(rows), len({row.article_id for row in rows}))
-    return len(rows)
+
+
+def sentences_of(text: str) -> list[str]:
+    """The sentences of a paragraph's text."""
+    return BETWEEN_SENTENCES.split(text.strip())
+
+
+def read_paragraphs(path: Path) -> list[Paragraph]:
+    """All paragraphs in the table's order.
+
+    Raises
+    ------
+    LayerwiseError
+        If the file is missing, damaged, edited, or of another kind or version.
+    """
+    frame = tables.read(path, "paragraphs", Paragraph._fields, kind=PARAGRAPHS)
+    return [Paragraph(*row) for row in frame.itertuples(index=False)]

@@ -14,8 +14,6 @@ import pandas as pd
 from layerwise.association.curves import BLOCK, VARIANT, with_output
 from layerwise.association.order import Order, in_order
 from layerwise.association.scores import mean_scores
-from layerwise.association.selection import COLUMNS as CHOICES
-from layerwise.association.table import COLUMNS as ASSOCIATIONS
 from layerwise.figures import labels, theme
 from layerwise.metrics import registry
 from layerwise.names import step_of
@@ -126,8 +124,8 @@ def gather(
     return Explored(
         metrics=measured,
         scores=scored,
-        associations=_rows(associations, ASSOCIATIONS),
-        choices=_rows(choices, CHOICES),
+        associations=_rows(associations),
+        choices=_rows(choices),
         models=models,
         timeline=timeline,
         words=_words(measured, scored, {**registry.directions(), **(directions or {})}),
@@ -197,9 +195,9 @@ def _texts(column: pd.Series, default: str) -> pd.Series:
     return column.astype(object).where(column.notna(), default).astype(str)
 
 
-def _rows(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> pd.DataFrame:
+def _rows(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
     if not frames:
-        return pd.DataFrame(columns=[*columns, "file"])
+        return pd.DataFrame()
     found = pd.concat(frames, ignore_index=True)
     return found.assign(alpha=_texts(found["alpha"], ""))
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from layerwise.figures.labels import READOUTS, TOKENS
+
 if TYPE_CHECKING:
     from layerwise.export.cut import Recipe
     from layerwise.models.load import LoadedModel
 
-TOKENS = {
-    "all": "all tokens",
-    "drop_first": "all tokens but the first",
-    "drop_sinks": "all tokens but those of a huge norm (sinks)",
-}
-READOUTS = {"residual": "the residual stream", "final_norm": "through the model's final norm"}
-
-HEAD = """---
+CARD = """---
 library_name: sentence-transformers
 pipeline_tag: sentence-similarity
 tags: [sentence-transformers, feature-extraction, layerwise]
@@ -34,8 +29,7 @@ by layerwise {layerwise}.
 | pooling | {pooling} |
 | readout | {readout} |
 | unit length | {unit} |
-"""
-LOAD = """
+{origin}
 It needs sentence-transformers 6 or newer, and nothing of layerwise (saved with
 sentence-transformers {sentence_transformers}, transformers {transformers}).
 
@@ -71,14 +65,7 @@ def text(
     hub : str
         Name of the whole model on the hub; left out if empty.
     """
-    parts = [
-        HEAD,
-        f"\nWhy this layer: {origin.replace('{', '{{').replace('}', '}}')}.\n" if origin else "",
-        LOAD,
-        CODE if recipe.needs_code else "",
-        STATE if state is not None else "",
-    ]
-    return "".join(parts).format(
+    card = CARD.format(
         base_model=f"base_model: {hub}\n" if hub else "",
         model=loaded.name,
         revision=loaded.revision,
@@ -89,10 +76,11 @@ def text(
         pooling=recipe.pooling,
         readout=READOUTS[recipe.representation.readout],
         unit="yes" if recipe.normalize else "no",
+        origin=f"\nWhy this layer: {origin}.\n" if origin else "",
         trust=", trust_remote_code=True" if recipe.needs_code else "",
-        state=state,
-        **{
-            name.replace("-", "_"): version(name)
-            for name in ("layerwise", "sentence-transformers", "transformers")
-        },
+        layerwise=version("layerwise"),
+        sentence_transformers=version("sentence-transformers"),
+        transformers=version("transformers"),
     )
+    card += CODE if recipe.needs_code else ""
+    return card + (STATE.format(state=state) if state is not None else "")

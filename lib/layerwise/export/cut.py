@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,6 @@ import torch
 from torch import nn
 
 from layerwise.activations.embedding import embed
-from layerwise.activations.forward import check_readout
 from layerwise.activations.representation import (
     POOLINGS,
     SINK_RATIO,
@@ -34,8 +32,9 @@ from layerwise.activations.representation import (
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.export import card
 from layerwise.extras import require
+from layerwise.figures.labels import READOUTS
 from layerwise.io.files import disk_fault, memory_fault
-from layerwise.models.architectures import READOUTS, dissect
+from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
 
 # Names of the poolings in sentence-transformers.
@@ -96,23 +95,13 @@ class Recipe:
         return self.tokens != "all"
 
 
-class Cut(NamedTuple):
-    """Number of blocks kept, and of the layer among the hidden states; None for the last."""
-
-    n_blocks: int
-    state: int | None
-
-
-@dataclass(frozen=True)
-class Exported:
+class Exported(NamedTuple):
     """Result of an export.
 
     Attributes
     ----------
     parameters, whole_parameters : int
         Numbers of parameters of the cut and the whole model.
-    seconds, whole_seconds : float
-        Time to embed the texts of the check, in one process.
     difference : float
         Largest difference of a coordinate from the whole model's embedding at that layer,
         relative to the embedding's norm.
@@ -121,8 +110,6 @@ class Exported:
     folder: Path
     parameters: int
     whole_parameters: int
-    seconds: float
-    whole_seconds: float
     difference: float
 
 
@@ -159,15 +146,17 @@ def export(
     recipe = recipe.of(loaded)
     check(loaded, recipe)
     check_target(target)
-    wanted, whole_seconds = _whole(loaded, recipe, texts)
+    wanted = _whole(loaded, recipe, texts)
     scale = np.linalg.norm(wanted, axis=1, keepdims=True)
     failures = []
-    with tempfile.TemporaryDirectory(dir=_parent(target), prefix=".export-") as work:
-        for place, cut in enumerate(_cuts(loaded, recipe)):
-            folder = Path(work) / str(place)
+    parent = target.absolute().parent
+    parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=".export-") as work:
+        for n_blocks, state in _cuts(loaded, recipe):
+            folder = Path(work) / str(n_blocks)
             try:
-                parameters = _save(loaded, recipe, cut, folder)
-                found, seconds = _encode(folder, loaded, texts)
+                parameters = _save(loaded, recipe, n_blocks, state, folder)
+                found = _encode(folder, loaded, texts)
             except Exception as error:
                 if memory_fault(error) or disk_fault(error):
                     raise
@@ -185,11 +174,11 @@ def export(
                 f"leaving out its last blocks ({'; '.join(failures)}); nothing was saved.",
                 code="unsupported",
             )
-        (folder / "README.md").write_text(card.text(loaded, recipe, cut.state, origin, hub))
+        (folder / "README.md").write_text(card.text(loaded, recipe, state, origin, hub))
         if target.is_dir():
             target.rmdir()
         shutil.move(folder, target)
-    return Exported(target, parameters, _size(loaded.model), seconds, whole_seconds, difference)
+    return Exported(target, parameters, _size(loaded.model), difference)
 
 
 def made_up_texts(n: int = 64) -> list[str]:
@@ -208,25 +197,10 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
             f"{recipe.layer}.",
             code="out_of_range",
         )
-    for name, value, accepted in (
-        ("tokens", recipe.tokens, TOKENS[:3]),
-        ("pooling", recipe.pooling, POOLINGS),
-        ("readout", recipe.readout, READOUTS[:2]),
-    ):
-        check_name(name, value, accepted)
-    check_readout(loaded, recipe.representation.readout)
-    if getattr(loaded.model.config, "is_encoder_decoder", False):
-        raise LayerwiseError(
-            f"{loaded.name} ({loaded.anatomy.kind}) is the encoder of an encoder-decoder, which "
-            "cannot be exported; use a model that is an encoder or a decoder.",
-            code="unsupported",
-        )
-    if recipe.layer == 0 and recipe.readout == "final_norm":
-        raise LayerwiseError(
-            "Layer 0 through the final norm cannot be exported, since a model without blocks "
-            "cannot be loaded; use the readout residual.",
-            code="unsupported",
-        )
+    check_name("tokens", recipe.tokens, TOKENS[:3])
+    check_name("pooling", recipe.pooling, POOLINGS)
+    there = [name for name in loaded.anatomy.readouts if name in READOUTS]
+    check_name("readout", recipe.readout, there)
 
 
 def check_target(target: Path) -> None:
@@ -238,34 +212,27 @@ def check_target(target: Path) -> None:
         )
 
 
-def _parent(target: Path) -> Path:
-    parent = target.absolute().parent
-    if not parent.is_dir():
-        raise LayerwiseError(f"There is no folder {parent}; make it first.", code="missing_file")
-    return parent
-
-
 def _size(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> tuple[Array, float]:
-    """The whole model's embeddings at the layer, shape (N, D), and the seconds they took."""
-    started = time.monotonic()
-    found = embed(loaded, texts, [recipe.representation])[0, recipe.layer]
+def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:
+    """The whole model's embeddings at the layer, shape (N, D)."""
+    found: Array = embed(loaded, texts, [recipe.representation])[0, recipe.layer]
     if recipe.normalize:
         norms = np.linalg.norm(found, axis=1, keepdims=True)
         found = found / np.where(norms > 0, norms, 1)
-    return found, time.monotonic() - started
+    return found
 
 
-def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[Cut]:
-    """Candidate places of the layer's states; one is right."""
+def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:
+    """Candidates, one of which is right: the number of blocks to keep, and the number of the layer
+    among the hidden states; None for the last."""
     layer = recipe.layer
     if layer and (recipe.readout == "final_norm" or loaded.anatomy.final_norm is None):
-        return [Cut(layer, None)]
+        return [(layer, None)]
     # transformers lists the inputs of blocks, but their outputs for Mamba and RWKV.
-    return [Cut(layer + 1, layer), *([Cut(layer, layer - 1)] if layer else [])]
+    return [(layer + 1, layer), *([(layer, layer - 1)] if layer else [])]
 
 
 def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
@@ -293,15 +260,17 @@ def _cut(loaded: LoadedModel, n_blocks: int) -> nn.Module:
     return model
 
 
-def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
+def _save(
+    loaded: LoadedModel, recipe: Recipe, n_blocks: int, state: int | None, folder: Path
+) -> int:
     """Write the folder; returns the number of parameters."""
     require("sentence_transformers", "export")
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules
 
-    model = _cut(loaded, cut.n_blocks)
+    model = _cut(loaded, n_blocks)
     config: Any = model.config
-    config.output_hidden_states = cut.state is not None
+    config.output_hidden_states = state is not None
     tokenizer = copy.deepcopy(loaded.texts.tokenizer)
     tokenizer.padding_side = "right"
     # sentence-transformers would apply the chat template to each text.
@@ -312,14 +281,14 @@ def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
         transformer = modules.Transformer(plain, max_seq_length=loaded.max_length)
     hidden = loaded.anatomy.hidden
     chain: list[Any] = [transformer]
-    if cut.state is not None:
+    if state is not None:
         # The first of the last two hidden states: the layer's, before the norm.
         weights = nn.Parameter(torch.tensor([1.0, 0.0]), requires_grad=False)
         chain.append(
             modules.WeightedLayerPooling(
                 hidden,
-                num_hidden_layers=cut.state + 1,
-                layer_start=cut.state,
+                num_hidden_layers=state + 1,
+                layer_start=state,
                 layer_weights=weights,
             )
         )
@@ -339,11 +308,9 @@ def _save(loaded: LoadedModel, recipe: Recipe, cut: Cut, folder: Path) -> int:
     return _size(model)
 
 
-def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> tuple[Array, float]:
-    """The saved model's embeddings of the texts, and the seconds they took."""
+def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> Array:
+    """The saved model's embeddings of the texts."""
     from sentence_transformers import SentenceTransformer
 
     saved = SentenceTransformer(str(folder), device=str(loaded.device), trust_remote_code=True)
-    started = time.monotonic()
-    found = saved.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
-    return np.asarray(found), time.monotonic() - started
+    return np.asarray(saved.encode(list(texts), show_progress_bar=False))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Sequence
-
 import numpy as np
 
+from layerwise.association.table import ALL_MODELS
 from layerwise.metrics.registry import all_metrics
 from layerwise.metrics.sequence import QUANTITIES
 from layerwise.vocabulary import LABELS
@@ -109,6 +107,8 @@ def value_label(dimension: str, value: str) -> str:
     """Words for a value of a dimension."""
     if dimension == "y":
         return "Mean task score" if value == SCORE else metric_label(value)
+    if dimension == "model":
+        return "over models" if value == ALL_MODELS else value
     if dimension == "representation":
         return representation_label(value)
     if dimension == "alpha":
@@ -122,17 +122,3 @@ def value_label(dimension: str, value: str) -> str:
         "normalization": NORMALIZATIONS,
     }
     return known.get(dimension, {}).get(value, value)
-
-
-def span(values: Sequence[float]) -> str:
-    """``120`` if all are equal, else ``60–120``; empty without a number."""
-    there = [int(v) for v in values if v == v]
-    if not there:
-        return ""
-    low, high = min(there), max(there)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"
-
-
-def wrapped(text: str, width: int = 30) -> str:
-    """Text in lines of at most `width` characters."""
-    return "\n".join(textwrap.wrap(text, width)) or text

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import fill
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -13,19 +14,19 @@ import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, PercentFormatter
+from matplotlib.ticker import PercentFormatter
 
 from layerwise.config.kinds import ROLES
 from layerwise.errors import LayerwiseError
 from layerwise.figures import theme
-from layerwise.figures.labels import axis_label, value_label, wrapped
+from layerwise.figures.labels import axis_label, value_label
 from layerwise.figures.registry import Look
 from layerwise.names import step_of
 from layerwise.stats import FEW
-from layerwise.vocabulary import LABELS
 
 WIDTH, HEIGHT = 2.45, 1.9  # of a panel, in inches
 NARROWEST = 5.0  # of a figure
@@ -35,7 +36,9 @@ TALLEST = 4  # metrics one below the other
 TICKS = 6  # checkpoints named on an axis
 ROUGH = "x"  # marker of few prompts
 BAR = 9  # so many checkpoints get a colour bar in place of a legend
-Label = str | Callable[[pd.DataFrame], str]
+NAMED = {"model", "what", "part"}  # dimensions that have a label even if they have one value
+UNNAMED = {"y", "what", "part"}  # dimensions of rows that the labels of their axes explain
+Label = str | Mapping[str, str] | Callable[[pd.DataFrame], str]
 
 
 @dataclass(frozen=True)
@@ -46,74 +49,116 @@ class Panel:
     table: pd.DataFrame
     row: str
     column: str
-    top: bool
     left: bool
     bottom: bool
-    right: bool
 
 
 @dataclass
 class Facets:
-    """A figure and its panels, row by row."""
+    """A figure and its panels, row by row.
+
+    Attributes
+    ----------
+    table : DataFrame
+        With a column for each role, see `place`.
+    styles, dashes : mapping of label to style
+        Colours with markers, and line styles, of the roles ``colour`` and ``dashes``.
+    """
 
     figure: Figure
     panels: list[Panel]
-    handles: list[Any] = field(default_factory=list)
-    inside: bool = False
-    """True if the legend belongs inside the panel, since the figure is the caller's."""
+    table: pd.DataFrame
+    look: Look
+    styles: dict[str, dict[str, Any]]
+    dashes: dict[str, Any]
 
     def row(self, name: str) -> list[Panel]:
         """The panels of one row."""
         return [p for p in self.panels if p.row == name]
 
-    def label(
-        self, x: Label = "", y: Label = "", *, share: bool | tuple[str, ...] = True
-    ) -> Facets:
-        """Label the axes; panels with equal labels get equal limits if `share` has their row."""
-        before: tuple[str, str] = ("", "")
+    @property
+    def many(self) -> bool:
+        """True if a colour bar says more than a legend."""
+        return self.look.sequential and len(self.styles) >= BAR
+
+    def curves(self, panel: Panel) -> Iterator[tuple[dict[str, Any], pd.DataFrame]]:
+        """Each curve of a panel: its colour, marker and line style, and its rows."""
+        for (colour, dash), part in panel.table.groupby(["colour", "dashes"], observed=True):
+            style = self.styles[str(colour)] or {"color": self.colour(panel)}
+            yield style | ({"linestyle": self.dashes[str(dash)]} if dash else {}), part
+
+    def colour(self, panel: Panel) -> str:
+        """Colour of a panel's model."""
+        return theme.colour_of(str(panel.table["model"].iloc[0]), self.look.models)
+
+    def label(self, x: str = "", y: Label = "", *, share: bool = True) -> Facets:
+        """Label the axes; if `share`, panels with equal labels get equal limits.
+
+        The label of y may depend on the row or on a panel's table. Heat maps keep their limits.
+        """
+        by_row = {p.row: y for p in self.panels} if isinstance(y, str) else y
+        labels = [by_row(p.table) if callable(by_row) else by_row[p.row] for p in self.panels]
         alike: dict[str, list[Axes]] = {}
-        for panel in self.panels:
-            xlabel, ylabel = (v(panel.table) if callable(v) else v for v in (x, y))
+        before: tuple[str, str] | None = None
+        for panel, label in zip(self.panels, labels, strict=True):
+            ax = panel.ax
+            is_heat_map = any(isinstance(c, QuadMesh) for c in ax.collections)
+            shared = share and not is_heat_map
+            if x == DEPTH and not is_heat_map:
+                depth_axis(ax)
             if panel.bottom:
-                panel.ax.set_xlabel(xlabel)
-            if panel.left or before != (panel.row, ylabel):
-                panel.ax.set_ylabel(wrapped(ylabel, 24))
-            elif share is True or (share and panel.row in share):
-                panel.ax.tick_params(labelleft=False)
-            before = panel.row, ylabel
-            if share is True or (share and panel.row in share):
-                alike.setdefault(ylabel, []).append(panel.ax)
+                ax.set_xlabel(x)
+            if panel.left or before != (panel.row, label):
+                ax.set_ylabel(fill(label, 24))
+            elif shared:
+                ax.tick_params(labelleft=False)
+            before = panel.row, label
+            if shared and ax.has_data():
+                alike.setdefault(label, []).append(ax)
         for axes in alike.values():
-            ends = [a.get_ylim() for a in axes if a.has_data()]
-            for ax in axes if ends else ():
-                ax.set_ylim(min(e[0] for e in ends), max(e[1] for e in ends))
+            low, high = zip(*(ax.get_ylim() for ax in axes), strict=True)
+            for ax in axes:
+                ax.set_ylim(min(low), max(high))
         return self
 
     def bar(
         self, mappable: Any, label: str, panels: Sequence[Panel] | None = None, **more: Any
     ) -> Any:
         """Add a colour bar to the right of some panels, by default all."""
-        axes = [p.ax for p in panels or self.panels]
-        height = self.figure.get_size_inches()[1] * len({p.row for p in panels or self.panels})
-        more = {
-            "shrink": min(1.0, 2.4 * len({p.row for p in self.panels}) / height),
-            "anchor": (0.0, 1.0),
-        } | more
+        panels = panels or self.panels
+        lines = {p.row for p in self.panels}
+        height = self.figure.get_size_inches()[1] * len({p.row for p in panels}) / len(lines)
         bar = self.figure.colorbar(
-            mappable, ax=axes, location="right", aspect=22, pad=0.015, **more
+            mappable,
+            ax=[p.ax for p in panels],
+            shrink=min(1.0, 2.4 / height),
+            anchor=(0.0, 1.0),
+            aspect=22,
+            pad=0.015,
+            **more,
         )
-        bar.set_label(wrapped(label, 26))
+        bar.set_label(fill(label, 26))
         bar.outline.set_visible(False)
         return bar
 
-    def legend(self, handles: Sequence[Any] = ()) -> Facets:
-        """Put one legend below all panels."""
-        shown = [*self.handles, *handles]
-        if any(line.get_marker() == ROUGH for p in self.panels for line in p.ax.lines):
-            rough = {"marker": ROUGH, "markersize": 4, "linestyle": "none"}
-            shown.append(entry(f"n < {FEW}: rough interval", **rough))
-        if shown and self.inside:
-            self.panels[0].ax.legend(handles=shown)
+    def legend(self, handles: Sequence[Line2D] = (), **style: Any) -> Facets:
+        """Put one legend below all panels: of the roles (in this style), then the handles."""
+        shown = [*(entry(n, linestyle=s) for n, s in self.dashes.items() if n), *handles]
+        if self.many:
+            names = list(self.styles)
+            places = spread(len(names), BAR)
+            scale = ListedColormap([s["color"] for s in self.styles.values()])
+            mappable = ScalarMappable(Normalize(-0.5, len(names) - 0.5), scale)
+            what = "Checkpoint" if "revision" in self.look.roles["colour"] else ""
+            bar = self.bar(mappable, what, ticks=places)
+            bar.ax.set_yticklabels([step_name(names[place]) for place in places])
+        else:
+            style = {"markersize": 3.5} | style
+            shown = [entry(n, **s | style) for n, s in self.styles.items() if n] + shown
+        if any(own.get_marker() == ROUGH for p in self.panels for own in p.ax.lines):
+            shown.append(entry(f"n < {FEW}: rough interval", **dot(marker=ROUGH, markersize=4)))
+        if shown and self.look.ax:
+            self.look.ax.legend(handles=shown)
         elif shown:
             widest = max(len(str(h.get_label())) for h in shown)
             width, height = self.figure.get_size_inches()
@@ -134,7 +179,7 @@ def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
         dimensions = [
             d
             for d in look.roles.get(role, ())
-            if d in table and ((d == "model" and role != "dashes") or table[d].nunique() > 1)
+            if d in table and ((d in NAMED and role != "dashes") or table[d].nunique() > 1)
         ]
         table[role] = pd.Categorical([""] * len(table))
         if not dimensions:
@@ -144,7 +189,9 @@ def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
             dimensions, key=lambda c: pd.Index(keys[c.name].unique()).get_indexer(c)
         )
         names = [
-            " · ".join(filter(None, (value_label(str(d), str(v)) for d, v in key.items())))
+            " · ".join(
+                filter(None, (value_label(str(d), str(v)) for d, v in key.items() if pd.notna(v)))
+            )
             for key in keys.to_dict("records")
         ]
         values = table[dimensions].merge(keys.assign(label=names), how="left")["label"]
@@ -162,142 +209,80 @@ def facets(
     width: float = WIDTH,
     columns: int = COLUMNS,
 ) -> Facets:
-    """Make a panel for each row and column of a table that `place` has been over.
+    """Make a panel for each row and column of a table.
 
     More columns than fit side by side continue below, all rows again.
     """
-    rows, cols = (list(table[r].cat.categories) for r in ("row", "column"))
-    parts = dict(iter(table.groupby(["row", "column"], observed=True)))
-    if look.ax is not None:
+    t = place(table, look)
+    rows, cols = (list(t[r].cat.categories) for r in ("row", "column"))
+    parts = dict(iter(t.groupby(["row", "column"], observed=True)))
+    names = t["dashes"].cat.categories
+    dashes = dict(zip(names, itertools.cycle(theme.DASHES), strict=False))
+    n = -(-len(cols) // -(-len(cols) // columns))  # blocks of about the same number of columns
+    blocks = [cols[i : i + n] for i in range(0, len(cols), n)]
+    lines = [(r, block) for block in blocks for r in rows if any((r, c) in parts for c in block)]
+    width = max(width, NARROWEST / n)
+    figure = look.ax.get_figure(root=True) if look.ax else None
+    if figure is not None:
+        axes = np.array([[look.ax]])
         if len(parts) > 1:
             raise LayerwiseError(
                 f"This figure has {len(parts)} panels and does not fit on one ax: name one "
                 "model, metric and token selection, or leave out ax.",
                 code="ambiguous",
             )
-        look.ax.set_title(cols[0])
-        panel = Panel(look.ax, table, rows[0], cols[0], True, True, True, True)
-        figure = look.ax.get_figure(root=True)
-        assert figure is not None
-        return Facets(figure, [panel], inside=True)
-    n = min(columns, len(cols))
-    blocks = [cols[i : i + n] for i in range(0, len(cols), n)]
-    lines = [(r, block) for block in blocks for r in rows if any((r, c) in parts for c in block)]
-    width = max(width, NARROWEST / n)
-    size = (n * width + 0.3, len(lines) * height + TITLE)
-    figure, grid = plt.subplots(len(lines), n, squeeze=False, figsize=size)
-    figure.tight_layout()  # texts are measured at these widths
-    figure.set_layout_engine("constrained")
-    sns.despine(figure)
+    else:
+        size = (n * width + 0.3, len(lines) * height + TITLE)
+        figure, axes = plt.subplots(len(lines), n, squeeze=False, figsize=size)
+        figure.tight_layout()  # texts are measured at these widths
+        figure.set_layout_engine("constrained")
+        sns.despine(figure)
     panels: list[Panel] = []
-    for (row, block), axes in zip(lines, grid, strict=True):
-        for column, ax in itertools.zip_longest(block, axes):
-            if (row, column) not in parts:
+    for (row, block), line_of_axes in zip(lines, axes, strict=True):
+        for column, ax in itertools.zip_longest(block, line_of_axes):
+            part = parts.get((row, column))
+            if part is None:
                 ax.set_visible(False)
                 continue
             own = [r for r in rows if (r, column) in parts]
-            left, right = column == block[0], column == block[-1]
-            edges = (row == own[0], left, row == own[-1], right)
-            panels.append(Panel(ax, parts[row, column], row, column, *edges))
-    by_row = [d for d in look.roles.get("row", ()) if d != "y"]
-    for panel in panels:
-        if panel.top and panel.column:
-            colour = theme.INK
-            model = panel.table["model"].iloc[0] if "model" in panel.table else ""
-            if "model" in look.roles.get("column", ()) and panel.column.startswith(str(model)):
-                colour = theme.colour_of(model, look.models)
-            panel.ax.set_title(wrapped(panel.column, int(width * 12.5)), color=colour)
-        if panel.right and len(rows) > 1 and by_row:
-            panel.ax.annotate(
-                wrapped(panel.row, 26),
-                (1, 0.5),
-                (6, 0),
-                xycoords="axes fraction",
-                rotation=270,
-                textcoords="offset points",
-                va="center",
-                fontsize=8,
-                fontweight="bold",
-            )
-    return Facets(figure, panels)
+            panels.append(Panel(ax, part, row, column, column == block[0], row == own[-1]))
+            if row == own[0]:
+                model = str(part["model"].iloc[0]) if "model" in part else ""
+                of_model = "model" in look.roles.get("column", ()) and column.startswith(model)
+                colour = theme.colour_of(model, look.models) if of_model else theme.INK
+                ax.set_title(fill(column, int(width * 12.5)), color=colour)
+            if column == block[-1] and len(rows) > 1 and not UNNAMED & {*look.roles["row"]}:
+                style = {"rotation": 270, "va": "center", "fontsize": 8, "fontweight": "bold"}
+                ax.text(1.03, 0.5, fill(row, 26), transform=ax.transAxes, **style)
+    return Facets(figure, panels, t, look, styles(t, look), dashes)
 
 
-@dataclass(frozen=True)
-class Palette:
-    """Colours and markers of the values of a role.
-
-    Attributes
-    ----------
-    colours, markers : mapping of label to colour or marker
-    steps : mapping of label to number
-        Training steps, or places in the order; empty where values have no order.
-    norm : Normalize or None
-        Scale of those numbers.
-    """
-
-    colours: dict[str, Any]
-    markers: dict[str, str]
-    steps: dict[str, float] = field(default_factory=dict)
-    norm: Normalize | None = None
-
-    @property
-    def continuous(self) -> bool:
-        """True if a colour bar says more than a legend."""
-        return self.norm is not None and len(self.colours) >= BAR
-
-    def add_to(self, grid: Facets) -> None:
-        """Add a colour bar of the values, or legend entries."""
-        if not self.continuous:
-            for name, colour in self.colours.items():
-                if name:
-                    style = {"color": colour, "marker": self.markers[name], "markersize": 3.5}
-                    grid.handles.append(entry(name, **style))
-            return
-        every = -(-len(self.steps) // BAR)
-        shown = dict(list(self.steps.items())[::-1][::every][::-1])
-        bar = grid.bar(
-            ScalarMappable(self.norm, theme.sequential()), "Checkpoint", ticks=list(shown.values())
-        )
-        bar.ax.minorticks_off()
-        bar.ax.set_yticklabels([step_name(name) for name in shown])
-
-
-def palette(table: pd.DataFrame, look: Look) -> Palette:
-    """Colours of the role ``colour`` of a table that `place` has been over.
+def styles(table: pd.DataFrame, look: Look) -> dict[str, dict[str, Any]]:
+    """Colours and markers of the role ``colour`` of a table that `place` has been over.
 
     Models have a colour of their own; checkpoints, alphas and other ordered values are on a scale;
-    all else has the palette's colours in turn. Without a role, a model's colour is everything's.
+    all else has the palette's colours in turn. Without the role there is one label, the empty one.
     """
     names = [str(n) for n in table["colour"].cat.categories]
-    dimensions = look.roles.get("colour", ())
-    if dimensions[:1] == ("model",) and not look.ordered:
-        models = table.drop_duplicates("colour").set_index("colour")["model"]
-        return Palette(
-            {n: theme.colour_of(models[n], look.models) for n in names},
-            {n: theme.marker_of(models[n], look.models) for n in names},
-        )
-    if look.ordered or {*dimensions} & {"revision", "alpha", *LABELS}:
+    if names == [""]:
+        return {"": {}}
+    if look.sequential:
         steps = [step_of(n) for n in names]
         known = [s for s in steps if s is not None]
-        steps_known = len(known) == len(names) and len(known) > 2
-        numbers = known if steps_known else list(range(len(names)))
-        norm = theme.step_scale(known) if steps_known else Normalize(0, max(1, len(names) - 1))
-        scale = theme.sequential()
-        colours = {n: scale(norm(v)) for n, v in zip(names, numbers, strict=True)}
-        places = dict(zip(names, map(float, numbers), strict=True))
-        return Palette(colours, dict.fromkeys(names, "o"), places, norm)
-    if names == [""]:
-        return Palette({"": None}, {"": ""})
-    return Palette(
-        {n: theme.colour_of(n, names) for n in names},
-        {n: theme.marker_of(n, names) for n in names},
-    )
-
-
-def dashes(table: pd.DataFrame) -> dict[str, Any]:
-    """Line styles of the role ``dashes`` of a table that `place` has been over."""
-    names = [str(n) for n in table["dashes"].cat.categories]
-    return {n: theme.DASHES[i % len(theme.DASHES)] for i, n in enumerate(names)}
+        if len(known) == len(names) > 2:
+            places = theme.step_scale(known)(known)
+        else:
+            places = np.linspace(0, 1, len(names))
+        colours = theme.sequential()(np.asarray(places))
+        return {n: {"color": c, "marker": "o"} for n, c in zip(names, colours, strict=True)}
+    of, order = {n: n for n in names}, [*names]
+    if look.roles["colour"][0] == "model":
+        order = [*look.models]
+        of = dict(zip(table["colour"], table["model"], strict=True))
+    return {
+        n: {"color": theme.colour_of(of[n], order), "marker": theme.marker_of(of[n], order)}
+        for n in names
+    }
 
 
 def line(
@@ -305,25 +290,23 @@ def line(
     part: pd.DataFrame,
     x: str,
     y: str = "value",
+    ends: Sequence[str] = ("low", "high"),
     *,
-    low: str = "low",
-    high: str = "high",
-    colour: Any = theme.INK,
     scale: float = 1.0,
     shade: float = 0.16,
     **style: Any,
 ) -> None:
     """Draw a line with its band, with crosses if it is of fewer than `FEW` prompts."""
-    part = part.sort_values(x)
+    part = part.sort_values(x).astype({x: float})
+    style = {"color": theme.INK} | style
     if "n" in part and part["n"].between(1, FEW - 1).any():
         style |= {"marker": ROUGH, "markersize": 4}
-    places = part[x].to_numpy(dtype=float)
-    if low in part and part[low].notna().any():
-        lower, upper = (scale * part[c].to_numpy(dtype=float) for c in (low, high))
-        ax.fill_between(places, lower, upper, color=colour, alpha=shade, linewidth=0)
+    if {*ends} <= {*part} and part[[*ends]].notna().any(axis=None):
+        lower, upper = (scale * part[end].astype(float) for end in ends)
+        ax.fill_between(part[x], lower, upper, color=style["color"], alpha=shade, linewidth=0)
         if len(part) == 1:
-            ax.vlines(places, lower, upper, color=colour, linewidth=0.8)
-    ax.plot(places, scale * part[y].to_numpy(dtype=float), color=colour, **style)
+            ax.vlines(part[x], lower, upper, color=style["color"], linewidth=0.8)
+    ax.plot(part[x], scale * part[y].astype(float), **style)
 
 
 def dots(
@@ -332,83 +315,54 @@ def dots(
     y: Any,
     low: Any = None,
     high: Any = None,
-    *,
-    colour: Any = theme.INK,
-    marker: str = "o",
     filled: Any = True,
+    *,
     vertical: bool = False,
+    **style: Any,
 ) -> None:
     """Draw dots with intervals along x (or along y if `vertical`); open where not `filled`."""
-    x, y = np.atleast_1d(np.asarray(x, dtype=float)), np.atleast_1d(np.asarray(y, dtype=float))
+    colour = style.pop("color", theme.INK)
+    t = pd.DataFrame({"x": x, "y": y, "filled": filled})
     if low is not None:
-        lower, upper = (np.atleast_1d(np.asarray(e, dtype=float)) for e in (low, high))
-        draw, at = (ax.vlines, x) if vertical else (ax.hlines, y)
-        draw(at, lower, upper, color=colour, linewidth=1.0, alpha=0.6)
-    full = np.broadcast_to(np.asarray(filled, dtype=bool), x.shape)
-    for shown, face in ((full, colour), (~full, "white")):
-        if shown.any():  # an unclipped line without points would claim the page's corner
-            ax.plot(
-                x[shown],
-                y[shown],
-                linestyle="none",
-                marker=marker,
-                markersize=4.5,
-                color=face,
-                markeredgecolor=colour,
-                markeredgewidth=0.9,
-                zorder=3,
-                clip_on=False,
-            )
+        draw, at = (ax.vlines, t["x"]) if vertical else (ax.hlines, t["y"])
+        draw(at, low, high, color=colour, linewidth=1.0, alpha=0.6)
+    style = {"markersize": 4.5, "markeredgewidth": 0.9, "zorder": 3} | style
+    for full, part in t.groupby("filled"):
+        face = {"color": colour if full else "white", "markeredgecolor": colour}
+        ax.plot(part["x"], part["y"], **dot(**style, **face))
 
 
-def heat(
-    ax: Axes,
-    wide: pd.DataFrame,
-    *,
-    vmin: float,
-    vmax: float,
-    cmap: Any = None,
-    xticks: Any = None,
-    up: bool = True,
-) -> ScalarMappable:
-    """Draw a heat map of a table with numbered rows, the first at the bottom if `up`."""
-    cmap = theme.sequential() if cmap is None else cmap
-    sns.heatmap(
-        wide.astype(float),
-        ax=ax,
-        vmin=vmin,
-        vmax=vmax,
-        cmap=cmap,
-        cbar=False,
-        rasterized=True,
-        xticklabels=False,
-        yticklabels=False if up else list(wide.index),
-    )
+def heat(ax: Axes, wide: pd.DataFrame, *, up: bool = True, **scale: Any) -> Any:
+    """Draw a heat map of a table with numbered rows, the first at the bottom if `up`.
+
+    Returns the mesh, for a colour bar.
+    """
+    every = max(1, -(-len(wide) // TICKS)) if up else 1
+    style = {"cbar": False, "rasterized": True, "cmap": theme.sequential()} | scale
+    sns.heatmap(wide.astype(float), ax=ax, xticklabels=False, yticklabels=every, **style)
     ax.grid(visible=False)
     ax.set(xlabel="", ylabel="")
+    ax.tick_params(axis="y", rotation=0)
     if up:
         ax.invert_yaxis()
-        every = max(1, -(-len(wide) // TICKS))
-        rows = range(0, len(wide), every)
-        ax.set_yticks([r + 0.5 for r in rows], [f"{wide.index[r]:g}" for r in rows], rotation=0)
-    if xticks is not None:
-        checkpoint_axis(ax, xticks, offset=0.5)
-    return ScalarMappable(Normalize(vmin, vmax), cmap)
+    return ax.collections[0]
 
 
-CIRCLE: dict[str, Any] = {"marker": "o", "linestyle": "none", "clip_on": False}
+def dot(**style: Any) -> dict[str, Any]:
+    """Style of a dot, or of another marker without a line."""
+    return {"marker": "o", "linestyle": "none", "color": theme.INK, "clip_on": False} | style
 
 
 def best(colour: Any = theme.INK, *, small: bool = False) -> dict[str, Any]:
     """Style of the best layer: a filled circle."""
     edge = {"markeredgecolor": "white", "markeredgewidth": 0.8}
-    return {**CIRCLE, **edge, "markersize": 4.5 if small else 6, "color": colour, "zorder": 5}
+    return dot(color=colour, markersize=4.5 if small else 6, zorder=5, **edge)
 
 
 def output(colour: Any = theme.INK, *, small: bool = False) -> dict[str, Any]:
     """Style of the model's output: an open circle."""
     edge = {"markeredgecolor": colour, "markeredgewidth": 1.1}
-    return {**CIRCLE, **edge, "markersize": 4 if small else 5, "color": "white", "zorder": 4}
+    return dot(color="white", markersize=4 if small else 5, zorder=4, **edge)
 
 
 def entry(label: str, **style: Any) -> Line2D:
@@ -437,10 +391,14 @@ def depth_bar(grid: Facets) -> None:
     bar.ax.set_yticklabels(["0", "50", "100"])
 
 
+def spread(n: int, most: int) -> list[int]:
+    """Evenly spaced ones of n places, with the last: at most so many."""
+    return list(range(n - 1, -1, -max(1, -(-n // most))))[::-1]
+
+
 def checkpoint_axis(ax: Axes, names: Sequence[str], *, offset: float = 0.0) -> None:
     """Space checkpoints evenly on the x-axis; name at most `TICKS`, the last always."""
-    every = max(1, -(-len(names) // TICKS))
-    shown = list(range(len(names) - 1, -1, -every))[::-1]
+    shown = spread(len(names), TICKS)
     ax.set_xticks([i + offset for i in shown], [step_name(names[i]) for i in shown], rotation=0)
     ax.set_xlim(-0.5 + offset, len(names) - 0.5 + offset)
 
@@ -449,11 +407,11 @@ def step_name(name: str) -> str:
     """A checkpoint on an axis: its step if it has one."""
     step = step_of(name)
     if step is None:
-        return wrapped(name, 9)
+        return fill(name, 9)
     return f"{step // 1000}k" if step >= 1000 and step % 1000 == 0 else f"{step:,}"
 
 
-def step_label(names: Sequence[str]) -> str:
+def step_label(names: Iterable[str]) -> str:
     """Label of an axis of checkpoints."""
     return "Training step" if all(step_of(n) is not None for n in names) else "Checkpoint"
 
@@ -466,8 +424,3 @@ def metric_axis(part: pd.DataFrame) -> str:
         alphas[0] if len(alphas) == 1 else None,
         str(normals[0]) if len(normals) == 1 else "raw",
     )
-
-
-def few_ticks(ax: Axes, n: int = 4) -> None:
-    """At most `n` intervals on the x-axis."""
-    ax.xaxis.set_major_locator(MaxNLocator(n))

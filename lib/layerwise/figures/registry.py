@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
+
+from layerwise.vocabulary import LABELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,10 +36,21 @@ class Look:
         Axes to draw a single panel on, in place of a new figure.
     """
 
-    roles: Mapping[str, tuple[str, ...]]
+    roles: Mapping[str, Sequence[str]]
     models: Sequence[str]
     ordered: bool = False
     ax: Axes | None = None
+
+    def only(self, ordered: bool = False, **roles: Sequence[str]) -> Look:
+        """The same look with these roles."""
+        return replace(self, roles=roles, ordered=ordered)
+
+    @property
+    def sequential(self) -> bool:
+        """True if the values of the role ``colour`` have an order."""
+        return self.ordered or bool(
+            {*self.roles.get("colour", ())} & {"revision", "alpha", *LABELS}
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from layerwise.config.kinds import needs
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
-from layerwise.figures.labels import span
 from layerwise.figures.registry import Look, find
 from layerwise.figures.select import Data
 from layerwise.io.files import replacing
@@ -69,14 +68,9 @@ class Drawn:
         return f"{head}{plain(self.caption)}\n"
 
     def write(
-        self,
-        png: Path,
-        pdf: Path,
-        table: Path,
-        caption: Path,
-        metadata: Mapping[str, str] | None = None,
+        self, png: Path, pdf: Path, table: Path, caption: Path, metadata: Mapping[str, str]
     ) -> None:
-        """Write the four files of a figure, each atomically."""
+        """Write the four files of a figure, each atomically; metadata goes into the PNG."""
         write_csv(table, self.table)
         with replacing(caption) as partial:
             partial.write_text(self.rst(), encoding="utf-8")
@@ -87,11 +81,7 @@ def draw(
     study: Study,
     tables: Mapping[str, pd.DataFrame],
     order: Order | None = None,
-    *,
-    directions: Mapping[str, int] | None = None,
-    own_texts: Mapping[str, str] | None = None,
-    labels: Mapping[str, Mapping[str, float]] | None = None,
-    confidence: float = 0.95,
+    config: Config | None = None,
     ax: Axes | None = None,
 ) -> Drawn:
     """Draw a study.
@@ -102,16 +92,11 @@ def draw(
     tables : mapping of name to DataFrame
         Those that `layerwise.config.kinds.needs` names; others are not read.
     order : Order, optional
-        Models of the config, which fixes their colours, and the checkpoints of each. Other models
-        follow, sorted.
-    directions : mapping of metric to 1 or -1, optional
-        ``association.directions`` of the config, in place of what metrics declare.
-    own_texts : mapping of corpus to task, optional
-        Corpora that ``task texts`` includes, with their tasks.
-    labels : mapping of corpus to perturbation, optional
-        Become columns of the tables.
-    confidence : float
-        ``scoring.confidence`` of the config, the level of intervals in scores.
+        Models, which fixes their colours, and the checkpoints of each; by default the config's.
+        Other models follow, sorted.
+    config : Config, optional
+        For the directions of metrics, corpora that are the texts of a task, perturbed corpora, and
+        the level of the intervals in scores.
     ax : matplotlib Axes, optional
         Axes to draw a single panel on, in place of a new figure.
 
@@ -123,61 +108,40 @@ def draw(
     """
     import matplotlib.pyplot as plt
 
-    read = {}
-    for name in needs(study):
-        if tables.get(name) is None and name in OPTIONAL:
-            continue
-        if tables.get(name) is None:
-            raise LayerwiseError(
-                f"A study of kind {study.kind} needs tables of {name}; give them.",
-                code="missing_file",
-            )
-        read[name] = _with_labels(tables[name], labels or {})
+    read = {name: tables[name] for name in needs(study) if tables.get(name) is not None}
+    missing = set(needs(study)) - {*read, *OPTIONAL}
+    if missing:
+        raise LayerwiseError(
+            f"A study of kind {study.kind} needs tables of {', '.join(sorted(missing))}; give "
+            "them.",
+            code="missing_file",
+        )
+    better = declared()
+    settings: dict[str, Any] = {}
+    if config is not None:
+        read = {name: with_labels(table, config.labels()) for name, table in read.items()}
+        better |= config.association.directions
+        settings = {"own_texts": config.own_texts, "confidence": config.scoring.confidence}
+        order = order or Order.of(config)
     order = order or Order()
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
     models = [*order.models, *sorted(there - {*order.models, ALL_MODELS})]
-    better = {**declared(), **(directions or {})}
-    data = Data(study, read, Order(models, order.revisions), better, own_texts or {}, confidence)
+    data = Data(study, read, Order(models, order.revisions), better, **settings)
     kind = find(study.kind)
     table = kind.table(data)
-    roles = data.roles(table) if "model" in table else data.kind.roles
     title = kind.title if study.title == "" else study.title
     with theme.theme():
-        figure = kind.plot(table, Look(roles, models, study.ordered, ax))
-        if ax is None and title:
-            figure.suptitle(title, x=0.01, ha="left")
-    if ax is None:
-        plt.close(figure)  # out of pyplot's list; the figure itself can still be saved
-    elif figure is not ax.get_figure(root=True):
-        plt.close(figure)
-        raise LayerwiseError(
-            f"A study of kind {study.kind} does not fit on one ax; leave it out.", code="ambiguous"
-        )
+        figure = kind.plot(table, Look(data.roles(table), models, study.ordered, ax))
+        if ax is None:
+            figure.suptitle(title or "", x=0.01, ha="left")
+            plt.close(figure)  # out of pyplot's list; the figure itself can still be saved
     return Drawn(figure, without_zero_p(table), title or "", caption(data, table))
-
-
-def draw_as_configured(
-    config: Config, study: Study, tables: Mapping[str, pd.DataFrame], ax: Axes | None = None
-) -> Drawn:
-    """Draw a study with the settings of a config; otherwise as `draw`."""
-    return draw(
-        study,
-        tables,
-        Order.of(config),
-        directions=config.association.directions,
-        own_texts=config.own_texts,
-        labels=config.labels(),
-        confidence=config.scoring.confidence,
-        ax=ax,
-    )
 
 
 def without_zero_p(table: pd.DataFrame) -> pd.DataFrame:
     """The table with p-values that underflow to 0 as the smallest positive number."""
-    names = [str(c) for c in table]
-    p = [c for c in names if c == "p" or c.startswith("p_") or c.endswith("_p")]
-    smallest = np.finfo(float).tiny
-    return table.assign(**{c: table[c].mask(table[c] == 0, smallest) for c in p})
+    p = table.filter(regex=r"^p$|^p_|_p$")
+    return table.assign(**p.replace(0, np.finfo(float).tiny))
 
 
 @cache
@@ -190,47 +154,43 @@ def templates() -> dict[str, str]:
 
 def caption(data: Data, table: pd.DataFrame) -> str:
     """The template of a kind, filled with how much data there is."""
-    source = data.tables.get("prompts", table)
-    n = table.loc[table["n"] > 0, "n"] if "n" in table else pd.Series(dtype=float)
     tasks = _names(table, "task")
+    corpora = _names(table, "corpus") or _names(data.tables.get("prompts", table), "corpus")
+    points = table.groupby("model")["revision"] if {"model", "revision"} <= {*table} else None
     counts = {
-        "n_prompts": span(n.tolist()) or "an unknown number of",
-        "n_tasks": str(len(tasks)) if len(tasks) > 1 else _span_of(table, "n_tasks"),
-        "n_clusters": _span_of(table, "n_clusters"),
-        "n_checkpoints": str(table.groupby("model")["revision"].nunique().max())
-        if {"model", "revision"} <= {*table}
-        else "",
-        "corpora": ", ".join(_names(table, "corpus") or _names(source, "corpus"))
-        or "all data sets",
+        "n_prompts": _span(table, "n") or "an unknown number of",
+        "n_tasks": str(len(tasks)) if len(tasks) > 1 else _span(table, "n_tasks"),
+        "n_clusters": _span(table, "n_clusters"),
+        "n_checkpoints": "" if points is None else points.nunique().max(),
+        "corpora": ", ".join(corpora) or "all data sets",
     }
     text = " ".join(templates()[data.study.kind].format(**counts).split())
     if "output_from" in table and (table["output_from"] == "last layer").any():
         text += " The output was not scored; the last layer replaces it."
-    if len(n) and n.min() < FEW:
+    if "n" in table and table["n"].between(1, FEW - 1).any():
         text += f" Crosses: n < {FEW}, so intervals are rough."
     return text + (f" Not shown: {'; '.join(data.omitted)}." if data.omitted else "")
 
 
-def _span_of(table: pd.DataFrame, column: str) -> str:
-    return span(table[column].tolist()) if column in table else ""
+def _span(table: pd.DataFrame, column: str) -> str:
+    """``120`` if all numbers of a column are equal, else ``60–120``; empty without a number."""
+    known = table.loc[table[column] > 0, column] if column in table else ()
+    return "–".join(dict.fromkeys(f"{int(end(known)):,}" for end in (min, max) if len(known)))
 
 
 def _names(table: pd.DataFrame, column: str) -> list[str]:
-    return (
-        [str(v) for v in table[column].dropna().unique() if v not in ("", "none")]
-        if column in table
-        else []
-    )
+    names = table[column].dropna().unique() if column in table else ()
+    return [str(name) for name in names if name not in ("", "none")]
 
 
-def _with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
+def with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
     """A table with a column for each way in which its corpora are perturbed."""
     if "corpus" not in table:
         return table
-    own = {c: given for c, given in labels.items() if c in set(table["corpus"])}
-    names = dict.fromkeys(name for given in own.values() for name in given)
-    columns = {n: table["corpus"].map(lambda c, n=n: own.get(c, {}).get(n, "")) for n in names}
-    return table.assign(**columns) if columns else table
+    given = pd.DataFrame.from_dict(
+        {c: labels[c] for c in table["corpus"].unique() if c in labels}, orient="index"
+    )
+    return table.join(given.astype(object), on="corpus").fillna(dict.fromkeys(given, ""))
 
 
 def plain(text: str) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 import pandas as pd
 
-from layerwise.association.best import best_layers
 from layerwise.association.order import Order, in_order
 from layerwise.association.scores import with_representation
+from layerwise.association.selection import best_layers
 from layerwise.figures.labels import TOKENS, representation_label
 
 HEAD = ("Model", "Token selection", "Best layer", "Score", "Output's score", "Difference (95% CI)")

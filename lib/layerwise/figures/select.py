@@ -18,24 +18,22 @@ n_tasks, n_clusters       tasks, and clusters of tasks that share texts
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import (
     BASELINE,
     BLOCK,
     METRIC_COLUMNS,
-    SCORE_COLUMNS,
     require_columns,
     require_once,
     with_output,
 )
 from layerwise.association.order import Order, in_order
-from layerwise.association.scores import mean_scores, representation
+from layerwise.association.scores import mean_scores, representation, with_representation
 from layerwise.association.selection import CONSENSUS, NESTED
 from layerwise.association.table import ALL_MODELS
 from layerwise.config.association import OWN_TEXTS
@@ -43,6 +41,7 @@ from layerwise.config.kinds import (
     DIMENSIONS,
     KINDS,
     NAMES,
+    POOLED,
     Kind,
     Roles,
     refuse,
@@ -52,7 +51,6 @@ from layerwise.config.kinds import (
 from layerwise.config.studies import MetricChoice, Study, several
 from layerwise.errors import LayerwiseError, closest
 from layerwise.figures.labels import SCORE, SUBLAYERS, TOKENS
-from layerwise.names import order_key
 from layerwise.stats import FEW, FEWEST, Estimate
 from layerwise.vocabulary import LABELS
 
@@ -106,7 +104,12 @@ class Data:
 
     def roles(self, table: pd.DataFrame) -> Roles:
         """Dimensions of each role for a table of one or several checkpoints a model."""
-        return roles_of(self.study, several=_several(table))
+        many = "revision" in table and table.groupby("model")["revision"].nunique().max() > 1
+        return roles_of(self.study, several=bool(many))
+
+    def placed(self, table: pd.DataFrame) -> set[str]:
+        """The dimensions that have a role."""
+        return {d for dimensions in self.roles(table).values() for d in dimensions}
 
     def curves(self, name: str = "metrics") -> pd.DataFrame:
         """Scores, metrics (of the named table) or both by layer, as the module says.
@@ -117,18 +120,16 @@ class Data:
             If something asked for is not there, or a dimension without a role has several values.
         """
         scores, metrics = self.tables.get("scores"), self.tables.get(name)
-        shown = self._with_several(
-            self.checkpoints([t for t in (metrics, scores) if t is not None])
-        )
+        shown = self.checkpoints(*(t for t in (metrics, scores) if t is not None))
         parts = []
         if scores is not None:
             kept, placed = self.scores(shown), self.placed(shown)
+            scored = shown["model"].isin(kept["model"])
             pooling = " or ".join(several(self.study.pooling))
-            there = set(kept["model"])
-            self.omit([m for m in shown if m not in there], f"not scored by {pooling}")
-            shown = {m: r for m, r in shown.items() if m in there}
+            self.omit(list(shown.loc[~scored, "model"].unique()), f"not scored by {pooling}")
+            shown = shown[scored]
             # The mean is over what has no role; a task has a type as well.
-            groups = [d for d in ("task_type", "task") if placed & {d, "task"}]
+            groups = [d for d in POOLED[::-1] if placed & {d, "task"}]
             parts.append(mean_scores(kept, groups).assign(y=SCORE, metric=SCORE))
         if metrics is not None:
             parts.append(with_intervals(self.metrics(metrics, shown)))
@@ -138,9 +139,7 @@ class Data:
         """Values of each prompt, of the study's metrics; errors as for `curves`."""
         # Values of prompts are raw; picking a variant asks for a normalisation.
         prompts = self.tables["prompts"].assign(normalization="raw")
-        require_columns(prompts, ["prompt_id"], "prompts")
-        shown = self._with_several(self.checkpoints([prompts]))
-        table = self.tidy(self.metrics(prompts, shown))
+        table = self.tidy(self.metrics(prompts, self.checkpoints(prompts)))
         if (n := table["prompt_id"].nunique()) < FEW:
             log.warning("%s rests on %d prompts; its intervals are rough.", self.study.kind, n)
         return table
@@ -149,12 +148,9 @@ class Data:
         """Sorted rows with all dimensions; those without a role have one value."""
         table = with_dimensions(table)
         self.require_roles(table)
+        keys = [*DIMENSIONS, *LABELS, "layer", "prompt_id", "position"]
+        require_once(table, [k for k in keys if k in table], "y")
         return self.sort(table)
-
-    def placed(self, shown: Mapping[str, Sequence[str]]) -> set[str]:
-        """The dimensions that have a role if a study shows these checkpoints of each model."""
-        roles = roles_of(self.study, several=any(len(r) > 1 for r in shown.values()))
-        return {d for dimensions in roles.values() for d in dimensions}
 
     def rows(self, table: pd.DataFrame, *dimensions: str) -> pd.DataFrame:
         """The rows with the values that the study names, if it names any, of some dimensions.
@@ -169,45 +165,46 @@ class Data:
             table = only(table, dimension, wanted) if wanted else table
         return table
 
-    def checkpoints(self, tables: Sequence[pd.DataFrame]) -> dict[str, list[str]]:
-        """Checkpoints of each model that a study shows: those that all of its tables have."""
-        study = self.study
-        wanted = study.revisions or self.kind.revisions
+    def checkpoints(self, *tables: pd.DataFrame) -> pd.DataFrame:
+        """The models and checkpoints that a study shows, in order: those that all tables have.
+
+        Raises
+        ------
+        LayerwiseError
+            If there are none, or no model has several in a study of checkpoints.
+        """
+        wanted = self.study.revisions or self.kind.revisions
+        named = wanted if isinstance(wanted, tuple) else ()
         for table in tables:
-            self.rows(table, "model")
-            if isinstance(wanted, tuple):
-                only(table, "revision", wanted)
-        there = set.intersection(*({str(m) for m in t["model"].unique()} for t in tables))
-        found = {}
-        for model in study.models or sorted(there):
-            each = [set(t.loc[t["model"] == model, "revision"].unique()) for t in tables]
-            names = self.order.checkpoints(model, set.intersection(*each))
-            found[model] = names[-1:] if wanted == "last" else names
-            if isinstance(wanted, tuple):
-                found[model] = [name for name in names if name in wanted]
-        shown = {m: r for m, r in found.items() if r}
+            only(self.rows(table, "model"), "revision", named)
+        there = self.rows(tables[0][POINT[:2]].drop_duplicates(), "model")
+        for table in tables[1:]:
+            there = at_checkpoints(there, table)
+        shown = []
+        for model in in_order(there["model"].unique(), self.study.models or self.order.models):
+            names = self.order.checkpoints(model, there.loc[there["model"] == model, "revision"])
+            names = [n for n in names if n in named] if named else names
+            shown += [(model, name) for name in (names[-1:] if wanted == "last" else names)]
         if not shown:
             raise LayerwiseError(
                 "The tables of this study have no model and checkpoint in common; name others "
                 "under `models` or `revisions`.",
                 code="too_few",
             )
-        return shown
-
-    def _with_several(self, shown: dict[str, list[str]]) -> dict[str, list[str]]:
+        found = pd.DataFrame(shown, columns=POINT[:2])
         if not self.kind.checkpoints:
-            return shown
-        single = [m for m, r in shown.items() if len(r) < 2]
-        if len(single) == len(shown):
+            return found
+        single = found.groupby("model")["revision"].transform("size") < 2
+        if single.all():
             raise LayerwiseError(
                 f"A study of kind {self.study.kind} needs a model with two or more checkpoints; "
-                f"these tables have one of {', '.join(single)}.",
+                f"these tables have one of {', '.join(found['model'])}.",
                 code="too_few",
             )
-        self.omit(single, "one checkpoint")
-        return {m: r for m, r in shown.items() if m not in single}
+        self.omit(list(found.loc[single, "model"]), "one checkpoint")
+        return found[~single]
 
-    def scores(self, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    def scores(self, shown: pd.DataFrame) -> pd.DataFrame:
         """The scores that a study is about, at some checkpoints.
 
         Raises
@@ -215,7 +212,6 @@ class Data:
         LayerwiseError
             If a task, pooling or token selection asked for is not there.
         """
-        require_columns(self.tables["scores"], SCORE_COLUMNS, "scores")
         scores = at_checkpoints(with_output(self.tables["scores"]), shown)
         return self.rows(self.of_pooling(scores), "task", "task_type", "tokens")
 
@@ -226,7 +222,7 @@ class Data:
             self.omit(others, "another pooling; name it under `pooling`")
         return self.rows(table, "pooling")
 
-    def metrics(self, table: pd.DataFrame, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    def metrics(self, table: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
         """The metrics that a study is about, at some checkpoints, each in its variant.
 
         Raises
@@ -285,36 +281,33 @@ class Data:
             Naming the dimension that has several values and no role.
         """
         roles = self.roles(table)
-        placed = [d for v in roles.values() for d in v if d in table]
-        other = [c for c in (*DIMENSIONS, *LABELS) if c in table and c not in placed]
+        every = [c for c in (*DIMENSIONS, *LABELS) if c in table]
+        placed = [d for d in every if d in self.placed(table)]
+        other = [d for d in every if d not in placed]
         counts = table.groupby(["y", *placed], dropna=False)[other].nunique().max()
-        found = without_role({d: int(counts[d]) for d in other}, roles)
-        for dimension in (d for d in found if d != "representation" or len(found) == 1):
-            there = [v for v in self.values(table, dimension) if v]
-            raise refuse(self.study, dimension, ", ".join(there))
-        for dimension in self.kind.one:
-            if table[dimension].nunique() > 1:
-                raise refuse(self.study, dimension, ", ".join(table[dimension].unique()))
-        keys = ["y", *(d for d in DIMENSIONS if d in table and d != "y"), "layer"]
-        keys += [k for k in ("prompt_id", "position") if k in table]
-        require_once(table, [*keys, *(c for c in LABELS if c in table)], ["y"])
+        mixed = without_role({d: int(counts[d]) for d in other}, roles)
+        mixed = [d for d in mixed if d != "representation" or len(mixed) == 1]
+        mixed += ["y"] if "y" not in placed and table["y"].nunique() > 1 else []
+        for dimension in mixed:
+            there = ", ".join(v for v in self.values(table, dimension) if v)
+            raise refuse(self.study, dimension, there)
 
     def values(self, table: pd.DataFrame, dimension: str) -> list[str]:
         """Values of a dimension in the order of the study, of the config, or their own."""
-        study = self.study
-        there = [str(v) for v in table[dimension].unique()]
-        if dimension == "y":
-            names = [c.metric for c in study.curves or ()]
-            return sorted(there, key=lambda v: _place(names, v.split(",")[0]) * (v != SCORE))
+        study, there = self.study, [str(v) for v in table[dimension].unique()]
         if dimension == "revision":
             models = table["model"].unique()
-            if len(models) == 1:
-                return self.order.checkpoints(str(models[0]), there)
-            return sorted(there, key=order_key)
+            model = str(models[0]) if len(models) == 1 else ""
+            return self.order.checkpoints(model, there)
         if dimension == "alpha" or dimension in LABELS:
             return sorted(there, key=lambda v: (v != "", float(v or 0)))
         selections = study.tokens or list(TOKENS)
-        orders: dict[str, Sequence[str] | None] = {
+        orders: dict[str, Iterable[str] | None] = {
+            # A metric that is shown in several variants has several `y`.
+            "y": [
+                SCORE,
+                *(y for c in study.curves or () for y in there if y.split(",")[0] == c.metric),
+            ],
             "model": study.models or self.order.models,
             "representation": [
                 representation(t, p) for p in several(study.pooling) for t in selections
@@ -325,31 +318,19 @@ class Data:
             "pooling": several(study.pooling),
             "sublayer": study.sublayers or list(SUBLAYERS),
             "task_type": study.task_types,
-            "protocol": ["paper", "reference"],
             "normalization": ["raw"],
         }
         return in_order(there, orders.get(dimension))
 
     def sort(self, table: pd.DataFrame) -> pd.DataFrame:
         """Rows in the order in which values are shown, then by layer."""
-        keys = [d for d in DIMENSIONS if d in table] + [c for c in LABELS if c in table]
-        keys = [k for k in keys if table[k].nunique() > 1]
+        keys = [d for d in (*DIMENSIONS, *LABELS) if d in table and table[d].nunique() > 1]
         ranks = {k: {v: i for i, v in enumerate(self.values(table, k))} for k in keys}
-        by = pd.DataFrame({k: table[k].astype(str).map(ranks[k]) for k in keys}, table.index)
-        by["layer"] = table["layer"]
-        return table.loc[by.sort_values(list(by.columns), kind="stable").index].reset_index(
-            drop=True
-        )
 
-    def points(self, table: pd.DataFrame) -> list[tuple[str, str]]:
-        """The (model, checkpoint) pairs of a table, in order."""
-        return [
-            (model, revision)
-            for model in self.values(table, "model")
-            for revision in self.order.checkpoints(
-                model, table.loc[table["model"] == model, "revision"].unique()
-            )
-        ]
+        def rank(column: pd.Series) -> pd.Series:
+            return column.astype(str).map(ranks[column.name]) if column.name in ranks else column
+
+        return table.sort_values([*keys, "layer"], key=rank, kind="stable", ignore_index=True)
 
     def results(self, found: pd.DataFrame) -> pd.DataFrame:
         """The part of a table of associations or selections that a study shows.
@@ -359,33 +340,19 @@ class Data:
         Raises
         ------
         LayerwiseError
-            If nothing is left, or it is of several checkpoints of a model, several corpora or
-            several variants of a metric.
+            If it is of several corpora, or several variants of a metric.
         """
         over_models = found["model"] == ALL_MODELS
-        shown = self.checkpoints([found[~over_models]])
-        self.placed(shown)
-        kept = pd.concat([at_checkpoints(found, shown), found[over_models]])
+        shown = at_checkpoints(found, self.checkpoints(found[~over_models]))
+        kept = pd.concat([shown, found[over_models]], ignore_index=True)
         kept = kept[kept["task_type"] == task_type_of(self.study, kept)]
-        kept = self.rows(kept, "pooling", "tokens")
+        kept = with_representation(self.rows(kept, "pooling", "tokens"))
+        kept = kept.assign(y=kept["metric"]).rename(columns={"n_sources": "n_clusters"})
         base, rules = kept["protocol"] == BASELINE, kept["metric"].isin([CONSENSUS, NESTED])
-        chosen = self.rows(kept[~base & ~rules], "corpus")
-        corpora = sorted(chosen["corpus"].unique())
-        if len(corpora) != 1:
-            raise LayerwiseError(
-                f"A study of kind {self.study.kind} needs one corpus; these tables are on "
-                f"{', '.join(corpora) or 'none that fits'}: name one under `corpora`.",
-                code="ambiguous",
-            )
-        chosen = self.variants(chosen)
-        for metric, part in chosen.groupby("metric"):
-            if len(part[VARIANT].drop_duplicates()) > 1:
-                raise LayerwiseError(
-                    f"A study of kind {self.study.kind} has one row per metric, and this one "
-                    f"names {metric} in several variants; name one.",
-                    code="ambiguous",
-                )
-        like = kept["corpus"].isin(corpora) & kept["protocol"].isin(chosen["protocol"])
+        chosen = self.variants(self.rows(kept[~base & ~rules], "corpus"))
+        chosen["y"] = chosen["metric"]  # one row, whatever the variant
+        self.require_roles(chosen)
+        like = kept["corpus"].isin(chosen["corpus"]) & kept["protocol"].isin(chosen["protocol"])
         return pd.concat([chosen, kept[base | (rules & like)]], ignore_index=True)
 
 
@@ -395,26 +362,14 @@ def task_type_of(study: Study, table: pd.DataFrame) -> str:
     return one if one in set(table["task_type"]) else "all"
 
 
-def curves_of(
-    table: pd.DataFrame, by: Sequence[str]
-) -> Iterator[tuple[dict[str, str], pd.DataFrame]]:
-    """Each combination of values with its rows, in the order of the table."""
-    for key, part in table.groupby(list(by), sort=False):
-        yield dict(zip(by, map(str, key), strict=True)), part
+def matrices(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
+    """Values of each curve by prompt and layer, see `matrix`, in the order of the table."""
+    return {
+        tuple(map(str, key)): matrix(part) for key, part in table.groupby(list(by), sort=False)
+    }
 
 
-def parts_of(table: pd.DataFrame, column: str) -> Iterator[tuple[str, pd.DataFrame]]:
-    """Each value of a column with its rows, in the order of the table or of its categories."""
-    for key, part in table.groupby(column, sort=table[column].dtype == "category"):
-        yield str(key), part
-
-
-def checkpoints_in(table: pd.DataFrame) -> dict[str, list[str]]:
-    """The checkpoints of each model that a table has."""
-    return {m: list(part["revision"].unique()) for m, part in parts_of(table, "model")}
-
-
-def matrix(part: pd.DataFrame, unit: str = "prompt_id") -> pd.DataFrame:
+def matrix(part: pd.DataFrame) -> pd.DataFrame:
     """Values of one curve by prompt and layer: prompts that have a value at every layer.
 
     Raises
@@ -422,7 +377,7 @@ def matrix(part: pd.DataFrame, unit: str = "prompt_id") -> pd.DataFrame:
     LayerwiseError
         If there is no such prompt.
     """
-    whole = part.pivot(index=unit, columns="layer", values="value").sort_index()
+    whole = part.pivot(index="prompt_id", columns="layer", values="value").sort_index()
     wide = whole.dropna()
     row = part.iloc[0]
     if wide.empty:
@@ -442,7 +397,25 @@ def matrix(part: pd.DataFrame, unit: str = "prompt_id") -> pd.DataFrame:
     return wide
 
 
-def by_layer(found: Estimate, layers: np.ndarray, **about: Any) -> pd.DataFrame:
+def shared(*wide: pd.DataFrame) -> list[pd.DataFrame]:
+    """Matrices on the prompts that all have.
+
+    Raises
+    ------
+    LayerwiseError
+        If they share fewer than two prompts.
+    """
+    prompts = sorted(set.intersection(*(set(w.index) for w in wide)))
+    if len(prompts) < 2:
+        raise LayerwiseError(
+            f"These models share {len(prompts)} prompts, and this study pairs prompts; "
+            "show models that were extracted on one corpus.",
+            code="too_few",
+        )
+    return [w.loc[prompts] for w in wide]
+
+
+def by_layer(found: Estimate, layers: pd.Index, **about: Any) -> pd.DataFrame:
     """Estimates at several layers as rows: layer, depth, value, low, high, n."""
     ends = {"value": found.estimate, "low": found.low, "high": found.high}
     at = {"layer": layers, "depth": layers / max(1, layers[-1])}
@@ -457,10 +430,9 @@ def with_intervals(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(low=table["value"] - margin, high=table["value"] + margin)
 
 
-def at_checkpoints(frame: pd.DataFrame, shown: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """The rows of these checkpoints."""
-    there = [(m, r) for m, revisions in shown.items() for r in revisions]
-    return frame[pd.MultiIndex.from_frame(frame[["model", "revision"]]).isin(there)]
+def at_checkpoints(frame: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the models and checkpoints that a table has."""
+    return frame.merge(shown[POINT[:2]].drop_duplicates())
 
 
 def only(frame: pd.DataFrame, column: str, wanted: Sequence[str]) -> pd.DataFrame:
@@ -481,16 +453,6 @@ def only(frame: pd.DataFrame, column: str, wanted: Sequence[str]) -> pd.DataFram
                 code="unknown_name",
             )
     return frame[frame[column].isin(list(wanted))]
-
-
-def _place(names: Sequence[str], name: str) -> int:
-    return 1 + (names.index(name) if name in names else len(names))
-
-
-def _several(table: pd.DataFrame) -> bool:
-    if "revision" not in table:
-        return False
-    return bool(table.groupby("model")["revision"].nunique().max() > 1)
 
 
 def with_dimensions(table: pd.DataFrame) -> pd.DataFrame:

@@ -13,8 +13,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.errors import DiskError, LayerwiseError
-from layerwise.io.files import DISK_REMEDY, disk_fault, replacing
+from layerwise.errors import DiskError, LayerwiseError, first_line
+from layerwise.io.files import DISK_REMEDY, disk_fault, is_file, replacing
 
 # Network file systems often refuse HDF5's locks; every file of ours has one writer and is
 # replaced whole, so readers need none.
@@ -31,7 +31,7 @@ DAMAGE = (OSError, KeyError, ValueError, RuntimeError, TypeError)
 def create(
     path: Path, schema: str, version: int, attributes: Mapping[str, Any]
 ) -> Iterator[h5py.File]:
-    """Write an HDF5 file next to `path`, mark it complete and move it there when the block ends.
+    """Write an HDF5 file next to `path` and move it there when the block ends.
 
     Raises
     ------
@@ -49,7 +49,6 @@ def create(
             for key, value in attributes.items():
                 file.attrs[key] = value
             yield file
-            file.attrs["complete"] = True
     except RuntimeError as error:  # as HDF5 says it if a file cannot be closed
         fault = disk_fault(error)
         if not fault:
@@ -146,60 +145,25 @@ def open_checked(path: Path, schema: str, version: int, expected: Mapping[str, s
     Raises
     ------
     LayerwiseError
-        If the file is missing, not HDF5, cut off, incomplete, of another schema or version, or
-        about another model, revision or corpus, or damaged. The message names the file and the
-        reason.
+        If the file is missing, damaged, of another schema or version, or about another model,
+        revision or corpus. The message names the file and the reason.
     """
-    path = Path(path)
-    if not path.is_file():
+    if not is_file(path):
         raise LayerwiseError(
             f"There is no file {path}; run the rule that makes it.", code="missing_file"
         )
-    try:
+    wanted = {"schema": schema, "schema_version": version, **expected}
+    with _readable(path):
         file = h5py.File(path, "r")
-    except OSError as error:
-        raise LayerwiseError(
-            f"{path} is not a readable HDF5 file ({_reason(error)}); {REMEDY}", code="unreadable"
-        ) from error
-    try:
-        _check(path, file, schema, version, expected)
-    except DAMAGE as error:
-        file.close()
-        raise LayerwiseError(
-            f"{path} is damaged ({_reason(error)}); {REMEDY}", code="unreadable"
-        ) from error
-    except LayerwiseError:
-        file.close()
-        raise
-    return file
-
-
-def _check(
-    path: Path, file: h5py.File, schema: str, version: int, expected: Mapping[str, str]
-) -> None:
-    found = file.attrs.get("schema")
-    if found != schema:
-        raise LayerwiseError(
-            f"{path} was not written by layerwise as {schema} (its schema is {found!r}); "
-            "give the right file, or " + REMEDY,
-            code="mismatch",
-        )
-    if int(file.attrs.get("schema_version", -1)) != version:
-        raise LayerwiseError(
-            f"{path} has version {file.attrs.get('schema_version')} of the schema {schema}, "
-            f"this layerwise reads version {version}; {REMEDY}",
-            code="mismatch",
-        )
-    if not file.attrs.get("complete", False):
-        raise LayerwiseError(
-            f"{path} is incomplete: its writer was stopped; {REMEDY}", code="unreadable"
-        )
-    for key, value in expected.items():
-        if file.attrs.get(key) != value:
+        found = {key: file.attrs.get(key) for key in wanted}
+    for key, value in wanted.items():
+        if found[key] != value:
+            file.close()
             raise LayerwiseError(
-                f"{path} is about {key} {file.attrs.get(key)!r}, wanted was {value!r}; {REMEDY}",
+                f"{path} has the {key} {found[key]!r}, wanted was {value!r}; {REMEDY}",
                 code="mismatch",
             )
+    return file
 
 
 def read(array: h5py.Dataset, selection: Any) -> npt.NDArray[Any]:
@@ -210,28 +174,17 @@ def read(array: h5py.Dataset, selection: Any) -> npt.NDArray[Any]:
     LayerwiseError
         If the file's checksum does not fit what is on the disk.
     """
-    with _undamaged(array):
+    with _readable(array.file.filename):
         return np.asarray(array[selection])
 
 
 @contextmanager
-def _undamaged(array: h5py.Dataset) -> Iterator[None]:
-    """Say of an array that cannot be read what became of it."""
+def _readable(path: str | Path) -> Iterator[None]:
+    """Name the file that cannot be read."""
     try:
         yield
     except DAMAGE as error:
         raise LayerwiseError(
-            f"{array.file.filename} is damaged in {array.name} ({_reason(error)}); {REMEDY}",
+            f"{path} is damaged, or no HDF5 file ({first_line(error)}); {REMEDY}",
             code="unreadable",
         ) from error
-
-
-def _reason(error: Exception) -> str:
-    text = str(error)
-    if "truncated file" in text:
-        return "it is cut off"
-    if "file signature not found" in text:
-        return "it is no HDF5 at all"
-    if "fletcher32" in text.lower() or "checksum" in text.lower() or "filter" in text.lower():
-        return "a checksum does not fit"
-    return text.splitlines()[0] if text else "unknown reason"

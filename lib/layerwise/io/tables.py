@@ -6,11 +6,12 @@ reader shows them. Pages have checksums.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from layerwise.errors import LayerwiseError, printable
+from layerwise.errors import LayerwiseError, first_line, printable
 from layerwise.io.files import provenance, replacing
 
 if TYPE_CHECKING:
@@ -144,70 +145,52 @@ def facts(path: Path) -> dict[str, str]:
     LayerwiseError
         If the file is missing or is no whole parquet file.
     """
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
+    with _readable(path, "results"):
         return _decoded(pq.read_metadata(path))
-    except FileNotFoundError as error:
-        raise _missing(path, "results") from error
-    except (pa.ArrowException, OSError, ValueError) as error:
-        raise _damaged(path, "results", error) from error
 
 
 def _read(path: Path, what: str, columns: Sequence[str] | None, kind: Kind | None) -> pd.DataFrame:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    if not path.is_file():
-        raise _missing(path, what)
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            known = _decoded(file.metadata)
-            if kind is not None:
-                _check(path, known, kind)
-            lacking = [name for name in columns or () if name not in file.schema_arrow.names]
-            if lacking:
-                raise LayerwiseError(
-                    f"{path} lacks the columns {', '.join(lacking)}; is it a table of {what}?",
-                    code="unknown_name",
-                )
-            table = file.read(columns=None if columns is None else list(columns))
-            frame: pd.DataFrame = table.to_pandas(ignore_metadata="key" in known)
-    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, what, error) from error
+    with _readable(path, what), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        known = _decoded(file.metadata)
+        given = known.get("schema"), known.get("schema_version")
+        if kind is not None and given != (kind.name, str(kind.version)):
+            raise LayerwiseError(
+                f"{path} has the schema and version {given}, wanted was {tuple(kind)}; {REMEDY}",
+                code="mismatch",
+            )
+        lacking = [name for name in columns or () if name not in file.schema_arrow.names]
+        if lacking:
+            raise LayerwiseError(
+                f"{path} lacks the columns {', '.join(lacking)}; is it a table of {what}?",
+                code="unknown_name",
+            )
+        table = file.read(columns=None if columns is None else list(columns))
+        frame: pd.DataFrame = table.to_pandas(ignore_metadata="key" in known)
     return frame if columns is None else frame[list(columns)]
 
 
-def _check(path: Path, known: Mapping[str, str], kind: Kind) -> None:
-    if known.get("schema") != kind.name:
+@contextmanager
+def _readable(path: Path, what: str) -> Iterator[None]:
+    """Name the table that is missing or cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError as error:
         raise LayerwiseError(
-            f"{path} was not written by layerwise as {kind.name} (its schema is "
-            f"{known.get('schema')!r}); give the right file; to use your own texts, name them in "
-            "the config as a source {'file': …}.",
-            code="mismatch",
-        )
-    if known.get("schema_version") != str(kind.version):
+            f"There is no table of {what} {path}; run the rule that makes it.", code="missing_file"
+        ) from error
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise LayerwiseError(
-            f"{path} has version {known.get('schema_version')} of the schema {kind.name}, this "
-            f"layerwise reads version {kind.version}; {REMEDY}",
-            code="mismatch",
-        )
+            f"{path} is no readable parquet table of {what}, or is damaged ({first_line(error)}); "
+            f"{REMEDY}",
+            code="unreadable",
+        ) from error
 
 
 def _decoded(metadata: Any) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in (metadata.metadata or {}).items()}
-
-
-def _missing(path: Path, what: str) -> LayerwiseError:
-    return LayerwiseError(
-        f"There is no table of {what} {path}; run the rule that makes it.", code="missing_file"
-    )
-
-
-def _damaged(path: Path, what: str, error: Exception) -> LayerwiseError:
-    reason = (str(error) or type(error).__name__).splitlines()[0]
-    return LayerwiseError(
-        f"{path} is no readable parquet table of {what}, or is damaged ({reason}); {REMEDY}",
-        code="unreadable",
-    )

@@ -16,7 +16,6 @@ import pandas as pd
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from layerwise.activations.store import BLOCK, Activations
-from layerwise.errors import LayerwiseError
 from layerwise.metrics import errors
 from layerwise.metrics.formulas.arrays import Array, UndefinedMetricError
 from layerwise.metrics.formulas.entropy import normalise
@@ -172,14 +171,7 @@ def compute(
     """
     known = all_metrics()
     metrics = [known[name] for name in settings.metrics or known]
-    protocols, choices = settings.protocols or activations.protocols, activations.tokens
-    for protocol in protocols:
-        if protocol not in activations.protocols:
-            raise LayerwiseError(
-                f"{activations.path} has no protocol {protocol!r}, only "
-                f"{', '.join(activations.protocols)}: add it to extract.protocols.",
-                code="unknown_name",
-            )
+    protocols, choices = activations.protocols, activations.tokens
     values: list[Row] = []
     prompts: list[pd.DataFrame] = []
     left_out: Counter[tuple[str, str]] = Counter()

@@ -161,7 +161,7 @@ class Images:
         made = []
         for wide, high in EXAMPLES:
             values = torch.randint(256, (high, wide, 3), generator=generator, dtype=torch.uint8)
-            made.append(self.read(Picture("example", png(values.numpy()), None, "")))
+            made.append(self.read(Picture("example", png(values.numpy()))))
         shapes = sorted({tuple(one.shape) for one in made})
         if len(shapes) > 1:
             raise LayerwiseError(

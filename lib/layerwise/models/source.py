@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +16,7 @@ from layerwise.config.models import (
     PackageSource,
 )
 from layerwise.errors import LayerwiseError
-from layerwise.extras import require
+from layerwise.extras import package_folder, require
 from layerwise.io.files import is_file, is_folder
 from layerwise.section import parse
 
@@ -146,26 +145,4 @@ def named(text: str) -> HubSource | FolderSource | PackageSource:
         f"Model {text!r}: expected an existing folder, package:NAME[/path] or a name on the hub "
         "(owner/name).",
         code="missing_file",
-    )
-
-
-def package_folder(module: str) -> Path:
-    """The folder of an installed Python package, or of a package in it, without importing it.
-
-    Raises
-    ------
-    LayerwiseError
-        If it is not installed.
-    """
-    top, *inner = module.split(".")
-    # For a dotted name, find_spec would import all but the last part.
-    spec = importlib.util.find_spec(top)
-    for place in (spec.submodule_search_locations or ()) if spec else ():
-        folder = Path(place, *inner)
-        if is_folder(folder):
-            return folder
-    raise LayerwiseError(
-        f"The Python package {module!r} is not installed; "
-        f"check its name, or run: pip install --no-deps {top.replace('_', '-')}",
-        code="missing_extra",
     )

@@ -28,8 +28,8 @@ from scipy.cluster.hierarchy import DisjointSet
 
 from layerwise.activations.words import words_of
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import TASK_TYPES, LabelledTask
-from layerwise.corpora.prompts import read_images, read_labels
+from layerwise.config.tasks import LabelledTask
+from layerwise.corpora.prompts import pictures_of, read_corpus
 from layerwise.corpora.sources import read_rows
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.tasks import conll, probes
@@ -108,9 +108,9 @@ def read(task: LabelledTask, images: Path | None = None) -> Labelled:
 
 
 def _read_images(task: LabelledTask, path: Path) -> Labelled:
-    pictures, known = read_images(path), read_labels(path)
-    names = [picture.sha256 for picture in pictures]
-    labels = probes.classes([known.get(picture.name) for picture in pictures])
+    images = read_corpus(path)
+    names = images["sha256"].to_list()
+    labels = probes.classes(images["label"].to_list())
     return Labelled(task.kind, [names], labels, names, task.seed)
 
 
@@ -210,7 +210,7 @@ class LabelTask:
     @property
     def task_type(self) -> str:
         """By its kind."""
-        return TASK_TYPES[self.entry.kind]
+        return self.entry.task_type
 
     def instruction(self, prompt_type: str) -> str:  # noqa: ARG002
         """Empty: own labels come without instructions."""
@@ -218,7 +218,7 @@ class LabelTask:
 
     def units(self, most: int) -> Iterator[Unit]:  # noqa: ARG002
         """All texts at once: probes need them together."""
-        pictures = read_images(self.images) if self.images is not None else []
+        pictures = [] if self.images is None else pictures_of(read_corpus(self.images))
         keys = [("", text) for text in _kept(self).distinct()]
         yield Unit(keys, {picture.sha256: picture for picture in pictures})
 

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.corpora.packages import gensim_file, news
-from layerwise.corpora.paragraphs import Paragraph
+from layerwise.corpora.wikipedia import Paragraph
 from layerwise.io.files import replacing
 from layerwise.tasks import passages
 
@@ -93,11 +93,6 @@ def make_tasks(paragraphs: Sequence[Paragraph], folder: Path) -> None:
     ----------
     paragraphs : sequence of Paragraph
         Of Wikipedia articles.
-
-    Raises
-    ------
-    LayerwiseError
-        If the data are not there, or there are too few articles.
     """
     for task, made in tables(paragraphs).items():
         for name, table in made.items():

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.config import Config
-from layerwise.config.tasks import ChoiceTask, LabelledTask, MtebTask, PackageQuestions
+from layerwise.config.tasks import LabelledTask, MtebTask
 from layerwise.metrics.registry import formula_hash
 from layerwise.models.identity import cached_sha256, folder_hashes, identity
 from layerwise.workflow import studies
@@ -25,6 +25,7 @@ from layerwise.workflow import studies
 VERSIONS = {
     "wikipedia": 2,
     "corpus": 1,
+    "images": 2,
     "views": 1,
     "nano": 1,
     "gguf": 1,
@@ -96,7 +97,7 @@ class Keys:
         for place in ("source", "images"):
             described.get(place, {}).pop("file", None)
             described.get(place, {}).pop("folder", None)
-        return digest("corpus", corpus, described, data)
+        return digest("images" if "images" in described else "corpus", corpus, described, data)
 
     @cache
     def views(self, corpus: str) -> str:
@@ -155,8 +156,6 @@ class Keys:
             data = folder_hashes(Path(entry.folder))
         elif isinstance(entry, LabelledTask) and entry.corpus is not None:
             data = self.corpus(entry.corpus)
-        elif isinstance(entry, ChoiceTask) and isinstance(entry.questions, PackageQuestions):
-            data = self.wikipedia()
         else:
             data = [_hash(Path(path)) for path in studies.task_files(self.config, task)]
         described = {} if entry is None else settings(entry, "folder", "file")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from layerwise.config import Config
-from layerwise.errors import LayerwiseError
-from layerwise.models.source import Location, locate
+from layerwise.models.source import locate
 from layerwise.names import size_of
 from layerwise.workflow import studies
 
@@ -26,30 +25,25 @@ def model_mb(config: Config, model: str) -> int:
     hub = getattr(entry.source, "hub", "").rpartition("/")[2]
     weights = (size_of(hub) or size_of(model) or 0.0) * width
     if not weights and model not in config.nano:
-        place = _place(config, model, entry.revisions[-1])
-        files = place.folder.glob("*.safetensors") if place and place.folder else ()
+        folder = locate(entry.source, entry.revisions[-1]).folder
+        files = folder.glob("*.safetensors") if folder else ()
         weights = sum(file.stat().st_size for file in files) or 1e9 * width
     return OVERHEAD_MB + int(LOADING * weights / 1e6)
 
 
 def describe(config: Config) -> list[str]:
-    """Gigabytes of pooled activations by model, and models and corpora of unknown size."""
+    """Gigabytes of pooled activations by model, for models and corpora of known size."""
     sizes: dict[str, float] = {}
-    unknown = set()
     for model, revision, corpus in studies.measured(config):
         shape, entry = _shape(config, model, revision), config.corpora[corpus]
-        if shape is None:
-            unknown.add(model)
-        elif entry.sample.n is None:
-            unknown.add(corpus)
-        else:
-            settings = config.extraction(model, corpus)
-            variants = len(settings.tokens) * len(settings.protocols)
-            rows = entry.sample.n * (1 + entry.views.n)
-            written = shape[0] * shape[1] * rows * variants * BYTES["float32"]
-            sizes[model] = sizes.get(model, 0.0) + written
-    lines = [f"{model}: {size / 1e9:.3g} GB of activations" for model, size in sizes.items()]
-    return [*lines, *([f"Size unknown: {', '.join(sorted(unknown))}"] if unknown else [])]
+        if shape is None or entry.sample.n is None:
+            continue
+        settings = config.extraction(model, corpus)
+        variants = len(settings.tokens) * len(settings.protocols)
+        rows = entry.sample.n * (1 + entry.views.n)
+        written = shape[0] * shape[1] * rows * variants * BYTES["float32"]
+        sizes[model] = sizes.get(model, 0.0) + written
+    return [f"{model}: {size / 1e9:.3g} GB of activations" for model, size in sizes.items()]
 
 
 def _shape(config: Config, model: str, revision: str) -> tuple[int, int] | None:
@@ -58,9 +52,7 @@ def _shape(config: Config, model: str, revision: str) -> tuple[int, int] | None:
 
     if model in config.nano:
         return config.nano[model].layers + 1, config.nano[model].hidden
-    place = _place(config, model, revision)
-    if place is None:
-        return None
+    place = locate(config.models[model].source, revision)
     gguf = {"gguf_file": place.gguf_file} if place.gguf_file else {}
     try:
         found = AutoConfig.from_pretrained(
@@ -69,10 +61,3 @@ def _shape(config: Config, model: str, revision: str) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return found.num_hidden_layers + 1, found.hidden_size
-
-
-def _place(config: Config, model: str, revision: str) -> Location | None:
-    try:
-        return locate(config.models[model].source, revision)
-    except LayerwiseError:
-        return None

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import LayerwiseError, printable
+from layerwise.extras import require
 from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, replacing
 from layerwise.names import decode, encode
 
@@ -53,7 +54,7 @@ class Arguments(argparse.Namespace):
         """The config, read when it is needed."""
         from layerwise.config import read_config
 
-        return read_config([self.config_file])
+        return read_config(self.config_file)
 
 
 def parser(description: str | None, *names: str, **files: str) -> argparse.ArgumentParser:
@@ -100,24 +101,28 @@ def loadable(config: Config, model: str, revision: str) -> Model:
 
 
 def task_of(config: Config, name: str) -> Any:
-    """A task of the config, or another of mteb, with its data in local folders.
+    """A task of the config, or another of mteb, with its data in local folders; read later.
 
     Returns
     -------
     Task or QuestionTask
-        As `layerwise.tasks.evaluate.open_task`.
     """
-    from layerwise.tasks.evaluate import open_task
+    from layerwise.config.tasks import ChoiceTask, LabelledTask
+    from layerwise.tasks.choice import QuestionTask
+    from layerwise.tasks.labelled import LabelTask
     from layerwise.workflow import studies
 
-    results, entry = Path(config.results), config.tasks.get(name)
-    corpus = getattr(entry, "corpus", None)
-    return open_task(
-        name,
-        entry,
-        folder=studies.quickstart_folder(config, name),
-        images=results / f"corpora/{encode(corpus)}.parquet" if corpus else None,
-        paragraphs=results / "texts/wikipedia.parquet",
+    entry = config.tasks.get(name)
+    if isinstance(entry, ChoiceTask):
+        return QuestionTask(entry)
+    if isinstance(entry, LabelledTask):
+        corpus = entry.corpus and studies.path(config, "texts", corpus=entry.corpus)
+        return LabelTask(entry, Path(corpus) if corpus else None)
+    require("mteb", "tasks")
+    from layerwise.tasks.mteb_task import MtebTask
+
+    return MtebTask(
+        name, studies.quickstart_folder(config, name) or getattr(entry, "folder", None)
     )
 
 
@@ -164,8 +169,8 @@ def guarded(do: Callable[[], Any], log_file: Path | None = None, terse: bool = F
     terse : bool
         True for warnings and errors alone, without time and origin.
     """
-    _start_log(log_file, terse)
     try:
+        _start_log(log_file, terse)
         return do()
     except LayerwiseError as error:
         log.error("%s", error)
@@ -187,16 +192,12 @@ def _start_log(path: Path | None, terse: bool) -> None:
     # A log that the disk does not take must not cost the work.
     logging.raiseExceptions = False
     handlers: list[logging.Handler] = [logging.StreamHandler(sys.stderr)]
-    problem = None
     if path:
         handlers[0].setLevel(logging.WARNING)
         # Warnings of libraries, hundreds from scikit-learn alone, are in the log.
         handlers[0].addFilter(lambda record: record.name != "py.warnings")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handlers.append(logging.FileHandler(path, mode="w"))
-        except OSError as error:
-            problem = error.strerror
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handlers.append(logging.FileHandler(path, mode="w"))
     origin = "" if terse else "%(asctime)s %(levelname)s %(name)s: "
     for handler in handlers:
         handler.setFormatter(Plain(f"{origin}%(message)s"))
@@ -205,8 +206,6 @@ def _start_log(path: Path | None, terse: bool) -> None:
     logging.captureWarnings(True)
     # It reports every table of a font that goes into a PDF.
     logging.getLogger("fontTools").setLevel(logging.WARNING)
-    if problem:
-        log.warning("There will be no log file %s: %s", path, problem)
 
 
 def write_marker(path: Path, key: str) -> None:

@@ -11,7 +11,6 @@ import json
 import os
 import re
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,45 +18,23 @@ MARKER = Path(".snakemake") / "layerwise.stale"
 HTML_KEY = '<meta name="layerwise-key" content="{key}">'
 
 
-class Stale:
-    """Finds stale files of a run.
-
-    Parameters
-    ----------
-    results : str
-        The results folder, in place of ``<results>`` in patterns.
-    main : bool
-        True in the process that plans the run. It renews the marker, before Snakemake reads the
-        times of files.
-    """
-
-    def __init__(self, results: str, *, main: bool = True) -> None:
-        self.results = results
-        if main:
-            if not (MARKER.parent / "metadata").exists():
-                _same_time(Path(results))
-            MARKER.parent.mkdir(exist_ok=True)
-            # Snakemake compares contents as well as times.
-            MARKER.write_text(f"{time.time_ns()}\n")
-
-    def marker(self, pattern: str, wildcards: Mapping[str, str], key: str) -> list[str]:
-        """The marker if the file of a pattern exists and carries another key, else nothing."""
-        path = Path(pattern.replace("<results>", self.results).format(**dict(wildcards.items())))
-        if not path.is_file() or key_of(path) == key:
-            return []
-        return [str(MARKER)]
+def renew_marker(results: Path) -> None:
+    """Make the marker newer than any result, before Snakemake reads the times of files."""
+    if not (MARKER.parent / "metadata").exists():
+        # A copy without ``.snakemake`` has files in the order of copying, which Snakemake would
+        # take for changed inputs. Keys still show what is stale.
+        now = time.time() - 1
+        for path in results.rglob("*"):
+            with contextlib.suppress(OSError):  # results of others that may only be read
+                os.utime(path, (now, now))
+    MARKER.parent.mkdir(exist_ok=True)
+    # Snakemake compares contents as well as times.
+    MARKER.write_text(f"{time.time_ns()}\n")
 
 
-def _same_time(results: Path) -> None:
-    """Give all results the present time.
-
-    A copy without ``.snakemake`` has files in the order of copying, which Snakemake would take for
-    changed inputs. Keys still show what is stale.
-    """
-    now = time.time() - 1
-    for path in results.rglob("*"):
-        with contextlib.suppress(OSError):  # results of others that may only be read
-            os.utime(path, (now, now))
+def marker(path: Path, key: str) -> list[str]:
+    """The marker if a file exists and carries another key, else nothing."""
+    return [str(MARKER)] if path.is_file() and key_of(path) != key else []
 
 
 def key_of(path: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from importlib.resources import files
@@ -15,7 +16,6 @@ from layerwise.config import Config
 from layerwise.config.kinds import KINDS
 from layerwise.errors import LayerwiseError
 from layerwise.models.source import named
-from layerwise.section import NAME
 from layerwise.tasks.names import PAPER
 from layerwise.workflow.validate import validate
 
@@ -56,13 +56,8 @@ def small(
     Raises
     ------
     LayerwiseError
-        If the file is missing, or no model or two models of one name are given.
+        If no model or two models of one name are given.
     """
-    if prompts is not None and not prompts.is_file():
-        raise LayerwiseError(
-            f"There is no file {prompts}; relative paths start at the current folder.",
-            code="missing_file",
-        )
     document = _template("small")
     document["models"] = _models(models)
     if prompts is not None:
@@ -144,18 +139,12 @@ def write(folder: Path, document: dict[str, Any]) -> Path:
         document = {"results": (folder / "results").as_posix(), **document}
     validate(Config.of(document))
     folder.mkdir(parents=True, exist_ok=True)
-    text = yaml.dump(document, Dumper=_Plain, sort_keys=False, width=99, allow_unicode=True)
+    plain = json.loads(json.dumps(document))  # repeated values become copies, not YAML aliases
+    text = yaml.safe_dump(plain, sort_keys=False, width=99, allow_unicode=True)
     path.write_text(
         "# `python -m layerwise.config.schema` describes every key and its default.\n\n" + text
     )
     return path
-
-
-class _Plain(yaml.SafeDumper):
-    """Writes repeated values out in full."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
-        return True
 
 
 def _template(name: str) -> dict[str, Any]:
@@ -174,21 +163,18 @@ def _models(models: Sequence[str]) -> dict[str, dict[str, Any]]:
     """
     if not models:
         raise LayerwiseError("No model was given; name one.", code="missing")
-    names = [_name(model) for model in models]
-    for name in names:
-        if names.count(name) > 1:
+    found: dict[str, dict[str, Any]] = {}
+    for model in models:
+        name, source = _name(model), named(model).model_dump(exclude_none=True)
+        if name in found:
             raise LayerwiseError(
                 f"Two models would be called {name!r}; name one here, and add the other to the "
                 "config under a name of your own.",
                 code="duplicate",
             )
-    return {name: {"source": _given(model)} for name, model in zip(names, models, strict=True)}
-
-
-def _given(model: str) -> dict[str, Any]:
-    found = {key: value for key, value in named(model).plain().items() if value is not None}
-    if "folder" in found:
-        found["folder"] = str(Path(found["folder"]).absolute())
+        if "folder" in source:
+            source["folder"] = str(Path(source["folder"]).absolute())
+        found[name] = {"source": source}
     return found
 
 
@@ -199,5 +185,4 @@ def _name(model: str) -> str:
     """
     parts = model.rstrip("/").split("#")[0].split("/")
     last = parts[0].removeprefix("package:") if model.startswith("package:") else parts[-1]
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-.") or "model"
-    return name if re.fullmatch(NAME, name) else f"model-{name}"
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", last).strip("-._") or "model"

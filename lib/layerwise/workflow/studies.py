@@ -9,7 +9,7 @@ from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import KINDS
 from layerwise.config.kinds import needs as needs_of
-from layerwise.config.tasks import ChoiceTask, LabelledTask, PackageQuestions
+from layerwise.config.tasks import MtebTask
 from layerwise.names import PATHS, encode, path_of
 from layerwise.tasks.names import QUICKSTART
 
@@ -61,21 +61,14 @@ def tasks(config: Config, study: str) -> tuple[str, ...]:
     named = config.studies[study].tasks or tuple(config.tasks)
     if not KINDS[config.studies[study].kind].probes:
         return named
-    labelled = {
-        name
-        for name, entry in config.tasks.items()
-        if isinstance(entry, LabelledTask) and entry.kind != "pairs"
-    }
-    return tuple(task for task in named if task in labelled)
+    kinds = {name: getattr(entry, "kind", "pairs") for name, entry in config.tasks.items()}
+    return tuple(task for task in named if kinds[task] != "pairs")
 
 
 def scored(config: Config) -> list[tuple[str, str]]:
     """The (model, revision) pairs whose scores some study reads."""
-    return list(
-        dict.fromkeys(
-            p for s in config.studies if _reads_scores(config, s) for p in points(config, s)
-        )
-    )
+    reading = [study for study in config.studies if _reads_scores(config, study)]
+    return list(dict.fromkeys(p for study in reading for p in points(config, study)))
 
 
 def measured(config: Config) -> list[tuple[str, str, str]]:
@@ -126,32 +119,27 @@ def swept_tables(config: Config) -> list[str]:
 def quickstart_folder(config: Config, task: str) -> str | None:
     """The folder of a task that the workflow makes; None for any other task."""
     entry = config.tasks.get(task)
-    if task not in QUICKSTART or isinstance(entry, LabelledTask | ChoiceTask):
+    if task not in QUICKSTART or entry not in (None, MtebTask()):
         return None
-    return None if getattr(entry, "folder", None) else f"{config.results}/tasks/{encode(task)}"
+    return f"{config.results}/tasks/{encode(task)}"
 
 
 def task_files(config: Config, task: str) -> list[str]:
     """The user's own files that a task is read from."""
     entry = config.tasks.get(task)
-    if isinstance(entry, LabelledTask):
-        return [entry.file] if entry.file else []
-    if isinstance(entry, ChoiceTask):
-        named = [getattr(entry.questions, key, None) for key in ("file", "examples")]
-        return [str(file) for file in named if file] if hasattr(entry.questions, "file") else []
-    return []
+    source = getattr(entry, "questions", entry)
+    if not getattr(source, "file", None):
+        return []
+    return [file for key in ("file", "examples") if (file := getattr(source, key, None))]
 
 
 def task_inputs(config: Config, task: str) -> list[str]:
     """All files that a task is read from: the user's own, and those that the workflow makes."""
-    entry = config.tasks.get(task)
-    made = []
+    entry, made = config.tasks.get(task), []
     if quickstart_folder(config, task):
         made.append(f"{config.results}/tasks/layerwise.json")
-    if isinstance(entry, LabelledTask) and entry.corpus:
-        made.append(f"{config.results}/corpora/{encode(entry.corpus)}.parquet")
-    if isinstance(entry, ChoiceTask) and isinstance(entry.questions, PackageQuestions):
-        made.append(f"{config.results}/texts/wikipedia.parquet")
+    if corpus := getattr(entry, "corpus", None):
+        made.append(path(config, "texts", corpus=corpus))
     return [*task_files(config, task), *made]
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from layerwise.association.curves import BLOCK, name_readouts, require_columns, score_curves
@@ -13,18 +14,16 @@ from layerwise.association.scores import with_representation
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE, SUBLAYERS, axis_label, with_unit
-from layerwise.figures.marks import dashes, depth_axis, entry, facets, line, palette, place
+from layerwise.figures.marks import dot, entry, facets, line
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import (
     POINT,
     Data,
     at_checkpoints,
     by_layer,
-    checkpoints_in,
-    curves_of,
     matrix,
     only,
-    parts_of,
+    shared,
     with_dimensions,
 )
 from layerwise.stats import ALPHA, holm, mean_ci, paired_difference
@@ -51,26 +50,22 @@ def curves(data: Data) -> pd.DataFrame:
 def token_selection(data: Data) -> pd.DataFrame:
     """Curves, and the score of each token selection less that of all tokens, paired by task."""
     table = curves(data)
-    scores = data.scores(checkpoints_in(table))
-    found = {(c.model, c.revision, c.pooling, c.tokens): c for c in score_curves(scores)}
-    rows = []
+    found = {
+        (c.model, c.revision, c.pooling, c.tokens): c for c in score_curves(data.scores(table))
+    }
+    parts = [table]
     for (model, revision, pooling, tokens), own in found.items():
         base = found.get((model, revision, pooling, "all"))
         if base is None or tokens == "all":
             continue
-        tasks = [t for t in own.tasks if t in base.tasks]
-        layers = np.intersect1d(own.layers, base.layers)
-        here, there = (
-            c.values[[c.tasks.index(t) for t in tasks]][:, np.isin(c.layers, layers)]
-            for c in (own, base)
-        )
-        clusters = [own.sources[own.tasks.index(t)] for t in tasks]
-        change = paired_difference(here, there, clusters)
-        about = {**own.about, "y": DIFFERENCE, "metric": DIFFERENCE, "best": False}
-        counts = {"n_tasks": len(tasks), "n_clusters": change.n}
-        rows.append(by_layer(change, layers, **about, **counts).assign(n=np.nan))
-    changes = [with_representation(one) for one in rows]
-    return with_dimensions(pd.concat([table, *changes], ignore_index=True))
+        here, there = (pd.DataFrame(c.values, c.tasks, c.layers) for c in (own, base))
+        here, there = here.align(there, join="inner")
+        clusters = dict(zip(own.tasks, own.sources, strict=True))
+        change = paired_difference(here, there, [clusters[task] for task in here.index])
+        rows = by_layer(change, here.columns, **own.about, n_tasks=len(here), n_clusters=change.n)
+        rows = rows.assign(y=DIFFERENCE, metric=DIFFERENCE, best=False, n=np.nan)
+        parts.append(with_representation(rows))
+    return with_dimensions(pd.concat(parts, ignore_index=True))
 
 
 @kind("curves", "Curves by depth", curves)
@@ -81,56 +76,38 @@ def token_selection(data: Data) -> pd.DataFrame:
 @kind("token_selection", "Effect of the token selection", token_selection)
 def plot_curves(table: pd.DataFrame, look: Look) -> Figure:
     """Draw lines with bands by depth; best layers filled, outputs or last layers open."""
-    t = place(table, look)
-    only_score = set(t["y"]) == {SCORE}
-    grid = facets(t, look, height=2.4 if only_score else marks.HEIGHT)
-    colours, strokes = palette(t, look), dashes(t)
+    only_score = set(table["y"]) == {SCORE}
+    grid = facets(table, look, height=2.4 if only_score else marks.HEIGHT)
     for panel in grid.panels:
-        for colour, own in parts_of(panel.table, "colour"):
-            ink = colours.colours[colour] or theme.colour_of(own["model"].iloc[0], look.models)
-            for dash, part in parts_of(own, "dashes"):
-                _curve(panel.ax, part, ink, strokes[dash], colours, colour)
-        depth_axis(panel.ax)
-    colours.add_to(grid)
-    grid.handles += [entry(n, linestyle=s) for n, s in strokes.items() if n and len(strokes) > 1]
-    scored = SCORE in set(t["y"])
+        for style, part in grid.curves(panel):
+            _curve(panel.ax, part, style, small=grid.many)
+    scored = SCORE in set(table["y"])
     words = ("best layer", "model output") if scored else ("best by the metric", "last layer")
     if scored and not only_score:
         words = ("best layer, or best by the metric", "model output, or last layer")
-    grid.handles += [entry(words[0], **marks.best())] if t["best"].any() else []
-    grid.handles.append(entry(words[1], **marks.output()))
-    if t.get("chance", pd.Series(dtype=float)).notna().any():
-        grid.handles.append(entry("chance", color=theme.GREY, linestyle="dotted"))
-    return grid.legend().label(marks.DEPTH, _axis).figure
+    handles = [entry(words[0], **marks.best())] if table["best"].any() else []
+    handles.append(entry(words[1], **marks.output()))
+    if "chance" in table and table["chance"].notna().any():
+        handles.append(entry("chance", color=theme.GREY, linestyle="dotted"))
+    return grid.legend(handles).label(marks.DEPTH, _axis).figure
 
 
-def _curve(ax: Any, part: pd.DataFrame, ink: Any, stroke: Any, colours: Any, name: str) -> None:
-    y = part["y"].iloc[0]
+def _curve(ax: Axes, part: pd.DataFrame, style: dict[str, Any], *, small: bool) -> None:
+    y, ink = part["y"].iloc[0], style["color"]
     scale = 100 if y in (SCORE, DIFFERENCE) else 1
-    many = colours.continuous
-    line(
-        ax,
-        part,
-        "depth",
-        colour=ink,
-        scale=scale,
-        linestyle=stroke,
-        shade=0.08 if many else 0.16,
-        marker=colours.markers[name],
-        markersize=2.2,
-    )
+    line(ax, part, "depth", scale=scale, shade=0.08 if small else 0.16, markersize=2.2, **style)
+    if y == DIFFERENCE:
+        marks.zero(ax)
+        return
     last = part.loc[part["depth"] == 1, "value"]
     if y == SCORE:
         last = part["output_score"].dropna().head(1)
         if part["chance"].notna().any():
             ax.axhline(100 * part["chance"].iloc[0], color=theme.GREY, linestyle="dotted", lw=0.8)
-    if y == DIFFERENCE:
-        marks.zero(ax)
-        return
-    ax.plot([1.0] * len(last), scale * last, **marks.output(ink, small=many))
+    ax.plot([1.0] * len(last), scale * last, **marks.output(ink, small=small))
     best = part[part["best"]]
     if len(best) == 1:  # ties have no best layer
-        ax.plot(best["depth"], scale * best["value"], **marks.best(ink, small=many))
+        ax.plot(best["depth"], scale * best["value"], **marks.best(ink, small=small))
 
 
 def _axis(part: pd.DataFrame) -> str:
@@ -149,30 +126,26 @@ def sublayers(data: Data) -> pd.DataFrame:
     ``what`` is ``metric`` or ``change``: by mixer and by MLP (``step``), which sum to the change
     from layer to layer.
     """
-    table = data.prompts()
+    by = [*POINT, "corpus", "metric"]
     rows = []
-    for about, part in curves_of(table, [*POINT, "corpus", "metric"]):
+    for key, part in data.prompts().groupby(by, sort=False):
+        about = dict(zip(by, key, strict=True))
         there = [s for s in SUBLAYERS if s in set(part["sublayer"])]
-        if len(there) < 2:
-            raise LayerwiseError(
-                f"The tables of {about['model']} hold no sublayers; name them under "
-                "extract.sublayers, or leave the model out of this study.",
-                code="missing",
-            )
-        values = {s: matrix(part[part["sublayer"] == s]) for s in there}
-        prompts = sorted(set.intersection(*(set(v.index) for v in values.values())))
-        values = {s: v.loc[prompts] for s, v in values.items()}
-        before = values[BLOCK].to_numpy(dtype=float)[:, :-1]
-        layers = values[BLOCK].columns.to_numpy()[1:]
+        curves = shared(*(matrix(part[part["sublayer"] == s]) for s in there))
+        values = dict(zip(there, curves, strict=True))
         for sublayer, wide in values.items():
-            found, more = mean_ci(wide.to_numpy(dtype=float)), {"sublayer": sublayer}
-            rows.append(by_layer(found, wide.columns.to_numpy(), **about, what="metric", **more))
+            rows.append(
+                by_layer(mean_ci(wide), wide.columns, **about, what="metric", sublayer=sublayer)
+            )
+        before = values[BLOCK].iloc[:, :-1]
+        layers = values[BLOCK].columns[1:]
         for sublayer, step in STREAM.items():
             if sublayer not in there or (step == "MLP" and "mlp" not in there):
                 continue
-            now = values[sublayer][layers].to_numpy(dtype=float)
+            now = values[sublayer][layers]
+            change = paired_difference(now, before)
             more = {"what": "change", "sublayer": sublayer, "step": step}
-            rows.append(by_layer(paired_difference(now, before), layers, **about, **more))
+            rows.append(by_layer(change, layers, **about, **more))
             before = now
     return pd.concat(rows, ignore_index=True)
 
@@ -180,32 +153,19 @@ def sublayers(data: Data) -> pd.DataFrame:
 @kind("sublayers", "A metric inside blocks by depth", sublayers)
 def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     """Draw each sublayer by depth; below, what mixer and MLP add to the residual stream."""
-    t = place(table, Look({"column": look.roles["column"]}, look.models))
-    t["row"] = pd.Categorical(t["what"], ["metric", "change"])
-    grid = facets(t, look)
-    names = [s for s in SUBLAYERS if s in set(t["sublayer"])]
+    names = [s for s in SUBLAYERS if s in set(table["sublayer"])]
     inks = {s: theme.PALETTE[i % 7] for i, s in enumerate(names)} | {BLOCK: theme.INK}
-    added = {
-        "mixer": inks.get("mixer", theme.PALETTE[0]),
-        "MLP": inks.get("mlp", theme.PALETTE[1]),
-    }
+    added = {"mixer_residual": inks.get("mixer", theme.PALETTE[0]), BLOCK: inks.get("mlp")}
+    grid = facets(table, look.only(row=("what",), column=look.roles["column"]))
     for panel in grid.panels:
-        for sublayer, part in parts_of(panel.table, "sublayer"):
-            changes = panel.row == "change"
-            ink = added[STREAM[sublayer]] if changes else inks[sublayer]
-            line(panel.ax, part, "depth", colour=ink)
-        depth_axis(panel.ax)
-        if panel.row == "change":
+        is_change = panel.row == "change"
+        for sublayer, part in panel.table.groupby("sublayer", sort=False):
+            line(panel.ax, part, "depth", color=(added if is_change else inks)[str(sublayer)])
+        if is_change:
             marks.zero(panel.ax)
-    metric = str(t["metric"].iloc[0])
-    grid.label(
-        marks.DEPTH,
-        lambda p: (
-            with_unit("Added to the stream", metric)
-            if p["what"].iloc[0] == "change"
-            else axis_label(metric)
-        ),
-    )
+    metric = str(table["metric"].iloc[0])
+    changes = with_unit("Added to the stream", metric)
+    grid.label(marks.DEPTH, {"metric": axis_label(metric), "change": changes})
     return grid.legend([entry(SUBLAYERS[s], color=inks[s]) for s in names]).figure
 
 
@@ -239,7 +199,7 @@ def probes(data: Data) -> pd.DataFrame:
             "No score is of a probe; score a task of your own labels.", code="missing"
         )
     table = table.rename(columns=PROBE_COLUMNS)
-    table = name_readouts(at_checkpoints(table, data.checkpoints([table])))
+    table = name_readouts(at_checkpoints(table, data.checkpoints(table)))
     table = data.rows(table, "tokens", "task_type")
     # A study may name tasks without probes as well.
     tasks = [t for t in study.tasks or () if t in set(table["task"])]
@@ -256,8 +216,7 @@ def probes(data: Data) -> pd.DataFrame:
 @kind("probes_by_depth", "Linear probes by depth", probes)
 def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
     """Draw probe, control and selectivity by depth."""
-    t = place(table, look)
-    grid = facets(t, look, height=2.1)
+    grid = facets(table, look, height=2.1)
     blue, orange = theme.PALETTE[:2]
     for panel in grid.panels:
         part = panel.table
@@ -267,18 +226,16 @@ def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
             ("selectivity", orange, "solid"),
             ("linear", blue, "solid"),
         ):
-            low = "low" if column == "linear" else ""
-            line(panel.ax, part, "depth", column, low=low, scale=100, colour=ink, linestyle=style)
+            ends = ("low", "high") if column == "linear" else ()
+            line(panel.ax, part, "depth", column, ends, scale=100, color=ink, linestyle=style)
         above = part[part["p_adjusted"] < ALPHA]
-        marks.dots(panel.ax, above["depth"], 100 * above["linear"], colour=blue)
-        depth_axis(panel.ax)
+        marks.dots(panel.ax, above["depth"], 100 * above["linear"], color=blue)
     grid.label(
         marks.DEPTH, lambda p: PROBED.get(p["task_type"].iloc[0], "Accuracy (%)"), share=False
     )
-    above_control = {"color": blue, "marker": "o", "markersize": 4, "linestyle": "none"}
     handles = [
         entry("linear probe", color=blue),
-        entry("above its control (adjusted p < .05)", **above_control),
+        entry("above its control (adjusted p < .05)", **dot(color=blue, markersize=4)),
         entry("control", color=theme.GREY, linestyle="dashed"),
         entry("selectivity: probe less control", color=orange),
         entry("most frequent class", color=theme.GREY, linestyle="dotted"),

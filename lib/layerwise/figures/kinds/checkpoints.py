@@ -8,15 +8,15 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from layerwise.association.best import best_layers
 from layerwise.association.curves import last_layer_of
+from layerwise.association.selection import best_layers
 from layerwise.config.kinds import POOLED
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE_AXIS
-from layerwise.figures.marks import checkpoint_axis, entry, facets, heat, place
+from layerwise.figures.marks import checkpoint_axis, entry, facets, heat, line
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import POINT, Data, checkpoints_in
+from layerwise.figures.select import POINT, Data
 
 CLOSE = 25  # so many checkpoints get smaller marks
 
@@ -30,21 +30,18 @@ def wide_by_checkpoint(part: pd.DataFrame, value: str = "value") -> pd.DataFrame
 @kind("checkpoint_heatmap", "Metric by layer and checkpoint", Data.curves)
 def plot_metrics(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map for each metric, model and token selection; one scale for a metric."""
-    t = place(table, look)
-    grid = facets(t, look, height=2.1)
-    by_label: dict[str, list[Any]] = {}
+    grid = facets(table, look, height=2.1)
+    by_label: dict[str, list[marks.Panel]] = {}
     for panel in grid.panels:
         by_label.setdefault(marks.metric_axis(panel.table), []).append(panel)
     for label, panels in by_label.items():
         values = pd.concat([p.table["value"] for p in panels])
         for panel in panels:
             wide = wide_by_checkpoint(panel.table)
-            image = heat(
-                panel.ax, wide, vmin=values.min(), vmax=values.max(), xticks=list(wide.columns)
-            )
+            image = heat(panel.ax, wide, vmin=values.min(), vmax=values.max())
+            checkpoint_axis(panel.ax, list(wide.columns), offset=0.5)
         grid.bar(image, label, panels)
-    names = list(t["revision"].unique())
-    return grid.label(marks.step_label(names), "Layer", share=False).figure
+    return grid.label(marks.step_label(table["revision"]), "Layer").figure
 
 
 def scores_over_checkpoints(data: Data) -> pd.DataFrame:
@@ -55,7 +52,7 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
     """
     table = data.curves()
     columns = data.roles(table)["column"]
-    scores = data.scores(checkpoints_in(table))
+    scores = data.scores(table)
     apart = [d for d in POOLED if d in columns]
     parts = []
     for key, part in scores.groupby(apart) if apart else [((), scores)]:
@@ -73,52 +70,33 @@ def scores_over_checkpoints(data: Data) -> pd.DataFrame:
 @kind("scores_over_checkpoints", "Task score by layer and checkpoint", scores_over_checkpoints)
 def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of scores with the best layers; below, the best layer's lead."""
-    columns = Look({"column": look.roles["column"]}, look.models)
-    t = place(table, columns)
-    both = [t.assign(row="score"), t.drop_duplicates([*POINT, "column"]).assign(row="lead")]
-    t = pd.concat(both, ignore_index=True)
-    t["row"] = pd.Categorical(t["row"], ["score", "lead"])
-    grid = facets(t, columns)
+    first = table.drop_duplicates([*POINT, *look.roles["column"]])
+    t = pd.concat([table.assign(what="score"), first.assign(what="lead")], ignore_index=True)
+    grid = facets(t, look.only(row=("what",), column=look.roles["column"]))
     low, high = 100 * t["value"].min(), 100 * t["value"].max()
-    small = t.groupby("column")["revision"].nunique().max() > CLOSE
-    square = marks.output(theme.INK, small=small) | {"marker": "s"}
-    disc = marks.output(theme.INK, small=small)
+    small = grid.table.groupby("column")["revision"].nunique().max() > CLOSE
+    disc = marks.output(small=small)
+    square = disc | {"marker": "s"}
     for panel in grid.panels:
-        part = panel.table
-        first = part.drop_duplicates("revision").reset_index(drop=True)
+        first = panel.table.drop_duplicates("revision").reset_index(drop=True)
         names = list(first["revision"])
         if panel.row == "score":
-            wide = 100 * wide_by_checkpoint(part)
-            image = heat(panel.ax, wide, vmin=low, vmax=high, xticks=names)
-            of_output = first["output_is_best"].astype(bool)
-            for chosen, mark in ((~of_output, disc), (of_output, square)):
-                rows = first[chosen]
-                if len(rows):
-                    places = wide.index.get_indexer(pd.Index(rows["best_layer"])) + 0.5
-                    panel.ax.plot(rows.index.to_numpy() + 0.5, places, **mark)
+            wide = 100 * wide_by_checkpoint(panel.table)
+            image = heat(panel.ax, wide, vmin=low, vmax=high)
+            checkpoint_axis(panel.ax, names, offset=0.5)
+            for of_output, part in first.groupby(first["output_is_best"].astype(bool)):
+                places = wide.index.get_indexer(pd.Index(part["best_layer"])) + 0.5
+                panel.ax.plot(part.index + 0.5, places, **(square if of_output else disc))
             continue
-        colour = theme.colour_of(str(first["model"].iloc[0]), look.models)
-        lead = first.assign(place=first.index)
-        marks.line(
-            panel.ax,
-            lead,
-            "place",
-            "gain",
-            low="gain_low",
-            high="gain_high",
-            colour=colour,
-            scale=100,
-            marker="" if small else "o",
-            markersize=3,
-        )
-        panel.ax.plot(lead.index, 100 * lead["gain_new_task"], color=colour, linestyle="dashed")
+        lead, colour = first.assign(place=first.index), grid.colour(panel)
+        style: dict[str, Any] = {"scale": 100, "color": colour, "markersize": 3}
+        ends, marker = ("gain_low", "gain_high"), "" if small else "o"
+        line(panel.ax, lead, "place", "gain", ends, marker=marker, **style)
+        line(panel.ax, lead, "place", "gain_new_task", (), linestyle="dashed", **style)
         marks.zero(panel.ax)
         checkpoint_axis(panel.ax, names)
-    grid.label(
-        marks.step_label(list(t["revision"].unique())),
-        lambda p: "Layer" if p["row"].iloc[0] == "score" else "Best layer less output (points)",
-        share=("lead",),
-    )
+    labels = {"score": "Layer", "lead": "Best layer less output (points)"}
+    grid.label(marks.step_label(t["revision"]), labels)
     grid.bar(image, SCORE_AXIS, grid.row("score"))
     handles = [
         entry("best layer", **disc),
@@ -158,11 +136,10 @@ def task_scores(data: Data) -> pd.DataFrame:
 @kind("task_heatmap", "Task scores by depth, relative to the output", task_scores)
 def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a heat map of tasks by depth for each model and representation."""
-    t = place(table, look)
-    names = list(t["task"].unique())
-    grid = facets(t, look, height=0.19 * len(names) + 1)
+    names = list(table["task"].unique())
+    grid = facets(table, look, height=0.19 * len(names) + 1)
     # Not stretched by a few extreme cells, which get the end colour.
-    limit = float(np.ceil(np.nanquantile(100 * t["above_output"].abs(), 0.98))) or 1.0
+    limit = float(np.ceil(np.nanquantile(100 * table["above_output"].abs(), 0.98))) or 1.0
     for panel in grid.panels:
         part = panel.table
         wide = part.pivot(index="task", columns="depth", values="above_output").reindex(names)
@@ -174,5 +151,5 @@ def plot_tasks(table: pd.DataFrame, look: Look) -> Figure:
         panel.ax.set_xticks(ends + 0.5, ["0", "25", "50", "75", "100"])
         panel.ax.tick_params(axis="y", rotation=0, labelleft=panel.left)
     grid.bar(image, "Points above the model output", extend="both")
-    grid.label(marks.DEPTH, share=False)
+    grid.label(marks.DEPTH)
     return grid.legend([entry("best layer", marker="o", linestyle="none")]).figure

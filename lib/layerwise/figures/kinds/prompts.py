@@ -15,7 +15,7 @@ from layerwise.corpora.properties import LABELS, properties
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import axis_label
-from layerwise.figures.marks import entry, facets, line, place
+from layerwise.figures.marks import dot, entry, facets, line
 from layerwise.figures.registry import Look, kind
 from layerwise.figures.select import POINT, Data
 from layerwise.stats import ALPHA, dip_test, group_effect, holm, two_groups
@@ -34,40 +34,36 @@ def bimodality(data: Data) -> pd.DataFrame:
     property of prompts (Cliff's delta of the upper group against the lower). p is adjusted (Holm)
     over all layers, and over all properties.
     """
-    table = data.prompts()
-    texts = data.tables.get("texts")
+    table, texts = data.prompts(), data.tables.get("texts")
     known = pd.DataFrame()
     if texts is not None and "text" in texts:
         known = properties(list(texts["text"])).set_index(texts["prompt_id"].to_numpy())
     edges = np.linspace(table["value"].min(), table["value"].max(), BINS + 1)
-    layers = dict(iter(table.groupby(LAYER, sort=False)))
-    rows, densities = [], []
+    layers = {key: part.set_index("prompt_id") for key, part in table.groupby(LAYER, sort=False)}
+    dips, densities = [], []
     for part in layers.values():
         about = part.iloc[0][[*LAYER, "depth"]].to_dict()
-        values = part["value"].to_numpy(dtype=float)
-        dip, p = dip_test(values)
-        found = {"what": "dip", "value": dip, "p": p, "n": len(values), "mean": values.mean()}
-        rows.append(about | found)
-        counts = {"what": "density", "bin": edges[:-1], "value": np.histogram(values, edges)[0]}
-        densities.append(pd.DataFrame(about | counts))
-    dips = pd.DataFrame(rows)
-    dips["p_adjusted"] = holm(dips["p"])
-    most = dips.sort_values("value", ascending=False, kind="stable").drop_duplicates(PANEL)
+        dip, p = dip_test(part["value"])
+        more = {"n": len(part), "mean": part["value"].mean()}
+        dips.append(about | {"what": "dip", "value": dip, "p": p} | more)
+        counts = {"bin": edges[:-1], "value": np.histogram(part["value"], edges)[0]}
+        densities.append(pd.DataFrame(about | {"what": "density"} | counts))
+    found = pd.DataFrame(dips)
+    found["p_adjusted"] = holm(found["p"])
+    most = found.sort_values("value", ascending=False, kind="stable").drop_duplicates(PANEL)
     effects = []
     for row in most[most["p_adjusted"] < ALPHA].to_dict("records"):
         part = layers[tuple(row[name] for name in LAYER)]
-        have = known.reindex(part["prompt_id"]).assign(n_tokens=part["n_tokens"].to_numpy())
-        other = row | {"representation": "drop_first"}
-        bare = layers.get(tuple(other[name] for name in LAYER))
+        have = known.reindex(part.index).assign(n_tokens=part["n_tokens"])
+        bare = layers.get(tuple({**row, "representation": "drop_first"}[name] for name in LAYER))
         if bare is not None and row["representation"] == "all":
-            value = part.set_index("prompt_id")["value"]
-            have["sink"] = bare.set_index("prompt_id")["value"].reindex(value.index) - value
+            have["sink"] = bare["value"] - part["value"]
         about = {name: row[name] for name in (*LAYER, "depth")}
         effects += [{**about, **effect} for effect in _effects(part, have)]
     groups = pd.DataFrame(effects)
     if len(groups):
         groups["p_adjusted"] = holm(groups["p"])
-    return pd.concat([dips, *densities, groups], ignore_index=True)
+    return pd.concat([found, *densities, groups], ignore_index=True)
 
 
 PANEL = [*POINT, "corpus", "metric"]
@@ -90,56 +86,34 @@ def _effects(part: pd.DataFrame, have: pd.DataFrame) -> Iterator[dict[str, Any]]
 @kind("bimodality", "Distribution over prompts by depth", bimodality)
 def plot_bimodality(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the density over prompts by depth; below, how the two groups differ."""
-    columns = Look({"column": look.roles["column"]}, look.models)
-    t = place(table, columns)
-    rows = np.where(t["what"].isin(["density", "dip"]), "density", "groups")
-    t["row"] = pd.Categorical(rows, ["density", "groups"])
-    t["row"] = t["row"].cat.remove_unused_categories()
-    names = [p for p in PROPERTIES if p in set(t["what"])]
-    grid = facets(t, columns, height=2.1)
+    names = [p for p in PROPERTIES if p in set(table["what"])]
+    rows = np.where(table["what"].isin(names), "groups", "density")
+    own = look.only(row=("part",), column=look.roles["column"])
+    grid = facets(table.assign(part=rows), own, height=2.1)
+    label = axis_label(str(table["metric"].iloc[0]))
     for panel in grid.panels:
-        part, ax = panel.table, panel.ax
-        colour = theme.colour_of(str(part["model"].iloc[0]), look.models)
-        if panel.row == "density":
+        part, ax, colour = panel.table, panel.ax, grid.colour(panel)
+        ax.tick_params(labelleft=panel.left)
+        if panel.row != "groups":
             _density(ax, part, colour)
+            ax.set(xlabel=marks.DEPTH, ylabel=label if panel.left else "")
             continue
-        at = np.array([names.index(w) for w in part["what"]])
-        marks.dots(
-            ax,
-            part["value"],
-            at,
-            part["low"],
-            part["high"],
-            colour=colour,
-            filled=part["p_adjusted"] < ALPHA,
-        )
+        at, filled = part["what"].map(names.index), part["p_adjusted"] < ALPHA
+        marks.dots(ax, part["value"], at, part["low"], part["high"], filled, color=colour)
         ax.set_yticks(range(len(names)), [PROPERTIES[n] for n in names])
         ax.set(xlim=(-1.05, 1.05), ylim=(len(names) - 0.5, -0.5))
         ax.axvline(0, color=theme.GREY, linewidth=0.7, zorder=1)
-        ax.tick_params(labelleft=panel.left)
         ax.set_xlabel(f"Cliff’s delta, layer {part['layer'].iloc[0]}", fontsize=7.5)
-    label = axis_label(str(t["metric"].iloc[0]))
-    shown = grid.row("density")
-    for panel in shown:
-        panel.ax.set_ylabel(label if panel.left else "")
-        panel.ax.set_xlabel(marks.DEPTH)
-        panel.ax.tick_params(labelleft=panel.left)
     handles = [
         entry("mean over prompts", linewidth=1),
         entry("more than one mode (adjusted p < .05)", **SPLIT),
     ]
     if names:
-        handles.append(entry("groups differ (adjusted p < .05)", marker="o", linestyle="none"))
+        handles.append(entry("groups differ (adjusted p < .05)", **dot()))
     return grid.legend(handles).figure
 
 
-SPLIT: dict[str, Any] = {
-    "marker": "v",
-    "markersize": 4,
-    "color": theme.INK,
-    "linestyle": "none",
-    "zorder": 5,
-}
+SPLIT = dot(marker="v", markersize=4, zorder=5)
 
 
 def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
@@ -157,15 +131,9 @@ def _density(ax: Any, part: pd.DataFrame, colour: str) -> None:
     )
     dips = part[part["what"] == "dip"]
     line(ax, dips, "depth", "mean", linewidth=1)
-    split = dips[dips["p_adjusted"] < ALPHA]
+    split = dips.loc[dips["p_adjusted"] < ALPHA, "depth"]
     if len(split):  # an unclipped line without points would claim the page's corner
-        ax.plot(
-            split["depth"],
-            [1.0] * len(split),
-            transform=ax.get_xaxis_transform(),
-            clip_on=False,
-            **SPLIT,
-        )
+        ax.plot(split, [1.0] * len(split), transform=ax.get_xaxis_transform(), **SPLIT)
     ax.grid(visible=False)
     marks.depth_axis(ax)
 
@@ -182,7 +150,7 @@ def along_sequence(data: Data) -> pd.DataFrame:
     wanted = {m.metric for m in data.study.curves or ()}
     models = data.study.models or sorted(positions["model"].unique())
     have = positions.groupby("model")["metric"].agg(set).to_dict()
-    lacking = [m for m in models if m in have and wanted - have[m] == wanted]
+    lacking = [m for m in models if wanted.isdisjoint(have.get(m, wanted))]
     if lacking and (data.study.models or len(lacking) == len(models)):
         raise LayerwiseError(
             f"{lacking[0]} has no {', '.join(sorted(wanted))}: it is bidirectional, so no prefix "
@@ -198,23 +166,15 @@ def along_sequence(data: Data) -> pd.DataFrame:
 @kind("along_sequence", "Metric along the sequence, by layer", along_sequence)
 def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a line with the quartiles over prompts for some layers."""
-    t = place(table, look)
-    grid = facets(t, look, height=2.2)
+    grid = facets(table, look, height=2.2)
+    quartiles = ("quartile_1", "quartile_3")
+    style: dict[str, Any] = {"marker": "o", "markersize": 2, "shade": 0.1}
     for panel in grid.panels:
         layers = np.sort(panel.table["layer"].unique())
         shown = layers[np.unique(np.linspace(0, len(layers) - 1, LINES).round().astype(int))]
         for _, part in panel.table[panel.table["layer"].isin(shown)].groupby("layer"):
-            line(
-                panel.ax,
-                part,
-                "position",
-                low="quartile_1",
-                high="quartile_3",
-                shade=0.1,
-                colour=theme.sequential()(part["depth"].iloc[0]),
-                marker="o",
-                markersize=2,
-            )
+            style["color"] = theme.sequential()(part["depth"].iloc[0])
+            line(panel.ax, part, "position", "value", quartiles, **style)
         if (panel.table["metric"] == "token_norm").all():
             panel.ax.set_yscale("log")
             panel.ax.yaxis.set_major_formatter("{x:g}")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks
 from layerwise.figures.labels import axis_label
-from layerwise.figures.marks import depth_axis, entry, facets, line, palette, place
+from layerwise.figures.marks import depth_axis, entry, facets, line
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import POINT, Data, by_layer, curves_of, matrix, parts_of
+from layerwise.figures.select import POINT, Data, by_layer, matrices
 from layerwise.metrics.powerlaw import power_law_curves
 from layerwise.stats import mean_ci
 
@@ -26,16 +25,15 @@ def power_law(_data: Data) -> pd.DataFrame:
 @kind("power_law", "Entropy of power-law spectra", power_law)
 def plot_power_law(table: pd.DataFrame, look: Look) -> Figure:
     """Draw entropy against the exponent of the spectrum, a line per order."""
-    t = place(table.assign(alpha=table["alpha"].astype(str)), Look({"colour": ("alpha",)}, ()))
-    grid = facets(t, look, height=3.2, width=4.8)
-    colours = palette(t, Look({"colour": ("alpha",)}, ()))
+    t = table.assign(alpha=table["alpha"].astype(str))
+    grid = facets(t, look.only(colour=("alpha",)), height=3.2, width=4.8)
     ax = grid.panels[0].ax
-    for name, part in parts_of(t, "colour"):
-        line(ax, part, "beta", "entropy", colour=colours.colours[name])
+    for style, part in grid.curves(grid.panels[0]):
+        line(ax, part, "beta", "entropy", **style | {"marker": ""})
     ax.set_xlabel(r"Exponent β of the spectrum, $λ_i ∝ i^{-β}$", parse_math=True)
     ax.set_ylabel("Matrix-based entropy (nats)")
     ax.set_ylim(bottom=0)
-    return grid.legend([entry(n, color=c) for n, c in colours.colours.items()]).figure
+    return grid.legend(marker="").figure
 
 
 def alpha_robustness(data: Data) -> pd.DataFrame:
@@ -65,13 +63,12 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
     theory = power_law_curves(alphas=sorted(table["alpha"].astype(float).unique()))
     rows = [theory.assign(what="theory", metric=metric, value=theory["share"]).drop(columns="n")]
     better = data.directions.get(metric)
-    for about, part in curves_of(table, [*POINT, "corpus", "metric", "tokens", "alpha"]):
-        wide = matrix(part)
-        array, layers = wide.to_numpy(dtype=float), wide.columns.to_numpy()
-        rows.append(by_layer(mean_ci(array), layers, **about, what="metric"))
+    by = [*POINT, "corpus", "metric", "tokens", "alpha"]
+    for key, wide in matrices(table, by).items():
+        about = dict(zip(by, key, strict=True))
+        rows.append(by_layer(mean_ci(wide), wide.columns, **about, what="metric"))
         if better is not None:
-            at = np.argmax(better * array.mean(axis=0))
-            rows[-1]["best"] = layers == layers[at]
+            rows[-1]["best"] = wide.columns == (better * wide.mean()).idxmax()
     result = pd.concat(rows, ignore_index=True)
     return result.assign(alpha=result["alpha"].astype(float))
 
@@ -79,25 +76,20 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
 @kind("alpha_robustness", "A metric at every order α", alpha_robustness)
 def plot_alphas(table: pd.DataFrame, look: Look) -> Figure:
     """Draw power-law spectra, then the metric by depth for each model, a line per order."""
-    roles = {"column": look.roles["column"], "colour": ("alpha",)}
-    t = place(table.assign(alpha=table["alpha"].astype(str)), Look(roles, ()))
-    names = t["column"].astype(str).mask(t["what"] == "theory", "power-law spectra")
-    t["column"] = pd.Categorical(names, list(dict.fromkeys(names)))
-    grid = facets(t, look, height=2.2)
-    colours = palette(t, Look(roles, ())).colours
+    t = table.assign(alpha=table["alpha"].astype(str))
+    t["model"] = t["model"].fillna("power-law spectra")
+    grid = facets(t, look.only(column=look.roles["column"], colour=("alpha",)), height=2.2)
     for panel in grid.panels:
-        theory = (panel.table["what"] == "theory").all()
-        for name, part in parts_of(panel.table, "colour"):
-            line(panel.ax, part, "beta" if theory else "depth", colour=colours[name], shade=0.1)
+        ax, theory = panel.ax, (panel.table["what"] == "theory").all()
+        for style, part in grid.curves(panel):
+            x = "beta" if theory else "depth"
+            line(ax, part, x, shade=0.1, **style | {"marker": ""})
             best = part[part["best"].eq(True)] if "best" in part else part[:0]
             if len(best):  # an unclipped line without points would claim the page's corner
-                panel.ax.plot(best["depth"], best["value"], **marks.best(colours[name]))
+                ax.plot(best["depth"], best["value"], **marks.best(style["color"]))
         if theory:
-            panel.ax.set_xlabel("Exponent β of the spectrum")
-            panel.ax.set_ylabel("Entropy / log n")
+            ax.set(xlabel="Exponent β of the spectrum", ylabel="Entropy / log n")
         else:
-            depth_axis(panel.ax)
-            panel.ax.set_xlabel(marks.DEPTH)
-            panel.ax.set_ylabel(axis_label(str(panel.table["metric"].iloc[0])))
-    handles = [entry(n, color=c) for n, c in colours.items()]
-    return grid.legend([*handles, entry("selected layer", **marks.best())]).figure
+            depth_axis(ax)
+            ax.set(xlabel=marks.DEPTH, ylabel=axis_label(str(panel.table["metric"].iloc[0])))
+    return grid.legend([entry("selected layer", **marks.best())], marker="").figure

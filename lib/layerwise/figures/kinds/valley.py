@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
@@ -16,21 +15,15 @@ from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError
 from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE_AXIS, axis_label, with_unit
-from layerwise.figures.marks import depth_axis, entry, facets, line, place
+from layerwise.figures.marks import depth_axis, dot, entry, facets, line
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import (
-    Data,
-    by_layer,
-    checkpoints_in,
-    curves_of,
-    matrix,
-    parts_of,
-)
+from layerwise.figures.select import Data, by_layer, matrices, shared
 from layerwise.names import UNITS, size_of
 from layerwise.stats import (
     ALPHA,
     FEWEST,
     Estimate,
+    Valley,
     holm,
     mean_ci,
     paired_difference,
@@ -61,22 +54,9 @@ def place_ci(curves: np.ndarray, n_resamples: int = 500) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def shared(*wide: pd.DataFrame) -> list[np.ndarray]:
-    """Matrices on the prompts that all have.
-
-    Raises
-    ------
-    LayerwiseError
-        If they share fewer than two prompts.
-    """
-    prompts = sorted(set.intersection(*(set(w.index) for w in wide)))
-    if len(prompts) < 2:
-        raise LayerwiseError(
-            f"These models share {len(prompts)} prompts, and this study pairs prompts; "
-            "show models that were extracted on one corpus.",
-            code="too_few",
-        )
-    return [w.loc[prompts].to_numpy(dtype=float) for w in wide]
+def _shoulder(found: Valley, mean: pd.Series) -> int:
+    """Index of the lower of the highest layers before and after a valley."""
+    return min(found.left, found.right, key=lambda index: mean.iloc[index])
 
 
 def attention_sink(data: Data) -> pd.DataFrame:
@@ -101,33 +81,29 @@ def attention_sink(data: Data) -> pd.DataFrame:
             code="too_few",
         )
     rows: list[pd.DataFrame] = []
-    for about, part in curves_of(table, ["model", "corpus", "metric"]):
-        wide = {key: matrix(own) for key, own in part.groupby(["revision", "tokens"], sort=False)}
-        curves = dict(zip(wide, shared(*wide.values()), strict=True))
-        layers = next(iter(wide.values())).columns.to_numpy()
-        depths: dict[Any, list[np.ndarray]] = {}
-        valleys = []
-        for (revision, tokens), array in curves.items():
+    by = ["model", "corpus", "metric"]
+    for key, part in table.groupby(by, sort=False):
+        about = dict(zip(by, key, strict=True))
+        wide = matrices(part, ["revision", "tokens"])
+        valleys, depths = [], []
+        for (revision, tokens), curve in zip(wide, shared(*wide.values()), strict=True):
             one = {**about, "revision": revision, "tokens": tokens}
-            rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
-            every = curves[revision, "all"]
-            whole, mean = valley(every), every.mean(axis=0)
-            shoulder = whole.left if mean[whole.left] <= mean[whole.right] else whole.right
-            fall_of_all, fall = (a[:, shoulder] - a[:, whole.layer] for a in (every, array))
-            depth = whole.depths if tokens == "all" else fall
-            depths.setdefault(tokens, []).append(depth)
+            rows.append(by_layer(mean_ci(curve), curve.columns, **one, what="metric"))
+            every = wide[revision, "all"].loc[curve.index]
+            whole, mean = valley(every), every.mean()
+            shoulder, lowest = (every.columns[i] for i in (_shoulder(whole, mean), whole.layer))
+            fall_of_all, fall = (c[shoulder] - c[lowest] for c in (every, curve))
+            depths.append(whole.depths if tokens == "all" else fall.to_numpy())
             deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
-            row = {**one, "what": "valley", "n": len(array), "is_valley": deep}
-            row |= {"shoulder": layers[shoulder], "lowest": layers[whole.layer]}
-            row |= ends(mean_ci(depth))
+            row = {**one, "what": "valley", "n": len(curve), "is_valley": deep}
+            row |= {"shoulder": shoulder, "lowest": lowest, **ends(mean_ci(depths[-1]))}
             if deep and tokens != "all":
                 row |= ends(ratio_ci(fall_of_all - fall, fall_of_all), "gone")
             valleys.append(row)
         found = pd.DataFrame(valleys)
-        for tokens, of_revisions in depths.items():
-            if len(of_revisions) > 1:
-                paired = mean_ci(within(np.stack(of_revisions, axis=1)))
-                at = found["tokens"] == tokens
+        for at in found.groupby("tokens").groups.values():
+            if len(at) > 1:
+                paired = mean_ci(within(np.stack([depths[i] for i in at], axis=1)))
                 found.loc[at, ["low", "high"]] = np.stack([paired.low, paired.high], axis=1)
         rows.append(found)
     return pd.concat(rows, ignore_index=True)
@@ -136,42 +112,30 @@ def attention_sink(data: Data) -> pd.DataFrame:
 @kind("attention_sink", "Compression valley by token selection", attention_sink)
 def plot_sink(table: pd.DataFrame, look: Look) -> Figure:
     """Draw the metric by depth, or the valley's depth by checkpoint, for each token selection."""
-    sweep = table.groupby("model")["revision"].nunique().max() > 1
-    t = place(
-        table[(table["what"] == "valley") == sweep],
-        Look({"column": ("model",), "dashes": ("tokens",)}, look.models),
-    )
-    strokes = marks.dashes(t)
-    grid = facets(t, Look({"column": ("model",)}, look.models), height=2.4)
+    is_sweep = table.groupby("model")["revision"].nunique().max() > 1
+    curves, valleys = (table[table["what"] == what] for what in ("metric", "valley"))
+    own = look.only(column=("model",), dashes=("tokens",))
+    grid = facets(valleys if is_sweep else curves, own, height=2.4)
     for panel in grid.panels:
-        colour = theme.colour_of(str(panel.table["model"].iloc[0]), look.models)
         names = list(panel.table["revision"].unique())
-        for dash, part in parts_of(panel.table, "dashes"):
-            x = "place" if sweep else "depth"
+        for style, part in grid.curves(panel):
             part = part.assign(place=part["revision"].map(names.index))
-            line(panel.ax, part, x, colour=colour, linestyle=strokes[dash])
-        if sweep:
+            line(panel.ax, part, "place" if is_sweep else "depth", **style)
+        if is_sweep:
             marks.zero(panel.ax)
             marks.checkpoint_axis(panel.ax, names)
             continue
-        depth_axis(panel.ax)
-        own = table[(table["what"] == "valley") & (table["model"] == panel.table["model"].iloc[0])]
-        if own["is_valley"].any():
-            for layer in own[["shoulder", "lowest"]].iloc[0]:
-                depth = layer / panel.table["layer"].max()
-                panel.ax.axvline(depth, color=theme.GREY, linewidth=0.7)
-    metric = str(t["metric"].iloc[0])
-    if sweep:
-        steps = marks.step_label(list(t["revision"].unique()))
-        grid.label(steps, with_unit("Depth of the valley", metric))
-    else:
-        grid.label(marks.DEPTH, axis_label(metric), share=False)
-    handles = [entry(n, linestyle=s) for n, s in strokes.items()]
-    if not sweep:
-        handles.append(
-            entry("valley with all tokens, and its shoulder", color=theme.GREY, linewidth=0.7)
-        )
-    return grid.legend(handles).figure
+        deep = valleys[valleys["is_valley"] & (valleys["model"] == panel.column)]
+        for layer in deep[["shoulder", "lowest"]].head(1).to_numpy().ravel():
+            depth = layer / panel.table["layer"].max()
+            panel.ax.axvline(depth, color=theme.GREY, linewidth=0.7)
+    metric = str(table["metric"].iloc[0])
+    if is_sweep:
+        steps = marks.step_label(valleys["revision"])
+        return grid.label(steps, with_unit("Depth of the valley", metric)).legend().figure
+    shoulder = {"color": theme.GREY, "linewidth": 0.7}
+    handles = [entry("valley with all tokens, and its shoulder", **shoulder)]
+    return grid.label(marks.DEPTH, axis_label(metric), share=False).legend(handles).figure
 
 
 def size_scaling(data: Data) -> pd.DataFrame:
@@ -186,37 +150,34 @@ def size_scaling(data: Data) -> pd.DataFrame:
     table["parameters"] = table["model"].map(sizes)
     table = table.sort_values("parameters", kind="stable")
     rows: list[pd.DataFrame] = []
-    before: dict[tuple[str, str], tuple[str, pd.Series[float]]] = {}
-    for about, part in curves_of(table, ["y", "metric", "representation", "model"]):
-        wide = matrix(part)
-        array, layers = wide.to_numpy(dtype=float), wide.columns.to_numpy()
-        one = {**about, "parameters": sizes[about["model"]]}
-        rows.append(by_layer(mean_ci(array), layers, **one, what="metric"))
-        dip, last = valley(array), len(layers) - 1
-        low, high = place_ci(array)
-        row = {**one, "what": "valley", "n": len(array), **ends(dip.depth)}
-        row |= {"layer": layers[dip.layer], "place": dip.layer / last}
+    before: dict[tuple[str, ...], tuple[str, pd.Series[float]]] = {}
+    by = ["y", "metric", "representation", "model"]
+    for key, wide in matrices(table, by).items():
+        *curve, model = key
+        one = dict(zip(by, key, strict=True)) | {"parameters": sizes[model]}
+        rows.append(by_layer(mean_ci(wide), wide.columns, **one, what="metric"))
+        dip, last = valley(wide), len(wide.columns) - 1
+        low, high = place_ci(wide.to_numpy())
+        row = {**one, "what": "valley", "n": len(wide), **ends(dip.depth)}
+        row |= {"layer": wide.columns[dip.layer], "place": dip.layer / last}
         row |= {"place_low": low / last, "place_high": high / last}
         depths = pd.Series(dip.depths, wide.index)
-        key = about["y"], about["representation"]
-        if key in before:
-            smaller, others = before[key]
+        if tuple(curve) in before:
+            smaller, others = before[tuple(curve)]
             both = depths.index.intersection(others.index)
             change = paired_difference(depths[both], others[both])
             row |= {"smaller": smaller, **ends(change, "change")}
-        before[key] = about["model"], depths
+        before[tuple(curve)] = model, depths
         rows.append(pd.DataFrame([row]))
     result = pd.concat(rows, ignore_index=True)
-    result["p_adjusted"] = holm(result["p"])
-    if "change_p" in result:
-        result["change_p_adjusted"] = holm(result["change_p"])
-    return result
+    adjusted = {f"{p}_adjusted": holm(result[p]) for p in ("p", "change_p") if p in result}
+    return result.assign(**adjusted)
 
 
 def _of_data_sets(data: Data) -> pd.DataFrame:
     """Published metrics, with data sets in the place of prompts."""
     metrics = data.tables["metrics"]
-    table = data.metrics(metrics, data.checkpoints([metrics]))
+    table = data.metrics(metrics, data.checkpoints(metrics))
     return data.tidy(table.assign(prompt_id=table["corpus"], corpus=""))
 
 
@@ -239,49 +200,43 @@ def _short(size: float) -> str:
 @kind("size_scaling", "Compression valley by model size", size_scaling)
 def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
     """Draw all sizes by depth; below, depth and place of the valley against size."""
-    columns = Look({"column": ("y", "representation")}, look.models)
-    parts = [table[table["what"] == "metric"].assign(shown="metric")]
-    parts += [table[table["what"] == "valley"].assign(shown=r) for r in ("depth", "place")]
-    t = place(pd.concat(parts, ignore_index=True), columns)
-    t["row"] = pd.Categorical(t["shown"], ["metric", "depth", "place"])
-    grid = facets(t, columns, height=1.75)
-    names = list(table.sort_values("parameters")["model"].unique())
-    scale = mpl.colormaps[theme.SEQUENTIAL](np.linspace(0, 0.9, len(names)))
-    colours = dict(zip(names, scale, strict=True))
-    sizes = table.drop_duplicates("model").set_index("model")["parameters"].sort_values()
+    valleys = table[table["what"] == "valley"].assign(what="depth")
+    places = valleys.assign(what="place")
+    for end in ("", "_low", "_high"):
+        places[end.strip("_") or "value"] = 100 * places[f"place{end}"]
+    t = pd.concat([table[table["what"] == "metric"], valleys, places], ignore_index=True)
+    own = look.only(ordered=True, row=("what",), column=("y", "representation"), colour=("model",))
+    grid = facets(t.sort_values("parameters", kind="stable"), own, height=1.75)
+    sizes = sorted(table["parameters"].unique())
     for panel in grid.panels:
-        for model, part in parts_of(panel.table, "model"):
+        ax = panel.ax
+        for style, part in grid.curves(panel):
             if panel.row == "metric":
-                line(panel.ax, part, "depth", colour=colours[model])
+                line(ax, part, "depth", **style | {"marker": ""})
                 continue
-            style = {"colour": colours[model], "filled": part["p_adjusted"] < ALPHA}
-            y, low, high = (part[c] for c in ("value", "low", "high"))
-            if panel.row == "place":
-                y, low, high = (100 * part[c] for c in ("place", "place_low", "place_high"))
-            marks.dots(panel.ax, part["parameters"], y, low, high, vertical=True, **style)
+            filled = part["p_adjusted"] < ALPHA
+            ends = part["value"], part["low"], part["high"]
+            marks.dots(ax, part["parameters"], *ends, filled, vertical=True, **style)
         if panel.row == "metric":
-            depth_axis(panel.ax)
-            panel.ax.set_xlabel(marks.DEPTH)
+            depth_axis(ax)
+            ax.set_xlabel(marks.DEPTH)
             continue
-        panel.ax.set_xscale("log")
-        panel.ax.xaxis.set_minor_locator(NullLocator())
-        level = 90 if len(sizes) > 4 else 0
-        panel.ax.set_xticks(sizes, [_short(s) for s in sizes], rotation=level)
-        panel.ax.margins(x=0.12)
+        ax.set_xscale("log")
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.set_xticks(sizes, map(_short, sizes), rotation=90 if len(sizes) > 4 else 0)
+        ax.margins(x=0.12)
         if panel.row == "place":
-            panel.ax.set_ylim(-5, 105)
+            ax.set_ylim(-5, 105)
         else:
-            marks.zero(panel.ax)
+            marks.zero(ax)
     metric = str(t["metric"].iloc[0])
-    words = {
-        "metric": axis_label(metric),
-        "depth": with_unit("Depth of the valley", metric),
-        "place": "Place of the valley (% of layers)",
-    }
-    grid.label("Parameters", lambda p: words[p["row"].iloc[0]], share=False)
-    handles = [entry(n, color=colours[n]) for n in names]
-    handles.append(entry("deeper than 0 (adjusted p < .05)", marker="o", linestyle="none"))
-    return grid.legend(handles).figure
+    depth, place = with_unit("Depth of the valley", metric), "Place of the valley (% of layers)"
+    labels = {"metric": axis_label(metric), "depth": depth, "place": place}
+    grid.label("Parameters", labels, share=False)
+    return grid.legend([entry("deeper than 0 (adjusted p < .05)", **dot())], marker="").figure
+
+
+SCORED = ["revision", "layer", "value", "low", "high", "n_tasks", "n_clusters"]
 
 
 def training_dynamics(data: Data) -> pd.DataFrame:
@@ -293,29 +248,31 @@ def training_dynamics(data: Data) -> pd.DataFrame:
     p is adjusted (Holm) over all rows of one kind of a model and representation.
     """
     table = data.prompts()
-    scores = data.scores(checkpoints_in(table))
+    scores = data.scores(table)
     if scores["pooling"].nunique() > 1:
         raise LayerwiseError(
             f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`.",
             code="ambiguous",
         )
-    curves = {
-        tuple(about.values()): matrix(part)
-        for about, part in curves_of(table, ["model", "representation", "revision"])
-    }
-    scores, parts = mean_scores(scores), []
+    curves = matrices(table, ["model", "representation", "revision"])
+    scores, parts = mean_scores(scores).dropna(subset=["value"]), []
     for model, representation in dict.fromkeys(key[:2] for key in curves):
-        names = [r for m, r in data.points(table) if m == model]
+        names = [r for m, r in data.checkpoints(table).itertuples(index=False) if m == model]
         of_curve = {r: curves[model, representation, r] for r in names}
         bare = {r: curves.get((model, "drop_first", r)) for r in names}
         course = _course(of_curve, bare if representation == "all" else {})
         own = scores[(scores["model"] == model) & (scores["tokens"] == representation)]
-        part = pd.concat([course, *_scores(own, names)], ignore_index=True)
+        own = own.sort_values("revision", key=lambda r: r.map(names.index), kind="stable")
+        by_revision = own.groupby("revision", sort=False)
+        best, last = (
+            own.loc[by_revision[column].idxmax(), SCORED].assign(what=what)
+            for what, column in (("best layer", "value"), ("last layer", "layer"))
+        )
+        part = pd.concat([course, best, last], ignore_index=True)
         parts.append(part.assign(model=model, representation=representation))
     result = pd.concat(parts, ignore_index=True)
     result = result.assign(corpus=table["corpus"].iloc[0], metric=table["metric"].iloc[0])
-    groups = result.groupby(["what", "model", "representation"])["p"]
-    result["p_adjusted"] = groups.transform(lambda p: holm(p.to_numpy(dtype=float)))
+    result["p_adjusted"] = result.groupby(["what", "model", "representation"])["p"].transform(holm)
     return result
 
 
@@ -323,16 +280,15 @@ def _course(
     curves: Mapping[str, pd.DataFrame], bare: Mapping[str, pd.DataFrame | None]
 ) -> pd.DataFrame:
     """Changes, valleys and sinks of one model and representation over its checkpoints."""
-    cubes = dict(zip(curves, shared(*curves.values()), strict=True))
-    layers = next(iter(curves.values())).columns.to_numpy()
+    values = dict(zip(curves, shared(*curves.values()), strict=True))
     rows, parts = [], []
-    for before, name in zip([None, *cubes], cubes, strict=False):
-        one = {"revision": name, "n": len(cubes[name])}
+    for before, (name, wide) in zip([None, *values.values()], values.items(), strict=False):
+        layers, one = wide.columns, {"revision": name, "n": len(wide)}
         if before is not None:
-            change = paired_difference(cubes[name], cubes[before])
+            change = paired_difference(wide, before)
             parts.append(by_layer(change, layers, what="change", revision=name, p=change.p))
         if len(layers) > 2:
-            dip = valley(cubes[name])
+            dip = valley(wide)
             rows.append({"what": "valley", **one, "layer": layers[dip.layer], **ends(dip.depth)})
         if (other := bare.get(name)) is not None:
             without, whole = shared(other, curves[name])
@@ -343,62 +299,35 @@ def _course(
     return pd.concat([*parts, pd.DataFrame(rows)], ignore_index=True)
 
 
-def _scores(scores: pd.DataFrame, names: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """The scores of the best and of the last layer at each checkpoint."""
-    columns = ["revision", "layer", "value", "low", "high", "n_tasks", "n_clusters"]
-    for name in names:
-        mine = scores[scores["revision"] == name].dropna(subset=["value"])
-        for what, column in (("best layer", "value"), ("last layer", "layer")):
-            yield mine.nlargest(1, column)[columns].assign(what=what)
-
-
 @kind("training_dynamics", "Layers, valley, sink and scores over training", training_dynamics)
 def plot_training(table: pd.DataFrame, look: Look) -> Figure:
     """Draw significant changes as a heat map; below, valley and sink; below, scores."""
-    columns = Look({"column": ("model", "representation")}, look.models)
-    rows = {
-        "change": "change",
-        "valley": "valley",
-        "sink": "valley",
-        "best layer": "score",
-        "last layer": "score",
-    }
-    t = place(table[table["what"].isin(list(rows))], columns)
-    t["row"] = pd.Categorical(t["what"].map(rows), ["change", "valley", "score"])
-    t["row"] = t["row"].cat.remove_unused_categories()
-    grid = facets(t, columns)
+    rows = {"sink": "valley", "best layer": "score", "last layer": "score"}
+    t = table.assign(part=table["what"].replace(rows))
+    grid = facets(t, look.only(row=("part",), column=("model", "representation")))
     limit = float(t.loc[t["what"] == "change", "value"].abs().max()) or 1.0
     dashes = {"valley": "solid", "sink": "dashed", "best layer": "solid", "last layer": "dotted"}
     for panel in grid.panels:
-        part = panel.table
+        part, ax = panel.table, panel.ax
         names = list(part["revision"].unique())
-        colour = theme.colour_of(str(part["model"].iloc[0]), look.models)
         if panel.row == "change":
             shown = part.assign(value=part["value"].where(part["p_adjusted"] < ALPHA, 0.0))
             wide = shown.pivot(index="layer", columns="revision", values="value")[names]
-            image = marks.heat(
-                panel.ax, wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING, xticks=names
-            )
+            image = marks.heat(ax, wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING)
+            marks.checkpoint_axis(ax, names, offset=0.5)
             continue
-        for what, one in parts_of(part, "what"):
+        scale = 100 if panel.row == "score" else 1
+        style: dict[str, Any] = {"color": grid.colour(panel), "marker": "o", "markersize": 2.5}
+        for what, one in part.groupby("what", sort=False):
             one = one.assign(place=one["revision"].map(names.index))
-            style: dict[str, Any] = {"linestyle": dashes[what], "marker": "o", "markersize": 2.5}
-            scale = 100 if panel.row == "score" else 1
-            line(panel.ax, one, "place", colour=colour, scale=scale, **style)
+            line(ax, one, "place", scale=scale, linestyle=dashes[str(what)], **style)
         if panel.row == "valley":
-            marks.zero(panel.ax)
-        marks.checkpoint_axis(panel.ax, names)
+            marks.zero(ax)
+        marks.checkpoint_axis(ax, names)
     metric = str(t["metric"].iloc[0])
-    words = {
-        "change": "Layer",
-        "valley": with_unit("Valley and sink", metric),
-        "score": SCORE_AXIS,
-    }
-    grid.label(
-        marks.step_label(list(t["revision"].unique())),
-        lambda p: words[p["row"].iloc[0]],
-        share=("valley", "score"),
-    )
+    valleys = with_unit("Valley and sink", metric)
+    labels = {"change": "Layer", "valley": valleys, "score": SCORE_AXIS}
+    grid.label(marks.step_label(t["revision"]), labels)
     grid.bar(image, with_unit("Change from the checkpoint before", metric), grid.row("change"))
     handles = [entry(w, linestyle=s) for w, s in dashes.items() if w in set(t["what"])]
     return grid.legend(handles).figure
