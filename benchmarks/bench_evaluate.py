@@ -26,6 +26,7 @@ from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.tasks import evaluate as module
+from layerwise.tasks.mteb_task import MtebTask
 
 N_SETS, N_LAYERS, WIDTH, N_LABELS = 31, 25, 1024, 20
 
@@ -71,7 +72,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as work:
         root = Path(work)
         pd.DataFrame(data, columns=["sentences", "labels"]).to_parquet(root / "test.parquet")
-        task = module.open_task("WikipediaArticleClustering", None, folder=str(root))
+        task = MtebTask("WikipediaArticleClustering", str(root))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         started = time.monotonic()
         module.evaluate(

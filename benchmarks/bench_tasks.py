@@ -31,7 +31,8 @@ from layerwise.config.scoring import ScoringSettings
 from layerwise.corpora.wikipedia import read_paragraphs
 from layerwise.models.load import load
 from layerwise.tasks import catalog, quickstart
-from layerwise.tasks.evaluate import evaluate, open_task
+from layerwise.tasks.evaluate import evaluate
+from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.names import QUICKSTART
 
 MIRRORED = {
@@ -74,7 +75,7 @@ def by_layerwise(loaded: Any, name: str, folder: str) -> float:
         root = Path(temporary)
         evaluate(
             lambda: loaded,
-            {name: open_task(name, None, folder=folder)},
+            {name: MtebTask(name, folder)},
             entry=ENTRY,
             extraction=ExtractSettings(tokens=("all",)),
             scoring=ScoringSettings(),
@@ -100,7 +101,7 @@ def main(given: argparse.Namespace) -> None:
             data = catalog.load(catalog.get_task(name, folders[name]))
             if data.metadata.type == "Clustering":
                 data.dataset["test"] = data.dataset["test"].select(range(given.sets))
-            open_task(name, None, folder=folders[name]).task.dataset = data.dataset
+            MtebTask(name, folders[name]).task.dataset = data.dataset
             models = [cut(n) for n in range(n_layers)]
             here = timed(by_layerwise, loaded, name, folders[name])
             each = [timed(by_mteb, model, data) for model in models]

@@ -22,9 +22,9 @@ from layerwise.activations.representation import Packed, choose, pool
 from layerwise.config.scoring import ScoringSettings
 from layerwise.models.architectures import BLOCK
 from layerwise.models.load import LoadedModel, load
-from layerwise.tasks.evaluate import one_thread, open_task
+from layerwise.tasks.evaluate import one_thread
 from layerwise.tasks.task import Vectors
-from layerwise.workflow import script, studies
+from layerwise.workflow import script
 
 
 def unit_mean(packed: Packed) -> Tensor:
@@ -105,9 +105,9 @@ def main(arguments: argparse.Namespace) -> None:
         revision = config.models[model].revisions[-1]
         loaded = load(model, script.loadable(config, model, revision), revision, device="cpu")
         rows: list[dict[str, Any]] = []
-        for name, entry in config.tasks.items():
-            task = open_task(name, entry, folder=studies.quickstart_folder(config, name))
-            rows += [{"model": model, "task": name, **row} for row in scores(loaded, task)]
+        for name in config.tasks:
+            found = scores(loaded, script.task_of(config, name))
+            rows += [{"model": model, "task": name, **row} for row in found]
         table = pd.DataFrame(rows).pivot_table("score", ["model", "layer"], "pooling")
         tables.append(table[list(WAYS)])
     pd.concat(tables).round(1).to_csv(arguments.output)

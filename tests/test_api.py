@@ -286,7 +286,8 @@ class TestAnalyse:
     def test_probes_equal_the_workflow(self, folder: Path, tmp_path: Path) -> None:
         from layerwise.config.scoring import ScoringSettings
         from layerwise.config.tasks import LabelledTask
-        from layerwise.tasks.evaluate import evaluate, open_task
+        from layerwise.tasks.evaluate import evaluate
+        from layerwise.tasks.labelled import LabelTask
 
         path = tmp_path / "own.csv"
         labels = ["b" if label else "a" for label in LABELS]
@@ -294,7 +295,7 @@ class TestAnalyse:
         entry = tiny.entry(folder / "llama")
         evaluate(
             lambda: load("llama", entry, "main", device="cpu"),
-            {"own": open_task("own", LabelledTask(file=str(path), kind="classification"))},
+            {"own": LabelTask(LabelledTask(file=str(path), kind="classification"))},
             entry=entry,
             extraction=ExtractSettings(tokens=("all",)),
             scoring=ScoringSettings(),

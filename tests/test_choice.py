@@ -15,12 +15,11 @@ import transformers as hf
 from refused import refused
 
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import ChoiceTask, FileQuestions, PackageQuestions
-from layerwise.corpora.wikipedia import Paragraph
+from layerwise.config.tasks import ChoiceTask, FileQuestions
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import choice
 from layerwise.tasks.choice import QuestionTask, lens_of
-from layerwise.tasks.questions import Question, cloze, read_questions
+from layerwise.tasks.questions import Question, read_questions
 
 FAMILIES = ("gpt_neox", "llama", "gemma2", "mamba2", "granite", "phi", "gpt2")
 
@@ -52,7 +51,7 @@ def questions(n: int, seed: int = 0) -> list[Question]:
 @pytest.mark.parametrize("family", tiny.families(FAMILIES, ("llama", "gemma2")))
 def test_the_last_layer_answers_as_the_model(family: str, tmp_path: Path) -> None:
     model, loaded = causal(family, tmp_path)
-    task = ChoiceTask(questions=PackageQuestions(package="wikipedia"), shots=2)
+    task = ChoiceTask(questions=FileQuestions(file="q.csv"), shots=2)
     asked, examples = questions(4), questions(2, seed=9)
     lens = lens_of(loaded, tiny.entry(tmp_path))
     # Of another subject, so not shown.
@@ -128,25 +127,3 @@ def test_rows_that_are_not_questions_are_named(change: dict[str, Any], tmp_path:
     (tmp_path / "q.jsonl").write_text("\n".join(map(json.dumps, rows)))
     with refused("unreadable"):
         read_questions(ChoiceTask(questions=FileQuestions(file=str(tmp_path / "q.jsonl"))))
-
-
-def test_questions_of_articles_have_one_fitting_answer() -> None:
-    rng = np.random.default_rng(0)
-
-    def word() -> str:
-        end = str(rng.choice(["ing", "tion", "ment"]))
-        return "".join(rng.choice(list("bcdfgklmnprst"), 5)) + end
-
-    sentences = [f"The {' '.join(word() for _ in range(14))}." for _ in range(120)]
-    paragraphs = [
-        Paragraph(k // 10, f"T{k // 10}", k % 10, " ".join(sentences[4 * k : 4 * k + 4]))
-        for k in range(30)
-    ]
-    asked, examples = cloze(paragraphs)
-    assert cloze(paragraphs) == (asked, examples) and len(examples) == 10
-    for question in asked:
-        right = question.choices[question.answer]
-        assert len(question.choices) == 4
-        assert {c[-2:] for c in question.choices} == {right[-2:]}
-        sentence = question.question.removeprefix("Which word is missing from this sentence? ")
-        assert sentence.replace("____", right) in sentences

@@ -30,7 +30,8 @@ from layerwise.io import tables
 from layerwise.models.load import LoadedModel, load
 from layerwise.tasks import catalog
 from layerwise.tasks import evaluate as module
-from layerwise.tasks.evaluate import evaluate, open_task
+from layerwise.tasks.evaluate import evaluate
+from layerwise.tasks.labelled import LabelTask
 from layerwise.tasks.mteb_task import MODEL, MtebTask
 from layerwise.tasks.names import QUICKSTART
 from layerwise.tasks.task import normalized
@@ -75,7 +76,7 @@ def run(folder: Path, model: LoadedModel, tmp_path: Path) -> Callable[..., pd.Da
 
 
 def quickstart(folders: dict[str, str], *names: str) -> dict[str, Any]:
-    return {name: open_task(name, None, folder=folders[name]) for name in names or QUICKSTART}
+    return {name: MtebTask(name, folders[name]) for name in names or QUICKSTART}
 
 
 class Plain(AbsEncoder):
@@ -149,7 +150,7 @@ def own_task(folder: Path) -> Any:
     labels = ["long" if len(text) > 60 else "short" for text in texts]
     pd.DataFrame({"text": texts, "label": labels}).to_csv(folder / "own.csv", index=False)
     entry = LabelledTask(file=str(folder / "own.csv"), kind="classification")
-    return open_task("mine", entry)
+    return LabelTask(entry)
 
 
 def damage(path: Path) -> None:

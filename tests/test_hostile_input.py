@@ -110,7 +110,7 @@ def test_any_value_anywhere_in_a_config_is_read_or_refused(name: str) -> None:
 
 
 def texts_of(path: Path, **columns: Any) -> list[tuple[str, str]]:
-    return list(open_texts(FileTexts(file=str(path), **columns)))
+    return list(open_texts(FileTexts(file=str(path), **columns))[0])
 
 
 def damaged(content: bytes, n: int = 60) -> Iterator[bytes]:

@@ -17,7 +17,6 @@ from refused import refused
 from layerwise.config.models import FolderSource, Model
 from layerwise.config.scoring import ScoringSettings
 from layerwise.errors import Code
-from layerwise.models.source import Location
 from layerwise.tasks import catalog, names, passages, prompts, quickstart, results
 from layerwise.tasks.mteb_task import MtebTask
 from layerwise.tasks.prompts import Prompts
@@ -35,7 +34,6 @@ def test_english_subsets_and_the_test_split() -> None:
     [
         ("STSBenchmrk", "unknown_name"),
         ("BIOSSES2", "unknown_name"),
-        ("PangLeePolarity", "missing_file"),
     ],
 )
 def test_tasks_that_cannot_be_scored_are_refused(name: str, code: Code) -> None:
@@ -45,12 +43,11 @@ def test_tasks_that_cannot_be_scored_are_refused(name: str, code: Code) -> None:
 
 def test_data_identify_a_task(folders: dict[str, str], tmp_path: Path) -> None:
     name = "LeeNewsSimilarity"
-    one = catalog.data_identity(catalog.get_task(name, folders[name]))
+    one = catalog.data_identity(Path(folders[name]))
     table = quickstart.news_similarity()
     table.loc[0, "score"] += 0.1
     table.to_parquet(tmp_path / "test.parquet")
-    changed = catalog.get_task(name, tmp_path)
-    assert catalog.data_identity(changed) != one
+    assert catalog.data_identity(tmp_path) != one
 
 
 def test_units_hold_what_the_evaluators_ask_for(folders: dict[str, str]) -> None:
@@ -169,7 +166,7 @@ def test_saved_prompts_and_scaling_are_the_models(tmp_path: Path) -> None:
         ],
     )
     save("1_Pooling/config.json", {"include_prompt": False})
-    assert not prompts.saved(Location(str(tmp_path), None)).include_prompt
+    assert not prompts.of_model(entry, "main").include_prompt
     assert prompts.normalizes(entry, "main")
     own = entry.model_copy(update={"prompts": {"query": "x"}, "include_prompt": False})
     assert prompts.of_model(own, "main") == Prompts({"query": "x"}, False)

@@ -136,7 +136,7 @@ def prompts_of(source: Any, column: str = "text") -> list[Any]:
         entry = {"file": str(source)}
         if Path(source).suffix != ".txt":
             entry["column"] = column
-        return [text for _, text in open_texts(parse(FileTexts, entry))]
+        return [text for _, text in open_texts(parse(FileTexts, entry))[0]]
     names = getattr(source, "column_names", None)
     if names is not None:
         check_name("column", column, names)

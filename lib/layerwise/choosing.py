@@ -81,8 +81,6 @@ def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
             "better some hundreds.",
             code="too_few",
         )
-    if len(distinct) <= most:
-        return distinct
     drawn = np.random.default_rng(seed).permutation(len(distinct))[:most]
     return [distinct[row] for row in sorted(drawn)]
 

@@ -28,7 +28,7 @@ def corpus_rows(source: Any, filters: Any, sample: Any) -> pd.DataFrame:
     from layerwise.corpora.select import select
     from layerwise.corpora.sources import open_texts
 
-    prompts, _ = select(open_texts(*source), filters, sample)
+    prompts, _ = select(open_texts(*source)[0], filters, sample)
     return prompts.assign(number=range(len(prompts)), text=prompts["text"].map(short_hash))
 
 

@@ -77,7 +77,7 @@ SIZES: dict[str, dict[str, Any]] = {
     "findings": {
         "training": True,
         "revisions": {m: ["step0", "step1", "step3"] for m in ("pythia-nano", "mamba2-nano")},
-        "tasks": ["WikipediaArticlePairs", "missing words"],
+        "tasks": ["WikipediaArticlePairs"],
     },
     "as_released": {
         "models": ["pythia-14m", "pythia-410m", "mamba-370m", "bert-base"],

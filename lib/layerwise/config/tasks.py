@@ -142,18 +142,9 @@ class FileQuestions(_Columns):
     """File of the examples for few-shot prompts."""
 
 
-class PackageQuestions(Section):
-    """Questions made from texts in a Python package."""
-
-    package: Literal["wikipedia"]
-    """Questions about the missing word of a sentence in gensim's Wikipedia, with four answers."""
-
-
 Questions = Annotated[
-    Annotated[HubQuestions, Tag("hub")]
-    | Annotated[FileQuestions, Tag("file")]
-    | Annotated[PackageQuestions, Tag("package")],
-    one_of("hub", "file", "package"),
+    Annotated[HubQuestions, Tag("hub")] | Annotated[FileQuestions, Tag("file")],
+    one_of("hub", "file"),
 ]
 """The source of multiple-choice questions."""
 
@@ -162,7 +153,7 @@ class ChoiceTask(Section):
     """Multiple choice: the answer that a layer finds most likely, read by logit lens."""
 
     questions: Questions
-    """Source of the questions: hub, file or package."""
+    """Source of the questions: hub or file."""
     shots: int = Field(0, ge=0, le=100)
     """Examples before each question, of the same subject."""
     forms: SomeOf[Literal["letter", "answer", "answer_per_character"]] = (

@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,6 @@ import torch
 from torch import nn
 
 from layerwise.activations.embedding import embed
-from layerwise.activations.forward import check_readout
 from layerwise.activations.representation import (
     POOLINGS,
     SINK_RATIO,
@@ -34,8 +32,9 @@ from layerwise.activations.representation import (
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.export import card
 from layerwise.extras import require
+from layerwise.figures.labels import READOUTS
 from layerwise.io.files import disk_fault, memory_fault
-from layerwise.models.architectures import READOUTS, dissect
+from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
 
 # Names of the poolings in sentence-transformers.
@@ -103,8 +102,6 @@ class Exported(NamedTuple):
     ----------
     parameters, whole_parameters : int
         Numbers of parameters of the cut and the whole model.
-    seconds, whole_seconds : float
-        Time to embed the texts of the check, in one process.
     difference : float
         Largest difference of a coordinate from the whole model's embedding at that layer,
         relative to the embedding's norm.
@@ -113,8 +110,6 @@ class Exported(NamedTuple):
     folder: Path
     parameters: int
     whole_parameters: int
-    seconds: float
-    whole_seconds: float
     difference: float
 
 
@@ -151,7 +146,7 @@ def export(
     recipe = recipe.of(loaded)
     check(loaded, recipe)
     check_target(target)
-    wanted, whole_seconds = _whole(loaded, recipe, texts)
+    wanted = _whole(loaded, recipe, texts)
     scale = np.linalg.norm(wanted, axis=1, keepdims=True)
     failures = []
     parent = target.absolute().parent
@@ -161,7 +156,7 @@ def export(
             folder = Path(work) / str(n_blocks)
             try:
                 parameters = _save(loaded, recipe, n_blocks, state, folder)
-                found, seconds = _encode(folder, loaded, texts)
+                found = _encode(folder, loaded, texts)
             except Exception as error:
                 if memory_fault(error) or disk_fault(error):
                     raise
@@ -183,7 +178,7 @@ def export(
         if target.is_dir():
             target.rmdir()
         shutil.move(folder, target)
-    return Exported(target, parameters, _size(loaded.model), seconds, whole_seconds, difference)
+    return Exported(target, parameters, _size(loaded.model), difference)
 
 
 def made_up_texts(n: int = 64) -> list[str]:
@@ -202,13 +197,10 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
             f"{recipe.layer}.",
             code="out_of_range",
         )
-    for name, value, accepted in (
-        ("tokens", recipe.tokens, TOKENS[:3]),
-        ("pooling", recipe.pooling, POOLINGS),
-        ("readout", recipe.readout, READOUTS[:2]),
-    ):
-        check_name(name, value, accepted)
-    check_readout(loaded, recipe.representation.readout)
+    check_name("tokens", recipe.tokens, TOKENS[:3])
+    check_name("pooling", recipe.pooling, POOLINGS)
+    there = [name for name in loaded.anatomy.readouts if name in READOUTS]
+    check_name("readout", recipe.readout, there)
 
 
 def check_target(target: Path) -> None:
@@ -224,14 +216,13 @@ def _size(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> tuple[Array, float]:
-    """The whole model's embeddings at the layer, shape (N, D), and the seconds they took."""
-    started = time.monotonic()
-    found = embed(loaded, texts, [recipe.representation])[0, recipe.layer]
+def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:
+    """The whole model's embeddings at the layer, shape (N, D)."""
+    found: Array = embed(loaded, texts, [recipe.representation])[0, recipe.layer]
     if recipe.normalize:
         norms = np.linalg.norm(found, axis=1, keepdims=True)
         found = found / np.where(norms > 0, norms, 1)
-    return found, time.monotonic() - started
+    return found
 
 
 def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:
@@ -317,11 +308,9 @@ def _save(
     return _size(model)
 
 
-def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> tuple[Array, float]:
-    """The saved model's embeddings of the texts, and the seconds they took."""
+def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> Array:
+    """The saved model's embeddings of the texts."""
     from sentence_transformers import SentenceTransformer
 
     saved = SentenceTransformer(str(folder), device=str(loaded.device), trust_remote_code=True)
-    started = time.monotonic()
-    found = saved.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
-    return np.asarray(found), time.monotonic() - started
+    return np.asarray(saved.encode(list(texts), show_progress_bar=False))

@@ -18,7 +18,7 @@ n_tasks, n_clusters       tasks, and clusters of tasks that share texts
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -362,12 +362,11 @@ def task_type_of(study: Study, table: pd.DataFrame) -> str:
     return one if one in set(table["task_type"]) else "all"
 
 
-def matrices(
-    table: pd.DataFrame, by: Sequence[str]
-) -> Iterator[tuple[dict[str, str], pd.DataFrame]]:
-    """Each curve with its values by prompt and layer, see `matrix`, in the order of the table."""
-    for key, part in table.groupby(list(by), sort=False):
-        yield dict(zip(by, map(str, key), strict=True)), matrix(part)
+def matrices(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
+    """Values of each curve by prompt and layer, see `matrix`, in the order of the table."""
+    return {
+        tuple(map(str, key)): matrix(part) for key, part in table.groupby(list(by), sort=False)
+    }
 
 
 def matrix(part: pd.DataFrame) -> pd.DataFrame:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from layerwise.errors import LayerwiseError, closest, first_line
+from layerwise.errors import Code, LayerwiseError, closest, first_line
 from layerwise.extras import require
-from layerwise.io.files import sha256_file
+from layerwise.io.files import sha256_file, sha256_text
 from layerwise.tasks.names import IMAGE_TYPES, QUICKSTART, TYPES
 
 log = logging.getLogger(__name__)
@@ -61,12 +60,6 @@ def get_task(name: str, folder: str | Path | None = None) -> Any:
             )
         dataset = {**metadata.dataset, "path": str(Path(folder).resolve())}
         task.metadata = metadata.model_copy(update={"dataset": dataset})
-    elif name in QUICKSTART:
-        raise LayerwiseError(
-            f"tasks: {name} has no data yet; make them with scripts/make_tasks.py and give their "
-            "folder, as tasks: {NAME: {folder: …}}.",
-            code="missing_file",
-        )
     return task
 
 
@@ -79,28 +72,25 @@ def _named(name: str) -> Any:
     try:
         return mteb.get_task(name)
     except KeyError as error:
-        everything = mteb.get_tasks(exclude_superseded=False, exclude_private=False)
-        known = [*CLASSES, *(task.metadata.name for task in everything)]
         raise LayerwiseError(
-            f"tasks: there is no task {name!r} in mteb{closest(name, known)}; accepted are "
+            f"tasks: there is no task {name!r} in mteb{closest(name, _names())}; accepted are "
             f"mteb's names and {', '.join(CLASSES)}.",
             code="unknown_name",
         ) from error
 
 
+def _names() -> list[str]:
+    import mteb
+
+    everything = mteb.get_tasks(exclude_superseded=False, exclude_private=False)
+    return [*QUICKSTART, *(task.metadata.name for task in everything)]
+
+
 def is_known(name: str) -> bool:
     """True if a task or task type, of mteb or of this library, has this name."""
-    from typing import get_args
-
     from mteb.abstasks.task_metadata import TaskType
 
-    if name in get_args(TaskType):
-        return True
-    try:
-        _named(name)
-    except LayerwiseError:
-        return False
-    return True
+    return name in get_args(TaskType) or name in _names()
 
 
 def load(task: Any) -> Any:
@@ -122,11 +112,7 @@ def load(task: Any) -> Any:
     except MemoryError:
         raise
     except Exception as error:  # damaged files fail in any of the libraries that read them
-        raise LayerwiseError(
-            f"The data of {task.metadata.name} could not be loaded from "
-            f"{_what_to_do(task, error)}",
-            code="missing_file",
-        ) from error
+        raise failure(task, "could not be loaded", error, "missing_file") from error
     return task
 
 
@@ -149,18 +135,11 @@ def _add_candidates(task: Any) -> None:
                 data["top_ranked"] = {str(query): list(map(str, ids)) for query, ids in pairs}
 
 
-def data_identity(task: Any) -> str:
-    """Hash of the version of a task's data, 64 hexadecimal digits.
-
-    Of a local folder, the content of its files; of a data set on the hub, its name and revision.
-    """
-    dataset = task.metadata.dataset
-    folder = Path(dataset["path"])
-    versions = [f"{dataset['path']}@{dataset.get('revision')}"]
-    if folder.is_dir():
-        files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
-        versions = [f"{p.relative_to(folder).as_posix()} {sha256_file(p)}" for p in files]
-    return hashlib.sha256("\n".join(versions).encode()).hexdigest()
+def data_identity(folder: Path) -> str:
+    """Hash of the content of a task's local folder, 64 hexadecimal digits."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".lock")
+    lines = [f"{p.relative_to(folder).as_posix()} {sha256_file(p)}" for p in files]
+    return sha256_text("\n".join(lines))
 
 
 @contextmanager
@@ -172,30 +151,25 @@ def own_cache(task: Any) -> Iterator[None]:
     """
     import datasets
 
-    usual = datasets.config.HF_DATASETS_CACHE
-    if Path(task.metadata.dataset["path"]).is_dir():
-        datasets.config.HF_DATASETS_CACHE = Path(usual, "layerwise", data_identity(task)[:16])
+    usual, folder = datasets.config.HF_DATASETS_CACHE, Path(task.metadata.dataset["path"])
+    if folder.is_dir():
+        datasets.config.HF_DATASETS_CACHE = Path(usual, "layerwise", data_identity(folder)[:16])
     try:
         yield
     finally:
         datasets.config.HF_DATASETS_CACHE = usual
 
 
-def unusable(task: Any, error: Exception) -> LayerwiseError:
-    """The error to raise when mteb's evaluation cannot use the data it loaded."""
-    return LayerwiseError(
-        f"mteb's evaluation of {task.metadata.name} cannot use the data from "
-        f"{_what_to_do(task, error)}",
-        code="unreadable",
-    )
-
-
-def _what_to_do(task: Any, error: Exception) -> str:
+def failure(task: Any, problem: str, error: Exception, code: Code) -> LayerwiseError:
+    """The error to raise when a task's data cannot be loaded or used."""
     path = task.metadata.dataset["path"]
-    reason = first_line(error)
     remedy = (
         "the folder must hold the files of the task's data set on the hub, with their columns."
         if Path(path).is_dir()
         else "let this machine reach the hub, or give a local copy under tasks.….folder."
     )
-    return f"{path} ({type(error).__name__}: {reason}); {remedy}"
+    return LayerwiseError(
+        f"The data of {task.metadata.name} from {path} {problem} ({type(error).__name__}: "
+        f"{first_line(error)}); {remedy}",
+        code=code,
+    )

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,16 +44,9 @@ WINDOW = 128  # questions whose tokens are in memory
 
 @dataclass(frozen=True)
 class QuestionTask:
-    """A task of multiple-choice questions.
-
-    Attributes
-    ----------
-    paragraphs : Path, optional
-        Table of Wikipedia paragraphs, for questions that are made of them.
-    """
+    """A task of multiple-choice questions."""
 
     entry: ChoiceTask
-    paragraphs: Path | None = None
 
     def scores(
         self, loaded: LoadedModel, entry: Model, settings: ScoringSettings, budget: int | None
@@ -70,7 +62,7 @@ class QuestionTask:
         budget : int, optional
             Tokens in a batch, pads included.
         """
-        questions, examples = read_questions(self.entry, self.paragraphs)
+        questions, examples = read_questions(self.entry)
         try:
             lens = lens_of(loaded, entry)
         except NoAnswersError as error:

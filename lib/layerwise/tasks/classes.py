@@ -19,18 +19,18 @@ from mteb.abstasks.task_metadata import TaskMetadata
 from layerwise.tasks.names import QUICKSTART
 
 
-def _task(base: Any, name: str, main_score: str, description: str, **attributes: Any) -> Any:
+def _task(base: Any, name: str, main_score: str, **attributes: Any) -> Any:
     """A class of mteb's; the catalog puts the folder of its data in place of the path."""
     metadata = TaskMetadata(
         name=name,
         type=QUICKSTART[name],
-        description=description,
+        description="See layerwise.tasks.quickstart.",
         dataset={"path": f"layerwise/{name}", "revision": "1"},
         eval_splits=["test"],
         eval_langs=["eng-Latn"],
         main_score=main_score,
     )
-    return type(name, (base,), {"__doc__": description, "metadata": metadata, **attributes})
+    return type(name, (base,), {"metadata": metadata, **attributes})
 
 
 _TASKS = (
@@ -38,38 +38,15 @@ _TASKS = (
         AbsTaskClassification,
         "PangLeePolarity",
         "accuracy",
-        "200 sentences of film reviews, positive or negative, by ten-fold cross-validation.",
         is_cross_validation=True,
         train_split="test",
         n_splits=10,
         # More than a fold has of a label: the classifier sees all sentences outside the fold.
         samples_per_label=100,
     ),
-    _task(
-        AbsTaskClusteringLegacy,
-        "WikipediaArticleClustering",
-        "v_measure",
-        "Passages of Wikipedia articles, clustered by article.",
-    ),
-    _task(
-        AbsTaskPairClassification,
-        "WikipediaArticlePairs",
-        "max_ap",
-        "Pairs of Wikipedia passages, of one article or of two.",
-    ),
-    _task(
-        AbsTaskRetrieval,
-        "WikipediaArticleReranking",
-        "map_at_1000",
-        "A Wikipedia passage as query, passages of its article among others as candidates.",
-    ),
-    _task(
-        AbsTaskSTS,
-        "LeeNewsSimilarity",
-        "cosine_spearman",
-        "All pairs of 50 news texts with the mean similarity judged by people.",
-        min_score=0,
-        max_score=1,
-    ),
+    _task(AbsTaskClusteringLegacy, "WikipediaArticleClustering", "v_measure"),
+    _task(AbsTaskPairClassification, "WikipediaArticlePairs", "max_ap"),
+    _task(AbsTaskRetrieval, "WikipediaArticleReranking", "map_at_1000"),
+    _task(AbsTaskSTS, "LeeNewsSimilarity", "cosine_spearman", min_score=0, max_score=1),
 )
 CLASSES: dict[str, Any] = {task.metadata.name: task for task in _TASKS}

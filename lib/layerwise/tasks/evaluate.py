@@ -36,15 +36,12 @@ from layerwise.activations.representation import Representation
 from layerwise.config.extraction import ExtractSettings
 from layerwise.config.models import Model
 from layerwise.config.scoring import ScoringSettings
-from layerwise.config.tasks import ChoiceTask, LabelledTask
 from layerwise.errors import DiskError, LayerwiseError
-from layerwise.extras import require
 from layerwise.io import tables
 from layerwise.models.load import LoadedModel
 from layerwise.names import encode
 from layerwise.progress import Progress
 from layerwise.tasks.choice import QuestionTask
-from layerwise.tasks.labelled import LabelTask
 from layerwise.tasks.prompts import Prompts, normalizes, of_model
 from layerwise.tasks.results import KIND, SCHEMA, Score
 from layerwise.tasks.task import Key, Task, Unit, Vectors, normalized
@@ -53,38 +50,6 @@ log = logging.getLogger(__name__)
 
 Place = tuple[int, int]
 """Layer and representation, by number."""
-
-
-def open_task(
-    name: str,
-    entry: Any,
-    *,
-    folder: str | None = None,
-    images: Path | None = None,
-    paragraphs: Path | None = None,
-) -> Task | QuestionTask:
-    """The task that an entry of the config describes; its data are read later.
-
-    Parameters
-    ----------
-    name : str
-    entry : LabelledTask, ChoiceTask or other
-        The config's entry; any other is a task of mteb or of the quickstart.
-    folder : str, optional
-        Local folder of the data of such a task; by default the entry's.
-    images : Path, optional
-        Table of images that own labels are of.
-    paragraphs : Path, optional
-        Table of Wikipedia paragraphs that questions are made of.
-    """
-    if isinstance(entry, LabelledTask):
-        return LabelTask(entry, images)
-    if isinstance(entry, ChoiceTask):
-        return QuestionTask(entry, paragraphs)
-    require("mteb", "tasks")
-    from layerwise.tasks.mteb_task import MtebTask
-
-    return MtebTask(name, folder or getattr(entry, "folder", None))
 
 
 def texts_of(task: Task) -> list[str]:
@@ -115,7 +80,7 @@ def evaluate(
     load : callable
         Loads the model; called at most once, and only if a task has to be scored.
     tasks : mapping
-        Tasks by name, as `open_task` makes them.
+        Tasks by name.
     entry : Model
         The model's entry in the config.
     keys : mapping

@@ -8,13 +8,14 @@ Importing this imports mteb, which takes seconds.
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import random
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from mteb.models.model_meta import ModelMeta, ScoringFunction
 from mteb.types import PromptType
 
 from layerwise.config.scoring import ScoringSettings
-from layerwise.corpora.images import Picture, read_file
+from layerwise.corpora.images import Picture
 from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_bytes
 from layerwise.tasks import catalog, results
@@ -37,12 +38,10 @@ Selection = tuple[str, str, int, int]
 """Split, subset, and a range of a clustering's sets."""
 
 
-Scores = dict[tuple[str, str], tuple[float, list[float], str | None]]
-"""By split and subset: the main score, the values that it is the mean of, and why it is not
-finite."""
+Scores = dict[tuple[str, str], tuple[float, list[float]]]
+"""By split and subset: the main score, and the values that it is the mean of."""
 
-# Differences below this share of the largest value are rounding.
-ROUNDING = 1e-5
+NOT_FINITE = "the labels or the similarities are all alike, or some similarity is no number"
 # It logs every step of every layer.
 logging.getLogger("mteb").setLevel(logging.WARNING)
 
@@ -98,12 +97,13 @@ class MtebTask:
                 except (LayerwiseError, MemoryError):
                     raise
                 except Exception as error:  # of mteb's code, on data that may hold anything
-                    raise catalog.unusable(self.task, error) from error
-            bad = [text for _, text in recorder.keys if not isinstance(text, str)]
-            if bad or not recorder.keys:
-                came = f"{bad[0]!r:.60} in place of a text" if bad else "nothing to encode"
+                    problem = "cannot be used by mteb's evaluation"
+                    raise catalog.failure(self.task, problem, error, "unreadable") from error
+            if not recorder.keys or not all(isinstance(text, str) for _, text in recorder.keys):
                 raise LayerwiseError(
-                    f"The data of {self.name} have {came}; check its files.", code="unreadable"
+                    f"The data of {self.name} lack a text or hold something else in its place; "
+                    "check its files.",
+                    code="unreadable",
                 )
             pictures = {
                 sha: Picture(f"{self.name} {place}", data)
@@ -118,43 +118,35 @@ class MtebTask:
         settings: ScoringSettings,  # noqa: ARG002
     ) -> Scores:
         """mteb's main score of one layer by split and subset."""
-        scores = {}
-        for place, found in self._evaluate(_Lookup(vectors), selection).items():
-            score = float(found["main_score"])
-            runs = results.runs(found, self.task.metadata.main_score)
-            why = None if math.isfinite(score) else self._why(*place, vectors.values)
-            scores[place] = score, runs, why
-        return scores
+        main = self.task.metadata.main_score
+        return {
+            place: (float(found["main_score"]), results.runs(found, main))
+            for place, found in self._evaluate(_Lookup(vectors), selection).items()
+        }
 
     def scores(self, parts: Sequence[Scores], settings: ScoringSettings) -> list[Score]:
         """One score for each split and subset."""
         made = []
         for split, subset in dict.fromkeys(place for part in parts for place in part):
             found = [part[split, subset] for part in parts if (split, subset) in part]
-            runs = [run for _, one, _ in found for run in one]
+            runs = [run for _, one in found for run in one]
             # A clustering's score is the mean of its sets, which may be in several units.
             score = found[0][0] if len(found) == 1 else float(np.mean(runs))
-            known = math.isfinite(score)
-            low, high = results.interval(runs, settings) if known else (None, None)
-            made.append(
-                Score(
-                    round(score, results.DECIMALS) if known else None,
-                    low,
-                    high,
-                    len(runs) or 1,
-                    found[0][2],
-                    split=split,
-                    subset=subset,
-                )
-            )
+            about: dict[str, Any] = {"split": split, "subset": subset, "n_runs": len(runs) or 1}
+            if math.isfinite(score):
+                low, high = results.interval(runs, settings)
+                made.append(Score(round(score, results.DECIMALS), low, high, **about))
+            else:
+                made.append(Score(None, why=NOT_FINITE, **about))
         return made
 
     def _selections(self, most: int) -> Iterator[Selection | None]:
         task, sizes = self.task, {}
+        dataset: Any = task.dataset
         if isinstance(task, AbsTaskClusteringLegacy) and task.metadata.modalities == ["text"]:
-            for place in self._places():
-                sets = self._data(*place)[task.input_column_name]
-                sizes[place] = [len(texts) for texts in sets]
+            for split, subset in self._places():
+                data = dataset.get(subset, dataset)[split]
+                sizes[split, subset] = [len(texts) for texts in data[task.input_column_name]]
         if sum(map(sum, sizes.values())) <= most:
             yield None
             return
@@ -170,9 +162,6 @@ class MtebTask:
     def _places(self) -> list[tuple[str, str]]:
         return [(s, h) for s in self.task.eval_splits for h in self.task.hf_subsets]
 
-    def _data(self, split: str, subset: str) -> Any:
-        return self.task.dataset.get(subset, self.task.dataset)[split]
-
     def _evaluate(
         self, encoder: AbsEncoder, selection: Selection | None
     ) -> dict[tuple[str, str], dict[str, Any]]:
@@ -183,16 +172,14 @@ class MtebTask:
         task.np_rng.bit_generator.state = states[1]
         random.seed(task.seed)
         np.random.seed(task.seed)  # noqa: NPY002  (mteb's own seeding)
-        # Vectors are finite; checking again takes a twelfth of an STS task's time.
-        finite = sklearn.get_config()["assume_finite"] or task.metadata.type == "STS"
-        scores = {}
+        narrowed, scores = _narrowed(task, selection), {}
         with (
-            self._narrowed(selection),
             eager_columns(),
-            sklearn.config_context(assume_finite=finite),
+            # Vectors are finite; checking again takes a twelfth of an STS task's time.
+            sklearn.config_context(assume_finite=self.task_type == "STS"),
         ):
             for split, subset in self._places() if selection is None else [selection[:2]]:
-                found = task.evaluate(
+                found = narrowed.evaluate(
                     encoder,
                     split,
                     subsets_to_run=[subset],
@@ -202,35 +189,24 @@ class MtebTask:
                 scores[split, subset] = dict(found[subset])
         return scores
 
-    @contextmanager
-    def _narrowed(self, selection: Selection | None) -> Iterator[None]:
-        """Reduce the task's data to a selection while the block runs."""
-        if selection is None:
-            yield
-            return
-        split, subset, start, stop = selection
-        data = self.task.dataset.get(subset, self.task.dataset)
-        whole = data[split]
-        data[split] = whole.select(range(start, stop))
-        try:
-            yield
-        finally:
-            data[split] = whole
-
-    def _why(self, split: str, subset: str, vectors: Array) -> str:
-        data = self._data(split, subset)
-        if self.task_type == "STS" and len(set(data["score"])) == 1:
-            return "the task's labels are all alike"
-        if np.ptp(vectors, axis=0).max() <= ROUNDING * np.abs(vectors).max():
-            return f"the embeddings of all {len(vectors)} texts are alike"
-        return "the similarities of all pairs are alike, or some of them is no number"
-
 
 @keep_data
 def _loaded(named: MtebTask) -> tuple[Any, tuple[Any, Any]]:
     """mteb's task with its data, and its random states at first."""
     task = catalog.load(catalog.get_task(named.name, named.folder))
     return task, (task.rng_state.getstate(), task.np_rng.bit_generator.state)
+
+
+def _narrowed(task: Any, selection: Selection | None) -> Any:
+    """The task, or a copy with a selection of its data."""
+    if selection is None:
+        return task
+    split, subset, start, stop = selection
+    data = task.dataset.get(subset, task.dataset)
+    part = {**data, split: data[split].select(range(start, stop))}
+    narrowed = copy.copy(task)
+    narrowed.dataset = {subset: part} if subset in task.dataset else part
+    return narrowed
 
 
 class _Recorder(AbsEncoder):
@@ -255,9 +231,8 @@ class _Recorder(AbsEncoder):
         self, inputs: Any, *, task_metadata: Any, prompt_type: Any = None, **_: Any
     ) -> Array:
         """Record inputs."""
-        if _of_images(task_metadata):
-            images = {sha256_bytes(data): data for data in _images(inputs, task_metadata.name)}
-            self.images |= images
+        if "image" in task_metadata.modalities:
+            self.images |= {sha256_bytes(data): data for data in _images(inputs)}
         texts = _texts(inputs, task_metadata)
         self.keys |= dict.fromkeys((_name(prompt_type), text) for text in texts)
         return self._noise.normal(size=(len(texts), 2)).astype(np.float32)
@@ -282,48 +257,23 @@ def _name(prompt_type: Any) -> str:
     return prompt_type.value if prompt_type else ""
 
 
-def _of_images(metadata: Any) -> bool:
-    return "image" in metadata.modalities
-
-
 def _texts(inputs: Any, metadata: Any) -> list[str]:
     """The texts of one of mteb's data loaders, or hashes of its images."""
     from datasets import Dataset
     from torch.utils.data import SequentialSampler
 
-    if _of_images(metadata):
-        return [sha256_bytes(data) for data in _images(inputs, metadata.name)]
+    if "image" in metadata.modalities:
+        return [sha256_bytes(data) for data in _images(inputs)]
     if isinstance(inputs.dataset, Dataset) and isinstance(inputs.sampler, SequentialSampler):
         # The whole column: row by row takes longer than all evaluators do.
         return list(inputs.dataset["text"])
     return [text for batch in inputs for text in batch["text"]]
 
 
-def _images(inputs: Any, task: str) -> Iterator[bytes]:
-    """Bytes of the image files of one of mteb's data loaders.
+def _images(inputs: Any) -> Iterator[bytes]:
+    """Bytes of the image files of one of mteb's data loaders."""
+    from datasets import Image
 
-    Raises
-    ------
-    LayerwiseError
-        If the task's data hold them as something else, or one is missing.
-    """
-    from datasets import Dataset, Image
-
-    data = inputs.dataset
-    feature = data.features.get("image") if isinstance(data, Dataset) else None
-    if not isinstance(feature, Image):
-        raise LayerwiseError(
-            f"The images of {task} come as {type(feature or data).__name__}; expected a data set "
-            "whose column of images has the feature Image.",
-            code="wrong_type",
-        )
-    held = data.select_columns(["image"]).cast_column("image", Image(decode=False))
-    for row, image in enumerate(held["image"]):
-        if image and image.get("bytes"):
-            yield image["bytes"]
-        elif image and image.get("path"):
-            yield read_file(image["path"], f"{task} {row}")
-        else:
-            raise LayerwiseError(
-                f"The data of {task} have no image in row {row} (from 0).", code="missing"
-            )
+    held = inputs.dataset.select_columns(["image"]).cast_column("image", Image(decode=False))
+    for image in held["image"]:
+        yield image["bytes"] or Path(image["path"]).read_bytes()

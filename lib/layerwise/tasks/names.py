@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from importlib.resources import files
+
+import yaml
+
 # Types of mteb tasks that the scoring has been checked on: the five that the paper averages over,
 # and others that come through the same door.
 TYPES = (
@@ -34,40 +38,8 @@ QUICKSTART = {
 }
 
 # The 32 tasks of Skean et al. 2025 (arXiv 2502.02013), by mteb's names (the v1 tasks).
-PAPER = (
-    "AmazonCounterfactualClassification",
-    "AmazonReviewsClassification",
-    "Banking77Classification",
-    "EmotionClassification",
-    "MTOPDomainClassification",
-    "MTOPIntentClassification",
-    "MassiveIntentClassification",
-    "MassiveScenarioClassification",
-    "ToxicConversationsClassification",
-    "TweetSentimentExtractionClassification",
-    "ArxivClusteringS2S",
-    "BiorxivClusteringS2S",
-    "MedrxivClusteringS2S",
-    "RedditClustering",
-    "StackExchangeClustering",
-    "TwentyNewsgroupsClustering",
-    "SprintDuplicateQuestions",
-    "TwitterSemEval2015",
-    "TwitterURLCorpus",
-    "AskUbuntuDupQuestions",
-    "MindSmallReranking",
-    "SciDocsRR",
-    "StackOverflowDupQuestions",
-    "BIOSSES",
-    "SICK-R",
-    "STS12",
-    "STS13",
-    "STS14",
-    "STS15",
-    "STS16",
-    "STS17",
-    "STSBenchmark",
-)
+_TEMPLATE = (files("layerwise.data") / "paper.yaml").read_text(encoding="utf-8")
+PAPER: tuple[str, ...] = tuple(yaml.safe_load(_TEMPLATE)["tasks"])
 
 # Prompt types of mteb's texts.
 PROMPT_TYPES = ("query", "document")

@@ -9,14 +9,12 @@ same tasks on every machine, and one paragraph more or less changes little.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
 from layerwise.corpora.wikipedia import Paragraph, sentences_of
-from layerwise.errors import LayerwiseError
 from layerwise.io.files import sha256_text
 
 T = TypeVar("T")
@@ -39,20 +37,23 @@ class Passage(NamedTuple):
     article: str
     text: str
 
+    def __str__(self) -> str:
+        return self.text
 
-def opening(paragraph: str, words: tuple[int, int] = WORDS) -> str | None:
-    """The first sentences of a paragraph that fit `words` (fewest, most).
+
+def opening(paragraph: str) -> str | None:
+    """The first sentences of a paragraph that fit `WORDS` (fewest, most).
 
     None if the first is too long, or all together are too short.
     """
     taken: list[str] = []
     for sentence in sentences_of(paragraph):
-        if len(" ".join([*taken, sentence]).split()) > words[1]:
+        if len(" ".join([*taken, sentence]).split()) > WORDS[1]:
             break
         taken.append(sentence)
     text = " ".join(taken)
     whole = text.endswith((".", "!", "?", '."', '?"', ".”"))
-    return text if whole and len(text.split()) >= words[0] else None
+    return text if whole and len(text.split()) >= WORDS[0] else None
 
 
 def passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
@@ -67,11 +68,6 @@ def passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
     -------
     list of Passage
         All texts distinct; an article's passages stand together.
-
-    Raises
-    ------
-    LayerwiseError
-        If there are not enough articles with enough passages.
     """
     articles: dict[str, list[str]] = {}
     seen: set[str] = set()
@@ -81,13 +77,6 @@ def passages(paragraphs: Sequence[Paragraph]) -> list[Passage]:
             seen.add(text)
             articles.setdefault(paragraph.title, []).append(text)
     eligible = [title for title, texts in articles.items() if len(texts) >= PASSAGES_PER_ARTICLE]
-    if len(eligible) < ARTICLES:
-        raise LayerwiseError(
-            f"The Wikipedia paragraphs have {len(eligible)} articles with at least "
-            f"{PASSAGES_PER_ARTICLE} passages of {WORDS[0]} to {WORDS[1]} words, the tasks need "
-            f"{ARTICLES}; give more articles.",
-            code="too_few",
-        )
     chosen = [
         (title, text)
         for title in shuffled(eligible, "article")[:ARTICLES]
@@ -108,12 +97,11 @@ def clustering(chosen: list[Passage]) -> pd.DataFrame:
     """
     titles = sorted({p.article for p in chosen})
     rows = []
-    for number in range(CLUSTERING_SETS):
-        kept = shuffled(titles, "set", str(number))[:ARTICLES_PER_SET]
-        own = [p for p in chosen if p.article in kept]
-        own = shuffled(own, "in set", str(number), text=_text)
-        rows.append({"sentences": [p.text for p in own], "labels": [p.article for p in own]})
-    return pd.DataFrame(rows)
+    for number in map(str, range(CLUSTERING_SETS)):
+        kept = shuffled(titles, "set", number)[:ARTICLES_PER_SET]
+        own = shuffled([p for p in chosen if p.article in kept], "in set", number)
+        rows.append(([p.text for p in own], [p.article for p in own]))
+    return pd.DataFrame(rows, columns=["sentences", "labels"])
 
 
 def pairs(chosen: list[Passage]) -> pd.DataFrame:
@@ -127,17 +115,15 @@ def pairs(chosen: list[Passage]) -> pd.DataFrame:
     taken: set[frozenset[str]] = set()
     rows: list[tuple[str, str, int]] = []
     for one in chosen:
-        same = [p for p in chosen if p.article == one.article and p != one]
-        others = [p for p in chosen if p.article != one.article]
-        for label, partners, wanted in (
-            (1, same, POSITIVES_PER_PASSAGE),
-            (0, others, POSITIVES_PER_PASSAGE * NEGATIVES_PER_POSITIVE),
+        ranked = shuffled([p for p in chosen if p != one], "pair", one.text)
+        for label, wanted in (
+            (1, POSITIVES_PER_PASSAGE),
+            (0, POSITIVES_PER_PASSAGE * NEGATIVES_PER_POSITIVE),
         ):
-            ranked = shuffled(partners, "pair", one.text, text=_text)
-            fresh = (p for p in ranked if frozenset((p.id, one.id)) not in taken)
-            for partner in itertools.islice(fresh, wanted):
-                taken.add(frozenset((partner.id, one.id)))
-                rows.append((one.text, partner.text, label))
+            alike = [p for p in ranked if (p.article == one.article) == label]
+            fresh = [p for p in alike if frozenset((p.id, one.id)) not in taken][:wanted]
+            taken |= {frozenset((p.id, one.id)) for p in fresh}
+            rows += [(one.text, p.text, label) for p in fresh]
     rows = shuffled(rows, "row", text=lambda row: row[0] + row[1])
     return pd.DataFrame(rows, columns=["sentence1", "sentence2", "labels"])
 
@@ -156,7 +142,7 @@ def reranking(chosen: list[Passage]) -> dict[str, pd.DataFrame]:
     judged, candidates = [], []
     for one in chosen:
         query = f"q-{one.id}"
-        order = shuffled([p for p in chosen if p != one], "candidate", one.text, text=_text)
+        order = shuffled([p for p in chosen if p != one], "candidate", one.text)
         own = [p for p in order if p.article == one.article][:POSITIVE_CANDIDATES]
         rest = [p for p in order if p.article != one.article][: CANDIDATES - len(own)]
         listed = [p for p in order if p in own or p in rest]
@@ -171,10 +157,6 @@ def reranking(chosen: list[Passage]) -> dict[str, pd.DataFrame]:
         "default": pd.DataFrame(judged),
         "top_ranked": pd.DataFrame(candidates),
     }
-
-
-def _text(passage: Passage) -> str:
-    return passage.text
 
 
 def shuffled(items: Iterable[T], *seed: str, text: Callable[[T], str] = str) -> list[T]:

@@ -74,31 +74,17 @@ def of_model(model: Model, revision: str) -> Prompts:
     Raises
     ------
     LayerwiseError
-        If it asks for the saved ones and there are none, or they cannot be had.
+        If it asks for those that sentence-transformers has saved with the model, and there are
+        none.
     """
     if model.prompts is None:
         return Prompts()
     if isinstance(model.prompts, dict):
         return Prompts(model.prompts, model.include_prompt is not False)
-    return saved(locate(model.source, revision), model.include_prompt)
-
-
-def saved(location: Location, include_prompt: bool | None = None) -> Prompts:
-    """The prompts that sentence-transformers has saved with a model.
-
-    Parameters
-    ----------
-    include_prompt : bool, optional
-        Whether their tokens count, if not as saved.
-
-    Raises
-    ------
-    LayerwiseError
-        If there are none, or the hub cannot be asked.
-    """
+    location = locate(model.source, revision)
     settings = _read(location, SETTINGS) or {}
-    given = {name: text or "" for name, text in (settings.get("prompts") or {}).items()}
-    if not any(given.values()):
+    saved = {name: text or "" for name, text in (settings.get("prompts") or {}).items()}
+    if not any(saved.values()):
         raise LayerwiseError(
             f"prompts: {location.name} has no saved prompts in a {SETTINGS}; fetch the model "
             "again, or write the prompts into the config.",
@@ -106,34 +92,24 @@ def saved(location: Location, include_prompt: bool | None = None) -> Prompts:
         )
     usual = settings.get("default_prompt_name")
     # sentence-transformers has an empty prompt for queries and documents where none is saved.
-    by_name = {**dict.fromkeys(PROMPT_TYPES, ""), **given}
-    by_name.pop(DEFAULT, None)
-    if usual is not None:
-        by_name[DEFAULT] = given[usual]
-    if include_prompt is None:
-        include_prompt = _include_prompt(location)
-    return Prompts(by_name, include_prompt)
+    by_name = {**dict.fromkeys(PROMPT_TYPES, ""), **saved, DEFAULT: saved.get(usual, "")}
+    counts = model.include_prompt
+    if counts is None:
+        pooling = _module(location, "Pooling")
+        about = pooling and _read(location, f"{pooling['path']}/config.json")
+        counts = (about or {}).get("include_prompt", True)
+    return Prompts(by_name, counts)
 
 
 def normalizes(model: Model, revision: str) -> bool:
     """True if a sentence-transformers folder scales the model's embeddings to unit length."""
-    modules = _read(locate(model.source, revision), MODULES) or []
-    return any(module["type"].rpartition(".")[2] == "Normalize" for module in modules)
+    return _module(locate(model.source, revision), "Normalize") is not None
 
 
-def _include_prompt(location: Location) -> bool:
-    """True unless the folder's Pooling module leaves the tokens of prompts out."""
-    for module in _read(location, MODULES) or []:
-        if module["type"].rpartition(".")[2] == "Pooling":
-            pooling = _read(location, f"{module['path']}/config.json")
-            if pooling is None:
-                raise LayerwiseError(
-                    f"{location.name} has no {module['path']}/config.json, which says whether the "
-                    "tokens of prompts count; fetch the model again, or set include_prompt.",
-                    code="missing_file",
-                )
-            return bool(pooling.get("include_prompt", True))
-    return True
+def _module(location: Location, kind: str) -> dict[str, Any] | None:
+    """The entry of a module in the list that sentence-transformers saves with a model."""
+    modules = _read(location, MODULES) or []
+    return next((m for m in modules if m["type"].rpartition(".")[2] == kind), None)
 
 
 def _read(location: Location, name: str) -> Any:
@@ -148,11 +124,4 @@ def _read(location: Location, name: str) -> Any:
         _raise_exceptions_for_missing_entries=False,
         _raise_exceptions_for_connection_errors=False,
     )
-    if found is None:
-        return None
-    try:
-        return json.loads(Path(found).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise LayerwiseError(
-            f"{found} is not JSON ({error}); fetch or copy it again.", code="unreadable"
-        ) from error
+    return found and json.loads(Path(found).read_text(encoding="utf-8"))

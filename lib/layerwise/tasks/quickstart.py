@@ -93,11 +93,6 @@ def make_tasks(paragraphs: Sequence[Paragraph], folder: Path) -> None:
     ----------
     paragraphs : sequence of Paragraph
         Of Wikipedia articles.
-
-    Raises
-    ------
-    LayerwiseError
-        If the data are not there, or there are too few articles.
     """
     for task, made in tables(paragraphs).items():
         for name, table in made.items():

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from layerwise.errors import LayerwiseError
-
 if TYPE_CHECKING:
     from layerwise.config.scoring import ScoringSettings
     from layerwise.corpora.images import Picture
@@ -66,21 +64,8 @@ class Vectors:
     rows: Mapping[Key, int]
 
     def of(self, prompt_type: str, texts: Sequence[Any]) -> Array:
-        """Vectors of some texts, shape (len(texts), D).
-
-        Raises
-        ------
-        LayerwiseError
-            If a text was not embedded.
-        """
-        try:
-            return self.values[[self.rows[prompt_type, text] for text in texts]]
-        except KeyError as error:
-            raise LayerwiseError(
-                f"The text {str(error.args[0][1])[:60]!r} was not embedded: the task's data "
-                "changed while it was evaluated; start the evaluation again.",
-                code="mismatch",
-            ) from error
+        """Vectors of some texts, shape (len(texts), D)."""
+        return self.values[[self.rows[prompt_type, text] for text in texts]]
 
 
 class Task(Hashable, Protocol):

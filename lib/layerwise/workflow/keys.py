@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from layerwise.config import Config
-from layerwise.config.tasks import ChoiceTask, LabelledTask, MtebTask, PackageQuestions
+from layerwise.config.tasks import LabelledTask, MtebTask
 from layerwise.metrics.registry import formula_hash
 from layerwise.models.identity import cached_sha256, folder_hashes, identity
 from layerwise.workflow import studies
@@ -155,8 +155,6 @@ class Keys:
             data = folder_hashes(Path(entry.folder))
         elif isinstance(entry, LabelledTask) and entry.corpus is not None:
             data = self.corpus(entry.corpus)
-        elif isinstance(entry, ChoiceTask) and isinstance(entry.questions, PackageQuestions):
-            data = self.wikipedia()
         else:
             data = [_hash(Path(path)) for path in studies.task_files(self.config, task)]
         described = {} if entry is None else settings(entry, "folder", "file")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from layerwise.errors import LayerwiseError, printable
+from layerwise.extras import require
 from layerwise.io.files import DISK_REMEDY, disk_fault, memory_fault, replacing
 from layerwise.names import decode, encode
 
@@ -90,24 +91,28 @@ def loadable(config: Config, model: str, revision: str) -> Model:
 
 
 def task_of(config: Config, name: str) -> Any:
-    """A task of the config, or another of mteb, with its data in local folders.
+    """A task of the config, or another of mteb, with its data in local folders; read later.
 
     Returns
     -------
     Task or QuestionTask
-        As `layerwise.tasks.evaluate.open_task`.
     """
-    from layerwise.tasks.evaluate import open_task
+    from layerwise.config.tasks import ChoiceTask, LabelledTask
+    from layerwise.tasks.choice import QuestionTask
+    from layerwise.tasks.labelled import LabelTask
     from layerwise.workflow import studies
 
-    results, entry = Path(config.results), config.tasks.get(name)
-    corpus = getattr(entry, "corpus", None)
-    return open_task(
-        name,
-        entry,
-        folder=studies.quickstart_folder(config, name),
-        images=results / f"corpora/{encode(corpus)}.parquet" if corpus else None,
-        paragraphs=results / "texts/wikipedia.parquet",
+    entry = config.tasks.get(name)
+    if isinstance(entry, ChoiceTask):
+        return QuestionTask(entry)
+    if isinstance(entry, LabelledTask):
+        corpus = entry.corpus and studies.path(config, "texts", corpus=entry.corpus)
+        return LabelTask(entry, Path(corpus) if corpus else None)
+    require("mteb", "tasks")
+    from layerwise.tasks.mteb_task import MtebTask
+
+    return MtebTask(
+        name, studies.quickstart_folder(config, name) or getattr(entry, "folder", None)
     )
 
 

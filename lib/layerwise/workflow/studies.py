@@ -9,7 +9,7 @@ from layerwise.config import Config
 from layerwise.config.association import OWN_TEXTS
 from layerwise.config.kinds import KINDS
 from layerwise.config.kinds import needs as needs_of
-from layerwise.config.tasks import MtebTask, PackageQuestions
+from layerwise.config.tasks import MtebTask
 from layerwise.names import PATHS, encode, path_of
 from layerwise.tasks.names import QUICKSTART
 
@@ -140,8 +140,6 @@ def task_inputs(config: Config, task: str) -> list[str]:
         made.append(f"{config.results}/tasks/layerwise.json")
     if corpus := getattr(entry, "corpus", None):
         made.append(path(config, "texts", corpus=corpus))
-    if isinstance(getattr(entry, "questions", None), PackageQuestions):
-        made.append(f"{config.results}/texts/wikipedia.parquet")
     return [*task_files(config, task), *made]
 
 
