@@ -206,7 +206,7 @@ def probes(data: Data) -> pd.DataFrame:
     if study.tasks:
         table = only(table, "task", tasks or study.tasks)
     table = with_representation(data.of_pooling(table))
-    width = (table["high"] - table["low"]) / (2 * norm.isf((1 - data.confidence) / 2))
+    width = (table["high"] - table["low"]) / (2 * norm.isf(0.025))
     table["p"] = norm.sf(table["selectivity"] / (np.sqrt(2) * width))
     curve = table.groupby(["model", "representation", "task"])["p"]
     table = table.assign(p_adjusted=curve.transform(lambda p: holm(p.to_numpy())), y="probe")
