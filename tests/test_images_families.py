@@ -34,7 +34,7 @@ def family(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def loaded(family: str, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     folder = tiny_images.save(family, tmp_path_factory.mktemp(family))
-    return load(family, tiny_images.entry(folder), "main", device="cpu")
+    return load(family, tiny.entry(folder), "main", device="cpu")
 
 
 def passed(loaded: LoadedModel, **options: Any) -> States:
@@ -112,14 +112,14 @@ def test_choices_of_tokens(loaded: LoadedModel, family: str, tmp_path: Path) -> 
 
 def test_a_class_token_that_is_not_there(tmp_path: Path) -> None:
     folder = tiny_images.save("siglip_vision_model", tmp_path / "m")
-    loaded = load("siglip", tiny_images.entry(folder), "main", device="cpu")
+    loaded = load("siglip", tiny.entry(folder), "main", device="cpu")
     with refused("unsupported"):
         tiny.extracted(loaded, tmp_path / "a.h5", PICTURES, tokens=("class",))
 
 
 def test_texts_and_images_are_not_mixed_up(tmp_path: Path) -> None:
     folder = tiny_images.save("vit", tmp_path / "m")
-    loaded = load("vit", tiny_images.entry(folder), "main", device="cpu")
+    loaded = load("vit", tiny.entry(folder), "main", device="cpu")
     with refused("conflict"):
         list(loaded.prompts_ahead([["a text"]]))
     with refused("conflict"):
@@ -135,9 +135,9 @@ def test_preprocessing_is_said_or_asked_for(tmp_path: Path) -> None:
     folder = tiny_images.save("dinov2", tmp_path / "m")
     (folder / "preprocessor_config.json").unlink()
     with refused("unreadable"):
-        load("dinov2", tiny_images.entry(folder), "main", device="cpu")
+        load("dinov2", tiny.entry(folder), "main", device="cpu")
     own = Preprocess(size=32, resize=40, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
-    loaded = load("dinov2", tiny_images.entry(folder, preprocess=own), "main", device="cpu")
+    loaded = load("dinov2", tiny.entry(folder, preprocess=own), "main", device="cpu")
     pixels = loaded.reader.read(PICTURES[0])  # type: ignore[union-attr]
     image = PICTURES[0].pixels()
     scale = 40 / min(image.size)
@@ -149,4 +149,4 @@ def test_preprocessing_is_said_or_asked_for(tmp_path: Path) -> None:
     assert described["image_mean"] == [0.5] * 3
     texts = tiny.save("bert", tmp_path / "t")
     with refused("conflict"):
-        load("bert", tiny_images.entry(texts, preprocess=own), "main", device="cpu")
+        load("bert", tiny.entry(texts, preprocess=own), "main", device="cpu")

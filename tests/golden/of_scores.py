@@ -116,7 +116,7 @@ ALL_READINGS = [
 
 
 @cache
-def own_table(kind: str, normalize: bool = True) -> pd.DataFrame:
+def own_table(kind: str, normalize: bool) -> pd.DataFrame:
     """The table of scores of a labelled task."""
     path = task_data.labelled(kind, place("labels"))
     more = {"group": "by"} if kind == "regression" else {}
@@ -147,7 +147,7 @@ PROBED = {
 
 
 def own_probes(kind: str) -> pd.DataFrame:
-    table = own_table(kind).drop(columns="chance").rename(columns=PROBED)
+    table = own_table(kind, True).drop(columns="chance").rename(columns=PROBED)
     return table[[*READ, "layer", *PROBED.values()]]
 
 
