@@ -38,7 +38,7 @@ def mean_of_tasks(rng: Rng) -> bool:
 
 def mean_of_clustered_tasks(rng: Rng) -> bool:
     shared = rng.normal(size=3)[[0, 0, 0, 1, 2]]
-    found = stats.clustered_mean_ci(shared + rng.normal(size=5), QUICKSTART)
+    found = stats.mean_ci(shared + rng.normal(size=5), QUICKSTART)
     return misses(found.low, found.high)
 
 

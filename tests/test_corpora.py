@@ -34,7 +34,7 @@ def source_of(**spec: Any) -> Any:
 
 
 def read(texts: Path | list[str] | None = None, **spec: Any) -> list[tuple[str, str]]:
-    return list(open_texts(source_of(**spec), texts))
+    return list(open_texts(source_of(**spec), texts)[0])
 
 
 # Files
@@ -172,11 +172,11 @@ def hub_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_hub_serves_from_the_cache_offline_and_from_a_folder(hub_cache: Path) -> None:
-    texts = open_texts(HubTexts(hub="acme/quotes", split="test", column="quote"))
-    assert texts.facts["commit"] == "a" * 40
+    texts, facts = open_texts(HubTexts(hub="acme/quotes", split="test", column="quote"))
+    assert facts["commit"] == "a" * 40
     assert list(texts) == [("0", "One"), ("1", "Two"), ("2", "")]
     folder = HubTexts(hub=str(hub_cache), split="train[:2]", column="quote")
-    assert [text for _, text in open_texts(folder)] == ["One", "Two"]
+    assert [text for _, text in open_texts(folder)[0]] == ["One", "Two"]
 
 
 @pytest.mark.parametrize(
@@ -444,7 +444,7 @@ def test_wikipedia_reads_as_clean_prose(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not WIKITEXT.is_file(), reason=f"{WIKITEXT} is not there")
 def test_wikitext_loses_its_headings() -> None:
-    found, counts = select(open_texts(FileTexts(file=str(WIKITEXT))), Filters(), Sample())
+    found, counts = select(open_texts(FileTexts(file=str(WIKITEXT)))[0], Filters(), Sample())
     # 3,760 rows, of which the blank ones and those like " = = Title = = " are no prompts.
     assert (counts["read"], counts["blank"]) == (3760, 1299)
     assert 400 < counts["heading"] < 1000

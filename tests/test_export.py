@@ -66,7 +66,7 @@ def test_plain_sentence_transformers_loads_it(tmp_path: Path) -> None:
         check=True,
     )
     found = np.array(json.loads(out.stdout))
-    wanted, _ = cut._whole(whole, Recipe(2, "drop_first", readout="final_norm"), TEXTS)
+    wanted = cut._whole(whole, Recipe(2, "drop_first", readout="final_norm"), TEXTS)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
 
@@ -103,7 +103,7 @@ def test_plain_transformers_loads_it(tmp_path: Path) -> None:
     model = AutoModel.from_pretrained(tmp_path / "cut")
     assert len(model.layers) == 3
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "cut")
-    wanted, _ = cut._whole(whole, recipe, TEXTS[:1])
+    wanted = cut._whole(whole, recipe, TEXTS[:1])
     with torch.no_grad():
         states = model(**tokenizer(TEXTS[0], return_tensors="pt")).hidden_states[2]
     np.testing.assert_allclose(states[0].mean(dim=0), wanted[0], atol=1e-5)

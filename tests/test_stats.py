@@ -18,12 +18,12 @@ def rng() -> np.random.Generator:
 
 def test_mean_ci_is_students(rng):
     values = rng.normal(1, 1, size=(12, 3))
-    found = stats.mean_ci(values, 0.9)
+    found = stats.mean_ci(values)
     expected = scipy.stats.ttest_1samp(values, 0)
-    low, high = expected.confidence_interval(0.9)
+    low, high = expected.confidence_interval()
     np.testing.assert_allclose([found.low, found.high, found.p], [low, high, expected.pvalue])
     assert found.n == 12
-    one = stats.mean_ci(values[:, 0], 0.9)
+    one = stats.mean_ci(values[:, 0])
     assert one.low == pytest.approx(low[0]) and isinstance(one.estimate, float)
 
 
@@ -43,7 +43,7 @@ def test_values_without_variation_have_no_p():
 def test_clusters_of_equal_size_are_averaged(rng):
     values, clusters = rng.normal(size=12), np.repeat(np.arange(4), 3)
     by_cluster = pd.Series(values).groupby(clusters).mean().to_numpy()
-    clustered = stats.clustered_mean_ci(values, clusters)
+    clustered = stats.mean_ci(values, clusters)
     np.testing.assert_allclose(clustered[:5], stats.mean_ci(by_cluster)[:5])
     assert clustered.n == 4
 

@@ -240,8 +240,8 @@ class Run:
             if study.published:
                 path = self.folder / "published" / f"{encode(study.published)}.{table}.parquet"
                 read[table] = tables.read(path, table)
-                continue
-            read[table] = self._read(table, study=own)
+            else:
+                read[table] = self._read(table, study=own)
         if config and "scores" in read and not study.published:
             scores = read["scores"][read["scores"]["task"].isin(list(config.tasks))]
             read["scores"] = with_text_sources(scores, config.association.text_sources)
@@ -392,14 +392,12 @@ def analyse(
         table, _ = measure(
             loaded,
             [prompts, *(prompts_of(view, column) for view in views)],
-            {
-                "metrics": metrics,
-                "tokens": tokens,
-                "protocols": protocols,
-                "alphas": alphas,
-                "normalizations": normalizations,
-            },
             threads,
+            metrics=metrics,
+            tokens=tokens,
+            protocols=protocols,
+            alphas=alphas,
+            normalizations=normalizations,
         )
         if labels is not None:
             data, normalize = labelled(prompts, labels), normalizes(model, revision)
@@ -414,16 +412,11 @@ def probe_scores(
     """Scores of a linear probe by layer, in the columns of the metrics, with low and high."""
     from layerwise.choosing import layer_scores
 
-    found = layer_scores(loaded, data, tokens, normalize=normalize)
-    columns = {
-        "layer": range(len(found)),
-        "depth": np.linspace(0, 1, len(found)),
-        "value": [layer.main_score for layer in found],
-        "n": [layer.n_runs for layer in found],
-        "low": [layer.score_low for layer in found],
-        "high": [layer.score_high for layer in found],
-    }
-    return pd.DataFrame(columns).assign(
+    scores = layer_scores(loaded, data, tokens, normalize=normalize)
+    rows = [(one.main_score, one.n_runs, one.score_low, one.score_high) for one in scores]
+    return pd.DataFrame(rows, columns=["value", "n", "low", "high"]).assign(
+        layer=range(len(rows)),
+        depth=np.linspace(0, 1, len(rows)),
         model=loaded.name,
         revision=loaded.revision,
         corpus="prompts",

@@ -81,8 +81,6 @@ def sample_texts(texts: Sequence[Any], most: int, seed: int = 0) -> list[Any]:
             "better some hundreds.",
             code="too_few",
         )
-    if len(distinct) <= most:
-        return distinct
     drawn = np.random.default_rng(seed).permutation(len(distinct))[:most]
     return [distinct[row] for row in sorted(drawn)]
 
@@ -123,8 +121,7 @@ def choose_by_metrics(
 
     known = all_metrics()
     wanted = {m: better for m, better in directions().items() if known[m].min_views == 0}
-    settings = {"metrics": list(wanted), "tokens": tokens}
-    metrics, prompts = measure(loaded, [texts], settings, threads)
+    metrics, prompts = measure(loaded, [texts], threads, metrics=list(wanted), tokens=tokens)
     last = loaded.anatomy.n_layers - 1
     sentence = (
         f"No metric reliably beats the model's output; use layer {last} (the output) unless you "

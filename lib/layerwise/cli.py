@@ -154,7 +154,7 @@ def export(
     normalize: Annotated[bool, Option(help="Scale embeddings to unit length.")] = True,
     texts: Annotated[
         Path | None,
-        Option(help="Texts to check and time the export with (default: a few made-up ones)."),
+        Option(help="Texts to check the export with (default: a few made-up ones)."),
     ] = None,
     why: Annotated[str, Option(help="Reason for the layer, for the model card.")] = "",
     max_length: Annotated[
@@ -185,14 +185,12 @@ def export(
     source = named(model)
     hub = source.hub if isinstance(source, HubSource) else ""
     done = cut.export(loaded, recipe, out, checked_with, origin=why, hub=hub)
-    n = len(checked_with)
     _say(
         f"{done.folder} holds layer {layer} of {loaded.anatomy.n_layers - 1} of {model}.",
         f"Size: {done.parameters / 1e6:.1f} of {done.whole_parameters / 1e6:.1f} million "
-        f"parameters. Speed: {n / done.seconds:.0f} texts a second, the whole model "
-        f"{n / done.whole_seconds:.0f} (timed once, one after the other: a hint, no more).",
-        f"Checked on {n} texts: no coordinate differs by more than {done.difference:.0e} of "
-        "the embedding's norm.",
+        "parameters.",
+        f"Checked on {len(checked_with)} texts: no coordinate differs by more than "
+        f"{done.difference:.0e} of the embedding's norm.",
         f"Load it with SentenceTransformer({str(out)!r}"
         + (", trust_remote_code=True)" if recipe.needs_code else ")"),
     )

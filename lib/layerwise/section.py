@@ -119,7 +119,6 @@ Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
-Share = Annotated[float, Field(gt=0, lt=1)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 Alpha = Annotated[

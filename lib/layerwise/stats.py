@@ -97,19 +97,13 @@ def holm(p: npt.ArrayLike) -> Floats:
     return adjusted
 
 
-def mean_ci(values: npt.ArrayLike, level: float = 0.95) -> Estimate:
-    """Student's interval of the mean over the first axis, shape (n, ...) to (...)."""
-    return clustered_mean_ci(values, None, level)
+def mean_ci(values: npt.ArrayLike, clusters: Iterable[object] | None = None) -> Estimate:
+    """Student's interval of the mean over the first axis, shape (n, ...) to (...).
 
-
-def clustered_mean_ci(
-    values: npt.ArrayLike, clusters: Iterable[object] | None = None, level: float = 0.95
-) -> Estimate:
-    """Interval of the mean over the first axis, where members of a cluster are not independent.
-
-    The standard error is cluster-robust with the CR2 correction (Bell & McCaffrey 2002) and the
-    quantile is Student's for as many observations as there are clusters. For clusters of equal
-    size, this equals averaging within clusters and then Student's interval.
+    With clusters, whose members are not independent, the standard error is cluster-robust with the
+    CR2 correction (Bell & McCaffrey 2002) and the quantile is Student's for as many observations
+    as there are clusters. For clusters of equal size, this equals averaging within clusters and
+    then Student's interval.
 
     Parameters
     ----------
@@ -120,19 +114,17 @@ def clustered_mean_ci(
     mean, deviations = _mean_and_deviations(values, clusters)
     n = len(deviations)
     stderr = np.sqrt(np.square(deviations).sum(axis=0))
-    half = stats.t.ppf((1 + level) / 2, max(n - 1, 1)) * stderr
-    return Estimate(mean, mean - half, mean + half, _p(mean, stderr, n), stderr, n)
+    t = stats.t(max(n - 1, 1))
+    half = t.ppf(1 - ALPHA / 2) * stderr
+    p = np.where(stderr > 0, 2 * t.sf(np.abs(_ratio(mean, stderr))), np.nan)[()]
+    return Estimate(mean, mean - half, mean + half, p, stderr, n)
 
 
 def paired_difference(
-    a: npt.ArrayLike,
-    b: npt.ArrayLike,
-    clusters: Iterable[object] | None = None,
-    level: float = 0.95,
+    a: npt.ArrayLike, b: npt.ArrayLike, clusters: Iterable[object] | None = None
 ) -> Estimate:
-    """Mean of a - b over rows that belong together, shapes (n, ...); see `clustered_mean_ci`."""
-    difference = np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
-    return clustered_mean_ci(difference, clusters, level)
+    """Mean of a - b over rows that belong together, shapes (n, ...); see `mean_ci`."""
+    return mean_ci(np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64), clusters)
 
 
 def within(values: npt.ArrayLike) -> Floats:
@@ -154,10 +146,7 @@ def within(values: npt.ArrayLike) -> Floats:
 
 
 def simultaneous_ci(
-    values: npt.ArrayLike,
-    clusters: Iterable[object] | None = None,
-    level: float = 0.95,
-    seed: int = 0,
+    values: npt.ArrayLike, clusters: Iterable[object] | None = None, seed: int = 0
 ) -> Estimate:
     """Intervals of k means that hold for all of them together, shape (n, k) to (k,).
 
@@ -168,31 +157,29 @@ def simultaneous_ci(
     n = len(deviations)
     stderr = np.sqrt(np.square(deviations).sum(axis=0))
     largest = np.abs(_ratio(_draws_of_means(deviations, seed), stderr)).max(axis=1)
-    half = np.quantile(largest, level) * stderr
+    half = np.quantile(largest, 1 - ALPHA) * stderr
     p = (1 + (largest[:, None] >= np.abs(_ratio(mean, stderr))).sum(axis=0)) / (1 + len(largest))
     p = np.where((stderr > 0) & (n >= FEWEST), p, np.nan)
     return Estimate(mean, mean - half, mean + half, p, stderr, n)
 
 
-def ratio_ci(
-    parts: npt.ArrayLike, wholes: npt.ArrayLike, level: float = 0.95, seed: int = 0
-) -> Estimate:
+def ratio_ci(parts: npt.ArrayLike, wholes: npt.ArrayLike) -> Estimate:
     """Mean of parts over mean of wholes, shape (n,) each, with a percentile bootstrap interval.
 
     p is that of a mean of parts of 0.
     """
     a, b = np.asarray(parts, dtype=np.float64), np.asarray(wholes, dtype=np.float64)
-    of_parts = mean_ci(a, level)
+    of_parts = mean_ci(a)
     if len(a) < FEWEST:
         return of_parts._replace(estimate=a.mean() / b.mean(), stderr=np.nan)
     found = stats.bootstrap(
         (a, b),
         lambda x, y, axis: x.mean(axis=axis) / y.mean(axis=axis),
         paired=True,
-        confidence_level=level,
+        confidence_level=1 - ALPHA,
         n_resamples=N_DRAWS,
         method="percentile",
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     )
     low, high = found.confidence_interval
     return Estimate(a.mean() / b.mean(), low, high, of_parts.p, found.standard_error, len(a))
@@ -242,7 +229,7 @@ def prominences(curve: npt.ArrayLike) -> Floats:
     return found
 
 
-def valley(curves: npt.ArrayLike, level: float = 0.95, seed: int = 0) -> Valley:
+def valley(curves: npt.ArrayLike, seed: int = 0) -> Valley:
     """Find the deepest valley of the mean curve and estimate its depth.
 
     Parameters
@@ -259,7 +246,7 @@ def valley(curves: npt.ArrayLike, level: float = 0.95, seed: int = 0) -> Valley:
         low, left, right = _deepest(mean)
         shoulder = left if mean[left] <= mean[right] else right
         depths[out] = values[out, shoulder] - values[out, low]
-    return Valley(*_deepest(values.mean(axis=0)), mean_ci(depths, level), depths)
+    return Valley(*_deepest(values.mean(axis=0)), mean_ci(depths), depths)
 
 
 def _deepest(curve: Floats) -> tuple[int, int, int]:
@@ -281,19 +268,19 @@ def dip_test(values: npt.ArrayLike) -> tuple[float, float]:
     return float(dip), float(p)
 
 
-def two_groups(values: npt.ArrayLike, seed: int = 0) -> Flags:
+def two_groups(values: npt.ArrayLike) -> Flags:
     """Members of the upper of two Gaussian components, shape (n,), for values that vary."""
     from sklearn.mixture import GaussianMixture
 
     x = np.asarray(values, dtype=np.float64)[:, None]
-    mixture = GaussianMixture(2, n_init=3, random_state=seed).fit((x - x.mean()) / x.std())
+    mixture = GaussianMixture(2, n_init=3, random_state=0).fit((x - x.mean()) / x.std())
     upper = mixture.predict((x - x.mean()) / x.std()) == int(np.argmax(mixture.means_))
     # The wider component reaches beyond the other on both sides; a group lies on one.
     low, high = sorted(mixture.means_[:, 0] * x.std() + x.mean())
     return np.asarray(np.where((x[:, 0] < low) | (x[:, 0] > high), x[:, 0] > high, upper))
 
 
-def group_effect(values: npt.ArrayLike, upper: Flags, seed: int = 0) -> Estimate:
+def group_effect(values: npt.ArrayLike, upper: Flags) -> Estimate:
     """Cliff's delta of the upper group against the lower, in [-1, 1], with the Mann-Whitney p.
 
     The interval is a percentile bootstrap over both groups. NaN with fewer than `FEWEST` values in
@@ -314,7 +301,7 @@ def group_effect(values: npt.ArrayLike, upper: Flags, seed: int = 0) -> Estimate
         vectorized=False,
         n_resamples=1000,
         method="percentile",
-        rng=np.random.default_rng(seed),
+        rng=np.random.default_rng(0),
     )
     p = float(stats.mannwhitneyu(a, b).pvalue)
     low, high = found.confidence_interval
@@ -352,9 +339,3 @@ def _ratio(values: Floats, stderr: Floats) -> Floats:
     """Value over standard error; where that is 0, 0 or infinity with the value's sign."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(values == 0, 0.0, np.asarray(values) / stderr)
-
-
-def _p(mean: Any, stderr: Any, n: int) -> Any:
-    with np.errstate(divide="ignore", invalid="ignore"):
-        p = 2 * stats.t.sf(np.abs(mean) / stderr, max(n - 1, 1))
-    return np.where(np.asarray(stderr) > 0, p, np.nan)[()]

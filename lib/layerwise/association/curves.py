@@ -223,13 +223,9 @@ def score_curves(scores: pd.DataFrame) -> list[ScoreCurves]:
         complete = table[defined].dropna(axis="columns")
         left_out = table.columns.difference(complete.columns)
         if len(left_out) or not defined.all():
-            log.warning(
-                "%s at %s (%s, %s): left out tasks without a score at any layer (%s), and layers "
-                "at which a task has none (%s)",
-                *map(str, key),
-                ", ".join(table.index[~defined].get_level_values("task").unique()) or "none",
-                ", ".join(map(str, left_out)) or "none",
-            )
+            tasks = [*table.index[~defined].get_level_values("task").unique()]
+            message = "%s at %s (%s, %s): left out tasks without any score %s, layers %s"
+            log.warning(message, *key, tasks, [*left_out])
         if complete.empty:
             continue
         # First over the subsets of a task: a task counts once.

@@ -32,6 +32,7 @@ FEWEST_LAYERS = 4
 FEWEST_GIVEN_DEPTH = 6
 """Layers that a quadratic in depth and a metric leave two degrees of freedom."""
 GIVEN_DEPTH = ("r", "slope")
+N_DRAWS = 2000
 
 
 def distance_correlation(x: npt.ArrayLike, y: npt.ArrayLike) -> float:
@@ -120,19 +121,16 @@ def residuals(curves: Floats) -> Floats:
 
 
 @lru_cache(maxsize=256)
-def null_level(
-    measure: str, n_layers: int, level: float = 0.95, n_draws: int = 2000, seed: int = 0
-) -> float:
-    """The absolute strength that this share of pairs of unrelated smooth curves stays below.
+def null_level(measure: str, n_layers: int) -> float:
+    """The absolute strength that 95% of pairs of unrelated smooth curves stay below.
 
     Curves are random walks over depth. Real curves may be smoother and reach more: this is a
     reference for the eye and not a test. NaN for fewer layers than the measure needs.
     """
     if n_layers < (FEWEST_GIVEN_DEPTH if measure in GIVEN_DEPTH else FEWEST_LAYERS):
         return float("nan")
-    rng = np.random.default_rng(seed)
-    x, y = np.cumsum(rng.normal(size=(2, n_draws, n_layers)), axis=2)
-    return float(np.quantile(np.abs(strengths(measure, x, y)), level))
+    x, y = np.cumsum(np.random.default_rng(0).normal(size=(2, N_DRAWS, n_layers)), axis=2)
+    return float(np.quantile(np.abs(strengths(measure, x, y)), 0.95))
 
 
 def _polynomials(n_layers: int) -> Floats:
@@ -159,16 +157,11 @@ def _correlations(x: Floats, y: Floats) -> Floats:
 
 def _pair(x: npt.ArrayLike, y: npt.ArrayLike, *, vary: bool = False) -> tuple[Floats, Floats]:
     a, b = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if a.ndim != 1 or a.shape != b.shape or a.size < 2:
+    if a.ndim != 1 or a.shape != b.shape or a.size < 2 or not np.isfinite(a + b).all():
         raise LayerwiseError(
-            f"An association needs two curves over the same two or more layers; these have the "
-            f"shapes {a.shape} and {b.shape}.",
-            code="too_few",
-        )
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        raise LayerwiseError(
-            "An association needs finite values; leave out the layers with NaN or infinity first.",
-            code="not_finite",
+            "An association needs two curves of finite values over the same two or more layers, "
+            f"got shapes {a.shape} and {b.shape}; leave out layers with NaN or infinity.",
+            code="invalid",
         )
     if vary and (np.ptp(a) == 0 or np.ptp(b) == 0):
         raise LayerwiseError(

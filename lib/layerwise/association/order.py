@@ -45,13 +45,10 @@ class Order:
         names = sorted(set(there), key=order_key)
         return [n for n in names if n not in known] + [n for n in known if n in names]
 
-    def last(self, model: str, there: Iterable[str]) -> str:
-        """The last of some checkpoints of a model."""
-        return self.checkpoints(model, there)[-1]
-
     def only_last(self, frame: pd.DataFrame) -> pd.DataFrame:
         """The rows of each model's last checkpoint, of those that the frame has."""
-        last = {str(m): self.last(str(m), r) for m, r in frame.groupby("model")["revision"]}
+        groups = frame.groupby("model")["revision"]
+        last = {str(m): self.checkpoints(str(m), r)[-1] for m, r in groups}
         return frame[frame["revision"] == frame["model"].map(last)]
 
 

@@ -36,12 +36,10 @@ METRIC_NAMES = {
 }
 
 LONGEST_NAME = 150
-RANGES = {"layer": (0, 10_000), "main_score": (-1, 1)}
-NUMBERS = {
-    "layer": "whole numbers from 0, the embedding output, to 10,000",
-    "main_score": "-1 to 1: divide per cent by 100, and leave out rows without a score",
+RANGES = {
+    "layer": (0, 10_000, "whole numbers from 0, the embedding output, to 10,000"),
+    "main_score": (-1, 1, "-1 to 1: divide per cent by 100, and leave out rows without a score"),
 }
-"""Accepted values, where not any number."""
 
 WITH_ALPHA = frozenset({"prompt_entropy", "dataset_entropy", "dime"})
 
@@ -192,14 +190,13 @@ def _checked(
     for column in numbers:
         given = table[column]
         found = pd.to_numeric(given, errors="coerce").astype(float)
-        odd = found.isna() & given.notna()
-        if column in RANGES:
-            odd |= ~found.between(*RANGES[column])
+        low, high, expected = RANGES.get(column, (-np.inf, np.inf, "numbers"))
+        odd = ~found.between(low, high) & (given.notna() | (column in RANGES))
         if column == "layer":
-            odd |= found % 1 != 0
+            odd |= found % 1 > 0
         if odd.any():
-            expected = f"expected {NUMBERS.get(column, 'numbers')}"
-            raise _refused(column, given[odd].iloc[0], what, expected, "wrong_type")
+            problem = f"expected {expected}"
+            raise _refused(column, given[odd].iloc[0], what, problem, "wrong_type")
         tidy[column] = found
     return tidy.astype({"layer": int}).reset_index(drop=True)
 

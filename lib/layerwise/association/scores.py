@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from layerwise.association.curves import ScoreCurves, score_curves, with_output
-from layerwise.stats import clustered_mean_ci, within
+from layerwise.stats import mean_ci, within
 
 # Types of task whose main score is a correlation, from -1 to 1; all others' is from 0 to 1.
 CORRELATED = frozenset({"STS", "Summarization", "InstructionReranking"})
@@ -98,7 +98,7 @@ def _interval(
     if len(chosen) > 1:
         if values.shape[1] < 2:  # a single layer has no differences
             return none, none
-        found = clustered_mean_ci(within(values), clusters)
+        found = mean_ci(within(values), clusters)
         floor = -float(np.mean([t in CORRELATED for t in curves.task_types[chosen]]))
         return np.clip(found.low, floor, 1), np.clip(found.high, floor, 1)
     part = with_output(scores)

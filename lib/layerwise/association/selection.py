@@ -245,15 +245,8 @@ def select_layers(
             stderr = known.stderr[:, tasks].mean(axis=1)
             measured = (known.variants, curve, stderr, known.n, curves.layers)
             found = select_by_metrics(*measured, directions, own_prompts, seed)
-            nowhere = {*known.variants["metric"]} & {*directions} - {*found["metric"]}
-            if nowhere:
-                log.warning(
-                    "%s, %s tasks: %s select no layer, since no task has a value at each of their "
-                    "layers",
-                    curves,
-                    group,
-                    ", ".join(sorted(nowhere)),
-                )
+            if nowhere := {*known.variants["metric"]} & {*directions} - {*found["metric"]}:
+                log.warning("%s, %s: too few values to select by %s", curves, group, nowhere)
             middle = curves.layers[np.abs(curves.layers - curves.last_layer // 2).argmin()]
             selected = [*found.to_dict("records"), _rule(MIDDLE, int(middle))]
             if np.isfinite(curves.output[tasks]).all():
@@ -285,7 +278,7 @@ def _against_scores(
         at = place[one["layer"]] if one["metric"] != OUTPUT else values.shape[1] - 1
         if at not in regrets:
             regrets[at] = _regret_ci(values, at, sources, seed)
-        gain = stats.clustered_mean_ci(values[:, at] - curves.output[tasks], sources)
+        gain = stats.mean_ci(values[:, at] - curves.output[tasks], sources)
         yield {
             **best,
             **one,
@@ -304,7 +297,7 @@ def _regret_ci(values: Floats, at: int, sources: Names, seed: int) -> tuple[floa
     """Interval of the lead of the best layer over one that was selected without the scores."""
     leads = stats.simultaneous_ci(values - values[:, [at]], sources, seed=seed)
     # No layer leads by more than the selected one lies below the highest possible score.
-    room = 1 - stats.clustered_mean_ci(values[:, at], sources).low
+    room = 1 - stats.mean_ci(values[:, at], sources).low
     low, high = np.maximum(0.0, leads.low.max()), np.minimum(leads.high.max(), room)
     return float(low), float(high)
 

@@ -26,11 +26,6 @@ SHARED: Mapping[str, str] = {
 }
 
 
-def text_source(task: str) -> str:
-    """The texts that a task is made of: a name that tasks of the same texts share."""
-    return SHARED.get(task, task)
-
-
 def with_text_sources(scores: pd.DataFrame, own: Mapping[str, str]) -> pd.DataFrame:
     """Scores with the text source of each task in the column `COLUMN`.
 
@@ -41,5 +36,5 @@ def with_text_sources(scores: pd.DataFrame, own: Mapping[str, str]) -> pd.DataFr
     """
     if "task" not in scores.columns:
         return scores  # score_curves names the missing column
-    names = {str(t): own.get(str(t), text_source(str(t))) for t in scores["task"].unique()}
-    return scores.assign(**{COLUMN: scores["task"].astype(str).map(names)})
+    sources = scores["task"].astype(str).replace({**SHARED, **own})
+    return scores.assign(**{COLUMN: sources})

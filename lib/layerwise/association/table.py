@@ -175,7 +175,7 @@ def _sizes(x: Floats, y: Floats, sources: npt.NDArray[Any]) -> Iterator[dict[str
             few = f"{n_layers} layers: given depth it takes {measures.FEWEST_GIVEN_DEPTH}"
             yield {"measure": measure, "reason": few}
         elif measure == "slope":
-            slope = stats.clustered_mean_ci(measures.slopes(x, 100 * y), sources)
+            slope = stats.mean_ci(measures.slopes(x, 100 * y), sources)
             ends = {"low": slope.low, "high": slope.high}
             yield {"measure": measure, **_signed(slope.estimate), **ends}
         else:

@@ -14,7 +14,7 @@ OWN_TEXTS = "task texts"
 
 Measure = Literal["r", "slope", "dcor", "spearman", "kendall"]
 """Partial correlation given depth; percentage points per standard deviation of the metric given
-depth; distance correlation; its squared bias-corrected form; Spearman's rho; Kendall's tau-b."""
+depth; distance correlation; Spearman's rho; Kendall's tau-b."""
 Over = Literal["layers", "tasks"]
 Direction = Literal[1, -1]
 

@@ -184,9 +184,7 @@ def _of_hub(source: HubImages) -> Images:
         content = image.get("bytes")
         if content is None and image.get("path"):
             content = read_file(image["path"], str(index))
-        if not content:
-            raise UnreadableError(f"The image '{index}' is empty; or set damaged: drop.")
-        return bytes(content)
+        return content or b""
 
     return Images([str(n) for n in range(len(data))], labels, read, facts)
 

@@ -95,34 +95,26 @@ def decode(data: bytes, name: str) -> Image.Image:
         # Pillow opens a 16-bit PGM as 32 bits, scaled to 65,535.
         deep = image.mode.startswith("I;16") or (image.format == "PPM" and image.mode == "I")
         if image.mode in ("I", "F") and not deep:
-            raise ValueError(
-                f"it holds 32-bit values, which have no agreed white (Pillow's mode "
-                f"{image.mode!r}); convert it to 8 or 16 bits"
-            )
+            raise ValueError("it holds 32-bit values, which have no agreed white")
         image.load()
-        return _rgb(ImageOps.exif_transpose(image), deep=deep)
+        image = ImageOps.exif_transpose(image)
+        if deep:
+            values = np.asarray(image).astype(np.uint16)
+            image = Image.fromarray(np.round(values / 257).astype(np.uint8))
+        if image.mode == "La":  # which Pillow converts in two steps only
+            image = image.convert("LA")
+        if image.has_transparency_data:
+            transparent = image.convert("RGBA")
+            white = Image.new("RGBA", transparent.size, "white")
+            image = Image.alpha_composite(white, transparent)
+        return image.convert("RGB")
     except MemoryError:
         raise
     except Exception as error:  # a damaged file fails in any way in any of Pillow's readers
         raise UnreadableError(
-            f"The image {name!r} cannot be read ({first_line(error) or type(error).__name__}); "
-            "fetch or copy it again, or set damaged: drop."
+            f"The image {name!r} cannot be read ({first_line(error)}); fetch or copy it again, or "
+            "set damaged: drop."
         ) from error
-
-
-def _rgb(image: Image.Image, *, deep: bool) -> Image.Image:
-    from PIL import Image
-
-    if deep:
-        values = np.asarray(image).astype(np.uint16)
-        image = Image.fromarray(np.round(values / 257).astype(np.uint8))
-    if image.mode == "La":  # which Pillow converts in two steps only
-        image = image.convert("LA")
-    if image.has_transparency_data:
-        transparent = image.convert("RGBA")
-        white = Image.new("RGBA", transparent.size, "white")
-        image = Image.alpha_composite(white, transparent)
-    return image.convert("RGB")
 
 
 def png(values: Any) -> bytes:

@@ -38,9 +38,9 @@ def make_corpus(
         from layerwise.corpora.select import select
         from layerwise.corpora.sources import open_texts
 
-        source = open_texts(settings.source, texts)
-        table, counts = select(source, settings.filters, settings.sample)
-        facts |= source.facts
+        pairs, about = open_texts(settings.source, texts)
+        table, counts = select(pairs, settings.filters, settings.sample)
+        facts |= about
     prompts.write_corpus(target, name, table, counts=counts, **facts)
 
 

@@ -73,8 +73,7 @@ def write_corpus(path: Path, name: str, prompts: pd.DataFrame, **facts: Any) -> 
     Raises
     ------
     LayerwiseError
-        If there is no prompt, an id is empty, holds a NUL or is not unique, or the folder cannot
-        be written.
+        If an id is empty, holds a NUL or is not unique, or the folder cannot be written.
     """
     ids = prompts["prompt_id"]
     wrong = ids[ids.duplicated() | (ids == "") | ids.str.contains("\0", regex=False)]
@@ -84,8 +83,6 @@ def write_corpus(path: Path, name: str, prompts: pd.DataFrame, **facts: Any) -> 
             "holds a NUL; name another id column, or none to number the prompts.",
             code="duplicate",
         )
-    if prompts.empty:
-        raise LayerwiseError(f"The corpus {name!r} has no prompt.", code="too_few")
     facts |= {"corpus": name, "hash": hash_of(prompts), "n": len(prompts)}
     tables.write(path, prompts, kind=CORPUS, **facts)
 
@@ -119,8 +116,7 @@ def write_views(path: Path, corpus: Path, views: pd.DataFrame, n: int, **facts: 
             f"No prompt of {about['corpus']!r} could be augmented; raise filters.min_tokens.",
             code="too_few",
         )
-    facts |= {"corpus": about["corpus"], "corpus_hash": about["hash"], "n_views": n}
-    facts["n_dropped"] = int(about["n"]) - views["prompt_id"].nunique() if n else 0
+    facts |= {"corpus": about["corpus"], "corpus_hash": about["hash"]}
     tables.write(path, views.astype({"prompt_id": str, "view": "int64"}), kind=VIEWS, **facts)
 
 
@@ -135,14 +131,13 @@ def read(path: Path, views_path: Path | None = None) -> Prompts:
     prompts = read_corpus(path)
     copies: list[pd.DataFrame] = []
     if views_path is not None:
-        about = tables.facts(views_path)
         views = tables.read(views_path, "views", kind=VIEWS)
-        if about["corpus_hash"] != hash_of(prompts):
+        if tables.facts(views_path)["corpus_hash"] != hash_of(prompts):
             raise LayerwiseError(
                 f"{views_path} holds views of other prompts than those of {path}; {tables.REMEDY}",
                 code="mismatch",
             )
-        if int(about["n_views"]):
+        if len(views):
             prompts = prompts[prompts["prompt_id"].isin(views["prompt_id"])]
             column = "drawn" if "drawn" in views else "text"
             wide = views.pivot(index="prompt_id", columns="view", values=column)

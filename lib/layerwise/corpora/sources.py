@@ -10,8 +10,8 @@ import json
 import logging
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,19 +37,14 @@ log = logging.getLogger(__name__)
 COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
-@dataclass(frozen=True)
-class Texts:
-    """(id, text) pairs of a source, to iterate over once, and its provenance."""
-
-    pairs: Iterable[tuple[str, str]]
-    facts: Mapping[str, str] = field(default_factory=dict)
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self.pairs)
+Texts = Iterable[tuple[str, str]]
+"""(id, text) pairs, to iterate over once."""
 
 
-def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) -> Texts:
-    """Open a source.
+def open_texts(
+    source: TextSource, texts: Path | Iterable[str] | None = None
+) -> tuple[Texts, dict[str, str]]:
+    """Open a source: its texts and their provenance.
 
     Parameters
     ----------
@@ -65,25 +60,25 @@ def open_texts(source: TextSource, texts: Path | Iterable[str] | None = None) ->
     """
     if isinstance(source, HubTexts):
         data, facts = load_hub(source)
-        return Texts(_prompts(data, source, None, f"data set {source.hub!r}"), facts)
+        return _prompts(data, source, None, f"data set {source.hub!r}"), facts
     if isinstance(source, FileTexts):
         frame = read_rows(Path(source.file)).astype(object)
         rows: Any = frame.where(frame.notna(), None).to_dict("records")
         facts = {"source_sha256": sha256_file(Path(source.file))}
-        return Texts(_prompts(rows, source, source.id, source.file), facts)
+        return _prompts(rows, source, source.id, source.file), facts
     if isinstance(texts, Path):
         paragraphs, about = read_paragraphs(texts), tables.facts(texts)
         facts = {name: about[name] for name in ("source_sha256", "licence")}
-        return Texts(((f"{p.article_id}-{p.paragraph}", p.text) for p in paragraphs), facts)
+        return ((f"{p.article_id}-{p.paragraph}", p.text) for p in paragraphs), facts
     if isinstance(source, PackageTexts):
         lines = enumerate(news(source.package))
-        return Texts((f"{source.package}-{n}", line) for n, line in lines)
-    return of_texts(texts or ())
+        return ((f"{source.package}-{n}", line) for n, line in lines), {}
+    return of_texts(texts or ()), {}
 
 
 def of_texts(texts: Iterable[str]) -> Texts:
     """Distinct texts, with ids that come from the texts: a text keeps its id in a longer list."""
-    return Texts((sha256_text(text)[:16], text) for text in dict.fromkeys(texts))
+    return ((sha256_text(text)[:16], text) for text in dict.fromkeys(texts))
 
 
 def parts_of(source: Columns) -> list[tuple[str, str | None]]:
@@ -155,36 +150,21 @@ def read_rows(path: Path) -> pd.DataFrame:
     return frame
 
 
-def _parquet(path: Path) -> Any:
-    return pq.read_table(path).to_pylist()
-
-
-def _csv(path: Path) -> Any:
-    options: Any = {"dtype": str, "keep_default_na": False, "na_values": [""]}
-    return pd.read_csv(path, encoding="utf-8-sig", **options)
-
-
-# Not by pyarrow: a line such as "null" ends its process, and texts that look like dates become
-# times.
-def _json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8-sig"))
-
-
-def _json_lines(path: Path) -> Any:
-    return [json.loads(row["text"]) for row in _lines(path) if row["text"].strip()]
-
-
-def _lines(path: Path) -> list[dict[str, str]]:
+def _lines(path: Path) -> list[str]:
     with path.open(encoding="utf-8-sig") as file:
-        return [{"text": line.removesuffix("\n")} for line in file]
+        return [line.removesuffix("\n") for line in file]
 
 
-READERS = {
-    ".parquet": _parquet,
-    ".csv": _csv,
-    ".txt": _lines,
-    ".jsonl": _json_lines,
-    ".json": _json,
+READERS: dict[str, Callable[[Path], Any]] = {
+    ".parquet": lambda path: pq.read_table(path).to_pylist(),
+    ".csv": partial(
+        pd.read_csv, encoding="utf-8-sig", dtype=str, keep_default_na=False, na_values=[""]
+    ),
+    ".txt": lambda path: {"text": _lines(path)},
+    # Not by pyarrow: a line such as "null" ends its process, and texts that look like dates become
+    # times.
+    ".jsonl": lambda path: [json.loads(line) for line in _lines(path) if line.strip()],
+    ".json": lambda path: json.loads(path.read_text(encoding="utf-8-sig")),
 }
 """Readers of files, by their ending."""
 

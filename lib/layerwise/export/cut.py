@@ -12,7 +12,6 @@ from __future__ import annotations
 import copy
 import shutil
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +23,6 @@ import torch
 from torch import nn
 
 from layerwise.activations.embedding import embed
-from layerwise.activations.forward import check_readout
 from layerwise.activations.representation import (
     POOLINGS,
     SINK_RATIO,
@@ -34,18 +32,11 @@ from layerwise.activations.representation import (
 from layerwise.errors import LayerwiseError, check_name
 from layerwise.export import card
 from layerwise.extras import require
+from layerwise.figures.labels import READOUTS
 from layerwise.io.files import disk_fault, memory_fault
-from layerwise.models.architectures import READOUTS, dissect
+from layerwise.models.architectures import dissect
 from layerwise.models.load import LoadedModel
-
-# Names of the poolings in sentence-transformers.
-POOLING_MODES = {
-    "mean": "mean",
-    "weighted_mean": "weightedmean",
-    "max": "max",
-    "last_token": "lasttoken",
-    "cls": "cls",
-}
+from layerwise.tasks.task import normalized
 
 # Largest difference of a coordinate, relative to the embedding's norm, that counts as rounding.
 ROUNDING = 1e-5
@@ -103,8 +94,6 @@ class Exported(NamedTuple):
     ----------
     parameters, whole_parameters : int
         Numbers of parameters of the cut and the whole model.
-    seconds, whole_seconds : float
-        Time to embed the texts of the check, in one process.
     difference : float
         Largest difference of a coordinate from the whole model's embedding at that layer,
         relative to the embedding's norm.
@@ -113,8 +102,6 @@ class Exported(NamedTuple):
     folder: Path
     parameters: int
     whole_parameters: int
-    seconds: float
-    whole_seconds: float
     difference: float
 
 
@@ -151,7 +138,7 @@ def export(
     recipe = recipe.of(loaded)
     check(loaded, recipe)
     check_target(target)
-    wanted, whole_seconds = _whole(loaded, recipe, texts)
+    wanted = _whole(loaded, recipe, texts)
     scale = np.linalg.norm(wanted, axis=1, keepdims=True)
     failures = []
     parent = target.absolute().parent
@@ -161,7 +148,7 @@ def export(
             folder = Path(work) / str(n_blocks)
             try:
                 parameters = _save(loaded, recipe, n_blocks, state, folder)
-                found, seconds = _encode(folder, loaded, texts)
+                found = _encode(folder, loaded, texts)
             except Exception as error:
                 if memory_fault(error) or disk_fault(error):
                     raise
@@ -183,7 +170,8 @@ def export(
         if target.is_dir():
             target.rmdir()
         shutil.move(folder, target)
-    return Exported(target, parameters, _size(loaded.model), seconds, whole_seconds, difference)
+    whole: int = loaded.model.num_parameters()  # type: ignore[operator]
+    return Exported(target, parameters, whole, difference)
 
 
 def made_up_texts(n: int = 64) -> list[str]:
@@ -202,13 +190,10 @@ def check(loaded: LoadedModel, recipe: Recipe) -> None:
             f"{recipe.layer}.",
             code="out_of_range",
         )
-    for name, value, accepted in (
-        ("tokens", recipe.tokens, TOKENS[:3]),
-        ("pooling", recipe.pooling, POOLINGS),
-        ("readout", recipe.readout, READOUTS[:2]),
-    ):
-        check_name(name, value, accepted)
-    check_readout(loaded, recipe.representation.readout)
+    check_name("tokens", recipe.tokens, TOKENS[:3])
+    check_name("pooling", recipe.pooling, POOLINGS)
+    there = [name for name in loaded.anatomy.readouts if name in READOUTS]
+    check_name("readout", recipe.readout, there)
 
 
 def check_target(target: Path) -> None:
@@ -220,18 +205,10 @@ def check_target(target: Path) -> None:
         )
 
 
-def _size(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
-
-
-def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> tuple[Array, float]:
-    """The whole model's embeddings at the layer, shape (N, D), and the seconds they took."""
-    started = time.monotonic()
-    found = embed(loaded, texts, [recipe.representation])[0, recipe.layer]
-    if recipe.normalize:
-        norms = np.linalg.norm(found, axis=1, keepdims=True)
-        found = found / np.where(norms > 0, norms, 1)
-    return found, time.monotonic() - started
+def _whole(loaded: LoadedModel, recipe: Recipe, texts: Sequence[str]) -> Array:
+    """The whole model's embeddings at the layer, shape (N, D)."""
+    found: Array = embed(loaded, texts, [recipe.representation])[0, recipe.layer]
+    return normalized(found) if recipe.normalize else found
 
 
 def _cuts(loaded: LoadedModel, recipe: Recipe) -> list[tuple[int, int | None]]:
@@ -293,35 +270,28 @@ def _save(
     if state is not None:
         # The first of the last two hidden states: the layer's, before the norm.
         weights = nn.Parameter(torch.tensor([1.0, 0.0]), requires_grad=False)
-        chain.append(
-            modules.WeightedLayerPooling(
-                hidden,
-                num_hidden_layers=state + 1,
-                layer_start=state,
-                layer_weights=weights,
-            )
-        )
+        layers = {"num_hidden_layers": state + 1, "layer_start": state}
+        chain.append(modules.WeightedLayerPooling(hidden, **layers, layer_weights=weights))
     if recipe.needs_code:
         from layerwise.export.token_choice import TokenChoice
 
         # sentence-transformers saves the name of a module's file: in the folder, not here.
         saved = type("TokenChoice", (TokenChoice,), {"__module__": TOKEN_MODULE})
         chain.append(saved(recipe.tokens, SINK_RATIO))
-    chain.append(modules.Pooling(hidden, pooling_mode=POOLING_MODES[recipe.pooling]))
+    # sentence-transformers has the same names without underscores: weightedmean, lasttoken.
+    chain.append(modules.Pooling(hidden, pooling_mode=recipe.pooling.replace("_", "")))
     if recipe.normalize:
         chain.append(modules.Normalize())
     SentenceTransformer(modules=chain, device="cpu").save(str(folder))
     if recipe.needs_code:
         source = Path(__file__).with_name("token_choice.py")
         shutil.copy(source, folder / f"{TOKEN_MODULE}.py")
-    return _size(model)
+    return int(model.num_parameters())  # type: ignore[operator]
 
 
-def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> tuple[Array, float]:
-    """The saved model's embeddings of the texts, and the seconds they took."""
+def _encode(folder: Path, loaded: LoadedModel, texts: Sequence[str]) -> Array:
+    """The saved model's embeddings of the texts."""
     from sentence_transformers import SentenceTransformer
 
     saved = SentenceTransformer(str(folder), device=str(loaded.device), trust_remote_code=True)
-    started = time.monotonic()
-    found = saved.encode(list(texts), convert_to_numpy=True, show_progress_bar=False)
-    return np.asarray(found), time.monotonic() - started
+    return np.asarray(saved.encode(list(texts), show_progress_bar=False))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from layerwise.association.table import ALL_MODELS
@@ -124,12 +122,3 @@ def value_label(dimension: str, value: str) -> str:
         "normalization": NORMALIZATIONS,
     }
     return known.get(dimension, {}).get(value, value)
-
-
-def span(values: Sequence[float]) -> str:
-    """``120`` if all are equal, else ``60–120``; empty without a number."""
-    there = [int(v) for v in values if v == v]
-    if not there:
-        return ""
-    low, high = min(there), max(there)
-    return f"{low:,}" if low == high else f"{low:,}–{high:,}"

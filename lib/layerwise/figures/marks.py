@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import fill
 from typing import Any
@@ -36,8 +36,9 @@ TALLEST = 4  # metrics one below the other
 TICKS = 6  # checkpoints named on an axis
 ROUGH = "x"  # marker of few prompts
 BAR = 9  # so many checkpoints get a colour bar in place of a legend
-UNNAMED = ("what", "part")  # dimensions of rows that their labels explain
-Label = str | Callable[[pd.DataFrame], str]
+NAMED = {"model", "what", "part"}  # dimensions that have a label even if they have one value
+UNNAMED = {"y", "what", "part"}  # dimensions of rows that the labels of their axes explain
+Label = str | Mapping[str, str] | Callable[[pd.DataFrame], str]
 
 
 @dataclass(frozen=True)
@@ -50,11 +51,6 @@ class Panel:
     column: str
     left: bool
     bottom: bool
-
-    def parts(self, column: str) -> Iterator[tuple[str, pd.DataFrame]]:
-        """Each value of a column with its rows, in the order of the table."""
-        for key, part in self.table.groupby(column, sort=False):
-            yield str(key), part
 
 
 @dataclass
@@ -98,9 +94,10 @@ class Facets:
     def label(self, x: str = "", y: Label = "", *, share: bool = True) -> Facets:
         """Label the axes; if `share`, panels with equal labels get equal limits.
 
-        Heat maps keep their own.
+        The label of y may depend on the row or on a panel's table. Heat maps keep their limits.
         """
-        labels = [y(p.table) if callable(y) else y for p in self.panels]
+        by_row = {p.row: y for p in self.panels} if isinstance(y, str) else y
+        labels = [by_row(p.table) if callable(by_row) else by_row[p.row] for p in self.panels]
         alike: dict[str, list[Axes]] = {}
         before: tuple[str, str] | None = None
         for panel, label in zip(self.panels, labels, strict=True):
@@ -182,7 +179,7 @@ def place(table: pd.DataFrame, look: Look) -> pd.DataFrame:
         dimensions = [
             d
             for d in look.roles.get(role, ())
-            if d in table and ((d == "model" and role != "dashes") or table[d].nunique() > 1)
+            if d in table and ((d in NAMED and role != "dashes") or table[d].nunique() > 1)
         ]
         table[role] = pd.Categorical([""] * len(table))
         if not dimensions:
@@ -221,27 +218,25 @@ def facets(
     parts = dict(iter(t.groupby(["row", "column"], observed=True)))
     names = t["dashes"].cat.categories
     dashes = dict(zip(names, itertools.cycle(theme.DASHES), strict=False))
-    if look.ax is not None:
+    n = -(-len(cols) // -(-len(cols) // columns))  # blocks of about the same number of columns
+    blocks = [cols[i : i + n] for i in range(0, len(cols), n)]
+    lines = [(r, block) for block in blocks for r in rows if any((r, c) in parts for c in block)]
+    width = max(width, NARROWEST / n)
+    figure = look.ax.get_figure(root=True) if look.ax else None
+    if figure is not None:
+        axes = np.array([[look.ax]])
         if len(parts) > 1:
             raise LayerwiseError(
                 f"This figure has {len(parts)} panels and does not fit on one ax: name one "
                 "model, metric and token selection, or leave out ax.",
                 code="ambiguous",
             )
-        look.ax.set_title(cols[0])
-        panel = Panel(look.ax, t, rows[0], cols[0], left=True, bottom=True)
-        figure = look.ax.get_figure(root=True)
-        assert figure is not None
-        return Facets(figure, [panel], t, look, styles(t, look), dashes)
-    n = -(-len(cols) // -(-len(cols) // columns))  # blocks of about the same number of columns
-    blocks = [cols[i : i + n] for i in range(0, len(cols), n)]
-    lines = [(r, block) for block in blocks for r in rows if any((r, c) in parts for c in block)]
-    width = max(width, NARROWEST / n)
-    size = (n * width + 0.3, len(lines) * height + TITLE)
-    figure, axes = plt.subplots(len(lines), n, squeeze=False, figsize=size)
-    figure.tight_layout()  # texts are measured at these widths
-    figure.set_layout_engine("constrained")
-    sns.despine(figure)
+    else:
+        size = (n * width + 0.3, len(lines) * height + TITLE)
+        figure, axes = plt.subplots(len(lines), n, squeeze=False, figsize=size)
+        figure.tight_layout()  # texts are measured at these widths
+        figure.set_layout_engine("constrained")
+        sns.despine(figure)
     panels: list[Panel] = []
     for (row, block), line_of_axes in zip(lines, axes, strict=True):
         for column, ax in itertools.zip_longest(block, line_of_axes):
@@ -251,27 +246,14 @@ def facets(
                 continue
             own = [r for r in rows if (r, column) in parts]
             panels.append(Panel(ax, part, row, column, column == block[0], row == own[-1]))
-            model = str(part["model"].iloc[0]) if "model" in part else ""
-            by_model = "model" in look.roles.get("column", ()) and column.startswith(model)
-            colour = theme.colour_of(model, look.models) if by_model else theme.INK
             if row == own[0]:
+                model = str(part["model"].iloc[0]) if "model" in part else ""
+                of_model = "model" in look.roles.get("column", ()) and column.startswith(model)
+                colour = theme.colour_of(model, look.models) if of_model else theme.INK
                 ax.set_title(fill(column, int(width * 12.5)), color=colour)
-            if (
-                column == block[-1]
-                and len(rows) > 1
-                and not {*look.roles["row"]} & {"y", *UNNAMED}
-            ):
-                ax.annotate(
-                    fill(row, 26),
-                    (1, 0.5),
-                    (6, 0),
-                    xycoords="axes fraction",
-                    rotation=270,
-                    textcoords="offset points",
-                    va="center",
-                    fontsize=8,
-                    fontweight="bold",
-                )
+            if column == block[-1] and len(rows) > 1 and not UNNAMED & {*look.roles["row"]}:
+                style = {"rotation": 270, "va": "center", "fontsize": 8, "fontweight": "bold"}
+                ax.text(1.03, 0.5, fill(row, 26), transform=ax.transAxes, **style)
     return Facets(figure, panels, t, look, styles(t, look), dashes)
 
 
@@ -308,9 +290,8 @@ def line(
     part: pd.DataFrame,
     x: str,
     y: str = "value",
+    ends: Sequence[str] = ("low", "high"),
     *,
-    low: str = "low",
-    high: str = "high",
     scale: float = 1.0,
     shade: float = 0.16,
     **style: Any,
@@ -320,11 +301,11 @@ def line(
     style = {"color": theme.INK} | style
     if "n" in part and part["n"].between(1, FEW - 1).any():
         style |= {"marker": ROUGH, "markersize": 4}
-    if low in part and part[low].notna().any():
-        ends = part[x], scale * part[low].astype(float), scale * part[high].astype(float)
-        ax.fill_between(*ends, color=style["color"], alpha=shade, linewidth=0)
+    if {*ends} <= {*part} and part[[*ends]].notna().any(axis=None):
+        lower, upper = (scale * part[end].astype(float) for end in ends)
+        ax.fill_between(part[x], lower, upper, color=style["color"], alpha=shade, linewidth=0)
         if len(part) == 1:
-            ax.vlines(*ends, color=style["color"], linewidth=0.8)
+            ax.vlines(part[x], lower, upper, color=style["color"], linewidth=0.8)
     ax.plot(part[x], scale * part[y].astype(float), **style)
 
 
@@ -336,45 +317,29 @@ def dots(
     high: Any = None,
     filled: Any = True,
     *,
-    color: Any = theme.INK,
-    marker: str = "o",
     vertical: bool = False,
+    **style: Any,
 ) -> None:
     """Draw dots with intervals along x (or along y if `vertical`); open where not `filled`."""
+    colour = style.pop("color", theme.INK)
     t = pd.DataFrame({"x": x, "y": y, "filled": filled})
     if low is not None:
         draw, at = (ax.vlines, t["x"]) if vertical else (ax.hlines, t["y"])
-        draw(at, low, high, color=color, linewidth=1.0, alpha=0.6)
+        draw(at, low, high, color=colour, linewidth=1.0, alpha=0.6)
+    style = {"markersize": 4.5, "markeredgewidth": 0.9, "zorder": 3} | style
     for full, part in t.groupby("filled"):
-        style = dot(marker=marker, color=color if full else "white", markeredgecolor=color)
-        ax.plot(part["x"], part["y"], **style, markersize=4.5, markeredgewidth=0.9, zorder=3)
+        face = {"color": colour if full else "white", "markeredgecolor": colour}
+        ax.plot(part["x"], part["y"], **dot(**style, **face))
 
 
-def heat(
-    ax: Axes,
-    wide: pd.DataFrame,
-    *,
-    vmin: float,
-    vmax: float,
-    cmap: Any = None,
-    up: bool = True,
-) -> Any:
+def heat(ax: Axes, wide: pd.DataFrame, *, up: bool = True, **scale: Any) -> Any:
     """Draw a heat map of a table with numbered rows, the first at the bottom if `up`.
 
     Returns the mesh, for a colour bar.
     """
     every = max(1, -(-len(wide) // TICKS)) if up else 1
-    sns.heatmap(
-        wide.astype(float),
-        ax=ax,
-        vmin=vmin,
-        vmax=vmax,
-        cmap=theme.sequential() if cmap is None else cmap,
-        cbar=False,
-        rasterized=True,
-        xticklabels=False,
-        yticklabels=every,
-    )
+    style = {"cbar": False, "rasterized": True, "cmap": theme.sequential()} | scale
+    sns.heatmap(wide.astype(float), ax=ax, xticklabels=False, yticklabels=every, **style)
     ax.grid(visible=False)
     ax.set(xlabel="", ylabel="")
     ax.tick_params(axis="y", rotation=0)

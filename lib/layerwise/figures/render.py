@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,6 @@ from layerwise.config.kinds import needs
 from layerwise.config.studies import Study
 from layerwise.errors import LayerwiseError, printable
 from layerwise.figures import theme
-from layerwise.figures.labels import span
 from layerwise.figures.registry import Look, find
 from layerwise.figures.select import Data
 from layerwise.io.files import replacing
@@ -69,14 +68,9 @@ class Drawn:
         return f"{head}{plain(self.caption)}\n"
 
     def write(
-        self,
-        png: Path,
-        pdf: Path,
-        table: Path,
-        caption: Path,
-        metadata: Mapping[str, str] | None = None,
+        self, png: Path, pdf: Path, table: Path, caption: Path, metadata: Mapping[str, str]
     ) -> None:
-        """Write the four files of a figure, each atomically."""
+        """Write the four files of a figure, each atomically; metadata goes into the PNG."""
         write_csv(table, self.table)
         with replacing(caption) as partial:
             partial.write_text(self.rst(), encoding="utf-8")
@@ -101,8 +95,7 @@ def draw(
         Models, which fixes their colours, and the checkpoints of each; by default the config's.
         Other models follow, sorted.
     config : Config, optional
-        For the directions of metrics, corpora that are the texts of a task, perturbed corpora, and
-        the level of the intervals in scores.
+        For the directions of metrics, corpora that are the texts of a task, and perturbed corpora.
     ax : matplotlib Axes, optional
         Axes to draw a single panel on, in place of a new figure.
 
@@ -123,16 +116,16 @@ def draw(
             code="missing_file",
         )
     better = declared()
-    settings: dict[str, Any] = {}
+    own_texts: Mapping[str, str] = {}
     if config is not None:
         read = {name: with_labels(table, config.labels()) for name, table in read.items()}
         better |= config.association.directions
-        settings = {"own_texts": config.own_texts, "confidence": config.scoring.confidence}
+        own_texts = config.own_texts
         order = order or Order.of(config)
     order = order or Order()
     there = {str(m) for t in read.values() if "model" in t for m in t["model"].unique()}
     models = [*order.models, *sorted(there - {*order.models, ALL_MODELS})]
-    data = Data(study, read, Order(models, order.revisions), better, **settings)
+    data = Data(study, read, Order(models, order.revisions), better, own_texts)
     kind = find(study.kind)
     table = kind.table(data)
     title = kind.title if study.title == "" else study.title
@@ -160,37 +153,33 @@ def templates() -> dict[str, str]:
 
 def caption(data: Data, table: pd.DataFrame) -> str:
     """The template of a kind, filled with how much data there is."""
-    source = data.tables.get("prompts", table)
-    n = table.loc[table["n"] > 0, "n"] if "n" in table else pd.Series(dtype=float)
     tasks = _names(table, "task")
+    corpora = _names(table, "corpus") or _names(data.tables.get("prompts", table), "corpus")
+    points = table.groupby("model")["revision"] if {"model", "revision"} <= {*table} else None
     counts = {
-        "n_prompts": span(n.tolist()) or "an unknown number of",
-        "n_tasks": str(len(tasks)) if len(tasks) > 1 else _span_of(table, "n_tasks"),
-        "n_clusters": _span_of(table, "n_clusters"),
-        "n_checkpoints": str(table.groupby("model")["revision"].nunique().max())
-        if {"model", "revision"} <= {*table}
-        else "",
-        "corpora": ", ".join(_names(table, "corpus") or _names(source, "corpus"))
-        or "all data sets",
+        "n_prompts": _span(table, "n") or "an unknown number of",
+        "n_tasks": str(len(tasks)) if len(tasks) > 1 else _span(table, "n_tasks"),
+        "n_clusters": _span(table, "n_clusters"),
+        "n_checkpoints": "" if points is None else points.nunique().max(),
+        "corpora": ", ".join(corpora) or "all data sets",
     }
     text = " ".join(templates()[data.study.kind].format(**counts).split())
     if "output_from" in table and (table["output_from"] == "last layer").any():
         text += " The output was not scored; the last layer replaces it."
-    if len(n) and n.min() < FEW:
+    if "n" in table and table["n"].between(1, FEW - 1).any():
         text += f" Crosses: n < {FEW}, so intervals are rough."
     return text + (f" Not shown: {'; '.join(data.omitted)}." if data.omitted else "")
 
 
-def _span_of(table: pd.DataFrame, column: str) -> str:
-    return span(table[column].tolist()) if column in table else ""
+def _span(table: pd.DataFrame, column: str) -> str:
+    """``120`` if all numbers of a column are equal, else ``60–120``; empty without a number."""
+    known = table.loc[table[column] > 0, column] if column in table else ()
+    return "–".join(dict.fromkeys(f"{int(end(known)):,}" for end in (min, max) if len(known)))
 
 
 def _names(table: pd.DataFrame, column: str) -> list[str]:
-    return (
-        [str(v) for v in table[column].dropna().unique() if v not in ("", "none")]
-        if column in table
-        else []
-    )
+    names = table[column].dropna().unique() if column in table else ()
+    return [str(name) for name in names if name not in ("", "none")]
 
 
 def with_labels(table: pd.DataFrame, labels: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:

@@ -18,7 +18,7 @@ n_tasks, n_clusters       tasks, and clusters of tasks that share texts
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,8 +76,6 @@ class Data:
         Better end of each metric.
     own_texts : mapping of corpus to task
         Corpora that are the texts of a task.
-    confidence : float
-        Level of the intervals of scores.
     omitted : list of str
         What is not shown although it is there; filled while the table is made.
     """
@@ -87,7 +85,6 @@ class Data:
     order: Order = field(default_factory=Order)
     directions: Mapping[str, int] = field(default_factory=dict)
     own_texts: Mapping[str, str] = field(default_factory=dict)
-    confidence: float = 0.95
     omitted: list[str] = field(default_factory=list)
 
     @property
@@ -362,12 +359,11 @@ def task_type_of(study: Study, table: pd.DataFrame) -> str:
     return one if one in set(table["task_type"]) else "all"
 
 
-def matrices(
-    table: pd.DataFrame, by: Sequence[str]
-) -> Iterator[tuple[dict[str, str], pd.DataFrame]]:
-    """Each curve with its values by prompt and layer, see `matrix`, in the order of the table."""
-    for key, part in table.groupby(list(by), sort=False):
-        yield dict(zip(by, map(str, key), strict=True)), matrix(part)
+def matrices(table: pd.DataFrame, by: Sequence[str]) -> dict[tuple[str, ...], pd.DataFrame]:
+    """Values of each curve by prompt and layer, see `matrix`, in the order of the table."""
+    return {
+        tuple(map(str, key)): matrix(part) for key, part in table.groupby(list(by), sort=False)
+    }
 
 
 def matrix(part: pd.DataFrame) -> pd.DataFrame:

@@ -38,7 +38,6 @@ DASHES: tuple[Any, ...] = (
 )
 
 SETTINGS: dict[str, Any] = {
-    "axes.axisbelow": True,
     "axes.edgecolor": GREY,
     "axes.grid": True,
     "axes.grid.axis": "y",
@@ -60,7 +59,6 @@ SETTINGS: dict[str, Any] = {
     "lines.linewidth": 1.5,
     # Fonts as outlines that any PDF reader has, and text that can be searched.
     "pdf.fonttype": 42,
-    "ps.fonttype": 42,
     "text.color": INK,
     # Names are names, dollars and all.
     "text.parse_math": False,
@@ -79,8 +77,7 @@ def theme() -> Iterator[None]:
     import seaborn as sns  # a second to load, and only drawing needs it
 
     with mpl.rc_context():
-        sns.set_theme(context="paper", style="ticks", palette=list(PALETTE), font="DejaVu Sans")
-        mpl.rcParams.update(SETTINGS)  # type: ignore[arg-type]
+        sns.set_theme("paper", "ticks", list(PALETTE), "DejaVu Sans", rc=SETTINGS)
         yield
 
 
@@ -108,17 +105,10 @@ def step_scale(steps: Sequence[int]) -> Normalize:
     )
 
 
-def save(figure: Figure, png: Path, pdf: Path, metadata: Mapping[str, str] | None = None) -> None:
-    """Write a figure atomically as PNG and as PDF with embedded fonts.
-
-    Parameters
-    ----------
-    metadata : mapping, optional
-        Text entries of the PNG.
-    """
+def save(figure: Figure, png: Path, pdf: Path, metadata: Mapping[str, str]) -> None:
+    """Write a figure atomically as PNG, with its metadata, and as PDF with embedded fonts."""
     with replacing(pdf) as partial:
         # No date inside: the same data gives the same file.
         figure.savefig(partial, format="pdf", facecolor="white", metadata={"CreationDate": None})
     with replacing(png) as partial:
-        text = dict(metadata or {})
-        figure.savefig(partial, format="png", dpi=DPI, facecolor="white", metadata=text)
+        figure.savefig(partial, format="png", dpi=DPI, facecolor="white", metadata=dict(metadata))

@@ -51,17 +51,14 @@ def why(error: BaseException, location: Location) -> str:
     We use the types of the exceptions in the chain of causes where we can. transformers raises
     OSError for most problems, with texts that change.
     """
-    chain = list(causes(error))
     text = " ".join(str(error).split())
     folder, about = location.folder, {"name": location.name, "revision": location.revision}
     if fault := disk_fault(error):
-        files = (getattr(link, "filename", None) for link in chain)
-        where = next((f" ({file})" for file in files if file), "")
         return (
-            f"its files cannot be read or written{where}: {fault}; free space, fix the folder's "
+            f"its files cannot be read or written: {fault}; free space, fix the folder's "
             "permissions, or set HF_HOME to a folder that can be written."
         )
-    kinds = {kind.__name__ for link in chain for kind in type(link).__mro__}
+    kinds = {kind.__name__ for link in causes(error) for kind in type(link).__mro__}
     for sign, meaning in SIGNS.items():
         if sign in kinds or sign in text:
             return meaning.format(**about)

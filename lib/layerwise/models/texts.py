@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from layerwise.config.models import Model
 from layerwise.errors import LayerwiseError
@@ -134,15 +135,12 @@ class Texts:
         """The model's inputs for a batch, padded on the right, so that no token of a decoder or a
         recurrent model sees the pads."""
         lengths = torch.tensor([len(p) for p in prompts])
-        longest = int(lengths.max())
-        tokens = torch.full((len(prompts), longest), int(self.tokenizer.pad_token_id))
-        for row, prompt in enumerate(prompts):
-            tokens[row, : len(prompt)] = torch.tensor(prompt)
-        if int(lengths.min()) == longest:
-            # Without padding no mask is needed, and attention takes its fastest path.
-            return {"input_ids": tokens}
-        mask = (torch.arange(longest) < lengths[:, None]).long()
-        return {"input_ids": tokens, "attention_mask": mask}
+        rows = [torch.tensor(p) for p in prompts]
+        tokens = pad_sequence(rows, True, self.tokenizer.pad_token_id)
+        mask = torch.arange(tokens.shape[1]) < lengths[:, None]
+        # Without padding no mask is needed, and attention takes its fastest path.
+        given = {} if bool(mask.all()) else {"attention_mask": mask.long()}
+        return {"input_ids": tokens, **given}
 
     def example(self) -> dict[str, Tensor]:
         """Inputs for two prompts of five tokens."""

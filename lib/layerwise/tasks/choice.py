@@ -23,7 +23,6 @@ from layerwise.activations import forward
 from layerwise.activations.embedding import READOUTS, embed
 from layerwise.activations.representation import Packed, Representation
 from layerwise.config.models import Model
-from layerwise.config.scoring import ScoringSettings
 from layerwise.config.tasks import ChoiceTask
 from layerwise.errors import LayerwiseError
 from layerwise.models.architectures import BLOCK
@@ -49,7 +48,7 @@ class QuestionTask:
     entry: ChoiceTask
 
     def scores(
-        self, loaded: LoadedModel, entry: Model, settings: ScoringSettings, budget: int | None
+        self, loaded: LoadedModel, entry: Model, budget: int | None
     ) -> dict[tuple[int, int], Score]:
         """Score of each layer and form of the questions, both by number.
 
@@ -70,7 +69,7 @@ class QuestionTask:
             return dict.fromkeys(places, Score(None, why=str(error)))
         right, chance = answer(loaded, lens, self.entry, questions, examples, budget)
         counts, n = right.sum(axis=2).T, right.shape[2]
-        low, high = proportion_confint(counts, n, 1 - settings.confidence, "wilson")
+        low, high = proportion_confint(counts, n, method="wilson")
         return {
             place: Score(count / n, low[place], high[place], n, chance=chance)
             for place, count in np.ndenumerate(counts)

@@ -223,7 +223,7 @@ class _Job:
             with self._failing(name):
                 ways = [Representation("all", form, "final_norm") for form in task.entry.forms]
                 budget = self.extraction.batch_tokens
-                answered = task.scores(self.loaded, entry, self.scoring, budget)
+                answered = task.scores(self.loaded, entry, budget)
                 scores = {place: [score] for place, score in answered.items()}
                 self._write(name, "MultipleChoice", ways, scores)
         for group in self._groups(to_embed):

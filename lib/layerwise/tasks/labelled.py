@@ -165,15 +165,13 @@ def _linked(texts: list[list[str]], group: list[str]) -> list[str]:
     return [named.setdefault(rows[row], text) for row, text in enumerate(texts[0])]
 
 
-def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.95) -> Score:
-    """Score one layer.
+def layer_score(data: Labelled, columns: Sequence[Array]) -> Score:
+    """Score one layer; the 95% interval is over groups of test rows, or over pairs.
 
     Parameters
     ----------
     columns : sequence of arrays, shape (N, D)
         Vectors of `data.texts`, one array for each column.
-    confidence : float
-        Of the interval: over groups of test rows for probes, over pairs for similarities.
     """
     if data.kind != "pairs":
         return probes.probe(
@@ -182,13 +180,12 @@ def layer_score(data: Labelled, columns: Sequence[Array], confidence: float = 0.
             data.splits,
             data.groups,
             seed=data.seed,
-            confidence=confidence,
             types=data.types,
         )
     first, second = map(normalized, columns)
     cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
     texts = pd.factorize(pd.Series(data.texts[0] + data.texts[1]))[0].reshape(2, -1)
-    score = correlate(cosines, data.labels, texts, confidence)
+    score = correlate(cosines, data.labels, texts)
     if score.parts is None:
         return score
     return replace(score, parts=np.bincount(pd.factorize(pd.Series(data.groups))[0], score.parts))
@@ -222,7 +219,7 @@ class LabelTask(Task):
         """Score one layer."""
         data = _kept(self)
         columns = [vectors.of("", column) for column in data.texts]
-        return layer_score(data, columns, settings.confidence)
+        return layer_score(data, columns)
 
 
 @keep_data

@@ -158,14 +158,14 @@ def plot_sublayers(table: pd.DataFrame, look: Look) -> Figure:
     added = {"mixer_residual": inks.get("mixer", theme.PALETTE[0]), BLOCK: inks.get("mlp")}
     grid = facets(table, look.only(row=("what",), column=look.roles["column"]))
     for panel in grid.panels:
-        changes = panel.row == "change"
-        for sublayer, part in panel.parts("sublayer"):
-            line(panel.ax, part, "depth", color=(added if changes else inks)[sublayer])
-        if changes:
+        is_change = panel.row == "change"
+        for sublayer, part in panel.table.groupby("sublayer", sort=False):
+            line(panel.ax, part, "depth", color=(added if is_change else inks)[str(sublayer)])
+        if is_change:
             marks.zero(panel.ax)
     metric = str(table["metric"].iloc[0])
-    labels = {"metric": axis_label(metric), "change": with_unit("Added to the stream", metric)}
-    grid.label(marks.DEPTH, lambda part: labels[part["what"].iloc[0]])
+    changes = with_unit("Added to the stream", metric)
+    grid.label(marks.DEPTH, {"metric": axis_label(metric), "change": changes})
     return grid.legend([entry(SUBLAYERS[s], color=inks[s]) for s in names]).figure
 
 
@@ -206,7 +206,7 @@ def probes(data: Data) -> pd.DataFrame:
     if study.tasks:
         table = only(table, "task", tasks or study.tasks)
     table = with_representation(data.of_pooling(table))
-    width = (table["high"] - table["low"]) / (2 * norm.isf((1 - data.confidence) / 2))
+    width = (table["high"] - table["low"]) / (2 * norm.isf(0.025))
     table["p"] = norm.sf(table["selectivity"] / (np.sqrt(2) * width))
     curve = table.groupby(["model", "representation", "task"])["p"]
     table = table.assign(p_adjusted=curve.transform(lambda p: holm(p.to_numpy())), y="probe")
@@ -226,8 +226,8 @@ def plot_probes(table: pd.DataFrame, look: Look) -> Figure:
             ("selectivity", orange, "solid"),
             ("linear", blue, "solid"),
         ):
-            low = "low" if column == "linear" else ""
-            line(panel.ax, part, "depth", column, low=low, scale=100, color=ink, linestyle=style)
+            ends = ("low", "high") if column == "linear" else ()
+            line(panel.ax, part, "depth", column, ends, scale=100, color=ink, linestyle=style)
         above = part[part["p_adjusted"] < ALPHA]
         marks.dots(panel.ax, above["depth"], 100 * above["linear"], color=blue)
     grid.label(

@@ -90,13 +90,13 @@ def plot_scores(table: pd.DataFrame, look: Look) -> Figure:
             continue
         lead, colour = first.assign(place=first.index), grid.colour(panel)
         style: dict[str, Any] = {"scale": 100, "color": colour, "markersize": 3}
-        style |= {"low": "gain_low", "high": "gain_high"}
-        line(panel.ax, lead, "place", "gain", marker="" if small else "o", **style)
-        line(panel.ax, lead, "place", "gain_new_task", **style | {"low": "", "linestyle": "--"})
+        ends, marker = ("gain_low", "gain_high"), "" if small else "o"
+        line(panel.ax, lead, "place", "gain", ends, marker=marker, **style)
+        line(panel.ax, lead, "place", "gain_new_task", (), linestyle="dashed", **style)
         marks.zero(panel.ax)
         checkpoint_axis(panel.ax, names)
     labels = {"score": "Layer", "lead": "Best layer less output (points)"}
-    grid.label(marks.step_label(t["revision"]), lambda part: labels[part["what"].iloc[0]])
+    grid.label(marks.step_label(t["revision"]), labels)
     grid.bar(image, SCORE_AXIS, grid.row("score"))
     handles = [
         entry("best layer", **disc),

@@ -76,7 +76,7 @@ def differences(data: Data) -> pd.DataFrame:
             code="too_few",
         )
     by = ["y", "metric", "representation", "corpus", "model", "revision"]
-    wide = {tuple(about.values()): values for about, values in matrices(table, by)}
+    wide = matrices(table, by)
     rows = []
     for key, own in wide.items():
         *curve, model, revision = key

@@ -150,7 +150,7 @@ def along_sequence(data: Data) -> pd.DataFrame:
     wanted = {m.metric for m in data.study.curves or ()}
     models = data.study.models or sorted(positions["model"].unique())
     have = positions.groupby("model")["metric"].agg(set).to_dict()
-    lacking = [m for m in models if m in have and wanted - have[m] == wanted]
+    lacking = [m for m in models if wanted.isdisjoint(have.get(m, wanted))]
     if lacking and (data.study.models or len(lacking) == len(models)):
         raise LayerwiseError(
             f"{lacking[0]} has no {', '.join(sorted(wanted))}: it is bidirectional, so no prefix "
@@ -167,18 +167,14 @@ def along_sequence(data: Data) -> pd.DataFrame:
 def plot_sequence(table: pd.DataFrame, look: Look) -> Figure:
     """Draw a line with the quartiles over prompts for some layers."""
     grid = facets(table, look, height=2.2)
-    style: dict[str, Any] = {
-        "low": "quartile_1",
-        "high": "quartile_3",
-        "shade": 0.1,
-        "markersize": 2,
-    }
+    quartiles = ("quartile_1", "quartile_3")
+    style: dict[str, Any] = {"marker": "o", "markersize": 2, "shade": 0.1}
     for panel in grid.panels:
         layers = np.sort(panel.table["layer"].unique())
         shown = layers[np.unique(np.linspace(0, len(layers) - 1, LINES).round().astype(int))]
         for _, part in panel.table[panel.table["layer"].isin(shown)].groupby("layer"):
-            colour = theme.sequential()(part["depth"].iloc[0])
-            line(panel.ax, part, "position", color=colour, marker="o", **style)
+            style["color"] = theme.sequential()(part["depth"].iloc[0])
+            line(panel.ax, part, "position", "value", quartiles, **style)
         if (panel.table["metric"] == "token_norm").all():
             panel.ax.set_yscale("log")
             panel.ax.yaxis.set_major_formatter("{x:g}")

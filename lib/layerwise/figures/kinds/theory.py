@@ -63,7 +63,9 @@ def alpha_robustness(data: Data) -> pd.DataFrame:
     theory = power_law_curves(alphas=sorted(table["alpha"].astype(float).unique()))
     rows = [theory.assign(what="theory", metric=metric, value=theory["share"]).drop(columns="n")]
     better = data.directions.get(metric)
-    for about, wide in matrices(table, [*POINT, "corpus", "metric", "tokens", "alpha"]):
+    by = [*POINT, "corpus", "metric", "tokens", "alpha"]
+    for key, wide in matrices(table, by).items():
+        about = dict(zip(by, key, strict=True))
         rows.append(by_layer(mean_ci(wide), wide.columns, **about, what="metric"))
         if better is not None:
             rows[-1]["best"] = wide.columns == (better * wide.mean()).idxmax()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -84,9 +84,8 @@ def attention_sink(data: Data) -> pd.DataFrame:
     by = ["model", "corpus", "metric"]
     for key, part in table.groupby(by, sort=False):
         about = dict(zip(by, key, strict=True))
-        wide = {tuple(a.values()): w for a, w in matrices(part, ["revision", "tokens"])}
-        depths: dict[str, list[Any]] = {}
-        valleys = []
+        wide = matrices(part, ["revision", "tokens"])
+        valleys, depths = [], []
         for (revision, tokens), curve in zip(wide, shared(*wide.values()), strict=True):
             one = {**about, "revision": revision, "tokens": tokens}
             rows.append(by_layer(mean_ci(curve), curve.columns, **one, what="metric"))
@@ -94,19 +93,17 @@ def attention_sink(data: Data) -> pd.DataFrame:
             whole, mean = valley(every), every.mean()
             shoulder, lowest = (every.columns[i] for i in (_shoulder(whole, mean), whole.layer))
             fall_of_all, fall = (c[shoulder] - c[lowest] for c in (every, curve))
-            depth = whole.depths if tokens == "all" else fall
-            depths.setdefault(tokens, []).append(depth)
+            depths.append(whole.depths if tokens == "all" else fall.to_numpy())
             deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
             row = {**one, "what": "valley", "n": len(curve), "is_valley": deep}
-            row |= {"shoulder": shoulder, "lowest": lowest, **ends(mean_ci(depth))}
+            row |= {"shoulder": shoulder, "lowest": lowest, **ends(mean_ci(depths[-1]))}
             if deep and tokens != "all":
                 row |= ends(ratio_ci(fall_of_all - fall, fall_of_all), "gone")
             valleys.append(row)
         found = pd.DataFrame(valleys)
-        for tokens, of_revisions in depths.items():
-            if len(of_revisions) > 1:
-                paired = mean_ci(within(np.stack(of_revisions, axis=1)))
-                at = found["tokens"] == tokens
+        for at in found.groupby("tokens").groups.values():
+            if len(at) > 1:
+                paired = mean_ci(within(np.stack([depths[i] for i in at], axis=1)))
                 found.loc[at, ["low", "high"]] = np.stack([paired.low, paired.high], axis=1)
         rows.append(found)
     return pd.concat(rows, ignore_index=True)
@@ -153,9 +150,11 @@ def size_scaling(data: Data) -> pd.DataFrame:
     table["parameters"] = table["model"].map(sizes)
     table = table.sort_values("parameters", kind="stable")
     rows: list[pd.DataFrame] = []
-    before: dict[tuple[str, str], tuple[str, pd.Series[float]]] = {}
-    for about, wide in matrices(table, ["y", "metric", "representation", "model"]):
-        model, one = about["model"], {**about, "parameters": sizes[about["model"]]}
+    before: dict[tuple[str, ...], tuple[str, pd.Series[float]]] = {}
+    by = ["y", "metric", "representation", "model"]
+    for key, wide in matrices(table, by).items():
+        *curve, model = key
+        one = dict(zip(by, key, strict=True)) | {"parameters": sizes[model]}
         rows.append(by_layer(mean_ci(wide), wide.columns, **one, what="metric"))
         dip, last = valley(wide), len(wide.columns) - 1
         low, high = place_ci(wide.to_numpy())
@@ -163,19 +162,16 @@ def size_scaling(data: Data) -> pd.DataFrame:
         row |= {"layer": wide.columns[dip.layer], "place": dip.layer / last}
         row |= {"place_low": low / last, "place_high": high / last}
         depths = pd.Series(dip.depths, wide.index)
-        key = about["y"], about["representation"]
-        if key in before:
-            smaller, others = before[key]
+        if tuple(curve) in before:
+            smaller, others = before[tuple(curve)]
             both = depths.index.intersection(others.index)
             change = paired_difference(depths[both], others[both])
             row |= {"smaller": smaller, **ends(change, "change")}
-        before[key] = model, depths
+        before[tuple(curve)] = model, depths
         rows.append(pd.DataFrame([row]))
     result = pd.concat(rows, ignore_index=True)
-    result["p_adjusted"] = holm(result["p"])
-    if "change_p" in result:
-        result["change_p_adjusted"] = holm(result["change_p"])
-    return result
+    adjusted = {f"{p}_adjusted": holm(result[p]) for p in ("p", "change_p") if p in result}
+    return result.assign(**adjusted)
 
 
 def _of_data_sets(data: Data) -> pd.DataFrame:
@@ -234,13 +230,13 @@ def plot_sizes(table: pd.DataFrame, look: Look) -> Figure:
         else:
             marks.zero(ax)
     metric = str(t["metric"].iloc[0])
-    labels = {
-        "metric": axis_label(metric),
-        "depth": with_unit("Depth of the valley", metric),
-        "place": "Place of the valley (% of layers)",
-    }
-    grid.label("Parameters", lambda part: labels[part["what"].iloc[0]], share=False)
+    depth, place = with_unit("Depth of the valley", metric), "Place of the valley (% of layers)"
+    labels = {"metric": axis_label(metric), "depth": depth, "place": place}
+    grid.label("Parameters", labels, share=False)
     return grid.legend([entry("deeper than 0 (adjusted p < .05)", **dot())], marker="").figure
+
+
+SCORED = ["revision", "layer", "value", "low", "high", "n_tasks", "n_clusters"]
 
 
 def training_dynamics(data: Data) -> pd.DataFrame:
@@ -258,18 +254,21 @@ def training_dynamics(data: Data) -> pd.DataFrame:
             f"A study of kind {data.study.kind} shows one pooling; name one under `pooling`.",
             code="ambiguous",
         )
-    curves = {
-        tuple(about.values()): wide
-        for about, wide in matrices(table, ["model", "representation", "revision"])
-    }
-    scores, parts = mean_scores(scores), []
+    curves = matrices(table, ["model", "representation", "revision"])
+    scores, parts = mean_scores(scores).dropna(subset=["value"]), []
     for model, representation in dict.fromkeys(key[:2] for key in curves):
         names = [r for m, r in data.checkpoints(table).itertuples(index=False) if m == model]
         of_curve = {r: curves[model, representation, r] for r in names}
         bare = {r: curves.get((model, "drop_first", r)) for r in names}
         course = _course(of_curve, bare if representation == "all" else {})
         own = scores[(scores["model"] == model) & (scores["tokens"] == representation)]
-        part = pd.concat([course, *_scores(own, names)], ignore_index=True)
+        own = own.sort_values("revision", key=lambda r: r.map(names.index), kind="stable")
+        by_revision = own.groupby("revision", sort=False)
+        best, last = (
+            own.loc[by_revision[column].idxmax(), SCORED].assign(what=what)
+            for what, column in (("best layer", "value"), ("last layer", "layer"))
+        )
+        part = pd.concat([course, best, last], ignore_index=True)
         parts.append(part.assign(model=model, representation=representation))
     result = pd.concat(parts, ignore_index=True)
     result = result.assign(corpus=table["corpus"].iloc[0], metric=table["metric"].iloc[0])
@@ -300,15 +299,6 @@ def _course(
     return pd.concat([*parts, pd.DataFrame(rows)], ignore_index=True)
 
 
-def _scores(scores: pd.DataFrame, names: Sequence[str]) -> Iterator[pd.DataFrame]:
-    """The scores of the best and of the last layer at each checkpoint."""
-    columns = ["revision", "layer", "value", "low", "high", "n_tasks", "n_clusters"]
-    for name in names:
-        mine = scores[scores["revision"] == name].dropna(subset=["value"])
-        for what, column in (("best layer", "value"), ("last layer", "layer")):
-            yield mine.nlargest(1, column)[columns].assign(what=what)
-
-
 @kind("training_dynamics", "Layers, valley, sink and scores over training", training_dynamics)
 def plot_training(table: pd.DataFrame, look: Look) -> Figure:
     """Draw significant changes as a heat map; below, valley and sink; below, scores."""
@@ -328,19 +318,16 @@ def plot_training(table: pd.DataFrame, look: Look) -> Figure:
             continue
         scale = 100 if panel.row == "score" else 1
         style: dict[str, Any] = {"color": grid.colour(panel), "marker": "o", "markersize": 2.5}
-        for what, one in panel.parts("what"):
+        for what, one in part.groupby("what", sort=False):
             one = one.assign(place=one["revision"].map(names.index))
-            line(ax, one, "place", scale=scale, linestyle=dashes[what], **style)
+            line(ax, one, "place", scale=scale, linestyle=dashes[str(what)], **style)
         if panel.row == "valley":
             marks.zero(ax)
         marks.checkpoint_axis(ax, names)
     metric = str(t["metric"].iloc[0])
-    labels = {
-        "change": "Layer",
-        "valley": with_unit("Valley and sink", metric),
-        "score": SCORE_AXIS,
-    }
-    grid.label(marks.step_label(t["revision"]), lambda part: labels[part["part"].iloc[0]])
+    valleys = with_unit("Valley and sink", metric)
+    labels = {"change": "Layer", "valley": valleys, "score": SCORE_AXIS}
+    grid.label(marks.step_label(t["revision"]), labels)
     grid.bar(image, with_unit("Change from the checkpoint before", metric), grid.row("change"))
     handles = [entry(w, linestyle=s) for w, s in dashes.items() if w in set(t["what"])]
     return grid.legend(handles).figure
