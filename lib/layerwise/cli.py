@@ -350,7 +350,7 @@ def plot(
 @app.command()
 def report(config: CONFIG = Path("config.yaml")) -> None:
     """Write one page with all figures and tables of a run. Runs the jobs that are missing."""
-    results = _snakemake(config, "--cores", "1", "report").results
+    results = _snakemake(config, "--cores", "1", "--logger", "layerwise", "report").results
     _say(f"{results}/report.html is up to date.")
 
 
