@@ -386,15 +386,16 @@ def matrix(part: pd.DataFrame) -> pd.DataFrame:
             f"{row['revision']}; name other metrics under `metrics`.",
             code="too_few",
         )
-    if len(wide) < len(whole):
-        log.warning(
-            "%d of %d prompts lack %s at some layer of %s and are left out",
-            len(whole) - len(wide),
-            len(whole),
-            row["metric"],
-            row["model"],
-        )
+    if lacking := len(whole) - len(wide):
+        text = "%d prompts lack %s at some layer of %s and are left out"
+        log.warning(text, lacking, row["metric"], row["model"])
     return wide
+
+
+def by_checkpoint(part: pd.DataFrame) -> pd.DataFrame:
+    """Values of one curve by layer and checkpoint, in the order of the table."""
+    names = part["revision"].unique()
+    return part.pivot(index="layer", columns="revision", values="value").sort_index()[names]
 
 
 def shared(*wide: pd.DataFrame) -> list[pd.DataFrame]:

@@ -17,7 +17,7 @@ from layerwise.figures import marks, theme
 from layerwise.figures.labels import SCORE_AXIS, axis_label, with_unit
 from layerwise.figures.marks import depth_axis, dot, entry, facets, line
 from layerwise.figures.registry import Look, kind
-from layerwise.figures.select import Data, by_layer, matrices, shared
+from layerwise.figures.select import Data, by_checkpoint, by_layer, matrices, shared
 from layerwise.names import UNITS, size_of
 from layerwise.stats import (
     ALPHA,
@@ -312,8 +312,9 @@ def plot_training(table: pd.DataFrame, look: Look) -> Figure:
         names = list(part["revision"].unique())
         if panel.row == "change":
             shown = part.assign(value=part["value"].where(part["p_adjusted"] < ALPHA, 0.0))
-            wide = shown.pivot(index="layer", columns="revision", values="value")[names]
-            image = marks.heat(ax, wide, vmin=-limit, vmax=limit, cmap=theme.DIVERGING)
+            image = marks.heat(
+                ax, by_checkpoint(shown), vmin=-limit, vmax=limit, cmap=theme.DIVERGING
+            )
             marks.checkpoint_axis(ax, names, offset=0.5)
             continue
         scale = 100 if panel.row == "score" else 1
