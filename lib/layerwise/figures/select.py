@@ -42,7 +42,6 @@ from layerwise.config.kinds import (
     KINDS,
     NAMES,
     POOLED,
-    Kind,
     Roles,
     refuse,
     roles_of,
@@ -89,11 +88,6 @@ class Data:
     own_texts: Mapping[str, str] = field(default_factory=dict)
     confidence: float = 0.95
     omitted: list[str] = field(default_factory=list)
-
-    @property
-    def kind(self) -> Kind:
-        """The kind of the study."""
-        return KINDS[self.study.kind]
 
     def omit(self, names: Sequence[str], why: str) -> None:
         """Log and remember that something is not shown."""
@@ -173,7 +167,8 @@ class Data:
         LayerwiseError
             If there are none, or no model has several in a study of checkpoints.
         """
-        wanted = self.study.revisions or self.kind.revisions
+        kind = KINDS[self.study.kind]
+        wanted = self.study.revisions or kind.revisions
         named = wanted if isinstance(wanted, tuple) else ()
         for table in tables:
             only(self.rows(table, "model"), "revision", named)
@@ -192,7 +187,7 @@ class Data:
                 code="too_few",
             )
         found = pd.DataFrame(shown, columns=POINT[:2])
-        if not self.kind.checkpoints:
+        if not kind.checkpoints:
             return found
         single = found.groupby("model")["revision"].transform("size") < 2
         if single.all():
