@@ -269,10 +269,9 @@ def styles(table: pd.DataFrame, look: Look) -> dict[str, dict[str, Any]]:
     if look.sequential:
         colours = theme.sequential()(np.linspace(0, 1, len(names)))
         return {n: {"color": c, "marker": "o"} for n, c in zip(names, colours, strict=True)}
-    of, order = {n: n for n in names}, [*names]
-    if look.roles["colour"][0] == "model":
-        order = [*look.models]
-        of = dict(zip(table["colour"], table["model"], strict=True))
+    by_model = look.roles["colour"][0] == "model"
+    of = dict(zip(table["colour"], table["model" if by_model else "colour"], strict=True))
+    order = list(look.models) if by_model else names
     return {
         n: {"color": theme.colour_of(of[n], order), "marker": theme.marker_of(of[n], order)}
         for n in names

@@ -23,7 +23,6 @@ from layerwise.figures.select import (
     at_checkpoints,
     by_layer,
     matrix,
-    only,
     shared,
     with_dimensions,
 )
@@ -191,18 +190,16 @@ def probes(data: Data) -> pd.DataFrame:
     from scipy.stats import norm
 
     study, table = data.study, data.tables["scores"]
-    if "control" not in table or table["control"].isna().all():
+    # A study may name tasks without probes as well.
+    known = table["control"].notna() if "control" in table else False
+    table = table[known & table["task"].isin(study.tasks or table["task"])]
+    if table.empty:
         raise LayerwiseError(
             "No score is of a probe; score a task of your own labels.", code="missing"
         )
-    table = table[table["control"].notna()].drop(columns=NOT_OF_PROBES, errors="ignore")
-    table = table.rename(columns=PROBE_COLUMNS)
+    table = table.drop(columns=NOT_OF_PROBES, errors="ignore").rename(columns=PROBE_COLUMNS)
     table = name_readouts(at_checkpoints(table, data.checkpoints(table)))
     table = data.rows(table, "tokens", "task_type")
-    # A study may name tasks without probes as well.
-    tasks = [t for t in study.tasks or () if t in set(table["task"])]
-    if study.tasks:
-        table = only(table, "task", tasks or study.tasks)
     table = with_representation(data.of_pooling(table))
     width = (table["high"] - table["low"]) / (2 * norm.isf((1 - data.confidence) / 2))
     table["p"] = norm.sf(table["selectivity"] / (np.sqrt(2) * width))

@@ -23,7 +23,6 @@ from layerwise.stats import (
     ALPHA,
     FEWEST,
     Estimate,
-    Valley,
     holm,
     mean_ci,
     paired_difference,
@@ -52,11 +51,6 @@ def place_ci(curves: np.ndarray, n_resamples: int = 500) -> tuple[float, float]:
     places = [np.argmax(prominences(curve)) for curve in weights @ curves]
     low, high = np.quantile(places, [0.025, 0.975])
     return float(low), float(high)
-
-
-def _shoulder(found: Valley, mean: pd.Series) -> int:
-    """Index of the lower of the highest layers before and after a valley."""
-    return min(found.left, found.right, key=lambda index: mean.iloc[index])
 
 
 def attention_sink(data: Data) -> pd.DataFrame:
@@ -91,7 +85,8 @@ def attention_sink(data: Data) -> pd.DataFrame:
             rows.append(by_layer(mean_ci(curve), curve.columns, **one, what="metric"))
             every = wide[revision, "all"].loc[curve.index]
             whole, mean = valley(every), every.mean()
-            shoulder, lowest = (every.columns[i] for i in (_shoulder(whole, mean), whole.layer))
+            shoulder = mean.iloc[[whole.left, whole.right]].idxmin()
+            lowest = every.columns[whole.layer]
             fall_of_all, fall = (c[shoulder] - c[lowest] for c in (every, curve))
             depths.append(whole.depths if tokens == "all" else fall.to_numpy())
             deep = whole.depth.low > 0 and whole.depth.estimate > SHALLOW * mean.max()
